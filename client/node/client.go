@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
 // grace is how much longer than the server a caller waits, so that it hears from the server what
@@ -39,7 +39,7 @@ type Client struct {
 	numbered bool // requests with a number were sent under identity
 	ordinary room
 	waiting  room // for calls that wait for somebody else: locks, campaigns, permits
-	info     api.HelloAnswer
+	info     nodeapi.HelloAnswer
 	closing  bool
 	quiet    chan struct{} // not nil: closed when no call is under way
 	watches  map[stream]struct{}
@@ -67,7 +67,7 @@ func Connect(ctx context.Context, cfg Config) (*Client, error) {
 		defer c.mu.Unlock()
 		return c.why
 	}
-	const hint = "start netcraq-sidecar or the node's agent, or set " + api.SocketVariable + " to where it listens"
+	const hint = "start netcraq-sidecar or the node's agent, or set " + nodeapi.SocketVariable + " to where it listens"
 	var cause error
 	for cause == nil {
 		select {
@@ -91,7 +91,7 @@ func Connect(ctx context.Context, cfg Config) (*Client, error) {
 }
 
 // Info is what the server said of itself and of the namespace when the connection was made.
-func (c *Client) Info() api.HelloAnswer {
+func (c *Client) Info() nodeapi.HelloAnswer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.info
@@ -263,10 +263,10 @@ func (c *Client) do(ctx context.Context, k *call) error {
 		c.mu.Unlock()
 		return errClosed
 	}
-	if size := len(k.data) + len(k.fn) + 128; size > api.MaxMessage {
+	if size := len(k.data) + len(k.fn) + 128; size > nodeapi.MaxMessage {
 		c.mu.Unlock()
 		return &Error{Code: CodeTooLarge, Message: fmt.Sprintf("%s: a request of %d bytes; at most %d", k.fn, size,
-			api.MaxMessage)}
+			nodeapi.MaxMessage)}
 	}
 	if err := c.enter(ctx, k, limit); err != nil { // unlocks if there is one
 		return err

@@ -16,16 +16,16 @@ import (
 	"testing"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/client/internal/await"
 )
 
-func item(key, value, version string) api.Item {
-	return api.Item{Key: key, Found: true, Value: &value, Version: version}
+func item(key, value, version string) nodeapi.Item {
+	return nodeapi.Item{Key: key, Found: true, Value: &value, Version: version}
 }
 
-func keyOf(r api.Request) string {
-	var k api.Key
+func keyOf(r nodeapi.Request) string {
+	var k nodeapi.Key
 	_ = json.Unmarshal(r.Data, &k)
 	return k.Key
 }
@@ -42,13 +42,13 @@ func TestServerNeverComes(t *testing.T) {
 	wantCode(t, err, CodeUnavailable)
 	var e *Error
 	if !errors.As(err, &e) || !strings.Contains(e.Message, socket) || !strings.Contains(e.Message, "no such file") ||
-		!strings.Contains(e.Do, api.SocketVariable) || !strings.Contains(e.Do, "netcraq-sidecar") {
+		!strings.Contains(e.Do, nodeapi.SocketVariable) || !strings.Contains(e.Do, "netcraq-sidecar") {
 		t.Errorf("%v; %s", err, e.Do)
 	}
 	if !strings.HasSuffix(err.Error(), "("+e.Do+")") {
 		t.Errorf("the error does not say what to do: %v", err)
 	}
-	t.Setenv(api.SocketVariable, socket+"2")
+	t.Setenv(nodeapi.SocketVariable, socket+"2")
 	if _, err = Connect(t.Context(), Config{Wait: 10 * time.Millisecond}); !strings.Contains(err.Error(), socket+"2") {
 		t.Error(err)
 	}
@@ -70,7 +70,8 @@ func TestWaitsAloud(t *testing.T) {
 		t.Fatal("there is a server")
 	}
 	text := log.String()
-	if strings.Count(text, "\n") != 1 || !strings.Contains(text, socket) || !strings.Contains(text, api.SocketVariable) {
+	if strings.Count(text, "\n") != 1 || !strings.Contains(text, socket) || !strings.Contains(text,
+		nodeapi.SocketVariable) {
 		t.Errorf("the log has %q", text)
 	}
 }
@@ -100,8 +101,8 @@ func TestServerRefusesTheGreeting(t *testing.T) {
 // is sent again under its number.
 func TestCutInTheMiddleOfALine(t *testing.T) {
 	f := newFake(t)
-	f.hook = func(p *peer, r api.Request) bool {
-		if r.Func != api.FuncPut && r.Func != api.FuncGet {
+	f.hook = func(p *peer, r nodeapi.Request) bool {
+		if r.Func != nodeapi.FuncPut && r.Func != nodeapi.FuncGet {
 			return false
 		}
 		if p.number == 0 {
@@ -117,7 +118,7 @@ func TestCutInTheMiddleOfALine(t *testing.T) {
 	if err != nil || v != "1.1" {
 		t.Fatal(v, err)
 	}
-	puts := f.of(api.FuncPut)
+	puts := f.of(nodeapi.FuncPut)
 	if len(puts) != 2 || puts[0].Once == 0 || puts[0].Once != puts[1].Once || puts[0].ID != puts[1].ID {
 		t.Errorf("puts: %+v", puts)
 	}
@@ -132,7 +133,7 @@ func TestRestartedServer(t *testing.T) {
 	f := newFake(t)
 	f.known = func(string) bool { return false }
 	asked := make(chan struct{}, 2)
-	f.hook = func(p *peer, r api.Request) bool {
+	f.hook = func(p *peer, r nodeapi.Request) bool {
 		if p.number == 0 {
 			asked <- struct{}{}
 			return true
@@ -156,7 +157,7 @@ func TestRestartedServer(t *testing.T) {
 	if _, err := c.Put(soon(t), "k", nil); err != nil {
 		t.Error(err)
 	}
-	if n := f.count(api.FuncPut); n != 2 {
+	if n := f.count(nodeapi.FuncPut); n != 2 {
 		t.Errorf("%d puts were sent, want 2", n)
 	}
 	f.mu.Lock()
@@ -170,7 +171,7 @@ func TestAnswersOutOfOrder(t *testing.T) {
 	f := newFake(t)
 	var mu sync.Mutex
 	var waiting []func()
-	f.hook = func(p *peer, r api.Request) bool {
+	f.hook = func(p *peer, r nodeapi.Request) bool {
 		mu.Lock()
 		defer mu.Unlock()
 		waiting = append(waiting, func() { p.answer(r.ID, item(keyOf(r), "of "+keyOf(r), "1.1")) })
@@ -200,7 +201,7 @@ func TestGarbage(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%.6q", garbage), func(t *testing.T) {
 			f := newFake(t)
-			f.hook = func(p *peer, r api.Request) bool {
+			f.hook = func(p *peer, r nodeapi.Request) bool {
 				if p.number < 2 {
 					_, _ = p.Write([]byte(garbage))
 					return true
@@ -218,7 +219,7 @@ func TestGarbage(t *testing.T) {
 
 func TestMessagesOfANewerServer(t *testing.T) {
 	f := newFake(t)
-	f.hook = func(p *peer, r api.Request) bool {
+	f.hook = func(p *peer, r nodeapi.Request) bool {
 		p.say(`{"push":"hello","data":{"id":7}}`)
 		p.say(`{"id":999999,"data":{"x":1},"more":true}`)
 		p.say(`{"news":[1,{"id":3}],"id":%d,"data":{"key":"k","found":true,"value":"v","version":"1.1","color":"red"}}`, r.ID)
@@ -232,7 +233,7 @@ func TestMessagesOfANewerServer(t *testing.T) {
 
 func TestSlowServer(t *testing.T) {
 	f := newFake(t)
-	f.hook = func(p *peer, r api.Request) bool { return r.Func == api.FuncPut || r.Func == api.FuncGet }
+	f.hook = func(p *peer, r nodeapi.Request) bool { return r.Func == nodeapi.FuncPut || r.Func == nodeapi.FuncGet }
 	c := f.start().connect(Config{Timeout: 50 * time.Millisecond})
 	_, err := c.Get(t.Context(), "k")
 	wantCode(t, err, CodeTimeout)
@@ -249,17 +250,17 @@ func TestSlowServer(t *testing.T) {
 		t.Error(err)
 	}
 	await.Until(t, patience, "the server to be told of four that nobody waits for", func() bool {
-		return f.count(api.FuncCancel) == 4
+		return f.count(nodeapi.FuncCancel) == 4
 	})
 	// The answers that come late are nobody's.
-	for _, r := range f.of(api.FuncGet) {
+	for _, r := range f.of(nodeapi.FuncGet) {
 		f.peer(0).answer(r.ID, item("k", "late", "1.1"))
 	}
 	if _, err := c.Leader(soon(t), "x"); err != nil || f.conns() != 1 {
 		t.Error(err, f.conns())
 	}
-	for _, r := range append(f.of(api.FuncGet), f.of(api.FuncPut)...) {
-		if r.TimeoutMillis > 50 && keyOf(r) != "" || r.Func == api.FuncPut && r.TimeoutMillis < 1 {
+	for _, r := range append(f.of(nodeapi.FuncGet), f.of(nodeapi.FuncPut)...) {
+		if r.TimeoutMillis > 50 && keyOf(r) != "" || r.Func == nodeapi.FuncPut && r.TimeoutMillis < 1 {
 			t.Errorf("%s has %d ms", r.Func, r.TimeoutMillis)
 		}
 	}
@@ -269,7 +270,7 @@ func TestInFlightIsBounded(t *testing.T) {
 	f := newFake(t)
 	hold := make(chan struct{})
 	var now, most atomic.Int32
-	f.hook = func(p *peer, r api.Request) bool {
+	f.hook = func(p *peer, r nodeapi.Request) bool {
 		most.Store(max(most.Load(), now.Add(1)))
 		f.done.Go(func() {
 			<-hold
@@ -307,7 +308,7 @@ func TestInFlightIsBounded(t *testing.T) {
 func TestServerDoesNotRead(t *testing.T) {
 	f := newFake(t)
 	resume := make(chan struct{})
-	f.hook = func(p *peer, r api.Request) bool {
+	f.hook = func(p *peer, r nodeapi.Request) bool {
 		<-resume
 		return false
 	}
@@ -339,7 +340,7 @@ func wantCodes(t *testing.T, err error, codes ...Code) {
 func TestServerRefusesAsItDrains(t *testing.T) {
 	f := newFake(t)
 	f.known = func(string) bool { return false }
-	f.hook = func(p *peer, r api.Request) bool {
+	f.hook = func(p *peer, r nodeapi.Request) bool {
 		if p.number == 0 {
 			p.fail(r.ID, CodeDraining)
 			return true
@@ -358,11 +359,11 @@ func TestServerRefusesAsItDrains(t *testing.T) {
 func TestServerSaysThatItDrains(t *testing.T) {
 	f := newFake(t)
 	f.known = func(string) bool { return false }
-	asked := make(chan api.Request, 10)
-	f.hook = func(p *peer, r api.Request) bool {
+	asked := make(chan nodeapi.Request, 10)
+	f.hook = func(p *peer, r nodeapi.Request) bool {
 		switch {
-		case r.Func == api.FuncWatch:
-			p.more(r.ID, api.WatchAnswer{Started: true})
+		case r.Func == nodeapi.FuncWatch:
+			p.more(r.ID, nodeapi.WatchAnswer{Started: true})
 		case p.number == 0:
 			asked <- r
 		default:
@@ -387,26 +388,26 @@ func TestServerSaysThatItDrains(t *testing.T) {
 		t.Error("no notice was asked for")
 	}
 	f.peer(0).say(`{"id":0,"data":{"draining":true}}`)
-	await.Until(t, patience, "the watch at the successor", func() bool { return f.count(api.FuncWatch) == 2 })
+	await.Until(t, patience, "the watch at the successor", func() bool { return f.count(nodeapi.FuncWatch) == 2 })
 	if it, err := c.Get(soon(t), "k"); err != nil || string(it.Value) != "new" {
 		t.Error(it, err)
 	}
-	f.peer(0).answer(put.ID, api.PutAnswer{Version: "1.1"})
+	f.peer(0).answer(put.ID, nodeapi.PutAnswer{Version: "1.1"})
 	wg.Wait()
 	await.Until(t, patience, "the old connection to end", func() bool {
 		_, err := f.peer(0).Write([]byte("{\"id\":0}\n"))
 		return err != nil
 	})
-	if n := f.count(api.FuncPut); n != 1 {
+	if n := f.count(nodeapi.FuncPut); n != 1 {
 		t.Errorf("the put was sent %d times", n)
 	}
 }
 
 func TestCloseWaitsForAnswers(t *testing.T) {
 	f := newFake(t)
-	asked := make(chan api.Request, 1)
-	f.hook = func(p *peer, r api.Request) bool {
-		if r.Func != api.FuncPut {
+	asked := make(chan nodeapi.Request, 1)
+	f.hook = func(p *peer, r nodeapi.Request) bool {
+		if r.Func != nodeapi.FuncPut {
 			return false
 		}
 		asked <- r
@@ -429,14 +430,14 @@ func TestCloseWaitsForAnswers(t *testing.T) {
 		_, err := c.Get(soon(t), "k")
 		return CodeOf(err) == CodeClosed
 	})
-	f.peer(0).answer(r.ID, api.PutAnswer{Version: "1.1"})
+	f.peer(0).answer(r.ID, nodeapi.PutAnswer{Version: "1.1"})
 	wg.Wait()
 }
 
 func TestCloseDoesNotWaitForever(t *testing.T) {
 	f := newFake(t)
 	asked := make(chan struct{})
-	f.hook = func(p *peer, r api.Request) bool {
+	f.hook = func(p *peer, r nodeapi.Request) bool {
 		close(asked)
 		return true
 	}
@@ -455,7 +456,7 @@ func TestCloseDoesNotWaitForever(t *testing.T) {
 
 func TestErrorsOfTheServer(t *testing.T) {
 	f := newFake(t)
-	f.hook = func(p *peer, r api.Request) bool {
+	f.hook = func(p *peer, r nodeapi.Request) bool {
 		p.say(`{"id":%d,"error":{"code":"no_room","message":"full","do":"delete some"}}`, r.ID)
 		return true
 	}
@@ -487,12 +488,12 @@ func TestRequestsAreWrittenAsTheContractSays(t *testing.T) {
 		t.Errorf("%+v", f.hellos[0])
 	}
 	want := []any{
-		api.PutData{Key: api.Key{Namespace: "other", Key: value}, Value: &value, Lease: "l\"1"},
-		api.PutData{Key: api.Key{Key: "k"}, ValueBase64: []byte{0xff, 0}},
-		api.CASData{PutData: api.PutData{Key: api.Key{Key: "k"}, Value: ptr("v")}, Version: "7.8"},
-		api.DeleteData{Key: api.Key{Key: "k"}, Version: "1.2"},
-		api.IncrementData{Key: api.Key{Key: "k"}, By: ptr(int64(-5))},
-		api.GetData{Key: api.Key{Key: "k"}, Eventual: true},
+		nodeapi.PutData{Key: nodeapi.Key{Namespace: "other", Key: value}, Value: &value, Lease: "l\"1"},
+		nodeapi.PutData{Key: nodeapi.Key{Key: "k"}, ValueBase64: []byte{0xff, 0}},
+		nodeapi.CASData{PutData: nodeapi.PutData{Key: nodeapi.Key{Key: "k"}, Value: ptr("v")}, Version: "7.8"},
+		nodeapi.DeleteData{Key: nodeapi.Key{Key: "k"}, Version: "1.2"},
+		nodeapi.IncrementData{Key: nodeapi.Key{Key: "k"}, By: ptr(int64(-5))},
+		nodeapi.GetData{Key: nodeapi.Key{Key: "k"}, Eventual: true},
 	}
 	for i, w := range want {
 		a, _ := json.Marshal(w)
@@ -512,11 +513,11 @@ func TestRequestsAreWrittenAsTheContractSays(t *testing.T) {
 func TestWhatWaitsIsNotDone(t *testing.T) {
 	f := newFake(t)
 	lock := make(chan uint64, 1)
-	f.hook = func(_ *peer, r api.Request) bool {
-		if r.Func == api.FuncLock {
+	f.hook = func(_ *peer, r nodeapi.Request) bool {
+		if r.Func == nodeapi.FuncLock {
 			lock <- r.ID
 		}
-		return r.Func == api.FuncLock
+		return r.Func == nodeapi.FuncLock
 	}
 	c := f.start().connect(Config{})
 	ctx := soon(t)
@@ -535,18 +536,18 @@ func TestWhatWaitsIsNotDone(t *testing.T) {
 	id := <-lock
 	put()
 	put()
-	waits := f.of(api.FuncLock)[0]
-	for _, r := range f.of(api.FuncPut) {
+	waits := f.of(nodeapi.FuncLock)[0]
+	for _, r := range f.of(nodeapi.FuncPut) {
 		if r.Done > waits.Once || r.Done > r.Once {
 			t.Errorf("the put of once %d said done %d; the lock of once %d waits", r.Once, r.Done, waits.Once)
 		}
 	}
-	f.peer(0).answer(id, api.LockAnswer{Held: true, Name: "x", Token: "5", Lease: "l"})
+	f.peer(0).answer(id, nodeapi.LockAnswer{Held: true, Name: "x", Token: "5", Lease: "l"})
 	if err := <-locked; err != nil {
 		t.Fatal(err)
 	}
 	put()
-	if r := f.of(api.FuncPut)[3]; r.Done != r.Once {
+	if r := f.of(nodeapi.FuncPut)[3]; r.Done != r.Once {
 		t.Errorf("all is answered, and the put of once %d said done %d", r.Once, r.Done)
 	}
 }

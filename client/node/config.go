@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
 // Config is what a client needs to know. Zero values mean what their comments say.
@@ -33,10 +33,10 @@ const maxWaitingBytes = 4 << 20
 
 func (c Config) withDefaults() Config {
 	if c.Socket == "" {
-		c.Socket = os.Getenv(api.SocketVariable)
+		c.Socket = os.Getenv(nodeapi.SocketVariable)
 	}
 	if c.Socket == "" {
-		c.Socket = api.DefaultSocket
+		c.Socket = nodeapi.DefaultSocket
 	}
 	if c.Agent == "" {
 		c.Agent = "go " + os.Args[0][strings.LastIndexByte(os.Args[0], '/')+1:]
@@ -45,7 +45,7 @@ func (c Config) withDefaults() Config {
 		c.Wait = 30 * time.Second
 	}
 	if c.Timeout == 0 {
-		c.Timeout = api.DefaultTimeoutMillis * time.Millisecond
+		c.Timeout = nodeapi.DefaultTimeoutMillis * time.Millisecond
 	}
 	if c.InFlight == 0 {
 		c.InFlight = 512

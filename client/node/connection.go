@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
 const (
@@ -142,25 +142,26 @@ func (c *Client) open(number uint64) (*connection, error) {
 }
 
 // greet says hello, and waits for the answer.
-func (c *Client) greet(ctx context.Context, n *connection) (api.HelloAnswer, error) {
+func (c *Client) greet(ctx context.Context, n *connection) (nodeapi.HelloAnswer, error) {
 	defer context.AfterFunc(ctx, func() { _ = n.SetDeadline(time.Unix(1, 0)) })()
 	c.mu.Lock()
 	id, identity := c.next, c.identity
 	c.next++
 	c.mu.Unlock()
-	data, err := json.Marshal(api.Hello{Client: identity, Agent: c.cfg.Agent, Namespace: c.cfg.Namespace,
+	data, err := json.Marshal(nodeapi.Hello{Client: identity, Agent: c.cfg.Agent, Namespace: c.cfg.Namespace,
 		DrainNotice: true})
 	if err != nil {
-		return api.HelloAnswer{}, err
+		return nodeapi.HelloAnswer{}, err
 	}
-	if _, err := n.Write(appendRequest(nil, &call{id: id, fn: api.FuncHello, data: data}, api.DefaultTimeoutMillis,
+	if _, err := n.Write(appendRequest(nil, &call{id: id, fn: nodeapi.FuncHello, data: data},
+		nodeapi.DefaultTimeoutMillis,
 		0)); err != nil {
-		return api.HelloAnswer{}, err
+		return nodeapi.HelloAnswer{}, err
 	}
-	var hello api.HelloAnswer
+	var hello nodeapi.HelloAnswer
 	for found := false; !found; {
 		err := n.fill(func(line []byte) error {
-			var r response[api.HelloAnswer]
+			var r response[nodeapi.HelloAnswer]
 			if err := json.Unmarshal(line, &r); err != nil {
 				return fmt.Errorf("what answers is no node server: %w", err)
 			}
@@ -176,7 +177,7 @@ func (c *Client) greet(ctx context.Context, n *connection) (api.HelloAnswer, err
 			return nil
 		})
 		if err != nil {
-			return api.HelloAnswer{}, fmt.Errorf("greeting: %w", err)
+			return nodeapi.HelloAnswer{}, fmt.Errorf("greeting: %w", err)
 		}
 	}
 	return hello, nil
@@ -219,7 +220,7 @@ func (n *connection) fill(use func(line []byte) error) error {
 
 // adopt makes the connection the client's: what is under way is sent on it, but for what another
 // one will still answer.
-func (c *Client) adopt(n *connection, hello api.HelloAnswer) error {
+func (c *Client) adopt(n *connection, hello nodeapi.HelloAnswer) error {
 	c.mu.Lock()
 	if c.ctx.Err() != nil {
 		c.mu.Unlock()
@@ -306,14 +307,14 @@ func (c *Client) queue(n *connection, k *call, now time.Time) {
 	switch {
 	case k.stream != nil:
 		k.data = k.stream.data(k.data[:0])
-		millis = api.DefaultTimeoutMillis
+		millis = nodeapi.DefaultTimeoutMillis
 	default:
 		left := k.deadline.Sub(now)
 		if left <= 0 {
 			k.connection = 0
 			return // its caller is about to give up
 		}
-		millis = int(min(max(left/time.Millisecond, 1), api.MaxTimeoutMillis))
+		millis = int(min(max(left/time.Millisecond, 1), nodeapi.MaxTimeoutMillis))
 	}
 	k.connection, k.start = n.number, n.queued
 	before := len(n.out)
@@ -463,7 +464,7 @@ func (c *Client) line(n *connection, line []byte) error {
 // ends the connection, or that a call may be made elsewhere. If so it gives c.mu back, which is
 // held, and returns true.
 func (c *Client) notice(n *connection, id uint64, k *call, line []byte) bool {
-	var r response[api.DrainNotice]
+	var r response[nodeapi.DrainNotice]
 	_ = json.Unmarshal(line, &r) // what is something else leaves r empty
 	code := CodeOf(asError(r.Error))
 	switch {
@@ -563,7 +564,7 @@ func (c *Client) look(n *connection) {
 	n.alive.Reset(lookAgain)
 	if n.asked {
 		c.readBehind(n)
-		n.push(appendRequest(nil, &call{id: c.next, fn: api.FuncPing}, api.DefaultTimeoutMillis, 0))
+		n.push(appendRequest(nil, &call{id: c.next, fn: nodeapi.FuncPing}, nodeapi.DefaultTimeoutMillis, 0))
 		c.next++
 		c.flush(n) // unlocks
 		return

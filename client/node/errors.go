@@ -5,31 +5,31 @@ import (
 	"errors"
 	"fmt"
 
-	api "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
 // Error is why a call failed: its kind (Code), what happened, and what can be done about it.
-type Error = api.Error
+type Error = nodeapi.Error
 
 // Code is the kind of a failure.
-type Code = api.Code
+type Code = nodeapi.Code
 
 // The kinds of failures.
 const (
-	CodeInvalidArgument  = api.CodeInvalidArgument
-	CodeTooLarge         = api.CodeTooLarge
-	CodePermissionDenied = api.CodePermissionDenied
-	CodeQuotaExceeded    = api.CodeQuotaExceeded
-	CodeNoRoom           = api.CodeNoRoom
-	CodeLeaseGone        = api.CodeLeaseGone
-	CodeNotHeld          = api.CodeNotHeld
-	CodeWrongOffset      = api.CodeWrongOffset
-	CodeTimeout          = api.CodeTimeout
-	CodeOutcomeUnknown   = api.CodeOutcomeUnknown
-	CodeUnavailable      = api.CodeUnavailable
-	CodeCanceled         = api.CodeCanceled
-	CodeDraining         = api.CodeDraining
-	CodeInternal         = api.CodeInternal
+	CodeInvalidArgument  = nodeapi.CodeInvalidArgument
+	CodeTooLarge         = nodeapi.CodeTooLarge
+	CodePermissionDenied = nodeapi.CodePermissionDenied
+	CodeQuotaExceeded    = nodeapi.CodeQuotaExceeded
+	CodeNoRoom           = nodeapi.CodeNoRoom
+	CodeLeaseGone        = nodeapi.CodeLeaseGone
+	CodeNotHeld          = nodeapi.CodeNotHeld
+	CodeWrongOffset      = nodeapi.CodeWrongOffset
+	CodeTimeout          = nodeapi.CodeTimeout
+	CodeOutcomeUnknown   = nodeapi.CodeOutcomeUnknown
+	CodeUnavailable      = nodeapi.CodeUnavailable
+	CodeCanceled         = nodeapi.CodeCanceled
+	CodeDraining         = nodeapi.CodeDraining
+	CodeInternal         = nodeapi.CodeInternal
 	// CodeClosed: the client was closed by this program. Nothing was done.
 	CodeClosed Code = "closed"
 )

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/client/internal/await"
 )
 
@@ -25,16 +25,16 @@ const patience = 20 * time.Second
 type fake struct {
 	t      *testing.T
 	socket string
-	hook   func(p *peer, r api.Request) bool // true: it has seen to it
-	known  func(client string) bool          // nil: by whether it has greeted it before
+	hook   func(p *peer, r nodeapi.Request) bool // true: it has seen to it
+	known  func(client string) bool              // nil: by whether it has greeted it before
 	done   sync.WaitGroup
 
 	mu       sync.Mutex
 	listener net.Listener
 	peers    []*peer
 	clients  map[string]bool
-	hellos   []api.Hello
-	requests []api.Request // but for hello
+	hellos   []nodeapi.Hello
+	requests []nodeapi.Request // but for hello
 }
 
 // peer is a connection to it.
@@ -94,16 +94,16 @@ func (f *fake) stop() {
 func (p *peer) serve() {
 	defer p.Close()
 	lines := bufio.NewScanner(p)
-	lines.Buffer(nil, api.MaxMessage)
+	lines.Buffer(nil, nodeapi.MaxMessage)
 	for lines.Scan() {
-		var r api.Request
+		var r nodeapi.Request
 		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
 			p.f.t.Errorf("the client sent %q: %v", lines.Text(), err)
 			return
 		}
 		f := p.f
-		if r.Func == api.FuncHello {
-			var hello api.Hello
+		if r.Func == nodeapi.FuncHello {
+			var hello nodeapi.Hello
 			_ = json.Unmarshal(r.Data, &hello)
 			f.mu.Lock()
 			p.client = hello.Client
@@ -114,7 +114,7 @@ func (p *peer) serve() {
 			f.clients[hello.Client] = true
 			f.hellos = append(f.hellos, hello)
 			f.mu.Unlock()
-			p.answer(r.ID, api.HelloAnswer{Server: "fake", Known: known, InFlight: api.MaxInFlight})
+			p.answer(r.ID, nodeapi.HelloAnswer{Server: "fake", Known: known, InFlight: nodeapi.MaxInFlight})
 			continue
 		}
 		f.mu.Lock()
@@ -155,10 +155,10 @@ func (f *fake) count(fn string) int {
 	return len(f.of(fn))
 }
 
-func (f *fake) of(fn string) []api.Request {
+func (f *fake) of(fn string) []nodeapi.Request {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	var list []api.Request
+	var list []nodeapi.Request
 	for _, r := range f.requests {
 		if r.Func == fn {
 			list = append(list, r)

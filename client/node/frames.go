@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"unicode/utf8"
 
-	api "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
 // appendText appends a string in JSON. It must be valid UTF-8.
@@ -47,7 +47,7 @@ func appendRequest(b []byte, k *call, millis int, done uint64) []byte {
 	if len(k.data) > 0 {
 		b = append(append(b, `,"data":`...), k.data...)
 	}
-	if millis != api.DefaultTimeoutMillis {
+	if millis != nodeapi.DefaultTimeoutMillis {
 		b = strconv.AppendInt(append(b, `,"timeoutMs":`...), int64(millis), 10)
 	}
 	if k.once > 0 {
@@ -61,10 +61,10 @@ func appendRequest(b []byte, k *call, millis int, done uint64) []byte {
 
 // response is an answer's line. Members that are not known are of a newer server's.
 type response[T any] struct {
-	ID    uint64     `json:"id"`
-	Data  *T         `json:"data"`
-	Error *api.Error `json:"error"`
-	More  bool       `json:"more"`
+	ID    uint64         `json:"id"`
+	Data  *T             `json:"data"`
+	Error *nodeapi.Error `json:"error"`
+	More  bool           `json:"more"`
 }
 
 // idOf is the id of an answer. It comes first, as servers write it; anywhere else it is found, too.

@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"testing"
 
-	api "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
 // FuzzAnswers: whatever a server answers, it is read without a panic; an id that is read in a short
@@ -32,24 +32,24 @@ func FuzzAnswers(f *testing.F) {
 			t.Fatalf("%q: the id is %d, not %d", line, id, whole.ID)
 		}
 		for _, read := range []func() error{
-			func() error { _, err := answerOf[api.Item](api.FuncGet, line); return err },
-			func() error { _, err := answerOf[api.GetManyAnswer](api.FuncGetMany, line); return err },
-			func() error { _, err := answerOf[api.CASAnswer](api.FuncCAS, line); return err },
-			func() error { _, err := answerOf[api.IncrementAnswer](api.FuncIncrement, line); return err },
-			func() error { _, err := answerOf[api.HelloAnswer](api.FuncHello, line); return err },
+			func() error { _, err := answerOf[nodeapi.Item](nodeapi.FuncGet, line); return err },
+			func() error { _, err := answerOf[nodeapi.GetManyAnswer](nodeapi.FuncGetMany, line); return err },
+			func() error { _, err := answerOf[nodeapi.CASAnswer](nodeapi.FuncCAS, line); return err },
+			func() error { _, err := answerOf[nodeapi.IncrementAnswer](nodeapi.FuncIncrement, line); return err },
+			func() error { _, err := answerOf[nodeapi.HelloAnswer](nodeapi.FuncHello, line); return err },
 		} {
 			if err := read(); err != nil && err.Error() == "" && whole.Error == nil {
 				t.Fatalf("%q: an error without a word", line)
 			}
 		}
-		if answer, err := answerOf[api.GetManyAnswer](api.FuncGetMany, line); err == nil {
+		if answer, err := answerOf[nodeapi.GetManyAnswer](nodeapi.FuncGetMany, line); err == nil {
 			for i := range answer.Items {
 				if item := itemOf(&answer.Items[i]); item.Found && item.Value == nil {
 					t.Fatalf("%q: an item that is found has no value", line)
 				}
 			}
 		}
-		var told response[api.WatchAnswer]
+		var told response[nodeapi.WatchAnswer]
 		if json.Unmarshal(line, &told) != nil || told.Data == nil {
 			return
 		}

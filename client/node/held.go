@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
 // Wait bounds how long a lock, leadership or permit is waited for; 0: not at all. Without it: until
@@ -38,32 +38,32 @@ type Held struct {
 type holdKind struct{ take, back, what string }
 
 var (
-	locks       = holdKind{api.FuncLock, api.FuncUnlock, "the lock"}
-	leaderships = holdKind{api.FuncCampaign, api.FuncResign, "the leadership of"}
-	permits     = holdKind{api.FuncAcquire, api.FuncRelease, "a permit of"}
+	locks       = holdKind{nodeapi.FuncLock, nodeapi.FuncUnlock, "the lock"}
+	leaderships = holdKind{nodeapi.FuncCampaign, nodeapi.FuncResign, "the leadership of"}
+	permits     = holdKind{nodeapi.FuncAcquire, nodeapi.FuncRelease, "a permit of"}
 )
 
 // Lock takes a lock, for which it waits. Options: Wait, TTL, WithLease.
 func (c *Client) Lock(ctx context.Context, name string, opts ...Option) (*Held, error) {
-	return c.hold(ctx, locks, api.LockData{Name: name}, opts)
+	return c.hold(ctx, locks, nodeapi.LockData{Name: name}, opts)
 }
 
 // Campaign takes the leadership of a name, for which it waits. value tells others who leads: see
 // Leader. Options: as Lock.
 func (c *Client) Campaign(ctx context.Context, name, value string, opts ...Option) (*Held, error) {
-	return c.hold(ctx, leaderships, api.LockData{Name: name, Value: value}, opts)
+	return c.hold(ctx, leaderships, nodeapi.LockData{Name: name, Value: value}, opts)
 }
 
 // Acquire takes one of so many permits of a semaphore, for which it waits. All must name the same
 // number. Options: as Lock.
 func (c *Client) Acquire(ctx context.Context, name string, permitted int, opts ...Option) (*Held, error) {
-	return c.hold(ctx, permits, api.LockData{Name: name, Permits: permitted}, opts)
+	return c.hold(ctx, permits, nodeapi.LockData{Name: name, Permits: permitted}, opts)
 }
 
 // longestWait is for how long one request waits: the next one goes on.
 const longestWait = 50 * time.Second
 
-func (c *Client) hold(ctx context.Context, kind holdKind, d api.LockData, opts []Option) (*Held, error) {
+func (c *Client) hold(ctx context.Context, kind holdKind, d nodeapi.LockData, opts []Option) (*Held, error) {
 	if err := checkKey(kind.take, d.Name); err != nil {
 		return nil, err
 	}
@@ -122,7 +122,8 @@ func (c *Client) hold(ctx context.Context, kind holdKind, d api.LockData, opts [
 }
 
 // take asks once. What it is answered is known, or the lease is not to be used again.
-func (c *Client) take(ctx context.Context, kind holdKind, d api.LockData, end time.Time) (*api.LockAnswer, error) {
+func (c *Client) take(ctx context.Context, kind holdKind, d nodeapi.LockData, end time.Time) (*nodeapi.LockAnswer,
+	error) {
 	wait := longestWait
 	if !end.IsZero() {
 		wait = min(wait, max(time.Until(end), 0))
@@ -135,10 +136,10 @@ func (c *Client) take(ctx context.Context, kind holdKind, d api.LockData, end ti
 	d.WaitMillis = &millis
 	ctx, cancel := context.WithTimeout(ctx, wait+c.cfg.Timeout)
 	defer cancel()
-	return askFor[api.LockAnswer](ctx, c, kind.take, d, func(k *call) { k.changes, k.waits = true, true })
+	return askFor[nodeapi.LockAnswer](ctx, c, kind.take, d, func(k *call) { k.changes, k.waits = true, true })
 }
 
-func (c *Client) holds(kind holdKind, d api.LockData, a *api.LockAnswer, l *lease) *Held {
+func (c *Client) holds(kind holdKind, d nodeapi.LockData, a *nodeapi.LockAnswer, l *lease) *Held {
 	h := &Held{c: c, kind: kind, namespace: d.Namespace, name: d.Name, token: decimal(a.Token), leaseID: d.Lease,
 		lease: l, lost: make(chan struct{})}
 	c.mu.Lock()
@@ -196,7 +197,7 @@ func (h *Held) Release(ctx context.Context) error {
 		return h.Err()
 	}
 	_, err := askFor[struct{}](ctx, h.c, h.kind.back,
-		api.UnlockData{Namespace: h.namespace, Name: h.name, Token: fmt.Sprint(h.token)},
+		nodeapi.UnlockData{Namespace: h.namespace, Name: h.name, Token: fmt.Sprint(h.token)},
 		func(k *call) { k.changes, k.urgent = true, true })
 	switch {
 	case h.lease == nil:
@@ -219,11 +220,11 @@ type Leader struct {
 
 // Leader asks who leads. Options: none but In.
 func (c *Client) Leader(ctx context.Context, name string, opts ...Option) (Leader, error) {
-	if err := checkKey(api.FuncLeader, name); err != nil {
+	if err := checkKey(nodeapi.FuncLeader, name); err != nil {
 		return Leader{}, err
 	}
-	a, err := askFor[api.LeaderAnswer](ctx, c, api.FuncLeader,
-		api.LeaderData{Namespace: gather(opts).namespace, Name: name}, nil)
+	a, err := askFor[nodeapi.LeaderAnswer](ctx, c, nodeapi.FuncLeader,
+		nodeapi.LeaderData{Namespace: gather(opts).namespace, Name: name}, nil)
 	if err != nil {
 		return Leader{}, err
 	}

@@ -9,7 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	api "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
 // Version is a key's, EPOCH.SEQUENCE; "0.0" that of a key that was never written. It comes from
@@ -167,7 +167,7 @@ func askFor[T any](ctx context.Context, c *Client, fn string, data any, set func
 	return ask[T](ctx, c, k)
 }
 
-func itemOf(i *api.Item) Item {
+func itemOf(i *nodeapi.Item) Item {
 	item := Item{Key: i.Key, Found: i.Found, Version: Version(i.Version), Lease: i.Lease, Value: i.ValueBase64}
 	if i.Value != nil {
 		item.Value = []byte(*i.Value)
@@ -183,17 +183,17 @@ func itemOf(i *api.Item) Item {
 
 // Get reads a key. A key without a value is no error: Found is false. Options: Eventual.
 func (c *Client) Get(ctx context.Context, key string, opts ...Option) (Item, error) {
-	if err := checkKey(api.FuncGet, key); err != nil {
+	if err := checkKey(nodeapi.FuncGet, key); err != nil {
 		return Item{}, err
 	}
 	o := gather(opts)
-	k := newCall(api.FuncGet)
+	k := newCall(nodeapi.FuncGet)
 	k.data = o.begin(k.data, key)
 	if o.eventual {
 		k.data = append(k.data, `,"eventual":true`...)
 	}
 	k.data = append(k.data, '}')
-	answer, err := ask[api.Item](ctx, c, k)
+	answer, err := ask[nodeapi.Item](ctx, c, k)
 	if err != nil {
 		return Item{}, err
 	}
@@ -204,17 +204,17 @@ func (c *Client) Get(ctx context.Context, key string, opts ...Option) (Item, err
 // order of keys; one that could not be read has an Err. Options: Eventual.
 func (c *Client) GetMany(ctx context.Context, keys []string, opts ...Option) ([]Item, error) {
 	for _, key := range keys {
-		if err := checkKey(api.FuncGetMany, key); err != nil {
+		if err := checkKey(nodeapi.FuncGetMany, key); err != nil {
 			return nil, err
 		}
 	}
 	o := gather(opts)
 	items := make([]Item, 0, len(keys))
 	for len(keys) > 0 {
-		some := keys[:min(len(keys), api.MaxMany)]
+		some := keys[:min(len(keys), nodeapi.MaxMany)]
 		keys = keys[len(some):]
-		answer, err := askFor[api.GetManyAnswer](ctx, c, api.FuncGetMany,
-			api.GetManyData{Namespace: o.namespace, Keys: some, Eventual: o.eventual}, nil)
+		answer, err := askFor[nodeapi.GetManyAnswer](ctx, c, nodeapi.FuncGetMany,
+			nodeapi.GetManyData{Namespace: o.namespace, Keys: some, Eventual: o.eventual}, nil)
 		if err != nil {
 			return nil, err
 		}
@@ -232,14 +232,14 @@ func (c *Client) GetMany(ctx context.Context, keys []string, opts ...Option) ([]
 // Put writes a value, makes the key where there is none, and returns the new version. Options:
 // WithLease.
 func (c *Client) Put(ctx context.Context, key string, value []byte, opts ...Option) (Version, error) {
-	if err := checkKey(api.FuncPut, key); err != nil {
+	if err := checkKey(nodeapi.FuncPut, key); err != nil {
 		return "", err
 	}
 	o := gather(opts)
-	k := newCall(api.FuncPut)
+	k := newCall(nodeapi.FuncPut)
 	k.changes = true
 	k.data = append(o.lessee(appendValue(o.begin(k.data, key), value)), '}')
-	answer, err := ask[api.PutAnswer](ctx, c, k)
+	answer, err := ask[nodeapi.PutAnswer](ctx, c, k)
 	if err != nil {
 		return "", err
 	}
@@ -257,15 +257,15 @@ func (o *options) lessee(b []byte) []byte {
 // is the key as it is then: written, or as found. Options: WithLease.
 func (c *Client) CAS(ctx context.Context, key string, version Version, value []byte, opts ...Option) (
 	item Item, swapped bool, err error) {
-	if err := checkKey(api.FuncCAS, key); err != nil {
+	if err := checkKey(nodeapi.FuncCAS, key); err != nil {
 		return Item{}, false, err
 	}
 	o := gather(opts)
-	k := newCall(api.FuncCAS)
+	k := newCall(nodeapi.FuncCAS)
 	k.changes = true
 	k.data = o.lessee(appendValue(o.begin(k.data, key), value))
 	k.data = append(appendText(append(k.data, `,"version":`...), string(version)), '}')
-	answer, err := ask[api.CASAnswer](ctx, c, k)
+	answer, err := ask[nodeapi.CASAnswer](ctx, c, k)
 	if err != nil {
 		return Item{}, false, err
 	}
@@ -275,18 +275,18 @@ func (c *Client) CAS(ctx context.Context, key string, version Version, value []b
 // Delete leaves a key without a value; deleting what is not there succeeds. The item is the key as
 // it is then. Options: IfVersion; deleted is false where the version is another.
 func (c *Client) Delete(ctx context.Context, key string, opts ...Option) (item Item, deleted bool, err error) {
-	if err := checkKey(api.FuncDelete, key); err != nil {
+	if err := checkKey(nodeapi.FuncDelete, key); err != nil {
 		return Item{}, false, err
 	}
 	o := gather(opts)
-	k := newCall(api.FuncDelete)
+	k := newCall(nodeapi.FuncDelete)
 	k.changes = true
 	k.data = o.begin(k.data, key)
 	if o.version != "" {
 		k.data = appendText(append(k.data, `,"version":`...), o.version)
 	}
 	k.data = append(k.data, '}')
-	answer, err := ask[api.DeleteAnswer](ctx, c, k)
+	answer, err := ask[nodeapi.DeleteAnswer](ctx, c, k)
 	if err != nil {
 		return Item{}, false, err
 	}
@@ -296,14 +296,14 @@ func (c *Client) Delete(ctx context.Context, key string, opts ...Option) (item I
 // Increment adds to a key's value, a decimal number of 64 bits with its sign, as text, and returns
 // the sum. A key without a value counts as 0.
 func (c *Client) Increment(ctx context.Context, key string, by int64, opts ...Option) (int64, Version, error) {
-	if err := checkKey(api.FuncIncrement, key); err != nil {
+	if err := checkKey(nodeapi.FuncIncrement, key); err != nil {
 		return 0, "", err
 	}
 	o := gather(opts)
-	k := newCall(api.FuncIncrement)
+	k := newCall(nodeapi.FuncIncrement)
 	k.changes = true
 	k.data = append(strconv.AppendInt(append(o.begin(k.data, key), `,"by":`...), by, 10), '}')
-	answer, err := ask[api.IncrementAnswer](ctx, c, k)
+	answer, err := ask[nodeapi.IncrementAnswer](ctx, c, k)
 	if err != nil {
 		return 0, "", err
 	}

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
 // defaultTTL is the time to live of what is held and registered.
@@ -21,14 +21,14 @@ type Lease struct {
 	TTL time.Duration
 }
 
-func leaseOf(a *api.LeaseAnswer) Lease {
+func leaseOf(a *nodeapi.LeaseAnswer) Lease {
 	return Lease{ID: a.Lease, TTL: time.Duration(a.TTLMillis) * time.Millisecond}
 }
 
 // Grant makes a lease of a time to live of 0.5 s to an hour. Keeping it alive is the caller's.
 func (c *Client) Grant(ctx context.Context, ttl time.Duration, opts ...Option) (Lease, error) {
-	a, err := askFor[api.LeaseAnswer](ctx, c, api.FuncGrant,
-		api.GrantData{Namespace: gather(opts).namespace, TTLMillis: int(ttl / time.Millisecond)},
+	a, err := askFor[nodeapi.LeaseAnswer](ctx, c, nodeapi.FuncGrant,
+		nodeapi.GrantData{Namespace: gather(opts).namespace, TTLMillis: int(ttl / time.Millisecond)},
 		func(k *call) { k.changes = true })
 	if err != nil {
 		return Lease{}, err
@@ -39,8 +39,8 @@ func (c *Client) Grant(ctx context.Context, ttl time.Duration, opts ...Option) (
 // KeepAlive lets a lease live for its time to live from now on. The error is CodeLeaseGone where it
 // is too late.
 func (c *Client) KeepAlive(ctx context.Context, id string, opts ...Option) (Lease, error) {
-	a, err := askFor[api.LeaseAnswer](ctx, c, api.FuncKeepAlive,
-		api.LeaseData{Namespace: gather(opts).namespace, Lease: id}, nil)
+	a, err := askFor[nodeapi.LeaseAnswer](ctx, c, nodeapi.FuncKeepAlive,
+		nodeapi.LeaseData{Namespace: gather(opts).namespace, Lease: id}, nil)
 	if err != nil {
 		return Lease{}, err
 	}
@@ -49,7 +49,8 @@ func (c *Client) KeepAlive(ctx context.Context, id string, opts ...Option) (Leas
 
 // Revoke ends a lease, and what is bound to it.
 func (c *Client) Revoke(ctx context.Context, id string, opts ...Option) error {
-	_, err := askFor[struct{}](ctx, c, api.FuncRevoke, api.LeaseData{Namespace: gather(opts).namespace, Lease: id},
+	_, err := askFor[struct{}](ctx, c, nodeapi.FuncRevoke, nodeapi.LeaseData{Namespace: gather(opts).namespace,
+		Lease: id},
 		func(k *call) { k.changes = true })
 	return err
 }
@@ -129,8 +130,8 @@ func (l *lease) keep(ctx context.Context, began time.Time, ttl time.Duration) {
 		}
 		began = time.Now()
 		try, cancel := context.WithDeadline(ctx, until)
-		a, err := askFor[api.LeaseAnswer](try, l.c, api.FuncKeepAlive,
-			api.LeaseData{Namespace: l.kind.namespace, Lease: l.id}, func(k *call) { k.urgent = true })
+		a, err := askFor[nodeapi.LeaseAnswer](try, l.c, nodeapi.FuncKeepAlive,
+			nodeapi.LeaseData{Namespace: l.kind.namespace, Lease: l.id}, func(k *call) { k.urgent = true })
 		cancel()
 		switch {
 		case ctx.Err() != nil:
@@ -210,7 +211,8 @@ func (l *lease) drop() {
 }
 
 func (l *lease) revoke(ctx context.Context) error {
-	_, err := askFor[struct{}](ctx, l.c, api.FuncRevoke, api.LeaseData{Namespace: l.kind.namespace, Lease: l.id},
+	_, err := askFor[struct{}](ctx, l.c, nodeapi.FuncRevoke, nodeapi.LeaseData{Namespace: l.kind.namespace,
+		Lease: l.id},
 		func(k *call) { k.changes, k.urgent = true, true })
 	return err
 }

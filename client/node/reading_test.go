@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/client/internal/await"
 )
 
@@ -20,7 +20,7 @@ func reads(c *Client) bool {
 // One who calls alone reads for himself, and when there is nobody for a while a goroutine does.
 func TestWhoReads(t *testing.T) {
 	f := newFake(t)
-	f.hook = func(p *peer, r api.Request) bool {
+	f.hook = func(p *peer, r nodeapi.Request) bool {
 		p.answer(r.ID, item("k", "v", "1.1"))
 		return true
 	}
@@ -46,16 +46,16 @@ func TestReaderGivesUp(t *testing.T) {
 	for _, how := range []string{"canceled", "its deadline", "the client's time"} {
 		t.Run(how, func(t *testing.T) {
 			f := newFake(t)
-			f.hook = func(p *peer, r api.Request) bool {
-				if r.Func == api.FuncGet && keyOf(r) == "other" {
+			f.hook = func(p *peer, r nodeapi.Request) bool {
+				if r.Func == nodeapi.FuncGet && keyOf(r) == "other" {
 					f.done.Go(func() {
-						for f.count(api.FuncCancel) == 0 && t.Context().Err() == nil {
+						for f.count(nodeapi.FuncCancel) == 0 && t.Context().Err() == nil {
 							time.Sleep(time.Millisecond)
 						}
 						p.answer(r.ID, item("other", "v", "1.1"))
 					})
 				}
-				return r.Func == api.FuncGet
+				return r.Func == nodeapi.FuncGet
 			}
 			cfg := Config{}
 			ctx, cancel := context.WithCancel(t.Context())
@@ -80,13 +80,13 @@ func TestReaderGivesUp(t *testing.T) {
 					t.Error("there was an answer")
 				}
 			})
-			await.Until(t, patience, "the first to read", func() bool { return f.count(api.FuncGet) == 1 })
+			await.Until(t, patience, "the first to read", func() bool { return f.count(nodeapi.FuncGet) == 1 })
 			wg.Go(func() {
 				if i, err := c.Get(soon(t), "other"); err != nil || string(i.Value) != "v" {
 					t.Error(i, err)
 				}
 			})
-			await.Until(t, patience, "the second to wait", func() bool { return f.count(api.FuncGet) == 2 })
+			await.Until(t, patience, "the second to wait", func() bool { return f.count(nodeapi.FuncGet) == 2 })
 			if how == "canceled" {
 				cancel()
 			}
@@ -101,8 +101,8 @@ func TestReaderGivesUp(t *testing.T) {
 // A connection that ends while its caller reads it is made again, and the call with it.
 func TestReaderMeetsTheEnd(t *testing.T) {
 	f := newFake(t)
-	f.hook = func(p *peer, r api.Request) bool {
-		if p.number < 3 && r.Func == api.FuncGet {
+	f.hook = func(p *peer, r nodeapi.Request) bool {
+		if p.number < 3 && r.Func == nodeapi.FuncGet {
 			_ = p.Close()
 			return true
 		}

@@ -5,11 +5,11 @@ import (
 	"sync"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
 // Instance is one of a service that lives.
-type Instance = api.Instance
+type Instance = nodeapi.Instance
 
 // Named is the name of an instance of a service. Without it the server draws one.
 func Named(instance string) Option { return Option{kind: optInstance, text: instance} }
@@ -21,7 +21,7 @@ func Nearest() Option { return Option{kind: optNearest} }
 type Registration struct {
 	c    *Client
 	o    options
-	data api.ServiceData
+	data nodeapi.ServiceData
 	ctx  context.Context
 	stop context.CancelFunc
 
@@ -34,11 +34,11 @@ type Registration struct {
 // RegisterService registers an instance of a service, at an address: host:port. Where its lease is
 // lost the client registers it again, by the same name. Options: Named, TTL, WithLease.
 func (c *Client) RegisterService(ctx context.Context, service, address string, opts ...Option) (*Registration, error) {
-	if err := checkKey(api.FuncRegisterService, service); err != nil {
+	if err := checkKey(nodeapi.FuncRegisterService, service); err != nil {
 		return nil, err
 	}
 	o := gather(opts)
-	r := &Registration{c: c, o: o, turn: make(chan struct{}, 1), data: api.ServiceData{Namespace: o.namespace,
+	r := &Registration{c: c, o: o, turn: make(chan struct{}, 1), data: nodeapi.ServiceData{Namespace: o.namespace,
 		Service: service, Instance: o.instance, Address: address, Lease: o.lease}}
 	r.ctx, r.stop = context.WithCancel(c.ctx)
 	if err := r.register(ctx); err != nil {
@@ -61,7 +61,7 @@ func (r *Registration) register(ctx context.Context) error {
 		}
 		data.Lease = l.id
 	}
-	a, err := askFor[Instance](ctx, c, api.FuncRegisterService, data, func(k *call) { k.changes = true })
+	a, err := askFor[Instance](ctx, c, nodeapi.FuncRegisterService, data, func(k *call) { k.changes = true })
 	if err != nil {
 		if l != nil {
 			l.drop()
@@ -136,8 +136,8 @@ func (r *Registration) Deregister(ctx context.Context) error {
 	r.c.mu.Lock()
 	delete(r.c.held, r)
 	r.c.mu.Unlock()
-	_, err := askFor[struct{}](ctx, r.c, api.FuncDeregisterService,
-		api.ServiceData{Namespace: r.data.Namespace, Service: r.data.Service, Instance: instance, Lease: r.Lease()},
+	_, err := askFor[struct{}](ctx, r.c, nodeapi.FuncDeregisterService,
+		nodeapi.ServiceData{Namespace: r.data.Namespace, Service: r.data.Service, Instance: instance, Lease: r.Lease()},
 		func(k *call) { k.changes, k.urgent = true, true })
 	switch {
 	case l == nil:
@@ -154,15 +154,15 @@ func (r *Registration) giveBack(ctx context.Context) error { return r.Deregister
 // GetService gives the instances of a service that live, a different one first with each call.
 // Options: Nearest.
 func (c *Client) GetService(ctx context.Context, service string, opts ...Option) ([]Instance, error) {
-	if err := checkKey(api.FuncGetService, service); err != nil {
+	if err := checkKey(nodeapi.FuncGetService, service); err != nil {
 		return nil, err
 	}
 	o := gather(opts)
-	data := api.GetServiceData{Namespace: o.namespace, Service: service}
+	data := nodeapi.GetServiceData{Namespace: o.namespace, Service: service}
 	if o.nearest {
 		data.Order = "nearest"
 	}
-	a, err := askFor[api.ServiceAnswer](ctx, c, api.FuncGetService, data, nil)
+	a, err := askFor[nodeapi.ServiceAnswer](ctx, c, nodeapi.FuncGetService, data, nil)
 	if err != nil {
 		return nil, err
 	}

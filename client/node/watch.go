@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
 // stream is what is answered again and again.
@@ -253,7 +253,7 @@ type Watch struct {
 // Watch follows keys from now on, and from the versions in After. Options: none but In.
 func (c *Client) Watch(ctx context.Context, cfg WatchConfig, opts ...Option) (*Watch, error) {
 	for _, key := range cfg.Keys {
-		if err := checkKey(api.FuncWatch, key); err != nil {
+		if err := checkKey(nodeapi.FuncWatch, key); err != nil {
 			return nil, err
 		}
 	}
@@ -265,10 +265,10 @@ func (c *Client) Watch(ctx context.Context, cfg WatchConfig, opts ...Option) (*W
 	for key, v := range cfg.After {
 		w.last[key] = v
 	}
-	w.init(c, api.FuncWatch, w)
-	if size := len(w.data(nil)); size > api.MaxMessage-128 {
+	w.init(c, nodeapi.FuncWatch, w)
+	if size := len(w.data(nil)); size > nodeapi.MaxMessage-128 {
 		return nil, &Error{Code: CodeTooLarge, Message: fmt.Sprintf("watch: a request of %d bytes; at most %d", size,
-			api.MaxMessage)}
+			nodeapi.MaxMessage)}
 	}
 	if err := w.start(ctx); err != nil {
 		return nil, err
@@ -300,7 +300,7 @@ func (w *Watch) Close() { w.end(&Error{Code: CodeClosed, Message: "the watch is 
 
 // How many versions, and bytes of them, go with a watch: the server counts each as a watch. Those
 // that have no room are told anew, which is no harm: what is known is not told to the program.
-const maxAfter, maxAfterBytes = api.MaxWatches / 4, 128 << 10
+const maxAfter, maxAfterBytes = nodeapi.MaxWatches / 4, 128 << 10
 
 func (w *Watch) data(b []byte) []byte {
 	w.mu.Lock()
@@ -334,7 +334,7 @@ func (w *Watch) data(b []byte) []byte {
 }
 
 func (w *Watch) tell(line []byte) error {
-	return told(&w.follower, line, func(a *api.WatchAnswer) {
+	return told(&w.follower, line, func(a *nodeapi.WatchAnswer) {
 		for i := range a.Events {
 			w.take(&a.Events[i])
 		}
@@ -342,7 +342,7 @@ func (w *Watch) tell(line []byte) error {
 }
 
 // take takes an event, if it is news. w.mu is held.
-func (w *Watch) take(e *api.Event) {
+func (w *Watch) take(e *nodeapi.Event) {
 	v := Version(e.Version)
 	if last, ok := w.last[e.Key]; ok && !v.Newer(last) {
 		return
@@ -400,7 +400,7 @@ type ServiceWatch struct {
 // WatchService follows the instances of a service that live. Options: none but In.
 func (c *Client) WatchService(ctx context.Context, service string, opts ...Option) (*ServiceWatch, error) {
 	w := &ServiceWatch{namespace: gather(opts).namespace, service: service}
-	w.init(c, api.FuncWatchService, w)
+	w.init(c, nodeapi.FuncWatchService, w)
 	if err := w.start(ctx); err != nil {
 		return nil, err
 	}
@@ -433,7 +433,7 @@ func (w *ServiceWatch) data(b []byte) []byte {
 }
 
 func (w *ServiceWatch) tell(line []byte) error {
-	return told(&w.follower, line, func(a *api.ServiceAnswer) {
+	return told(&w.follower, line, func(a *nodeapi.ServiceAnswer) {
 		if w.newest != nil && slices.Equal(w.newest, a.Instances) {
 			return
 		}

@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"testing"
 
-	api "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/client/internal/await"
 )
 
-func watchData(r api.Request) api.WatchData {
-	var d api.WatchData
+func watchData(r nodeapi.Request) nodeapi.WatchData {
+	var d nodeapi.WatchData
 	_ = json.Unmarshal(r.Data, &d)
 	return d
 }
@@ -28,13 +28,13 @@ func nextOf(t *testing.T, w *Watch) Event {
 // not told again.
 func TestWatchIsTakenUp(t *testing.T) {
 	f := newFake(t)
-	f.hook = func(p *peer, r api.Request) bool {
-		p.more(r.ID, api.WatchAnswer{Started: true})
+	f.hook = func(p *peer, r nodeapi.Request) bool {
+		p.more(r.ID, nodeapi.WatchAnswer{Started: true})
 		if p.number == 0 {
-			p.more(r.ID, api.WatchAnswer{Events: []api.Event{{Item: item("a", "1", "1.9")}, {Item: item("b", "1", "1.1")}}})
+			p.more(r.ID, nodeapi.WatchAnswer{Events: []nodeapi.Event{{Item: item("a", "1", "1.9")}, {Item: item("b", "1", "1.1")}}})
 			return true
 		}
-		p.more(r.ID, api.WatchAnswer{Events: []api.Event{{Item: item("b", "1", "1.1")}, {Item: item("a", "2", "1.10"), Overtaken: 3}}})
+		p.more(r.ID, nodeapi.WatchAnswer{Events: []nodeapi.Event{{Item: item("b", "1", "1.1")}, {Item: item("a", "2", "1.10"), Overtaken: 3}}})
 		return true
 	}
 	c := f.start().connect(Config{})
@@ -52,7 +52,7 @@ func TestWatchIsTakenUp(t *testing.T) {
 	if e := next(); e.Key != "a" || string(e.Value) != "2" || e.Overtaken != 3 {
 		t.Errorf("%+v", e)
 	}
-	again := watchData(f.of(api.FuncWatch)[1])
+	again := watchData(f.of(nodeapi.FuncWatch)[1])
 	if again.Namespace != "other" || *again.Prefix != "" || len(again.After) != 3 || again.After["a"] != "1.9" ||
 		again.After["b"] != "1.1" || again.After["z"] != "5.5" {
 		t.Errorf("%+v", again)
@@ -60,7 +60,7 @@ func TestWatchIsTakenUp(t *testing.T) {
 	w.Close()
 	_, err = w.Next(soon(t))
 	wantCode(t, err, CodeClosed)
-	await.Until(t, patience, "the server to be told", func() bool { return f.count(api.FuncCancel) == 1 })
+	await.Until(t, patience, "the server to be told", func() bool { return f.count(nodeapi.FuncCancel) == 1 })
 }
 
 // A watch that has told of more keys than one may name, or whose versions are more than the quota
@@ -69,27 +69,27 @@ func TestWatchOfManyKeysIsTakenUp(t *testing.T) {
 	const keys = 5000
 	name := func(i int) string { return fmt.Sprintf("a-key-of-some-length/%04d", i) }
 	f := newFake(t)
-	f.hook = func(p *peer, r api.Request) bool {
-		if r.Func != api.FuncWatch {
+	f.hook = func(p *peer, r nodeapi.Request) bool {
+		if r.Func != nodeapi.FuncWatch {
 			return false
 		}
 		d := watchData(r)
-		if len(d.After) > api.MaxWatches || p.number == 2 && len(d.After) > 0 {
+		if len(d.After) > nodeapi.MaxWatches || p.number == 2 && len(d.After) > 0 {
 			p.fail(r.ID, CodeQuotaExceeded)
 			return true
 		}
-		p.more(r.ID, api.WatchAnswer{Started: true})
+		p.more(r.ID, nodeapi.WatchAnswer{Started: true})
 		for i := 0; i < keys; i += 500 {
-			var a api.WatchAnswer
+			var a nodeapi.WatchAnswer
 			for j := i; j < i+500; j++ {
 				if d.After[name(j)] == "" {
-					a.Events = append(a.Events, api.Event{Item: item(name(j), "1", "1.1")})
+					a.Events = append(a.Events, nodeapi.Event{Item: item(name(j), "1", "1.1")})
 				}
 			}
 			p.more(r.ID, a)
 		}
 		if p.number > 0 {
-			p.more(r.ID, api.WatchAnswer{Events: []api.Event{{Item: item("news", "1", fmt.Sprint("1.", p.number))}}})
+			p.more(r.ID, nodeapi.WatchAnswer{Events: []nodeapi.Event{{Item: item("news", "1", fmt.Sprint("1.", p.number))}}})
 		}
 		return true
 	}
@@ -111,7 +111,7 @@ func TestWatchOfManyKeysIsTakenUp(t *testing.T) {
 			t.Fatalf("%+v", e)
 		}
 	}
-	if n := len(watchData(f.of(api.FuncWatch)[1]).After); n == 0 || n > api.MaxWatches/4 {
+	if n := len(watchData(f.of(nodeapi.FuncWatch)[1]).After); n == 0 || n > nodeapi.MaxWatches/4 {
 		t.Errorf("%d versions went with it", n)
 	}
 }
@@ -122,19 +122,19 @@ func TestWatchOfManyKeysIsTakenUp(t *testing.T) {
 func TestWatchForgetsWhatWasDeleted(t *testing.T) {
 	const keys = 5 * maxGraves
 	name := func(i int) string { return fmt.Sprintf("job/%05d", i) }
-	gone := func(key, version string) api.Event {
-		return api.Event{Item: api.Item{Key: key, Version: version}}
+	gone := func(key, version string) nodeapi.Event {
+		return nodeapi.Event{Item: nodeapi.Item{Key: key, Version: version}}
 	}
 	f := newFake(t)
-	f.hook = func(p *peer, r api.Request) bool {
-		if r.Func != api.FuncWatch {
+	f.hook = func(p *peer, r nodeapi.Request) bool {
+		if r.Func != nodeapi.FuncWatch {
 			return false
 		}
-		p.more(r.ID, api.WatchAnswer{Started: true})
+		p.more(r.ID, nodeapi.WatchAnswer{Started: true})
 		if p.number > 0 { // as a server does that is not told what is known
 			d := watchData(r)
-			var a api.WatchAnswer
-			for _, e := range []api.Event{gone(name(0), "1.2"), gone(name(keys-1), "1.2"), gone("named", "1.1"),
+			var a nodeapi.WatchAnswer
+			for _, e := range []nodeapi.Event{gone(name(0), "1.2"), gone(name(keys-1), "1.2"), gone("named", "1.1"),
 				{Item: item("stays", "1", "1.1")}, {Item: item(name(1), "2", "1.3")}} {
 				if d.After[e.Key] == "" || Version(e.Version).Newer(Version(d.After[e.Key])) {
 					a.Events = append(a.Events, e)
@@ -143,11 +143,11 @@ func TestWatchForgetsWhatWasDeleted(t *testing.T) {
 			p.more(r.ID, a)
 			return true
 		}
-		p.more(r.ID, api.WatchAnswer{Events: []api.Event{{Item: item("stays", "1", "1.1")}, gone("named", "1.1")}})
+		p.more(r.ID, nodeapi.WatchAnswer{Events: []nodeapi.Event{{Item: item("stays", "1", "1.1")}, gone("named", "1.1")}})
 		for i := 0; i < keys; i += 256 {
-			var here, there api.WatchAnswer
+			var here, there nodeapi.WatchAnswer
 			for j := i; j < i+256; j++ {
-				here.Events = append(here.Events, api.Event{Item: item(name(j), "1", "1.1")})
+				here.Events = append(here.Events, nodeapi.Event{Item: item(name(j), "1", "1.1")})
 				there.Events = append(there.Events, gone(name(j), "1.2"))
 			}
 			p.more(r.ID, here)
@@ -189,15 +189,15 @@ func TestWatchForgetsWhatWasDeleted(t *testing.T) {
 // Who does not take events has the newest of each key, and how many there were.
 func TestWatchKeepsTheNewest(t *testing.T) {
 	f := newFake(t)
-	f.hook = func(p *peer, r api.Request) bool {
+	f.hook = func(p *peer, r nodeapi.Request) bool {
 		switch r.Func {
-		case api.FuncWatch:
-			p.more(r.ID, api.WatchAnswer{Started: true})
+		case nodeapi.FuncWatch:
+			p.more(r.ID, nodeapi.WatchAnswer{Started: true})
 			for _, v := range []string{"1.1", "1.2", "1.3"} {
-				p.more(r.ID, api.WatchAnswer{Events: []api.Event{{Item: item("a", v, v), Overtaken: 1}}})
+				p.more(r.ID, nodeapi.WatchAnswer{Events: []nodeapi.Event{{Item: item("a", v, v), Overtaken: 1}}})
 			}
 		}
-		return r.Func == api.FuncWatch
+		return r.Func == nodeapi.FuncWatch
 	}
 	c := f.start().connect(Config{})
 	w, err := c.Watch(soon(t), WatchConfig{Keys: []string{"a"}})
@@ -215,18 +215,18 @@ func TestWatchKeepsTheNewest(t *testing.T) {
 
 func TestWatchOfAServerInTrouble(t *testing.T) {
 	f := newFake(t)
-	f.hook = func(p *peer, r api.Request) bool {
-		if r.Func != api.FuncWatch {
+	f.hook = func(p *peer, r nodeapi.Request) bool {
+		if r.Func != nodeapi.FuncWatch {
 			return false
 		}
-		switch f.count(api.FuncWatch) {
+		switch f.count(nodeapi.FuncWatch) {
 		case 1:
-			p.more(r.ID, api.WatchAnswer{Started: true})
+			p.more(r.ID, nodeapi.WatchAnswer{Started: true})
 			p.fail(r.ID, CodeUnavailable)
 		case 2:
-			p.answer(r.ID, api.WatchAnswer{})
+			p.answer(r.ID, nodeapi.WatchAnswer{})
 		default:
-			p.more(r.ID, api.WatchAnswer{Events: []api.Event{{Item: item("a", "1", "1.1")}}})
+			p.more(r.ID, nodeapi.WatchAnswer{Events: []nodeapi.Event{{Item: item("a", "1", "1.1")}}})
 		}
 		return true
 	}
@@ -242,12 +242,12 @@ func TestWatchOfAServerInTrouble(t *testing.T) {
 
 func TestWatchIsRefused(t *testing.T) {
 	f := newFake(t)
-	f.hook = func(p *peer, r api.Request) bool {
+	f.hook = func(p *peer, r nodeapi.Request) bool {
 		if watchData(r).Keys[0] == "now" {
 			p.fail(r.ID, CodePermissionDenied)
 			return true
 		}
-		p.more(r.ID, api.WatchAnswer{Started: true})
+		p.more(r.ID, nodeapi.WatchAnswer{Started: true})
 		p.fail(r.ID, CodeQuotaExceeded)
 		return true
 	}
@@ -269,10 +269,10 @@ func TestWatchIsRefused(t *testing.T) {
 func TestServiceWatch(t *testing.T) {
 	f := newFake(t)
 	one := []Instance{{Instance: "i1", Address: "h:1"}}
-	f.hook = func(p *peer, r api.Request) bool {
-		p.more(r.ID, api.ServiceAnswer{Service: "s", Instances: one})
+	f.hook = func(p *peer, r nodeapi.Request) bool {
+		p.more(r.ID, nodeapi.ServiceAnswer{Service: "s", Instances: one})
 		if p.number > 0 {
-			p.more(r.ID, api.ServiceAnswer{Service: "s"})
+			p.more(r.ID, nodeapi.ServiceAnswer{Service: "s"})
 		}
 		return true
 	}

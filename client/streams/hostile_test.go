@@ -19,7 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	api "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/stream"
 )
 
@@ -36,7 +36,7 @@ const (
 // hostile is a server that passes what is no stream's memory.
 type hostile struct {
 	segment, cursor []byte
-	told            api.SubscribeAnswer
+	told            nodeapi.SubscribeAnswer
 	pass            int // descriptors
 	unsealed, skip  bool
 	socket          string
@@ -64,8 +64,8 @@ func newHostile(t testing.TB) *hostile {
 	if _, err := stream.FormatCursor(h.cursor, 1); err != nil {
 		t.Fatal(err)
 	}
-	h.told = api.SubscribeAnswer{Descriptors: 2, Incarnation: "i",
-		Partitions: []api.PartitionStart{{Bytes: len(h.segment), Generation: "1"}}}
+	h.told = nodeapi.SubscribeAnswer{Descriptors: 2, Incarnation: "i",
+		Partitions: []nodeapi.PartitionStart{{Bytes: len(h.segment), Generation: "1"}}}
 	return h
 }
 
@@ -300,7 +300,7 @@ func FuzzMemory(f *testing.F) {
 		if len(segment) > 0 {
 			h.later = later[:min(len(later), 256)]
 		}
-		h.told.Partitions[0] = api.PartitionStart{Bytes: int(size), Generation: "1", Offset: offset, Object: object,
+		h.told.Partitions[0] = nodeapi.PartitionStart{Bytes: int(size), Generation: "1", Offset: offset, Object: object,
 			Missed: missed}
 		_, err := h.read(t)
 		if err != nil && !errors.Is(err, errGarbage) && !errors.Is(err, ErrOverrun) &&

@@ -6,7 +6,7 @@ import (
 
 	"github.com/netcraq/netcraq/client/node"
 
-	api "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/stream"
 )
 
@@ -21,7 +21,7 @@ type pull struct {
 
 type answer struct {
 	partition int
-	data      *api.ReadAnswer
+	data      *nodeapi.ReadAnswer
 	err       error
 }
 
@@ -70,9 +70,9 @@ func openPull(ctx context.Context, r *Reader) (way, error) {
 }
 
 // request is for what comes next of a partition.
-func (p *pull) request(n, most int) api.ReadData {
+func (p *pull) request(n, most int) nodeapi.ReadData {
 	cfg := &p.r.cfg
-	d := api.ReadData{StreamData: api.StreamData{Stream: cfg.Stream}, Partition: n, From: cfg.From,
+	d := nodeapi.ReadData{StreamData: nodeapi.StreamData{Stream: cfg.Stream}, Partition: n, From: cfg.From,
 		Incarnation: cfg.Incarnation, Consumer: cfg.Consumer, MaxBytes: cfg.BatchBytes, MaxRecords: most}
 	if at, ok := p.r.next[n]; ok {
 		d.Offset, d.From = &at, ""

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	api "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/stream"
 	"github.com/netcraq/netcraq/api/stream/futex"
 	"github.com/netcraq/netcraq/client/streams/internal/passing"
@@ -82,7 +82,7 @@ func openPush(ctx context.Context, r *Reader) (way, error) {
 // subscribe asks for the memory and maps it. rest is what was read behind the answer.
 func (p *push) subscribe() (rest []byte, err error) {
 	cfg := &p.r.cfg
-	ask := api.SubscribeData{StreamData: api.StreamData{Namespace: cfg.Namespace, Stream: cfg.Stream},
+	ask := nodeapi.SubscribeData{StreamData: nodeapi.StreamData{Namespace: cfg.Namespace, Stream: cfg.Stream},
 		Partitions: cfg.Partitions, From: cfg.From, Incarnation: cfg.Incarnation, Consumer: cfg.Consumer,
 		Skip: cfg.Skip}
 	if len(p.r.next) > 0 { // begun before, or with offsets
@@ -100,7 +100,7 @@ func (p *push) subscribe() (rest []byte, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := fmt.Fprintf(p.nc, `{"id":1,"func":"%s","data":%s}`+"\n", api.FuncSubscribe, data); err != nil {
+	if _, err := fmt.Fprintf(p.nc, `{"id":1,"func":"%s","data":%s}`+"\n", nodeapi.FuncSubscribe, data); err != nil {
 		return nil, err
 	}
 	var fds []int
@@ -125,9 +125,9 @@ func (p *push) subscribe() (rest []byte, err error) {
 			continue
 		}
 		var answer struct {
-			ID    uint64               `json:"id"`
-			Data  *api.SubscribeAnswer `json:"data"`
-			Error *api.Error           `json:"error"`
+			ID    uint64                   `json:"id"`
+			Data  *nodeapi.SubscribeAnswer `json:"data"`
+			Error *nodeapi.Error           `json:"error"`
 		}
 		if err := json.Unmarshal(line, &answer); err != nil {
 			return nil, errors.Join(errGarbage, err)
@@ -146,7 +146,7 @@ func (p *push) subscribe() (rest []byte, err error) {
 }
 
 // adopt maps what was passed.
-func (p *push) adopt(a *api.SubscribeAnswer, fds []int) (err error) {
+func (p *push) adopt(a *nodeapi.SubscribeAnswer, fds []int) (err error) {
 	if p.page, err = mapped(fds[0], stream.CursorBytes, unix.PROT_READ|unix.PROT_WRITE); err != nil {
 		return fmt.Errorf("mapping the cursor page: %w", err)
 	}
@@ -189,7 +189,7 @@ func (p *push) listen(in []byte) {
 		line, rest, ok := bytes.Cut(in, []byte("\n"))
 		if ok {
 			var answer struct {
-				Error *api.Error `json:"error"`
+				Error *nodeapi.Error `json:"error"`
 			}
 			if json.Unmarshal(line, &answer) == nil && answer.Error != nil {
 				err = answer.Error

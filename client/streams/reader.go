@@ -10,7 +10,7 @@ import (
 
 	"github.com/netcraq/netcraq/client/node"
 
-	api "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/stream"
 )
 
@@ -175,7 +175,9 @@ func (r *Reader) begin(ctx context.Context) error {
 // temporary says whether it may help to connect again.
 func temporary(err error) bool {
 	switch node.CodeOf(err) {
-	case api.CodeUnavailable, api.CodeDraining, api.CodeTimeout, api.CodeInternal, api.CodeCanceled: // by the server
+	// Canceled: by the server.
+	case nodeapi.CodeUnavailable, nodeapi.CodeDraining, nodeapi.CodeTimeout, nodeapi.CodeInternal,
+		nodeapi.CodeCanceled:
 		return true
 	case "":
 		return !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) &&

@@ -26,7 +26,7 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/ingressfilter"
 	"github.com/netcraq/netcraq/cni-plugin/nodeswitch"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
-	"github.com/netcraq/netcraq/controlplane/admin"
+	"github.com/netcraq/netcraq/controlplane/adminserver"
 	"github.com/netcraq/netcraq/controlplane/controller"
 	"github.com/netcraq/netcraq/controlplane/topology"
 	"github.com/netcraq/netcraq/internal/poll"
@@ -220,7 +220,7 @@ func startController(t *testing.T, nodes []*node, open ...*pod) *api.Client {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { c.Run(ctx); close(done) }()
-	server := httptest.NewServer(admin.Handler(c, nil))
+	server := httptest.NewServer(adminserver.Handler(c, nil))
 	t.Cleanup(func() { cancel(); <-done; server.CloseClientConnections(); server.Close() })
 	control := api.NewClient(server.URL)
 	poll.Nil(t, 30*time.Second, "the chain is ready", func() error { return control.Ready(t.Context()) })

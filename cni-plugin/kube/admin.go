@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
-	"github.com/netcraq/netcraq/controlplane/admin"
+	"github.com/netcraq/netcraq/controlplane/adminserver"
 )
 
 // The admin API is served on each node whose agent may lead, for the node's gateway and netcraqctl:
@@ -28,7 +28,7 @@ const readOnlyHeader = "Netcraq-Read-Only"
 
 // serveAdmin begins to serve it to this node's processes; failed is told if that ends before ctx.
 func (p *operator) serveAdmin(ctx context.Context, failed context.CancelCauseFunc) error {
-	door, err := admin.Listen(p.o.Lead.Admin, p.log)
+	door, err := adminserver.Listen(p.o.Lead.Admin, p.log)
 	if err != nil {
 		return err
 	}
@@ -39,12 +39,12 @@ func (p *operator) serveAdmin(ctx context.Context, failed context.CancelCauseFun
 			return fmt.Errorf("the admin API would be served at %s: its token would be told to the network, so it has to be a loopback address", to)
 		}
 	}
-	toLeader := admin.Bounded(&httputil.ReverseProxy{
+	toLeader := adminserver.Bounded(&httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			// it answers nobody who calls it by a name; where it is, dialLeader knows
 			r.SetURL(&url.URL{Scheme: "https", Host: "127.0.0.1", Path: adminPath})
 			r.Out.Header.Del(readOnlyHeader)
-			if caller, named := admin.CallerFrom(r.In.Context()); !named || caller.ReadOnly {
+			if caller, named := adminserver.CallerFrom(r.In.Context()); !named || caller.ReadOnly {
 				r.Out.Header.Set(readOnlyHeader, "1")
 			}
 		},
@@ -74,12 +74,12 @@ func byAgents(next http.Handler) http.Handler {
 			http.Error(w, "which node's agent this is, is not known", http.StatusForbidden)
 			return
 		}
-		c := admin.Caller{Node: r.TLS.PeerCertificates[0].DNSNames[0], ReadOnly: r.Header.Get(readOnlyHeader) != ""}
+		c := adminserver.Caller{Node: r.TLS.PeerCertificates[0].DNSNames[0], ReadOnly: r.Header.Get(readOnlyHeader) != ""}
 		if c.ReadOnly && r.Method != http.MethodGet && r.Method != http.MethodHead {
 			http.Error(w, "who asks may only look", http.StatusForbidden)
 			return
 		}
-		next.ServeHTTP(w, r.WithContext(admin.WithCaller(r.Context(), c)))
+		next.ServeHTTP(w, r.WithContext(adminserver.WithCaller(r.Context(), c)))
 	})
 }
 

@@ -22,7 +22,7 @@ import (
 
 	"github.com/netcraq/netcraq/cni-plugin/agent"
 	"github.com/netcraq/netcraq/cni-plugin/identity"
-	"github.com/netcraq/netcraq/controlplane/admin"
+	"github.com/netcraq/netcraq/controlplane/adminserver"
 )
 
 var quiet = slog.New(slog.DiscardHandler)
@@ -408,7 +408,7 @@ func TestAgentPort(t *testing.T) {
 	mux := http.NewServeMux()
 	mux.Handle("GET "+podsPath, servePods(&agent.Agent{}))
 	mux.Handle(adminPath, byAgents(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c, _ := admin.CallerFrom(r.Context())
+		c, _ := adminserver.CallerFrom(r.Context())
 		_, _ = io.WriteString(w, c.String()+map[bool]string{true: ", who only looks"}[c.ReadOnly]) // the test reads it
 	})))
 	s := &http.Server{Handler: mux, ErrorLog: slog.NewLogLogger(quiet.Handler(), slog.LevelDebug)}

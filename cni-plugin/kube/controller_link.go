@@ -22,8 +22,8 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	api "github.com/netcraq/netcraq/api/admin"
-	nodeapi "github.com/netcraq/netcraq/api/node"
-	"github.com/netcraq/netcraq/controlplane/admin"
+	"github.com/netcraq/netcraq/api/nodeapi"
+	"github.com/netcraq/netcraq/controlplane/adminserver"
 	"github.com/netcraq/netcraq/internal/oneconn"
 	"github.com/netcraq/netcraq/nodeapi/authority"
 	"github.com/netcraq/netcraq/nodeapi/durable/door"
@@ -284,7 +284,7 @@ func byNode(name string, host netip.Addr, share *nodeShare, quota func(namespace
 	next http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	pass := func(w http.ResponseWriter, r *http.Request) {
-		next.ServeHTTP(w, r.WithContext(admin.WithCaller(r.Context(), admin.Caller{Node: name})))
+		next.ServeHTTP(w, r.WithContext(adminserver.WithCaller(r.Context(), adminserver.Caller{Node: name})))
 	}
 	deny := func(w http.ResponseWriter, format string, args ...any) {
 		e := api.Errorf(api.CodePermissionDenied, format, args...)

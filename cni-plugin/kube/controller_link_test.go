@@ -17,7 +17,7 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
 	"github.com/netcraq/netcraq/cni-plugin/identity"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
-	"github.com/netcraq/netcraq/controlplane/admin"
+	"github.com/netcraq/netcraq/controlplane/adminserver"
 	"github.com/netcraq/netcraq/internal/poll"
 )
 
@@ -39,12 +39,12 @@ func TestControllerLink(t *testing.T) {
 
 	type seen struct {
 		method, path, body string
-		caller             admin.Caller
+		caller             adminserver.Caller
 	}
 	asked := make(chan seen, 100)
 	controller := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		b, _ := io.ReadAll(r.Body)
-		caller, _ := admin.CallerFrom(r.Context())
+		caller, _ := adminserver.CallerFrom(r.Context())
 		asked <- seen{r.Method, r.URL.EscapedPath(), string(b), caller}
 		_, _ = w.Write([]byte(`{}`))
 	})

@@ -12,7 +12,7 @@ import (
 	"strconv"
 	"strings"
 
-	nodeapi "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
 	"github.com/netcraq/netcraq/cni-plugin/fabric"
 	"github.com/netcraq/netcraq/cni-plugin/nodeswitch"

@@ -35,7 +35,7 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
 	"github.com/netcraq/netcraq/cni-plugin/leader"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
-	"github.com/netcraq/netcraq/controlplane/admin"
+	"github.com/netcraq/netcraq/controlplane/adminserver"
 	"github.com/netcraq/netcraq/controlplane/chain/rejoin"
 	"github.com/netcraq/netcraq/controlplane/etcdstore"
 	"github.com/netcraq/netcraq/nodeapi/durable"
@@ -45,7 +45,7 @@ import (
 // Lead are what an agent needs to lead.
 type Lead struct {
 	leader.Config
-	Admin admin.Config // where the admin API is served, for netcraqctl and the node's gateway
+	Admin adminserver.Config // where the admin API is served, for netcraqctl and the node's gateway
 	// PodRate is how many NetCRAQ packets a second a pod's port takes; 0: any number.
 	PodRate int
 	// Durable is where gateways are that keep the durable keys of the node API; none: there are no
@@ -87,7 +87,7 @@ type operator struct {
 	fast     *fastPaths
 	claims   *claims // of the nodes
 	leftOut  *prometheus.CounterVec
-	replica  admin.Replica
+	replica  adminserver.Replica
 
 	// What has the reconcilers look for another reason than that an object has changed.
 	network, chains, membership, keyChoices, nodeIndexes, accounts waker

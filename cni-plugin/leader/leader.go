@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
-	"github.com/netcraq/netcraq/controlplane/admin"
+	"github.com/netcraq/netcraq/controlplane/adminserver"
 	"github.com/netcraq/netcraq/controlplane/controller"
 	"github.com/netcraq/netcraq/controlplane/etcdstore"
 	"github.com/netcraq/netcraq/controlplane/server"
@@ -56,9 +56,9 @@ type Options struct {
 	Namespace string // of the Lease
 	Leases    coordination.LeasesGetter
 	Identity  etcdstore.Identity
-	Dir       string         // where the program is put for the controller
-	TLS       *tls.Config    // towards switches; nil: as the topology says
-	Replica   *admin.Replica // of the admin API
+	Dir       string               // where the program is put for the controller
+	TLS       *tls.Config          // towards switches; nil: as the topology says
+	Replica   *adminserver.Replica // of the admin API
 	Log       *slog.Logger
 
 	// Began is called when a term has begun, and Follow follows a controller until its context

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/chain/ops"
@@ -26,7 +26,7 @@ func (c *Controller) procedures(ct *topology.Chain) *ops.Chain {
 		Entry: func(k ops.Key) ops.Entry { return c.net().plan.entryOf(k) },
 		// Those of the node API. Others are their users' own: a gateway takes what it has not
 		// written for a forgery.
-		Buries: func(k ops.Key) bool { return strings.HasPrefix(k.Name, node.KeyPrefix) },
+		Buries: func(k ops.Key) bool { return strings.HasPrefix(k.Name, nodeapi.KeyPrefix) },
 		Switch: func(name string) (*ops.Switch, error) {
 			d, err := c.device(name)
 			if err != nil {

@@ -19,7 +19,7 @@ import (
 	"log/slog"
 	"sync"
 
-	"github.com/netcraq/netcraq/controlplane/admin"
+	"github.com/netcraq/netcraq/controlplane/adminserver"
 	"github.com/netcraq/netcraq/controlplane/controller"
 	"github.com/netcraq/netcraq/controlplane/etcdstore"
 	"github.com/netcraq/netcraq/controlplane/placement/placementcontroller"
@@ -32,7 +32,7 @@ type Options struct {
 	// TLS is for the switches; nil: as the topology says.
 	TLS *tls.Config
 	// Replica serves the admin API: by this server while it runs, and by nobody known after that.
-	Replica *admin.Replica
+	Replica *adminserver.Replica
 	// Placement places keys of etcd's; nil: none are.
 	Placement *Placement
 	Log       *slog.Logger
@@ -43,7 +43,7 @@ type Server struct {
 	Controller *controller.Controller
 	Placement  *placementcontroller.Controller // nil: there is none
 
-	replica *admin.Replica
+	replica *adminserver.Replica
 	elected bool
 }
 
@@ -83,7 +83,7 @@ func (s *Server) Run(ctx context.Context) error {
 	defer end(nil)
 	var parts sync.WaitGroup
 	parts.Go(func() { s.Controller.Run(ctx) })
-	var placement admin.Placement
+	var placement adminserver.Placement
 	if s.Placement != nil {
 		placement = s.Placement
 		parts.Go(func() { s.Placement.Run(ctx) })

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/netcraq/netcraq/controlplane/admin"
+	"github.com/netcraq/netcraq/controlplane/adminserver"
 	"github.com/netcraq/netcraq/controlplane/controller"
 	"github.com/netcraq/netcraq/controlplane/etcdstore"
 	"github.com/netcraq/netcraq/controlplane/placement/policy"
@@ -26,7 +26,7 @@ func TestAlone(t *testing.T) {
 	}
 	ctx, stop := context.WithCancelCause(t.Context())
 	over := errors.New("over")
-	var replica admin.Replica
+	var replica adminserver.Replica
 	err = Run(ctx, Config{Store: controller.Memory{}, Log: quiet, Lead: func(ctx context.Context, term *Term) error {
 		o := Options{Topology: top, Replica: &replica, Log: quiet,
 			Placement: &Placement{Window: time.Minute, Prefix: "/p/", Limits: policy.DefaultLimits()}}

@@ -3,14 +3,19 @@ package gateway
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/url"
 	"os"
+	"syscall"
+	"time"
 
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 
+	"github.com/netcraq/netcraq/etcd-monitor/hotkeys"
 	"github.com/netcraq/netcraq/etcd-monitor/relay"
 )
 
@@ -88,4 +93,77 @@ type endWith struct {
 func (b endWith) Close() error {
 	defer b.end()
 	return b.ReadCloser.Close()
+}
+
+// How long is waited before another try where a connection could not be accepted, first and at
+// most, and how often it is said while it goes on.
+const (
+	acceptShortest = 5 * time.Millisecond
+	acceptLongest  = time.Second
+	acceptSaid     = time.Minute
+)
+
+// accepting is a listener that bears what goes by: where a connection cannot be accepted because
+// this process, or the machine, is out of file descriptors or of memory, it says so, counts it, and
+// tries again when there may be some. What ends the listener is the caller's matter.
+type accepting struct {
+	net.Listener
+	ctx     context.Context
+	log     *slog.Logger
+	metrics *hotkeys.Metrics
+	said    time.Time // when it was last said that clients cannot connect
+	told    bool      // and it was not yet said that they can again
+}
+
+// Accept implements [net.Listener]. It is called by one goroutine.
+func (l *accepting) Accept() (net.Conn, error) {
+	for wait := acceptShortest; ; wait = min(2*wait, acceptLongest) {
+		c, err := l.Listener.Accept()
+		if err == nil {
+			if l.told {
+				l.told = false
+				l.log.Info("clients can connect again", "address", l.Addr().String(), "after", time.Since(l.said).Round(time.Millisecond))
+			}
+			return c, nil
+		}
+		if !goesBy(err) || l.ctx.Err() != nil {
+			return nil, err
+		}
+		l.metrics.AcceptError()
+		if time.Since(l.said) >= acceptSaid {
+			l.said, l.told = time.Now(), true
+			l.log.Error("clients cannot connect: those that are connected are served, and others wait", "address", l.Addr().String(), "error", err, "do", advice(err))
+		}
+		select {
+		case <-time.After(wait):
+		case <-l.ctx.Done():
+			return nil, err
+		}
+	}
+}
+
+// goesBy says whether an error in accepting a connection is none of the listener: one of the
+// connection, or of resources that come and go (accept(2)).
+func goesBy(err error) bool {
+	for _, e := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM,
+		syscall.ECONNABORTED, syscall.EPROTO, syscall.EPERM} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	var timeout net.Error
+	return errors.As(err, &timeout) && timeout.Timeout()
+}
+
+// advice is what to do about such an error.
+func advice(err error) string {
+	switch {
+	case errors.Is(err, syscall.EMFILE):
+		return "raise this process's limit of open files (ulimit -n, systemd's LimitNOFILE), or have fewer connections"
+	case errors.Is(err, syscall.ENFILE):
+		return "raise the machine's limit of open files (sysctl fs.file-max)"
+	case errors.Is(err, syscall.ENOBUFS), errors.Is(err, syscall.ENOMEM):
+		return "give the machine memory"
+	}
+	return "nothing, if it does not come back"
 }

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/internal/poll"
 )
 
@@ -66,9 +66,9 @@ func (c *clock) Now() time.Time       { return time.Unix(1000, c.at.Load()) }
 func (c *clock) pass(d time.Duration) { c.at.Add(int64(d)) }
 
 // refused checks that an error is a refusal of a code, and says something.
-func refused(t *testing.T, err error, code node.Code, says string) {
+func refused(t *testing.T, err error, code nodeapi.Code, says string) {
 	t.Helper()
-	if !errors.Is(err, &node.Error{Code: code}) || !strings.Contains(err.Error(), says) {
+	if !errors.Is(err, &nodeapi.Error{Code: code}) || !strings.Contains(err.Error(), says) {
 		t.Errorf("%v, want %s that says %q", err, code, says)
 	}
 }
@@ -110,9 +110,9 @@ func TestKubernetes(t *testing.T) {
 		if err := k.Authorize(ctx, a, Read, "green"); err != nil {
 			t.Error(err)
 		}
-		refused(t, k.Authorize(ctx, a, Write, "green"), node.CodePermissionDenied, "rule roles")
+		refused(t, k.Authorize(ctx, a, Write, "green"), nodeapi.CodePermissionDenied, "rule roles")
 	}
-	refused(t, k.Authorize(ctx, b, Read, "blue"), node.CodePermissionDenied, "pod green/b may not read keys of namespace blue")
+	refused(t, k.Authorize(ctx, b, Read, "blue"), nodeapi.CodePermissionDenied, "pod green/b may not read keys of namespace blue")
 	if len(asked) != 3 {
 		t.Errorf("answers are not kept: %v", asked)
 	}
@@ -126,15 +126,15 @@ func TestKubernetes(t *testing.T) {
 		t.Error(err)
 	}
 	now.pass(20 * time.Second)
-	refused(t, k.Authorize(ctx, a, Read, "green"), node.CodePermissionDenied, "rule roles")
+	refused(t, k.Authorize(ctx, a, Read, "green"), nodeapi.CodePermissionDenied, "rule roles")
 	// Where nobody answers, nothing is allowed that is not known, and that is not kept.
 	down = errors.New("no route")
-	refused(t, k.Authorize(ctx, a, Watch, "green"), node.CodeUnavailable, "no route")
+	refused(t, k.Authorize(ctx, a, Watch, "green"), nodeapi.CodeUnavailable, "no route")
 	if err := k.Authorize(ctx, a, Write, "blue"); err != nil {
 		t.Error(err)
 	}
 	down = nil
-	refused(t, k.Authorize(ctx, a, Watch, "green"), node.CodePermissionDenied, "rule roles")
+	refused(t, k.Authorize(ctx, a, Watch, "green"), nodeapi.CodePermissionDenied, "rule roles")
 }
 
 // TestOtherNamesOfANamespace has a caller ask for another namespace by names that are not its.
@@ -159,7 +159,7 @@ func TestOtherNamesOfANamespace(t *testing.T) {
 				c = Caller{Kind: Process}
 			}
 			err := z.Authorize(ctx, c, Read, name)
-			refused(t, err, node.CodeInvalidArgument, "is no namespace")
+			refused(t, err, nodeapi.CodeInvalidArgument, "is no namespace")
 			if err != nil && len(err.Error()) > 1000 {
 				t.Errorf("the refusal has %d bytes", len(err.Error()))
 			}
@@ -178,7 +178,7 @@ func TestPodThatGoes(t *testing.T) {
 	ps := newPods()
 	k := NewKubernetes(KubernetesOptions{Pods: ps, PodWait: 10 * time.Second,
 		Reviewer: reviewer(func(context.Context, Review) (bool, error) { return true, nil })})
-	refused(t, k.Authorize(ctx, a, Read, "blue"), node.CodePermissionDenied, "rule pod-gone")
+	refused(t, k.Authorize(ctx, a, Read, "blue"), nodeapi.CodePermissionDenied, "rule pod-gone")
 	named := make(chan string)
 	go func() {
 		ns, _ := k.Namespace(ctx, a)
@@ -193,12 +193,12 @@ func TestPodThatGoes(t *testing.T) {
 		t.Error(err)
 	}
 	ps.set(uidA, nil)
-	refused(t, k.Authorize(ctx, a, Read, "blue"), node.CodePermissionDenied, "rule pod-gone")
-	refused(t, k.Authorize(ctx, a, Read, "green"), node.CodePermissionDenied, "rule pod-gone")
+	refused(t, k.Authorize(ctx, a, Read, "blue"), nodeapi.CodePermissionDenied, "rule pod-gone")
+	refused(t, k.Authorize(ctx, a, Read, "green"), nodeapi.CodePermissionDenied, "rule pod-gone")
 	short, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
 	defer cancel()
 	_, err := k.Namespace(short, a)
-	refused(t, err, node.CodePermissionDenied, "rule pod-gone")
+	refused(t, err, nodeapi.CodePermissionDenied, "rule pod-gone")
 }
 
 // TestNoPod has everybody who is no pod come to a cluster's node.
@@ -207,17 +207,17 @@ func TestNoPod(t *testing.T) {
 	k := NewKubernetes(KubernetesOptions{Pods: newPods(podA)})
 	for rule, c := range map[string]Caller{"unknown-caller": {Why: "x"}, "host-process": {Kind: Process},
 		"rule host": {Kind: TCP, Address: "127.0.0.1:1"}} {
-		refused(t, k.Authorize(ctx, c, Read, "blue"), node.CodePermissionDenied, rule)
+		refused(t, k.Authorize(ctx, c, Read, "blue"), nodeapi.CodePermissionDenied, rule)
 		_, err := k.Namespace(ctx, c)
-		refused(t, err, node.CodePermissionDenied, rule)
+		refused(t, err, nodeapi.CodePermissionDenied, rule)
 	}
 	k = NewKubernetes(KubernetesOptions{Pods: newPods(podA), Hosts: Files{Own: "own"}})
 	if err := k.Authorize(ctx, Caller{Kind: Process}, Read, "blue"); err != nil {
 		t.Error(err)
 	}
-	refused(t, k.Authorize(ctx, Caller{Kind: TCP}, Read, "blue"), node.CodePermissionDenied, "rule tcp")
-	refused(t, k.Authorize(ctx, Caller{}, Read, "blue"), node.CodePermissionDenied, "unknown-caller")
-	refused(t, k.Authorize(ctx, a, numVerbs, "blue"), node.CodePermissionDenied, "there is no verb 4")
+	refused(t, k.Authorize(ctx, Caller{Kind: TCP}, Read, "blue"), nodeapi.CodePermissionDenied, "rule tcp")
+	refused(t, k.Authorize(ctx, Caller{}, Read, "blue"), nodeapi.CodePermissionDenied, "unknown-caller")
+	refused(t, k.Authorize(ctx, a, numVerbs, "blue"), nodeapi.CodePermissionDenied, "there is no verb 4")
 }
 
 // TestFloodOfNamespaces has a pod ask for many namespaces: the API server is asked a bounded number
@@ -235,15 +235,15 @@ func TestFloodOfNamespaces(t *testing.T) {
 	for i := range 10_000 {
 		err := k.Authorize(ctx, a, Read, fmt.Sprintf("n%d", i))
 		if i < 50 {
-			refused(t, err, node.CodePermissionDenied, "rule roles")
+			refused(t, err, nodeapi.CodePermissionDenied, "rule roles")
 		} else {
-			refused(t, err, node.CodeQuotaExceeded, "10 times a second")
+			refused(t, err, nodeapi.CodeQuotaExceeded, "10 times a second")
 		}
 	}
 	if asked != 50 {
 		t.Errorf("the API server was asked %d times", asked)
 	}
-	refused(t, k.Authorize(ctx, b, Read, "blue"), node.CodePermissionDenied, "rule roles")
+	refused(t, k.Authorize(ctx, b, Read, "blue"), nodeapi.CodePermissionDenied, "rule roles")
 	for i := range 1000 {
 		now.pass(time.Second)
 		_ = k.Authorize(ctx, a, Read, fmt.Sprintf("m%d", i))
@@ -273,7 +273,7 @@ func TestManyAskTheSame(t *testing.T) {
 	go func() { errs <- k.Authorize(first, a, Read, "green") }()
 	poll.Until(t, 5*time.Second, "the API server is asked", func() bool { return asked.Load() == 1 })
 	cancel()
-	refused(t, <-errs, node.CodeUnavailable, "canceled")
+	refused(t, <-errs, nodeapi.CodeUnavailable, "canceled")
 	for range 20 {
 		go func() { errs <- k.Authorize(context.Background(), a, Read, "green") }()
 	}
@@ -350,7 +350,7 @@ func TestPolicy(t *testing.T) {
 			t.Errorf("%s: %s %s: %v", c.who, c.verb, c.namespace, err)
 		}
 		if err != nil {
-			refused(t, err, node.CodePermissionDenied, "rule ")
+			refused(t, err, nodeapi.CodePermissionDenied, "rule ")
 		}
 	}
 	if ns, err := p.Namespace(ctx, alice); ns != "blue" || err != nil {
@@ -360,7 +360,7 @@ func TestPolicy(t *testing.T) {
 		t.Errorf("%q, %v", ns, err)
 	}
 	_, err = p.Namespace(ctx, root)
-	refused(t, err, node.CodePermissionDenied, "rule policy")
+	refused(t, err, nodeapi.CodePermissionDenied, "rule policy")
 	want := DefaultQuota
 	want.Connections = 7
 	if q := p.Quota("x"); q != want {
@@ -370,7 +370,7 @@ func TestPolicy(t *testing.T) {
 	if q := p.Quota("blue"); q != want {
 		t.Errorf("%+v, want %+v", q, want)
 	}
-	refused(t, Files{}.Authorize(ctx, far, Read, "blue"), node.CodePermissionDenied, "rule tcp")
+	refused(t, Files{}.Authorize(ctx, far, Read, "blue"), nodeapi.CodePermissionDenied, "rule tcp")
 	if err := (Files{}).Authorize(ctx, root, Write, "blue"); err != nil {
 		t.Error(err)
 	}
@@ -474,7 +474,7 @@ func TestPolicyFile(t *testing.T) {
 	poll.Until(t, 10*time.Second, "the other policy is there", func() bool {
 		return f.Authorize(ctx, alice, Write, "red") == nil && changes.Load() == 1
 	})
-	refused(t, f.Authorize(ctx, alice, Read, "blue"), node.CodePermissionDenied, "rule policy")
+	refused(t, f.Authorize(ctx, alice, Read, "blue"), nodeapi.CodePermissionDenied, "rule policy")
 	if err := os.Chmod(path, 0o666); err != nil {
 		t.Fatal(err)
 	}
@@ -502,16 +502,16 @@ func TestQuotas(t *testing.T) {
 	}
 	one, two := connect("blue"), connect("blue")
 	_, err := q.Connect("blue")
-	refused(t, err, node.CodeQuotaExceeded, "blue has 2 connections to this node, of at most 2")
+	refused(t, err, nodeapi.CodeQuotaExceeded, "blue has 2 connections to this node, of at most 2")
 	other := connect("green") // others are not refused for it
 	two.Close()
 	two = connect("blue")
 	if err := one.Watch(8); err != nil {
 		t.Error(err)
 	}
-	refused(t, two.Watch(3), node.CodeQuotaExceeded, "8 watches at this node, of at most 10, and asks for 3 more")
-	refused(t, two.Watch(int(^uint(0)>>1)), node.CodeQuotaExceeded, "watches")
-	refused(t, two.Watch(-1), node.CodeQuotaExceeded, "watches")
+	refused(t, two.Watch(3), nodeapi.CodeQuotaExceeded, "8 watches at this node, of at most 10, and asks for 3 more")
+	refused(t, two.Watch(int(^uint(0)>>1)), nodeapi.CodeQuotaExceeded, "watches")
+	refused(t, two.Watch(-1), nodeapi.CodeQuotaExceeded, "watches")
 	one.Unwatch(8)
 	if err := two.Watch(10); err != nil {
 		t.Error(err)
@@ -527,7 +527,7 @@ func TestQuotas(t *testing.T) {
 	if taken < 100 || taken > 106 {
 		t.Errorf("%d requests of a flood are taken in a second, want 100 and the burst", taken)
 	}
-	refused(t, two.Request(1), node.CodeQuotaExceeded, "100 requests a second")
+	refused(t, two.Request(1), nodeapi.CodeQuotaExceeded, "100 requests a second")
 	if err := other.Request(1); err != nil {
 		t.Error(err)
 	}
@@ -536,12 +536,12 @@ func TestQuotas(t *testing.T) {
 	if err := two.Request(1_000_000); err != nil {
 		t.Error(err)
 	}
-	refused(t, two.Request(1), node.CodeQuotaExceeded, "100 requests a second")
+	refused(t, two.Request(1), nodeapi.CodeQuotaExceeded, "100 requests a second")
 	// Who connects anew has no new burst.
 	one.Close()
 	two.Close()
 	one = connect("blue")
-	refused(t, one.Request(1), node.CodeQuotaExceeded, "requests")
+	refused(t, one.Request(1), nodeapi.CodeQuotaExceeded, "requests")
 	quota.RequestsPerSecond, quota.Connections = 1000, 0
 	q.Changed()
 	now.pass(10 * time.Millisecond)
@@ -549,7 +549,7 @@ func TestQuotas(t *testing.T) {
 		t.Error(err)
 	}
 	_, err = q.Connect("green")
-	refused(t, err, node.CodeQuotaExceeded, "of at most 0")
+	refused(t, err, nodeapi.CodeQuotaExceeded, "of at most 0")
 	if q.Keys("blue") != 4 {
 		t.Error(q.Keys("blue"))
 	}

@@ -3,12 +3,12 @@ package authority
 import (
 	"fmt"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
 // denied is a refusal by a rule, which it names. do is what somebody can do about it.
-func denied(rule, do, format string, args ...any) *node.Error {
-	return &node.Error{Code: node.CodePermissionDenied, Do: do,
+func denied(rule, do, format string, args ...any) *nodeapi.Error {
+	return &nodeapi.Error{Code: nodeapi.CodePermissionDenied, Do: do,
 		Message: fmt.Sprintf(format, args...) + " (rule " + rule + ")"}
 }
 

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/util/cache"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
 // The virtual resource that roles name: there are no such objects.
@@ -178,7 +178,7 @@ func (k *Kubernetes) review(ctx context.Context, q Review) (bool, error) {
 		return v.(bool), nil
 	}
 	if !k.mayAsk(q.AccountNamespace) {
-		return false, &node.Error{Code: node.CodeQuotaExceeded, Do: "try again later, and use fewer namespaces",
+		return false, &nodeapi.Error{Code: nodeapi.CodeQuotaExceeded, Do: "try again later, and use fewer namespaces",
 			Message: fmt.Sprintf("namespace %s asks for rights in other namespaces more than %g times a second", q.AccountNamespace, k.o.ReviewsASec)}
 	}
 	// Whoever asks the same meanwhile waits for this answer, which does not end with the first.
@@ -211,11 +211,11 @@ func (k *Kubernetes) review(ctx context.Context, q Review) (bool, error) {
 }
 
 func unavailable(err error) error {
-	var e *node.Error
+	var e *nodeapi.Error
 	if errors.As(err, &e) {
 		return e
 	}
-	return &node.Error{Code: node.CodeUnavailable, Do: "try again; a pod's own namespace needs no answer of the API server",
+	return &nodeapi.Error{Code: nodeapi.CodeUnavailable, Do: "try again; a pod's own namespace needs no answer of the API server",
 		Message: fmt.Sprintf("the API server does not say whether this is allowed: %v", err)}
 }
 

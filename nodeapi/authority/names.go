@@ -3,14 +3,14 @@ package authority
 import (
 	"fmt"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
 // CheckNamespace returns nil if a name can be a namespace's: a DNS label, as Kubernetes' are. There
 // is one spelling of each: no case, no alphabets but one, no dots and slashes, so that two names
 // that differ are two namespaces, and what is compared is what is used.
 func CheckNamespace(name string) error {
-	if name == "" || len(name) > node.MaxNamespace {
+	if name == "" || len(name) > nodeapi.MaxNamespace {
 		return notANamespace(name)
 	}
 	for i := range len(name) {
@@ -27,7 +27,7 @@ func CheckNamespace(name string) error {
 func notANamespace(name string) error {
 	const most = 80 // of what is said again
 	shown := fmt.Sprintf("%+q", name[:min(len(name), most)])
-	return &node.Error{Code: node.CodeInvalidArgument, Message: fmt.Sprintf(
+	return &nodeapi.Error{Code: nodeapi.CodeInvalidArgument, Message: fmt.Sprintf(
 		"%s of %d bytes is no namespace, a DNS label: 1 to %d of a-z, 0-9 and '-', with no '-' at its ends",
-		shown, len(name), node.MaxNamespace)}
+		shown, len(name), nodeapi.MaxNamespace)}
 }

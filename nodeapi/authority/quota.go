@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
 // Quota is what one namespace may take of a node, and of the chains. 0 of any: none at all.
@@ -170,5 +170,5 @@ func (q *Quotas) Keys(namespace string) int {
 }
 
 func exceeded(subject, do, format string, args ...any) error {
-	return &node.Error{Code: node.CodeQuotaExceeded, Do: do, Message: subject + " has " + fmt.Sprintf(format, args...)}
+	return &nodeapi.Error{Code: nodeapi.CodeQuotaExceeded, Do: do, Message: subject + " has " + fmt.Sprintf(format, args...)}
 }

@@ -6,7 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/stream"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/nodeapi/store"
@@ -18,7 +18,7 @@ import (
 // their order. As with any watch, what is overtaken before it was told is not there, and counted.
 type Keys struct {
 	// Watch is store.Store's, with changes as programs are told of them.
-	Watch func(ctx context.Context, w store.Watch, tell func([]node.Event)) error
+	Watch func(ctx context.Context, w store.Watch, tell func([]nodeapi.Event)) error
 
 	Namespace, Prefix string
 }
@@ -28,7 +28,7 @@ type Keys struct {
 func (k *Keys) Run(ctx context.Context, to source.Sink) error {
 	after := map[string]wire.Version{}
 	to.Had(func(r stream.Record) {
-		var e node.Event
+		var e nodeapi.Event
 		if json.Unmarshal(r.Data, &e) == nil && (e.Error == nil || errors.Is(e.Error, errTooLarge)) {
 			after[e.Key] = wire.Version(r.Mark)
 		}
@@ -38,7 +38,7 @@ func (k *Keys) Run(ctx context.Context, to source.Sink) error {
 	n, of := to.Partition()
 	var records []stream.Record
 	w := store.Watch{Namespace: k.Namespace, Prefix: &k.Prefix, After: after}
-	err := k.Watch(ctx, w, func(events []node.Event) {
+	err := k.Watch(ctx, w, func(events []nodeapi.Event) {
 		records = records[:0]
 		for _, e := range events {
 			if source.Partition(e.Key, of) != n {
@@ -60,10 +60,10 @@ func (k *Keys) Run(ctx context.Context, to source.Sink) error {
 	return err
 }
 
-var errTooLarge = &node.Error{Code: node.CodeTooLarge}
+var errTooLarge = &nodeapi.Error{Code: nodeapi.CodeTooLarge}
 
 // record makes a record of an event. A value that does not go into one is left out, and it is said.
-func record(e node.Event, most int) (r stream.Record, ok bool) {
+func record(e nodeapi.Event, most int) (r stream.Record, ok bool) {
 	v, err := wire.ParseVersion(e.Version)
 	if err != nil {
 		return r, false
@@ -71,7 +71,7 @@ func record(e node.Event, most int) (r stream.Record, ok bool) {
 	r.Mark = uint64(v)
 	if r.Data, err = json.Marshal(e); err == nil && len(r.Data) > most {
 		e.Value, e.ValueBase64 = nil, nil
-		e.Error = node.Errorf(node.CodeTooLarge, "read the key", "the value does not go into a record")
+		e.Error = nodeapi.Errorf(nodeapi.CodeTooLarge, "read the key", "the value does not go into a record")
 		r.Data, err = json.Marshal(e)
 	}
 	return r, err == nil && len(r.Data) <= most

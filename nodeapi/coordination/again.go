@@ -3,7 +3,7 @@ package coordination
 import (
 	"context"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/nodeapi/cell"
 	"github.com/netcraq/netcraq/nodeapi/store"
@@ -15,21 +15,23 @@ import (
 // request names no lease: what hangs on another connection's lease ends with that one.
 
 // LockStays looks after Lock's answer.
-func (s *Service) LockStays(ctx context.Context, ns string, o *Owner, d node.LockData, a node.LockAnswer) error {
+func (s *Service) LockStays(ctx context.Context, ns string, o *Owner, d nodeapi.LockData, a nodeapi.LockAnswer) error {
 	return s.tokenStays(ctx, ns, o, d, a, lockPrefix)
 }
 
 // LeadershipStays looks after Campaign's answer.
-func (s *Service) LeadershipStays(ctx context.Context, ns string, o *Owner, d node.LockData, a node.LockAnswer) error {
+func (s *Service) LeadershipStays(ctx context.Context, ns string, o *Owner, d nodeapi.LockData,
+	a nodeapi.LockAnswer) error {
 	return s.tokenStays(ctx, ns, o, d, a, electionPrefix)
 }
 
 // PermitStays looks after Acquire's answer.
-func (s *Service) PermitStays(ctx context.Context, ns string, o *Owner, d node.LockData, a node.LockAnswer) error {
+func (s *Service) PermitStays(ctx context.Context, ns string, o *Owner, d nodeapi.LockData,
+	a nodeapi.LockAnswer) error {
 	return s.tokenStays(ctx, ns, o, d, a, permitPrefix)
 }
 
-func (s *Service) tokenStays(ctx context.Context, ns string, o *Owner, d node.LockData, a node.LockAnswer,
+func (s *Service) tokenStays(ctx context.Context, ns string, o *Owner, d nodeapi.LockData, a nodeapi.LockAnswer,
 	prefix string) error {
 	if !a.Held {
 		return nil
@@ -46,8 +48,8 @@ func (s *Service) tokenStays(ctx context.Context, ns string, o *Owner, d node.Lo
 }
 
 // RegistrationStays looks after RegisterService's answer.
-func (s *Service) RegistrationStays(ctx context.Context, ns string, o *Owner, d node.ServiceData,
-	a node.Instance) error {
+func (s *Service) RegistrationStays(ctx context.Context, ns string, o *Owner, d nodeapi.ServiceData,
+	a nodeapi.Instance) error {
 	key, err := instanceKey(ns, d.Service, a.Instance)
 	if err != nil {
 		return err
@@ -72,7 +74,7 @@ func (s *Service) stays(ctx context.Context, o *Owner, asked, lease string, key 
 		return err
 	}
 	if asked == "" && (o == nil || !o.has(k)) {
-		return node.Errorf(node.CodeLeaseGone, "ask anew, with another once",
+		return nodeapi.Errorf(nodeapi.CodeLeaseGone, "ask anew, with another once",
 			"it hung on the lease of the connection that asked first, and is not this connection's")
 	}
 	item, err := s.store.Get(ctx, key, false)
@@ -84,7 +86,7 @@ func (s *Service) stays(ctx context.Context, o *Owner, asked, lease string, key 
 	}
 	c, err := cell.Decode(item.Value)
 	if !item.Found || err != nil || c.Lease != k.id || version != 0 && item.Version != version {
-		return node.Errorf(node.CodeNotHeld, "ask anew, with another once",
+		return nodeapi.Errorf(nodeapi.CodeNotHeld, "ask anew, with another once",
 			"it was answered before, and was given back since, or is another's")
 	}
 	return nil

@@ -3,7 +3,7 @@ package coordination
 import (
 	"context"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/nodeapi/cell"
 	"github.com/netcraq/netcraq/nodeapi/store"
@@ -36,7 +36,7 @@ func (s *Service) Resolve(ctx context.Context, item store.Item, eventual bool) (
 		}
 		c, err := cell.Decode(item.Value)
 		if err != nil || c.Kind != cell.Plain && c.Kind != cell.Bound {
-			return Value{}, node.Errorf(node.CodeInternal, "write it anew, or leave it to what wrote it",
+			return Value{}, nodeapi.Errorf(nodeapi.CodeInternal, "write it anew, or leave it to what wrote it",
 				"the value of %q was not written by the node API", item.Key.Name)
 		}
 		found := item

@@ -3,26 +3,26 @@ package coordination
 import (
 	"context"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/nodeapi/cell"
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
 // Campaign takes the leadership, or waits for it. Value tells who leads.
-func (s *Service) Campaign(ctx context.Context, ns string, o *Owner, d node.LockData) (node.LockAnswer, error) {
+func (s *Service) Campaign(ctx context.Context, ns string, o *Owner, d nodeapi.LockData) (nodeapi.LockAnswer, error) {
 	key, err := named(ns, electionPrefix, "election", d.Name, 0)
 	if err != nil {
-		return node.LockAnswer{}, err
+		return nodeapi.LockAnswer{}, err
 	}
 	value := []byte(d.Value)
 	if err := s.fits(ns, "the value that tells who leads", cell.Lock, value); err != nil {
-		return node.LockAnswer{}, err
+		return nodeapi.LockAnswer{}, err
 	}
 	return s.hold(ctx, ns, o, d, taking{keys: []store.Key{key}, line: key, value: value})
 }
 
 // Resign gives the leadership back.
-func (s *Service) Resign(ctx context.Context, ns string, d node.UnlockData) error {
+func (s *Service) Resign(ctx context.Context, ns string, d nodeapi.UnlockData) error {
 	key, err := named(ns, electionPrefix, "election", d.Name, 0)
 	if err != nil {
 		return err
@@ -35,27 +35,27 @@ func (s *Service) Resign(ctx context.Context, ns string, d node.UnlockData) erro
 }
 
 // Leader says who leads.
-func (s *Service) Leader(ctx context.Context, ns string, d node.LeaderData) (node.LeaderAnswer, error) {
+func (s *Service) Leader(ctx context.Context, ns string, d nodeapi.LeaderData) (nodeapi.LeaderAnswer, error) {
 	key, err := named(ns, electionPrefix, "election", d.Name, 0)
 	if err != nil {
-		return node.LeaderAnswer{}, err
+		return nodeapi.LeaderAnswer{}, err
 	}
 	item, err := s.store.Get(ctx, key, false)
 	for err == nil {
 		var free bool
 		switch _, free, err = s.holder(ctx, item); {
 		case err != nil:
-			return node.LeaderAnswer{}, err
+			return nodeapi.LeaderAnswer{}, err
 		case !item.Found:
-			return node.LeaderAnswer{}, nil
+			return nodeapi.LeaderAnswer{}, nil
 		case !free: // nor was it when the item was read
 			c, err := cell.Decode(item.Value)
-			return node.LeaderAnswer{Found: true, Value: string(c.Value), Token: token(item.Version)}, err
+			return nodeapi.LeaderAnswer{Found: true, Value: string(c.Value), Token: token(item.Version)}, err
 		}
 		before := item.Version
 		if item, err = s.store.Get(ctx, key, false); err == nil && item.Version == before {
-			return node.LeaderAnswer{}, nil // its lease had gone before that
+			return nodeapi.LeaderAnswer{}, nil // its lease had gone before that
 		}
 	}
-	return node.LeaderAnswer{}, err
+	return nodeapi.LeaderAnswer{}, err
 }

@@ -16,7 +16,7 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/internal/racedetector"
 	"github.com/netcraq/netcraq/nodeapi/cell"
 	"github.com/netcraq/netcraq/nodeapi/store"
@@ -269,14 +269,14 @@ func (r *run) after() {
 	s := r.servers[0]
 	o := s.NewOwner()
 	for _, name := range []string{"x", "y", "s"} {
-		var a node.LockAnswer
+		var a nodeapi.LockAnswer
 		var err error
 		begin := time.Now()
 		in, cancel := context.WithTimeout(ctx, 5*limit)
 		if name == "s" {
-			a, err = s.Acquire(in, "ns", o, node.LockData{Name: name, Permits: 1})
+			a, err = s.Acquire(in, "ns", o, nodeapi.LockData{Name: name, Permits: 1})
 		} else {
-			a, err = s.Lock(in, "ns", o, node.LockData{Name: name})
+			a, err = s.Lock(in, "ns", o, nodeapi.LockData{Name: name})
 		}
 		cancel()
 		if took := time.Since(begin); err != nil || !a.Held || took > limit {
@@ -385,7 +385,7 @@ func (p *client) run(ctx context.Context, wait func()) {
 	if p.rand.IntN(2) == 0 { // with a lease of its own
 		begin := time.Now()
 		in, done := p.within(ctx, 5*time.Second)
-		a, err := p.s.Grant(in, "ns", node.GrantData{TTLMillis: ttl})
+		a, err := p.s.Grant(in, "ns", nodeapi.GrantData{TTLMillis: ttl})
 		done()
 		if err != nil {
 			return
@@ -455,7 +455,7 @@ func (p *client) keep(end <-chan struct{}, ttl time.Duration, forgets bool) {
 			case <-ctx.Done():
 			}
 		}()
-		_, err := s.KeepAlive(ctx, "ns", node.LeaseData{Lease: own.id})
+		_, err := s.KeepAlive(ctx, "ns", nodeapi.LeaseData{Lease: own.id})
 		cancel()
 		timer.Stop()
 		own.mu.Lock()
@@ -470,7 +470,7 @@ func (p *client) keep(end <-chan struct{}, ttl time.Duration, forgets bool) {
 		if err == nil && !there.Found {
 			p.r.wrong("the lease %s came back", own.id)
 		}
-		if errors.Is(err, &node.Error{Code: node.CodeLeaseGone}) {
+		if errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeLeaseGone}) {
 			if !late {
 				p.r.wrong("the lease %s is gone at %v, although it was kept alive", own.id, p.r.now())
 			}
@@ -481,7 +481,7 @@ func (p *client) keep(end <-chan struct{}, ttl time.Duration, forgets bool) {
 
 // take takes something, holds it for a while, and gives it back, unless the program dies.
 func (p *client) take(ctx context.Context, ttl int, name string) {
-	d := node.LockData{Name: name, TTLMillis: ttl}
+	d := nodeapi.LockData{Name: name, TTLMillis: ttl}
 	if p.own != nil {
 		d.Lease = p.own.id
 	}
@@ -492,7 +492,7 @@ func (p *client) take(ctx context.Context, ttl int, name string) {
 	in, done := p.within(ctx, 8*time.Second)
 	defer done()
 	from := p.r.now()
-	var a node.LockAnswer
+	var a nodeapi.LockAnswer
 	var err error
 	if name == "s" {
 		d.Permits = 2
@@ -550,14 +550,14 @@ func (p *client) unlock(what string, token uint64, lapsed func() bool) bool {
 	defer done()
 	from := p.r.now()
 	name, permit, _ := strings.Cut(what, "/")
-	d := node.UnlockData{Name: name, Token: fmt.Sprint(token)}
+	d := nodeapi.UnlockData{Name: name, Token: fmt.Sprint(token)}
 	var err error
 	if permit != "" {
 		err = s.Release(in, "ns", d)
 	} else {
 		err = s.Unlock(in, "ns", d)
 	}
-	notHeld := errors.Is(err, &node.Error{Code: node.CodeNotHeld})
+	notHeld := errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeNotHeld})
 	p.r.call(p.number, taken{what, true, token}, from, outcome{notHeld, err != nil && !notHeld, lapsed()})
 	return err == nil || notHeld
 }

@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
@@ -66,24 +66,24 @@ func TestOwnServicesAtOnce(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		defer s.Close(ctx)
 		defer stop()
-		lease, err := s.Grant(ctx, "ns", node.GrantData{TTLMillis: 60_000})
+		lease, err := s.Grant(ctx, "ns", nodeapi.GrantData{TTLMillis: 60_000})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for n := range 20 {
-			i := node.ServiceData{Service: "s", Instance: fmt.Sprint("i", n%3), Lease: lease.Lease}
+			i := nodeapi.ServiceData{Service: "s", Instance: fmt.Sprint("i", n%3), Lease: lease.Lease}
 			if _, err := s.RegisterService(ctx, "ns", nil, i); err != nil {
 				t.Fatal(err)
 			}
 			synctest.Wait()
-			a, err := s.GetService(ctx, "ns", node.GetServiceData{Service: "s"})
+			a, err := s.GetService(ctx, "ns", nodeapi.GetServiceData{Service: "s"})
 			if err != nil || len(a.Instances) != 1 || a.Instances[0].Instance != i.Instance {
 				t.Fatalf("registered for the %d. time: %v, %v", n+1, a, err)
 			}
 			if err := s.DeregisterService(ctx, "ns", nil, i); err != nil {
 				t.Fatal(err)
 			}
-			if a, err := s.GetService(ctx, "ns", node.GetServiceData{Service: "s"}); err != nil || len(a.Instances) != 0 {
+			if a, err := s.GetService(ctx, "ns", nodeapi.GetServiceData{Service: "s"}); err != nil || len(a.Instances) != 0 {
 				t.Fatalf("taken back for the %d. time: %v, %v", n+1, a, err)
 			}
 		}
@@ -100,11 +100,11 @@ func instanceThatDies(t *testing.T, seed uint64, late lateNews, ttl time.Duratio
 	defer here.Close(ctx)
 	defer there.Close(ctx)
 	defer stop()
-	lease, err := here.Grant(ctx, "ns", node.GrantData{TTLMillis: int(ttl.Milliseconds())})
+	lease, err := here.Grant(ctx, "ns", nodeapi.GrantData{TTLMillis: int(ttl.Milliseconds())})
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := node.ServiceData{Service: "s", Instance: "i", Lease: lease.Lease}
+	i := nodeapi.ServiceData{Service: "s", Instance: "i", Lease: lease.Lease}
 	if _, err := here.RegisterService(ctx, "ns", nil, i); err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +113,7 @@ func instanceThatDies(t *testing.T, seed uint64, late lateNews, ttl time.Duratio
 	life := time.Duration(random.Int64N(int64(3 * ttl)))
 	go func() {
 		for ; time.Since(begin) < life; time.Sleep(ttl / 3) {
-			if _, err := here.KeepAlive(ctx, "ns", node.LeaseData{Lease: lease.Lease}); err != nil {
+			if _, err := here.KeepAlive(ctx, "ns", nodeapi.LeaseData{Lease: lease.Lease}); err != nil {
 				t.Error(err)
 			}
 			gone = time.Now()
@@ -123,7 +123,7 @@ func instanceThatDies(t *testing.T, seed uint64, late lateNews, ttl time.Duratio
 		synctest.Wait()
 		try, cancel := context.WithTimeout(ctx, ttl/8)
 		asked := time.Now()
-		if a, err := there.GetService(try, "ns", node.GetServiceData{Service: "s"}); err == nil && len(a.Instances) > 0 {
+		if a, err := there.GetService(try, "ns", nodeapi.GetServiceData{Service: "s"}); err == nil && len(a.Instances) > 0 {
 			seen++
 			told = asked
 		}

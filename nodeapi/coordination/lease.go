@@ -6,7 +6,7 @@ import (
 	"crypto/sha256"
 	"time"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/nodeapi/cell"
 	"github.com/netcraq/netcraq/nodeapi/store"
@@ -37,31 +37,31 @@ func (k leaseKey) store() store.Key {
 func parseLease(ns, lease string) (leaseKey, error) {
 	id, err := cell.ParseLeaseID(lease)
 	if err != nil {
-		return leaseKey{}, node.Errorf(node.CodeInvalidArgument, "use a lease that grant has answered", "%v", err)
+		return leaseKey{}, nodeapi.Errorf(nodeapi.CodeInvalidArgument, "use a lease that grant has answered", "%v", err)
 	}
 	return leaseKey{ns, id}, nil
 }
 
 func leaseGone(k leaseKey) error {
-	return node.Errorf(node.CodeLeaseGone, "grant a new one", "the lease %s has run out, or there never was such a one", k.id)
+	return nodeapi.Errorf(nodeapi.CodeLeaseGone, "grant a new one", "the lease %s has run out, or there never was such a one", k.id)
 }
 
 // checkTTL gives the time to live that is asked for.
 func checkTTL(millis int) (time.Duration, error) {
 	if millis < MinTTLMillis || millis > MaxTTLMillis {
-		return 0, node.Errorf(node.CodeInvalidArgument, "choose one of these", "a time to live is %d to %d ms, not %d",
+		return 0, nodeapi.Errorf(nodeapi.CodeInvalidArgument, "choose one of these", "a time to live is %d to %d ms, not %d",
 			MinTTLMillis, MaxTTLMillis, millis)
 	}
 	return time.Duration(millis) * time.Millisecond, nil
 }
 
 // Grant makes a lease.
-func (s *Service) Grant(ctx context.Context, ns string, d node.GrantData) (node.LeaseAnswer, error) {
+func (s *Service) Grant(ctx context.Context, ns string, d nodeapi.GrantData) (nodeapi.LeaseAnswer, error) {
 	k, err := s.grant(ctx, ns, d.TTLMillis)
 	if err != nil {
-		return node.LeaseAnswer{}, err
+		return nodeapi.LeaseAnswer{}, err
 	}
-	return node.LeaseAnswer{Lease: k.id.String(), TTLMillis: d.TTLMillis}, nil
+	return nodeapi.LeaseAnswer{Lease: k.id.String(), TTLMillis: d.TTLMillis}, nil
 }
 
 func (s *Service) grant(ctx context.Context, ns string, millis int) (leaseKey, error) {
@@ -94,16 +94,16 @@ func (s *Service) grant(ctx context.Context, ns string, millis int) (leaseKey, e
 }
 
 // KeepAlive lets a lease live for another time to live.
-func (s *Service) KeepAlive(ctx context.Context, ns string, d node.LeaseData) (node.LeaseAnswer, error) {
+func (s *Service) KeepAlive(ctx context.Context, ns string, d nodeapi.LeaseData) (nodeapi.LeaseAnswer, error) {
 	k, err := parseLease(ns, d.Lease)
 	if err != nil {
-		return node.LeaseAnswer{}, err
+		return nodeapi.LeaseAnswer{}, err
 	}
 	ttl, err := s.keepAlive(ctx, k)
 	if err != nil {
-		return node.LeaseAnswer{}, err
+		return nodeapi.LeaseAnswer{}, err
 	}
-	return node.LeaseAnswer{Lease: d.Lease, TTLMillis: int(ttl.Milliseconds())}, nil
+	return nodeapi.LeaseAnswer{Lease: d.Lease, TTLMillis: int(ttl.Milliseconds())}, nil
 }
 
 // keepAlive gives the lease's key a new version, which everybody who counts its time sees. It never
@@ -140,7 +140,7 @@ func (s *Service) keepAlive(ctx context.Context, k leaseKey) (time.Duration, err
 }
 
 // Revoke ends a lease, and what hangs on it.
-func (s *Service) Revoke(ctx context.Context, ns string, d node.LeaseData) error {
+func (s *Service) Revoke(ctx context.Context, ns string, d nodeapi.LeaseData) error {
 	k, err := parseLease(ns, d.Lease)
 	if err != nil {
 		return err
@@ -237,7 +237,7 @@ func (s *Service) swap(ctx context.Context, key store.Key, at wire.Version, valu
 		case !unknown:
 			return item, false, err
 		case !pause.wait(ctx):
-			return item, false, node.Errorf(node.CodeOutcomeUnknown, "ask for it again, or wait until the lease has gone",
+			return item, false, nodeapi.Errorf(nodeapi.CodeOutcomeUnknown, "ask for it again, or wait until the lease has gone",
 				"whether %q was written could not be found out: %v", key.Name, err)
 		}
 	}

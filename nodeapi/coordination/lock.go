@@ -5,23 +5,23 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/nodeapi/cell"
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
 // Lock takes a lock, or waits for it. o is the connection's, and needed where d names no lease.
-func (s *Service) Lock(ctx context.Context, ns string, o *Owner, d node.LockData) (node.LockAnswer, error) {
+func (s *Service) Lock(ctx context.Context, ns string, o *Owner, d nodeapi.LockData) (nodeapi.LockAnswer, error) {
 	key, err := named(ns, lockPrefix, "lock", d.Name, 0)
 	if err != nil {
-		return node.LockAnswer{}, err
+		return nodeapi.LockAnswer{}, err
 	}
 	return s.hold(ctx, ns, o, d, taking{keys: []store.Key{key}, line: key})
 }
 
 // Unlock gives a lock back.
-func (s *Service) Unlock(ctx context.Context, ns string, d node.UnlockData) error {
+func (s *Service) Unlock(ctx context.Context, ns string, d nodeapi.UnlockData) error {
 	key, err := named(ns, lockPrefix, "lock", d.Name, 0)
 	if err != nil {
 		return err
@@ -38,29 +38,30 @@ func token(v wire.Version) string { return strconv.FormatUint(uint64(v), 10) }
 func parseToken(token string) (wire.Version, error) {
 	n, err := strconv.ParseUint(token, 10, 64)
 	if err != nil || n == 0 || strconv.FormatUint(n, 10) != token {
-		return 0, node.Errorf(node.CodeInvalidArgument, "use the token that was answered", "%q is no token", token)
+		return 0, nodeapi.Errorf(nodeapi.CodeInvalidArgument, "use the token that was answered", "%q is no token", token)
 	}
 	return wire.Version(n), nil
 }
 
 // hold does a taking for the lease of d.
-func (s *Service) hold(ctx context.Context, ns string, o *Owner, d node.LockData, t taking) (node.LockAnswer, error) {
+func (s *Service) hold(ctx context.Context, ns string, o *Owner, d nodeapi.LockData, t taking) (nodeapi.LockAnswer,
+	error) {
 	if d.WaitMillis != nil && *d.WaitMillis < 0 {
-		return node.LockAnswer{}, node.Errorf(node.CodeInvalidArgument, "leave it out, or give milliseconds",
+		return nodeapi.LockAnswer{}, nodeapi.Errorf(nodeapi.CodeInvalidArgument, "leave it out, or give milliseconds",
 			"waitMs is %d", *d.WaitMillis)
 	}
-	t.s, t.answer, t.wake = s, node.LockAnswer{Name: d.Name}, make(chan struct{}, 1)
+	t.s, t.answer, t.wake = s, nodeapi.LockAnswer{Name: d.Name}, make(chan struct{}, 1)
 	var err error
 	switch {
 	case d.Lease != "":
 		t.lease, err = parseLease(ns, d.Lease)
 	case o == nil:
-		err = node.Errorf(node.CodeInvalidArgument, "name a lease", "there is no lease, and no connection to make one for")
+		err = nodeapi.Errorf(nodeapi.CodeInvalidArgument, "name a lease", "there is no lease, and no connection to make one for")
 	default:
 		t.lease, err = o.lease(ctx, ns, d.TTLMillis)
 	}
 	if err != nil {
-		return node.LockAnswer{}, err
+		return nodeapi.LockAnswer{}, err
 	}
 	switch {
 	case d.WaitMillis == nil:
@@ -73,7 +74,7 @@ func (s *Service) hold(ctx context.Context, ns string, o *Owner, d node.LockData
 	}
 	answer, err := t.run(ctx)
 	if answer.Held && d.Lease == "" && !o.has(t.lease) {
-		return node.LockAnswer{}, leaseGone(t.lease) // meanwhile; others may hold it
+		return nodeapi.LockAnswer{}, leaseGone(t.lease) // meanwhile; others may hold it
 	}
 	return answer, err
 }
@@ -89,10 +90,10 @@ type taking struct {
 	try    bool            // it does not wait
 	over   <-chan struct{} // it waits until this is closed; nil: until its context ends
 	wake   chan struct{}
-	answer node.LockAnswer
+	answer nodeapi.LockAnswer
 }
 
-func (t *taking) run(ctx context.Context) (node.LockAnswer, error) {
+func (t *taking) run(ctx context.Context) (nodeapi.LockAnswer, error) {
 	leave, turn, err := t.queue(ctx)
 	if !turn || err != nil {
 		return t.answer, err
@@ -173,7 +174,7 @@ func (s *Service) holder(ctx context.Context, item store.Item) (leaseKey, bool, 
 	}
 	c, err := cell.Decode(item.Value)
 	if err != nil || !c.Hangs() {
-		return leaseKey{}, false, node.Errorf(node.CodeInternal, "delete the key",
+		return leaseKey{}, false, nodeapi.Errorf(nodeapi.CodeInternal, "delete the key",
 			"the value of %q was not written by the node API", item.Key.Name)
 	}
 	k := leaseKey{item.Key.Namespace, c.Lease}
@@ -308,7 +309,7 @@ func (s *Service) giveBack(ctx context.Context, key store.Key, version wire.Vers
 	}
 	if !item.Found || item.Version != version {
 		if unsure {
-			return node.Errorf(node.CodeOutcomeUnknown, "take it again",
+			return nodeapi.Errorf(nodeapi.CodeOutcomeUnknown, "take it again",
 				"it was given back, or had ended before: whether it was held by token %d until now is not known", uint64(version))
 		}
 		return notHeld(version)
@@ -332,7 +333,7 @@ func (s *Service) giveBack(ctx context.Context, key store.Key, version wire.Vers
 }
 
 func notHeld(version wire.Version) error {
-	return node.Errorf(node.CodeNotHeld, "take it again", "it is not held by token %d (any more)", uint64(version))
+	return nodeapi.Errorf(nodeapi.CodeNotHeld, "take it again", "it is not held by token %d (any more)", uint64(version))
 }
 
 // line are those who wait at this Service for the same keys. The first of them competes with other

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
 // Owner holds the leases that the Service made for one connection, and keeps them alive until
@@ -97,7 +97,7 @@ func (o *Owner) lease(ctx context.Context, ns string, millis int) (leaseKey, err
 	}
 	o.mu.Unlock()
 	if l == nil {
-		return leaseKey{}, node.Errorf(node.CodeDraining, "connect again", "the connection is ending")
+		return leaseKey{}, nodeapi.Errorf(nodeapi.CodeDraining, "connect again", "the connection is ending")
 	}
 	select {
 	case l.turn <- struct{}{}:
@@ -134,7 +134,7 @@ func (o *Owner) keep(at ownedKey, l *owned, ttl time.Duration, last time.Time, n
 		switch {
 		case err == nil:
 			last, pause = begin, ttl/3
-		case errors.Is(err, &node.Error{Code: node.CodeLeaseGone}) || o.s.clock.Now().Sub(last) >= ttl:
+		case errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeLeaseGone}) || o.s.clock.Now().Sub(last) >= ttl:
 			o.lose(at, l)
 			return
 		default:

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
@@ -35,7 +35,7 @@ func (c *counting) CompareAndDelete(ctx context.Context, key store.Key, at wire.
 	c.writes.Add(1)
 	item, deleted, err := c.Store.CompareAndDelete(ctx, key, at)
 	if c.lose.Add(-1) >= 0 {
-		return store.Item{}, false, node.Errorf(node.CodeOutcomeUnknown, "", "the answer is lost")
+		return store.Item{}, false, nodeapi.Errorf(nodeapi.CodeOutcomeUnknown, "", "the answer is lost")
 	}
 	return item, deleted, err
 }
@@ -51,18 +51,18 @@ func TestLocksByWhatIsRemembered(t *testing.T) {
 		return s
 	}
 	here, there := service(), service()
-	lease, err := here.Grant(ctx, "n", node.GrantData{TTLMillis: 60_000})
+	lease, err := here.Grant(ctx, "n", nodeapi.GrantData{TTLMillis: 60_000})
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := there.Grant(ctx, "n", node.GrantData{TTLMillis: 60_000})
+	other, err := there.Grant(ctx, "n", nodeapi.GrantData{TTLMillis: 60_000})
 	if err != nil {
 		t.Fatal(err)
 	}
 	try, last := 0, ""
-	lock := func(s *Service, l node.LeaseAnswer, held bool) string {
+	lock := func(s *Service, l nodeapi.LeaseAnswer, held bool) string {
 		t.Helper()
-		a, err := s.Lock(ctx, "n", nil, node.LockData{Name: "x", Lease: l.Lease, WaitMillis: &try})
+		a, err := s.Lock(ctx, "n", nil, nodeapi.LockData{Name: "x", Lease: l.Lease, WaitMillis: &try})
 		if err != nil || a.Held != held {
 			t.Fatal(a, err)
 		}
@@ -73,10 +73,10 @@ func TestLocksByWhatIsRemembered(t *testing.T) {
 		}
 		return a.Token
 	}
-	unlock := func(s *Service, token string, want node.Code) {
+	unlock := func(s *Service, token string, want nodeapi.Code) {
 		t.Helper()
-		err := s.Unlock(ctx, "n", node.UnlockData{Name: "x", Token: token})
-		if want == "" && err != nil || want != "" && !errors.Is(err, &node.Error{Code: want}) {
+		err := s.Unlock(ctx, "n", nodeapi.UnlockData{Name: "x", Token: token})
+		if want == "" && err != nil || want != "" && !errors.Is(err, &nodeapi.Error{Code: want}) {
 			t.Fatalf("unlock: %v, want %q", err, want)
 		}
 	}
@@ -90,27 +90,27 @@ func TestLocksByWhatIsRemembered(t *testing.T) {
 	if got := fmt.Sprint(st.reads.Load(), st.writes.Load()); got != "10 20" {
 		t.Errorf("ten times lock and unlock: %s reads and writes, want 10 20", got)
 	}
-	unlock(here, first, node.CodeNotHeld) // an old token
-	theirs := lock(there, other, true)    // what is remembered here is not so any more
+	unlock(here, first, nodeapi.CodeNotHeld) // an old token
+	theirs := lock(there, other, true)       // what is remembered here is not so any more
 	lock(here, lease, false)
 	unlock(here, theirs, "") // by whoever has the token
-	unlock(there, theirs, node.CodeNotHeld)
+	unlock(there, theirs, nodeapi.CodeNotHeld)
 	mine := lock(here, lease, true)
 	unlock(there, mine, "")
-	unlock(here, mine, node.CodeNotHeld)
+	unlock(here, mine, nodeapi.CodeNotHeld)
 	// The answer of a deletion is lost: whether it was held until then nobody knows.
 	mine = lock(here, lease, true)
 	st.lose.Store(1)
-	unlock(here, mine, node.CodeOutcomeUnknown)
+	unlock(here, mine, nodeapi.CodeOutcomeUnknown)
 	lock(there, other, true)
 	lock(here, lease, false)
 	// A lease that has gone takes nothing, although it was there when it was seen last.
 	unlock(there, last, "")
-	if err := there.Revoke(ctx, "n", node.LeaseData{Lease: lease.Lease}); err != nil {
+	if err := there.Revoke(ctx, "n", nodeapi.LeaseData{Lease: lease.Lease}); err != nil {
 		t.Fatal(err)
 	}
-	_, err = here.Lock(ctx, "n", nil, node.LockData{Name: "x", Lease: lease.Lease, WaitMillis: &try})
-	if !errors.Is(err, &node.Error{Code: node.CodeLeaseGone}) {
+	_, err = here.Lock(ctx, "n", nil, nodeapi.LockData{Name: "x", Lease: lease.Lease, WaitMillis: &try})
+	if !errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeLeaseGone}) {
 		t.Fatal(err)
 	}
 	lock(there, other, true)

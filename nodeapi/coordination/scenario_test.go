@@ -17,7 +17,7 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/nodeapi/cell"
 	"github.com/netcraq/netcraq/nodeapi/store"
@@ -230,7 +230,7 @@ func (w *story) keys() {
 func (w *story) call(p *program, function string, args []string) string {
 	var free []string
 	var hidden bool
-	d := node.LockData{}
+	d := nodeapi.LockData{}
 	timeout := time.Minute
 	for _, a := range args {
 		name, value, ok := strings.Cut(a, "=")
@@ -269,9 +269,9 @@ func (w *story) call(p *program, function string, args []string) string {
 	if v, err := wire.ParseVersion(token); err == nil && strings.Contains(token, ".") {
 		token = strconv.FormatUint(uint64(v), 10)
 	}
-	unlock := node.UnlockData{Name: d.Name, Token: token}
+	unlock := nodeapi.UnlockData{Name: d.Name, Token: token}
 	outcome := func(s string, err error) string {
-		var e *node.Error
+		var e *nodeapi.Error
 		switch {
 		case errors.As(err, &e):
 			return fmt.Sprintf("%s: %s", e.Code, e.Message)
@@ -280,7 +280,7 @@ func (w *story) call(p *program, function string, args []string) string {
 		}
 		return s
 	}
-	lock := func(a node.LockAnswer, err error) string {
+	lock := func(a nodeapi.LockAnswer, err error) string {
 		if !a.Held {
 			return outcome("not held", err)
 		}
@@ -293,16 +293,16 @@ func (w *story) call(p *program, function string, args []string) string {
 	key := store.Key{Namespace: "ns", Name: free[0]}
 	switch function {
 	case "grant":
-		a, err := p.at.Grant(ctx, "ns", node.GrantData{TTLMillis: d.TTLMillis})
+		a, err := p.at.Grant(ctx, "ns", nodeapi.GrantData{TTLMillis: d.TTLMillis})
 		w.mu.Lock()
 		w.granted = a.Lease
 		w.mu.Unlock()
 		return outcome(a.Lease, err)
 	case "keepAlive":
-		a, err := p.at.KeepAlive(ctx, "ns", node.LeaseData{Lease: d.Lease})
+		a, err := p.at.KeepAlive(ctx, "ns", nodeapi.LeaseData{Lease: d.Lease})
 		return outcome(fmt.Sprintf("for %d ms", a.TTLMillis), err)
 	case "revoke":
-		return outcome("done", p.at.Revoke(ctx, "ns", node.LeaseData{Lease: d.Lease}))
+		return outcome("done", p.at.Revoke(ctx, "ns", nodeapi.LeaseData{Lease: d.Lease}))
 	case "lock":
 		return lock(p.at.Lock(ctx, "ns", p.owner, d))
 	case "unlock":
@@ -312,7 +312,7 @@ func (w *story) call(p *program, function string, args []string) string {
 	case "resign":
 		return outcome("done", p.at.Resign(ctx, "ns", unlock))
 	case "leader":
-		a, err := p.at.Leader(ctx, "ns", node.LeaderData{Name: d.Name})
+		a, err := p.at.Leader(ctx, "ns", nodeapi.LeaderData{Name: d.Name})
 		if !a.Found {
 			return outcome("nobody", err)
 		}
@@ -323,17 +323,17 @@ func (w *story) call(p *program, function string, args []string) string {
 	case "release":
 		return outcome("done", p.at.Release(ctx, "ns", unlock))
 	case "register":
-		a, err := p.at.RegisterService(ctx, "ns", p.owner, node.ServiceData{Service: free[0], Instance: free[1],
+		a, err := p.at.RegisterService(ctx, "ns", p.owner, nodeapi.ServiceData{Service: free[0], Instance: free[1],
 			Address: d.Value, Lease: d.Lease, TTLMillis: d.TTLMillis})
 		return outcome(fmt.Sprintf("%s at %s, %s", a.Address, a.Node, a.Lease), err)
 	case "deregister":
-		return outcome("done", p.at.DeregisterService(ctx, "ns", p.owner, node.ServiceData{Service: free[0],
+		return outcome("done", p.at.DeregisterService(ctx, "ns", p.owner, nodeapi.ServiceData{Service: free[0],
 			Instance: free[1], Lease: d.Lease}))
 	case "service":
-		a, err := p.at.GetService(ctx, "ns", node.GetServiceData{Service: free[0], Order: free[1]})
+		a, err := p.at.GetService(ctx, "ns", nodeapi.GetServiceData{Service: free[0], Order: free[1]})
 		return outcome(instances(a), err)
 	case "watch":
-		return outcome("", p.at.WatchService(ctx, "ns", free[0], func(a node.ServiceAnswer) {
+		return outcome("", p.at.WatchService(ctx, "ns", free[0], func(a nodeapi.ServiceAnswer) {
 			w.say(true, "%s is told: %s", free[0], instances(a))
 		}))
 	case "follow":
@@ -364,7 +364,7 @@ func (w *story) call(p *program, function string, args []string) string {
 	return "what is " + function + "?"
 }
 
-func instances(a node.ServiceAnswer) string {
+func instances(a nodeapi.ServiceAnswer) string {
 	s := make([]string, len(a.Instances))
 	for i, x := range a.Instances {
 		s[i] = fmt.Sprintf("%s=%s@%s", x.Instance, x.Address, x.Node)

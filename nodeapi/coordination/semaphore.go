@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
@@ -21,14 +21,14 @@ const permitBits = 8
 // Acquire takes one of the permits of a semaphore, or waits for it. Each permit is a key like a
 // lock's. A token is the key's version, with the number of the permit in the lowest bits of the
 // sequence.
-func (s *Service) Acquire(ctx context.Context, ns string, o *Owner, d node.LockData) (node.LockAnswer, error) {
+func (s *Service) Acquire(ctx context.Context, ns string, o *Owner, d nodeapi.LockData) (nodeapi.LockAnswer, error) {
 	if d.Permits < 1 || d.Permits > MaxPermits {
-		return node.LockAnswer{}, node.Errorf(node.CodeInvalidArgument, "say how many there are, the same in each call",
+		return nodeapi.LockAnswer{}, nodeapi.Errorf(nodeapi.CodeInvalidArgument, "say how many there are, the same in each call",
 			"a semaphore has 1 to %d permits, not %d", MaxPermits, d.Permits)
 	}
 	key, err := named(ns, permitPrefix, "semaphore", d.Name, len("/255"))
 	if err != nil {
-		return node.LockAnswer{}, err
+		return nodeapi.LockAnswer{}, err
 	}
 	t := taking{line: permitKey(key, d.Permits), token: permitToken}
 	first := rand.IntN(d.Permits) // so that not all try the same one
@@ -39,7 +39,7 @@ func (s *Service) Acquire(ctx context.Context, ns string, o *Owner, d node.LockD
 }
 
 // Release gives a permit back.
-func (s *Service) Release(ctx context.Context, ns string, d node.UnlockData) error {
+func (s *Service) Release(ctx context.Context, ns string, d nodeapi.UnlockData) error {
 	key, err := named(ns, permitPrefix, "semaphore", d.Name, len("/255"))
 	if err != nil {
 		return err
@@ -65,7 +65,7 @@ func permitKey(semaphore store.Key, permit int) store.Key {
 func permitToken(key store.Key, v wire.Version) (string, error) {
 	permit, err := strconv.Atoi(key.Name[strings.LastIndexByte(key.Name, '/')+1:])
 	if err != nil || v.Sequence() > wire.MaxSequence>>permitBits {
-		return "", node.Errorf(node.CodeInternal, "use a semaphore of another name", "%q has no token left", key.Name)
+		return "", nodeapi.Errorf(nodeapi.CodeInternal, "use a semaphore of another name", "%q has no token left", key.Name)
 	}
 	return token(wire.MakeVersion(v.Epoch(), v.Sequence()<<permitBits|uint64(permit))), nil
 }

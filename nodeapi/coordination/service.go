@@ -13,7 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/netcraq/netcraq/api/clock"
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/nodeapi/cell"
 	"github.com/netcraq/netcraq/nodeapi/store"
@@ -195,12 +195,12 @@ const (
 // named is the key of something that a program has named. tail is how many bytes may come behind
 // it.
 func named(ns, prefix, what, name string, tail int) (store.Key, error) {
-	room := node.MaxKeyName - len(prefix) - tail
+	room := nodeapi.MaxKeyName - len(prefix) - tail
 	switch {
 	case name == "" || !utf8.ValidString(name) || strings.ContainsRune(name, 0):
-		return store.Key{}, node.Errorf(node.CodeInvalidArgument, "name it by text", "a %s needs a name", what)
+		return store.Key{}, nodeapi.Errorf(nodeapi.CodeInvalidArgument, "name it by text", "a %s needs a name", what)
 	case len(name) > room:
-		return store.Key{}, node.Errorf(node.CodeTooLarge, "choose a shorter one",
+		return store.Key{}, nodeapi.Errorf(nodeapi.CodeTooLarge, "choose a shorter one",
 			"the name of a %s has at most %d bytes, not %d", what, room, len(name))
 	}
 	return store.Key{Namespace: ns, Name: prefix + name}, nil
@@ -208,12 +208,12 @@ func named(ns, prefix, what, name string, tail int) (store.Key, error) {
 
 // nothingDone says that an error means that a write was not executed, and will not be.
 func nothingDone(err error) bool {
-	var e *node.Error
+	var e *nodeapi.Error
 	if !errors.As(err, &e) {
 		return false
 	}
 	switch e.Code {
-	case node.CodeOutcomeUnknown, node.CodeCanceled, node.CodeInternal:
+	case nodeapi.CodeOutcomeUnknown, nodeapi.CodeCanceled, nodeapi.CodeInternal:
 		return false
 	}
 	return true
@@ -221,12 +221,13 @@ func nothingDone(err error) bool {
 
 // passing says that an error may go away by itself.
 func passing(err error) bool {
-	var e *node.Error
+	var e *nodeapi.Error
 	if !errors.As(err, &e) {
 		return true
 	}
 	switch e.Code {
-	case node.CodeUnavailable, node.CodeTimeout, node.CodeOutcomeUnknown, node.CodeCanceled, node.CodeInternal:
+	case nodeapi.CodeUnavailable, nodeapi.CodeTimeout, nodeapi.CodeOutcomeUnknown, nodeapi.CodeCanceled,
+		nodeapi.CodeInternal:
 		return true
 	}
 	return false
@@ -235,16 +236,16 @@ func passing(err error) bool {
 // ended is the error of a call whose context ended while it only waited.
 func ended(ctx context.Context, what string) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return node.Errorf(node.CodeTimeout, "wait for longer", "%s: the time was over; nothing was done", what)
+		return nodeapi.Errorf(nodeapi.CodeTimeout, "wait for longer", "%s: the time was over; nothing was done", what)
 	}
-	return node.Errorf(node.CodeCanceled, "", "%s: canceled; nothing was done", what)
+	return nodeapi.Errorf(nodeapi.CodeCanceled, "", "%s: canceled; nothing was done", what)
 }
 
 // fits refuses a value for which a cell of the namespace has no room.
 func (s *Service) fits(ns, what string, kind cell.Kind, value []byte) error {
 	room := s.store.MaxValue(ns) - kind.Overhead()
 	if n := cell.PackedLen(value); n > room {
-		return node.Errorf(node.CodeTooLarge, "shorten it, or ask for a namespace whose chains have wider values",
+		return nodeapi.Errorf(nodeapi.CodeTooLarge, "shorten it, or ask for a namespace whose chains have wider values",
 			"%s takes %d bytes; a value here has %d, of which %d are left for it", what, n, room+kind.Overhead(), max(room, 0))
 	}
 	return nil

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/nodeapi/cell"
 	"github.com/netcraq/netcraq/nodeapi/store"
@@ -37,10 +37,10 @@ func instanceKey(ns, service, instance string) (store.Key, error) {
 		return key, err
 	}
 	if strings.Contains(instance, "/") {
-		return key, node.Errorf(node.CodeInvalidArgument, "", "the name of an instance has no slash: %q", instance)
+		return key, nodeapi.Errorf(nodeapi.CodeInvalidArgument, "", "the name of an instance has no slash: %q", instance)
 	}
-	if room := node.MaxKeyName - len(key.Name) - 1; len(instance) > room {
-		return key, node.Errorf(node.CodeTooLarge, "choose a shorter one",
+	if room := nodeapi.MaxKeyName - len(key.Name) - 1; len(instance) > room {
+		return key, nodeapi.Errorf(nodeapi.CodeTooLarge, "choose a shorter one",
 			"behind the service's name, that of an instance has at most %d bytes, not %d", room, len(instance))
 	}
 	key.Name += "/" + instance
@@ -49,7 +49,8 @@ func instanceKey(ns, service, instance string) (store.Key, error) {
 
 // RegisterService makes an instance of a service known, for as long as its lease lasts. One of the
 // same name gives way to it. o is the connection's, and needed where d names no lease.
-func (s *Service) RegisterService(ctx context.Context, ns string, o *Owner, d node.ServiceData) (node.Instance, error) {
+func (s *Service) RegisterService(ctx context.Context, ns string, o *Owner, d nodeapi.ServiceData) (nodeapi.Instance,
+	error) {
 	if d.Instance == "" {
 		var id cell.LeaseID
 		draw(id[:])
@@ -57,7 +58,7 @@ func (s *Service) RegisterService(ctx context.Context, ns string, o *Owner, d no
 	}
 	if d.Address != "" {
 		if _, _, err := net.SplitHostPort(d.Address); err != nil {
-			return node.Instance{}, node.Errorf(node.CodeInvalidArgument, "write host:port", "the address: %v", err)
+			return nodeapi.Instance{}, nodeapi.Errorf(nodeapi.CodeInvalidArgument, "write host:port", "the address: %v", err)
 		}
 	}
 	key, err := instanceKey(ns, d.Service, d.Instance)
@@ -65,25 +66,25 @@ func (s *Service) RegisterService(ctx context.Context, ns string, o *Owner, d no
 		err = s.fits(ns, "the address", cell.Instance, []byte(d.Address))
 	}
 	if err != nil {
-		return node.Instance{}, err
+		return nodeapi.Instance{}, err
 	}
 	var k leaseKey
 	switch {
 	case d.Lease != "":
 		k, err = parseLease(ns, d.Lease)
 	case o == nil:
-		err = node.Errorf(node.CodeInvalidArgument, "name a lease", "there is no lease, and no connection to make one for")
+		err = nodeapi.Errorf(nodeapi.CodeInvalidArgument, "name a lease", "there is no lease, and no connection to make one for")
 	default:
 		k, err = o.lease(ctx, ns, d.TTLMillis)
 	}
 	if err != nil {
-		return node.Instance{}, err
+		return nodeapi.Instance{}, err
 	}
 	switch alive, err := s.alive(ctx, k, key, false); {
 	case err != nil:
-		return node.Instance{}, err
+		return nodeapi.Instance{}, err
 	case !alive:
-		return node.Instance{}, leaseGone(k)
+		return nodeapi.Instance{}, leaseGone(k)
 	}
 	c := cell.Cell{Kind: cell.Instance, Lease: k.id, Value: []byte(d.Address)}
 	item, err := s.store.Get(ctx, key, false)
@@ -92,7 +93,7 @@ func (s *Service) RegisterService(ctx context.Context, ns string, o *Owner, d no
 	}
 	s.bind(k, key)
 	if err != nil {
-		return node.Instance{}, err
+		return nodeapi.Instance{}, err
 	}
 	if v := s.following(ns, d.Service); v != nil {
 		v.written(item)
@@ -108,18 +109,18 @@ func (s *Service) RegisterService(ctx context.Context, ns string, o *Owner, d no
 			}
 		})
 	}
-	return node.Instance{Instance: d.Instance, Address: d.Address, Node: s.node, Lease: k.id.String()}, nil
+	return nodeapi.Instance{Instance: d.Instance, Address: d.Address, Node: s.node, Lease: k.id.String()}, nil
 }
 
 // DeregisterService takes back what this connection has registered, or what hangs on the lease that
 // d names. It is no failure if it is not there any more.
-func (s *Service) DeregisterService(ctx context.Context, ns string, o *Owner, d node.ServiceData) error {
+func (s *Service) DeregisterService(ctx context.Context, ns string, o *Owner, d nodeapi.ServiceData) error {
 	key, err := instanceKey(ns, d.Service, d.Instance)
 	if err != nil {
 		return err
 	}
 	if d.Instance == "" {
-		return node.Errorf(node.CodeInvalidArgument, "use the one that registerService has answered", "an instance needs a name")
+		return nodeapi.Errorf(nodeapi.CodeInvalidArgument, "use the one that registerService has answered", "an instance needs a name")
 	}
 	item, err := s.store.Get(ctx, key, false)
 	if err != nil || !item.Found {
@@ -128,11 +129,11 @@ func (s *Service) DeregisterService(ctx context.Context, ns string, o *Owner, d 
 	c, err := cell.Decode(item.Value)
 	k := leaseKey{ns, c.Lease}
 	if err != nil || d.Lease != k.id.String() && (d.Lease != "" || o == nil || !o.has(k)) {
-		return node.Errorf(node.CodeNotHeld, "name its lease", "the instance %q of %q was registered by somebody else",
+		return nodeapi.Errorf(nodeapi.CodeNotHeld, "name its lease", "the instance %q of %q was registered by somebody else",
 			d.Instance, d.Service)
 	}
 	err = s.giveBack(ctx, key, item.Version)
-	if err != nil && !errors.Is(err, &node.Error{Code: node.CodeNotHeld}) {
+	if err != nil && !errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeNotHeld}) {
 		return err
 	}
 	// It went, or gave way to another of its name.
@@ -169,10 +170,10 @@ func (v *view) written(item store.Item) {
 
 // GetService gives the instances that live. It does not know at once which ones do, if nobody has
 // asked for the service here of late: it waits until one has shown that it does, or none will.
-func (s *Service) GetService(ctx context.Context, ns string, d node.GetServiceData) (node.ServiceAnswer, error) {
-	answer := node.ServiceAnswer{Service: d.Service, Instances: []node.Instance{}}
+func (s *Service) GetService(ctx context.Context, ns string, d nodeapi.GetServiceData) (nodeapi.ServiceAnswer, error) {
+	answer := nodeapi.ServiceAnswer{Service: d.Service, Instances: []nodeapi.Instance{}}
 	if d.Order != "" && d.Order != Nearest {
-		return answer, node.Errorf(node.CodeInvalidArgument, "leave it out, or say "+Nearest, "there is no order %q", d.Order)
+		return answer, nodeapi.Errorf(nodeapi.CodeInvalidArgument, "leave it out, or say "+Nearest, "there is no order %q", d.Order)
 	}
 	v, err := s.view(ns, d.Service)
 	if err != nil {
@@ -188,14 +189,14 @@ func (s *Service) GetService(ctx context.Context, ns string, d node.GetServiceDa
 		answer.Instances = append(append(answer.Instances, state.live[first:]...), state.live[:first]...)
 	}
 	if d.Order == Nearest {
-		slices.SortStableFunc(answer.Instances, func(a, b node.Instance) int {
+		slices.SortStableFunc(answer.Instances, func(a, b nodeapi.Instance) int {
 			return cmp.Compare(s.distance(a), s.distance(b))
 		})
 	}
 	return answer, nil
 }
 
-func (s *Service) distance(i node.Instance) int {
+func (s *Service) distance(i nodeapi.Instance) int {
 	if i.Node == s.node {
 		return 0
 	}
@@ -203,7 +204,7 @@ func (s *Service) distance(i node.Instance) int {
 }
 
 // WatchService tells the instances that live, and again with each change, until ctx ends.
-func (s *Service) WatchService(ctx context.Context, ns, service string, tell func(node.ServiceAnswer)) error {
+func (s *Service) WatchService(ctx context.Context, ns, service string, tell func(nodeapi.ServiceAnswer)) error {
 	v, err := s.view(ns, service)
 	if err != nil {
 		return err
@@ -212,7 +213,7 @@ func (s *Service) WatchService(ctx context.Context, ns, service string, tell fun
 	state, err := v.settled(ctx)
 	for err == nil {
 		told := state.live
-		tell(node.ServiceAnswer{Service: service, Instances: slices.Clone(told)})
+		tell(nodeapi.ServiceAnswer{Service: service, Instances: slices.Clone(told)})
 		for err == nil && slices.Equal(state.live, told) {
 			select {
 			case <-state.next:
@@ -220,7 +221,7 @@ func (s *Service) WatchService(ctx context.Context, ns, service string, tell fun
 			case <-ctx.Done():
 				err = ctx.Err()
 			case <-s.ctx.Done():
-				err = node.Errorf(node.CodeDraining, "connect again", "the server is shutting down")
+				err = nodeapi.Errorf(nodeapi.CodeDraining, "connect again", "the server is shutting down")
 			}
 		}
 	}
@@ -253,7 +254,7 @@ type view struct {
 
 // viewState is what a view has found out, until next is closed.
 type viewState struct {
-	live  []node.Instance
+	live  []nodeapi.Instance
 	until time.Time // one of them may live no more from then on
 	next  chan struct{}
 }
@@ -273,12 +274,12 @@ func (s *Service) view(ns, service string) (*view, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return nil, node.Errorf(node.CodeDraining, "connect again", "the server is shutting down")
+		return nil, nodeapi.Errorf(nodeapi.CodeDraining, "connect again", "the server is shutting down")
 	}
 	v := s.views[prefix]
 	if v == nil {
 		v = &view{s: s, prefix: prefix, poke: make(chan struct{}, 1), known: map[string]*instance{},
-			born: s.clock.Now(), state: viewState{live: []node.Instance{}, next: make(chan struct{})}}
+			born: s.clock.Now(), state: viewState{live: []nodeapi.Instance{}, next: make(chan struct{})}}
 		v.ctx, v.stop = context.WithCancel(s.ctx)
 		s.views[prefix] = v
 		s.work.Go(v.watch)
@@ -338,7 +339,7 @@ func (v *view) settled(ctx context.Context) (viewState, error) {
 		select {
 		case <-state.next:
 		case <-v.s.ctx.Done():
-			return state, node.Errorf(node.CodeDraining, "connect again", "the server is shutting down")
+			return state, nodeapi.Errorf(nodeapi.CodeDraining, "connect again", "the server is shutting down")
 		case <-ctx.Done():
 			if err != nil {
 				return state, err
@@ -470,7 +471,7 @@ func (v *view) run() {
 func (v *view) update() time.Duration {
 	s := v.s
 	now := s.clock.Now()
-	live, settles, unread, wait, until := []node.Instance{}, false, false, time.Hour, time.Hour
+	live, settles, unread, wait, until := []nodeapi.Instance{}, false, false, time.Hour, time.Hour
 	for name, i := range v.known {
 		if i.user == nil {
 			continue
@@ -500,14 +501,14 @@ func (v *view) update() time.Duration {
 			continue
 		case !l.lives.IsZero():
 			at, _ := s.nodeOf(l.mark)
-			live = append(live, node.Instance{Instance: name, Address: string(i.cell.Value), Node: at})
+			live = append(live, nodeapi.Instance{Instance: name, Address: string(i.cell.Value), Node: at})
 			until = min(until, rest)
 		default:
 			settles = true
 		}
 		wait = min(wait, rest)
 	}
-	slices.SortFunc(live, func(a, b node.Instance) int { return strings.Compare(a.Instance, b.Instance) })
+	slices.SortFunc(live, func(a, b nodeapi.Instance) int { return strings.Compare(a.Instance, b.Instance) })
 	if v.read && settles && !unread && !v.nudged && !s.closed { // what comes of it will be seen
 		v.nudged = true
 		s.work.Go(v.nudge)

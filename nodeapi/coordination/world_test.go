@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/nodeapi/cell"
 	"github.com/netcraq/netcraq/nodeapi/store"
@@ -91,9 +91,9 @@ func (f *faulty) call(ctx context.Context, writes bool, do func(ctx context.Cont
 	}
 	nap(ctx, before)
 	if p -= is.refuse; p < 0 {
-		return &node.Error{Code: node.CodeUnavailable, Message: "the chain does not answer"}
+		return &nodeapi.Error{Code: nodeapi.CodeUnavailable, Message: "the chain does not answer"}
 	}
-	unknown := &node.Error{Code: node.CodeOutcomeUnknown, Message: "the answer is lost"}
+	unknown := &nodeapi.Error{Code: nodeapi.CodeOutcomeUnknown, Message: "the answer is lost"}
 	if writes {
 		if p -= is.nothing; p < 0 {
 			nap(ctx, after)

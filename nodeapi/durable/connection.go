@@ -17,7 +17,7 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/connectivity"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
 // Access says where gateways are, or an etcd, and as whom they are asked.
@@ -178,8 +178,8 @@ func (c *Connection) Wait(ctx context.Context, patience time.Duration) (*clientv
 		conn.WaitForStateChange(waiting, state)
 	}
 	if errors.Is(ctx.Err(), context.Canceled) {
-		return nil, node.Errorf(node.CodeCanceled, "", "the request was canceled")
+		return nil, nodeapi.Errorf(nodeapi.CodeCanceled, "", "the request was canceled")
 	}
-	return nil, node.Errorf(node.CodeUnavailable, "try again; an operator sees to etcd and its gateways (etcd-monitor)",
+	return nil, nodeapi.Errorf(nodeapi.CodeUnavailable, "try again; an operator sees to etcd and its gateways (etcd-monitor)",
 		"etcd, where durable keys are, cannot be reached at %q (%s)", c.endpoints, state)
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/nodeapi/coordination"
 )
@@ -35,25 +35,25 @@ func TestCoordination(t *testing.T) {
 	const ttl = 1500
 	o, mine := dead.NewOwner(), alive.NewOwner()
 	t.Cleanup(mine.Close)
-	first, err := dead.Lock(ctx, ns, o, node.LockData{Name: "l", TTLMillis: ttl})
+	first, err := dead.Lock(ctx, ns, o, nodeapi.LockData{Name: "l", TTLMillis: ttl})
 	must(err)
-	led, err := dead.Campaign(ctx, ns, o, node.LockData{Name: "e", Value: "a", TTLMillis: ttl})
+	led, err := dead.Campaign(ctx, ns, o, nodeapi.LockData{Name: "e", Value: "a", TTLMillis: ttl})
 	must(err)
-	permit, err := dead.Acquire(ctx, ns, o, node.LockData{Name: "s", Permits: 1, TTLMillis: ttl})
+	permit, err := dead.Acquire(ctx, ns, o, nodeapi.LockData{Name: "s", Permits: 1, TTLMillis: ttl})
 	must(err)
-	_, err = dead.RegisterService(ctx, ns, o, node.ServiceData{Service: "web", Instance: "1", Address: "10.0.0.1:80", TTLMillis: ttl})
+	_, err = dead.RegisterService(ctx, ns, o, nodeapi.ServiceData{Service: "web", Instance: "1", Address: "10.0.0.1:80", TTLMillis: ttl})
 	must(err)
 	if !first.Held || !led.Held || !permit.Held {
 		t.Fatalf("%+v, %+v, %+v", first, led, permit)
 	}
 	no := 0
-	if a, err := alive.Lock(ctx, ns, mine, node.LockData{Name: "l", WaitMillis: &no}); err != nil || a.Held {
+	if a, err := alive.Lock(ctx, ns, mine, nodeapi.LockData{Name: "l", WaitMillis: &no}); err != nil || a.Held {
 		t.Errorf("two hold it: %+v, %v", a, err)
 	}
-	if l, err := alive.Leader(ctx, ns, node.LeaderData{Name: "e"}); err != nil || l.Value != "a" {
+	if l, err := alive.Leader(ctx, ns, nodeapi.LeaderData{Name: "e"}); err != nil || l.Value != "a" {
 		t.Errorf("who leads: %+v, %v", l, err)
 	}
-	if s, err := alive.GetService(ctx, ns, node.GetServiceData{Service: "web"}); err != nil || len(s.Instances) != 1 {
+	if s, err := alive.GetService(ctx, ns, nodeapi.GetServiceData{Service: "web"}); err != nil || len(s.Instances) != 1 {
 		t.Errorf("instances: %+v, %v", s, err)
 	}
 
@@ -61,32 +61,32 @@ func TestCoordination(t *testing.T) {
 	dead.Close(ended)
 	w.Kill(0)
 	w.Start(0)
-	again := func(what string, call func() (node.LockAnswer, error)) (a node.LockAnswer) {
+	again := func(what string, call func() (nodeapi.LockAnswer, error)) (a nodeapi.LockAnswer) {
 		t.Helper()
 		poll.Nil(t, soon, what, func() (err error) { a, err = call(); return err }) // it may be away for a moment yet
 		return a
 	}
-	second := again("the lock is another's", func() (node.LockAnswer, error) {
-		return alive.Lock(ctx, ns, mine, node.LockData{Name: "l", TTLMillis: ttl})
+	second := again("the lock is another's", func() (nodeapi.LockAnswer, error) {
+		return alive.Lock(ctx, ns, mine, nodeapi.LockData{Name: "l", TTLMillis: ttl})
 	})
 	before, _ := strconv.ParseUint(first.Token, 10, 64)
 	after, _ := strconv.ParseUint(second.Token, 10, 64)
 	if !second.Held || after <= before {
 		t.Errorf("%+v after %+v", second, first)
 	}
-	err = alive.Unlock(ctx, ns, node.UnlockData{Name: "l", Token: first.Token})
-	if !errors.Is(err, &node.Error{Code: node.CodeNotHeld}) {
+	err = alive.Unlock(ctx, ns, nodeapi.UnlockData{Name: "l", Token: first.Token})
+	if !errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeNotHeld}) {
 		t.Errorf("an old token: %v", err)
 	}
-	must(alive.Unlock(ctx, ns, node.UnlockData{Name: "l", Token: second.Token}))
-	again("another leads", func() (node.LockAnswer, error) {
-		return alive.Campaign(ctx, ns, mine, node.LockData{Name: "e", Value: "b", TTLMillis: ttl})
+	must(alive.Unlock(ctx, ns, nodeapi.UnlockData{Name: "l", Token: second.Token}))
+	again("another leads", func() (nodeapi.LockAnswer, error) {
+		return alive.Campaign(ctx, ns, mine, nodeapi.LockData{Name: "e", Value: "b", TTLMillis: ttl})
 	})
-	again("the permit is another's", func() (node.LockAnswer, error) {
-		return alive.Acquire(ctx, ns, mine, node.LockData{Name: "s", Permits: 1, TTLMillis: ttl})
+	again("the permit is another's", func() (nodeapi.LockAnswer, error) {
+		return alive.Acquire(ctx, ns, mine, nodeapi.LockData{Name: "s", Permits: 1, TTLMillis: ttl})
 	})
 	poll.Until(t, soon, "the dead node's instance goes", func() bool {
-		s, err := alive.GetService(ctx, ns, node.GetServiceData{Service: "web"})
+		s, err := alive.GetService(ctx, ns, nodeapi.GetServiceData{Service: "web"})
 		return err == nil && len(s.Instances) == 0
 	})
 }

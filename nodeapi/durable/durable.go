@@ -14,7 +14,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/semaphore"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
@@ -217,10 +217,10 @@ func scan(ctx context.Context, etcd *clientv3.Client, from string, most int64, e
 func fits(key store.Key, value []byte) error {
 	switch {
 	case len(value) > MaxValue:
-		return node.Errorf(node.CodeTooLarge, "write less, or keep the value elsewhere and its name here",
+		return nodeapi.Errorf(nodeapi.CodeTooLarge, "write less, or keep the value elsewhere and its name here",
 			"the value has %d bytes; one of the durable namespace %s has at most %d", len(value), key.Namespace, MaxValue)
 	case len(value) == 0:
-		return node.Errorf(node.CodeInvalidArgument, "", "an entry without a byte is a deleted key's")
+		return nodeapi.Errorf(nodeapi.CodeInvalidArgument, "", "an entry without a byte is a deleted key's")
 	}
 	return nil
 }

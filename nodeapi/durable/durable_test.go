@@ -14,7 +14,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 	"github.com/netcraq/netcraq/internal/poll"
@@ -34,9 +34,9 @@ func is(t *testing.T, what string, got store.Item, value string, version wire.Ve
 	}
 }
 
-func hasCode(t *testing.T, what string, err error, code node.Code, says string) {
+func hasCode(t *testing.T, what string, err error, code nodeapi.Code, says string) {
 	t.Helper()
-	if e := new(node.Error); !errors.As(err, &e) || e.Code != code || !strings.Contains(e.Message, says) {
+	if e := new(nodeapi.Error); !errors.As(err, &e) || e.Code != code || !strings.Contains(e.Message, says) {
 		t.Errorf("%s: %v, want %s that says %q", what, err, code, says)
 	}
 }
@@ -172,7 +172,7 @@ func calls(ctx context.Context, t *testing.T, s *Store, k store.Key) {
 		t.Errorf("listed: %v, %v", all, err)
 	}
 	_, err = s.Put(ctx, k, make([]byte, MaxValue+1))
-	hasCode(t, "a value that is too long", err, node.CodeTooLarge, "16385 bytes; one of the durable namespace shop has at most 16384")
+	hasCode(t, "a value that is too long", err, nodeapi.CodeTooLarge, "16385 bytes; one of the durable namespace shop has at most 16384")
 	if _, err = s.Put(ctx, k, make([]byte, MaxValue)); err != nil {
 		t.Errorf("the longest value: %v", err)
 	}
@@ -240,9 +240,9 @@ func TestQuota(t *testing.T) {
 			switch {
 			case err == nil:
 				made.Add(1)
-			case errors.Is(err, &node.Error{Code: node.CodeQuotaExceeded}):
+			case errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeQuotaExceeded}):
 				refused.Add(1)
-				hasCode(t, "beyond the quota", err, node.CodeQuotaExceeded, "has 20 durable keys")
+				hasCode(t, "beyond the quota", err, nodeapi.CodeQuotaExceeded, "has 20 durable keys")
 			default:
 				t.Error(err)
 			}
@@ -263,7 +263,7 @@ func TestQuota(t *testing.T) {
 	if _, err := stores[0].Put(t.Context(), store.Key{Namespace: "other", Name: "k"}, []byte("w")); err != nil {
 		t.Error(err)
 	}
-	refusal := node.Errorf(node.CodePermissionDenied, "", "may make none")
+	refusal := nodeapi.Errorf(nodeapi.CodePermissionDenied, "", "may make none")
 	ctx := store.WithoutCreating(t.Context(), refusal)
 	if _, err := stores[0].Put(ctx, store.Key{Namespace: "other", Name: "new"}, []byte("w")); !errors.Is(err, refusal) {
 		t.Errorf("who may make no keys: %v", err)
@@ -296,14 +296,14 @@ func TestKilled(t *testing.T) {
 	w.Kill(0)
 	poll.Until(t, soon, "a call is refused", func() bool {
 		_, err := s.Get(ctx, key("k1"), false)
-		return errors.Is(err, &node.Error{Code: node.CodeUnavailable})
+		return errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeUnavailable})
 	})
 	_, err = s.Put(ctx, key("k1"), []byte("x"))
-	hasCode(t, "a write meanwhile", err, node.CodeUnavailable, "cannot be reached at")
+	hasCode(t, "a write meanwhile", err, nodeapi.CodeUnavailable, "cannot be reached at")
 	_, err = s.Delete(ctx, key("k1"))
-	hasCode(t, "a deletion meanwhile", err, node.CodeUnavailable, "cannot be reached at")
+	hasCode(t, "a deletion meanwhile", err, nodeapi.CodeUnavailable, "cannot be reached at")
 	_, err = s.List(ctx, ns, "")
-	hasCode(t, "a list meanwhile", err, node.CodeUnavailable, "cannot be reached at")
+	hasCode(t, "a list meanwhile", err, nodeapi.CodeUnavailable, "cannot be reached at")
 	w.Start(0)
 	poll.Nil(t, soon, "etcd is back", func() error { _, err := s.Get(ctx, key("k1"), false); return err })
 	for name, v := range want {
@@ -326,13 +326,13 @@ func TestNobody(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	_, err := s.Get(ctx, key("k"), false)
-	hasCode(t, "a read", err, node.CodeUnavailable, "cannot be reached")
+	hasCode(t, "a read", err, nodeapi.CodeUnavailable, "cannot be reached")
 	_, err = s.Put(ctx, key("k"), []byte("v"))
-	hasCode(t, "a write", err, node.CodeUnavailable, "cannot be reached")
+	hasCode(t, "a write", err, nodeapi.CodeUnavailable, "cannot be reached")
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err = s.Put(canceled, key("k"), []byte("v"))
-	hasCode(t, "a write that was canceled", err, node.CodeCanceled, "")
+	hasCode(t, "a write that was canceled", err, nodeapi.CodeCanceled, "")
 }
 
 // An etcd whose authentication does not let the server write says so, and nothing is of unknown
@@ -368,7 +368,7 @@ func TestDenied(t *testing.T) {
 		t.Error(err)
 	}
 	_, err = s.Put(ctx, key("k"), []byte("v"))
-	hasCode(t, "a write", err, node.CodePermissionDenied, "permission denied")
+	hasCode(t, "a write", err, nodeapi.CodePermissionDenied, "permission denied")
 }
 
 func second[T any](_ T, err error) error { return err }

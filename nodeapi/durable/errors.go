@@ -8,7 +8,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/client/etcd/etcderrors"
 )
 
@@ -17,29 +17,29 @@ var errLeaseGone = errors.New("etcd does not know the lease of deleted keys")
 
 // failure gives an error of etcd's, or of the way there, its code.
 func failure(ctx context.Context, doing string, err error, writes bool) error {
-	if ours := new(node.Error); errors.As(err, &ours) {
+	if ours := new(nodeapi.Error); errors.As(err, &ours) {
 		return err
 	}
-	out := &node.Error{Code: node.CodeUnavailable, Message: fmt.Sprintf("%s in etcd: %v", doing, err), Do: "try again"}
+	out := &nodeapi.Error{Code: nodeapi.CodeUnavailable, Message: fmt.Sprintf("%s in etcd: %v", doing, err), Do: "try again"}
 	definite := etcderrors.Definite(err)
 	switch code := etcderrors.Code(err); {
 	case writes && !definite:
-		out.Code = node.CodeOutcomeUnknown
+		out.Code = nodeapi.CodeOutcomeUnknown
 		out.Do = "read the key, or write again with a compare and swap on the version that is known"
 	case code == codes.PermissionDenied || code == codes.Unauthenticated:
-		out.Code = node.CodePermissionDenied
+		out.Code = nodeapi.CodePermissionDenied
 		out.Do = fmt.Sprintf("the node's server needs the right to read and write what begins with %s in etcd", Prefix)
 	case writes && code == codes.FailedPrecondition: // by package door
-		out.Code, out.Do = node.CodeQuotaExceeded, "delete keys that are not needed: they go after a while"
+		out.Code, out.Do = nodeapi.CodeQuotaExceeded, "delete keys that are not needed: they go after a while"
 	case errors.Is(rpctypes.Error(err), rpctypes.ErrNoSpace):
-		out.Code = node.CodeNoRoom
+		out.Code = nodeapi.CodeNoRoom
 		out.Do = "have the operator give etcd more space, or compact and defragment it"
 	case errors.Is(ctx.Err(), context.Canceled):
-		out.Code, out.Do = node.CodeCanceled, ""
+		out.Code, out.Do = nodeapi.CodeCanceled, ""
 	case ctx.Err() != nil:
-		out.Code = node.CodeTimeout
+		out.Code = nodeapi.CodeTimeout
 	case code == codes.InvalidArgument:
-		out.Code, out.Do = node.CodeInternal, ""
+		out.Code, out.Do = nodeapi.CodeInternal, ""
 	}
 	return out
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/internal/linearizable"
 	"github.com/netcraq/netcraq/internal/poll"
@@ -111,10 +111,10 @@ func program(ctx context.Context, t *testing.T, s *Store, client, keys int,
 		cancel()
 		call.End, call.Version = time.Now().UnixNano(), got.Version
 		switch {
-		case errors.Is(err, &node.Error{Code: node.CodeOutcomeUnknown}):
+		case errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeOutcomeUnknown}):
 			call.Unknown = true
-		case err != nil && !errors.Is(err, &node.Error{Code: node.CodeUnavailable}) &&
-			!errors.Is(err, &node.Error{Code: node.CodeTimeout}):
+		case err != nil && !errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeUnavailable}) &&
+			!errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeTimeout}):
 			t.Errorf("%+v: %v", call, err)
 			fallthrough
 		case err != nil: // nothing was done

@@ -8,7 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
 const metricsPrefix = "netcraq_nodeapi_durable_"
@@ -79,18 +79,18 @@ func (m *metrics) took(call string, began time.Time, err *error) {
 }
 
 func codeOf(err error) string {
-	var ours *node.Error
+	var ours *nodeapi.Error
 	switch {
 	case err == nil:
 		return "ok"
 	case errors.As(err, &ours):
 		return string(ours.Code)
 	case errors.Is(err, context.Canceled):
-		return string(node.CodeCanceled)
+		return string(nodeapi.CodeCanceled)
 	case errors.Is(err, context.DeadlineExceeded):
-		return string(node.CodeTimeout)
+		return string(nodeapi.CodeTimeout)
 	}
-	return string(node.CodeInternal)
+	return string(nodeapi.CodeInternal)
 }
 
 // has takes how many keys a namespace has.

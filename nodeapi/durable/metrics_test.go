@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 	"github.com/netcraq/netcraq/internal/poll"
 )
@@ -28,7 +28,7 @@ func TestMetrics(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := s.Put(ctx, key("c"), []byte("value")); !errors.Is(err, &node.Error{Code: node.CodeQuotaExceeded}) {
+	if _, err := s.Put(ctx, key("c"), []byte("value")); !errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeQuotaExceeded}) {
 		t.Fatal(err)
 	}
 	if _, err := s.Get(ctx, key("a"), false); err != nil {

@@ -12,7 +12,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
@@ -100,7 +100,7 @@ func (s *Store) Watch(ctx context.Context, what store.Watch, tell func([]store.C
 		var again <-chan time.Time
 		out, err := s.changes(ctx, w)
 		switch {
-		case errors.Is(err, &node.Error{Code: node.CodePermissionDenied}):
+		case errors.Is(err, &nodeapi.Error{Code: nodeapi.CodePermissionDenied}):
 			return err
 		case err != nil:
 			again, pause = time.After(pause), min(2*pause, lastPause)
@@ -114,7 +114,7 @@ func (s *Store) Watch(ctx context.Context, what store.Watch, tell func([]store.C
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-s.ctx.Done():
-			return node.Errorf(node.CodeDraining, "connect again", "the server ends")
+			return nodeapi.Errorf(nodeapi.CodeDraining, "connect again", "the server ends")
 		case <-w.wake:
 		case <-again:
 		}

@@ -11,7 +11,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
@@ -173,7 +173,7 @@ func (s *Store) make(ctx context.Context, key store.Key, value []byte) (store.It
 		keys := found.Responses[2].GetResponseRange().Count
 		s.count.has(key.Namespace, keys)
 		if most := s.quota(key.Namespace); keys >= int64(most) {
-			return fail(node.Errorf(node.CodeQuotaExceeded, "delete keys that are not needed: they go after a while; or have the namespace's quota raised",
+			return fail(nodeapi.Errorf(nodeapi.CodeQuotaExceeded, "delete keys that are not needed: they go after a while; or have the namespace's quota raised",
 				"the namespace %s has %d durable keys, deleted ones that are still known included, of %d that it may have", key.Namespace, keys, most))
 		}
 		counted := int64(0)

@@ -16,7 +16,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/stream"
 	"github.com/netcraq/netcraq/internal/etcdversion"
 	"github.com/netcraq/netcraq/nodeapi/durable"
@@ -91,7 +91,7 @@ type position struct {
 	since    int64  // or etcd does not have what came after this any more
 }
 
-var stateBegins = []byte(`{"type":"` + node.EtcdState + `"`)
+var stateBegins = []byte(`{"type":"` + nodeapi.EtcdState + `"`)
 
 // where looks where the partition is. now is etcd's revision.
 func (f *filler) where(now int64) position {
@@ -99,23 +99,23 @@ func (f *filler) where(now int64) position {
 	if place.Next == 0 || place.Note.Origin != f.origin {
 		return position{state: true}
 	}
-	var last, marker node.EtcdEvent
+	var last, marker nodeapi.EtcdEvent
 	f.to.Had(func(r stream.Record) {
 		if bytes.HasPrefix(r.Data, stateBegins) {
 			_ = json.Unmarshal(r.Data, &marker)
 		}
 		if r.Mark == place.Mark { // the last one is of these
-			last = node.EtcdEvent{}
+			last = nodeapi.EtcdEvent{}
 			_ = json.Unmarshal(r.Data, &last)
 		}
 	})
 	mark := int64(place.Mark)
 	switch {
-	case last.Type == "" || last.State || last.Type == node.EtcdState: // the state was not told to its end
+	case last.Type == "" || last.State || last.Type == nodeapi.EtcdState: // the state was not told to its end
 		return position{state: true, since: marker.Since}
 	case mark > now || int64(place.Note.Mark) > now: // etcd is what it was once: it was restored
 		return position{state: true}
-	case last.More && last.Type == node.EtcdMissed:
+	case last.More && last.Type == nodeapi.EtcdMissed:
 		return position{state: true, since: mark - 1}
 	case last.More:
 		return position{revision: mark - 1, partly: key(&last)}
@@ -123,7 +123,7 @@ func (f *filler) where(now int64) position {
 	return position{revision: max(mark, int64(place.Note.Mark))}
 }
 
-func key(e *node.EtcdEvent) string {
+func key(e *nodeapi.EtcdEvent) string {
 	if e.KeyBase64 != nil {
 		return string(e.KeyBase64)
 	}
@@ -146,12 +146,12 @@ func (f *filler) tellState(ctx context.Context, since, revision int64) (at posit
 	if err := f.note(0); err != nil { // what was noted is of before, or of another etcd
 		return at, err
 	}
-	begin := node.EtcdEvent{Type: node.EtcdState, Revision: revision, Since: since}
+	begin := nodeapi.EtcdEvent{Type: nodeapi.EtcdState, Revision: revision, Since: since}
 	if since > 0 {
 		begin.Missed = revision - since
 		f.to.Missed(uint64(begin.Missed))
 	}
-	if err := f.append(ctx, []node.EtcdEvent{begin}); err != nil {
+	if err := f.append(ctx, []nodeapi.EtcdEvent{begin}); err != nil {
 		return at, err
 	}
 	page, from, end := int64(firstPage), f.prefix, clientv3.GetPrefixRangeEnd(f.prefix)
@@ -161,7 +161,7 @@ func (f *filler) tellState(ctx context.Context, since, revision int64) (at posit
 		if err != nil {
 			return at, fmt.Errorf("reading etcd's keys: %w", err)
 		}
-		var all []node.EtcdEvent
+		var all []nodeapi.EtcdEvent
 		size := 0
 		for _, kv := range got.Kvs {
 			size += len(kv.Key) + len(kv.Value)
@@ -182,7 +182,7 @@ func (f *filler) tellState(ctx context.Context, since, revision int64) (at posit
 		}
 		more = got.More
 	}
-	if err := f.append(ctx, []node.EtcdEvent{{Type: node.EtcdSynced, Revision: revision}}); err != nil {
+	if err := f.append(ctx, []nodeapi.EtcdEvent{{Type: nodeapi.EtcdSynced, Revision: revision}}); err != nil {
 		return at, err
 	}
 	return position{revision: revision}, f.note(revision)
@@ -287,7 +287,7 @@ func (f *filler) status(ctx context.Context, endpoint string) (*etcdserverpb.Sta
 
 // tell tells events, whole revisions of etcd.
 func (f *filler) tell(ctx context.Context, events []*mvccpb.Event, at *position) error {
-	var out []node.EtcdEvent
+	var out []nodeapi.EtcdEvent
 	skipping := at.partly != ""
 	for _, e := range events {
 		switch k := string(e.Kv.Key); {
@@ -306,7 +306,7 @@ func (f *filler) tell(ctx context.Context, events []*mvccpb.Event, at *position)
 	return f.append(ctx, out)
 }
 
-func (f *filler) append(ctx context.Context, events []node.EtcdEvent) error {
+func (f *filler) append(ctx context.Context, events []nodeapi.EtcdEvent) error {
 	records := make([]stream.Record, len(events))
 	for i := range events {
 		records[i] = f.record(&events[i])
@@ -315,8 +315,8 @@ func (f *filler) append(ctx context.Context, events []node.EtcdEvent) error {
 }
 
 // event is what is told of an event of etcd's.
-func event(t mvccpb.Event_EventType, kv *mvccpb.KeyValue) node.EtcdEvent {
-	e := node.EtcdEvent{Type: node.EtcdPut, Revision: kv.ModRevision, Version: kv.Version}
+func event(t mvccpb.Event_EventType, kv *mvccpb.KeyValue) nodeapi.EtcdEvent {
+	e := nodeapi.EtcdEvent{Type: nodeapi.EtcdPut, Revision: kv.ModRevision, Version: kv.Version}
 	if utf8.Valid(kv.Key) {
 		e.Key = string(kv.Key)
 	} else {
@@ -324,7 +324,7 @@ func event(t mvccpb.Event_EventType, kv *mvccpb.KeyValue) node.EtcdEvent {
 	}
 	switch {
 	case t == mvccpb.DELETE:
-		e.Type = node.EtcdDelete
+		e.Type = nodeapi.EtcdDelete
 	case utf8.Valid(kv.Value):
 		text := string(kv.Value)
 		e.Value = &text
@@ -335,7 +335,7 @@ func event(t mvccpb.Event_EventType, kv *mvccpb.KeyValue) node.EtcdEvent {
 }
 
 // record makes a record of an event. What does not go into one is left out: its value, or all.
-func (f *filler) record(e *node.EtcdEvent) stream.Record {
+func (f *filler) record(e *nodeapi.EtcdEvent) stream.Record {
 	data, err := json.Marshal(e)
 	if err == nil && len(data) > f.to.MaxRecord() && (e.Value != nil || e.ValueBase64 != nil) {
 		if e.ValueBytes = len(e.ValueBase64); e.Value != nil {
@@ -346,7 +346,7 @@ func (f *filler) record(e *node.EtcdEvent) stream.Record {
 	}
 	if err != nil || len(data) > f.to.MaxRecord() {
 		f.to.Missed(1)
-		gone := node.EtcdEvent{Type: node.EtcdMissed, Revision: e.Revision, State: e.State, More: e.More}
+		gone := nodeapi.EtcdEvent{Type: nodeapi.EtcdMissed, Revision: e.Revision, State: e.State, More: e.More}
 		data, _ = json.Marshal(gone)
 	}
 	return stream.Record{Data: data, Mark: uint64(e.Revision)}

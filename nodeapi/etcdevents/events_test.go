@@ -18,7 +18,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/stream"
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 	"github.com/netcraq/netcraq/internal/poll"
@@ -70,9 +70,9 @@ func (s *server) killed(endpoints ...string) *server {
 	return serve(s.t, dir, endpoints...)
 }
 
-func (s *server) open(c node.StreamConfig) *broker.Stream {
+func (s *server) open(c nodeapi.StreamConfig) *broker.Stream {
 	s.t.Helper()
-	c.Source = &node.StreamSource{Etcd: &node.EtcdSource{Prefix: "/a/"}}
+	c.Source = &nodeapi.StreamSource{Etcd: &nodeapi.EtcdSource{Prefix: "/a/"}}
 	out, _, err := s.b.Open(soon(s.t), "ns", "s", &c, nil)
 	if err != nil {
 		s.t.Fatal(err)
@@ -81,16 +81,16 @@ func (s *server) open(c node.StreamConfig) *broker.Stream {
 }
 
 // told are the events that are there of a partition. Offsets follow one another.
-func told(t *testing.T, s *broker.Stream, p int) (out []node.EtcdEvent) {
+func told(t *testing.T, s *broker.Stream, p int) (out []nodeapi.EtcdEvent) {
 	t.Helper()
 	for next := s.State()[p].Oldest; next < s.State()[p].Next; {
 		all := func(stream.Record) bool { return true }
-		b, err := s.Read(soon(t), &node.ReadData{Partition: p, Offset: &next}, 1000, all)
+		b, err := s.Read(soon(t), &nodeapi.ReadData{Partition: p, Offset: &next}, 1000, all)
 		if err != nil || b.Missed > 0 {
 			t.Fatal(b.Missed, err)
 		}
 		for _, r := range b.Records {
-			var e node.EtcdEvent
+			var e nodeapi.EtcdEvent
 			if err := json.Unmarshal(r.Data, &e); err != nil || uint64(e.Revision) != r.Mark {
 				t.Fatalf("%s, with the mark %d: %v", r.Data, r.Mark, err)
 			}
@@ -102,7 +102,7 @@ func told(t *testing.T, s *broker.Stream, p int) (out []node.EtcdEvent) {
 }
 
 // short is what a test compares of events.
-func short(all []node.EtcdEvent) (out []string) {
+func short(all []nodeapi.EtcdEvent) (out []string) {
 	for _, e := range all {
 		text := e.Type
 		if e.Key != "" {
@@ -111,7 +111,7 @@ func short(all []node.EtcdEvent) (out []string) {
 		if e.Value != nil {
 			text += "=" + *e.Value
 		}
-		if e.State && e.Type == node.EtcdPut {
+		if e.State && e.Type == nodeapi.EtcdPut {
 			text += " (state)"
 		}
 		out = append(out, text)
@@ -163,7 +163,7 @@ func TestEvents(t *testing.T) {
 	put(t, c, "/a/k", "2")
 	put(t, c, "/b", "not this one")
 	remove(t, c, "/a/gone")
-	s := serve(t, "", endpoint).open(node.StreamConfig{})
+	s := serve(t, "", endpoint).open(nodeapi.StreamConfig{})
 	want := []string{"state", "put /a/k=2 (state)", "synced"}
 	expect(t, s, want...)
 	put(t, c, "/b", "nor this")
@@ -180,7 +180,7 @@ func TestEvents(t *testing.T) {
 }
 
 // history is all that ever happened to the prefix, by etcd's own word.
-func history(t *testing.T, c *clientv3.Client, until int64) (out []node.EtcdEvent) {
+func history(t *testing.T, c *clientv3.Client, until int64) (out []nodeapi.EtcdEvent) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(soon(t))
 	defer cancel()
@@ -207,7 +207,7 @@ func TestKilled(t *testing.T) {
 	cluster := etcdtest.New(t, 1, etcdtest.Options{})
 	endpoints := cluster.Endpoints()
 	c := etcdtest.Client(t, endpoints...)
-	config := node.StreamConfig{Partitions: partitions, Objects: 256}
+	config := nodeapi.StreamConfig{Partitions: partitions, Objects: 256}
 	sv := serve(t, filepath.Join(t.TempDir(), "streams"), endpoints...)
 	s := sv.open(config)
 	for p := range partitions {
@@ -252,7 +252,7 @@ func TestKilled(t *testing.T) {
 	want := make([][]string, partitions)
 	for _, e := range history(t, c, until) {
 		p := source.Partition(e.Key, partitions)
-		want[p] = append(want[p], fmt.Sprintln(e.Revision, short([]node.EtcdEvent{e})))
+		want[p] = append(want[p], fmt.Sprintln(e.Revision, short([]nodeapi.EtcdEvent{e})))
 	}
 	for p := range partitions {
 		var got []string
@@ -263,7 +263,7 @@ func TestKilled(t *testing.T) {
 				if e.Revision > until { // the one that ended the history
 					break
 				}
-				got = append(got, fmt.Sprintln(e.Revision, short([]node.EtcdEvent{e})))
+				got = append(got, fmt.Sprintln(e.Revision, short([]nodeapi.EtcdEvent{e})))
 			}
 			return len(got) >= len(want[p])+2
 		}, func() string { return fmt.Sprintf("%d of %d", len(got), len(want[p])+2) })
@@ -287,7 +287,7 @@ func TestCompacted(t *testing.T) {
 			endpoint := etcdtest.Start(t)
 			etcd := etcdtest.Client(t, endpoint)
 			sv := serve(t, filepath.Join(t.TempDir(), "streams"), endpoint)
-			s := sv.open(node.StreamConfig{})
+			s := sv.open(nodeapi.StreamConfig{})
 			expect(t, s, "state", "synced")
 			put(t, etcd, "/a/x", "1")
 			last := put(t, etcd, "/a/y", "1")
@@ -298,7 +298,7 @@ func TestCompacted(t *testing.T) {
 			now := put(t, etcd, "/b", "something else")
 			compact(t, etcd, gone+c.beyond)
 			sv = sv.killed(endpoint)
-			s = sv.open(node.StreamConfig{})
+			s = sv.open(nodeapi.StreamConfig{})
 			want = append(want, "state", "put /a/y=1 (state)", "synced")
 			expect(t, s, want...)
 			if e := told(t, s, 0)[4]; e.Since != last || e.Revision != now || e.Missed != now-last {
@@ -314,7 +314,7 @@ func TestCompacted(t *testing.T) {
 func TestCompactedBeside(t *testing.T) {
 	cluster := etcdtest.New(t, 1, etcdtest.Options{})
 	etcd := etcdtest.Client(t, cluster.Endpoints()...)
-	s := serve(t, "", cluster.Endpoints()...).open(node.StreamConfig{})
+	s := serve(t, "", cluster.Endpoints()...).open(nodeapi.StreamConfig{})
 	expect(t, s, "state", "synced")
 	put(t, etcd, "/a/x", "1")
 	expect(t, s, "state", "synced", "put /a/x=1")
@@ -337,11 +337,11 @@ func TestKilledInState(t *testing.T) {
 	for _, i := range rand.Perm(len(keys)) { // so that revisions are not in the order of names
 		put(t, etcd, keys[i], strings.Repeat("x", 300))
 	}
-	small := node.StreamConfig{ObjectBytes: 1024, Objects: 4, StallMillis: 3_600_000, KeepMillis: 1000}
+	small := nodeapi.StreamConfig{ObjectBytes: 1024, Objects: 4, StallMillis: 3_600_000, KeepMillis: 1000}
 	sv := serve(t, filepath.Join(t.TempDir(), "streams"), gate)
 	s := sv.open(small)
 	// Whoever waits holds the state's first records.
-	u, err := s.Subscribe(&node.SubscribeData{From: node.FromEarliest}, nil)
+	u, err := s.Subscribe(&nodeapi.SubscribeData{From: nodeapi.FromEarliest}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -350,31 +350,32 @@ func TestKilledInState(t *testing.T) {
 	poll.Until(t, long, "the ring to be full", func() bool { return s.State()[0].Next >= 7 })
 	sv = sv.killed(endpoint)
 	s = sv.open(small)
-	var all []node.EtcdEvent
+	var all []nodeapi.EtcdEvent
 	next, ctx := uint64(0), soon(t)
 	for {
 		if ctx.Err() != nil {
 			t.Fatalf("the state did not end; there are %q", short(all))
 		}
-		b, err := s.Read(ctx, &node.ReadData{Offset: &next, Consumer: "me"}, 1000, func(stream.Record) bool { return true })
+		b, err := s.Read(ctx, &nodeapi.ReadData{Offset: &next, Consumer: "me"}, 1000,
+			func(stream.Record) bool { return true })
 		if err != nil || b.Missed > 0 && next > 0 {
 			t.Fatal(b.Missed, err)
 		}
 		for _, r := range b.Records {
-			var e node.EtcdEvent
+			var e nodeapi.EtcdEvent
 			if err := json.Unmarshal(r.Data, &e); err != nil {
 				t.Fatal(err)
 			}
 			all = append(all, e)
 		}
-		if next = b.Next; len(all) > 0 && all[len(all)-1].Type == node.EtcdSynced {
+		if next = b.Next; len(all) > 0 && all[len(all)-1].Type == nodeapi.EtcdSynced {
 			break
 		}
 		time.Sleep(time.Millisecond)
 	}
 	begin := 0
 	for i, e := range all {
-		if e.Type == node.EtcdState {
+		if e.Type == nodeapi.EtcdState {
 			begin = i
 		}
 	}
@@ -430,7 +431,7 @@ func TestKilledInRevision(t *testing.T) {
 	endpoint := etcdtest.Start(t)
 	etcd := etcdtest.Client(t, endpoint)
 	sv := serve(t, "", endpoint)
-	from, err := sv.origin.Make("ns", node.StreamSource{Etcd: &node.EtcdSource{Prefix: "/a/"}})
+	from, err := sv.origin.Make("ns", nodeapi.StreamSource{Etcd: &nodeapi.EtcdSource{Prefix: "/a/"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -457,9 +458,9 @@ func TestKilledInRevision(t *testing.T) {
 	}
 	sink.left = 1
 	_ = run(t, from, sink)
-	var all []node.EtcdEvent
+	var all []nodeapi.EtcdEvent
 	for _, r := range sink.records {
-		var e node.EtcdEvent
+		var e nodeapi.EtcdEvent
 		if err := json.Unmarshal(r.Data, &e); err != nil {
 			t.Fatal(err)
 		}
@@ -488,7 +489,7 @@ func TestAnotherEtcd(t *testing.T) {
 	first, second := etcdtest.Start(t), etcdtest.Start(t)
 	one, two := etcdtest.Client(t, first), etcdtest.Client(t, second)
 	sv := serve(t, filepath.Join(t.TempDir(), "streams"), first)
-	s := sv.open(node.StreamConfig{})
+	s := sv.open(nodeapi.StreamConfig{})
 	for i := range 10 {
 		put(t, one, "/a/x", fmt.Sprint(i))
 	}
@@ -502,10 +503,10 @@ func TestAnotherEtcd(t *testing.T) {
 		put(t, two, "/b", "1") // so its revision is not what gives it away
 	}
 	sv = sv.killed(second)
-	s = sv.open(node.StreamConfig{})
+	s = sv.open(nodeapi.StreamConfig{})
 	want := append(before, "state", "put /a/y=1 (state)", "synced")
 	expect(t, s, want...)
-	s = sv.killed(second).open(node.StreamConfig{})
+	s = sv.killed(second).open(nodeapi.StreamConfig{})
 	put(t, two, "/a/y", "2")
 	expect(t, s, append(want, "put /a/y=2")...)
 }
@@ -516,7 +517,7 @@ func TestTooLarge(t *testing.T) {
 	endpoint := etcdtest.Start(t)
 	c := etcdtest.Client(t, endpoint)
 	sv := serve(t, "", endpoint)
-	s := sv.open(node.StreamConfig{ObjectBytes: 1024, Objects: 64})
+	s := sv.open(nodeapi.StreamConfig{ObjectBytes: 1024, Objects: 64})
 	expect(t, s, "state", "synced")
 	put(t, c, "/a/large", strings.Repeat("x", 1<<20))
 	put(t, c, "/a/"+strings.Repeat("k", 2000), "x")
@@ -578,9 +579,9 @@ func TestSlowConsumer(t *testing.T) {
 	now := make(chan struct{})
 	close(now)
 	address, passed := meter(t, endpoint, now)
-	s := serve(t, "", address).open(node.StreamConfig{ObjectBytes: 1 << 20, Objects: 4, StallMillis: 3_600_000})
+	s := serve(t, "", address).open(nodeapi.StreamConfig{ObjectBytes: 1 << 20, Objects: 4, StallMillis: 3_600_000})
 	expect(t, s, "state", "synced")
-	u, err := s.Subscribe(&node.SubscribeData{}, nil)
+	u, err := s.Subscribe(&nodeapi.SubscribeData{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -649,8 +650,8 @@ func TestRules(t *testing.T) {
 		{"other", "/prices/", false}, {"*", "/prices/", false}, {"shop", "/registry/secrets/", false},
 		{"shop", "/prices/../registry/", true}, // which is a key's name like any other, to etcd
 	} {
-		_, err := o.Make(c.namespace, node.StreamSource{Etcd: &node.EtcdSource{Prefix: c.prefix}})
-		if (err == nil) != c.may || err != nil && !errors.Is(err, &node.Error{Code: node.CodePermissionDenied}) {
+		_, err := o.Make(c.namespace, nodeapi.StreamSource{Etcd: &nodeapi.EtcdSource{Prefix: c.prefix}})
+		if (err == nil) != c.may || err != nil && !errors.Is(err, &nodeapi.Error{Code: nodeapi.CodePermissionDenied}) {
 			t.Errorf("%s, %q: %v", c.namespace, c.prefix, err)
 		}
 	}
@@ -666,7 +667,7 @@ func TestEarlyProgress(t *testing.T) {
 			etcd := etcdtest.Client(t, cluster.Endpoints()...)
 			sv := serve(t, "", cluster.Endpoints()...)
 			sv.origin.progressEvery = 20 * time.Millisecond
-			s := sv.open(node.StreamConfig{})
+			s := sv.open(nodeapi.StreamConfig{})
 			expect(t, s, "state", "synced")
 			if asked { // this etcd orders its answers, so nothing is on its way here
 				poll.Until(t, long, "etcd is asked for progress", func() bool { return early.Requests.Load() > 0 })

@@ -15,7 +15,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/nodeapi/authority"
 	"github.com/netcraq/netcraq/nodeapi/durable"
 	"github.com/netcraq/netcraq/streams/source"
@@ -106,9 +106,9 @@ func read(path string) ([]byte, error) {
 }
 
 // Make is a source.Maker.
-func (o *Origin) Make(namespace string, c node.StreamSource) (source.Source, error) {
+func (o *Origin) Make(namespace string, c nodeapi.StreamSource) (source.Source, error) {
 	if c.Etcd == nil {
-		return nil, node.Errorf(node.CodeInvalidArgument, "", "source is not etcd")
+		return nil, nodeapi.Errorf(nodeapi.CodeInvalidArgument, "", "source is not etcd")
 	}
 	for _, ns := range []string{namespace, "*"} {
 		for _, p := range o.rules[ns] {
@@ -117,6 +117,6 @@ func (o *Origin) Make(namespace string, c node.StreamSource) (source.Source, err
 			}
 		}
 	}
-	return nil, node.Errorf(node.CodePermissionDenied, "ask the operator of the node's server for it",
+	return nil, nodeapi.Errorf(nodeapi.CodePermissionDenied, "ask the operator of the node's server for it",
 		"streams of the namespace %s may not have keys of etcd that begin with %.80q", namespace, c.Etcd.Prefix)
 }

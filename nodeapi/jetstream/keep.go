@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	js "github.com/nats-io/nats.go/jetstream"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/streams/source"
 )
 
@@ -42,7 +42,7 @@ func (m *messages) Keep(ctx context.Context, entries []source.Entry) (sequences 
 	select {
 	case m.o.keeping <- struct{}{}:
 	case <-ctx.Done():
-		return nil, node.Errorf(node.CodeTimeout, "try again", "there was too much to be kept before it")
+		return nil, nodeapi.Errorf(nodeapi.CodeTimeout, "try again", "there was too much to be kept before it")
 	}
 	defer func() { <-m.o.keeping }()
 	for _, e := range entries {
@@ -74,7 +74,7 @@ func (m *messages) check(e source.Entry) error {
 	switch {
 	case subject == "":
 		return invalid("give the record's subject: the stream has those of many")
-	case len(subject) > node.MaxKeyName || !server.IsValidLiteralSubject(subject) || !plain(subject):
+	case len(subject) > nodeapi.MaxKeyName || !server.IsValidLiteralSubject(subject) || !plain(subject):
 		return invalid("%.80q is no subject of a record", subject)
 	case m.subject != "" && !server.SubjectMatchesFilter(subject, m.subject):
 		return invalid("the stream has what is of %q: %.80q would not come there", m.subject, subject)
@@ -89,7 +89,7 @@ func (m *messages) check(e source.Entry) error {
 			}
 		}
 	}
-	return node.Errorf(node.CodePermissionDenied, "ask the operator of the node's server for it",
+	return nodeapi.Errorf(nodeapi.CodePermissionDenied, "ask the operator of the node's server for it",
 		"programs of the namespace %s may not append to JetStream's %.80q", m.namespace, subject)
 }
 
@@ -101,11 +101,11 @@ func plain(text string) bool {
 }
 
 func invalid(format string, args ...any) error {
-	return node.Errorf(node.CodeInvalidArgument, "", format, args...)
+	return nodeapi.Errorf(nodeapi.CodeInvalidArgument, "", format, args...)
 }
 
 func away(format string, args ...any) error {
-	return node.Errorf(node.CodeUnavailable, "try again", format, args...)
+	return nodeapi.Errorf(nodeapi.CodeUnavailable, "try again", format, args...)
 }
 
 // whyNot is why JetStream has not acknowledged a message, and whether it may have it.
@@ -115,15 +115,15 @@ func whyNot(err error) error {
 	case errors.As(err, &said) && said.ErrorCode == codeOtherStream:
 		return invalid("the subject is another stream's of JetStream")
 	case errors.As(err, &said) && said.ErrorCode == codeTooLarge, errors.Is(err, nats.ErrMaxPayload):
-		return node.Errorf(node.CodeTooLarge, "append smaller records", "JetStream takes no record of this size")
+		return nodeapi.Errorf(nodeapi.CodeTooLarge, "append smaller records", "JetStream takes no record of this size")
 	case errors.As(err, &said) && said.ErrorCode == codeFull:
-		return node.Errorf(node.CodeQuotaExceeded, "read what is there, or ask the operator for more room",
+		return nodeapi.Errorf(nodeapi.CodeQuotaExceeded, "read what is there, or ask the operator for more room",
 			"JetStream's stream takes nothing more: %s", said.Description)
 	case errors.As(err, &said):
 		return away("JetStream does not keep it: %s", said.Description)
 	case errors.Is(err, js.ErrNoStreamResponse), errors.Is(err, nats.ErrNoResponders):
 		return away("no stream of JetStream has this subject, or it does not answer")
 	}
-	return node.Errorf(node.CodeOutcomeUnknown, "append it again, with the same id",
+	return nodeapi.Errorf(nodeapi.CodeOutcomeUnknown, "append it again, with the same id",
 		"JetStream has not said in time whether it keeps it: %v", err)
 }

@@ -14,7 +14,7 @@ import (
 
 	js "github.com/nats-io/nats.go/jetstream"
 
-	api "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/client/node"
 	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/nodeapi/authority"
@@ -32,7 +32,7 @@ type mayNot struct {
 
 func (m *mayNot) Authorize(_ context.Context, _ authority.Caller, v authority.Verb, _ string) error {
 	if m.verb.Load() == int64(v)+1 {
-		return api.Errorf(api.CodePermissionDenied, "", "not this")
+		return nodeapi.Errorf(nodeapi.CodePermissionDenied, "", "not this")
 	}
 	return nil
 }
@@ -59,9 +59,9 @@ func api1(t *testing.T, config string, rights *mayNot, urls ...string) (*origin,
 }
 
 // appending is a record that a program of a namespace appends.
-func appending(namespace, subject, text, id string) api.AppendData {
-	return api.AppendData{StreamData: api.StreamData{Namespace: namespace, Stream: "s"},
-		Records: []api.RecordData{{Value: &text, Subject: subject, ID: id}}}
+func appending(namespace, subject, text, id string) nodeapi.AppendData {
+	return nodeapi.AppendData{StreamData: nodeapi.StreamData{Namespace: namespace, Stream: "s"},
+		Records: []nodeapi.RecordData{{Value: &text, Subject: subject, ID: id}}}
 }
 
 // made opens the streams of shop and of third.
@@ -83,7 +83,7 @@ func TestKeep(t *testing.T) {
 	made(t, c, "shop", "third")
 	d := appending("shop", "orders.a", "one", "1")
 	two := "two"
-	d.Records = append(d.Records, api.RecordData{Value: &two, Subject: "orders.b", ID: "2"})
+	d.Records = append(d.Records, nodeapi.RecordData{Value: &two, Subject: "orders.b", ID: "2"})
 	poll.Until(t, long, "JetStream", func() bool { return o.conn.Load() != nil })
 	for range 2 { // the second time they are there
 		a, err := c.Append(soon(t), d)
@@ -96,28 +96,28 @@ func TestKeep(t *testing.T) {
 	}
 	at := uint64(0)
 	for i, c1 := range []struct {
-		d    api.AppendData
-		code api.Code
+		d    nodeapi.AppendData
+		code nodeapi.Code
 	}{
-		{appending("shop", "", "x", ""), api.CodeInvalidArgument},
-		{appending("shop", "orders.*", "x", ""), api.CodeInvalidArgument},
-		{appending("shop", "orders.a b", "x", ""), api.CodeInvalidArgument},
-		{appending("shop", "orders.a\r\nx", "x", ""), api.CodeInvalidArgument},
-		{appending("shop", "orders.a", "x", "7\r\nNats-Rollup: all"), api.CodeInvalidArgument},
-		{appending("shop", "orders.a", "x", strings.Repeat("x", maxID+1)), api.CodeInvalidArgument},
-		{appending("shop", "$JS.API.STREAM.DELETE.ORDERS", "", ""), api.CodePermissionDenied},
-		{appending("shop", "secrets.x", "x", ""), api.CodePermissionDenied},
-		{appending("third", "orders.a", "x", ""), api.CodePermissionDenied},
-		{appending("shop", "orders.a", strings.Repeat("x", 1000), ""), api.CodeTooLarge},
-		{func() api.AppendData { d := d; d.Partition = 1; return d }(), api.CodeInvalidArgument},
-		{func() api.AppendData { d := d; d.At = &at; return d }(), api.CodeInvalidArgument},
+		{appending("shop", "", "x", ""), nodeapi.CodeInvalidArgument},
+		{appending("shop", "orders.*", "x", ""), nodeapi.CodeInvalidArgument},
+		{appending("shop", "orders.a b", "x", ""), nodeapi.CodeInvalidArgument},
+		{appending("shop", "orders.a\r\nx", "x", ""), nodeapi.CodeInvalidArgument},
+		{appending("shop", "orders.a", "x", "7\r\nNats-Rollup: all"), nodeapi.CodeInvalidArgument},
+		{appending("shop", "orders.a", "x", strings.Repeat("x", maxID+1)), nodeapi.CodeInvalidArgument},
+		{appending("shop", "$JS.API.STREAM.DELETE.ORDERS", "", ""), nodeapi.CodePermissionDenied},
+		{appending("shop", "secrets.x", "x", ""), nodeapi.CodePermissionDenied},
+		{appending("third", "orders.a", "x", ""), nodeapi.CodePermissionDenied},
+		{appending("shop", "orders.a", strings.Repeat("x", 1000), ""), nodeapi.CodeTooLarge},
+		{func() nodeapi.AppendData { d := d; d.Partition = 1; return d }(), nodeapi.CodeInvalidArgument},
+		{func() nodeapi.AppendData { d := d; d.At = &at; return d }(), nodeapi.CodeInvalidArgument},
 	} {
-		if a, err := c.Append(soon(t), c1.d); !errors.Is(err, &api.Error{Code: c1.code}) {
+		if a, err := c.Append(soon(t), c1.d); !errors.Is(err, &nodeapi.Error{Code: c1.code}) {
 			t.Errorf("%d: %+v, %v", i, a, err)
 		}
 	}
 	rights.verb.Store(int64(authority.Write) + 1)
-	if _, err := c.Append(soon(t), d); !errors.Is(err, &api.Error{Code: api.CodePermissionDenied}) {
+	if _, err := c.Append(soon(t), d); !errors.Is(err, &nodeapi.Error{Code: nodeapi.CodePermissionDenied}) {
 		t.Errorf("without the right to write: %v", err)
 	}
 	rights.verb.Store(0)
@@ -127,7 +127,7 @@ func TestKeep(t *testing.T) {
 	}
 	var got []string
 	poll.Until(t, long, "the records in the stream", func() bool {
-		b, err := c.Read(soon(t), api.ReadData{StreamData: d.StreamData, From: api.FromEarliest})
+		b, err := c.Read(soon(t), nodeapi.ReadData{StreamData: d.StreamData, From: nodeapi.FromEarliest})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -154,7 +154,7 @@ func TestKeepOneSubject(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg := config(1)
-	cfg.Source.JetStream = &api.JetStreamSource{Stream: "FULL", Subject: "one.two"}
+	cfg.Source.JetStream = &nodeapi.JetStreamSource{Stream: "FULL", Subject: "one.two"}
 	if _, err := c.OpenStream(soon(t), "s", cfg); err != nil {
 		t.Fatal(err)
 	}
@@ -166,12 +166,12 @@ func TestKeepOneSubject(t *testing.T) {
 	if a, err := c.Append(soon(t), d); err != nil || a.Appended != 1 || fmt.Sprint(a.Sequences) != "[3]" {
 		t.Errorf("where there is room for one: %+v, %v", a, err)
 	}
-	if _, err := c.Append(soon(t), d); !errors.Is(err, &api.Error{Code: api.CodeQuotaExceeded}) {
+	if _, err := c.Append(soon(t), d); !errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeQuotaExceeded}) {
 		t.Errorf("where there is no room: %v", err)
 	}
 	for _, subject := range []string{"one.three", "other"} {
 		_, err := c.Append(soon(t), appending("shop", subject, "a", ""))
-		if !errors.Is(err, &api.Error{Code: api.CodeInvalidArgument}) {
+		if !errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeInvalidArgument}) {
 			t.Errorf("%s: %v", subject, err)
 		}
 	}
@@ -182,7 +182,7 @@ func TestKeepOneSubject(t *testing.T) {
 	if _, err := c.OpenStream(soon(t), "s", cfg); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Append(soon(t), appending("shop", "other", "a", "")); !errors.Is(err, &api.Error{Code: api.CodeUnavailable}) {
+	if _, err := c.Append(soon(t), appending("shop", "other", "a", "")); !errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeUnavailable}) {
 		t.Errorf("a subject of no stream: %v", err)
 	}
 }
@@ -212,8 +212,8 @@ func TestKeepAway(t *testing.T) {
 					break
 				}
 				failed.Add(1)
-				var e *api.Error
-				again := []api.Code{api.CodeUnavailable, api.CodeOutcomeUnknown, api.CodeTimeout}
+				var e *nodeapi.Error
+				again := []nodeapi.Code{nodeapi.CodeUnavailable, nodeapi.CodeOutcomeUnknown, nodeapi.CodeTimeout}
 				if !errors.As(err, &e) || !slices.Contains(again, e.Code) {
 					done <- err
 					return

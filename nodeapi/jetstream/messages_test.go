@@ -18,7 +18,7 @@ import (
 	"github.com/nats-io/nats.go"
 	js "github.com/nats-io/nats.go/jetstream"
 
-	api "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/stream"
 	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/internal/testport"
@@ -142,7 +142,7 @@ func publish(t *testing.T, j js.JetStream, subject, text string) {
 	})
 }
 
-func open1(t *testing.T, b *broker.Broker, c *api.StreamConfig) *broker.Stream {
+func open1(t *testing.T, b *broker.Broker, c *nodeapi.StreamConfig) *broker.Stream {
 	t.Helper()
 	s, _, err := b.Open(soon(t), "shop", "s", c, nil)
 	if err != nil {
@@ -155,7 +155,7 @@ func open1(t *testing.T, b *broker.Broker, c *api.StreamConfig) *broker.Stream {
 func records(t *testing.T, s *broker.Stream, partition int, many uint64) (out []string) {
 	t.Helper()
 	poll.Until(t, long, "records", func() bool { return s.State()[partition].Next >= many })
-	b, err := s.Read(soon(t), &api.ReadData{Partition: partition, From: api.FromEarliest}, 1000,
+	b, err := s.Read(soon(t), &nodeapi.ReadData{Partition: partition, From: nodeapi.FromEarliest}, 1000,
 		func(stream.Record) bool { return true })
 	if err != nil {
 		t.Fatal(err)
@@ -210,7 +210,7 @@ func TestSlow(t *testing.T) {
 	_, b := begin(t, conf, "")
 	_, j := producer(t, listen)
 	s := open1(t, b, config(1))
-	u, err := s.Subscribe(&api.SubscribeData{}, nil)
+	u, err := s.Subscribe(&nodeapi.SubscribeData{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -274,7 +274,7 @@ func TestRights(t *testing.T) {
 		d := config(1)
 		d.Source.JetStream.Stream = c.stream
 		_, _, err := b.Open(soon(t), c.namespace, fmt.Sprintf("s%d", i), d, nil)
-		if (err == nil) != c.may || err != nil && !errors.Is(err, &api.Error{Code: api.CodePermissionDenied}) {
+		if (err == nil) != c.may || err != nil && !errors.Is(err, &nodeapi.Error{Code: nodeapi.CodePermissionDenied}) {
 			t.Errorf("%s, %s: %v", c.namespace, c.stream, err)
 		}
 	}

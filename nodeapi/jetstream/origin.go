@@ -26,7 +26,7 @@ import (
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/nodeapi/authority"
 	"github.com/netcraq/netcraq/nodeapi/sidecar"
 	"github.com/netcraq/netcraq/streams/source"
@@ -272,9 +272,9 @@ func (o *origin) close() {
 }
 
 // Make is a source.Maker.
-func (o *origin) Make(namespace string, c node.StreamSource) (source.Source, error) {
+func (o *origin) Make(namespace string, c nodeapi.StreamSource) (source.Source, error) {
 	if c.JetStream == nil {
-		return nil, node.Errorf(node.CodeInvalidArgument, "", "source is not jetstream")
+		return nil, nodeapi.Errorf(nodeapi.CodeInvalidArgument, "", "source is not jetstream")
 	}
 	for _, ns := range []string{namespace, "*"} {
 		if slices.Contains(o.may[ns], c.JetStream.Stream) {
@@ -282,6 +282,6 @@ func (o *origin) Make(namespace string, c node.StreamSource) (source.Source, err
 				may: slices.Concat(o.to[namespace], o.to["*"])}, nil
 		}
 	}
-	return nil, node.Errorf(node.CodePermissionDenied, "ask the operator of the node's server for it",
+	return nil, nodeapi.Errorf(nodeapi.CodePermissionDenied, "ask the operator of the node's server for it",
 		"streams of the namespace %s may not be filled by JetStream's %.80q", namespace, c.JetStream.Stream)
 }

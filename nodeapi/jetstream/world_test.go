@@ -16,7 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 	js "github.com/nats-io/nats.go/jetstream"
 
-	api "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/client/node"
 	"github.com/netcraq/netcraq/client/streams"
 	"github.com/netcraq/netcraq/internal/poll"
@@ -228,10 +228,10 @@ func begin(t *testing.T, config, dir string, urls ...string) (*origin, *broker.B
 	return o, b
 }
 
-func config(partitions int) *api.StreamConfig {
+func config(partitions int) *nodeapi.StreamConfig {
 	hour := 3_600_000
-	return &api.StreamConfig{Partitions: partitions, Objects: 16, ObjectBytes: 1024, StallMillis: hour,
-		KeepMillis: hour, Source: &api.StreamSource{JetStream: &api.JetStreamSource{Stream: "ORDERS"}}}
+	return &nodeapi.StreamConfig{Partitions: partitions, Objects: 16, ObjectBytes: 1024, StallMillis: hour,
+		KeepMillis: hour, Source: &nodeapi.StreamSource{JetStream: &nodeapi.JetStreamSource{Stream: "ORDERS"}}}
 }
 
 func connect(t *testing.T, socket string) *node.Client {

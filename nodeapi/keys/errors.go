@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/netcraq/netcraq/api/admin"
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/client"
 	"github.com/netcraq/netcraq/client/fromadmin"
 	"github.com/netcraq/netcraq/nodeapi/store"
@@ -20,9 +20,9 @@ func (s *Store) failure(key store.Key, err error) error {
 	if err == nil {
 		return nil
 	}
-	out := &node.Error{Code: node.CodeInternal, Message: fmt.Sprintf("the key %q of the namespace %s: %v", key.Name,
+	out := &nodeapi.Error{Code: nodeapi.CodeInternal, Message: fmt.Sprintf("the key %q of the namespace %s: %v", key.Name,
 		key.Namespace, cause(err))}
-	if refused := new(node.Error); errors.As(err, &refused) { // by store.MayCreate
+	if refused := new(nodeapi.Error); errors.As(err, &refused) { // by store.MayCreate
 		return refused
 	}
 	var e *fromadmin.NameError
@@ -30,41 +30,41 @@ func (s *Store) failure(key store.Key, err error) error {
 	var said *admin.Error
 	switch {
 	case errors.Is(err, client.ErrDenied):
-		out.Code = node.CodePermissionDenied
-		out.Do = "the node's principal needs access to the realm of the keys " + node.NamespacePrefix(key.Namespace) +
+		out.Code = nodeapi.CodePermissionDenied
+		out.Do = "the node's principal needs access to the realm of the keys " + nodeapi.NamespacePrefix(key.Namespace) +
 			": an operator grants it in the topology"
 	case unknown:
-		out.Code = node.CodeOutcomeUnknown
+		out.Code = nodeapi.CodeOutcomeUnknown
 		out.Do = "read the key, or write again with a compare and swap on the version that is known"
 	case errors.Is(err, client.ErrValueTooLarge):
-		out.Code = node.CodeTooLarge
+		out.Code = nodeapi.CodeTooLarge
 	case errors.As(err, &said) && said.Code == admin.CodeQuotaExceeded:
-		out.Code = node.CodeQuotaExceeded
+		out.Code = nodeapi.CodeQuotaExceeded
 		out.Do = "delete keys that are not needed: they go after a while; or have the namespace's quota raised"
 	case errors.As(err, &said) && said.Code == admin.CodeResourceExhausted:
-		out.Code = node.CodeNoRoom
+		out.Code = nodeapi.CodeNoRoom
 		out.Do = "delete keys that are not needed, or have the operator give the chains more slots"
 	case errors.As(err, &said) && (said.Code == admin.CodePermissionDenied || said.Code == admin.CodeUnauthenticated):
-		out.Code = node.CodePermissionDenied
+		out.Code = nodeapi.CodePermissionDenied
 		out.Do = "the node's server needs the right to ask the controller"
 	case errors.As(err, &said) && said.Code == admin.CodeInvalidArgument:
-		out.Code = node.CodeInvalidArgument
+		out.Code = nodeapi.CodeInvalidArgument
 	case errors.Is(err, context.Canceled): // client.ErrCanceled is one, too
-		out.Code = node.CodeCanceled
+		out.Code = nodeapi.CodeCanceled
 	case errors.Is(err, client.ErrCanceled):
-		out.Code = node.CodeCanceled
+		out.Code = nodeapi.CodeCanceled
 	case errors.Is(err, client.ErrTimeout) || errors.Is(err, context.DeadlineExceeded):
-		out.Code = node.CodeTimeout
+		out.Code = nodeapi.CodeTimeout
 	case errors.Is(err, fromadmin.ErrNoController):
-		out.Code = node.CodeUnavailable
+		out.Code = nodeapi.CodeUnavailable
 		out.Do = "try again: keys that this node knows go on meanwhile"
 	case errors.Is(err, client.ErrClosed):
-		out.Code = node.CodeUnavailable
+		out.Code = nodeapi.CodeUnavailable
 	case errors.As(err, &said) && said.Code == admin.CodeUnavailable,
 		errors.Is(err, client.ErrNoSession), errors.Is(err, client.ErrSessionLost),
 		errors.Is(err, client.ErrBadSession),
 		errors.Is(err, client.ErrNoChain), errors.Is(err, client.ErrNotFound), errors.Is(err, client.ErrFull):
-		out.Code = node.CodeUnavailable
+		out.Code = nodeapi.CodeUnavailable
 		out.Do = "try again"
 	}
 	return out

@@ -1,6 +1,6 @@
 // Package keys is the node API's store in the network's chains: store.Store over the packet client
 // and the controller's admin API. A key NAME of a namespace NS is the key node/NS/NAME of the
-// controller's directory (api/node.KeyName), in whichever chain that has put it.
+// controller's directory (api/nodeapi.KeyName), in whichever chain that has put it.
 //
 //	Store ──▶ fromadmin.Names: where is the key? ──▶ client: packets to its chain
 //	  │            └── makes it, with the namespace's chains and quota (POST /v1/keys)
@@ -22,7 +22,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/netcraq/netcraq/api/admin"
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client"
 	"github.com/netcraq/netcraq/client/fromadmin"
@@ -167,7 +167,7 @@ func (s *Store) MaxValue(namespace string) int {
 
 // make has the controller make a key.
 func (s *Store) make(ctx context.Context, name string) (*admin.Key, error) {
-	namespace, _, ok := node.ParseKeyName(name)
+	namespace, _, ok := nodeapi.ParseKeyName(name)
 	if !ok {
 		return nil, fmt.Errorf("%q is no key of the node API", name)
 	}
@@ -175,14 +175,14 @@ func (s *Store) make(ctx context.Context, name string) (*admin.Key, error) {
 		return nil, err
 	}
 	k, err := s.o.Admin.RequestKey(ctx, admin.KeyRequest{Name: name, Chains: s.chains(namespace),
-		Quota: &admin.KeyQuota{Prefix: node.NamespacePrefix(namespace), Keys: s.quota(namespace)}})
+		Quota: &admin.KeyQuota{Prefix: nodeapi.NamespacePrefix(namespace), Keys: s.quota(namespace)}})
 	if err != nil {
 		return nil, err
 	}
 	return &k.Key, nil
 }
 
-func name(k store.Key) string { return node.KeyName(k.Namespace, k.Name) }
+func name(k store.Key) string { return nodeapi.KeyName(k.Namespace, k.Name) }
 
 func item(k store.Key, n fromadmin.Named) store.Item {
 	return store.Item{Key: k, Found: n.Found, Value: n.Value, Version: n.Version}
@@ -197,7 +197,7 @@ func (s *Store) Get(ctx context.Context, key store.Key, eventual bool) (store.It
 // fits refuses values that no key can have, before one is made for them.
 func (s *Store) fits(key store.Key, value []byte) error {
 	if most := s.MaxValue(key.Namespace); len(value) > most {
-		return &node.Error{Code: node.CodeTooLarge,
+		return &nodeapi.Error{Code: nodeapi.CodeTooLarge,
 			Message: fmt.Sprintf("the value has %d bytes; one of the namespace %s has at most %d, which is what the switches' program holds",
 				len(value), key.Namespace, most),
 			Do: "write less, or keep the value elsewhere and its name here"}
@@ -266,7 +266,7 @@ func (s *Store) List(ctx context.Context, namespace, prefix string) ([]store.Key
 	}
 	out := make([]store.Key, 0, len(keys))
 	for _, k := range keys {
-		if ns, key, ok := node.ParseKeyName(k.Name); ok && ns == namespace {
+		if ns, key, ok := nodeapi.ParseKeyName(k.Name); ok && ns == namespace {
 			out = append(out, store.Key{Namespace: ns, Name: key})
 		}
 	}
@@ -275,7 +275,7 @@ func (s *Store) List(ctx context.Context, namespace, prefix string) ([]store.Key
 }
 
 func (s *Store) list(ctx context.Context, namespace, prefix string) ([]admin.Key, error) {
-	keys, err := s.o.Admin.Directory(ctx, node.KeyName(namespace, prefix), false)
+	keys, err := s.o.Admin.Directory(ctx, nodeapi.KeyName(namespace, prefix), false)
 	var said *admin.Error
 	if err != nil && !errors.As(err, &said) && ctx.Err() == nil {
 		err = fmt.Errorf("%w: %w", fromadmin.ErrNoController, err)

@@ -14,7 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/netcraq/netcraq/api/admin"
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client/refchain"
 	"github.com/netcraq/netcraq/client/refchain/refadmin"
@@ -77,9 +77,9 @@ func within(t *testing.T) context.Context {
 
 func key(name string) store.Key { return store.Key{Namespace: "shop", Name: name} }
 
-func wantCode(t *testing.T, err error, code node.Code, words ...string) {
+func wantCode(t *testing.T, err error, code nodeapi.Code, words ...string) {
 	t.Helper()
-	var e *node.Error
+	var e *nodeapi.Error
 	if !errors.As(err, &e) || e.Code != code {
 		t.Errorf("%v, want %s", err, code)
 		return
@@ -140,7 +140,7 @@ func TestStore(t *testing.T) {
 				t.Error(again, err)
 			}
 			_, err = s.Put(ctx, k, make([]byte, 17))
-			wantCode(t, err, node.CodeTooLarge, "17 bytes", "at most 16")
+			wantCode(t, err, nodeapi.CodeTooLarge, "17 bytes", "at most 16")
 			for _, name := range []string{"a/a", "b", "a"} {
 				if _, err := s.Put(ctx, key(name), []byte("v")); err != nil {
 					t.Error(err)
@@ -216,12 +216,12 @@ func TestRefusals(t *testing.T) {
 		}
 	}
 	_, err := s.Put(ctx, key("more"), nil)
-	wantCode(t, err, node.CodeQuotaExceeded, "there are 3 keys", "there may be 3")
+	wantCode(t, err, nodeapi.CodeQuotaExceeded, "there are 3 keys", "there may be 3")
 	if _, err := s.Put(ctx, store.Key{Namespace: "tight", Name: "1"}, nil); err != nil {
 		t.Fatal(err)
 	}
 	_, err = s.Put(ctx, store.Key{Namespace: "tight", Name: "2"}, nil)
-	wantCode(t, err, node.CodeNoRoom, "2 slots each")
+	wantCode(t, err, nodeapi.CodeNoRoom, "2 slots each")
 
 	known, unknown := key("0"), key("unknown")
 	s = x.store(func(o *keys.Options) { o.Patience = 200 * time.Millisecond })
@@ -236,9 +236,9 @@ func TestRefusals(t *testing.T) {
 		t.Error(err)
 	}
 	_, err = s.Put(ctx, unknown, nil)
-	wantCode(t, err, node.CodeUnavailable)
+	wantCode(t, err, nodeapi.CodeUnavailable)
 	_, err = s.List(ctx, "shop", "")
-	wantCode(t, err, node.CodeUnavailable)
+	wantCode(t, err, nodeapi.CodeUnavailable)
 	x.SetDown(false)
 
 	short := func() context.Context {
@@ -251,11 +251,11 @@ func TestRefusals(t *testing.T) {
 		c.SetDown(1, true)
 	}
 	_, err = s.Put(short(), known, nil)
-	wantCode(t, err, node.CodeOutcomeUnknown)
+	wantCode(t, err, nodeapi.CodeOutcomeUnknown)
 	_, _, err = s.CompareAndSwap(short(), known, 5, nil)
-	wantCode(t, err, node.CodeOutcomeUnknown)
+	wantCode(t, err, nodeapi.CodeOutcomeUnknown)
 	_, err = s.Get(short(), known, false)
-	wantCode(t, err, node.CodeTimeout)
+	wantCode(t, err, nodeapi.CodeTimeout)
 	for _, c := range x.chains {
 		c.SetDown(0, false)
 		c.SetDown(1, false)
@@ -263,13 +263,13 @@ func TestRefusals(t *testing.T) {
 		c.Refuse(1, wire.Denied)
 	}
 	_, err = s.Get(ctx, known, false)
-	wantCode(t, err, node.CodePermissionDenied)
+	wantCode(t, err, nodeapi.CodePermissionDenied)
 	_, err = s.Put(ctx, known, nil)
-	wantCode(t, err, node.CodePermissionDenied)
+	wantCode(t, err, nodeapi.CodePermissionDenied)
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err = s.Put(gone, known, nil)
-	wantCode(t, err, node.CodeCanceled)
+	wantCode(t, err, nodeapi.CodeCanceled)
 }
 
 // tail follows a watch, and keeps what it is told.
@@ -353,8 +353,8 @@ func TestWatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	known := follow(t, s, store.Watch{Namespace: "shop", Keys: []string{"a"}, After: map[string]wire.Version{"a": got.Version}})
-	x.Move(node.KeyName("shop", "a"), "b", 20*time.Millisecond)
-	x.Move(node.KeyName("shop", "a"), "a", 20*time.Millisecond)
+	x.Move(nodeapi.KeyName("shop", "a"), "b", 20*time.Millisecond)
+	x.Move(nodeapi.KeyName("shop", "a"), "a", 20*time.Millisecond)
 	time.Sleep(3 * 50 * time.Millisecond) // rounds in which a move must not be told
 	for i := range 7 {
 		put("a", fmt.Sprint("v", i))
@@ -375,8 +375,8 @@ func TestWatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	byPrefix.expect(t, map[string]string{"p/1": "-", "p/2": "2"})
-	x.Remove(node.KeyName("shop", "p/2")) // with its value
-	x.Remove(node.KeyName("shop", "a"))
+	x.Remove(nodeapi.KeyName("shop", "p/2")) // with its value
+	x.Remove(nodeapi.KeyName("shop", "a"))
 	byPrefix.expect(t, map[string]string{"p/1": "-", "p/2": "-"})
 	byName.expect(t, map[string]string{"a": "-", "none": "now"})
 	put("p/2", "again")
@@ -434,7 +434,7 @@ func TestPush(t *testing.T) {
 	t.Run("watching", func(t *testing.T) {
 		w = follow(t, s, store.Watch{Namespace: "shop", Keys: []string{"a"}})
 		w.expect(t, map[string]string{"a": "1"})
-		k := x.Key(node.KeyName("shop", "a"))
+		k := x.Key(nodeapi.KeyName("shop", "a"))
 		id := wire.Key(k.KeyID)
 		at := w.last["a"].Version - wire.Version(k.VersionOffset)
 		for _, n := range []keys.News{{Key: id, Version: at + 3, Found: true, Value: []byte("4")},
@@ -482,7 +482,7 @@ func TestRounds(t *testing.T) {
 	put(s, "1")
 	w := follow(t, s, store.Watch{Namespace: "shop", Keys: []string{"a"}})
 	w.expect(t, map[string]string{"a": "1"})
-	id := wire.Key(x.Key(node.KeyName("shop", "a")).KeyID)
+	id := wire.Key(x.Key(nodeapi.KeyName("shop", "a")).KeyID)
 	const writes = 40
 	for i := range writes {
 		put(s, fmt.Sprint("v", i))

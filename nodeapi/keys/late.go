@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
@@ -105,7 +105,7 @@ func (l *Late) get(ctx context.Context) (store.Store, error) {
 	case <-wait.C:
 	case <-ctx.Done():
 	}
-	return nil, node.Errorf(node.CodeUnavailable, "try again", "no controller has answered yet, or it has no chains")
+	return nil, nodeapi.Errorf(nodeapi.CodeUnavailable, "try again", "no controller has answered yet, or it has no chains")
 }
 
 // Get implements store.Store.

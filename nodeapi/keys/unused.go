@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
@@ -49,7 +49,7 @@ func (s *Store) sweep(ctx context.Context) {
 // that are found so now.
 func (s *Store) lookForUnused(ctx context.Context, before map[store.Key]unused) map[store.Key]unused {
 	list, cancel := context.WithTimeout(ctx, unusedTime)
-	all, err := s.o.Admin.Directory(list, node.KeyPrefix, false)
+	all, err := s.o.Admin.Directory(list, nodeapi.KeyPrefix, false)
 	cancel()
 	if err != nil {
 		return before // it is asked again later
@@ -59,7 +59,7 @@ func (s *Store) lookForUnused(ctx context.Context, before map[store.Key]unused) 
 	var work sync.WaitGroup
 	slots := make(chan struct{}, unusedReads)
 	for i := range all {
-		namespace, name, ok := node.ParseKeyName(all[i].Name)
+		namespace, name, ok := nodeapi.ParseKeyName(all[i].Name)
 		if !ok || ctx.Err() != nil {
 			continue
 		}

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/nodeapi/store"
 	"github.com/netcraq/netcraq/nodeapi/watch"
@@ -118,7 +118,7 @@ func (r *reader) List(ctx context.Context, namespace, prefix string) ([]store.Ke
 	}
 	out := make([]store.Key, 0, len(keys))
 	for i := range keys {
-		ns, key, ok := node.ParseKeyName(keys[i].Name)
+		ns, key, ok := nodeapi.ParseKeyName(keys[i].Name)
 		if !ok || ns != namespace {
 			continue
 		}

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/nodeapi/durable"
 	"github.com/netcraq/netcraq/nodeapi/store"
@@ -47,7 +47,7 @@ func New(volatile, durable store.Store, of func(namespace string) Default) *Stor
 }
 
 // errOther ends watches of a namespace that may have keys of the other kind from now on.
-var errOther = node.Errorf(node.CodeUnavailable, "watch again, after the versions that are known",
+var errOther = nodeapi.Errorf(nodeapi.CodeUnavailable, "watch again, after the versions that are known",
 	"the namespace may have keys of another kind, volatile or durable, from now on")
 
 // Changed says that namespaces' defaults are others, perhaps. Watches that do not see all of their
@@ -108,7 +108,7 @@ func (s *Store) write(ctx context.Context, key store.Key,
 	}
 	there, missing := withoutCreating(ctx)
 	got, err := do(there, first)
-	tooLarge := errors.Is(err, &node.Error{Code: node.CodeTooLarge}) // there, perhaps, but not for the other
+	tooLarge := errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeTooLarge}) // there, perhaps, but not for the other
 	if !missing(got, err) && !tooLarge {
 		return got, err
 	}
@@ -129,9 +129,9 @@ func (s *Store) write(ctx context.Context, key store.Key,
 
 // withoutCreating has a store make no key; missing says that it has none.
 func withoutCreating(ctx context.Context) (_ context.Context, missing func(result, error) bool) {
-	refused := node.Errorf(node.CodeInternal, "", "there is no such key")
+	refused := nodeapi.Errorf(nodeapi.CodeInternal, "", "there is no such key")
 	return store.WithoutCreating(ctx, refused), func(got result, err error) bool {
-		var e *node.Error
+		var e *nodeapi.Error
 		return err == nil && got.Version == 0 || errors.As(err, &e) && e == refused
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/nodeapi/store"
@@ -30,7 +30,7 @@ func (c *counted) call() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.calls++; c.away {
-		return node.Errorf(node.CodeUnavailable, "", "etcd is away")
+		return nodeapi.Errorf(nodeapi.CodeUnavailable, "", "etcd is away")
 	}
 	return nil
 }
@@ -218,7 +218,7 @@ func TestKeysStayWhatTheyAre(t *testing.T) {
 			if _, done, err := w.CompareAndSwap(ctx, key("none"), 77, []byte("1")); err != nil || done {
 				t.Errorf("a swap of what never was: %v, %v", done, err)
 			}
-			refusal := node.Errorf(node.CodePermissionDenied, "", "may make none")
+			refusal := nodeapi.Errorf(nodeapi.CodePermissionDenied, "", "may make none")
 			may := store.WithoutCreating(ctx, refusal)
 			if _, err := w.Put(may, key("more"), []byte("1")); !errors.Is(err, refusal) {
 				t.Errorf("who may make none: %v", err)
@@ -234,7 +234,7 @@ func TestKeysStayWhatTheyAre(t *testing.T) {
 func TestLengths(t *testing.T) {
 	ctx, w := t.Context(), newWorld()
 	long := make([]byte, 500)
-	tooLarge := &node.Error{Code: node.CodeTooLarge}
+	tooLarge := &nodeapi.Error{Code: nodeapi.CodeTooLarge}
 	w.say("ns", false)
 	if _, err := w.Put(ctx, key("v"), long); !errors.Is(err, tooLarge) || w.MaxValue("ns") != 100 {
 		t.Errorf("volatile: %v, %d", err, w.MaxValue("ns"))
@@ -278,7 +278,7 @@ func TestCosts(t *testing.T) {
 	if n := w.durable.asked(); n != 0 {
 		t.Errorf("for keys that are there the other is asked %d times", n)
 	}
-	away := &node.Error{Code: node.CodeUnavailable}
+	away := &nodeapi.Error{Code: nodeapi.CodeUnavailable}
 	for name, do := range map[string]func() error{
 		"get": func() error { _, err := w.Get(ctx, key("never"), false); return err },
 		"put": func() error { _, err := w.Put(ctx, key("never"), []byte("1")); return err },
@@ -364,7 +364,7 @@ func TestWatch(t *testing.T) {
 	w.say("ns", true)
 	select {
 	case err := <-first.done:
-		if !errors.Is(err, &node.Error{Code: node.CodeUnavailable}) {
+		if !errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeUnavailable}) {
 			t.Errorf("it ended with %v", err)
 		}
 	case <-time.After(soon):

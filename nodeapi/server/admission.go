@@ -3,13 +3,13 @@ package server
 import (
 	"time"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/nodeapi/server/rpc"
 )
 
 // charge counts a message as so many requests. If the caller has sent too many, it gives the
 // refusal, and nothing more is read from this connection for a moment.
-func (c *conn) charge(requests int) *node.Error {
+func (c *conn) charge(requests int) *nodeapi.Error {
 	err := c.account.Request(requests)
 	if err == nil {
 		return nil
@@ -33,7 +33,7 @@ func (c *conn) rest() bool {
 }
 
 // admit finds out who has connected, and whether he may.
-func (c *conn) admit() *node.Error {
+func (c *conn) admit() *nodeapi.Error {
 	peer := c.s.config.Identify.Identify(c.nc)
 	namespace, err := c.s.config.Authority.Namespace(c.ctx, peer)
 	c.mu.Lock()
@@ -51,9 +51,9 @@ func (c *conn) admit() *node.Error {
 }
 
 // enter puts a request among those under way, unless a bound is in the way.
-func (c *conn) enter(k *call) *node.Error {
+func (c *conn) enter(k *call) *nodeapi.Error {
 	if !c.part.take(k.cost) {
-		return node.Errorf(node.CodeQuotaExceeded, "send it again later",
+		return nodeapi.Errorf(nodeapi.CodeQuotaExceeded, "send it again later",
 			"too many bytes of requests are under way at this server")
 	}
 	if err := c.account.Watch(k.watches); err != nil {
@@ -62,12 +62,12 @@ func (c *conn) enter(k *call) *node.Error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var refused *node.Error
+	var refused *nodeapi.Error
 	switch {
 	case c.calls[k.req.ID] != nil:
 		refused = rpc.Invalid("id %d: a request of this id is under way on this connection", k.req.ID)
 	case c.watched+k.watches > c.s.limits.watches:
-		refused = node.Errorf(node.CodeQuotaExceeded, "cancel watches that are not used, or watch a prefix",
+		refused = nodeapi.Errorf(nodeapi.CodeQuotaExceeded, "cancel watches that are not used, or watch a prefix",
 			"a connection watches at most %d keys and prefixes; it watches %d, and would %d more",
 			c.s.limits.watches, c.watched, k.watches)
 	case c.last:

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
@@ -21,14 +21,14 @@ func TestTooLong(t *testing.T) {
 	_, path := start(t, Config{})
 	l := dial(t, path)
 	head := `{"id":1,"func":"ping"`
-	l.send(head + strings.Repeat(" ", node.MaxMessage-len(head)-2) + "}") // with its newline just as long as may be
+	l.send(head + strings.Repeat(" ", nodeapi.MaxMessage-len(head)-2) + "}") // with its newline just as long as may be
 	l.expect(`{"id":1,"data":{}}`)
-	l.send(head + strings.Repeat(" ", node.MaxMessage-len(head)-1) + "}")
+	l.send(head + strings.Repeat(" ", nodeapi.MaxMessage-len(head)-1) + "}")
 	l.expectPart(`{"id":0,"error":{"code":"too_large","message":"a message has at most 262144 bytes`)
 	l.expectEnd()
 
 	c := dial(t, path)
-	_, _ = c.Write(binary.BigEndian.AppendUint32([]byte(node.Preface), 0xFFFFFFFF))
+	_, _ = c.Write(binary.BigEndian.AppendUint32([]byte(nodeapi.Preface), 0xFFFFFFFF))
 	if got, _ := io.ReadAll(c.r); !strings.Contains(string(got), "too_large") {
 		t.Errorf("%q", got)
 	}
@@ -106,7 +106,7 @@ func TestHalfMessage(t *testing.T) {
 	_, path := start(t, Config{Limits: Limits{MessageTime: 50 * time.Millisecond}})
 	idle := dial(t, path)
 	idle.ask(`{"id":1,"func":"ping"}`, `{"id":1,"data":{}}`)
-	for _, half := range []string{`{"id":1,`, node.Preface[:2], node.Preface + "\x00\x00\x00\x10half"} {
+	for _, half := range []string{`{"id":1,`, nodeapi.Preface[:2], nodeapi.Preface + "\x00\x00\x00\x10half"} {
 		l := dial(t, path)
 		_, _ = l.Write([]byte(half))
 		l.expectEnd()

@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/nodeapi/authority"
 	"github.com/netcraq/netcraq/nodeapi/server/rpc"
 	"github.com/netcraq/netcraq/nodeapi/store"
@@ -142,7 +142,7 @@ type noCreating struct{ everybody }
 
 func (noCreating) Authorize(_ context.Context, _ authority.Caller, v authority.Verb, _ string) error {
 	if v == authority.Create {
-		return &node.Error{Code: node.CodePermissionDenied, Message: "it may make none"}
+		return &nodeapi.Error{Code: nodeapi.CodePermissionDenied, Message: "it may make none"}
 	}
 	return nil
 }

@@ -5,7 +5,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/nodeapi/server/rpc"
 )
 
@@ -24,7 +24,7 @@ func (c *conn) begin(r rpc.Request, size int) *call {
 	data, err := k.understand(r)
 	if err != nil || k.f.inline != nil {
 		refused := c.charge(1)
-		if refused != nil && r.Func != node.FuncCancel { // which gives back what the caller has
+		if refused != nil && r.Func != nodeapi.FuncCancel { // which gives back what the caller has
 			err = refused
 		}
 	}
@@ -130,7 +130,7 @@ func (c *conn) finished(k *call, answer any, err error) {
 		c.s.metrics.watches.Sub(float64(k.watches))
 		c.account.Unwatch(k.watches)
 	}
-	code := node.Code("")
+	code := nodeapi.Code("")
 	if r.Err != nil {
 		code = r.Err.Code
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/nodeapi/server/rpc"
 )
 
@@ -24,7 +24,7 @@ type frames struct {
 func dialCompact(t testing.TB, path string) *frames {
 	t.Helper()
 	f := &frames{t, dial(t, path).Conn}
-	if _, err := f.Write([]byte(node.Preface)); err != nil {
+	if _, err := f.Write([]byte(nodeapi.Preface)); err != nil {
 		t.Fatal(err)
 	}
 	return f
@@ -68,7 +68,7 @@ func TestCompact(t *testing.T) {
 	type object = map[any]any
 	for _, x := range []struct{ request, want []any }{
 		{[]any{1, "ping"}, []any{uint64(1), object{}, nil, false}},
-		{[]any{2, "get", node.GetData{Key: node.Key{Key: "k"}}},
+		{[]any{2, "get", nodeapi.GetData{Key: nodeapi.Key{Key: "k"}}},
 			[]any{uint64(2), object{"key": "k", "found": false, "version": "0.0"}, nil, false}},
 		{[]any{3, "put", object{"key": "k", "valueBase64": []byte{1, 255}}},
 			[]any{uint64(3), object{"version": "1.1"}, nil, false}},
@@ -137,11 +137,11 @@ func TestCompactRefused(t *testing.T) {
 // BenchmarkFraming is what reading a get's request and writing its answer costs, and their bytes.
 func BenchmarkFraming(b *testing.B) {
 	value := "10.12.0.7:8080"
-	answer := &rpc.Response{ID: 1234567, Data: &node.Item{Key: "orders/instance-17", Found: true, Value: &value, Version: "3.1742"}}
-	data := node.GetData{Key: node.Key{Key: "orders/instance-17"}}
+	answer := &rpc.Response{ID: 1234567, Data: &nodeapi.Item{Key: "orders/instance-17", Found: true, Value: &value, Version: "3.1742"}}
+	data := nodeapi.GetData{Key: nodeapi.Key{Key: "orders/instance-17"}}
 	raw, _ := json.Marshal(data)
-	line, _ := json.Marshal(node.Request{ID: 1234567, Func: node.FuncGet, Data: raw})
-	array, _ := rpc.CborWrite.Marshal([]any{1234567, node.FuncGet, data, 0, 0, 0})
+	line, _ := json.Marshal(nodeapi.Request{ID: 1234567, Func: nodeapi.FuncGet, Data: raw})
+	array, _ := rpc.CborWrite.Marshal([]any{1234567, nodeapi.FuncGet, data, 0, 0, 0})
 	for _, c := range []struct {
 		name    string
 		framing rpc.Format
@@ -159,7 +159,7 @@ func BenchmarkFraming(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				var d node.GetData
+				var d nodeapi.GetData
 				if err := c.framing.Data(r.Data, &d); err != nil {
 					b.Fatal(err)
 				}
@@ -188,7 +188,7 @@ func BenchmarkGet(b *testing.B) {
 	b.Run("compact", func(b *testing.B) {
 		c := dialCompact(b, path)
 		_ = c.SetDeadline(time.Time{})
-		array, _ := rpc.CborWrite.Marshal([]any{1, node.FuncGet, node.GetData{Key: node.Key{Key: "orders/instance-17"}},
+		array, _ := rpc.CborWrite.Marshal([]any{1, nodeapi.FuncGet, nodeapi.GetData{Key: nodeapi.Key{Key: "orders/instance-17"}},
 			0, 0, 0})
 		message := append(binary.BigEndian.AppendUint32(nil, uint32(len(array))), array...)
 		answer := make([]byte, 1000)

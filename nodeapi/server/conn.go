@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/nodeapi/authority"
 	"github.com/netcraq/netcraq/nodeapi/coordination"
 	"github.com/netcraq/netcraq/nodeapi/server/rpc"
@@ -158,22 +158,22 @@ func (c *conn) choose() bool {
 			return false
 		}
 	}
-	if c.buf[0] != node.Preface[0] {
+	if c.buf[0] != nodeapi.Preface[0] {
 		c.framing = rpc.JSONLines{}
 		return true
 	}
-	for len(c.buf) < len(node.Preface) {
+	for len(c.buf) < len(nodeapi.Preface) {
 		if !c.read() {
 			return false
 		}
 	}
-	if string(c.buf[:len(node.Preface)]) != node.Preface {
+	if string(c.buf[:len(nodeapi.Preface)]) != nodeapi.Preface {
 		c.framing = rpc.JSONLines{}
 		c.farewell(rpc.Invalid("the first bytes are neither JSON nor the preface of the compact framing"))
 		return false
 	}
 	c.framing = rpc.Compact{}
-	c.consume(len(node.Preface))
+	c.consume(len(nodeapi.Preface))
 	return true
 }
 
@@ -188,9 +188,9 @@ func (c *conn) read() bool {
 		c.part.count(int64(ownBuffer - cap(c.buf)))
 		c.buf = make([]byte, 0, 1<<10)
 	case len(c.buf) == cap(c.buf):
-		grown := min(max(4*cap(c.buf), ownBuffer), node.MaxMessage)
+		grown := min(max(4*cap(c.buf), ownBuffer), nodeapi.MaxMessage)
 		if extra := int64(grown - max(cap(c.buf), ownBuffer)); !c.part.take(extra) {
-			c.farewell(node.Errorf(node.CodeQuotaExceeded, "connect again later",
+			c.farewell(nodeapi.Errorf(nodeapi.CodeQuotaExceeded, "connect again later",
 				"the server has no memory for a message that is not complete"))
 			return false
 		}

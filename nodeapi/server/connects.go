@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/time/rate"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/nodeapi/server/rpc"
 )
 
@@ -41,7 +41,7 @@ const (
 // every 10 ms only. With it a full queue of connections (4,096) is worked off in half a second.
 const afterRefusal = 100 * time.Microsecond
 
-var tooManyConnects, _ = rpc.JSONLines{}.Append(nil, &rpc.Response{Err: node.Errorf(node.CodeQuotaExceeded,
+var tooManyConnects, _ = rpc.JSONLines{}.Append(nil, &rpc.Response{Err: nodeapi.Errorf(nodeapi.CodeQuotaExceeded,
 	"keep connections, and use one for several tasks", "more than %d connections a second were made", connectRate)})
 
 // allow counts a connection, and reports whether it is served.

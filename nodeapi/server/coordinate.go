@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/nodeapi/coordination"
 	"github.com/netcraq/netcraq/nodeapi/server/rpc"
 )
@@ -29,62 +29,62 @@ func (c *conn) ownLeases() *coordination.Owner {
 	return c.owner
 }
 
-func grant(ctx context.Context, k *call, d *node.GrantData) (any, error) {
+func grant(ctx context.Context, k *call, d *nodeapi.GrantData) (any, error) {
 	return at(ctx, k, d.Namespace, *d, k.c.s.coordination.Grant)
 }
 
-func keepAlive(ctx context.Context, k *call, d *node.LeaseData) (any, error) {
+func keepAlive(ctx context.Context, k *call, d *nodeapi.LeaseData) (any, error) {
 	return at(ctx, k, d.Namespace, *d, k.c.s.coordination.KeepAlive)
 }
 
-func revoke(ctx context.Context, k *call, d *node.LeaseData) (any, error) {
+func revoke(ctx context.Context, k *call, d *nodeapi.LeaseData) (any, error) {
 	return at(ctx, k, d.Namespace, *d, nothing(k.c.s.coordination.Revoke))
 }
 
-func lock(ctx context.Context, k *call, d *node.LockData) (any, error) {
+func lock(ctx context.Context, k *call, d *nodeapi.LockData) (any, error) {
 	return at(ctx, k, d.Namespace, *d, own(k, d.Lease, k.c.s.coordination.Lock))
 }
 
-func unlock(ctx context.Context, k *call, d *node.UnlockData) (any, error) {
+func unlock(ctx context.Context, k *call, d *nodeapi.UnlockData) (any, error) {
 	return at(ctx, k, d.Namespace, *d, nothing(k.c.s.coordination.Unlock))
 }
 
-func campaign(ctx context.Context, k *call, d *node.LockData) (any, error) {
+func campaign(ctx context.Context, k *call, d *nodeapi.LockData) (any, error) {
 	return at(ctx, k, d.Namespace, *d, own(k, d.Lease, k.c.s.coordination.Campaign))
 }
 
-func resign(ctx context.Context, k *call, d *node.UnlockData) (any, error) {
+func resign(ctx context.Context, k *call, d *nodeapi.UnlockData) (any, error) {
 	return at(ctx, k, d.Namespace, *d, nothing(k.c.s.coordination.Resign))
 }
 
-func leader(ctx context.Context, k *call, d *node.LeaderData) (any, error) {
+func leader(ctx context.Context, k *call, d *nodeapi.LeaderData) (any, error) {
 	return at(ctx, k, d.Namespace, *d, k.c.s.coordination.Leader)
 }
 
-func acquire(ctx context.Context, k *call, d *node.LockData) (any, error) {
+func acquire(ctx context.Context, k *call, d *nodeapi.LockData) (any, error) {
 	return at(ctx, k, d.Namespace, *d, own(k, d.Lease, k.c.s.coordination.Acquire))
 }
 
-func release(ctx context.Context, k *call, d *node.UnlockData) (any, error) {
+func release(ctx context.Context, k *call, d *nodeapi.UnlockData) (any, error) {
 	return at(ctx, k, d.Namespace, *d, nothing(k.c.s.coordination.Release))
 }
 
-func registerService(ctx context.Context, k *call, d *node.ServiceData) (any, error) {
+func registerService(ctx context.Context, k *call, d *nodeapi.ServiceData) (any, error) {
 	return at(ctx, k, d.Namespace, *d, own(k, d.Lease, k.c.s.coordination.RegisterService))
 }
 
-func deregisterService(ctx context.Context, k *call, d *node.ServiceData) (any, error) {
+func deregisterService(ctx context.Context, k *call, d *nodeapi.ServiceData) (any, error) {
 	return at(ctx, k, d.Namespace, *d,
-		own(k, "", func(ctx context.Context, ns string, o *coordination.Owner, d node.ServiceData) (struct{}, error) {
+		own(k, "", func(ctx context.Context, ns string, o *coordination.Owner, d nodeapi.ServiceData) (struct{}, error) {
 			return struct{}{}, k.c.s.coordination.DeregisterService(ctx, ns, o, d)
 		}))
 }
 
-func getService(ctx context.Context, k *call, d *node.GetServiceData) (any, error) {
+func getService(ctx context.Context, k *call, d *nodeapi.GetServiceData) (any, error) {
 	return at(ctx, k, d.Namespace, *d, k.c.s.coordination.GetService)
 }
 
-func watchService(ctx context.Context, k *call, d *node.GetServiceData) (any, error) {
+func watchService(ctx context.Context, k *call, d *nodeapi.GetServiceData) (any, error) {
 	ns, err := k.place(ctx, d.Namespace)
 	if err != nil {
 		return nil, err
@@ -92,36 +92,36 @@ func watchService(ctx context.Context, k *call, d *node.GetServiceData) (any, er
 	if d.Order != "" {
 		return nil, rpc.Invalid("watchService has no order: each answer has all instances")
 	}
-	return nil, k.c.s.coordination.WatchService(ctx, ns, d.Service, func(a node.ServiceAnswer) { k.more(ctx, &a) })
+	return nil, k.c.s.coordination.WatchService(ctx, ns, d.Service, func(a nodeapi.ServiceAnswer) { k.more(ctx, &a) })
 }
 
-func grantStays(ctx context.Context, k *call, d *node.GrantData, a *node.LeaseAnswer) error {
+func grantStays(ctx context.Context, k *call, d *nodeapi.GrantData, a *nodeapi.LeaseAnswer) error {
 	return stays(ctx, k, d.Namespace, func(ns string) error { return k.c.s.coordination.LeaseStays(ctx, ns, a.Lease) })
 }
 
-func keepAliveStays(ctx context.Context, k *call, d *node.LeaseData, a *node.LeaseAnswer) error {
+func keepAliveStays(ctx context.Context, k *call, d *nodeapi.LeaseData, a *nodeapi.LeaseAnswer) error {
 	return stays(ctx, k, d.Namespace, func(ns string) error { return k.c.s.coordination.LeaseStays(ctx, ns, a.Lease) })
 }
 
-func lockStays(ctx context.Context, k *call, d *node.LockData, a *node.LockAnswer) error {
+func lockStays(ctx context.Context, k *call, d *nodeapi.LockData, a *nodeapi.LockAnswer) error {
 	return stays(ctx, k, d.Namespace, func(ns string) error {
 		return k.c.s.coordination.LockStays(ctx, ns, k.c.ownLeases(), *d, *a)
 	})
 }
 
-func leadershipStays(ctx context.Context, k *call, d *node.LockData, a *node.LockAnswer) error {
+func leadershipStays(ctx context.Context, k *call, d *nodeapi.LockData, a *nodeapi.LockAnswer) error {
 	return stays(ctx, k, d.Namespace, func(ns string) error {
 		return k.c.s.coordination.LeadershipStays(ctx, ns, k.c.ownLeases(), *d, *a)
 	})
 }
 
-func permitStays(ctx context.Context, k *call, d *node.LockData, a *node.LockAnswer) error {
+func permitStays(ctx context.Context, k *call, d *nodeapi.LockData, a *nodeapi.LockAnswer) error {
 	return stays(ctx, k, d.Namespace, func(ns string) error {
 		return k.c.s.coordination.PermitStays(ctx, ns, k.c.ownLeases(), *d, *a)
 	})
 }
 
-func registrationStays(ctx context.Context, k *call, d *node.ServiceData, a *node.Instance) error {
+func registrationStays(ctx context.Context, k *call, d *nodeapi.ServiceData, a *nodeapi.Instance) error {
 	return stays(ctx, k, d.Namespace, func(ns string) error {
 		return k.c.s.coordination.RegistrationStays(ctx, ns, k.c.ownLeases(), *d, *a)
 	})
@@ -135,11 +135,11 @@ func stays(ctx context.Context, k *call, ns string, look func(ns string) error) 
 		return err
 	}
 	err = look(ns)
-	if err == nil || errors.Is(err, &node.Error{Code: node.CodeLeaseGone}) ||
-		errors.Is(err, &node.Error{Code: node.CodeNotHeld}) {
+	if err == nil || errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeLeaseGone}) ||
+		errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeNotHeld}) {
 		return err
 	}
-	return node.Errorf(node.CodeOutcomeUnknown, "send it again with the same \"once\"",
+	return nodeapi.Errorf(nodeapi.CodeOutcomeUnknown, "send it again with the same \"once\"",
 		"it was executed before; whether its lease is there still could not be read: %v", err)
 }
 

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
 // Descriptors travel beside messages (SCM_RIGHTS): those of a message come with its first byte, so
@@ -98,7 +98,7 @@ func (f *flying) wait(ctx context.Context, subject string, n int, most time.Dura
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-late.C:
-			return node.Errorf(node.CodeQuotaExceeded, "read what was sent, and try again",
+			return nodeapi.Errorf(nodeapi.CodeQuotaExceeded, "read what was sent, and try again",
 				"too many descriptors are on their way to clients that have not read them")
 		}
 	}

@@ -3,7 +3,7 @@ package server
 import (
 	"context"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/nodeapi/cell"
 	"github.com/netcraq/netcraq/nodeapi/server/rpc"
 )
@@ -48,9 +48,9 @@ func reads[D any](do func(ctx context.Context, k *call, d *D) (any, error)) *fun
 }
 
 // manyReads is reads of a request that is as many as it has keys.
-func manyReads(do func(ctx context.Context, k *call, d *node.GetManyData) (any, error)) *function {
+func manyReads(do func(ctx context.Context, k *call, d *nodeapi.GetManyData) (any, error)) *function {
 	f := reads(do)
-	f.requests = func(data any) int { return len(data.(*node.GetManyData).Keys) }
+	f.requests = func(data any) int { return len(data.(*nodeapi.GetManyData).Keys) }
 	return f
 }
 
@@ -91,52 +91,53 @@ var functions map[string]*function
 
 func init() {
 	functions = map[string]*function{
-		node.FuncHello:     inline(hello),
-		node.FuncPing:      inline(func(*call, *struct{}) (any, error) { return struct{}{}, nil }),
-		node.FuncCancel:    inline(cancel),
-		node.FuncGet:       short(reads(get)),
-		node.FuncGetMany:   manyReads(getMany),
-		node.FuncPut:       short(writes(put)),
-		node.FuncCAS:       short(writes(cas)),
-		node.FuncDelete:    short(writes(remove)),
-		node.FuncIncrement: short(writes(increment)),
-		node.FuncWatch:     watches(watchCost, watch),
+		nodeapi.FuncHello:     inline(hello),
+		nodeapi.FuncPing:      inline(func(*call, *struct{}) (any, error) { return struct{}{}, nil }),
+		nodeapi.FuncCancel:    inline(cancel),
+		nodeapi.FuncGet:       short(reads(get)),
+		nodeapi.FuncGetMany:   manyReads(getMany),
+		nodeapi.FuncPut:       short(writes(put)),
+		nodeapi.FuncCAS:       short(writes(cas)),
+		nodeapi.FuncDelete:    short(writes(remove)),
+		nodeapi.FuncIncrement: short(writes(increment)),
+		nodeapi.FuncWatch:     watches(watchCost, watch),
 
-		node.FuncGrant:     checked(writes(grant), grantStays),
-		node.FuncKeepAlive: checked(writes(keepAlive), keepAliveStays),
-		node.FuncRevoke:    writes(revoke),
+		nodeapi.FuncGrant:     checked(writes(grant), grantStays),
+		nodeapi.FuncKeepAlive: checked(writes(keepAlive), keepAliveStays),
+		nodeapi.FuncRevoke:    writes(revoke),
 
-		node.FuncLock:     checked(waits(lock), lockStays),
-		node.FuncUnlock:   writes(unlock),
-		node.FuncCampaign: checked(waits(campaign), leadershipStays),
-		node.FuncResign:   writes(resign),
-		node.FuncLeader:   reads(leader),
-		node.FuncAcquire:  checked(waits(acquire), permitStays),
-		node.FuncRelease:  writes(release),
+		nodeapi.FuncLock:     checked(waits(lock), lockStays),
+		nodeapi.FuncUnlock:   writes(unlock),
+		nodeapi.FuncCampaign: checked(waits(campaign), leadershipStays),
+		nodeapi.FuncResign:   writes(resign),
+		nodeapi.FuncLeader:   reads(leader),
+		nodeapi.FuncAcquire:  checked(waits(acquire), permitStays),
+		nodeapi.FuncRelease:  writes(release),
 
-		node.FuncRegisterService:   checked(writes(registerService), registrationStays),
-		node.FuncDeregisterService: writes(deregisterService),
-		node.FuncGetService:        reads(getService),
-		node.FuncWatchService:      watches(func(*node.GetServiceData) int { return 1 }, watchService),
+		nodeapi.FuncRegisterService:   checked(writes(registerService), registrationStays),
+		nodeapi.FuncDeregisterService: writes(deregisterService),
+		nodeapi.FuncGetService:        reads(getService),
+		nodeapi.FuncWatchService:      watches(func(*nodeapi.GetServiceData) int { return 1 }, watchService),
 
-		node.FuncOpenStream:   reads(openStream),
-		node.FuncDeleteStream: writes(deleteStream),
-		node.FuncListStreams:  reads(listStreams),
-		node.FuncAppend:       writes(appendRecords),
-		node.FuncRead:         reads(readRecords),
-		node.FuncSubscribe:    watches(func(d *node.SubscribeData) int { return max(1, len(d.Partitions)) }, subscribe),
+		nodeapi.FuncOpenStream:   reads(openStream),
+		nodeapi.FuncDeleteStream: writes(deleteStream),
+		nodeapi.FuncListStreams:  reads(listStreams),
+		nodeapi.FuncAppend:       writes(appendRecords),
+		nodeapi.FuncRead:         reads(readRecords),
+		nodeapi.FuncSubscribe: watches(func(d *nodeapi.SubscribeData) int { return max(1, len(d.Partitions)) },
+			subscribe),
 
-		node.FuncMakeFile: watches(func(*node.MakeFileData) int { return 1 }, makeFile),
-		node.FuncSealFile: writes(sealFile),
-		node.FuncOpenFile: watches(func(*node.OpenFileData) int { return 1 }, openFile),
+		nodeapi.FuncMakeFile: watches(func(*nodeapi.MakeFileData) int { return 1 }, makeFile),
+		nodeapi.FuncSealFile: writes(sealFile),
+		nodeapi.FuncOpenFile: watches(func(*nodeapi.OpenFileData) int { return 1 }, openFile),
 
-		node.FuncOpenFiles:   short(reads(openFiles)),
-		node.FuncRewriteFile: waits(rewriteFile),
+		nodeapi.FuncOpenFiles:   short(reads(openFiles)),
+		nodeapi.FuncRewriteFile: waits(rewriteFile),
 	}
 }
 
 // understand finds the function of a request and reads its data.
-func (k *call) understand(r rpc.Request) (any, *node.Error) {
+func (k *call) understand(r rpc.Request) (any, *nodeapi.Error) {
 	k.req = r
 	k.req.Data = nil
 	k.f = functions[r.Func]
@@ -145,10 +146,10 @@ func (k *call) understand(r rpc.Request) (any, *node.Error) {
 		return nil, rpc.Invalid("the request has no \"func\"")
 	case k.f == nil:
 		return nil, rpc.Invalid("there is no function %.64q", r.Func)
-	case r.TimeoutMillis < 0 || r.TimeoutMillis > node.MaxTimeoutMillis:
-		return nil, rpc.Invalid("timeoutMs is %d; it is at most %d", r.TimeoutMillis, node.MaxTimeoutMillis)
+	case r.TimeoutMillis < 0 || r.TimeoutMillis > nodeapi.MaxTimeoutMillis:
+		return nil, rpc.Invalid("timeoutMs is %d; it is at most %d", r.TimeoutMillis, nodeapi.MaxTimeoutMillis)
 	case r.Once != 0 && k.f.writes && k.client == nil:
-		return nil, node.Errorf(node.CodeInvalidArgument, "send hello first, with \"client\"",
+		return nil, nodeapi.Errorf(nodeapi.CodeInvalidArgument, "send hello first, with \"client\"",
 			"a request with \"once\" on a connection whose hello named no client")
 	case r.Once > maxID || r.Done > maxID:
 		return nil, rpc.Invalid("once and done are at most 2^53-1")
@@ -164,7 +165,7 @@ func (k *call) understand(r rpc.Request) (any, *node.Error) {
 }
 
 // hello names the client.
-func hello(k *call, d *node.Hello) (any, error) {
+func hello(k *call, d *nodeapi.Hello) (any, error) {
 	c, s := k.c, k.c.s
 	if d.Namespace != "" {
 		if err := checkNamespace(d.Namespace); err != nil {
@@ -192,9 +193,9 @@ func hello(k *call, d *node.Hello) (any, error) {
 		c.notices, c.noticed = true, stage != serving
 	}
 	c.mu.Unlock()
-	return &node.HelloAnswer{Server: s.config.Name, Node: s.config.Node, Namespace: k.namespace, Known: known,
+	return &nodeapi.HelloAnswer{Server: s.config.Name, Node: s.config.Node, Namespace: k.namespace, Known: known,
 		MaxValue: s.config.Store.MaxValue(k.namespace) - cell.Plain.Overhead(),
-		InFlight: s.limits.inFlight, MaxBytes: node.MaxMessage,
+		InFlight: s.limits.inFlight, MaxBytes: nodeapi.MaxMessage,
 		Durable: s.config.Durable(k.namespace), Draining: stage != serving}, nil
 }
 
@@ -208,7 +209,7 @@ func isClient(s string) bool {
 }
 
 // cancel ends a request that is under way on this connection.
-func cancel(k *call, d *node.CancelData) (any, error) {
+func cancel(k *call, d *nodeapi.CancelData) (any, error) {
 	c := k.c
 	c.mu.Lock()
 	defer c.mu.Unlock()

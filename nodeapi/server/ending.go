@@ -5,7 +5,7 @@ import (
 	"net"
 	"time"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/nodeapi/server/rpc"
 )
 
@@ -68,7 +68,7 @@ func (c *conn) end() {
 }
 
 // farewell says why the connection ends, waits a little until that is read, and ends it.
-func (c *conn) farewell(failed *node.Error) {
+func (c *conn) farewell(failed *nodeapi.Error) {
 	c.s.metrics.count("", failed.Code)
 	text := c.encode(&rpc.Response{Err: failed})
 	c.mu.Lock()
@@ -85,14 +85,14 @@ func linger(nc net.Conn) {
 		_ = half.CloseWrite()
 	}
 	_ = nc.SetReadDeadline(time.Now().Add(time.Second))
-	_, _ = io.CopyN(io.Discard, nc, 4*node.MaxMessage)
+	_, _ = io.CopyN(io.Discard, nc, 4*nodeapi.MaxMessage)
 }
 
 // turningAway bounds how many connections are told at once why they are not served.
 var turningAway = make(chan struct{}, 64)
 
 // turnAway says, in JSON, why a connection is not served, and ends it.
-func turnAway(nc net.Conn, failed *node.Error) {
+func turnAway(nc net.Conn, failed *nodeapi.Error) {
 	select {
 	case turningAway <- struct{}{}:
 	default:
@@ -119,7 +119,7 @@ func (c *conn) tellDraining() {
 	}
 	c.noticed = true
 	c.mu.Unlock()
-	c.send(&rpc.Response{Data: node.DrainNotice{Draining: true}})
+	c.send(&rpc.Response{Data: nodeapi.DrainNotice{Draining: true}})
 }
 
 // finish takes no more requests, and ends watches.

@@ -6,7 +6,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/nodeapi/authority"
 	"github.com/netcraq/netcraq/nodeapi/server/rpc"
 	"github.com/netcraq/netcraq/streams/broker"
@@ -15,7 +15,7 @@ import (
 
 // makeFile makes a file, which lasts as long as the request, and then as long as others hold it. It
 // needs the right to make keys.
-func makeFile(ctx context.Context, k *call, d *node.MakeFileData) (any, error) {
+func makeFile(ctx context.Context, k *call, d *nodeapi.MakeFileData) (any, error) {
 	if err := k.mayBePassed(); err != nil {
 		return nil, err
 	}
@@ -33,7 +33,7 @@ func makeFile(ctx context.Context, k *call, d *node.MakeFileData) (any, error) {
 	return nil, k.lend(ctx, f, 2, f.Draft)
 }
 
-func sealFile(ctx context.Context, k *call, d *node.SealFileData) (any, error) {
+func sealFile(ctx context.Context, k *call, d *nodeapi.SealFileData) (any, error) {
 	b, ns, err := k.streamsIn(ctx, d.Namespace)
 	if err != nil {
 		return nil, err
@@ -45,15 +45,15 @@ func sealFile(ctx context.Context, k *call, d *node.SealFileData) (any, error) {
 }
 
 func checkFileKey(key string) error {
-	if len(key) > node.MaxKeyName || !utf8.ValidString(key) {
-		return rpc.Invalid("a file's key is UTF-8, of at most %d bytes", node.MaxKeyName)
+	if len(key) > nodeapi.MaxKeyName || !utf8.ValidString(key) {
+		return rpc.Invalid("a file's key is UTF-8, of at most %d bytes", nodeapi.MaxKeyName)
 	}
 	return nil
 }
 
 // openFile lets a file be mapped, which is held as long as the request lasts. Where there is none
 // of a key the request lasts as long as its caller means to make it.
-func openFile(ctx context.Context, k *call, d *node.OpenFileData) (any, error) {
+func openFile(ctx context.Context, k *call, d *nodeapi.OpenFileData) (any, error) {
 	if err := k.mayBePassed(); err != nil {
 		return nil, err
 	}
@@ -86,7 +86,7 @@ func openFile(ctx context.Context, k *call, d *node.OpenFileData) (any, error) {
 		return nil, k.lend(ctx, f, 1, f.Reader)
 	}
 	defer giveUp()
-	if !k.more(ctx, &node.FileAnswer{}) {
+	if !k.more(ctx, &nodeapi.FileAnswer{}) {
 		return nil, ctx.Err()
 	}
 	<-ctx.Done()
@@ -94,28 +94,28 @@ func openFile(ctx context.Context, k *call, d *node.OpenFileData) (any, error) {
 }
 
 // rewriteFile waits until no record refers to one of some files.
-func rewriteFile(ctx context.Context, k *call, d *node.RewriteFileData) (any, error) {
+func rewriteFile(ctx context.Context, k *call, d *nodeapi.RewriteFileData) (any, error) {
 	b, ns, err := k.streamsIn(ctx, d.Namespace)
 	if err != nil {
 		return nil, err
 	}
-	if len(d.Files) < 1 || len(d.Files) > node.MaxAskedFiles {
-		return nil, rpc.Invalid("%d files; ask for 1 to %d", len(d.Files), node.MaxAskedFiles)
+	if len(d.Files) < 1 || len(d.Files) > nodeapi.MaxAskedFiles {
+		return nil, rpc.Invalid("%d files; ask for 1 to %d", len(d.Files), nodeapi.MaxAskedFiles)
 	}
-	if d.WaitMillis < 0 || d.WaitMillis > node.MaxTimeoutMillis {
-		return nil, rpc.Invalid("waitMs is 0 to %d", node.MaxTimeoutMillis)
+	if d.WaitMillis < 0 || d.WaitMillis > nodeapi.MaxTimeoutMillis {
+		return nil, rpc.Invalid("waitMs is 0 to %d", nodeapi.MaxTimeoutMillis)
 	}
 	free, err := b.Files().Free(ctx, ns, d.Files, time.Duration(d.WaitMillis)*time.Millisecond)
 	if err != nil {
 		return nil, err
 	}
-	return &node.RewriteFileAnswer{Files: free}, nil
+	return &nodeapi.RewriteFileAnswer{Files: free}, nil
 }
 
 // lend passes a file that is held, and lets go of it when the request ends.
 func (k *call) lend(ctx context.Context, f *files.File, n int, open func() ([]*os.File, error)) error {
 	defer f.Release()
-	answer := &node.FileAnswer{Descriptors: n, File: f.Name, Bytes: f.Bytes, Rewritable: f.Rewritable}
+	answer := &nodeapi.FileAnswer{Descriptors: n, File: f.Name, Bytes: f.Bytes, Rewritable: f.Rewritable}
 	if err := k.pass(ctx, answer, n, open); err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func (k *call) lend(ctx context.Context, f *files.File, n int, open func() ([]*o
 
 // filesOf holds the files that records refer to, for each record. They are of the stream's
 // namespace: its readers may map what they refer to. nil: there are none.
-func (k *call) filesOf(s *broker.Stream, records []node.RecordData) (pins [][]*files.File, err error) {
+func (k *call) filesOf(s *broker.Stream, records []nodeapi.RecordData) (pins [][]*files.File, err error) {
 	defer func() {
 		if err != nil {
 			for _, of := range pins {
@@ -137,8 +137,8 @@ func (k *call) filesOf(s *broker.Stream, records []node.RecordData) (pins [][]*f
 		if len(r.Files) == 0 {
 			continue
 		}
-		if len(r.Files) > node.MaxRecordFiles {
-			return pins, rpc.Invalid("a record refers to %d files, of at most %d", len(r.Files), node.MaxRecordFiles)
+		if len(r.Files) > nodeapi.MaxRecordFiles {
+			return pins, rpc.Invalid("a record refers to %d files, of at most %d", len(r.Files), nodeapi.MaxRecordFiles)
 		}
 		if pins == nil {
 			pins = make([][]*files.File, len(records))

@@ -11,15 +11,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/streams/broker"
 )
 
 // file asks for something that is answered with a file.
-func (h *hostile) file(text string) node.FileAnswer {
+func (h *hostile) file(text string) nodeapi.FileAnswer {
 	h.t.Helper()
-	var r struct{ Data *node.FileAnswer }
+	var r struct{ Data *nodeapi.FileAnswer }
 	if err := json.Unmarshal([]byte(h.ask(text, `"descriptors"`)), &r); err != nil {
 		h.t.Fatal(err)
 	}
@@ -27,7 +27,7 @@ func (h *hostile) file(text string) node.FileAnswer {
 }
 
 // written makes a file, and seals it.
-func (h *hostile) written(id int, data string) node.FileAnswer {
+func (h *hostile) written(id int, data string) nodeapi.FileAnswer {
 	h.t.Helper()
 	f := h.file(fmt.Sprintf(`{"id":%d,"func":"makeFile","data":{"bytes":%d}}`, id, len(data)))
 	if _, err := unix.Pwrite(h.fds[len(h.fds)-2], []byte(data), 0); err != nil {

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/internal/growth"
 	"github.com/netcraq/netcraq/nodeapi/server/rpc"
 )
@@ -59,42 +59,43 @@ var seeds = []struct {
 	name string
 	data any
 }{
-	{node.FuncHello, node.Hello{Client: clientA, Agent: "fuzz", DrainNotice: true}},
-	{node.FuncPing, nil},
-	{node.FuncCancel, node.CancelData{ID: 1}},
-	{node.FuncGet, node.GetData{Key: node.Key{Key: "k"}, Eventual: true}},
-	{node.FuncGetMany, node.GetManyData{Keys: []string{"k", "l"}}},
-	{node.FuncPut, node.PutData{Key: node.Key{Key: "k"}, ValueBase64: []byte{255}}},
-	{node.FuncCAS, node.CASData{PutData: node.PutData{Key: node.Key{Key: "k"}, Value: new("v")}, Version: "1.1"}},
-	{node.FuncDelete, node.DeleteData{Key: node.Key{Key: "k"}, Version: "1.1"}},
-	{node.FuncIncrement, node.IncrementData{Key: node.Key{Key: "n"}, By: new(int64(-3))}},
-	{node.FuncWatch, node.WatchData{Keys: []string{"k"}, Prefix: new(""), After: map[string]string{"k": "1.1"}}},
-	{node.FuncGrant, node.GrantData{TTLMillis: 500}},
-	{node.FuncKeepAlive, node.LeaseData{Lease: "0123456789ab"}},
-	{node.FuncLock, node.LockData{Name: "l", WaitMillis: new(0)}},
-	{node.FuncUnlock, node.UnlockData{Name: "l", Token: "1"}},
-	{node.FuncAcquire, node.LockData{Name: "l", Permits: 2, WaitMillis: new(0)}},
-	{node.FuncRegisterService, node.ServiceData{Service: "s", Address: "10.0.0.1:80"}},
-	{node.FuncGetService, node.GetServiceData{Service: "s", Order: "nearest"}},
-	{node.FuncWatchService, node.GetServiceData{Service: "s"}},
-	{node.FuncOpenStream, node.OpenStreamData{Stream: "s", Config: fuzzed}},
-	{node.FuncListStreams, node.ListStreamsData{}},
-	{node.FuncAppend, node.AppendData{StreamData: ofStream, Records: []node.RecordData{
+	{nodeapi.FuncHello, nodeapi.Hello{Client: clientA, Agent: "fuzz", DrainNotice: true}},
+	{nodeapi.FuncPing, nil},
+	{nodeapi.FuncCancel, nodeapi.CancelData{ID: 1}},
+	{nodeapi.FuncGet, nodeapi.GetData{Key: nodeapi.Key{Key: "k"}, Eventual: true}},
+	{nodeapi.FuncGetMany, nodeapi.GetManyData{Keys: []string{"k", "l"}}},
+	{nodeapi.FuncPut, nodeapi.PutData{Key: nodeapi.Key{Key: "k"}, ValueBase64: []byte{255}}},
+	{nodeapi.FuncCAS, nodeapi.CASData{PutData: nodeapi.PutData{Key: nodeapi.Key{Key: "k"}, Value: new("v")}, Version: "1.1"}},
+	{nodeapi.FuncDelete, nodeapi.DeleteData{Key: nodeapi.Key{Key: "k"}, Version: "1.1"}},
+	{nodeapi.FuncIncrement, nodeapi.IncrementData{Key: nodeapi.Key{Key: "n"}, By: new(int64(-3))}},
+	{nodeapi.FuncWatch, nodeapi.WatchData{Keys: []string{"k"}, Prefix: new(""), After: map[string]string{"k": "1.1"}}},
+	{nodeapi.FuncGrant, nodeapi.GrantData{TTLMillis: 500}},
+	{nodeapi.FuncKeepAlive, nodeapi.LeaseData{Lease: "0123456789ab"}},
+	{nodeapi.FuncLock, nodeapi.LockData{Name: "l", WaitMillis: new(0)}},
+	{nodeapi.FuncUnlock, nodeapi.UnlockData{Name: "l", Token: "1"}},
+	{nodeapi.FuncAcquire, nodeapi.LockData{Name: "l", Permits: 2, WaitMillis: new(0)}},
+	{nodeapi.FuncRegisterService, nodeapi.ServiceData{Service: "s", Address: "10.0.0.1:80"}},
+	{nodeapi.FuncGetService, nodeapi.GetServiceData{Service: "s", Order: "nearest"}},
+	{nodeapi.FuncWatchService, nodeapi.GetServiceData{Service: "s"}},
+	{nodeapi.FuncOpenStream, nodeapi.OpenStreamData{Stream: "s", Config: fuzzed}},
+	{nodeapi.FuncListStreams, nodeapi.ListStreamsData{}},
+	{nodeapi.FuncAppend, nodeapi.AppendData{StreamData: ofStream, Records: []nodeapi.RecordData{
 		{Value: new("v"), Mark: 1, Files: []string{fuzzedFile}}}, At: new(uint64(0))}},
-	{node.FuncRead, node.ReadData{StreamData: ofStream, Consumer: "c", MaxRecords: 1, MaxBytes: 10, WaitMillis: 1}},
-	{node.FuncSubscribe, node.SubscribeData{StreamData: ofStream, Partitions: []int{1, 0}, From: node.FromLatest,
+	{nodeapi.FuncRead, nodeapi.ReadData{StreamData: ofStream, Consumer: "c", MaxRecords: 1, MaxBytes: 10, WaitMillis: 1}},
+	{nodeapi.FuncSubscribe, nodeapi.SubscribeData{StreamData: ofStream, Partitions: []int{1, 0},
+		From:     nodeapi.FromLatest,
 		Consumer: "c", Skip: true}},
-	{node.FuncDeleteStream, ofStream},
-	{node.FuncMakeFile, node.MakeFileData{Bytes: 4096, Rewritable: true}},
-	{node.FuncSealFile, node.SealFileData{File: fuzzedFile, Key: "k"}},
-	{node.FuncOpenFile, node.OpenFileData{Key: "k", Rewritable: true}},
-	{node.FuncOpenFiles, node.OpenFilesData{Files: []string{fuzzedFile}, GiveBack: []string{fuzzedFile}}},
-	{node.FuncRewriteFile, node.RewriteFileData{Files: []string{fuzzedFile}, WaitMillis: 1}},
+	{nodeapi.FuncDeleteStream, ofStream},
+	{nodeapi.FuncMakeFile, nodeapi.MakeFileData{Bytes: 4096, Rewritable: true}},
+	{nodeapi.FuncSealFile, nodeapi.SealFileData{File: fuzzedFile, Key: "k"}},
+	{nodeapi.FuncOpenFile, nodeapi.OpenFileData{Key: "k", Rewritable: true}},
+	{nodeapi.FuncOpenFiles, nodeapi.OpenFilesData{Files: []string{fuzzedFile}, GiveBack: []string{fuzzedFile}}},
+	{nodeapi.FuncRewriteFile, nodeapi.RewriteFileData{Files: []string{fuzzedFile}, WaitMillis: 1}},
 }
 
 var (
-	ofStream = node.StreamData{Stream: "s"}
-	fuzzed   = &node.StreamConfig{Partitions: 2, ObjectBytes: 1024, Objects: 4, StallMillis: 1, KeepMillis: 1}
+	ofStream = nodeapi.StreamData{Stream: "s"}
+	fuzzed   = &nodeapi.StreamConfig{Partitions: 2, ObjectBytes: 1024, Objects: 4, StallMillis: 1, KeepMillis: 1}
 )
 
 const fuzzedFile = "0123456789abcdef0123456789abcdef"
@@ -114,7 +115,7 @@ const onAStream = `{"id":1,"func":"openStream","data":{"stream":"s","config":{"v
 func FuzzJSON(f *testing.F) {
 	for i, seed := range seeds {
 		data, _ := json.Marshal(seed.data)
-		line, _ := json.Marshal(node.Request{ID: uint64(i + 1), Func: seed.name, Data: data, Once: 1,
+		line, _ := json.Marshal(nodeapi.Request{ID: uint64(i + 1), Func: seed.name, Data: data, Once: 1,
 			TimeoutMillis: 10})
 		f.Add(append(line, '\n'))
 	}
@@ -125,12 +126,12 @@ func FuzzJSON(f *testing.F) {
 	watch := growth.Watch()
 	f.Fuzz(func(t *testing.T, sent []byte) {
 		watch(t)
-		if len(sent) > 0 && sent[0] == node.Preface[0] {
+		if len(sent) > 0 && sent[0] == nodeapi.Preface[0] {
 			t.Skip()
 		}
 		answers := json.NewDecoder(bytes.NewReader(converse(t, s, sent)))
 		for answers.More() {
-			var r node.Response
+			var r nodeapi.Response
 			if err := answers.Decode(&r); err != nil {
 				t.Fatal(err)
 			}
@@ -158,7 +159,7 @@ func FuzzCompact(f *testing.F) {
 	watch := growth.Watch()
 	f.Fuzz(func(t *testing.T, sent []byte, framed bool) {
 		watch(t)
-		b := []byte(node.Preface)
+		b := []byte(nodeapi.Preface)
 		if framed {
 			b = binary.BigEndian.AppendUint32(b, uint32(len(sent)))
 		}

@@ -5,7 +5,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/nodeapi/server/rpc"
 	"github.com/netcraq/netcraq/streams/files"
 )
@@ -21,15 +21,15 @@ type heldName struct{ namespace, name string }
 
 // openFiles opens files for the connection, and gives back others: what a reader needs for each
 // record in one exchange, and nothing that lasts but what it counts for.
-func openFiles(ctx context.Context, k *call, d *node.OpenFilesData) (any, error) {
+func openFiles(ctx context.Context, k *call, d *nodeapi.OpenFilesData) (any, error) {
 	if err := k.mayBePassed(); err != nil {
 		return nil, err
 	}
-	if len(d.Files) > node.MaxRecordFiles {
-		return nil, rpc.Invalid("%d files; ask for %d at most", len(d.Files), node.MaxRecordFiles)
+	if len(d.Files) > nodeapi.MaxRecordFiles {
+		return nil, rpc.Invalid("%d files; ask for %d at most", len(d.Files), nodeapi.MaxRecordFiles)
 	}
-	if len(d.GiveBack) > node.MaxAskedFiles {
-		return nil, rpc.Invalid("%d files to give back; %d at most", len(d.GiveBack), node.MaxAskedFiles)
+	if len(d.GiveBack) > nodeapi.MaxAskedFiles {
+		return nil, rpc.Invalid("%d files to give back; %d at most", len(d.GiveBack), nodeapi.MaxAskedFiles)
 	}
 	b, ns, err := k.streamsIn(ctx, d.Namespace)
 	if err != nil {
@@ -48,9 +48,9 @@ func openFiles(ctx context.Context, k *call, d *node.OpenFilesData) (any, error)
 	if err != nil {
 		return nil, err
 	}
-	answer := &node.OpenFilesAnswer{Descriptors: len(opened), Files: make([]node.OpenedFile, len(opened))}
+	answer := &nodeapi.OpenFilesAnswer{Descriptors: len(opened), Files: make([]nodeapi.OpenedFile, len(opened))}
 	for i, f := range opened {
-		answer.Files[i] = node.OpenedFile{File: f.Name, Bytes: f.Bytes, Rewritable: f.Rewritable}
+		answer.Files[i] = nodeapi.OpenedFile{File: f.Name, Bytes: f.Bytes, Rewritable: f.Rewritable}
 		if f.Rewritable && !d.Rewritable {
 			releaseAll(opened)
 			return nil, errRewritable()
@@ -70,7 +70,7 @@ func openFiles(ctx context.Context, k *call, d *node.OpenFilesData) (any, error)
 }
 
 func errRewritable() error {
-	return node.Errorf(node.CodeInvalidArgument, "read with trusted, where all who append are",
+	return nodeapi.Errorf(nodeapi.CodeInvalidArgument, "read with trusted, where all who append are",
 		"the file is rewritable: its maker may change it while it is read")
 }
 
@@ -111,7 +111,7 @@ func (c *conn) hold(namespace string, opened []*files.File) error {
 	h := &c.held
 	if c.watched+len(opened) > c.s.limits.watches || h.over {
 		c.account.Unwatch(len(opened))
-		return node.Errorf(node.CodeQuotaExceeded, "give back files that are not used",
+		return nodeapi.Errorf(nodeapi.CodeQuotaExceeded, "give back files that are not used",
 			"a connection holds and watches at most %d; it does %d, and would %d more", c.s.limits.watches, c.watched,
 			len(opened))
 	}

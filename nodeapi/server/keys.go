@@ -13,7 +13,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/nodeapi/authority"
 	"github.com/netcraq/netcraq/nodeapi/cell"
@@ -24,11 +24,11 @@ import (
 
 // checkNamespace says whether a namespace is a DNS label.
 func checkNamespace(ns string) error {
-	if len(ns) > node.MaxNamespace {
-		return node.Errorf(node.CodeTooLarge, "", "the namespace has %d bytes; it has at most %d", len(ns), node.MaxNamespace)
+	if len(ns) > nodeapi.MaxNamespace {
+		return nodeapi.Errorf(nodeapi.CodeTooLarge, "", "the namespace has %d bytes; it has at most %d", len(ns), nodeapi.MaxNamespace)
 	}
 	if ns == "" {
-		return node.Errorf(node.CodeInvalidArgument, "name one in hello or in the request", "the request has no namespace")
+		return nodeapi.Errorf(nodeapi.CodeInvalidArgument, "name one in hello or in the request", "the request has no namespace")
 	}
 	return authority.CheckNamespace(ns)
 }
@@ -38,12 +38,12 @@ func checkKey(name string) error {
 	switch {
 	case name == "":
 		return rpc.Invalid("the key has no name")
-	case len(name) > node.MaxKeyName:
-		return node.Errorf(node.CodeTooLarge, "", "the key's name has %d bytes; it has at most %d", len(name), node.MaxKeyName)
+	case len(name) > nodeapi.MaxKeyName:
+		return nodeapi.Errorf(nodeapi.CodeTooLarge, "", "the key's name has %d bytes; it has at most %d", len(name), nodeapi.MaxKeyName)
 	case !utf8.ValidString(name):
 		return rpc.Invalid("the key's name is not UTF-8")
 	case cell.Reserved(name):
-		return node.Errorf(node.CodePermissionDenied, "choose another name",
+		return nodeapi.Errorf(nodeapi.CodePermissionDenied, "choose another name",
 			"%q: names that begin with %s are the node API's own", name, cell.ReservedPrefix)
 	case strings.ContainsFunc(name, unicode.IsControl):
 		return rpc.Invalid("%q: a key's name has no control characters", name)
@@ -86,7 +86,7 @@ func (k *call) placeToWrite(ctx context.Context, ns string) (context.Context, st
 }
 
 // keyToWrite is key for what may make it.
-func (k *call) keyToWrite(ctx context.Context, key node.Key) (context.Context, store.Key, error) {
+func (k *call) keyToWrite(ctx context.Context, key nodeapi.Key) (context.Context, store.Key, error) {
 	if err := checkKey(key.Key); err != nil {
 		return ctx, store.Key{}, err
 	}
@@ -95,7 +95,7 @@ func (k *call) keyToWrite(ctx context.Context, key node.Key) (context.Context, s
 }
 
 // key says which key a request means, if its caller may do that there.
-func (k *call) key(ctx context.Context, key node.Key) (store.Key, error) {
+func (k *call) key(ctx context.Context, key nodeapi.Key) (store.Key, error) {
 	if err := checkKey(key.Key); err != nil {
 		return store.Key{}, err
 	}
@@ -118,8 +118,8 @@ func parseVersion(s string) (wire.Version, error) {
 }
 
 // item is a key's state as clients see it.
-func item(i coordination.Value) node.Item {
-	out := node.Item{Key: i.Key.Name, Found: i.Found, Version: version(i.Version), Lease: i.Lease}
+func item(i coordination.Value) nodeapi.Item {
+	out := nodeapi.Item{Key: i.Key.Name, Found: i.Found, Version: version(i.Version), Lease: i.Lease}
 	switch {
 	case !i.Found:
 	case utf8.Valid(i.Value):
@@ -131,7 +131,7 @@ func item(i coordination.Value) node.Item {
 	return out
 }
 
-func get(ctx context.Context, k *call, d *node.GetData) (any, error) {
+func get(ctx context.Context, k *call, d *nodeapi.GetData) (any, error) {
 	key, err := k.key(ctx, d.Key)
 	if err != nil {
 		return nil, err
@@ -147,10 +147,10 @@ func get(ctx context.Context, k *call, d *node.GetData) (any, error) {
 // manyAtOnce is how many keys of one getMany are read at a time.
 const manyAtOnce = 16
 
-func getMany(ctx context.Context, k *call, d *node.GetManyData) (any, error) {
-	if len(d.Keys) > node.MaxMany {
-		return nil, node.Errorf(node.CodeTooLarge, "ask for fewer at once", "%d keys; a getMany has at most %d", len(d.Keys),
-			node.MaxMany)
+func getMany(ctx context.Context, k *call, d *nodeapi.GetManyData) (any, error) {
+	if len(d.Keys) > nodeapi.MaxMany {
+		return nil, nodeapi.Errorf(nodeapi.CodeTooLarge, "ask for fewer at once", "%d keys; a getMany has at most %d", len(d.Keys),
+			nodeapi.MaxMany)
 	}
 	for _, name := range d.Keys {
 		if err := checkKey(name); err != nil {
@@ -161,11 +161,11 @@ func getMany(ctx context.Context, k *call, d *node.GetManyData) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := node.GetManyAnswer{Items: make([]node.Item, len(d.Keys))}
+	out := nodeapi.GetManyAnswer{Items: make([]nodeapi.Item, len(d.Keys))}
 	read := func(n int) {
 		name := d.Keys[n]
 		if i, err := k.c.s.coordination.Get(ctx, store.Key{Namespace: ns, Name: name}, d.Eventual); err != nil {
-			out.Items[n] = node.Item{Key: name, Version: version(0), Error: rpc.ToAnswer(err, false)}
+			out.Items[n] = nodeapi.Item{Key: name, Version: version(0), Error: rpc.ToAnswer(err, false)}
 		} else {
 			out.Items[n] = item(i)
 		}
@@ -193,7 +193,7 @@ func getMany(ctx context.Context, k *call, d *node.GetManyData) (any, error) {
 }
 
 // bytesOf is the value of a request: text, or base64.
-func bytesOf(d *node.PutData) ([]byte, error) {
+func bytesOf(d *nodeapi.PutData) ([]byte, error) {
 	switch {
 	case d.Value != nil && d.ValueBase64 != nil:
 		return nil, rpc.Invalid("value and valueBase64: give one of them")
@@ -205,7 +205,7 @@ func bytesOf(d *node.PutData) ([]byte, error) {
 	return nil, rpc.Invalid("there is no value: give value or valueBase64 (\"\" is a value)")
 }
 
-func put(ctx context.Context, k *call, d *node.PutData) (any, error) {
+func put(ctx context.Context, k *call, d *nodeapi.PutData) (any, error) {
 	value, err := bytesOf(d)
 	if err != nil {
 		return nil, err
@@ -215,10 +215,10 @@ func put(ctx context.Context, k *call, d *node.PutData) (any, error) {
 		return nil, err
 	}
 	v, err := k.c.s.coordination.Put(ctx, key, value, d.Lease)
-	return &node.PutAnswer{Version: version(v)}, err
+	return &nodeapi.PutAnswer{Version: version(v)}, err
 }
 
-func cas(ctx context.Context, k *call, d *node.CASData) (any, error) {
+func cas(ctx context.Context, k *call, d *nodeapi.CASData) (any, error) {
 	value, err := bytesOf(&d.PutData)
 	if err != nil {
 		return nil, err
@@ -232,17 +232,17 @@ func cas(ctx context.Context, k *call, d *node.CASData) (any, error) {
 		return nil, err
 	}
 	i, swapped, err := k.c.s.coordination.CompareAndSwap(ctx, key, expected, value, d.Lease)
-	return &node.CASAnswer{Swapped: swapped, Item: item(i)}, err
+	return &nodeapi.CASAnswer{Swapped: swapped, Item: item(i)}, err
 }
 
-func remove(ctx context.Context, k *call, d *node.DeleteData) (any, error) {
+func remove(ctx context.Context, k *call, d *nodeapi.DeleteData) (any, error) {
 	key, err := k.key(ctx, d.Key)
 	if err != nil {
 		return nil, err
 	}
 	if d.Version == "" {
 		v, err := k.c.s.config.Store.Delete(ctx, key)
-		return &node.DeleteAnswer{Deleted: true, Item: gone(key, v)}, err
+		return &nodeapi.DeleteAnswer{Deleted: true, Item: gone(key, v)}, err
 	}
 	expected, err := parseVersion(d.Version)
 	if err != nil {
@@ -250,23 +250,23 @@ func remove(ctx context.Context, k *call, d *node.DeleteData) (any, error) {
 	}
 	i, deleted, err := k.c.s.config.Store.CompareAndDelete(ctx, key, expected)
 	if err != nil || deleted {
-		return &node.DeleteAnswer{Deleted: deleted, Item: gone(key, i.Version)}, err
+		return &nodeapi.DeleteAnswer{Deleted: deleted, Item: gone(key, i.Version)}, err
 	}
 	// Nothing was written, whatever happens from here on.
 	v, err := k.c.s.coordination.Resolve(ctx, i, false)
 	if err != nil {
 		return nil, asRead(err)
 	}
-	return &node.DeleteAnswer{Item: item(v)}, nil
+	return &nodeapi.DeleteAnswer{Item: item(v)}, nil
 }
 
-func gone(key store.Key, v wire.Version) node.Item {
-	return node.Item{Key: key.Name, Version: version(v)}
+func gone(key store.Key, v wire.Version) nodeapi.Item {
+	return nodeapi.Item{Key: key.Name, Version: version(v)}
 }
 
 // increment reads and swaps until nobody came in between. Those of one server take turns, so that
 // no more than one of each node is at it.
-func increment(ctx context.Context, k *call, d *node.IncrementData) (any, error) {
+func increment(ctx context.Context, k *call, d *nodeapi.IncrementData) (any, error) {
 	ctx, key, err := k.keyToWrite(ctx, d.Key)
 	if err != nil {
 		return nil, err
@@ -300,7 +300,7 @@ func increment(ctx context.Context, k *call, d *node.IncrementData) (any, error)
 		case err != nil:
 			return nil, err
 		case swapped:
-			return &node.IncrementAnswer{Number: number + by, Value: text, Version: version(now.Version)}, nil
+			return &nodeapi.IncrementAnswer{Number: number + by, Value: text, Version: version(now.Version)}, nil
 		}
 		i = now
 		// Others are at it, too: who waits for a random while lets one of them through.
@@ -314,7 +314,7 @@ func increment(ctx context.Context, k *call, d *node.IncrementData) (any, error)
 
 // asRead is an error before which nothing was written.
 func asRead(err error) error {
-	var e *node.Error
+	var e *nodeapi.Error
 	if errors.As(err, &e) {
 		return err
 	}

@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/internal/shares"
 )
 
@@ -54,10 +54,10 @@ func (l Limits) withDefaults() Limits {
 	set(&l.AtOnce, 256)
 	set(&l.Helpers, 256)
 	set(&l.Farewell, time.Second)
-	set(&l.unsent, node.MaxUnsentBytes)
-	set(&l.inFlight, node.MaxInFlight)
-	set(&l.watches, node.MaxWatches)
-	set(&l.onceKept, node.OnceKeptMillis*time.Millisecond)
+	set(&l.unsent, nodeapi.MaxUnsentBytes)
+	set(&l.inFlight, nodeapi.MaxInFlight)
+	set(&l.watches, nodeapi.MaxWatches)
+	set(&l.onceKept, nodeapi.OnceKeptMillis*time.Millisecond)
 	return l
 }
 

@@ -3,7 +3,7 @@ package server
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
 // metrics are what a server counts.
@@ -58,7 +58,7 @@ func (m *metrics) unregister() {
 }
 
 // count counts an answer. Names that are no functions are one: callers choose them.
-func (m *metrics) count(name string, code node.Code) {
+func (m *metrics) count(name string, code nodeapi.Code) {
 	if functions[name] == nil {
 		name = "unknown"
 	}

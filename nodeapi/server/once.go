@@ -11,7 +11,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/nodeapi/server/rpc"
 )
 
@@ -77,7 +77,7 @@ func (t *onceTable) join(subject, name string) (*onceClient, bool, error) {
 		return c, true, nil
 	}
 	if len(t.clients) >= t.limits.OnceClients && !t.makeRoom(t.shares[subject]) {
-		return nil, false, node.Errorf(node.CodeQuotaExceeded, "close connections that are not used",
+		return nil, false, nodeapi.Errorf(nodeapi.CodeQuotaExceeded, "close connections that are not used",
 			"the server knows its %d clients", t.limits.OnceClients)
 	}
 	share := t.shares[subject]
@@ -153,7 +153,7 @@ func (c *onceClient) do(ctx context.Context, k *call, data any) (any, error) {
 	}
 	if n <= c.floor {
 		t.mu.Unlock()
-		return nil, node.Errorf(node.CodeOutcomeUnknown, "read the key; numbers grow by each new request",
+		return nil, nodeapi.Errorf(nodeapi.CodeOutcomeUnknown, "read the key; numbers grow by each new request",
 			"once %d: the server has no answer of this number any more; it may or may not have been executed", n)
 	}
 	a := &onceAnswer{sum: sum, ready: make(chan struct{})}
@@ -187,7 +187,7 @@ func (c *onceClient) do(ctx context.Context, k *call, data any) (any, error) {
 // undone says that the request was canceled before it did anything, as one is that waits for a lock
 // when its connection ends. It is no answer for who sends it again.
 func (a *onceAnswer) undone() bool {
-	return errors.Is(a.err, &node.Error{Code: node.CodeCanceled})
+	return errors.Is(a.err, &nodeapi.Error{Code: nodeapi.CodeCanceled})
 }
 
 // sum tells different requests of one number apart.
@@ -202,7 +202,7 @@ func (t *onceTable) sum(name string, data any) uint64 {
 // sizeOf is about what an answer takes.
 func sizeOf(answer any) int64 {
 	const each = 256
-	value := func(i *node.Item) int64 {
+	value := func(i *nodeapi.Item) int64 {
 		n := len(i.Key) + len(i.ValueBase64)
 		if i.Value != nil {
 			n += len(*i.Value)
@@ -210,9 +210,9 @@ func sizeOf(answer any) int64 {
 		return each + int64(n)
 	}
 	switch a := answer.(type) {
-	case *node.CASAnswer:
+	case *nodeapi.CASAnswer:
 		return value(&a.Item)
-	case *node.DeleteAnswer:
+	case *nodeapi.DeleteAnswer:
 		return value(&a.Item)
 	}
 	return each

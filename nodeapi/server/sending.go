@@ -3,7 +3,7 @@ package server
 import (
 	"time"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/nodeapi/server/rpc"
 )
 
@@ -46,10 +46,10 @@ func (c *conn) encode(r *rpc.Response) []byte {
 	text, err := c.framing.Append(nil, r)
 	switch {
 	case err != nil:
-		r.Err = node.Errorf(node.CodeInternal, "", "the answer cannot be written: %v", err)
-	case len(text) > node.MaxMessage:
-		r.Err = node.Errorf(node.CodeTooLarge, "ask for fewer keys at once",
-			"the answer would have %d bytes; a message has at most %d", len(text), node.MaxMessage)
+		r.Err = nodeapi.Errorf(nodeapi.CodeInternal, "", "the answer cannot be written: %v", err)
+	case len(text) > nodeapi.MaxMessage:
+		r.Err = nodeapi.Errorf(nodeapi.CodeTooLarge, "ask for fewer keys at once",
+			"the answer would have %d bytes; a message has at most %d", len(text), nodeapi.MaxMessage)
 	default:
 		return text
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/internal/shares"
 	"github.com/netcraq/netcraq/nodeapi/authority"
 	"github.com/netcraq/netcraq/nodeapi/coordination"
@@ -211,7 +211,7 @@ func (s *Server) take(nc net.Conn) {
 	switch {
 	case full:
 		s.metrics.refused.Inc()
-		turnAway(nc, node.Errorf(node.CodeQuotaExceeded, "close connections that are not used",
+		turnAway(nc, nodeapi.Errorf(nodeapi.CodeQuotaExceeded, "close connections that are not used",
 			"the server has its %d connections", s.limits.Connections))
 	case late:
 		turnAway(nc, rpc.ErrDraining())

@@ -7,7 +7,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/stream"
 	"github.com/netcraq/netcraq/nodeapi/authority"
 	"github.com/netcraq/netcraq/nodeapi/cell"
@@ -19,7 +19,7 @@ import (
 )
 
 // source makes what fills a stream.
-func (s *Server) source(namespace string, c node.StreamSource) (source.Source, error) {
+func (s *Server) source(namespace string, c nodeapi.StreamSource) (source.Source, error) {
 	kind := c.Kind()
 	if kind == "keys" {
 		return s.keysSource(namespace, c.Keys.Prefix), nil
@@ -30,15 +30,15 @@ func (s *Server) source(namespace string, c node.StreamSource) (source.Source, e
 	if kind == "" {
 		return nil, rpc.Invalid("source has to have one member that this server knows")
 	}
-	return nil, node.Errorf(node.CodeUnavailable, "ask the operator of the node's server for it",
+	return nil, nodeapi.Errorf(nodeapi.CodeUnavailable, "ask the operator of the node's server for it",
 		"this server has no source of the kind %s", kind)
 }
 
 func (s *Server) keysSource(namespace, prefix string) source.Source {
 	return &changes.Keys{Namespace: namespace, Prefix: prefix,
-		Watch: func(ctx context.Context, w store.Watch, tell func([]node.Event)) error {
+		Watch: func(ctx context.Context, w store.Watch, tell func([]nodeapi.Event)) error {
 			return s.config.Store.Watch(ctx, w, func(changes []store.Change) {
-				events := make([]node.Event, 0, len(changes))
+				events := make([]nodeapi.Event, 0, len(changes))
 				for _, c := range changes {
 					if !cell.Reserved(c.Key.Name) {
 						events = append(events, s.event(ctx, c))
@@ -54,7 +54,7 @@ func (k *call) streamsOf() (*broker.Broker, error) {
 	if b := k.c.s.streams; b != nil {
 		return b, nil
 	}
-	return nil, node.Errorf(node.CodeUnavailable, "", "this server keeps no streams")
+	return nil, nodeapi.Errorf(nodeapi.CodeUnavailable, "", "this server keeps no streams")
 }
 
 // streamsIn is the broker, and the namespace that a request means, if its caller may do that there.
@@ -68,7 +68,7 @@ func (k *call) streamsIn(ctx context.Context, namespace string) (*broker.Broker,
 }
 
 // stream finds the stream that a request means, if its caller may do that there.
-func (k *call) stream(ctx context.Context, d *node.StreamData) (*broker.Stream, error) {
+func (k *call) stream(ctx context.Context, d *nodeapi.StreamData) (*broker.Stream, error) {
 	b, ns, err := k.streamsIn(ctx, d.Namespace)
 	if err != nil {
 		return nil, err
@@ -78,7 +78,7 @@ func (k *call) stream(ctx context.Context, d *node.StreamData) (*broker.Stream, 
 
 // openStream is a read of what is there. Who makes one needs the right to make keys; who has it
 // filled with keys, to watch them.
-func openStream(ctx context.Context, k *call, d *node.OpenStreamData) (any, error) {
+func openStream(ctx context.Context, k *call, d *nodeapi.OpenStreamData) (any, error) {
 	b, err := k.streamsOf()
 	if err != nil {
 		return nil, err
@@ -109,11 +109,11 @@ func openStream(ctx context.Context, k *call, d *node.OpenStreamData) (any, erro
 	if err != nil {
 		return nil, err
 	}
-	return &node.StreamAnswer{Stream: s.Name, Incarnation: s.Incarnation, Made: made, Config: s.Config,
+	return &nodeapi.StreamAnswer{Stream: s.Name, Incarnation: s.Incarnation, Made: made, Config: s.Config,
 		State: s.State()}, nil
 }
 
-func deleteStream(ctx context.Context, k *call, d *node.StreamData) (any, error) {
+func deleteStream(ctx context.Context, k *call, d *nodeapi.StreamData) (any, error) {
 	b, ns, err := k.streamsIn(ctx, d.Namespace)
 	if err != nil {
 		return nil, err
@@ -121,16 +121,16 @@ func deleteStream(ctx context.Context, k *call, d *node.StreamData) (any, error)
 	return struct{}{}, b.Delete(ctx, ns, d.Stream)
 }
 
-func listStreams(ctx context.Context, k *call, d *node.ListStreamsData) (any, error) {
+func listStreams(ctx context.Context, k *call, d *nodeapi.ListStreamsData) (any, error) {
 	b, ns, err := k.streamsIn(ctx, d.Namespace)
 	if err != nil {
 		return nil, err
 	}
 	names, err := b.List(ctx, ns)
-	return &node.ListStreamsAnswer{Streams: names}, err
+	return &nodeapi.ListStreamsAnswer{Streams: names}, err
 }
 
-func appendRecords(ctx context.Context, k *call, d *node.AppendData) (any, error) {
+func appendRecords(ctx context.Context, k *call, d *nodeapi.AppendData) (any, error) {
 	s, err := k.stream(ctx, &d.StreamData)
 	if err != nil {
 		return nil, err
@@ -140,7 +140,7 @@ func appendRecords(ctx context.Context, k *call, d *node.AppendData) (any, error
 	}
 	records := make([]stream.Record, len(d.Records))
 	for i, r := range d.Records {
-		value, err := bytesOf(&node.PutData{Value: r.Value, ValueBase64: r.ValueBase64})
+		value, err := bytesOf(&nodeapi.PutData{Value: r.Value, ValueBase64: r.ValueBase64})
 		if err != nil {
 			return nil, err
 		}
@@ -160,11 +160,11 @@ func appendRecords(ctx context.Context, k *call, d *node.AppendData) (any, error
 	if err != nil {
 		return nil, asRead(err) // nothing was appended
 	}
-	return &node.AppendAnswer{Offset: offset, Appended: n}, nil
+	return &nodeapi.AppendAnswer{Offset: offset, Appended: n}, nil
 }
 
 // keepRecords appends to what a stream is filled with: where records come to be, that says.
-func keepRecords(ctx context.Context, s *broker.Stream, d *node.AppendData, records []stream.Record) (any, error) {
+func keepRecords(ctx context.Context, s *broker.Stream, d *nodeapi.AppendData, records []stream.Record) (any, error) {
 	if d.Partition != 0 || d.At != nil {
 		return nil, rpc.Invalid("of a stream that JetStream keeps neither a partition nor an offset can be said")
 	}
@@ -179,21 +179,21 @@ func keepRecords(ctx context.Context, s *broker.Stream, d *node.AppendData, reco
 	if len(numbers) == 0 && err != nil {
 		return nil, err
 	}
-	return &node.AppendAnswer{Appended: len(numbers), Sequences: numbers}, nil
+	return &nodeapi.AppendAnswer{Appended: len(numbers), Sequences: numbers}, nil
 }
 
 const (
 	recordsAtOnce = 1024
-	bytesAtOnce   = node.MaxMessage / 2 // of values
+	bytesAtOnce   = nodeapi.MaxMessage / 2 // of values
 )
 
-func readRecords(ctx context.Context, k *call, d *node.ReadData) (any, error) {
+func readRecords(ctx context.Context, k *call, d *nodeapi.ReadData) (any, error) {
 	s, err := k.stream(ctx, &d.StreamData)
 	if err != nil {
 		return nil, err
 	}
-	if d.MaxRecords < 0 || d.MaxBytes < 0 || d.WaitMillis < 0 || d.WaitMillis > node.MaxTimeoutMillis {
-		return nil, rpc.Invalid("maxRecords, maxBytes and waitMs are 0 or more, and waitMs at most %d", node.MaxTimeoutMillis)
+	if d.MaxRecords < 0 || d.MaxBytes < 0 || d.WaitMillis < 0 || d.WaitMillis > nodeapi.MaxTimeoutMillis {
+		return nil, rpc.Invalid("maxRecords, maxBytes and waitMs are 0 or more, and waitMs at most %d", nodeapi.MaxTimeoutMillis)
 	}
 	most, bytes := recordsAtOnce, bytesAtOnce
 	if d.MaxRecords > 0 {
@@ -210,7 +210,7 @@ func readRecords(ctx context.Context, k *call, d *node.ReadData) (any, error) {
 	b, err := s.Read(ctx, d, most, func(r stream.Record) bool {
 		bytes -= len(r.Data)
 		encoded += encodedBytes(r.Data) + recordOverhead
-		fits := encoded <= node.MaxMessage-answerOverhead
+		fits := encoded <= nodeapi.MaxMessage-answerOverhead
 		if first && !fits {
 			tooLarge = len(r.Data)
 		}
@@ -222,13 +222,13 @@ func readRecords(ctx context.Context, k *call, d *node.ReadData) (any, error) {
 	case err != nil:
 		return nil, err
 	case tooLarge > 0:
-		return nil, node.Errorf(node.CodeTooLarge, "subscribe, or read on behind it",
+		return nil, nodeapi.Errorf(nodeapi.CodeTooLarge, "subscribe, or read on behind it",
 			"record %d has %d bytes, and does not go into a message", b.Offset, tooLarge)
 	}
-	out := &node.ReadAnswer{Incarnation: s.Incarnation, Offset: b.Offset, Next: b.Next, Missed: b.Missed,
-		Records: make([]node.StreamRecord, len(b.Records))}
+	out := &nodeapi.ReadAnswer{Incarnation: s.Incarnation, Offset: b.Offset, Next: b.Next, Missed: b.Missed,
+		Records: make([]nodeapi.StreamRecord, len(b.Records))}
 	for i, r := range b.Records {
-		out.Records[i] = node.StreamRecord{Mark: r.Mark, Time: r.Time / 1000}
+		out.Records[i] = nodeapi.StreamRecord{Mark: r.Mark, Time: r.Time / 1000}
 		if utf8.Valid(r.Data) {
 			text := string(r.Data)
 			out.Records[i].Value = &text
@@ -263,14 +263,14 @@ const rightsEvery = time.Second
 // mayBePassed says whether memory can be.
 func (k *call) mayBePassed() error {
 	if _, ok := k.c.nc.(*net.UnixConn); !ok {
-		return node.Errorf(node.CodeInvalidArgument, "use read, or connect to the node's Unix socket",
+		return nodeapi.Errorf(nodeapi.CodeInvalidArgument, "use read, or connect to the node's Unix socket",
 			"memory is passed by a Unix socket only")
 	}
 	return nil
 }
 
 // subscribe has a consumer map a stream's memory, and lasts as long as it may.
-func subscribe(ctx context.Context, k *call, d *node.SubscribeData) (any, error) {
+func subscribe(ctx context.Context, k *call, d *nodeapi.SubscribeData) (any, error) {
 	if err := k.mayBePassed(); err != nil {
 		return nil, err
 	}
@@ -293,7 +293,7 @@ func subscribe(ctx context.Context, k *call, d *node.SubscribeData) (any, error)
 		select {
 		case <-tick.C:
 			if _, err := k.place(ctx, s.Namespace); err != nil {
-				if rpc.ToAnswer(err, false).Code == node.CodePermissionDenied {
+				if rpc.ToAnswer(err, false).Code == nodeapi.CodePermissionDenied {
 					u.Close()
 					s.Renew() // what it has mapped stays mapped
 				}

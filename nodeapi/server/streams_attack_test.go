@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/stream"
 	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/streams/broker"
@@ -27,7 +27,7 @@ type hostile struct {
 	t    testing.TB
 	nc   *net.UnixConn
 	fds  []int
-	said node.SubscribeAnswer
+	said nodeapi.SubscribeAnswer
 }
 
 func newHostile(t testing.TB, path string) *hostile {
@@ -93,7 +93,7 @@ func (h *hostile) ask(text, has string) string {
 func (h *hostile) subscribe(id int) {
 	h.t.Helper()
 	got := h.ask(fmt.Sprintf(`{"id":%d,"func":"subscribe","data":{"stream":"s"}}`, id), `"descriptors"`)
-	var r struct{ Data *node.SubscribeAnswer }
+	var r struct{ Data *nodeapi.SubscribeAnswer }
 	if err := json.Unmarshal([]byte(got), &r); err != nil {
 		h.t.Fatal(err)
 	}
@@ -333,9 +333,9 @@ func TestStreamBounds(t *testing.T) {
 func TestForbiddenSources(t *testing.T) {
 	made := make(chan string, 4)
 	_, path := start(t, Config{Sources: map[string]source.Maker{
-		"etcd": func(ns string, c node.StreamSource) (source.Source, error) {
+		"etcd": func(ns string, c nodeapi.StreamSource) (source.Source, error) {
 			made <- ns + " " + c.Etcd.Prefix
-			return nil, node.Errorf(node.CodePermissionDenied, "", "not for you")
+			return nil, nodeapi.Errorf(nodeapi.CodePermissionDenied, "", "not for you")
 		}}})
 	h := newHostile(t, path)
 	open := `{"id":1,"func":"openStream","data":{"stream":"s","config":{"source":%s}}}`

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/nodeapi/cell"
 	"github.com/netcraq/netcraq/nodeapi/server/rpc"
@@ -12,13 +12,13 @@ import (
 )
 
 // watchCost is what a watch counts for: what the server and the store keep of it.
-func watchCost(d *node.WatchData) int { return max(1, len(d.Keys), len(d.After)) }
+func watchCost(d *nodeapi.WatchData) int { return max(1, len(d.Keys), len(d.After)) }
 
 // eventsAtOnce is how many bytes of values and names one answer of a watch has, about.
-const eventsAtOnce = node.MaxMessage / 8
+const eventsAtOnce = nodeapi.MaxMessage / 8
 
 // watchOf is what a watch asks for.
-func watchOf(ctx context.Context, k *call, d *node.WatchData) (*store.Watch, error) {
+func watchOf(ctx context.Context, k *call, d *nodeapi.WatchData) (*store.Watch, error) {
 	if len(d.Keys) == 0 && d.Prefix == nil {
 		return nil, rpc.Invalid("a watch has keys or a prefix (\"\": all keys of the namespace)")
 	}
@@ -49,12 +49,12 @@ func watchOf(ctx context.Context, k *call, d *node.WatchData) (*store.Watch, err
 }
 
 // watch has as small a frame as can be: while it waits, little of its stack is in use.
-func watch(ctx context.Context, k *call, d *node.WatchData) (any, error) {
+func watch(ctx context.Context, k *call, d *nodeapi.WatchData) (any, error) {
 	w, err := watchOf(ctx, k, d)
 	if err != nil {
 		return nil, err
 	}
-	if !k.more(ctx, &node.WatchAnswer{Started: true}) {
+	if !k.more(ctx, &nodeapi.WatchAnswer{Started: true}) {
 		return nil, ctx.Err()
 	}
 	// A right may be taken back, and a pod may go, while the watch lasts.
@@ -72,7 +72,7 @@ func watch(ctx context.Context, k *call, d *node.WatchData) (any, error) {
 
 // causeOf is why a watch ended that ended with err: the right to it was taken back, for example.
 func causeOf(ctx context.Context, err error) error {
-	if refused := new(node.Error); errors.As(context.Cause(ctx), &refused) {
+	if refused := new(nodeapi.Error); errors.As(context.Cause(ctx), &refused) {
 		return refused
 	}
 	return err
@@ -80,7 +80,7 @@ func causeOf(ctx context.Context, err error) error {
 
 func tellChanges(ctx context.Context, k *call, changes []store.Change) {
 	for len(changes) > 0 {
-		var events []node.Event
+		var events []nodeapi.Event
 		size := 0
 		for len(changes) > 0 && (len(events) == 0 || size < eventsAtOnce) {
 			// A byte of a value is up to six in JSON.
@@ -90,7 +90,7 @@ func tellChanges(ctx context.Context, k *call, changes []store.Change) {
 			}
 			changes = changes[1:]
 		}
-		if len(events) > 0 && !k.more(ctx, &node.WatchAnswer{Events: events}) {
+		if len(events) > 0 && !k.more(ctx, &nodeapi.WatchAnswer{Events: events}) {
 			return
 		}
 	}
@@ -98,11 +98,11 @@ func tellChanges(ctx context.Context, k *call, changes []store.Change) {
 
 // event is a change as a program is told of it. A key whose lease is gone has no value any more;
 // that it was deleted is told, too, when somebody has done it.
-func (s *Server) event(ctx context.Context, c store.Change) node.Event {
+func (s *Server) event(ctx context.Context, c store.Change) nodeapi.Event {
 	v, err := s.coordination.Resolve(ctx, c.Item, true)
 	if err != nil {
-		failed := node.Item{Key: c.Key.Name, Version: version(c.Version), Error: rpc.ToAnswer(err, false)}
-		return node.Event{Item: failed, Overtaken: c.Overtaken}
+		failed := nodeapi.Item{Key: c.Key.Name, Version: version(c.Version), Error: rpc.ToAnswer(err, false)}
+		return nodeapi.Event{Item: failed, Overtaken: c.Overtaken}
 	}
-	return node.Event{Item: item(v), Overtaken: c.Overtaken}
+	return nodeapi.Event{Item: item(v), Overtaken: c.Overtaken}
 }

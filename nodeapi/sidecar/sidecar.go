@@ -26,7 +26,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/netcraq/netcraq/api/admin"
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/internal/helptext"
 	"github.com/netcraq/netcraq/nodeapi/authority"
 	"github.com/netcraq/netcraq/nodeapi/durable"
@@ -113,7 +113,7 @@ in the policy.`,
 	}
 	host, _ := os.Hostname()
 	f := cmd.Flags()
-	f.StringSliceVar(&o.listen, "listen", []string{"unix://" + node.DefaultSocket},
+	f.StringSliceVar(&o.listen, "listen", []string{"unix://" + nodeapi.DefaultSocket},
 		"`ADDRESSES` to serve: unix:///PATH, or tcp://HOST:PORT (no HOST: the loopback's)")
 	f.StringVar(&o.mode, "socket-mode", "660", "permissions of the Unix sockets' files, octal")
 	f.StringVar(&o.group, "socket-group", "", "their `GROUP`, name or number (default: this process's)")

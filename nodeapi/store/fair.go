@@ -6,7 +6,7 @@ import (
 	"errors"
 	"sync"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/wire"
 )
 
@@ -92,11 +92,11 @@ func (f *Fair) enter(ctx context.Context, namespace string) error {
 		l.waiting.Remove(mine)
 		f.forget(namespace, l)
 	}
-	code := node.CodeTimeout
+	code := nodeapi.CodeTimeout
 	if errors.Is(ctx.Err(), context.Canceled) {
-		code = node.CodeCanceled
+		code = nodeapi.CodeCanceled
 	}
-	return node.Errorf(code, "ask for less at a time, or give it more time",
+	return nodeapi.Errorf(code, "ask for less at a time, or give it more time",
 		"it waited for its turn behind others of its namespace; nothing was done")
 }
 

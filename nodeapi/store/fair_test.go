@@ -8,7 +8,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
 // gate is a Store whose reads last until they are let go.
@@ -114,10 +114,10 @@ func TestFairWaitsNoMore(t *testing.T) {
 		g := newGate("a", "b")
 		f := NewFair(g, 2) // one of each namespace
 		var all sync.WaitGroup
-		get := func(ctx context.Context, namespace string, want node.Code) {
+		get := func(ctx context.Context, namespace string, want nodeapi.Code) {
 			all.Go(func() {
 				_, err := f.Get(ctx, Key{Namespace: namespace, Name: "k"}, false)
-				var e *node.Error
+				var e *nodeapi.Error
 				if errors.As(err, &e); (err == nil) != (want == "") || err != nil && e.Code != want {
 					t.Errorf("%s: %v, want %q", namespace, err, want)
 				}
@@ -126,11 +126,11 @@ func TestFairWaitsNoMore(t *testing.T) {
 		}
 		get(t.Context(), "a", "")
 		ctx, cancel := context.WithCancel(t.Context())
-		get(ctx, "a", node.CodeCanceled)
+		get(ctx, "a", nodeapi.CodeCanceled)
 		get(t.Context(), "a", "")
 		timed, done := context.WithTimeout(t.Context(), 1)
 		defer done()
-		get(timed, "a", node.CodeTimeout)
+		get(timed, "a", nodeapi.CodeTimeout)
 		cancel()
 		<-timed.Done()
 		synctest.Wait()

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/wire"
 )
 
@@ -82,7 +82,7 @@ func (m *Memory) fits(value []byte) error {
 	if len(value) <= m.max {
 		return nil
 	}
-	return &node.Error{Code: node.CodeTooLarge,
+	return &nodeapi.Error{Code: nodeapi.CodeTooLarge,
 		Message: fmt.Sprintf("the value has %d bytes; a key's has at most %d", len(value), m.max)}
 }
 

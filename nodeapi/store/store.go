@@ -23,9 +23,9 @@ type Item struct {
 }
 
 // Store keeps items by name. It is safe for concurrent use. Errors are *node.Error
-// (api/node): CodeTooLarge, CodeNoRoom, CodeQuotaExceeded, CodePermissionDenied, CodeUnavailable,
-// CodeTimeout (nothing was done) and CodeOutcomeUnknown (it may have been). A call ends with its
-// context.
+// (api/nodeapi): CodeTooLarge, CodeNoRoom, CodeQuotaExceeded, CodePermissionDenied,
+// CodeUnavailable, CodeTimeout (nothing was done) and CodeOutcomeUnknown (it may have been). A call
+// ends with its context.
 type Store interface {
 	// Get reads a key. A key that was never made is one that is not found, at version 0; reading
 	// makes none. eventual: what the nearest member has committed.

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/nodeapi/store"
 	"github.com/netcraq/netcraq/nodeapi/watch/watchrules"
@@ -143,7 +143,7 @@ func (h *Hub) Watch(ctx context.Context, w store.Watch, tell func([]store.Change
 	return err
 }
 
-var errDraining = &node.Error{Code: node.CodeDraining, Message: "the server of this node is shutting down",
+var errDraining = &nodeapi.Error{Code: nodeapi.CodeDraining, Message: "the server of this node is shutting down",
 	Do: "connect again, and watch from the versions that you have"}
 
 // enter makes a watcher. leave ends it, also where there was an error.
@@ -209,7 +209,7 @@ func (h *Hub) follow(id watchrules.Watcher, me *watcher, key store.Key) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.machine.Keys() >= h.config.Keys {
-		return &node.Error{Code: node.CodeQuotaExceeded, Message: "this node watches as many keys as it can",
+		return &nodeapi.Error{Code: nodeapi.CodeQuotaExceeded, Message: "this node watches as many keys as it can",
 			Do: "watch fewer keys"}
 	}
 	after, has := me.watch.After[key.Name]
@@ -294,8 +294,9 @@ func (h *Hub) list(ctx context.Context, id watchrules.Watcher, me *watcher, notB
 
 // fatal says whether trying again will not help.
 func fatal(err error) bool {
-	for _, code := range []node.Code{node.CodePermissionDenied, node.CodeInvalidArgument, node.CodeQuotaExceeded} {
-		if errors.Is(err, &node.Error{Code: code}) {
+	for _, code := range []nodeapi.Code{nodeapi.CodePermissionDenied, nodeapi.CodeInvalidArgument,
+		nodeapi.CodeQuotaExceeded} {
+		if errors.Is(err, &nodeapi.Error{Code: code}) {
 			return true
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/nodeapi/store"
@@ -30,7 +30,7 @@ func (m *memory) Read(ctx context.Context, key store.Key) (watchrules.Reading, e
 	m.mu.Lock()
 	fail := m.fail
 	if fail == nil && rand.IntN(100) < m.fails {
-		fail = &node.Error{Code: node.CodeUnavailable, Message: "lost"}
+		fail = &nodeapi.Error{Code: nodeapi.CodeUnavailable, Message: "lost"}
 	}
 	m.mu.Unlock()
 	if fail != nil {
@@ -206,17 +206,17 @@ func TestEnds(t *testing.T) {
 	config := quick
 	config.Keys = 1
 	h := NewHub(m, config)
-	m.fail = &node.Error{Code: node.CodePermissionDenied, Message: "no"}
+	m.fail = &nodeapi.Error{Code: nodeapi.CodePermissionDenied, Message: "no"}
 	err := h.Watch(t.Context(), store.Watch{Namespace: "n", Keys: []string{"a"}}, newTold().tell)
 	if !errors.Is(err, m.fail) {
 		t.Errorf("a key that may not be read: %v", err)
 	}
 	err = h.Watch(t.Context(), store.Watch{Namespace: "n", Keys: []string{"a", "b"}}, newTold().tell)
-	if !errors.Is(err, &node.Error{Code: node.CodeQuotaExceeded}) {
+	if !errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeQuotaExceeded}) {
 		t.Errorf("more keys than there may be: %v", err)
 	}
 	m.mu.Lock()
-	m.fail = &node.Error{Code: node.CodeUnavailable, Message: "later"}
+	m.fail = &nodeapi.Error{Code: nodeapi.CodeUnavailable, Message: "later"}
 	m.mu.Unlock()
 	x := newTold()
 	ended := make(chan error)
@@ -227,7 +227,7 @@ func TestEnds(t *testing.T) {
 	m.mu.Unlock()
 	until(t, "it is told that there is none", func() bool { x.mu.Lock(); defer x.mu.Unlock(); return x.total == 1 })
 	h.Close()
-	if err := <-ended; !errors.Is(err, &node.Error{Code: node.CodeDraining}) {
+	if err := <-ended; !errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeDraining}) {
 		t.Errorf("a hub that closes: %v", err)
 	}
 }

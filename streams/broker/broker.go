@@ -29,7 +29,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sys/unix"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/stream"
 	"github.com/netcraq/netcraq/internal/atomicfile"
 	"github.com/netcraq/netcraq/internal/shares"
@@ -106,7 +106,7 @@ func New(o Options) *Broker {
 		if err := b.begin(ctx); err != nil && ctx.Err() == nil {
 			b.log.Error("there are no streams", "dir", o.Dir, "error", err)
 			b.mu.Lock()
-			b.failed = node.Errorf(node.CodeUnavailable, "look into the server's log", "the server keeps no streams: %v", err)
+			b.failed = nodeapi.Errorf(nodeapi.CodeUnavailable, "look into the server's log", "the server keeps no streams: %v", err)
 			b.mu.Unlock()
 		}
 		close(b.ready)
@@ -166,8 +166,8 @@ func (b *Broker) begin(ctx context.Context) error {
 
 // streamFile says what a stream is, in its folder.
 type streamFile struct {
-	Incarnation string            `json:"incarnation"`
-	Config      node.StreamConfig `json:"config"`
+	Incarnation string               `json:"incarnation"`
+	Config      nodeapi.StreamConfig `json:"config"`
 }
 
 const (
@@ -303,7 +303,7 @@ func (b *Broker) wait(ctx context.Context) error {
 	select {
 	case <-b.ready:
 	case <-ctx.Done():
-		return node.Errorf(node.CodeUnavailable, "try again", "another server has the streams at this moment")
+		return nodeapi.Errorf(nodeapi.CodeUnavailable, "try again", "another server has the streams at this moment")
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -311,7 +311,7 @@ func (b *Broker) wait(ctx context.Context) error {
 }
 
 // Open finds a stream, or makes it: with a configuration, where mayMake is nil.
-func (b *Broker) Open(ctx context.Context, namespace, stream string, c *node.StreamConfig, mayMake error) (_ *Stream,
+func (b *Broker) Open(ctx context.Context, namespace, stream string, c *nodeapi.StreamConfig, mayMake error) (_ *Stream,
 	made bool, err error) {
 	if err := b.wait(ctx); err != nil {
 		return nil, false, err
@@ -374,7 +374,7 @@ func (b *Broker) Open(ctx context.Context, namespace, stream string, c *node.Str
 		if s.dir != "" {
 			_ = os.RemoveAll(s.dir)
 		}
-		return nil, false, node.Errorf(node.CodeInternal, "look whether the node has memory and room for files",
+		return nil, false, nodeapi.Errorf(nodeapi.CodeInternal, "look whether the node has memory and room for files",
 			"making the stream: %v", err)
 	}
 	b.enter(s)
@@ -387,14 +387,14 @@ func (b *Broker) Open(ctx context.Context, namespace, stream string, c *node.Str
 }
 
 // same says whether two configurations are the same.
-func same(a, b node.StreamConfig) bool {
+func same(a, b nodeapi.StreamConfig) bool {
 	x, _ := json.Marshal(a)
 	y, _ := json.Marshal(b)
 	return string(x) == string(y)
 }
 
 // roomFor says whether a namespace may have another stream. b.mu is held.
-func (b *Broker) roomFor(namespace string, c node.StreamConfig) error {
+func (b *Broker) roomFor(namespace string, c nodeapi.StreamConfig) error {
 	streams := 0
 	for n := range b.streams {
 		if n.namespace == namespace {
@@ -519,7 +519,7 @@ func (b *Broker) Delete(ctx context.Context, namespace, stream string) error {
 	gone, err := b.discard(s)
 	if err != nil {
 		b.mu.Unlock()
-		return node.Errorf(node.CodeInternal, "", "deleting the stream: %v", err)
+		return nodeapi.Errorf(nodeapi.CodeInternal, "", "deleting the stream: %v", err)
 	}
 	delete(b.streams, name{namespace, stream})
 	b.mu.Unlock()

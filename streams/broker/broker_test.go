@@ -17,7 +17,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/stream"
 )
 
@@ -35,7 +35,7 @@ func begin(t *testing.T, dir string) *Broker {
 	return b
 }
 
-func open(t *testing.T, b *Broker, c *node.StreamConfig) *Stream {
+func open(t *testing.T, b *Broker, c *nodeapi.StreamConfig) *Stream {
 	t.Helper()
 	s, _, err := b.Open(soon(t), "ns", "s", c, nil)
 	if err != nil {
@@ -45,7 +45,7 @@ func open(t *testing.T, b *Broker, c *node.StreamConfig) *Stream {
 }
 
 // small is a stream of 4 objects, each of which has two records of what put appends.
-var small = &node.StreamConfig{ObjectBytes: 1024, Objects: 4, StallMillis: 3_600_000, KeepMillis: 3_600_000}
+var small = &nodeapi.StreamConfig{ObjectBytes: 1024, Objects: 4, StallMillis: 3_600_000, KeepMillis: 3_600_000}
 
 // put appends a record, and says whether there was room in time.
 func put(t *testing.T, s *Stream, what string) bool {
@@ -75,7 +75,7 @@ func killed(t *testing.T, dir string) string {
 
 func read(t *testing.T, s *Stream, from uint64) (out []string) {
 	t.Helper()
-	b, err := s.Read(soon(t), &node.ReadData{Offset: &from}, 1000, func(stream.Record) bool { return true })
+	b, err := s.Read(soon(t), &nodeapi.ReadData{Offset: &from}, 1000, func(stream.Record) bool { return true })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,14 +90,14 @@ func read(t *testing.T, s *Stream, from uint64) (out []string) {
 func TestNameSurvives(t *testing.T) {
 	for way, join := range map[string]func(s *Stream) error{
 		"push": func(s *Stream) error {
-			u, err := s.Subscribe(&node.SubscribeData{Consumer: "me"}, nil)
+			u, err := s.Subscribe(&nodeapi.SubscribeData{Consumer: "me"}, nil)
 			if err == nil {
 				t.Cleanup(u.Close)
 			}
 			return err
 		},
 		"pull": func(s *Stream) error {
-			_, err := s.Read(soon(t), &node.ReadData{Consumer: "me"}, 1, func(stream.Record) bool { return true })
+			_, err := s.Read(soon(t), &nodeapi.ReadData{Consumer: "me"}, 1, func(stream.Record) bool { return true })
 			return err
 		},
 	} {
@@ -116,7 +116,7 @@ func TestNameSurvives(t *testing.T) {
 		if n != 8 {
 			t.Errorf("%s: there are %d records of a ring of 8, though the consumer has read none", way, n)
 		}
-		b, err := again.Read(soon(t), &node.ReadData{Consumer: "me"}, 1, func(stream.Record) bool { return true })
+		b, err := again.Read(soon(t), &nodeapi.ReadData{Consumer: "me"}, 1, func(stream.Record) bool { return true })
 		if err != nil || b.Offset != 0 || b.Missed != 0 {
 			t.Errorf("%s: it reads on at %d, %d missed: %v", way, b.Offset, b.Missed, err)
 		}
@@ -267,7 +267,7 @@ func TestSuccessor(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "streams")
 	a := begin(t, dir)
 	s := open(t, a, small)
-	u, err := s.Subscribe(&node.SubscribeData{}, nil)
+	u, err := s.Subscribe(&nodeapi.SubscribeData{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -295,7 +295,7 @@ func TestSuccessor(t *testing.T) {
 	<-u.Done()
 	_, _, err = s.Append(soon(t), 0, []stream.Record{{}}, nil)
 	for _, err := range []error{u.Err(), err} {
-		if !errors.Is(err, &node.Error{Code: node.CodeDraining}) {
+		if !errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeDraining}) {
 			t.Errorf("the first broker's consumer and producer are told %v", err)
 		}
 	}
@@ -307,7 +307,7 @@ func TestOpenFolder(t *testing.T) {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := begin(t, dir).List(soon(t), "ns"); !errors.Is(err, &node.Error{Code: node.CodeUnavailable}) {
+	if _, err := begin(t, dir).List(soon(t), "ns"); !errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeUnavailable}) {
 		t.Errorf("%v", err)
 	}
 }
@@ -343,7 +343,7 @@ func TestDeleted(t *testing.T) {
 // that is counted as asleep, nor the consumer's page.
 func TestGivingUp(t *testing.T) {
 	s := open(t, begin(t, ""), small)
-	u, err := s.Subscribe(&node.SubscribeData{}, nil)
+	u, err := s.Subscribe(&nodeapi.SubscribeData{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -378,14 +378,15 @@ func TestPositionShares(t *testing.T) {
 	t.Cleanup(b.Drain)
 	subscribe := func(namespace string) (n int) {
 		t.Helper()
-		s, _, err := b.Open(soon(t), namespace, "s", &node.StreamConfig{Partitions: 8, ObjectBytes: 1024, Objects: 4}, nil)
+		s, _, err := b.Open(soon(t), namespace, "s", &nodeapi.StreamConfig{Partitions: 8, ObjectBytes: 1024,
+			Objects: 4}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for ; ; n++ {
-			u, err := s.Subscribe(&node.SubscribeData{}, nil)
+			u, err := s.Subscribe(&nodeapi.SubscribeData{}, nil)
 			if err != nil {
-				if !errors.Is(err, &node.Error{Code: node.CodeQuotaExceeded}) {
+				if !errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeQuotaExceeded}) {
 					t.Fatal(err)
 				}
 				return n
@@ -402,12 +403,12 @@ func TestPositionShares(t *testing.T) {
 func TestMetrics(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	b := New(Options{Metrics: registry})
-	s := open(t, b, &node.StreamConfig{ObjectBytes: 1024, Objects: 4})
-	waits, err := s.Subscribe(&node.SubscribeData{}, nil)
+	s := open(t, b, &nodeapi.StreamConfig{ObjectBytes: 1024, Objects: 4})
+	waits, err := s.Subscribe(&nodeapi.SubscribeData{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	skips, err := s.Subscribe(&node.SubscribeData{Skip: true}, nil)
+	skips, err := s.Subscribe(&nodeapi.SubscribeData{Skip: true}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -504,16 +505,16 @@ func TestOpenedAtOnce(t *testing.T) {
 // knows: by the answer after one that failed, or that was lost.
 func TestMissedIsToldAgain(t *testing.T) {
 	skip := *small
-	skip.Slow = node.SlowSkip
+	skip.Slow = nodeapi.SlowSkip
 	atOnce, cancel := context.WithCancel(t.Context())
 	cancel() // nobody waits for records
 	all := func(stream.Record) bool { return true }
 	pull := func(s *Stream, at *uint64) (offset, missed uint64, err error) {
-		b, err := s.Read(atOnce, &node.ReadData{Consumer: "me", Offset: at}, 1, all)
+		b, err := s.Read(atOnce, &nodeapi.ReadData{Consumer: "me", Offset: at}, 1, all)
 		return b.Offset, b.Missed, err
 	}
 	push := func(s *Stream) (offset, missed uint64, err error) {
-		u, err := s.Subscribe(&node.SubscribeData{Consumer: "me"}, nil)
+		u, err := s.Subscribe(&nodeapi.SubscribeData{Consumer: "me"}, nil)
 		if err != nil {
 			return 0, 0, err
 		}
@@ -559,11 +560,11 @@ func TestMissedIsToldAgain(t *testing.T) {
 func TestOwnedWithoutName(t *testing.T) {
 	s := open(t, begin(t, filepath.Join(t.TempDir(), "streams")), small)
 	put(t, s, "0")
-	u, err := s.Subscribe(&node.SubscribeData{Consumer: OwnName("one", "")}, nil)
+	u, err := s.Subscribe(&nodeapi.SubscribeData{Consumer: OwnName("one", "")}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := s.Read(soon(t), &node.ReadData{Consumer: OwnName("one", "")}, 1, func(stream.Record) bool { return true })
+	b, err := s.Read(soon(t), &nodeapi.ReadData{Consumer: OwnName("one", "")}, 1, func(stream.Record) bool { return true })
 	if err != nil || len(b.Records) != 1 {
 		t.Errorf("%d records were read: %v", len(b.Records), err)
 	}
@@ -580,14 +581,14 @@ func TestNotWrittenDown(t *testing.T) {
 	cancel() // nobody waits for records
 	for way, join := range map[string]func(s *Stream, name, from string) error{
 		"push": func(s *Stream, name, from string) error {
-			u, err := s.Subscribe(&node.SubscribeData{Consumer: name, From: from}, nil)
+			u, err := s.Subscribe(&nodeapi.SubscribeData{Consumer: name, From: from}, nil)
 			if err == nil {
 				u.Close()
 			}
 			return err
 		},
 		"pull": func(s *Stream, name, from string) error {
-			d := &node.ReadData{Consumer: name, From: from}
+			d := &nodeapi.ReadData{Consumer: name, From: from}
 			_, err := s.Read(atOnce, d, 1, func(stream.Record) bool { return true })
 			return err
 		},
@@ -607,7 +608,7 @@ func TestNotWrittenDown(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 2 {
-			if err := join(s, "new", node.FromLatest); !errors.Is(err, &node.Error{Code: node.CodeInternal}) {
+			if err := join(s, "new", nodeapi.FromLatest); !errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeInternal}) {
 				t.Errorf("%s: a name that is not written down: %v", way, err)
 			}
 		}
@@ -615,7 +616,7 @@ func TestNotWrittenDown(t *testing.T) {
 			t.Errorf("%s: a name that could not be written down is at %d", way, next)
 		}
 		if way == "push" {
-			if err := join(s, "known", node.FromLatest); err == nil {
+			if err := join(s, "known", nodeapi.FromLatest); err == nil {
 				t.Error("a position that is not written down was answered")
 			}
 			if next, _ := s.partitions[0].ring.Where("known"); next != 0 {
@@ -629,7 +630,7 @@ func TestNotWrittenDown(t *testing.T) {
 // own that the append went on, and nothing is appended twice.
 func TestWrongOffset(t *testing.T) {
 	s := open(t, begin(t, ""), small)
-	u, err := s.Subscribe(&node.SubscribeData{Consumer: "slow"}, nil)
+	u, err := s.Subscribe(&nodeapi.SubscribeData{Consumer: "slow"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -655,7 +656,7 @@ func TestWrongOffset(t *testing.T) {
 		t.Fatalf("%d were appended", n)
 	}
 	next, n, err := s.Append(soon(t), 0, records[:1], &at8)
-	if !errors.Is(err, &node.Error{Code: node.CodeWrongOffset}) || n != 0 || next != 12 {
+	if !errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeWrongOffset}) || n != 0 || next != 12 {
 		t.Errorf("%d appended, the next is %d: %v", n, next, err)
 	}
 	if next := s.State()[0].Next; next != 12 {

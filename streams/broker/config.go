@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"regexp"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/stream"
 	"github.com/netcraq/netcraq/streams/files"
 )
@@ -22,7 +22,7 @@ const (
 var streamName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
 // complete fills in what a configuration leaves out, and says what is wrong with it.
-func complete(c node.StreamConfig) (node.StreamConfig, error) {
+func complete(c nodeapi.StreamConfig) (nodeapi.StreamConfig, error) {
 	set := func(v *int, otherwise int) {
 		if *v == 0 {
 			*v = otherwise
@@ -34,15 +34,15 @@ func complete(c node.StreamConfig) (node.StreamConfig, error) {
 	set(&c.StallMillis, defaultMillis)
 	set(&c.KeepMillis, defaultMillis)
 	if c.Slow == "" {
-		c.Slow = node.SlowWait
+		c.Slow = nodeapi.SlowWait
 	}
 	err := stream.CheckSize(c.Objects, c.ObjectBytes)
 	switch {
 	case err != nil:
 	case c.Partitions < 1 || c.Partitions > stream.MaxPartitions:
 		err = fmt.Errorf("%d partitions; a stream has 1 to %d", c.Partitions, stream.MaxPartitions)
-	case c.Slow != node.SlowWait && c.Slow != node.SlowSkip:
-		err = fmt.Errorf("slow is %q; it is %q or %q", c.Slow, node.SlowWait, node.SlowSkip)
+	case c.Slow != nodeapi.SlowWait && c.Slow != nodeapi.SlowSkip:
+		err = fmt.Errorf("slow is %q; it is %q or %q", c.Slow, nodeapi.SlowWait, nodeapi.SlowSkip)
 	case c.StallMillis < 1 || c.StallMillis > maxMillis || c.KeepMillis < 1 || c.KeepMillis > maxMillis:
 		err = fmt.Errorf("stallMs and keepMs are 1 to %d", maxMillis)
 	}
@@ -53,12 +53,12 @@ func complete(c node.StreamConfig) (node.StreamConfig, error) {
 }
 
 // segmentBytes is how much memory consumers of a partition map.
-func segmentBytes(c node.StreamConfig) int64 {
+func segmentBytes(c nodeapi.StreamConfig) int64 {
 	return int64(stream.SegmentBytes(c.Objects, c.ObjectBytes))
 }
 
 // bytesOf is how much memory a stream takes: what is kept is there twice.
-func bytesOf(c node.StreamConfig) int64 {
+func bytesOf(c nodeapi.StreamConfig) int64 {
 	n := int64(c.Partitions) * segmentBytes(c)
 	if !c.Volatile {
 		n *= 2
@@ -67,14 +67,14 @@ func bytesOf(c node.StreamConfig) int64 {
 }
 
 // logBytes is how much of that is the broker's own: what survives the process.
-func logBytes(c node.StreamConfig) int64 { return bytesOf(c) - int64(c.Partitions)*segmentBytes(c) }
+func logBytes(c nodeapi.StreamConfig) int64 { return bytesOf(c) - int64(c.Partitions)*segmentBytes(c) }
 
 func invalid(format string, args ...any) error {
-	return node.Errorf(node.CodeInvalidArgument, "", format, args...)
+	return nodeapi.Errorf(nodeapi.CodeInvalidArgument, "", format, args...)
 }
 
 func quota(do, format string, args ...any) error {
-	return node.Errorf(node.CodeQuotaExceeded, do, format, args...)
+	return nodeapi.Errorf(nodeapi.CodeQuotaExceeded, do, format, args...)
 }
 
 func errKept(namespace string, most int) error {
@@ -83,29 +83,29 @@ func errKept(namespace string, most int) error {
 }
 
 func noStream(name string) error {
-	return node.Errorf(node.CodeInvalidArgument, "open it first: openStream", "there is no stream %q", name)
+	return nodeapi.Errorf(nodeapi.CodeInvalidArgument, "open it first: openStream", "there is no stream %q", name)
 }
 
 func errDamaged(name string) error {
-	return node.Errorf(node.CodeInvalidArgument, "open it with its configuration: it begins anew, with another incarnation",
+	return nodeapi.Errorf(nodeapi.CodeInvalidArgument, "open it with its configuration: it begins anew, with another incarnation",
 		"the files of the stream %q are damaged or missing; the server's log says which", name)
 }
 
 func errFilled(name string) error {
-	return node.Errorf(node.CodeInvalidArgument, "open a stream without a source", "the stream %q is filled by its source",
+	return nodeapi.Errorf(nodeapi.CodeInvalidArgument, "open a stream without a source", "the stream %q is filled by its source",
 		name)
 }
 
 func errLarge(record, objectBytes int) error {
-	return node.Errorf(node.CodeTooLarge, "open a stream with larger objects",
+	return nodeapi.Errorf(nodeapi.CodeTooLarge, "open a stream with larger objects",
 		"a record of %d bytes; in objects of %d bytes it has at most %d", record, objectBytes,
 		stream.MaxRecord(objectBytes))
 }
 
-var errMoved = node.Errorf(node.CodeUnavailable, "subscribe again, from where you are",
+var errMoved = nodeapi.Errorf(nodeapi.CodeUnavailable, "subscribe again, from where you are",
 	"the stream has other memory now")
 
-var errDraining = node.Errorf(node.CodeDraining, "connect again", "the server is shutting down")
+var errDraining = nodeapi.Errorf(nodeapi.CodeDraining, "connect again", "the server is shutting down")
 
 // Limits bound what streams take. What is 0 is as said there.
 type Limits struct {
@@ -140,7 +140,7 @@ func (l Limits) withDefaults() Limits {
 
 // asNode makes an error one that a client is told.
 func asNode(err error) error {
-	var e *node.Error
+	var e *nodeapi.Error
 	if err == nil || errors.As(err, &e) {
 		return err
 	}

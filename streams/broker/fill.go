@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/stream"
 	"github.com/netcraq/netcraq/streams/ledger"
 	"github.com/netcraq/netcraq/streams/source"
@@ -40,7 +40,7 @@ const endOfSource = 3 * time.Second
 const notesName = "source.json"
 
 // source makes what fills a stream of a namespace.
-func (b *Broker) source(namespace string, c *node.StreamSource) (source.Source, error) {
+func (b *Broker) source(namespace string, c *nodeapi.StreamSource) (source.Source, error) {
 	if b.o.Sources == nil {
 		return nil, invalid("this server has no sources of streams")
 	}
@@ -89,7 +89,7 @@ func (s *Stream) fillOne(ctx context.Context, from source.Source, p *partition) 
 // Keep has the source's origin keep what a program appends, where it does such a thing.
 func (s *Stream) Keep(ctx context.Context, entries []source.Entry) ([]uint64, error) {
 	if s.filling == nil {
-		return nil, node.Errorf(node.CodeUnavailable, "look into the server's log", "the stream's source is not run")
+		return nil, nodeapi.Errorf(nodeapi.CodeUnavailable, "look into the server's log", "the stream's source is not run")
 	}
 	to, ok := s.filling.from.(source.Keeper)
 	if !ok {

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/stream"
 	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/streams/source"
@@ -22,11 +22,11 @@ type run func(ctx context.Context, to source.Sink) error
 func (r run) Run(ctx context.Context, to source.Sink) error { return r(ctx, to) }
 
 // filled begins a broker whose streams are filled by a function, and opens one.
-func filled(t *testing.T, dir string, c node.StreamConfig, r run) (*Broker, *Stream) {
+func filled(t *testing.T, dir string, c nodeapi.StreamConfig, r run) (*Broker, *Stream) {
 	t.Helper()
-	b := New(Options{Dir: dir, Sources: func(string, node.StreamSource) (source.Source, error) { return r, nil }})
+	b := New(Options{Dir: dir, Sources: func(string, nodeapi.StreamSource) (source.Source, error) { return r, nil }})
 	t.Cleanup(b.Drain)
-	c.Source = &node.StreamSource{Etcd: &node.EtcdSource{}}
+	c.Source = &nodeapi.StreamSource{Etcd: &nodeapi.EtcdSource{}}
 	return b, open(t, b, &c)
 }
 
@@ -45,7 +45,7 @@ func counting(ctx context.Context, to source.Sink) error {
 func inOrder(t *testing.T, s *Stream, p int) {
 	t.Helper()
 	all := func(stream.Record) bool { return true }
-	b, err := s.Read(soon(t), &node.ReadData{From: node.FromEarliest, Partition: p}, 1000, all)
+	b, err := s.Read(soon(t), &nodeapi.ReadData{From: nodeapi.FromEarliest, Partition: p}, 1000, all)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func TestSourceFloods(t *testing.T) {
 	c := *small
 	c.Partitions = 2
 	_, s := filled(t, "", c, counting)
-	u, err := s.Subscribe(&node.SubscribeData{Partitions: []int{0}}, nil)
+	u, err := s.Subscribe(&nodeapi.SubscribeData{Partitions: []int{0}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func TestSourceEnds(t *testing.T) {
 			t.Error(err)
 		}
 		err = to.Append(ctx, []stream.Record{{Data: []byte("ok")}, {Data: large}})
-		if !errors.Is(err, &node.Error{Code: node.CodeTooLarge}) {
+		if !errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeTooLarge}) {
 			t.Errorf("what is too large: %v", err)
 		}
 		return err
@@ -204,7 +204,7 @@ func TestForgedRecords(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	_, n, err := s.Append(ctx, 0, []stream.Record{{Data: []byte("x"), Mark: 1 << 60}}, nil)
-	if !errors.Is(err, &node.Error{Code: node.CodeInvalidArgument}) || n != 0 || next(s, 0) != 0 {
+	if !errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeInvalidArgument}) || n != 0 || next(s, 0) != 0 {
 		t.Errorf("%d, %v", n, err)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/stream"
 	"github.com/netcraq/netcraq/api/stream/futex"
 	"github.com/netcraq/netcraq/streams/files"
@@ -45,7 +45,7 @@ type seat struct {
 }
 
 // newSegment makes a segment for consumers.
-func newSegment(p int, c node.StreamConfig) (*segment.Memory, *stream.Segment, error) {
+func newSegment(p int, c nodeapi.StreamConfig) (*segment.Memory, *stream.Segment, error) {
 	m, err := segment.New("netcraq-stream", stream.SegmentBytes(c.Objects, c.ObjectBytes))
 	if err != nil {
 		return nil, nil, err
@@ -58,17 +58,17 @@ func newSegment(p int, c node.StreamConfig) (*segment.Memory, *stream.Segment, e
 	return m, s, nil
 }
 
-func rules(c node.StreamConfig, l Limits) ledger.Rules {
-	return ledger.Rules{Skip: c.Slow == node.SlowSkip, Stall: int64(c.StallMillis) * int64(time.Millisecond),
+func rules(c nodeapi.StreamConfig, l Limits) ledger.Rules {
+	return ledger.Rules{Skip: c.Slow == nodeapi.SlowSkip, Stall: int64(c.StallMillis) * int64(time.Millisecond),
 		Keep: int64(c.KeepMillis) * int64(time.Millisecond), Names: l.Names}
 }
 
 // room is how many bytes of records an object has.
-func room(c node.StreamConfig) int { return c.ObjectBytes - stream.ObjectHeaderBytes }
+func room(c nodeapi.StreamConfig) int { return c.ObjectBytes - stream.ObjectHeaderBytes }
 
 // newPartition makes one, or, if there, takes up what the file at path has. It refuses a file that
 // is not whole, because a ring that began again would give offsets twice. path "": it is volatile.
-func newPartition(number int, c node.StreamConfig, l Limits, path string, there bool, clock func() int64,
+func newPartition(number int, c nodeapi.StreamConfig, l Limits, path string, there bool, clock func() int64,
 	counts *counters) (_ *partition, err error) {
 	p := &partition{number: number, clock: clock, counts: counts, turn: make(chan struct{}, 1)}
 	defer func() {
@@ -219,7 +219,7 @@ func (p *partition) append(ctx context.Context, records []stream.Record, pins []
 	first = p.ring.Next()
 	if at != nil && p.ended == nil && *at != first {
 		p.mu.Unlock()
-		return first, 0, node.Errorf(node.CodeWrongOffset, "read what is there from your offset on, and append the rest",
+		return first, 0, nodeapi.Errorf(nodeapi.CodeWrongOffset, "read what is there from your offset on, and append the rest",
 			"the next offset is %d, not %d", first, *at)
 	}
 	for n < len(records) && p.ended == nil {

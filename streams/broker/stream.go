@@ -6,7 +6,7 @@ import (
 	"slices"
 	"unicode/utf8"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/stream"
 	"github.com/netcraq/netcraq/streams/files"
 	"github.com/netcraq/netcraq/streams/ledger"
@@ -17,7 +17,7 @@ import (
 type Stream struct {
 	Namespace, Name string
 	Incarnation     string
-	Config          node.StreamConfig
+	Config          nodeapi.StreamConfig
 
 	b          *Broker
 	dir        string // "": it is volatile
@@ -28,11 +28,11 @@ type Stream struct {
 }
 
 // State is what its partitions have.
-func (s *Stream) State() (out []node.PartitionState) {
+func (s *Stream) State() (out []nodeapi.PartitionState) {
 	for _, p := range s.partitions {
 		p.mu.Lock()
 		_, oldest := p.ring.Oldest()
-		out = append(out, node.PartitionState{Oldest: oldest, Next: p.ring.Next()})
+		out = append(out, nodeapi.PartitionState{Oldest: oldest, Next: p.ring.Next()})
 		p.mu.Unlock()
 	}
 	return out
@@ -84,25 +84,25 @@ func (s *Stream) append(ctx context.Context, n int, records []stream.Record, pin
 // from is where a reader begins.
 func (s *Stream) from(from string, offsets bool, incarnation, name string) (ledger.From, error) {
 	if incarnation != "" && incarnation != s.Incarnation {
-		return 0, node.Errorf(node.CodeInvalidArgument, "begin anew", "the stream is another one of this name: %s, not %s",
+		return 0, nodeapi.Errorf(nodeapi.CodeInvalidArgument, "begin anew", "the stream is another one of this name: %s, not %s",
 			s.Incarnation, incarnation)
 	}
-	if len(ledger.Bare(name)) > node.MaxKeyName || !utf8.ValidString(name) {
-		return 0, invalid("a consumer's name is UTF-8, of at most %d bytes", node.MaxKeyName)
+	if len(ledger.Bare(name)) > nodeapi.MaxKeyName || !utf8.ValidString(name) {
+		return 0, invalid("a consumer's name is UTF-8, of at most %d bytes", nodeapi.MaxKeyName)
 	}
 	switch {
 	case offsets && from != "":
 		return 0, invalid("give from or offsets")
 	case offsets:
 		return ledger.At, nil
-	case from == node.FromKnown:
+	case from == nodeapi.FromKnown:
 		return ledger.Known, nil
-	case from == node.FromEarliest:
+	case from == nodeapi.FromEarliest:
 		return ledger.Earliest, nil
-	case from == node.FromLatest:
+	case from == nodeapi.FromLatest:
 		return ledger.Latest, nil
 	}
-	return 0, invalid("from is %.20q; it is %q, %q, or left out", from, node.FromEarliest, node.FromLatest)
+	return 0, invalid("from is %.20q; it is %q, %q, or left out", from, nodeapi.FromEarliest, nodeapi.FromLatest)
 }
 
 // Batch is what Read has read.
@@ -117,7 +117,7 @@ func OwnName(owner, consumer string) string { return ledger.Owned(owner, consume
 
 // Read reads records of a partition: at most so many, or as many as fits says. Where there is none
 // it waits until ctx ends, which is no error.
-func (s *Stream) Read(ctx context.Context, d *node.ReadData, most int, fits func(stream.Record) bool) (b Batch,
+func (s *Stream) Read(ctx context.Context, d *nodeapi.ReadData, most int, fits func(stream.Record) bool) (b Batch,
 	err error) {
 	var p *partition
 	isNew := false
@@ -229,7 +229,7 @@ func asJoin(err error) error {
 // remember writes down the name of a consumer that is new.
 func (s *Stream) remember() error {
 	if err := s.save(); err != nil {
-		return node.Errorf(node.CodeInternal, "look whether the node has room for files",
+		return nodeapi.Errorf(nodeapi.CodeInternal, "look whether the node has room for files",
 			"writing down where consumers are: %v", err)
 	}
 	return nil
@@ -284,7 +284,7 @@ func (s *Stream) Renew() {
 		p.shared.End()
 		var old *segment.Remains
 		if err != nil { // rather nobody reads it than somebody who may not
-			p.ended = node.Errorf(node.CodeUnavailable, "look into the server's log", "there is no memory for the stream")
+			p.ended = nodeapi.Errorf(nodeapi.CodeUnavailable, "look into the server's log", "there is no memory for the stream")
 			s.b.log.Error("a partition has no memory", "namespace", s.Namespace, "stream", s.Name, "error", err)
 			if memory != nil {
 				memory.Close()

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/stream"
 	"github.com/netcraq/netcraq/api/stream/futex"
 	"github.com/netcraq/netcraq/streams/ledger"
@@ -17,7 +17,7 @@ import (
 // Subscription is a consumer that has partitions mapped. Its owner closes it.
 type Subscription struct {
 	// Answer is what the consumer is told, beside the descriptors.
-	Answer node.SubscribeAnswer
+	Answer nodeapi.SubscribeAnswer
 
 	s      *Stream
 	id     ledger.ID
@@ -34,12 +34,12 @@ type Subscription struct {
 }
 
 // errGone ends a subscription whose consumer closed its connection. Nobody receives it.
-var errGone = node.Errorf(node.CodeCanceled, "", "the consumer's connection has ended")
+var errGone = nodeapi.Errorf(nodeapi.CodeCanceled, "", "the consumer's connection has ended")
 
 // Subscribe adds a consumer. A consumer with a name replaces the one that has this name already.
 // gone reports whether the consumer has closed its connection. Subscribe calls it while it holds a
 // partition's lock, just before the replacement; nil means that the consumer is there.
-func (s *Stream) Subscribe(d *node.SubscribeData, gone func() bool) (_ *Subscription, err error) {
+func (s *Stream) Subscribe(d *nodeapi.SubscribeData, gone func() bool) (_ *Subscription, err error) {
 	which := d.Partitions
 	if len(which) == 0 {
 		for i := range s.partitions {
@@ -78,7 +78,7 @@ func (s *Stream) Subscribe(d *node.SubscribeData, gone func() bool) (_ *Subscrip
 	if u.cursor, err = stream.FormatCursor(u.page.Bytes, len(which)); err != nil {
 		return nil, err
 	}
-	u.Answer = node.SubscribeAnswer{Descriptors: 1 + len(which), Incarnation: s.Incarnation}
+	u.Answer = nodeapi.SubscribeAnswer{Descriptors: 1 + len(which), Incarnation: s.Incarnation}
 	for cell, n := range which {
 		var offset uint64
 		if from == ledger.At {
@@ -97,8 +97,8 @@ func (s *Stream) Subscribe(d *node.SubscribeData, gone func() bool) (_ *Subscrip
 }
 
 // sit takes the consumer in at one partition.
-func (u *Subscription) sit(p *partition, cell int, d *node.SubscribeData, from ledger.From,
-	offset uint64, gone func() bool) (out node.PartitionStart, err error) {
+func (u *Subscription) sit(p *partition, cell int, d *nodeapi.SubscribeData, from ledger.From,
+	offset uint64, gone func() bool) (out nodeapi.PartitionStart, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.ended != nil {
@@ -118,7 +118,7 @@ func (u *Subscription) sit(p *partition, cell int, d *node.SubscribeData, from l
 	}
 	for i, s := range p.seats {
 		if s.sub.id == replaced && replaced != 0 {
-			s.sub.stop(node.Errorf(node.CodeNotHeld, "", "another one has subscribed as %q", ledger.Bare(d.Consumer)))
+			s.sub.stop(nodeapi.Errorf(nodeapi.CodeNotHeld, "", "another one has subscribed as %q", ledger.Bare(d.Consumer)))
 			p.seats = slices.Delete(p.seats, i, i+1)
 			break
 		}
@@ -128,7 +128,7 @@ func (u *Subscription) sit(p *partition, cell int, d *node.SubscribeData, from l
 	s := &seat{u, cell, p}
 	p.seats = append(p.seats, s)
 	u.seats = append(u.seats, s)
-	return node.PartitionStart{Partition: p.number, Bytes: len(p.memory.Bytes),
+	return nodeapi.PartitionStart{Partition: p.number, Bytes: len(p.memory.Bytes),
 		Generation: strconv.FormatUint(p.shared.Generation(), 10), Object: start.Object, Offset: start.Offset,
 		Missed: start.Missed}, nil
 }

@@ -20,7 +20,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/streams/segment"
 )
 
@@ -83,18 +83,18 @@ func New(l Limits, take func(namespace string, bytes int64) error,
 }
 
 func noFile(name string) error {
-	return node.Errorf(node.CodeInvalidArgument, "it may have been given back: read on", "there is no file %.40q", name)
+	return nodeapi.Errorf(nodeapi.CodeInvalidArgument, "it may have been given back: read on", "there is no file %.40q", name)
 }
 
 func quota(do, format string, args ...any) error {
-	return node.Errorf(node.CodeQuotaExceeded, do, format, args...)
+	return nodeapi.Errorf(nodeapi.CodeQuotaExceeded, do, format, args...)
 }
 
 // Make makes a file that its caller holds, and can write to. Where there is no memory for it, files
 // that nobody uses are given up. rewritable: what is mapped of it when it is sealed stays writable.
 func (m *Manager) Make(namespace string, bytes int64, rewritable bool) (*File, error) {
-	if bytes < 1 || bytes > node.MaxFileBytes {
-		return nil, node.Errorf(node.CodeInvalidArgument, "", "a file of %d bytes; it has 1 to %d", bytes, node.MaxFileBytes)
+	if bytes < 1 || bytes > nodeapi.MaxFileBytes {
+		return nil, nodeapi.Errorf(nodeapi.CodeInvalidArgument, "", "a file of %d bytes; it has 1 to %d", bytes, nodeapi.MaxFileBytes)
 	}
 	f, err := m.reserve(namespace, bytes)
 	if err != nil {
@@ -107,7 +107,7 @@ func (m *Manager) Make(namespace string, bytes int64, rewritable bool) (*File, e
 	f.Rewritable = rewritable
 	if f.memory = memory; err != nil {
 		m.drop(f)
-		return nil, node.Errorf(node.CodeInternal, "look whether the node has memory", "making a file: %v", err)
+		return nil, nodeapi.Errorf(nodeapi.CodeInternal, "look whether the node has memory", "making a file: %v", err)
 	}
 	return f, nil
 }
@@ -286,19 +286,19 @@ func (m *Manager) Seal(namespace, name, key string) error {
 		return noFile(name)
 	}
 	if f.sealed {
-		return node.Errorf(node.CodeInvalidArgument, "", "the file is sealed already")
+		return nodeapi.Errorf(nodeapi.CodeInvalidArgument, "", "the file is sealed already")
 	}
 	seal := f.memory.Seal
 	if f.Rewritable {
 		if key != "" {
-			return node.Errorf(node.CodeInvalidArgument, "", "a rewritable file has no key: what it has does not stay")
+			return nodeapi.Errorf(nodeapi.CodeInvalidArgument, "", "a rewritable file has no key: what it has does not stay")
 		}
 		seal = f.memory.SealFuture
 	}
 	if err := seal(); errors.Is(err, unix.EBUSY) {
-		return node.Errorf(node.CodeInvalidArgument, "unmap it first", "somebody has the file mapped for writing")
+		return nodeapi.Errorf(nodeapi.CodeInvalidArgument, "unmap it first", "somebody has the file mapped for writing")
 	} else if err != nil {
-		return node.Errorf(node.CodeInvalidArgument, "make another one", "the file cannot be sealed: %v", err)
+		return nodeapi.Errorf(nodeapi.CodeInvalidArgument, "make another one", "the file cannot be sealed: %v", err)
 	}
 	f.sealed = true
 	at := id{namespace, key}

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/streams/segment"
 )
 
@@ -27,9 +27,9 @@ func newWorld(l Limits) *world {
 	w.Manager = New(l, func(ns string, bytes int64) error {
 		switch {
 		case w.each[ns]+bytes > 100:
-			return node.Errorf(node.CodeQuotaExceeded, "", "no room in the namespace")
+			return nodeapi.Errorf(nodeapi.CodeQuotaExceeded, "", "no room in the namespace")
 		case w.all+bytes > 150:
-			return errors.Join(node.Errorf(node.CodeQuotaExceeded, "", "no room"), ErrServerFull)
+			return errors.Join(nodeapi.Errorf(nodeapi.CodeQuotaExceeded, "", "no room"), ErrServerFull)
 		}
 		w.each[ns] += bytes
 		w.all += bytes
@@ -104,7 +104,7 @@ func TestEviction(t *testing.T) {
 
 func TestBounds(t *testing.T) {
 	w := newWorld(Limits{Each: 3, All: 4})
-	for _, bytes := range []int64{0, -1, node.MaxFileBytes + 1} {
+	for _, bytes := range []int64{0, -1, nodeapi.MaxFileBytes + 1} {
 		if _, err := w.Make("x", bytes, false); err == nil {
 			t.Errorf("a file of %d bytes", bytes)
 		}

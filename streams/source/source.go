@@ -6,7 +6,7 @@ package source
 import (
 	"context"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/stream"
 )
 
@@ -39,7 +39,7 @@ type Entry struct {
 // Maker makes a source of what a program asks for in a namespace, or says why it may not have it.
 // The program chooses what stands in the configuration: what it may ask for, the maker knows from
 // the operator.
-type Maker func(namespace string, c node.StreamSource) (Source, error)
+type Maker func(namespace string, c nodeapi.StreamSource) (Source, error)
 
 // Sink is a partition of a stream, as its source sees it. It is for one goroutine.
 type Sink interface {

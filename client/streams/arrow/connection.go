@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	api "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/client/streams/internal/passing"
 )
 
@@ -105,7 +105,7 @@ func (c *connection) cancel(id uint64) {
 		return
 	}
 	c.last++
-	err := c.send(c.last, api.FuncCancel, fmt.Appendf(nil, `{"id":%d}`, id))
+	err := c.send(c.last, nodeapi.FuncCancel, fmt.Appendf(nil, `{"id":%d}`, id))
 	c.mu.Unlock()
 	if err != nil {
 		c.end(err)
@@ -124,7 +124,7 @@ func (c *connection) end(why error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err == nil {
-		c.err = api.Errorf(api.CodeUnavailable, "try again", "the connection to the node's server has ended: %v", why)
+		c.err = nodeapi.Errorf(nodeapi.CodeUnavailable, "try again", "the connection to the node's server has ended: %v", why)
 	}
 	c.nc.Close()
 	for id, w := range c.waiting {
@@ -167,7 +167,7 @@ func (c *connection) deliver(line []byte, fds []int) ([]int, error) {
 	var a struct {
 		ID    uint64          `json:"id"`
 		Data  json.RawMessage `json:"data"`
-		Error *api.Error      `json:"error"`
+		Error *nodeapi.Error  `json:"error"`
 	}
 	var told struct {
 		Descriptors int `json:"descriptors"`

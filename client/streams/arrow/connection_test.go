@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	api "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/client/node"
 	"github.com/netcraq/netcraq/internal/poll"
 )
@@ -76,7 +76,7 @@ func TestHostileServer(t *testing.T) {
 			files := NewFiles(FilesConfig{Socket: socket})
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
-			if _, err := files.Make(ctx, 1); node.CodeOf(err) != api.CodeUnavailable {
+			if _, err := files.Make(ctx, 1); node.CodeOf(err) != nodeapi.CodeUnavailable {
 				t.Errorf("it is %v", err)
 			}
 			files.Close()

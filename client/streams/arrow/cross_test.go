@@ -15,7 +15,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/extensions"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 
-	api "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
 // pythonVariable names a Python that has pyarrow: make test-arrow-go sets it.
@@ -53,7 +53,7 @@ func cross(t *testing.T, python, seed string) {
 	w := newWorld(t)
 	c := w.client()
 	for _, name := range []string{"py-inline", "py-files", "again-inline", "again-files", "mixed", "go-inline", "go-files"} {
-		w.stream(c, name, api.StreamConfig{Objects: 64, ObjectBytes: 1 << 18, Volatile: true})
+		w.stream(c, name, nodeapi.StreamConfig{Objects: 64, ObjectBytes: 1 << 18, Volatile: true})
 	}
 	place := t.TempDir()
 	run := func(args ...string) string {

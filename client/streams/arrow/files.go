@@ -17,12 +17,12 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"golang.org/x/sys/unix"
 
-	api "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/client/node"
 	"github.com/netcraq/netcraq/client/streams/internal/passing"
 )
 
-const maxFiles = api.MaxRecordFiles
+const maxFiles = nodeapi.MaxRecordFiles
 
 // FilesConfig says whose files they are.
 type FilesConfig struct {
@@ -98,7 +98,7 @@ func (f *Files) connection(ctx context.Context) (*connection, error) {
 	c, err := connect(ctx, f.cfg.Socket)
 	if err != nil {
 		if node.CodeOf(err) == "" && ctx.Err() == nil {
-			err = api.Errorf(api.CodeUnavailable, "try again", "%v", err)
+			err = nodeapi.Errorf(nodeapi.CodeUnavailable, "try again", "%v", err)
 		}
 		return nil, err
 	}
@@ -112,7 +112,7 @@ func (f *Files) connection(ctx context.Context) (*connection, error) {
 type asked struct {
 	conn *connection
 	id   uint64
-	api.FileAnswer
+	nodeapi.FileAnswer
 	fds []int
 }
 
@@ -264,10 +264,10 @@ func (f *Files) open(ctx context.Context, id fileName) (*Mapped, error) {
 		return m, nil
 	}
 	f.mu.Unlock()
-	ask := api.OpenFileData{Namespace: f.cfg.Namespace, File: hex.EncodeToString(id[:])}
-	a, err := f.ask(ctx, api.FuncOpenFile, ask)
-	if node.CodeOf(err) == api.CodeUnavailable { // the connection had ended
-		a, err = f.ask(ctx, api.FuncOpenFile, ask)
+	ask := nodeapi.OpenFileData{Namespace: f.cfg.Namespace, File: hex.EncodeToString(id[:])}
+	a, err := f.ask(ctx, nodeapi.FuncOpenFile, ask)
+	if node.CodeOf(err) == nodeapi.CodeUnavailable { // the connection had ended
+		a, err = f.ask(ctx, nodeapi.FuncOpenFile, ask)
 	}
 	if err != nil {
 		return nil, err
@@ -308,7 +308,7 @@ type Draft struct {
 
 // Make makes a file, to be written to. What is written there is shared without a copy.
 func (f *Files) Make(ctx context.Context, size int) (*Draft, error) {
-	a, err := f.ask(ctx, api.FuncMakeFile, api.MakeFileData{Namespace: f.cfg.Namespace, Bytes: int64(size)})
+	a, err := f.ask(ctx, nodeapi.FuncMakeFile, nodeapi.MakeFileData{Namespace: f.cfg.Namespace, Bytes: int64(size)})
 	if err != nil {
 		return nil, err
 	}
@@ -343,8 +343,8 @@ func (d *Draft) Seal(ctx context.Context, key string) (*Mapped, error) {
 		unix.MAP_FIXED); err != nil {
 		return nil, err
 	}
-	ask := api.SealFileData{Namespace: m.files.cfg.Namespace, File: m.Name(), Key: key}
-	_, _, err := m.conn.ask(ctx, api.FuncSealFile, ask)
+	ask := nodeapi.SealFileData{Namespace: m.files.cfg.Namespace, File: m.Name(), Key: key}
+	_, _, err := m.conn.ask(ctx, nodeapi.FuncSealFile, ask)
 	if err != nil {
 		return nil, err
 	}
@@ -417,7 +417,7 @@ func letGo(all []*Mapped) {
 // is no room for it, it is the caller's alone. trusted: as of Config. The caller releases it.
 func (f *Files) Decoded(ctx context.Context, key string, trusted bool,
 	decode func(context.Context) (arrow.RecordBatch, error)) (arrow.RecordBatch, error) {
-	a, err := f.ask(ctx, api.FuncOpenFile, api.OpenFileData{Namespace: f.cfg.Namespace, Key: key})
+	a, err := f.ask(ctx, nodeapi.FuncOpenFile, nodeapi.OpenFileData{Namespace: f.cfg.Namespace, Key: key})
 	if err != nil {
 		return nil, err
 	}
@@ -452,7 +452,7 @@ func (f *Files) Decoded(ctx context.Context, key string, trusted bool,
 	head := e.head(nil)
 	body := inFront + len(head)
 	d, err := f.Make(ctx, body+e.space)
-	if node.CodeOf(err) == api.CodeQuotaExceeded {
+	if node.CodeOf(err) == nodeapi.CodeQuotaExceeded {
 		own = true
 		return batch, nil
 	}

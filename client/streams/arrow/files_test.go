@@ -15,12 +15,12 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 
-	api "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/client/node"
 	"github.com/netcraq/netcraq/internal/poll"
 )
 
-var volatileStream = api.StreamConfig{Objects: 4, Volatile: true}
+var volatileStream = nodeapi.StreamConfig{Objects: 4, Volatile: true}
 
 // sharedBytes are those of pages of files of a kind that this process has mapped: its own copies,
 // and the file's.
@@ -340,7 +340,7 @@ func TestAllocatorOfTwoBatches(t *testing.T) {
 func TestFilesAreGivenBack(t *testing.T) {
 	w := newWorld(t)
 	c := w.client()
-	w.stream(c, "s", api.StreamConfig{ObjectBytes: 1024, Objects: 4, Volatile: true})
+	w.stream(c, "s", nodeapi.StreamConfig{ObjectBytes: 1024, Objects: 4, Volatile: true})
 	files := w.files()
 	writer := &Writer{Client: c, Stream: "s", Files: files, Inline: -1}
 	var names []string
@@ -367,7 +367,7 @@ func TestFilesAreGivenBack(t *testing.T) {
 			if err == nil {
 				m.Release()
 			}
-			return node.CodeOf(err) == api.CodeInvalidArgument
+			return node.CodeOf(err) == nodeapi.CodeInvalidArgument
 		})
 	}
 	r := w.read("s", w.files())
@@ -435,13 +435,13 @@ func TestHostileReferences(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer draft.Discard()
-	if _, err := files.Open(soon(t), draft.Name()); node.CodeOf(err) != api.CodeInvalidArgument {
+	if _, err := files.Open(soon(t), draft.Name()); node.CodeOf(err) != nodeapi.CodeInvalidArgument {
 		t.Errorf("a file that is not sealed: %v", err)
 	}
 	for _, name := range []string{strings.Repeat("0", 32), "../" + used[0].Name(), draft.Name()} {
-		d := api.AppendData{StreamData: api.StreamData{Stream: "s"},
-			Records: []api.RecordData{{ValueBase64: record, Files: []string{used[0].Name(), name}}}}
-		if _, err := c.Append(soon(t), d); node.CodeOf(err) != api.CodeInvalidArgument {
+		d := nodeapi.AppendData{StreamData: nodeapi.StreamData{Stream: "s"},
+			Records: []nodeapi.RecordData{{ValueBase64: record, Files: []string{used[0].Name(), name}}}}
+		if _, err := c.Append(soon(t), d); node.CodeOf(err) != nodeapi.CodeInvalidArgument {
 			t.Errorf("a record of file %q: %v", name, err)
 		}
 	}
@@ -541,7 +541,7 @@ func TestServerIsGone(t *testing.T) {
 	if _, _, ok := files.find(m.memory); ok || m.Bytes()[999] != 7 {
 		t.Error("what is not held any more can be referred to, or is gone")
 	}
-	if _, err := files.Open(soon(t), m.Name()); node.CodeOf(err) != api.CodeUnavailable {
+	if _, err := files.Open(soon(t), m.Name()); node.CodeOf(err) != nodeapi.CodeUnavailable {
 		t.Errorf("where there is no server: %v", err)
 	}
 	_ = os.Remove(w.socket)

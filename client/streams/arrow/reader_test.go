@@ -9,7 +9,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 
-	api "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/client/streams"
 	"github.com/netcraq/netcraq/internal/poll"
 )
@@ -21,7 +21,7 @@ func TestBatches(t *testing.T) {
 	c := w.client()
 	for _, pull := range []bool{false, true} {
 		name := map[bool]string{false: "pushed", true: "pulled"}[pull]
-		w.stream(c, name, api.StreamConfig{Objects: 4})
+		w.stream(c, name, nodeapi.StreamConfig{Objects: 4})
 		r, err := Open(soon(t), Config{Config: streams.Config{Socket: w.socket, Stream: name, Pull: pull}})
 		if err != nil {
 			t.Fatal(err)
@@ -76,7 +76,7 @@ func forty(n int64) arrow.RecordBatch {
 func ofOneObject(t *testing.T, stallMillis int) (*Writer, *Reader, *Item) {
 	w := newWorld(t)
 	c := w.client()
-	w.stream(c, "s", api.StreamConfig{ObjectBytes: 1024, Objects: 4, StallMillis: stallMillis})
+	w.stream(c, "s", nodeapi.StreamConfig{ObjectBytes: 1024, Objects: 4, StallMillis: stallMillis})
 	writer := &Writer{Client: c, Stream: "s"}
 	r := w.read("s", nil)
 	put(t, writer, forty(-7))
@@ -146,9 +146,9 @@ func TestBatchThatWasHeldForTooLong(t *testing.T) {
 func TestGarbageInAStream(t *testing.T) {
 	w := newWorld(t)
 	c := w.client()
-	w.stream(c, "s", api.StreamConfig{Objects: 4})
+	w.stream(c, "s", nodeapi.StreamConfig{Objects: 4})
 	text := "this is no batch, but a record of a stream"
-	d := api.AppendData{StreamData: api.StreamData{Stream: "s"}, Records: []api.RecordData{{Value: &text}}}
+	d := nodeapi.AppendData{StreamData: nodeapi.StreamData{Stream: "s"}, Records: []nodeapi.RecordData{{Value: &text}}}
 	if _, err := c.Append(soon(t), d); err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/decimal128"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 
-	api "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
 // many is a batch of rows of each kind of type.
@@ -89,8 +89,8 @@ func TestSlices(t *testing.T) {
 func TestSlicesOfFiles(t *testing.T) {
 	w := newWorld(t)
 	c, files := w.client(), w.files()
-	w.stream(c, "in", api.StreamConfig{Objects: 16, Volatile: true})
-	w.stream(c, "out", api.StreamConfig{Objects: 16, Volatile: true})
+	w.stream(c, "in", nodeapi.StreamConfig{Objects: 16, Volatile: true})
+	w.stream(c, "out", nodeapi.StreamConfig{Objects: 16, Volatile: true})
 	whole := many(t, 2000)
 	put(t, &Writer{Client: c, Stream: "in", Files: files, Inline: -1}, whole)
 	got := next(t, w.read("in", files)).Batch

@@ -17,7 +17,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 
-	api "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/client/node"
 	"github.com/netcraq/netcraq/client/streams"
 	"github.com/netcraq/netcraq/internal/poll"
@@ -117,7 +117,7 @@ func (w *world) files() *Files {
 }
 
 // stream makes one.
-func (w *world) stream(c *node.Client, name string, config api.StreamConfig) {
+func (w *world) stream(c *node.Client, name string, config nodeapi.StreamConfig) {
 	w.t.Helper()
 	if _, err := c.OpenStream(soon(w.t), name, &config); err != nil {
 		w.t.Fatal(err)

@@ -5,7 +5,7 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 
-	api "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/client/node"
 )
 
@@ -40,8 +40,9 @@ func (w *Writer) Append(ctx context.Context, batch arrow.RecordBatch) (offset ui
 		}
 		w.schema, w.message = batch.Schema(), message
 	}
-	d := api.AppendData{StreamData: api.StreamData{Namespace: w.Namespace, Stream: w.Stream}, Partition: w.Partition,
-		Records: make([]api.RecordData, 1)}
+	d := nodeapi.AppendData{StreamData: nodeapi.StreamData{Namespace: w.Namespace, Stream: w.Stream},
+		Partition: w.Partition,
+		Records:   make([]nodeapi.RecordData, 1)}
 	if w.Files == nil {
 		e, err := encode(batch, w.message, nowhere)
 		if err != nil {
@@ -68,7 +69,7 @@ func (w *Writer) Append(ctx context.Context, batch arrow.RecordBatch) (offset ui
 		return 0, err
 	}
 	if a.Appended != 1 {
-		return 0, api.Errorf(api.CodeTimeout, "try again", "consumers were waited for in vain")
+		return 0, nodeapi.Errorf(nodeapi.CodeTimeout, "try again", "consumers were waited for in vain")
 	}
 	return a.Offset, nil
 }

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/netcraq/netcraq/controlplane/admin"
+	"github.com/netcraq/netcraq/controlplane/adminserver"
 	"github.com/netcraq/netcraq/controlplane/controller"
 	"github.com/netcraq/netcraq/controlplane/etcdstore"
 	"github.com/netcraq/netcraq/controlplane/server"
@@ -24,7 +24,7 @@ import (
 type process struct {
 	network   *network
 	placement *server.Placement // nil: no keys of etcd's are placed
-	replica   admin.Replica
+	replica   adminserver.Replica
 	address   string // of the admin API, for people
 	log       *slog.Logger
 	stdout    io.Writer
@@ -33,7 +33,7 @@ type process struct {
 // serve serves the admin API and leads, where there is an etcd each time that this process is
 // elected, until ctx ends.
 func (p *process) serve(ctx context.Context, o options, store controller.Store) error {
-	door, err := admin.Listen(o.admin, p.log)
+	door, err := adminserver.Listen(o.admin, p.log)
 	if err != nil {
 		return err
 	}

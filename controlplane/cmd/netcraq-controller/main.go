@@ -15,7 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/netcraq/netcraq/controlplane/admin"
+	"github.com/netcraq/netcraq/controlplane/adminserver"
 	"github.com/netcraq/netcraq/controlplane/controller"
 	"github.com/netcraq/netcraq/controlplane/server"
 	"github.com/netcraq/netcraq/controlplane/topology"
@@ -31,7 +31,7 @@ const (
 
 type options struct {
 	topology string
-	admin    admin.Config
+	admin    adminserver.Config
 	state    string
 	logLevel string
 	check    bool

@@ -17,7 +17,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	api "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/client/node"
 	"github.com/netcraq/netcraq/experiments/doors"
 )
@@ -147,7 +147,7 @@ func (l load) grpc() (func() error, string, error) {
 	}
 	return func() error {
 		// As the libraries of the node API do: a call has its time.
-		ctx, cancel := context.WithTimeout(background, api.DefaultTimeoutMillis*time.Millisecond)
+		ctx, cancel := context.WithTimeout(background, nodeapi.DefaultTimeoutMillis*time.Millisecond)
 		defer cancel()
 		var item doors.Item
 		err := c.Invoke(ctx, "/netcraq.doors.Doors/Get", &doors.GetRequest{Namespace: namespace, Key: key}, &item)
@@ -161,27 +161,28 @@ func (l load) compact() (func() error, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	if _, err := io.WriteString(c, api.Preface); err != nil {
+	if _, err := io.WriteString(c, nodeapi.Preface); err != nil {
 		return nil, "", err
 	}
 	type request struct {
 		_                   struct{} `cbor:",toarray"`
 		ID                  uint64
 		Func                string
-		Data                api.GetData
+		Data                nodeapi.GetData
 		Timeout, Once, Done uint64
 	}
 	type response struct {
 		_     struct{} `cbor:",toarray"`
 		ID    uint64
-		Data  *api.Item
-		Error *api.Error
+		Data  *nodeapi.Item
+		Error *nodeapi.Error
 		More  bool
 	}
 	in, out, id := bufio.NewReaderSize(c, 4<<10), []byte(nil), uint64(0)
 	return func() error {
 		id++
-		body, err := cbor.Marshal(request{ID: id, Func: api.FuncGet, Data: api.GetData{Key: api.Key{Key: key}}})
+		body, err := cbor.Marshal(request{ID: id, Func: nodeapi.FuncGet,
+			Data: nodeapi.GetData{Key: nodeapi.Key{Key: key}}})
 		if err != nil {
 			return err
 		}

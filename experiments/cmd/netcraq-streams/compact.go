@@ -11,7 +11,7 @@ import (
 
 	"github.com/fxamacker/cbor/v2"
 
-	api "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
 // compact is a connection in the compact framing, with what a load needs: requests are encoded
@@ -36,7 +36,7 @@ type response struct {
 	_     struct{} `cbor:",toarray"`
 	ID    uint64
 	Data  cbor.RawMessage
-	Error *api.Error
+	Error *nodeapi.Error
 	More  bool
 }
 
@@ -47,11 +47,11 @@ func dialCompact(ctx context.Context, socket string) (*compact, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := io.WriteString(nc, api.Preface); err != nil {
+	if _, err := io.WriteString(nc, nodeapi.Preface); err != nil {
 		nc.Close()
 		return nil, err
 	}
-	return &compact{nc, bufio.NewReaderSize(nc, api.MaxMessage)}, nil
+	return &compact{nc, bufio.NewReaderSize(nc, nodeapi.MaxMessage)}, nil
 }
 
 // endWith has it end with ctx.
@@ -65,7 +65,7 @@ func encode(r request) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(body)+4 > api.MaxMessage {
+	if len(body)+4 > nodeapi.MaxMessage {
 		return nil, fmt.Errorf("a message of %d bytes", len(body))
 	}
 	return append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...), nil

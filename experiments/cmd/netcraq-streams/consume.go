@@ -7,7 +7,7 @@ import (
 	"io"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/client/streams"
 	"github.com/netcraq/netcraq/internal/streamload"
 )
@@ -69,25 +69,27 @@ func (c *consumer) pullCompact(ctx context.Context, in io.Reader, out io.Writer,
 	defer nc.Close()
 	next := make([]*uint64, len(c.partitions))
 	ask := func(i int) error {
-		d := api.ReadData{StreamData: api.StreamData{Stream: c.stream}, Partition: c.partitions[i], Offset: next[i],
+		d := nodeapi.ReadData{StreamData: nodeapi.StreamData{Stream: c.stream}, Partition: c.partitions[i],
+			Offset:   next[i],
 			Consumer: c.name, MaxBytes: c.batch, WaitMillis: 10_000}
-		m, err := encode(request{ID: uint64(i + 1), Func: api.FuncRead, Data: d, Timeout: appendTimeout})
+		m, err := encode(request{ID: uint64(i + 1), Func: nodeapi.FuncRead, Data: d, Timeout: appendTimeout})
 		if err == nil {
 			_, err = nc.Write(m)
 		}
 		return err
 	}
 	for i := range c.partitions { // from now on what it has not read is held
-		d := api.ReadData{StreamData: api.StreamData{Stream: c.stream}, Partition: c.partitions[i], Consumer: c.name,
+		d := nodeapi.ReadData{StreamData: nodeapi.StreamData{Stream: c.stream}, Partition: c.partitions[i],
+			Consumer:   c.name,
 			MaxRecords: 1}
-		m, err := encode(request{ID: uint64(i + 1), Func: api.FuncRead, Data: d})
+		m, err := encode(request{ID: uint64(i + 1), Func: nodeapi.FuncRead, Data: d})
 		if err != nil {
 			return err
 		}
 		if _, err := nc.Write(m); err != nil {
 			return err
 		}
-		var a api.ReadAnswer
+		var a nodeapi.ReadAnswer
 		if _, err := nc.answer(&a, len(next)); err != nil {
 			return err
 		}
@@ -101,7 +103,7 @@ func (c *consumer) pullCompact(ctx context.Context, in io.Reader, out io.Writer,
 			}
 		}
 		for ctx.Err() == nil {
-			var a api.ReadAnswer
+			var a nodeapi.ReadAnswer
 			i, err := nc.answer(&a, len(next))
 			if err != nil {
 				return err

@@ -15,7 +15,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
-	api "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/client/node"
 	"github.com/netcraq/netcraq/client/streams"
 )
@@ -163,8 +163,8 @@ func (f *follower) push(ctx context.Context) (*follow, error) {
 		return nil, err
 	}
 	context.AfterFunc(ctx, func() { _ = c.Close(ctx) })
-	source := &api.StreamSource{Keys: &api.KeysSource{Prefix: followedKey}}
-	if _, err := c.OpenStream(ctx, followedStream, &api.StreamConfig{Source: source}); err != nil {
+	source := &nodeapi.StreamSource{Keys: &nodeapi.KeysSource{Prefix: followedKey}}
+	if _, err := c.OpenStream(ctx, followedStream, &nodeapi.StreamConfig{Source: source}); err != nil {
 		return nil, err
 	}
 	r, err := streams.Open(ctx, streams.Config{Socket: f.reader, Stream: followedStream})
@@ -179,7 +179,7 @@ func (f *follower) push(ctx context.Context) (*follow, error) {
 				return
 			}
 			for _, record := range b.Records() {
-				var e api.Event
+				var e nodeapi.Event
 				if json.Unmarshal(record.Data, &e) == nil && e.Value != nil {
 					w.callback(*e.Value)
 				}

@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	api "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/client/node"
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 	"github.com/netcraq/netcraq/internal/poll"
@@ -48,7 +48,7 @@ func TestLoads(t *testing.T) {
 		for _, work := range []string{"count", "filter", "words", "windows"} {
 			t.Run(way+" "+work, func(t *testing.T) {
 				stream := way + "-" + work
-				if _, err := c.OpenStream(t.Context(), stream, &api.StreamConfig{Partitions: 2}); err != nil {
+				if _, err := c.OpenStream(t.Context(), stream, &nodeapi.StreamConfig{Partitions: 2}); err != nil {
 					t.Fatal(err)
 				}
 				defer func() {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"io"
 
-	api "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/internal/streamload"
 )
 
@@ -34,11 +34,11 @@ func (p *producer) run(ctx context.Context, in io.Reader, out io.Writer) error {
 	messages := make([][variants][]byte, len(p.partitions))
 	for i, n := range p.partitions {
 		for v := range variants {
-			d := api.AppendData{StreamData: api.StreamData{Stream: p.stream}, Partition: n}
+			d := nodeapi.AppendData{StreamData: nodeapi.StreamData{Stream: p.stream}, Partition: n}
 			for _, text := range streamload.Texts(records, p.record, uint64(n*variants+v)) {
-				d.Records = append(d.Records, api.RecordData{ValueBase64: text})
+				d.Records = append(d.Records, nodeapi.RecordData{ValueBase64: text})
 			}
-			m, err := encode(request{ID: uint64(i + 1), Func: api.FuncAppend, Data: d, Timeout: appendTimeout})
+			m, err := encode(request{ID: uint64(i + 1), Func: nodeapi.FuncAppend, Data: d, Timeout: appendTimeout})
 			if err != nil {
 				return fmt.Errorf("a chunk of %d bytes: %w", p.chunk, err)
 			}
@@ -54,7 +54,7 @@ func (p *producer) run(ctx context.Context, in io.Reader, out io.Writer) error {
 			}
 		}
 		for ctx.Err() == nil {
-			var a api.AppendAnswer
+			var a nodeapi.AppendAnswer
 			i, err := c.answer(&a, len(messages))
 			if err != nil {
 				return err

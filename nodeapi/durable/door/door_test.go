@@ -18,7 +18,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 	"github.com/netcraq/netcraq/internal/poll"
@@ -160,7 +160,7 @@ func TestKeys(t *testing.T) {
 			switch {
 			case err == nil:
 				made.Add(1)
-			case !errors.Is(err, &node.Error{Code: node.CodeQuotaExceeded}),
+			case !errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeQuotaExceeded}),
 				!strings.Contains(err.Error(), "that it may have"):
 				t.Error(err)
 			}
@@ -204,7 +204,7 @@ func TestRate(t *testing.T) {
 	for i := range 40 {
 		s := newStore(t, []*clientv3.Client{flood, again}[i%2], 0)
 		if _, err := s.Put(t.Context(), key("big"), make([]byte, 8<<10)); err != nil {
-			if !errors.Is(err, &node.Error{Code: node.CodeUnavailable}) ||
+			if !errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeUnavailable}) ||
 				!strings.Contains(err.Error(), "too many requests") {
 				t.Errorf("%v", err)
 			}

@@ -7,7 +7,7 @@ import (
 	"github.com/fxamacker/cbor/v2"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
 // Compact is the framing by length: 4 bytes, then as many of CBOR (RFC 8949). A request is the
@@ -32,14 +32,14 @@ type compactResponse struct {
 	_     struct{} `cbor:",toarray"`
 	ID    uint64
 	Data  any
-	Error *node.Error
+	Error *nodeapi.Error
 	More  bool
 }
 
 var (
 	CborRead = must(cbor.DecOptions{
-		DupMapKey: cbor.DupMapKeyEnforcedAPF, MaxNestedLevels: 8, MaxArrayElements: node.MaxMessage,
-		MaxMapPairs: node.MaxMessage, IndefLength: cbor.IndefLengthForbidden, TagsMd: cbor.TagsForbidden,
+		DupMapKey: cbor.DupMapKeyEnforcedAPF, MaxNestedLevels: 8, MaxArrayElements: nodeapi.MaxMessage,
+		MaxMapPairs: nodeapi.MaxMessage, IndefLength: cbor.IndefLengthForbidden, TagsMd: cbor.TagsForbidden,
 		ExtraReturnErrors: cbor.ExtraDecErrorUnknownField, FieldNameMatching: cbor.FieldNameMatchingCaseSensitive,
 	}.DecMode())
 	CborWrite = must(cbor.EncOptions{}.EncMode())
@@ -52,12 +52,12 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-func (Compact) Next(b []byte) ([]byte, int, *node.Error) {
+func (Compact) Next(b []byte) ([]byte, int, *nodeapi.Error) {
 	if len(b) < LengthBytes {
 		return nil, 0, nil
 	}
 	n := binary.BigEndian.Uint32(b)
-	if n > node.MaxMessage-LengthBytes {
+	if n > nodeapi.MaxMessage-LengthBytes {
 		return nil, 0, errTooLong()
 	}
 	size := LengthBytes + int(n)

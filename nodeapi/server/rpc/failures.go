@@ -7,15 +7,15 @@ import (
 
 	"github.com/go-json-experiment/json"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-func Invalid(format string, args ...any) *node.Error {
-	return node.Errorf(node.CodeInvalidArgument, "", format, args...)
+func Invalid(format string, args ...any) *nodeapi.Error {
+	return nodeapi.Errorf(nodeapi.CodeInvalidArgument, "", format, args...)
 }
 
-func ErrDraining() *node.Error {
-	return node.Errorf(node.CodeDraining, "connect again", "the server is shutting down")
+func ErrDraining() *nodeapi.Error {
+	return nodeapi.Errorf(nodeapi.CodeDraining, "connect again", "the server is shutting down")
 }
 
 // Unreadable says what is wrong with JSON, without what only readers of this code know.
@@ -34,25 +34,25 @@ func Unreadable(err error) string {
 
 // ToAnswer makes an error of whatever kind one that a client is told. A write that ended with its
 // time, or as nobody foresaw, may have been executed.
-func ToAnswer(err error, writes bool) *node.Error {
-	var e *node.Error
+func ToAnswer(err error, writes bool) *nodeapi.Error {
+	var e *nodeapi.Error
 	if errors.As(err, &e) {
 		return e
 	}
 	unknown := "it may or may not have been executed"
 	switch {
 	case errors.Is(err, context.DeadlineExceeded) && writes:
-		return &node.Error{Code: node.CodeOutcomeUnknown, Message: "the request's time has run out; " + unknown,
+		return &nodeapi.Error{Code: nodeapi.CodeOutcomeUnknown, Message: "the request's time has run out; " + unknown,
 			Do: "read the key, or send it again with the same \"once\""}
 	case errors.Is(err, context.Canceled) && writes:
-		return &node.Error{Code: node.CodeOutcomeUnknown, Message: "the request was canceled; " + unknown,
+		return &nodeapi.Error{Code: nodeapi.CodeOutcomeUnknown, Message: "the request was canceled; " + unknown,
 			Do: "read the key"}
 	case errors.Is(err, context.DeadlineExceeded):
-		return &node.Error{Code: node.CodeTimeout, Message: "the request's time has run out"}
+		return &nodeapi.Error{Code: nodeapi.CodeTimeout, Message: "the request's time has run out"}
 	case errors.Is(err, context.Canceled):
-		return &node.Error{Code: node.CodeCanceled, Message: "the request was canceled"}
+		return &nodeapi.Error{Code: nodeapi.CodeCanceled, Message: "the request was canceled"}
 	case writes:
-		return &node.Error{Code: node.CodeOutcomeUnknown, Message: err.Error() + "; " + unknown}
+		return &nodeapi.Error{Code: nodeapi.CodeOutcomeUnknown, Message: err.Error() + "; " + unknown}
 	}
-	return &node.Error{Code: node.CodeInternal, Message: err.Error()}
+	return &nodeapi.Error{Code: nodeapi.CodeInternal, Message: err.Error()}
 }

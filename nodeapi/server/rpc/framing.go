@@ -9,7 +9,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	jsonv1 "github.com/go-json-experiment/json/v1"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
 // Request is a message from a client, in either framing: node.Request.
@@ -25,14 +25,14 @@ type Request struct {
 type Response struct {
 	ID   uint64
 	Data any
-	Err  *node.Error
+	Err  *nodeapi.Error
 	More bool
 }
 
 // Format is how messages lie in the stream of bytes.
 type Format interface {
 	// next finds the first message in b, and how many bytes it takes: 0, if there is none yet.
-	Next(b []byte) (message []byte, size int, err *node.Error)
+	Next(b []byte) (message []byte, size int, err *nodeapi.Error)
 	// request reads a message. With an error, the ID is the message's, if it could be read.
 	Request(message []byte) (Request, error)
 	// data reads a request's data.
@@ -42,9 +42,9 @@ type Format interface {
 }
 
 // errTooLong is what ends a connection: the server cannot know where the next message begins.
-func errTooLong() *node.Error {
-	return node.Errorf(node.CodeTooLarge, "connect again, and send less", "a message has at most %d bytes; this connection ends here",
-		node.MaxMessage)
+func errTooLong() *nodeapi.Error {
+	return nodeapi.Errorf(nodeapi.CodeTooLarge, "connect again, and send less", "a message has at most %d bytes; this connection ends here",
+		nodeapi.MaxMessage)
 }
 
 // JSONLines is a JSON object a line. It is strict: names are as they are written, once each, and
@@ -61,10 +61,10 @@ type jsonRequest struct {
 }
 
 type JSONResponse struct {
-	ID    uint64      `json:"id"`
-	Data  any         `json:"data,omitempty"`
-	Error *node.Error `json:"error,omitempty"`
-	More  bool        `json:"more,omitempty"`
+	ID    uint64         `json:"id"`
+	Data  any            `json:"data,omitempty"`
+	Error *nodeapi.Error `json:"error,omitempty"`
+	More  bool           `json:"more,omitempty"`
 }
 
 var (
@@ -73,10 +73,10 @@ var (
 	LegacyEmpty = jsonv1.OmitEmptyWithLegacySemantics(true)
 )
 
-func (JSONLines) Next(b []byte) ([]byte, int, *node.Error) {
+func (JSONLines) Next(b []byte) ([]byte, int, *nodeapi.Error) {
 	i := bytes.IndexByte(b, '\n')
 	switch {
-	case i >= node.MaxMessage || i < 0 && len(b) >= node.MaxMessage:
+	case i >= nodeapi.MaxMessage || i < 0 && len(b) >= nodeapi.MaxMessage:
 		return nil, 0, errTooLong()
 	case i < 0:
 		return nil, 0, nil
@@ -99,7 +99,7 @@ func (JSONLines) Request(message []byte) (Request, error) {
 func (JSONLines) Data(raw []byte, into any) error { return json.Unmarshal(raw, into, strict) }
 
 func (JSONLines) Append(b []byte, r *Response) ([]byte, error) {
-	if i, ok := r.Data.(*node.Item); ok && r.Err == nil && !r.More && i.Error == nil {
+	if i, ok := r.Data.(*nodeapi.Item); ok && r.Err == nil && !r.More && i.Error == nil {
 		return appendItemLine(b, r.ID, i)
 	}
 	text, err := json.Marshal(JSONResponse{r.ID, r.Data, r.Err, r.More}, LegacyEmpty)
@@ -111,7 +111,7 @@ func (JSONLines) Append(b []byte, r *Response) ([]byte, error) {
 
 func (r *Request) Timeout() time.Duration {
 	if r.TimeoutMillis == 0 {
-		return node.DefaultTimeoutMillis * time.Millisecond
+		return nodeapi.DefaultTimeoutMillis * time.Millisecond
 	}
 	return time.Duration(r.TimeoutMillis) * time.Millisecond
 }

@@ -6,12 +6,12 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
 // appendItemLine appends what the package json makes of an answer with an Item that has no Error:
 // that of get, which most calls are.
-func appendItemLine(b []byte, id uint64, i *node.Item) ([]byte, error) {
+func appendItemLine(b []byte, id uint64, i *nodeapi.Item) ([]byte, error) {
 	line := strconv.AppendUint(append(b, `{"id":`...), id, 10)
 	var failed error
 	text := func(name, value string) {

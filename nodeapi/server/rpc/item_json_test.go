@@ -6,18 +6,18 @@ import (
 
 	"github.com/go-json-experiment/json"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
 // An Item is written as the package json writes it, and what that refuses is refused.
 func TestItemLine(t *testing.T) {
 	texts := []string{"", "a", "\"\\/<>&\x00\x1f\x7f\n\r\t", "\u2028\u2029 \ufffd", "žluťoučký 🐎", "a\xffb", "\xed\xa0\x80"}
-	var items []node.Item
+	var items []nodeapi.Item
 	for n, text := range texts {
 		value := text
-		items = append(items, node.Item{Key: text, Found: n%2 == 0, Version: "1.2"},
-			node.Item{Key: "k", Found: true, Value: &value, Version: "65535.281474976710655", Lease: text},
-			node.Item{Key: "k", ValueBase64: []byte(text), Version: text})
+		items = append(items, nodeapi.Item{Key: text, Found: n%2 == 0, Version: "1.2"},
+			nodeapi.Item{Key: "k", Found: true, Value: &value, Version: "65535.281474976710655", Lease: text},
+			nodeapi.Item{Key: "k", ValueBase64: []byte(text), Version: text})
 	}
 	for i := range items {
 		want, wantErr := json.Marshal(JSONResponse{ID: uint64(i), Data: &items[i]}, LegacyEmpty)

@@ -14,7 +14,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	nodeapi "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client/node"
 	"github.com/netcraq/netcraq/internal/poll"

@@ -24,7 +24,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	api "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/client/node"
 	"github.com/netcraq/netcraq/client/streams"
 	"github.com/netcraq/netcraq/internal/poll"
@@ -256,7 +256,7 @@ func TestCrashes(t *testing.T) {
 	}
 	defer func() { _ = c.Close(canceled()) }()
 	hour := 3_600_000
-	config := &api.StreamConfig{Partitions: partitions, ObjectBytes: 1024, Objects: 16, StallMillis: hour,
+	config := &nodeapi.StreamConfig{Partitions: partitions, ObjectBytes: 1024, Objects: 16, StallMillis: hour,
 		KeepMillis: hour}
 	if _, err := c.OpenStream(soon(t), "s", config); err != nil {
 		t.Fatal(err)
@@ -371,7 +371,8 @@ func TestDeadPredecessors(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = c.Close(canceled()) }()
-	if _, err := c.OpenStream(soon(t), "s", &api.StreamConfig{Partitions: 2, ObjectBytes: 1024, Objects: 16}); err != nil {
+	if _, err := c.OpenStream(soon(t), "s", &nodeapi.StreamConfig{Partitions: 2, ObjectBytes: 1024,
+		Objects: 16}); err != nil {
 		t.Fatal(err)
 	}
 	for try := range 10 {
@@ -493,7 +494,7 @@ func put(t *testing.T, c *node.Client, partition int, at uint64, n int) uint64 {
 	d.Partition = partition
 	for i := range n {
 		text := fmt.Sprintf("record %d", at+uint64(i))
-		d.Records = append(d.Records, api.RecordData{Value: &text})
+		d.Records = append(d.Records, nodeapi.RecordData{Value: &text})
 	}
 	d.At = &at
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)

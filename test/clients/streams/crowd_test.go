@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/client/streams"
 	"github.com/netcraq/netcraq/internal/poll"
 )
@@ -62,7 +62,7 @@ func TestCrowd(t *testing.T) {
 	w := newWorld(t)
 	c, ctx := w.client(), soon(t)
 	const stall = 100 // ms
-	config := &api.StreamConfig{Partitions: 2, ObjectBytes: 4096, Objects: 8, StallMillis: stall, KeepMillis: stall}
+	config := &nodeapi.StreamConfig{Partitions: 2, ObjectBytes: 4096, Objects: 8, StallMillis: stall, KeepMillis: stall}
 	if _, err := c.OpenStream(ctx, "s", config); err != nil {
 		t.Fatal(err)
 	}
@@ -73,10 +73,10 @@ func TestCrowd(t *testing.T) {
 	for n := range 2 {
 		producers.Go(func() {
 			for ctx.Err() == nil {
-				d := api.AppendData{StreamData: api.StreamData{Stream: "s"}, Partition: n}
+				d := nodeapi.AppendData{StreamData: nodeapi.StreamData{Stream: "s"}, Partition: n}
 				for i := range 10 {
 					number := binary.LittleEndian.AppendUint64(nil, appended[n].Load()+uint64(i))
-					d.Records = append(d.Records, api.RecordData{ValueBase64: append(number, make([]byte, 50)...)})
+					d.Records = append(d.Records, nodeapi.RecordData{ValueBase64: append(number, make([]byte, 50)...)})
 				}
 				a, err := c.Append(ctx, d)
 				if ctx.Err() != nil {

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/client/node"
 	"github.com/netcraq/netcraq/client/streams"
 	"github.com/netcraq/netcraq/internal/poll"
@@ -35,7 +35,7 @@ func TestMeasure(t *testing.T) {
 	defer func() { _ = c.Close(canceled()) }()
 	for _, pull := range []bool{false, true} {
 		name := map[bool]string{false: "push", true: "pull"}[pull]
-		if _, err := c.OpenStream(soon(t), name, &api.StreamConfig{}); err != nil {
+		if _, err := c.OpenStream(soon(t), name, &nodeapi.StreamConfig{}); err != nil {
 			t.Fatal(err)
 		}
 		times := latency(t, c, socket, name, pull, strings.Repeat("x", 100))

@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/stream"
 	"github.com/netcraq/netcraq/client/node"
 	"github.com/netcraq/netcraq/client/streams"
@@ -106,11 +106,11 @@ func (s *served) append(ctx context.Context, partition int, next *uint64, n, siz
 		for i := range min(n-appended, 10) {
 			data := make([]byte, size)
 			binary.LittleEndian.PutUint64(data, *next+uint64(i))
-			d.Records = append(d.Records, api.RecordData{ValueBase64: data})
+			d.Records = append(d.Records, nodeapi.RecordData{ValueBase64: data})
 		}
 		a, err := s.client.Append(ctx, d)
 		if err != nil {
-			if ctx.Err() == nil && node.CodeOf(err) != api.CodeTimeout {
+			if ctx.Err() == nil && node.CodeOf(err) != nodeapi.CodeTimeout {
 				s.t.Error(err)
 			}
 			return appended
@@ -137,8 +137,9 @@ func TestMemoryOfACrowd(t *testing.T) {
 	}
 	s := newServed(t)
 	ctx := soon(t)
-	config := &api.StreamConfig{Partitions: partitions, ObjectBytes: objectBytes, Objects: objects, StallMillis: 100,
-		KeepMillis: 100}
+	config := &nodeapi.StreamConfig{Partitions: partitions, ObjectBytes: objectBytes, Objects: objects,
+		StallMillis: 100,
+		KeepMillis:  100}
 	if _, err := s.client.OpenStream(ctx, "s", config); err != nil {
 		t.Fatal(err)
 	}
@@ -304,12 +305,12 @@ func TestStopped(t *testing.T) {
 		name  string
 		slow  string
 		stall time.Duration
-	}{{"waits for good", api.SlowWait, time.Hour}, {"skips", api.SlowSkip, stall}, {"waits once", api.SlowWait, stall}} {
+	}{{"waits for good", nodeapi.SlowWait, time.Hour}, {"skips", nodeapi.SlowSkip, stall}, {"waits once", nodeapi.SlowWait, stall}} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			s := newServed(t)
 			ctx := soon(t)
-			config := &api.StreamConfig{Partitions: 2, ObjectBytes: 1024, Objects: objects, Slow: c.slow,
+			config := &nodeapi.StreamConfig{Partitions: 2, ObjectBytes: 1024, Objects: objects, Slow: c.slow,
 				StallMillis: int(c.stall.Milliseconds())}
 			if _, err := s.client.OpenStream(ctx, "s", config); err != nil {
 				t.Fatal(err)
@@ -363,7 +364,7 @@ func TestStopped(t *testing.T) {
 						return
 					}
 					if err == nil {
-						if c.slow == api.SlowWait && (b.Missed > 0 || b.Offset != at[b.Partition]) {
+						if c.slow == nodeapi.SlowWait && (b.Missed > 0 || b.Offset != at[b.Partition]) {
 							t.Errorf("behind %d comes %d, and %d were missed", at[b.Partition], b.Offset, b.Missed)
 						}
 						at[b.Partition] = b.Next
@@ -390,10 +391,10 @@ func TestStopped(t *testing.T) {
 				t.Errorf("%d records were appended for consumers that are waited for, and %d were moved on", n, moved)
 			case c.stall != time.Hour && n != rounds*ring:
 				t.Errorf("%d records were appended", n)
-			case c.slow == api.SlowSkip && waited != 0:
+			case c.slow == nodeapi.SlowSkip && waited != 0:
 				t.Errorf("the producer slept %d times", waited)
 			// All of them at the same time, and once, not for each round.
-			case c.slow == api.SlowWait && c.stall == stall && (took < stall || took > rounds/2*stall):
+			case c.slow == nodeapi.SlowWait && c.stall == stall && (took < stall || took > rounds/2*stall):
 				t.Errorf("the producer was held up for %v by consumers that are waited for for %v", took, stall)
 			}
 			if now := s.metric("netcraq_streams_memory_bytes"); now != said+stream.CursorBytes { // live's page

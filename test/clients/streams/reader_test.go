@@ -15,7 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	api "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/client/node"
 	"github.com/netcraq/netcraq/client/streams"
 	"github.com/netcraq/netcraq/internal/poll"
@@ -70,7 +70,7 @@ func (w *world) reads() int {
 	for _, family := range all {
 		for _, m := range family.GetMetric() {
 			if l := m.GetLabel(); family.GetName() == "netcraq_nodeapi_requests_total" && // code, func
-				l[0].GetValue() == "ok" && l[1].GetValue() == api.FuncRead {
+				l[0].GetValue() == "ok" && l[1].GetValue() == nodeapi.FuncRead {
 				return int(m.GetCounter().GetValue())
 			}
 		}
@@ -111,10 +111,10 @@ func soon(t testing.TB) context.Context {
 }
 
 // to is what appends values to a stream's first partition.
-func to(name string, values ...string) api.AppendData {
-	d := api.AppendData{StreamData: api.StreamData{Stream: name}}
+func to(name string, values ...string) nodeapi.AppendData {
+	d := nodeapi.AppendData{StreamData: nodeapi.StreamData{Stream: name}}
 	for _, v := range values {
-		d.Records = append(d.Records, api.RecordData{Value: &v})
+		d.Records = append(d.Records, nodeapi.RecordData{Value: &v})
 	}
 	return d
 }
@@ -149,10 +149,10 @@ func TestRead(t *testing.T) {
 		w := newWorld(t)
 		c, ctx := w.client(), soon(t)
 		_, err := streams.Open(ctx, streams.Config{Socket: w.socket, Stream: "s", Pull: pull})
-		if node.CodeOf(err) != api.CodeInvalidArgument {
+		if node.CodeOf(err) != nodeapi.CodeInvalidArgument {
 			t.Errorf("a stream that is not there: %v", err)
 		}
-		a, err := c.OpenStream(ctx, "s", &api.StreamConfig{ObjectBytes: 1024, Objects: 8})
+		a, err := c.OpenStream(ctx, "s", &nodeapi.StreamConfig{ObjectBytes: 1024, Objects: 8})
 		if err != nil || !a.Made {
 			t.Fatal(a, err)
 		}
@@ -192,7 +192,7 @@ func TestServerAnew(t *testing.T) {
 	both(t, func(t *testing.T, pull bool) {
 		w := newWorld(t)
 		c, ctx := w.client(), soon(t)
-		if _, err := c.OpenStream(ctx, "s", &api.StreamConfig{}); err != nil {
+		if _, err := c.OpenStream(ctx, "s", &nodeapi.StreamConfig{}); err != nil {
 			t.Fatal(err)
 		}
 		put := func(v ...string) {
@@ -220,7 +220,7 @@ func TestServerReplaced(t *testing.T) {
 	both(t, func(t *testing.T, pull bool) {
 		w := newWorld(t)
 		c, ctx := w.client(), soon(t)
-		if _, err := c.OpenStream(ctx, "s", &api.StreamConfig{}); err != nil {
+		if _, err := c.OpenStream(ctx, "s", &nodeapi.StreamConfig{}); err != nil {
 			t.Fatal(err)
 		}
 		r := w.open(streams.Config{Stream: "s", Pull: pull})
@@ -254,7 +254,7 @@ func TestKeys(t *testing.T) {
 	if _, err := c.Put(ctx, "cfg/a", []byte("1")); err != nil {
 		t.Fatal(err)
 	}
-	config := &api.StreamConfig{Source: &api.StreamSource{Keys: &api.KeysSource{Prefix: "cfg/"}}}
+	config := &nodeapi.StreamConfig{Source: &nodeapi.StreamSource{Keys: &nodeapi.KeysSource{Prefix: "cfg/"}}}
 	if _, err := c.OpenStream(ctx, "keys", config); err != nil {
 		t.Fatal(err)
 	}
@@ -287,8 +287,8 @@ func TestKeys(t *testing.T) {
 func TestKeysTooLarge(t *testing.T) {
 	w := newWorld(t)
 	c, ctx := w.client(), soon(t)
-	config := &api.StreamConfig{ObjectBytes: 1024, Objects: 4, Partitions: 4,
-		Source: &api.StreamSource{Keys: &api.KeysSource{Prefix: "cfg/"}}}
+	config := &nodeapi.StreamConfig{ObjectBytes: 1024, Objects: 4, Partitions: 4,
+		Source: &nodeapi.StreamSource{Keys: &nodeapi.KeysSource{Prefix: "cfg/"}}}
 	if _, err := c.OpenStream(ctx, "keys", config); err != nil {
 		t.Fatal(err)
 	}
@@ -300,14 +300,14 @@ func TestKeysTooLarge(t *testing.T) {
 			}
 		}
 		r := w.open(streams.Config{Stream: "keys"})
-		last, where := map[string]api.Event{}, map[string]int{}
+		last, where := map[string]nodeapi.Event{}, map[string]int{}
 		for done := 0; done < 6; {
 			b, err := r.Next(ctx)
 			if err != nil {
 				t.Fatal(err)
 			}
 			for _, record := range b.Records() {
-				var e api.Event
+				var e nodeapi.Event
 				if err := json.Unmarshal(record.Data, &e); err != nil {
 					t.Fatal(err)
 				}
@@ -318,7 +318,7 @@ func TestKeysTooLarge(t *testing.T) {
 			}
 			done = 0
 			for _, e := range last {
-				left := e.Value == nil && e.Error != nil && e.Error.Code == api.CodeTooLarge
+				left := e.Value == nil && e.Error != nil && e.Error.Code == nodeapi.CodeTooLarge
 				if value == large && left || value != large && e.Value != nil && *e.Value == value {
 					done++
 				}
@@ -329,15 +329,15 @@ func TestKeysTooLarge(t *testing.T) {
 
 // A reader that is slow is waited for, or moved on and told how much it missed.
 func TestSlow(t *testing.T) {
-	for _, slow := range []string{api.SlowWait, api.SlowSkip} {
+	for _, slow := range []string{nodeapi.SlowWait, nodeapi.SlowSkip} {
 		t.Run(slow, func(t *testing.T) {
 			w := newWorld(t)
 			c, ctx := w.client(), soon(t)
-			config := &api.StreamConfig{ObjectBytes: 1024, Objects: 4, Slow: slow, StallMillis: 3_600_000}
+			config := &nodeapi.StreamConfig{ObjectBytes: 1024, Objects: 4, Slow: slow, StallMillis: 3_600_000}
 			if _, err := c.OpenStream(ctx, "s", config); err != nil {
 				t.Fatal(err)
 			}
-			r := w.open(streams.Config{Stream: "s", Skip: slow == api.SlowSkip})
+			r := w.open(streams.Config{Stream: "s", Skip: slow == nodeapi.SlowSkip})
 			text := strings.Repeat("x", 400) // two in an object
 			appended := 0
 			for range 20 {
@@ -345,7 +345,7 @@ func TestSlow(t *testing.T) {
 				a, err := c.Append(short, to("s", text))
 				cancel()
 				if err != nil {
-					if slow == api.SlowSkip || !late(err) {
+					if slow == nodeapi.SlowSkip || !late(err) {
 						t.Fatal(err)
 					}
 					break
@@ -357,9 +357,9 @@ func TestSlow(t *testing.T) {
 				t.Fatal(err)
 			}
 			switch {
-			case slow == api.SlowWait && (appended != 8 || b.Offset != 0 || b.Missed != 0):
+			case slow == nodeapi.SlowWait && (appended != 8 || b.Offset != 0 || b.Missed != 0):
 				t.Errorf("%d were appended while nobody read; the first that is read is %d, %d missed", appended, b.Offset, b.Missed)
-			case slow == api.SlowSkip && (appended != 20 || b.Offset != 18 || b.Missed != 18):
+			case slow == nodeapi.SlowSkip && (appended != 20 || b.Offset != 18 || b.Missed != 18):
 				t.Errorf("%d were appended while nobody read; the first that is read is %d, %d missed", appended, b.Offset, b.Missed)
 			}
 		})
@@ -370,7 +370,7 @@ func TestSlow(t *testing.T) {
 func TestOverrun(t *testing.T) {
 	w := newWorld(t)
 	c, ctx := w.client(), soon(t)
-	config := &api.StreamConfig{ObjectBytes: 1024, Objects: 4, Slow: api.SlowSkip}
+	config := &nodeapi.StreamConfig{ObjectBytes: 1024, Objects: 4, Slow: nodeapi.SlowSkip}
 	if _, err := c.OpenStream(ctx, "s", config); err != nil {
 		t.Fatal(err)
 	}
@@ -405,7 +405,7 @@ func TestName(t *testing.T) {
 	both(t, func(t *testing.T, pull bool) {
 		w := newWorld(t)
 		c, ctx := w.client(), soon(t)
-		config := &api.StreamConfig{ObjectBytes: 1024, Objects: 4, KeepMillis: 3_600_000}
+		config := &nodeapi.StreamConfig{ObjectBytes: 1024, Objects: 4, KeepMillis: 3_600_000}
 		if _, err := c.OpenStream(ctx, "s", config); err != nil {
 			t.Fatal(err)
 		}
@@ -441,7 +441,7 @@ func TestMissedIsToldLater(t *testing.T) {
 	both(t, func(t *testing.T, pull bool) {
 		w := newWorld(t)
 		c, ctx := w.client(), soon(t)
-		small := &api.StreamConfig{ObjectBytes: 1024, Objects: 4, Slow: api.SlowSkip}
+		small := &nodeapi.StreamConfig{ObjectBytes: 1024, Objects: 4, Slow: nodeapi.SlowSkip}
 		if _, err := c.OpenStream(ctx, "s", small); err != nil {
 			t.Fatal(err)
 		}
@@ -466,7 +466,7 @@ func TestMissedIsToldLater(t *testing.T) {
 
 // late says whether an append was not done in time. Its answer may be late, too, on a busy machine.
 func late(err error) bool {
-	return node.CodeOf(err) == api.CodeTimeout || node.CodeOf(err) == api.CodeOutcomeUnknown
+	return node.CodeOf(err) == nodeapi.CodeTimeout || node.CodeOf(err) == nodeapi.CodeOutcomeUnknown
 }
 
 func canceled() context.Context {
@@ -479,7 +479,7 @@ func canceled() context.Context {
 func TestLeaks(t *testing.T) {
 	w := newWorld(t)
 	c, ctx := w.client(), soon(t)
-	if _, err := c.OpenStream(ctx, "s", &api.StreamConfig{Partitions: 3}); err != nil {
+	if _, err := c.OpenStream(ctx, "s", &nodeapi.StreamConfig{Partitions: 3}); err != nil {
 		t.Fatal(err)
 	}
 	descriptors := func() int {
@@ -530,7 +530,8 @@ func TestHold(t *testing.T) {
 	w := newWorld(t)
 	c, ctx := w.client(), soon(t)
 	const hour = 3_600_000
-	if _, err := c.OpenStream(ctx, "s", &api.StreamConfig{ObjectBytes: 1024, Objects: 4, StallMillis: hour}); err != nil {
+	if _, err := c.OpenStream(ctx, "s", &nodeapi.StreamConfig{ObjectBytes: 1024, Objects: 4,
+		StallMillis: hour}); err != nil {
 		t.Fatal(err)
 	}
 	value := strings.Repeat("x", 400) // two in an object
@@ -598,7 +599,8 @@ func TestHold(t *testing.T) {
 func TestHeldForTooLong(t *testing.T) {
 	w := newWorld(t)
 	c, ctx := w.client(), soon(t)
-	if _, err := c.OpenStream(ctx, "s", &api.StreamConfig{ObjectBytes: 1024, Objects: 4, StallMillis: 50}); err != nil {
+	if _, err := c.OpenStream(ctx, "s", &nodeapi.StreamConfig{ObjectBytes: 1024, Objects: 4,
+		StallMillis: 50}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.Append(ctx, to("s", "first")); err != nil {
@@ -636,7 +638,7 @@ func TestWaitedForAgain(t *testing.T) {
 	w := newWorld(t)
 	c, ctx := w.client(), soon(t)
 	const stall = 500 * time.Millisecond
-	config := &api.StreamConfig{ObjectBytes: 1024, Objects: 4, StallMillis: int(stall.Milliseconds())}
+	config := &nodeapi.StreamConfig{ObjectBytes: 1024, Objects: 4, StallMillis: int(stall.Milliseconds())}
 	if _, err := c.OpenStream(ctx, "s", config); err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strconv"
 
-	api "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/client/node"
 	"github.com/netcraq/netcraq/client/streams"
 )
@@ -25,8 +25,8 @@ func follow(ctx context.Context, c *node.Client, args []string) error {
 	if err != nil {
 		return err
 	}
-	source := &api.StreamSource{Keys: &api.KeysSource{Prefix: args[1]}}
-	if _, err := c.OpenStream(ctx, args[0], &api.StreamConfig{ObjectBytes: 4096, Source: source}); err != nil {
+	source := &nodeapi.StreamSource{Keys: &nodeapi.KeysSource{Prefix: args[1]}}
+	if _, err := c.OpenStream(ctx, args[0], &nodeapi.StreamConfig{ObjectBytes: 4096, Source: source}); err != nil {
 		return err
 	}
 	r, err := streams.Open(ctx, streams.Config{Stream: args[0]})
@@ -42,7 +42,7 @@ func follow(ctx context.Context, c *node.Client, args []string) error {
 			return err
 		}
 		for _, record := range b.Records() {
-			var e api.Event
+			var e nodeapi.Event
 			if err := json.Unmarshal(record.Data, &e); err != nil {
 				return fmt.Errorf("a record is %q: %w", record.Data, err)
 			}

@@ -15,7 +15,7 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	api "github.com/netcraq/netcraq/api/admin"
-	nodeapi "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client/node"
 	"github.com/netcraq/netcraq/internal/linearizable"

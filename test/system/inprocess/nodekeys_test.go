@@ -15,7 +15,7 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	api "github.com/netcraq/netcraq/api/admin"
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/internal/linearizable"
 	"github.com/netcraq/netcraq/internal/poll"
@@ -103,7 +103,7 @@ func TestNodeKeysLife(t *testing.T) {
 	if len(won) != 1 {
 		t.Fatalf("%d have swapped it from nothing", len(won))
 	}
-	placed, err := r.API.Directory(ctx, node.KeyPrefix, false)
+	placed, err := r.API.Directory(ctx, nodeapi.KeyPrefix, false)
 	if err != nil || len(placed) != 1 || placed[0].Name != "node/shop/leader" {
 		t.Fatal(placed, err)
 	}
@@ -119,7 +119,7 @@ func TestNodeKeysLife(t *testing.T) {
 	// nothing of it was executed.
 	poll.Nil(t, 20*time.Second, "the key is written again", func() error {
 		v, err = two.Put(ctx, k, []byte("again"))
-		if err != nil && !errors.Is(err, &node.Error{Code: node.CodeOutcomeUnknown}) {
+		if err != nil && !errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeOutcomeUnknown}) {
 			t.Error(err)
 		}
 		return err
@@ -136,7 +136,7 @@ func TestNodeKeysLife(t *testing.T) {
 		}
 	}
 	_, err = two.Put(ctx, store.Key{Namespace: shop, Name: "four"}, nil)
-	if !errors.Is(err, &node.Error{Code: node.CodeQuotaExceeded}) || !strings.Contains(err.Error(), "there are 3 keys") {
+	if !errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeQuotaExceeded}) || !strings.Contains(err.Error(), "there are 3 keys") {
 		t.Error(err)
 	}
 	want := []store.Key{{Namespace: shop, Name: "three"}, {Namespace: shop, Name: "two"}}
@@ -151,7 +151,7 @@ func TestNodeKeysLife(t *testing.T) {
 		t.Error(got, err)
 	}
 	_, err = one.Put(ctx, store.Key{Namespace: shop, Name: "new"}, nil)
-	if !errors.Is(err, &node.Error{Code: node.CodeUnavailable}) {
+	if !errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeUnavailable}) {
 		t.Error(err)
 	}
 }
@@ -207,7 +207,7 @@ func TestNodeKeysMove(t *testing.T) {
 				}
 				call.End, call.Version = time.Now().UnixNano(), got.Version
 				switch {
-				case errors.Is(err, &node.Error{Code: node.CodeOutcomeUnknown}):
+				case errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeOutcomeUnknown}):
 					call.Unknown, call.Version = true, 0
 				case err != nil:
 					t.Error(err)
@@ -237,7 +237,7 @@ func TestNodeKeysMove(t *testing.T) {
 				switch {
 				case ok:
 					sure++
-				case errors.Is(err, &node.Error{Code: node.CodeOutcomeUnknown}):
+				case errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeOutcomeUnknown}):
 					unknown++
 				case err != nil:
 					t.Error(err)
@@ -252,7 +252,7 @@ func TestNodeKeysMove(t *testing.T) {
 		return moves >= wanted && calls >= 50 && sure >= 10
 	}
 	for i := 0; busy.Err() == nil && !enough(); i++ {
-		if move(t, r, node.KeyName(shop, append(names, "counter")[i%3])) {
+		if move(t, r, nodeapi.KeyName(shop, append(names, "counter")[i%3])) {
 			moves++
 		}
 		time.Sleep(200 * time.Millisecond)

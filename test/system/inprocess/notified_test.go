@@ -12,7 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/nodeapi/keys"
@@ -75,7 +75,7 @@ func TestNotified(t *testing.T) {
 		begin := time.Now()
 		v, err := writer.Put(ctx, store.Key{Namespace: shop, Name: name}, []byte(value))
 		if err != nil {
-			if !errors.Is(err, &node.Error{Code: node.CodeOutcomeUnknown}) { // while it moves
+			if !errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeOutcomeUnknown}) { // while it moves
 				t.Errorf("writing %s: %v", name, err)
 			}
 			return
@@ -189,7 +189,7 @@ func TestNotified(t *testing.T) {
 	}
 	burst("keys move", func() {
 		for range 3 {
-			move(t, c, node.KeyName(shop, "a"))
+			move(t, c, nodeapi.KeyName(shop, "a"))
 			time.Sleep(100 * time.Millisecond)
 		}
 	})

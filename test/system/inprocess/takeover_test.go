@@ -12,7 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	api "github.com/netcraq/netcraq/api/admin"
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/controller"
 	"github.com/netcraq/netcraq/controlplane/etcdstore"
@@ -77,7 +77,7 @@ func TestWatchOverTakeovers(t *testing.T) {
 	put := func(value string) {
 		t.Helper()
 		v, err := writer.Put(ctx, key, []byte(value))
-		for errors.Is(err, &node.Error{Code: node.CodeOutcomeUnknown}) { // the key it was sent to had just gone
+		for errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeOutcomeUnknown}) { // the key it was sent to had just gone
 			v, err = writer.Put(ctx, key, []byte(value))
 		}
 		if err != nil {
@@ -116,7 +116,7 @@ func TestWatchOverTakeovers(t *testing.T) {
 			put(fmt.Sprintf("%d.%d", round, i))
 		}
 		heard(fmt.Sprintf("%d.19", round))
-		k, err := c.API.Lookup(ctx, node.KeyName(shop, name))
+		k, err := c.API.Lookup(ctx, nodeapi.KeyName(shop, name))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	api "github.com/netcraq/netcraq/api/admin"
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/nodeapi/keys"
@@ -27,7 +27,7 @@ func TestRemoveUnused(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
 	k := store.Key{Namespace: shop, Name: "k"}
-	full := node.KeyName(shop, "k")
+	full := nodeapi.KeyName(shop, "k")
 	refused := &api.Error{Code: api.CodeFailedPrecondition}
 	if err := r.API.RemoveUnused(ctx, full, 0); !errors.Is(err, &api.Error{Code: api.CodeNotFound}) {
 		t.Error(err)
@@ -90,7 +90,7 @@ func TestRemoveUnused(t *testing.T) {
 	last, unknown := v, 0
 	newer := func(v wire.Version, err error) bool {
 		switch {
-		case errors.Is(err, &node.Error{Code: node.CodeOutcomeUnknown}):
+		case errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeOutcomeUnknown}):
 			unknown++
 			return false
 		case err != nil:
@@ -139,7 +139,7 @@ func TestUnusedKeysGo(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := request(t, r, api.KeyRequest{Name: node.KeyName(shop, "never")}); err != nil {
+	if _, err := request(t, r, api.KeyRequest{Name: nodeapi.KeyName(shop, "never")}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := request(t, r, api.KeyRequest{Name: "not/the node API's"}); err != nil {

@@ -17,7 +17,7 @@ import (
 
 	api "github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
-	"github.com/netcraq/netcraq/controlplane/admin"
+	"github.com/netcraq/netcraq/controlplane/adminserver"
 	"github.com/netcraq/netcraq/controlplane/controller"
 	"github.com/netcraq/netcraq/controlplane/topology"
 	"github.com/netcraq/netcraq/internal/linearizable"
@@ -75,7 +75,7 @@ func Serve(t *testing.T, c *controller.Controller) *Controller {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { c.Run(ctx); close(done) }()
-	server := httptest.NewServer(admin.Handler(c, nil))
+	server := httptest.NewServer(adminserver.Handler(c, nil))
 	r := &Controller{T: t, Core: c, API: api.NewClient(server.URL), URL: server.URL}
 	var once sync.Once
 	r.Stop = func() { once.Do(func() { cancel(); <-done; server.CloseClientConnections(); server.Close() }) }

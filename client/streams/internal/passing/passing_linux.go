@@ -10,20 +10,20 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	api "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
 // Dial connects to a server. socket "": $NETCRAQ_NODE_SOCKET, else /run/netcraq/node.sock. instead
 // is what to do where it is no Unix socket.
 func Dial(ctx context.Context, socket, instead string) (*net.UnixConn, error) {
 	if socket == "" {
-		socket = os.Getenv(api.SocketVariable)
+		socket = os.Getenv(nodeapi.SocketVariable)
 	}
 	if socket == "" {
-		socket = api.DefaultSocket
+		socket = nodeapi.DefaultSocket
 	}
 	if strings.HasPrefix(socket, "tcp://") {
-		return nil, api.Errorf(api.CodeInvalidArgument, instead, "memory is passed by a Unix socket only")
+		return nil, nodeapi.Errorf(nodeapi.CodeInvalidArgument, instead, "memory is passed by a Unix socket only")
 	}
 	var d net.Dialer
 	nc, err := d.DialContext(ctx, "unix", strings.TrimPrefix(socket, "unix://"))

@@ -18,7 +18,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	nodeapi "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/client/node"
 	api "github.com/netcraq/netcraq/pipelets/api"
 	"github.com/netcraq/netcraq/pipelets/exactlyonce"

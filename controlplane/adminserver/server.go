@@ -1,5 +1,5 @@
-// Package admin serves the controller's admin API: HTTP and JSON, as package api describes it. It
-// decodes requests, calls the controller and encodes answers; it decides nothing.
+// Package adminserver serves the controller's admin API: HTTP and JSON, as package api describes
+// it. It decodes requests, calls the controller and encodes answers; it decides nothing.
 //
 //	GET    /v1/chains                          PUT    /v1/sessions/{lease}
 //	GET    /v1/chains/{chain}                  DELETE /v1/sessions/{lease}
@@ -24,7 +24,7 @@
 // that a browser asks for from another site's page (cross-site request forgery). What a request may
 // be is bounded: bodies in bytes, and in the time that they take, each and all together; answers in
 // the time that they are read in.
-package admin
+package adminserver
 
 import (
 	"bytes"
@@ -39,7 +39,7 @@ import (
 	"time"
 
 	api "github.com/netcraq/netcraq/api/admin"
-	"github.com/netcraq/netcraq/controlplane/admin/page"
+	"github.com/netcraq/netcraq/controlplane/adminserver/page"
 )
 
 // Backend is what the API shows: *controller.Controller. Its errors are *api.Error.

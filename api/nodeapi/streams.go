@@ -1,4 +1,4 @@
-package node
+package nodeapi
 
 // The data of the functions of streams. docs/streams.md is the normative text.
 

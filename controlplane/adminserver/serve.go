@@ -1,4 +1,4 @@
-package admin
+package adminserver
 
 import (
 	"context"
@@ -22,7 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	api "github.com/netcraq/netcraq/api/admin"
-	"github.com/netcraq/netcraq/controlplane/admin/page"
+	"github.com/netcraq/netcraq/controlplane/adminserver/page"
 )
 
 // What a server has for all who ask, together. It answers 503 beyond that, or lets connections

@@ -1,11 +1,11 @@
-// Package node is the contract of the node API: what a program says over the local socket of its
+// Package nodeapi is the contract of the node API: what a program says over the local socket of its
 // node, and what it is answered. docs/node-api.md is the normative text; client/node is the Go
 // library, nodeapi/server the server.
 //
 // A connection is a stream. Its first bytes choose the framing: JSON, a message a line, or the
 // compact one (see Preface). A request has an id of the caller's choice, which its answers carry;
 // answers come in any order. A watch is answered again and again under its id until it is canceled.
-package node
+package nodeapi
 
 import (
 	"encoding/json"

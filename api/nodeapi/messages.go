@@ -1,4 +1,4 @@
-package node
+package nodeapi
 
 // The data of requests and answers, by function. A value is bytes. Where it is UTF-8, answers have
 // it as text in Value, otherwise as base64 in ValueBase64; a request uses either.
