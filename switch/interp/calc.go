@@ -1,6 +1,7 @@
 package interp
 
 import (
+	"math/rand/v2"
 	"slices"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
@@ -40,8 +41,10 @@ type calcInput struct {
 	payload bool
 }
 
-func (c *compiler) calculation(algo string, inputs []bmv2json.CalcInput, path string) *calculation {
-	fn := c.p.hashAlgorithm(algo)
+// newCalculation compiles a calculation; an algorithm of random numbers gets them from random.
+func newCalculation(lay *layout, algo string, inputs []bmv2json.CalcInput, path string,
+	random *rand.PCG) *calculation {
+	fn := hashAlgorithm(algo, random)
 	if fn == nil {
 		refuse(path, "the hash algorithm %q", algo)
 	}
@@ -61,7 +64,7 @@ func (c *compiler) calculation(algo string, inputs []bmv2json.CalcInput, path st
 			refuse(path, "the validity of %s as input", in.Field.Header.Name)
 		default:
 			ci.header, ci.vl = in.Field.Header.Index, in.Field.Field.VL
-			ci.lane = c.lay.lane(in.Field)
+			ci.lane = lay.lane(in.Field)
 		}
 		out.inputs = append(out.inputs, ci)
 	}
@@ -187,49 +190,4 @@ func (k *calculation) value(st *state) uint64 {
 		return k.sum(st)
 	}
 	return k.algo(k.input(st))
-}
-
-// hash compiles hash(dst, base, input, max): base + value mod max, in 64 bits.
-func (c *compiler) hash(p *bmv2json.Primitive) doFn {
-	base, size := c.low(p.Args[1], 64), c.low(p.Args[3], 64)
-	k := c.p.calcs[p.Args[2].Calc.Index]
-	store := c.store64(p.Args[0])
-	return func(st *state) { store(st, k.value(st)%max(size(st), 1)+base(st)) }
-}
-
-// checksum is a compiled checksum.
-type checksum struct {
-	id     int
-	calc   *calculation
-	cond   boolFn // nil: always
-	header int    // of the target
-	lane   int
-	mask   uint64
-}
-
-func (c *compiler) checksum(s *bmv2json.Checksum) *checksum {
-	if s.Target.IsValidity() || s.Target.Field.VL || s.Target.Width() > 64 {
-		refuse(s.Path, "a checksum kept in %s", s.Target)
-	}
-	out := &checksum{id: s.ID, calc: c.p.calcs[s.Calc.Index], header: s.Target.Header.Index,
-		lane: c.lay.lane(s.Target), mask: topMask(s.Target.Width())}
-	if s.Cond != nil {
-		out.cond = c.boolean(s.Cond)
-	}
-	return out
-}
-
-// right verifies the checksum. One whose field is in a header that is not valid, or whose condition
-// does not hold, is taken as right.
-func (k *checksum) right(st *state) bool {
-	if !st.valid[k.header] || k.cond != nil && !k.cond(st) {
-		return true
-	}
-	return k.calc.value(st) == st.w[k.lane]
-}
-
-func (k *checksum) update(st *state) {
-	if k.cond == nil || k.cond(st) {
-		st.w[k.lane] = k.calc.value(st) & k.mask
-	}
 }

@@ -83,6 +83,9 @@ type code struct {
 	conds  []boolFn
 	do     []doFn
 	tables []*site
+
+	registers []*registerArray
+	counters  []*counterArray
 }
 
 // site is a table at its place in the control flow. What every look-up needs comes first: beside
@@ -92,7 +95,8 @@ type site struct {
 	// to be valid, or -1
 	words        *wordMap
 	lane, header int32
-	quiet        bool // entries only have actions, and nobody is told
+	quiet        bool // entries only have actions
+	records      bool // what is hit is recorded
 	t            *table
 	// where control goes on with the action of an entry, and with that of the default entry: by
 	// Action.Index
@@ -148,7 +152,7 @@ func (c *code) from(st *state) {
 		case opValue:
 			w[in.a] = c.values[in.k](st)
 		case opRead:
-			if cells, i := st.p.registers[in.k].cells, w[in.to]; i < uint64(len(cells)) {
+			if cells, i := c.registers[in.k].cells, w[in.to]; i < uint64(len(cells)) {
 				w[in.a] = cells[i]
 			}
 		case opIfEqual:
@@ -212,11 +216,11 @@ func (c *code) from(st *state) {
 				pc = int(in.to)
 			}
 		case opWrite:
-			if cells, i := st.p.registers[in.k].cells, w[in.to]; i < uint64(len(cells)) {
+			if cells, i := c.registers[in.k].cells, w[in.to]; i < uint64(len(cells)) {
 				cells[i] = w[in.a]
 			}
 		case opCount:
-			st.p.counters[in.k].count(st, w[in.a])
+			c.counters[in.k].count(w[in.a], st.inLen)
 		case opDo:
 			c.do[in.k](st)
 		case opTable:
@@ -245,7 +249,6 @@ func (c *code) from(st *state) {
 
 // apply looks a packet up, and says where the action that it finds begins.
 func (s *site) apply(st *state) uint32 {
-	t := s.t
 	var e *entry
 	if s.words != nil {
 		key := uint64(0)
@@ -257,45 +260,25 @@ func (s *site) apply(st *state) uint32 {
 			return s.hit[e.do.index]
 		}
 	} else {
-		e = t.lookup(st)
-	}
-	if t.told {
-		t.tell(st, e)
+		e = s.t.lookup(st)
 	}
 	if e == nil {
-		if e = t.def; e == nil {
+		if e = s.t.def; e == nil {
 			return s.missed
 		}
-		do := e.do
+		do := e.call(st)
 		if do == nil {
-			if do = e.indirect(st); do == nil {
-				return s.missed
-			}
-		}
-		if t.told {
-			t.tellCall(st, do)
+			return s.missed
 		}
 		st.params = do.params
 		return s.miss[do.index]
 	}
-	if t.meter != nil {
-		st.w[t.meterLane] = e.meter.color(st) & t.meterMask
+	if s.records {
+		s.t.recordHit(st, e)
 	}
-	if t.counters {
-		e.counter.Packets++
-		e.counter.Bytes += uint64(st.inLen)
-	}
-	if t.ages {
-		e.age.Hit = st.now
-	}
-	do := e.do
+	do := e.call(st)
 	if do == nil {
-		if do = e.indirect(st); do == nil {
-			return s.none
-		}
-	}
-	if t.told {
-		t.tellCall(st, do)
+		return s.none
 	}
 	st.params = do.params
 	return s.hit[do.index]

@@ -1,15 +1,13 @@
 package interp
 
 import (
-	"slices"
-
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/interval"
 )
 
 // boolean compiles a condition. The right side of "and" and "or" is not evaluated where the left
 // decides: BMv2 evaluates both, but nothing in an expression has an effect.
-func (c *compiler) boolean(e *bmv2json.Expr) boolFn {
+func (c *exprCompiler) boolean(e *bmv2json.Expr) boolFn {
 	switch e.Op {
 	case bmv2json.OpBool:
 		v := e.Bool
@@ -72,7 +70,7 @@ func negate(f boolFn, not bool) boolFn {
 	return func(st *state) bool { return !f(st) }
 }
 
-func (c *compiler) headerValid(e *bmv2json.Expr) boolFn {
+func (c *exprCompiler) headerValid(e *bmv2json.Expr) boolFn {
 	h, dyn := c.header(e)
 	if dyn == nil {
 		return func(st *state) bool { return st.valid[h] }
@@ -83,7 +81,7 @@ func (c *compiler) headerValid(e *bmv2json.Expr) boolFn {
 	}
 }
 
-func (c *compiler) dataToBool(e *bmv2json.Expr) boolFn {
+func (c *exprCompiler) dataToBool(e *bmv2json.Expr) boolFn {
 	if e.Op == bmv2json.OpField && e.Field.IsValidity() {
 		h := e.Field.Header.Index
 		return func(st *state) bool { return st.valid[h] }
@@ -111,7 +109,7 @@ func (c *compiler) dataToBool(e *bmv2json.Expr) boolFn {
 }
 
 // comparison compiles a comparison of two numbers.
-func (c *compiler) comparison(e *bmv2json.Expr) boolFn {
+func (c *exprCompiler) comparison(e *bmv2json.Expr) boolFn {
 	op := e.Op
 	l, r := e.Left, e.Right
 	switch op { // leave equality and less-than
@@ -128,7 +126,7 @@ func (c *compiler) comparison(e *bmv2json.Expr) boolFn {
 	return c.equal(l, r, op == bmv2json.OpNe)
 }
 
-func (c *compiler) equal(l, r *bmv2json.Expr, not bool) boolFn {
+func (c *exprCompiler) equal(l, r *bmv2json.Expr, not bool) boolFn {
 	if fits, _ := interval.Of(l).Hull(interval.Of(r)).FitsWord(); fits {
 		if l.Op == bmv2json.OpConst {
 			l, r = r, l
@@ -154,7 +152,7 @@ func (c *compiler) equal(l, r *bmv2json.Expr, not bool) boolFn {
 	return c.wideCompare(l, r, func(cmp int) bool { return (cmp == 0) != not })
 }
 
-func (c *compiler) less(l, r *bmv2json.Expr) boolFn {
+func (c *exprCompiler) less(l, r *bmv2json.Expr) boolFn {
 	fits, signed := interval.Of(l).Hull(interval.Of(r)).FitsWord()
 	if !fits {
 		return c.wideCompare(l, r, func(cmp int) bool { return cmp < 0 })
@@ -175,7 +173,7 @@ func (c *compiler) less(l, r *bmv2json.Expr) boolFn {
 	return func(st *state) bool { return a(st) < b(st) }
 }
 
-func (c *compiler) wideCompare(l, r *bmv2json.Expr, is func(int) bool) boolFn {
+func (c *exprCompiler) wideCompare(l, r *bmv2json.Expr, is func(int) bool) boolFn {
 	n := max(c.exactLanes(l), c.exactLanes(r))
 	a, b := c.wide(l, n), c.wide(r, n)
 	af, at := c.temp(n)
@@ -190,32 +188,14 @@ func (c *compiler) wideCompare(l, r *bmv2json.Expr, is func(int) bool) boolFn {
 
 // headersEqual compares as BMv2 does: two headers are equal if both are valid and all fields are;
 // two invalid ones are not.
-func (c *compiler) headersEqual(a, b *bmv2json.Expr) boolFn {
+func (c *exprCompiler) headersEqual(a, b *bmv2json.Expr) boolFn {
 	x, y := c.headerIndex(a), c.headerIndex(b)
 	same := bmv2json.HeaderTypeOf(a) == bmv2json.HeaderTypeOf(b)
 	return func(st *state) bool { return same && st.equalHeaders(x(st), y(st)) }
 }
 
-// headerIndex is header as a function in any case.
-func (c *compiler) headerIndex(e *bmv2json.Expr) hdrFn {
-	h, dyn := c.header(e)
-	if dyn != nil {
-		return dyn
-	}
-	return func(*state) int { return h }
-}
-
-func (st *state) equalHeaders(x, y int) bool {
-	if x < 0 || y < 0 || !st.valid[x] || !st.valid[y] {
-		return false
-	}
-	hx, hy := &st.lay.headers[x], &st.lay.headers[y]
-	return slices.Equal(st.w[hx.base:hx.base+hx.t.lanes], st.w[hy.base:hy.base+hy.t.lanes]) &&
-		string(st.vl[x]) == string(st.vl[y])
-}
-
 // unionsEqual compares two unions: equal if the same member is valid in both and equal.
-func (c *compiler) unionsEqual(a, b *bmv2json.Expr) boolFn {
+func (c *exprCompiler) unionsEqual(a, b *bmv2json.Expr) boolFn {
 	x, y := c.union(a), c.union(b)
 	return func(st *state) bool {
 		mx, my := x(st), y(st)
@@ -234,4 +214,12 @@ func varbitOf(e *bmv2json.Expr) (int, bool) {
 		return 0, false
 	}
 	return e.Field.Header.Index, true
+}
+
+// truth compiles an argument that BMv2 takes as data and tests against 0.
+func (c *exprCompiler) truth(e *bmv2json.Expr) boolFn {
+	if e.Type == bmv2json.TypeBool {
+		return c.boolean(e)
+	}
+	return c.dataToBool(e)
 }

@@ -19,7 +19,7 @@ type effects struct {
 var anything = &effects{unknown: true}
 
 // effectsOf are those of a primitive. What is not known for sure is anything.
-func (c *compiler) effectsOf(p *bmv2json.Primitive) *effects {
+func (l *lowering) effectsOf(p *bmv2json.Primitive) *effects {
 	types, out := argTypes[p.Op], &effects{}
 	if strings.ContainsAny(types, "suv") || len(types) != len(p.Args) {
 		return anything
@@ -30,21 +30,21 @@ func (c *compiler) effectsOf(p *bmv2json.Primitive) *effects {
 			if a.Op != bmv2json.OpField || a.Field.Field.VL {
 				return anything
 			}
-			out.sets = append(out.sets, c.runOf(a.Field))
+			out.sets = append(out.sets, l.runOf(a.Field))
 		case 'h':
 			if a.Op != bmv2json.OpHeader {
 				return anything
 			}
 			h := a.Header.Index
-			all := laneRun{c.lay.headers[h].base, c.lay.headers[h].base + c.lay.headers[h].t.lanes}
+			all := laneRun{l.c.lay.headers[h].base, l.c.lay.headers[h].base + l.c.lay.headers[h].t.lanes}
 			out.reads, out.sets = append(out.reads, all), append(out.sets, all)
-			out.valid = append(append(out.valid, h), c.lay.headers[h].siblings...)
+			out.valid = append(append(out.valid, h), l.c.lay.headers[h].siblings...)
 		case 'k':
 			for _, in := range a.Calc.Input {
-				out.reads = append(out.reads, c.inputRuns(in)...)
+				out.reads = append(out.reads, l.inputRuns(in)...)
 			}
 		case 'd', 'b', 'p':
-			if !c.readsOf(a, &out.reads) {
+			if !l.readsOf(a, &out.reads) {
 				return anything
 			}
 		}
@@ -56,52 +56,52 @@ func (c *compiler) effectsOf(p *bmv2json.Primitive) *effects {
 }
 
 // effectsOfExpr are those of an expression.
-func (c *compiler) effectsOfExpr(e *bmv2json.Expr) *effects {
+func (l *lowering) effectsOfExpr(e *bmv2json.Expr) *effects {
 	out := &effects{}
-	if !c.readsOf(e, &out.reads) {
+	if !l.readsOf(e, &out.reads) {
 		return anything
 	}
 	return out
 }
 
-func (c *compiler) runOf(f bmv2json.FieldRef) laneRun {
-	at := c.lay.laneOfTarget(f)
+func (l *lowering) runOf(f bmv2json.FieldRef) laneRun {
+	at := l.c.lay.laneOfTarget(f)
 	return laneRun{at, at + lanesOf(f.Width())}
 }
 
-func (c *compiler) inputRuns(in bmv2json.CalcInput) []laneRun {
+func (l *lowering) inputRuns(in bmv2json.CalcInput) []laneRun {
 	switch {
 	case in.Header != nil:
-		hl := c.lay.headers[in.Header.Index]
+		hl := l.c.lay.headers[in.Header.Index]
 		return []laneRun{{hl.base, hl.base + hl.t.lanes}}
 	case !in.Field.IsZero() && !in.Field.IsValidity() && !in.Field.Field.VL:
-		return []laneRun{c.runOf(in.Field)}
+		return []laneRun{l.runOf(in.Field)}
 	}
 	return nil
 }
 
 // readsOf adds the fields that an expression reads; false where nobody knows which. Headers that
 // are in packets are not told: what is in those is never left out.
-func (c *compiler) readsOf(e *bmv2json.Expr, to *[]laneRun) bool {
+func (l *lowering) readsOf(e *bmv2json.Expr, to *[]laneRun) bool {
 	if e == nil {
 		return true
 	}
 	switch e.Op {
 	case bmv2json.OpField:
 		if !e.Field.IsValidity() && !e.Field.Field.VL {
-			*to = append(*to, c.runOf(e.Field))
+			*to = append(*to, l.runOf(e.Field))
 		}
 	case bmv2json.OpHeader:
-		hl := c.lay.headers[e.Header.Index]
+		hl := l.c.lay.headers[e.Header.Index]
 		*to = append(*to, laneRun{hl.base, hl.base + hl.t.lanes})
 	case bmv2json.OpCalculation:
 		for _, in := range e.Calc.Input {
-			*to = append(*to, c.inputRuns(in)...)
+			*to = append(*to, l.inputRuns(in)...)
 		}
 	}
-	ok := c.readsOf(e.Cond, to) && c.readsOf(e.Left, to) && c.readsOf(e.Right, to)
+	ok := l.readsOf(e.Cond, to) && l.readsOf(e.Left, to) && l.readsOf(e.Right, to)
 	for _, a := range e.Args {
-		ok = ok && c.readsOf(a, to)
+		ok = ok && l.readsOf(a, to)
 	}
 	return ok
 }
@@ -140,10 +140,10 @@ func targetHeader(name string) bool {
 
 // private are the lanes of metadata that nothing but a pipeline's own control flow knows of: they
 // are 0 where it begins, and nobody asks for them behind it.
-func (c *compiler) private(pl *bmv2json.Pipeline) laneSet {
-	known := newLaneSet(c.lay.lanes)
+func (l *lowering) private(pl *bmv2json.Pipeline) laneSet {
+	known := newLaneSet(l.c.lay.lanes)
 	var runs []laneRun
-	mention := func(e *bmv2json.Expr) { c.readsOf(e, &runs) }
+	mention := func(e *bmv2json.Expr) { l.readsOf(e, &runs) }
 	primitives := func(list []*bmv2json.Primitive) {
 		for _, p := range list {
 			for _, a := range p.Args {
@@ -151,19 +151,19 @@ func (c *compiler) private(pl *bmv2json.Pipeline) laneSet {
 			}
 		}
 	}
-	for _, h := range c.prog.Headers {
-		if hl := c.lay.headers[h.Index]; !h.Metadata || targetHeader(h.Name) {
+	for _, h := range l.c.prog.Headers {
+		if hl := l.c.lay.headers[h.Index]; !h.Metadata || targetHeader(h.Name) {
 			runs = append(runs, laneRun{hl.base, hl.base + hl.t.lanes})
 		}
 	}
-	for _, q := range c.prog.Parsers {
+	for _, q := range l.c.prog.Parsers {
 		for _, s := range q.States {
 			for _, o := range s.Ops {
 				for _, e := range []*bmv2json.Expr{o.Length, o.Value, o.Cond} {
 					mention(e)
 				}
 				if o.Kind == bmv2json.ParserSet && !o.Dest.Field.VL {
-					runs = append(runs, c.runOf(o.Dest))
+					runs = append(runs, l.runOf(o.Dest))
 				}
 				if o.Primitive != nil {
 					primitives([]*bmv2json.Primitive{o.Primitive})
@@ -174,44 +174,44 @@ func (c *compiler) private(pl *bmv2json.Pipeline) laneSet {
 			}
 		}
 	}
-	for _, d := range c.prog.Deparsers {
+	for _, d := range l.c.prog.Deparsers {
 		primitives(d.Primitives)
 	}
-	for _, list := range c.p.fieldList {
+	for _, list := range l.c.fieldList {
 		runs = append(runs, list...)
 	}
-	for _, list := range c.prog.LearnLists {
+	for _, list := range l.c.prog.LearnLists {
 		for _, e := range list.Elements {
 			mention(e)
 		}
 	}
-	for _, k := range c.prog.Checksums {
+	for _, k := range l.c.prog.Checksums {
 		mention(k.Cond)
-		runs = append(runs, c.runOf(k.Target))
+		runs = append(runs, l.runOf(k.Target))
 		for _, in := range k.Calc.Input {
-			runs = append(runs, c.inputRuns(in)...)
+			runs = append(runs, l.inputRuns(in)...)
 		}
 	}
-	for _, pr := range c.prog.Profiles() {
+	for _, pr := range l.c.prog.Profiles() {
 		if pr.Selector != nil {
 			for _, in := range pr.Selector.Input {
-				runs = append(runs, c.inputRuns(in)...)
+				runs = append(runs, l.inputRuns(in)...)
 			}
 		}
 	}
 	for _, name := range []string{"ingress", "egress"} {
-		other := c.prog.Pipeline(name)
+		other := l.c.prog.Pipeline(name)
 		if other == nil || other == pl {
 			continue
 		}
 		for _, t := range other.Tables {
 			for _, k := range t.Keys {
 				if !k.Field.IsValidity() {
-					runs = append(runs, c.runOf(k.Field))
+					runs = append(runs, l.runOf(k.Field))
 				}
 			}
 			if t.DirectMeter != nil {
-				runs = append(runs, c.runOf(t.DirectMeter.Result))
+				runs = append(runs, l.runOf(t.DirectMeter.Result))
 			}
 			for _, a := range t.Actions {
 				primitives(a.Primitives)
@@ -228,8 +228,8 @@ func (c *compiler) private(pl *bmv2json.Pipeline) laneSet {
 		}
 	}
 	known.addRuns(runs)
-	out := newLaneSet(c.lay.lanes)
-	for i := range c.lay.lanes {
+	out := newLaneSet(l.c.lay.lanes)
+	for i := range l.c.lay.lanes {
 		if !known.has(i) {
 			out.add(i)
 		}

@@ -7,135 +7,8 @@ import (
 	"github.com/netcraq/netcraq/switch/interval"
 )
 
-// place is where a field is: at a fixed lane, or at one that depends on the packet (an element of a
-// stack).
-type place struct {
-	width  int
-	signed bool
-	lane   int
-	// the lane, or -1 for an element outside of the stack; nil for a fixed lane
-	dyn func(*state) int
-}
-
-func (pl place) lanes() int { return lanesOf(pl.width) }
-
-// placeOf finds the place of a field expression.
-func (c *compiler) placeOf(e *bmv2json.Expr) place {
-	pl := place{width: e.Width, signed: e.Signed}
-	switch e.Op {
-	case bmv2json.OpField:
-		if e.Field.Field.VL {
-			refuse(e.Path, "a value of variable length (%s) in an expression", e.Field)
-		}
-		pl.lane = c.lay.lane(e.Field)
-		return pl
-	case bmv2json.OpStackField:
-		bases := c.stackBases(e.Stack.Headers)
-		rel, at := c.lay.headers[e.Stack.Headers[0].Index].t.rel[e.Index], c.stackNext(e.Stack)
-		pl.dyn = func(st *state) int {
-			if n := st.next[at]; n > 0 {
-				return bases[n-1] + rel
-			}
-			return -1
-		}
-		return pl
-	case bmv2json.OpUnionStackField:
-		var bases []int
-		for _, u := range e.UnionStack.Unions {
-			bases = append(bases, c.lay.headers[u.Headers[e.Member].Index].base)
-		}
-		rel, at := c.lay.headers[e.UnionStack.Unions[0].Headers[e.Member].Index].t.rel[e.Index],
-			c.unionStackNext(e.UnionStack)
-		pl.dyn = func(st *state) int {
-			if n := st.next[at]; n > 0 {
-				return bases[n-1] + rel
-			}
-			return -1
-		}
-		return pl
-	}
-	// OpAccessField
-	if bmv2json.HeaderTypeOf(e.Left).Fields[e.Index].VL {
-		refuse(e.Path, "a value of variable length in an expression")
-	}
-	h, dyn := c.header(e.Left)
-	if dyn == nil {
-		pl.lane = c.lay.headers[h].base + c.lay.headers[h].t.rel[e.Index]
-		return pl
-	}
-	hs, idx := c.lay.headers, e.Index
-	pl.dyn = func(st *state) int {
-		h := dyn(st)
-		if h < 0 {
-			return -1
-		}
-		return hs[h].base + hs[h].t.rel[idx]
-	}
-	return pl
-}
-
-func (c *compiler) stackBases(hs []*bmv2json.Header) []int {
-	out := make([]int, len(hs))
-	for i, h := range hs {
-		out[i] = c.lay.headers[h.Index].base
-	}
-	return out
-}
-
-func (c *compiler) stackNext(s *bmv2json.HeaderStack) int { return s.Index }
-func (c *compiler) unionStackNext(s *bmv2json.HeaderUnionStack) int {
-	return len(c.prog.Stacks) + s.Index
-}
-
-// header compiles an expression for a header: its index where that is fixed (dyn is nil), else a
-// function.
-func (c *compiler) header(e *bmv2json.Expr) (index int, dyn hdrFn) {
-	switch e.Op {
-	case bmv2json.OpHeader:
-		return e.Header.Index, nil
-	case bmv2json.OpTernary:
-		cond := c.boolean(e.Cond)
-		l, ld := c.header(e.Left)
-		r, rd := c.header(e.Right)
-		return 0, func(st *state) int {
-			if cond(st) {
-				if ld != nil {
-					return ld(st)
-				}
-				return l
-			}
-			if rd != nil {
-				return rd(st)
-			}
-			return r
-		}
-	case bmv2json.OpStackElem:
-		if e.Left.Op != bmv2json.OpStack {
-			refuse(e.Path, "an element of a stack that is itself computed")
-		}
-		ids := make([]int, len(e.Left.Stack.Headers))
-		for i, h := range e.Left.Stack.Headers {
-			ids[i] = h.Index
-		}
-		return c.element(e.Right, ids)
-	}
-	// OpUnionHeader
-	switch u := e.Left; u.Op {
-	case bmv2json.OpUnion:
-		return u.Union.Headers[e.Index].Index, nil
-	case bmv2json.OpUnionStackElem:
-		var ids []int
-		for _, u := range u.Left.UnionStack.Unions {
-			ids = append(ids, u.Headers[e.Index].Index)
-		}
-		return c.element(u.Right, ids)
-	}
-	refuse(e.Path, "a member of a union that is itself computed")
-	return 0, nil
-}
-
 // element picks one of ids by the value of e.
-func (c *compiler) element(e *bmv2json.Expr, ids []int) (int, hdrFn) {
+func (c *exprCompiler) element(e *bmv2json.Expr, ids []int) (int, hdrFn) {
 	if e.Op == bmv2json.OpConst && e.Const.Sign() >= 0 &&
 		e.Const.Cmp(big.NewInt(int64(len(ids)))) < 0 {
 		return ids[e.Const.Int64()], nil
@@ -151,7 +24,7 @@ func (c *compiler) element(e *bmv2json.Expr, ids []int) (int, hdrFn) {
 
 // union compiles an expression for a union: the indices of its members' headers, at an index where
 // it is one of a stack.
-func (c *compiler) union(e *bmv2json.Expr) func(*state) []int {
+func (c *exprCompiler) union(e *bmv2json.Expr) func(*state) []int {
 	members := func(u *bmv2json.HeaderUnion) (out []int) {
 		for _, h := range u.Headers {
 			out = append(out, h.Index)
@@ -181,7 +54,7 @@ func (c *compiler) union(e *bmv2json.Expr) func(*state) []int {
 
 // index compiles a non-negative number that indexes something: a value of 64 bits, the largest one
 // standing for all that do not fit (nothing has as many elements).
-func (c *compiler) index(e *bmv2json.Expr) numFn {
+func (c *exprCompiler) index(e *bmv2json.Expr) numFn {
 	r := interval.Of(e)
 	if fits, _ := r.FitsWord(); fits { // negative numbers become large ones
 		return c.low(e, 64)
@@ -216,7 +89,7 @@ func isMask(v *big.Int) (int, bool) {
 // low compiles a data expression for the low n bits of its value, n at most 64. If the value's
 // interval fits 64 bits then low(e, 64) is the value itself (of a signed one: its two's
 // complement).
-func (c *compiler) low(e *bmv2json.Expr, n int) numFn {
+func (c *exprCompiler) low(e *bmv2json.Expr, n int) numFn {
 	switch e.Op {
 	case bmv2json.OpConst:
 		v := interval.Word(e.Const, 0)
@@ -328,7 +201,7 @@ func shiftAmount(e *bmv2json.Expr) (uint64, bool) {
 }
 
 // load compiles reading a field's low bits.
-func (c *compiler) load(e *bmv2json.Expr, n int) numFn {
+func (c *exprCompiler) load(e *bmv2json.Expr, n int) numFn {
 	if e.Op == bmv2json.OpField && e.Field.IsValidity() {
 		h := e.Field.Header.Index
 		return func(st *state) uint64 {
@@ -364,19 +237,10 @@ func (c *compiler) load(e *bmv2json.Expr, n int) numFn {
 	}
 }
 
-// fixedLane reports the lane of an unsigned field that is where it is, the commonest operand of
-// all.
-func (c *compiler) fixedLane(e *bmv2json.Expr) (int, bool) {
-	if e.Op != bmv2json.OpField || e.Field.IsValidity() || e.Signed || e.Width > 64 {
-		return 0, false
-	}
-	return c.placeOf(e).lane, true
-}
-
 // lowBinary compiles the operations whose low bits depend on the operands' low bits alone. A
 // constant on the right and a fixed field on the left are what p4c writes most; they get closures
 // of their own.
-func (c *compiler) lowBinary(e *bmv2json.Expr, n int) numFn {
+func (c *exprCompiler) lowBinary(e *bmv2json.Expr, n int) numFn {
 	left, right := e.Left, e.Right
 	if left.Op == bmv2json.OpConst && e.Op != bmv2json.OpSub {
 		left, right = right, left
@@ -446,7 +310,7 @@ func (c *compiler) lowBinary(e *bmv2json.Expr, n int) numFn {
 }
 
 // lowSaturating compiles a saturating cast of a value that fits one lane, or returns nil.
-func (c *compiler) lowSaturating(e *bmv2json.Expr) numFn {
+func (c *exprCompiler) lowSaturating(e *bmv2json.Expr) numFn {
 	r := interval.Of(e.Left)
 	if r.Within(interval.Of(e)) {
 		return c.low(e.Left, 64)
@@ -469,17 +333,9 @@ func (c *compiler) lowSaturating(e *bmv2json.Expr) numFn {
 	return nil
 }
 
-// stackOf is the place in state.next of a stack.
-func (c *compiler) stackOf(e *bmv2json.Expr) int {
-	if e.Op == bmv2json.OpStack {
-		return c.stackNext(e.Stack)
-	}
-	return c.unionStackNext(e.UnionStack)
-}
-
 // registerValue compiles reading a cell of up to 64 bits, or the low bits of a wider one.
-func (c *compiler) registerValue(e *bmv2json.Expr) numFn {
-	idx, a := c.index(e.Left), c.p.registers[e.Register.Index]
+func (c *exprCompiler) registerValue(e *bmv2json.Expr) numFn {
+	idx, a := c.index(e.Left), c.cells[e.Register.Index]
 	shift := 0
 	if e.Register.Signed && e.Register.Width < 64 {
 		shift = 64 - e.Register.Width

@@ -288,20 +288,20 @@ func TestExpressionsAgainstBigIntegers(t *testing.T) {
 	}
 	for range n {
 		e, b, dst := m.data(1+r.IntN(4)), m.boolean(r.IntN(3)), m.field()
-		p, store, cond := compileForTest(t, prog, dst, e, b)
-		if p == nil {
+		lay, store, cond := compileForTest(t, prog, dst, e, b)
+		if lay == nil {
 			refused++
 			continue
 		}
 		compiled++
-		st := newState(p)
+		st := newState(lay)
 		for range 3 {
 			st.clear()
 			ref := reference{map[*bmv2json.Field]*big.Int{}}
 			for _, f := range m.header.Type.Fields {
 				v := randomBits(r, f.Width)
 				ref.fields[f] = fromBits(v, f.Width, f.Signed)
-				at := p.lay.lane(bmv2json.FieldRef{Header: m.header, Field: f})
+				at := lay.lane(bmv2json.FieldRef{Header: m.header, Field: f})
 				lanesFromBig(st.w[at:at+lanesOf(f.Width)], v)
 			}
 			if got, want := cond(st), ref.boolean(b); got != want {
@@ -309,7 +309,7 @@ func TestExpressionsAgainstBigIntegers(t *testing.T) {
 			}
 			want := new(big.Int).And(ref.data(e), new(big.Int).Sub(pow2(dst.Width), one))
 			store(st)
-			at := p.lay.lane(dst.Field)
+			at := lay.lane(dst.Field)
 			if got := bigFromLanes(st.w[at : at+lanesOf(dst.Width)]); got.Cmp(want) != 0 {
 				t.Fatalf("%s:%d = %s is %s, want %s\nfields %v", dst.Field, dst.Width, show(e),
 					got.Text(16), want.Text(16), ref.fields)
@@ -323,20 +323,18 @@ func TestExpressionsAgainstBigIntegers(t *testing.T) {
 }
 
 // compileForTest compiles an assignment and a condition; nil where they are refused.
-func compileForTest(t *testing.T, prog *bmv2json.Program, dst, e, b *bmv2json.Expr) (p *Pipeline,
+func compileForTest(t *testing.T, prog *bmv2json.Program, dst, e, b *bmv2json.Expr) (lay *layout,
 	store doFn, cond boolFn) {
 	t.Helper()
-	defer func() {
-		if r := recover(); r != nil {
-			if _, ok := r.(refusal); !ok {
-				panic(r)
-			}
-			p = nil
-		}
+	var err error
+	func() {
+		defer refused(&err)
+		lay = newLayout(prog)
+		c := newExprCompiler(prog, lay, nil)
+		store, cond = c.assign(dst, e), c.boolean(b)
 	}()
-	p = &Pipeline{prog: prog, lay: newLayout(prog), metadata: []bool{true, true}}
-	c := &compiler{prog: prog, p: p, lay: p.lay}
-	store, cond = c.assign(dst, e), c.boolean(b)
-	p.scratch = c.scratch
-	return p, store, cond
+	if err != nil {
+		return nil, nil, nil
+	}
+	return lay, store, cond
 }

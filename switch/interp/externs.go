@@ -11,16 +11,16 @@ func (c *compiler) externs() {
 	for _, e := range c.prog.Externs {
 		switch e.Type {
 		case "Counter", "Meter", "Random":
-			c.sums = append(c.sums, -1)
+			c.checksums = append(c.checksums, -1)
 		case "Hash":
-			if c.p.hashAlgorithm(e.Attributes["algo"].Str) == nil {
+			if hashAlgorithm(e.Attributes["algo"].Str, c.rand) == nil {
 				refuse(e.Path, "the hash algorithm %q", e.Attributes["algo"].Str)
 			}
-			c.sums = append(c.sums, -1)
+			c.checksums = append(c.checksums, -1)
 		case "InternetChecksum":
 			at, _ := c.temp(1)
-			c.p.checksums = append(c.p.checksums, at)
-			c.sums = append(c.sums, at)
+			c.lay.sums = append(c.lay.sums, at)
+			c.checksums = append(c.checksums, at)
 		default:
 			refuse(e.Path, "extern instance %q of type %q", e.Name, e.Type)
 		}
@@ -32,22 +32,22 @@ func (c *compiler) externCall(p *bmv2json.Primitive) doFn {
 	arg, e := p.Args, p.Args[0].Extern
 	switch p.Op {
 	case "_Counter_count":
-		return countAt(c.p.counters[e.Counter.Index], c.index(arg[1]))
+		return countAt(c.counters[e.Counter.Index], c.index(arg[1]))
 	case "_Meter_execute":
-		a, idx, store := c.p.meters[e.Meter.Index], c.index(arg[1]), c.store64(arg[2])
+		a, idx, store := c.meters[e.Meter.Index], c.index(arg[1]), c.store64(arg[2])
 		return func(st *state) {
 			if i := idx(st); i < uint64(len(a.cells)) {
-				store(st, (a.cells[i].color(st)+1)%3) // PSA's order is red, green, yellow
+				store(st, (a.cells[i].color(st.inLen, st.now)+1)%3) // PSA's order is red, green, yellow
 			}
 		}
 	case "_Random_read":
 		return c.randomRead(p)
 	case "_Hash_get_hash":
-		fn, in, store := c.p.hashAlgorithm(e.Attributes["algo"].Str), c.bitString(arg[2]),
+		fn, in, store := hashAlgorithm(e.Attributes["algo"].Str, c.rand), c.bitString(arg[2]),
 			c.store64(arg[1])
 		return func(st *state) { store(st, fn(in(st))) }
 	case "_Hash_get_hash_mod":
-		fn, in, store := c.p.hashAlgorithm(e.Attributes["algo"].Str), c.bitString(arg[3]),
+		fn, in, store := hashAlgorithm(e.Attributes["algo"].Str, c.rand), c.bitString(arg[3]),
 			c.store64(arg[1])
 		base, size := c.low(arg[2], 64), c.low(arg[4], 64)
 		return func(st *state) { store(st, base(st)+fn(in(st))%max(size(st), 1)) }
@@ -55,20 +55,10 @@ func (c *compiler) externCall(p *bmv2json.Primitive) doFn {
 	return c.checksumCall(p)
 }
 
-func (c *compiler) randomRead(p *bmv2json.Primitive) doFn {
-	e, store := p.Args[0].Extern, c.store64(p.Args[1])
-	lo, hi := e.Attributes["min"].Number, e.Attributes["max"].Number
-	if lo == nil || hi == nil || !lo.IsUint64() || !hi.IsUint64() || lo.Cmp(hi) > 0 {
-		refuse(e.Path, "Random %q without a range of 64 bits", e.Name)
-	}
-	a, b := lo.Uint64(), hi.Uint64()
-	return func(st *state) { store(st, st.p.randomIn(a, b)) }
-}
-
 // checksumCall compiles the methods of InternetChecksum. The sum is kept as RFC 1071 has it before
 // it is complemented.
 func (c *compiler) checksumCall(p *bmv2json.Primitive) doFn {
-	arg, at := p.Args, c.sums[p.Args[0].Extern.Index]
+	arg, at := p.Args, c.checksums[p.Args[0].Extern.Index]
 	switch p.Op {
 	case "_InternetChecksum_clear":
 		return func(st *state) { st.scratch[at] = 0 }

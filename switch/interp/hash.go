@@ -2,9 +2,9 @@ package interp
 
 import (
 	"encoding/binary"
-	"fmt"
 	"hash/crc32"
 	"math/bits"
+	"math/rand/v2"
 
 	"github.com/netcraq/netcraq/switch/target"
 )
@@ -20,8 +20,8 @@ var (
 )
 
 // hashAlgorithm returns the algorithm that p4c calls by name, or nil. The "custom" CRCs have the
-// parameters that BMv2 starts them with; SetCRC changes them.
-func (p *Pipeline) hashAlgorithm(name string) hashFn {
+// parameters that BMv2 starts them with; SetCRC changes them. Random numbers come from random.
+func hashAlgorithm(name string, random *rand.PCG) hashFn {
 	switch name {
 	case "crc32", "crc32_custom":
 		return func(b []byte) uint64 { return uint64(crc32.ChecksumIEEE(b)) }
@@ -42,7 +42,7 @@ func (p *Pipeline) hashAlgorithm(name string) hashFn {
 	case "identity":
 		return identity
 	case "random":
-		return func([]byte) uint64 { return p.rand.Uint64() }
+		return func([]byte) uint64 { return random.Uint64() }
 	}
 	return nil
 }
@@ -162,32 +162,6 @@ func identity(b []byte) uint64 {
 	return v
 }
 
-// SetCRC implements [target.CRCSetter].
-func (p *Pipeline) SetCRC(name string, c target.CRC) error {
-	p.cp.Lock()
-	defer p.cp.Unlock()
-	for i, src := range p.prog.Calculations {
-		if src.Name != name {
-			continue
-		}
-		var fn hashFn
-		switch src.Algo {
-		case "crc16_custom":
-			fn = customCRC(16, c)
-		case "crc32_custom":
-			fn = customCRC(32, c)
-		default:
-			return fmt.Errorf("calculation %q is %s, which has no parameters: %w", name, src.Algo,
-				target.ErrInvalid)
-		}
-		p.dp.Lock()
-		defer p.dp.Unlock()
-		p.calcs[i].algo = fn
-		return nil
-	}
-	return fmt.Errorf("calculation %q: %w", name, target.ErrNotFound)
-}
-
 // customCRC is a CRC of width bits. It is computed with the high bit first; reflection turns round
 // the bytes that go in, and the number that comes out.
 func customCRC(width int, c target.CRC) hashFn {
@@ -217,4 +191,15 @@ func customCRC(width int, c target.CRC) hashFn {
 		}
 		return uint64((v ^ c.XorOut) & mask)
 	}
+}
+
+// customHash is a CRC with parameters of its own, or nil if the algorithm has none.
+func customHash(algo string, c target.CRC) hashFn {
+	switch algo {
+	case "crc16_custom":
+		return customCRC(16, c)
+	case "crc32_custom":
+		return customCRC(32, c)
+	}
+	return nil
 }

@@ -11,7 +11,7 @@ import (
 // TestHashes holds the algorithms against the check values that are published for them (the CRC
 // catalogue's "123456789") and RFC 1071's example.
 func TestHashes(t *testing.T) {
-	p := &Pipeline{rand: rand.NewPCG(1, 1)}
+	random := rand.NewPCG(1, 1)
 	check := []byte("123456789")
 	for _, tt := range []struct {
 		algo  string
@@ -33,11 +33,11 @@ func TestHashes(t *testing.T) {
 		{"identity", []byte{0xab, 0xcd}, 0xabcd},
 		{"identity", []byte{1, 2, 3, 4, 5, 6, 7, 8, 9}, 0x0102030405060708},
 	} {
-		if got := p.hashAlgorithm(tt.algo)(tt.input); got != tt.want {
+		if got := hashAlgorithm(tt.algo, random)(tt.input); got != tt.want {
 			t.Errorf("%s(%x) is 0x%x, want 0x%x", tt.algo, tt.input, got, tt.want)
 		}
 	}
-	if p.hashAlgorithm("md5") != nil {
+	if hashAlgorithm("md5", random) != nil {
 		t.Error("an algorithm that there is not")
 	}
 }
@@ -93,7 +93,7 @@ func TestSum(t *testing.T) {
 				continue
 			}
 			seen++
-			st := newState(p)
+			st := newState(p.lay)
 			for i := range st.valid {
 				st.valid[i] = true
 			}

@@ -17,6 +17,13 @@ type layout struct {
 	lanes   int
 	headers []headerLayout // by Header.Index
 
+	metadata  []bool    // by header
+	metaLanes []laneRun // the lanes of each metadata header
+	varbits   []int     // headers with a varbit field
+	stacks    int       // stacks of headers, and of unions
+	scratch   int       // lanes that a packet's wide expressions are computed in
+	sums      []int     // those of scratch that are 0 when a packet comes in
+
 	used map[bmv2json.FieldRef]bool // fields that something in the program mentions
 }
 
@@ -62,8 +69,6 @@ const (
 	bitsWide // over 64 bits, anywhere
 )
 
-func lanesOf(width int) int { return (width + 63) / 64 }
-
 func newLayout(p *bmv2json.Program) *layout {
 	types := map[*bmv2json.HeaderType]*typeLayout{}
 	for _, t := range p.HeaderTypes {
@@ -87,7 +92,7 @@ func newLayout(p *bmv2json.Program) *layout {
 		}
 		types[t] = tl
 	}
-	l := &layout{}
+	l := &layout{stacks: len(p.Stacks) + len(p.UnionStacks)}
 	for _, h := range p.Headers {
 		hl := headerLayout{base: l.lanes, t: types[h.Type]}
 		if h.Union != nil {
@@ -98,6 +103,13 @@ func newLayout(p *bmv2json.Program) *layout {
 			}
 		}
 		l.headers = append(l.headers, hl)
+		l.metadata = append(l.metadata, h.Metadata)
+		if h.Metadata {
+			l.metaLanes = append(l.metaLanes, laneRun{l.lanes, l.lanes + hl.t.lanes})
+		}
+		if hl.t.vl {
+			l.varbits = append(l.varbits, h.Index)
+		}
 		l.lanes += hl.t.lanes
 	}
 	return l
@@ -157,4 +169,21 @@ func (l *layout) widths() []int {
 		}
 	}
 	return out
+}
+
+// laneRun is a field as a run of lanes.
+type laneRun struct{ from, to int }
+
+// paramAt is where an action's parameter is in the lanes of a call.
+type paramAt struct {
+	lane, width int
+}
+
+// paramsOf is where the parameters of an action are, and how many lanes they take together.
+func paramsOf(a *bmv2json.Action) (params []paramAt, lanes int) {
+	for _, p := range a.Params {
+		params = append(params, paramAt{lanes, p.Width})
+		lanes += lanesOf(p.Width)
+	}
+	return params, lanes
 }

@@ -47,7 +47,6 @@ const temporaries = 8
 // knowing what comes behind it.
 type lowering struct {
 	c     *compiler
-	told  bool // whoever listens hears of each primitive and condition as it stands in the program
 	end   *step
 	nodes map[bmv2json.Node]*step
 	conds map[*bmv2json.Expr]boolFn
@@ -57,14 +56,13 @@ type lowering struct {
 	written int
 }
 
-// lower makes the code of a pipeline.
-func (c *compiler) lower(pl *bmv2json.Pipeline, first int) *code {
-	l := &lowering{c: c, told: c.p.opts.Trace != nil || c.p.opts.Events != nil,
-		end: &step{op: opEnd}, nodes: map[bmv2json.Node]*step{},
+// lower makes the code of a pipeline, whose temporaries begin at lane first.
+func lower(c *compiler, pl *bmv2json.Pipeline, first int) *code {
+	l := &lowering{c: c, end: &step{op: opEnd}, nodes: map[bmv2json.Node]*step{},
 		conds: map[*bmv2json.Expr]boolFn{}, first: first}
 	s := l.node(pl.Init)
-	if lanes := c.lay.lanes; !l.told && s.count(map[*step]bool{})*lanes <= mostFacts {
-		private := c.private(pl)
+	if lanes := c.lay.lanes; s.count(map[*step]bool{})*lanes <= mostFacts {
+		private := l.private(pl)
 		zero := slices.Clone(private)
 		for i := range temporaries {
 			zero.remove(first + i)
@@ -73,7 +71,9 @@ func (c *compiler) lower(pl *bmv2json.Pipeline, first int) *code {
 		d := dead{private: private, done: map[*step]alive{}}
 		s = d.at(s).step
 	}
-	return placed(s)
+	out := placed(s)
+	out.registers, out.counters = c.registers, c.counters
+	return out
 }
 
 // mostFacts bounds the steps of a pipeline, times the lanes of a packet, up to which its paths are
@@ -104,9 +104,9 @@ func (l *lowering) node(n bmv2json.Node) *step {
 		case *bmv2json.Conditional:
 			s = l.conditional(n)
 		case *bmv2json.ActionCall:
-			s = l.action(l.c.p.actions[n.Action.Index], l.node(n.Next))
+			s = l.action(l.c.actions[n.Action.Index], l.node(n.Next))
 		case *bmv2json.Table:
-			s = l.table(l.c.p.tables[n.Index])
+			s = l.table(l.c.tables[n.Index])
 		}
 		l.nodes[n] = s
 	}
@@ -115,10 +115,6 @@ func (l *lowering) node(n bmv2json.Node) *step {
 
 func (l *lowering) conditional(n *bmv2json.Conditional) *step {
 	yes, no := l.node(n.True), l.node(n.False)
-	if l.told {
-		return &step{op: opIf, cond: l.c.toldCondition(n, l.c.tracedCondition(n,
-			l.c.boolean(n.Expr))), yes: yes, next: no}
-	}
 	l.used = 0
 	return l.cond(n.Expr, yes, no)
 }
@@ -127,31 +123,19 @@ func (l *lowering) conditional(n *bmv2json.Conditional) *step {
 // A member of an action profile that several tables share may name an action object that p4c made
 // for another of them; it is the same action by name.
 func (l *lowering) table(t *table) *step {
-	if a := t.onlyAction(); a != nil && l.c.p.opts.Trace == nil {
-		s := l.action(a, l.node(t.next(0)))
-		if l.told {
-			s = &step{op: opDo, do: l.c.toldCall(t, a), next: s}
-		}
-		return s
+	actions := l.c.actions
+	if a := t.onlyAction(); a != nil {
+		return l.action(actions[a.Index], l.node(t.afterMiss(0)))
 	}
-	actions := l.c.p.actions
 	out := &outcomes{t: t, hit: make([]*step, len(actions)), miss: make([]*step, len(actions)),
-		missed: l.node(t.src.BaseDefaultNext)}
-	if t.src.HitMiss {
-		out.missed = l.node(t.src.Miss)
-	}
-	out.none = out.missed
-	if t.src.HitMiss {
-		out.none = l.node(t.src.Hit)
-	}
+		missed: l.node(t.afterMiss(-1))}
+	out.none = l.node(t.afterHit(-1))
 	for i, a := range t.src.Actions {
-		if t.src.HitMiss {
-			out.hit[a.Index] = l.action(actions[a.Index], l.node(t.src.Hit))
-			out.miss[a.Index] = l.action(actions[a.Index], l.node(t.src.Miss))
-			continue
-		}
-		out.hit[a.Index] = l.action(actions[a.Index], l.node(t.src.Next[i]))
+		out.hit[a.Index] = l.action(actions[a.Index], l.node(t.afterHit(i)))
 		out.miss[a.Index] = out.hit[a.Index]
+		if t.src.HitMiss {
+			out.miss[a.Index] = l.action(actions[a.Index], l.node(t.afterMiss(i)))
+		}
 	}
 	if t.profile != nil {
 		for _, b := range l.c.prog.Actions {
@@ -170,17 +154,9 @@ func (l *lowering) table(t *table) *step {
 	return &step{op: opTable, table: out}
 }
 
-// next is where control goes behind the table's i-th action, where nothing was found.
-func (t *table) next(i int) bmv2json.Node {
-	if t.src.HitMiss {
-		return t.src.Miss
-	}
-	return t.src.Next[i]
-}
-
 // action makes the steps of an action.
 func (l *lowering) action(a *action, next *step) *step {
-	if a.stops() {
+	if a.stops {
 		next = &step{op: opIfExit, yes: l.end, next: next}
 	}
 	targets, ok := a.forward()
@@ -200,8 +176,6 @@ func (l *lowering) action(a *action, next *step) *step {
 		case p.Op == "_jump_if_zero":
 			l.used = 0
 			at[i] = l.truth(p.Args[0], at[i+1], at[targets[i]])
-		case l.told:
-			at[i] = &step{op: opDo, do: a.code[i], next: at[i+1]}
 		default:
 			at[i] = l.primitive(p, a.code[i], at[i+1])
 		}
@@ -236,10 +210,10 @@ func (l *lowering) primitive(p *bmv2json.Primitive, do doFn, next *step) *step {
 		s = l.assign(p.Args[0], p.Args[1], next)
 	case "mark_to_drop", "drop":
 		s = next
-		for _, f := range []stdField{l.c.p.std.mcastGrp, l.c.p.std.egressSpec} {
+		for _, f := range []stdField{l.c.mcastGrp, l.c.egressSpec} {
 			v := uint64(0)
-			if f == l.c.p.std.egressSpec {
-				v = uint64(l.c.p.opts.DropPort)
+			if f == l.c.egressSpec {
+				v = uint64(l.c.dropPort)
 			}
 			if f.mask != 0 {
 				s = &step{op: opSet, a: uint16(f.lane), k: v & f.mask, next: s}
@@ -255,7 +229,7 @@ func (l *lowering) primitive(p *bmv2json.Primitive, do doFn, next *step) *step {
 		s = l.registerWrite(p, next)
 	}
 	if s == nil {
-		return &step{op: opDo, do: do, effects: l.c.effectsOf(p), next: next}
+		return &step{op: opDo, do: do, effects: l.effectsOf(p), next: next}
 	}
 	return s
 }
@@ -321,7 +295,7 @@ func (l *lowering) assignWide(dst, src *bmv2json.Expr, next *step) *step {
 }
 
 func (l *lowering) registerRead(p *bmv2json.Primitive, next *step) *step {
-	a := l.c.p.registers[p.Args[1].Register.Index]
+	a := l.c.registers[p.Args[1].Register.Index]
 	lane, _, ok := l.plainLane(p.Args[0])
 	if !ok || a.lanes != 1 || a.signed || a.width > p.Args[0].Width {
 		return nil
@@ -334,7 +308,7 @@ func (l *lowering) registerRead(p *bmv2json.Primitive, next *step) *step {
 
 func (l *lowering) registerWrite(p *bmv2json.Primitive, next *step) *step {
 	r := p.Args[0].Register
-	a, src := l.c.p.registers[r.Index], p.Args[2]
+	a, src := l.c.registers[r.Index], p.Args[2]
 	if a.lanes != 1 || !interval.Of(src).Within(interval.Unsigned(a.width)) {
 		return nil
 	}
@@ -441,7 +415,7 @@ func (l *lowering) store(lane int, e *bmv2json.Expr, n int, next *step) *step {
 			return s
 		}
 	}
-	return &step{op: opValue, a: a, value: l.c.low(e, n), effects: l.c.effectsOfExpr(e), next: next}
+	return &step{op: opValue, a: a, value: l.c.low(e, n), effects: l.effectsOfExpr(e), next: next}
 }
 
 // truthValue makes the steps that set a lane to 1 where a condition holds, and to 0 where not.
@@ -513,9 +487,6 @@ func (l *lowering) shift(a uint16, e *bmv2json.Expr, n int, next *step) *step {
 
 // truth is a condition that BMv2 takes as data and tests against 0.
 func (l *lowering) truth(e *bmv2json.Expr, yes, no *step) *step {
-	if l.told {
-		return &step{op: opIf, cond: l.c.truth(e), yes: yes, next: no}
-	}
 	if e.Type != bmv2json.TypeBool {
 		e = &bmv2json.Expr{Op: bmv2json.OpDataToBool, Type: bmv2json.TypeBool, Right: e, Path: e.Path}
 	}
@@ -581,7 +552,7 @@ func (l *lowering) closure(e *bmv2json.Expr, yes, no *step) *step {
 		f = l.c.boolean(e)
 		l.conds[e] = f
 	}
-	return &step{op: opIf, cond: f, effects: l.c.effectsOfExpr(e), yes: yes, next: no}
+	return &step{op: opIf, cond: f, effects: l.effectsOfExpr(e), yes: yes, next: no}
 }
 
 // several makes the steps of "and" and "or" of any number of conditions. Those that ask one field

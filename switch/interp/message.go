@@ -16,7 +16,8 @@ func (c *compiler) logMessage(p *bmv2json.Primitive) doFn {
 	if len(parts)-1 != len(args) {
 		refuse(p.Path, "log_msg with %d places for %d values", len(parts)-1, len(args))
 	}
-	if c.p.opts.Log == nil {
+	log := c.log
+	if log == nil {
 		return func(*state) {}
 	}
 	type value struct {
@@ -41,6 +42,6 @@ func (c *compiler) logMessage(p *bmv2json.Primitive) doFn {
 			}
 			fmt.Fprintf(&s, "%s%s", n, parts[i+1])
 		}
-		st.p.log(s.String())
+		log(s.String())
 	}
 }

@@ -121,12 +121,12 @@ func (p *placement) branch(s *step, in instr) {
 
 // site makes a table's place; where to go on is filled in later.
 func (p *placement) site(o *outcomes) *site {
-	s := &site{t: o.t, hit: make([]uint32, len(o.hit)), miss: make([]uint32, len(o.miss))}
+	s := &site{t: o.t, records: o.t.records, hit: make([]uint32, len(o.hit)), miss: make([]uint32, len(o.miss))}
 	if t := o.t; t.words != nil && len(t.keys) == 1 {
 		if k := t.keys[0]; k.valid < 0 && k.mask == nil {
 			s.words, s.lane, s.header = t.words, int32(k.lane), int32(k.header)
 		}
-		s.quiet = !t.told && t.meter == nil && !t.counters && !t.ages && t.profile == nil
+		s.quiet = !t.records && t.profile == nil
 	}
 	to := func(at *uint32, end *step) {
 		if end == nil {

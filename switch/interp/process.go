@@ -35,12 +35,11 @@ func (b *Buffer) alloc(n int) []byte {
 	return b.arena[at : at+n : at+n]
 }
 
-// deparser is a compiled deparser.
-type deparser struct {
-	id     int // in events
-	order  []int
-	do     []doFn
-	update []*checksum
+// deparse writes a packet with its headers.
+func (b *Buffer) deparse(d *deparser, st *state) []byte {
+	out := b.alloc(d.prepare(st))
+	d.write(out, st)
+	return out
 }
 
 // Process takes a frame that came in by port at the time now (since the device was made: what the
@@ -71,16 +70,15 @@ func (p *Pipeline) process(b *Buffer, now time.Duration, port uint32,
 	p.dp.Lock()
 	defer p.dp.Unlock()
 	p.passes, p.digests = 0, nil
-	p.listens()
-	if p.opts.Trace != nil {
-		p.traced++
-		p.tracing = p.traced
-		p.trace("Packet of %d bytes received on port %d", len(frame), port)
+	p.obs.listen()
+	if p.obs.traces() {
+		p.obs.traceNext()
+		p.obs.trace("Packet of %d bytes received on port %d", len(frame), port)
 	}
 	st := p.get(now)
 	st.clear()
 	st.inPort, st.inLen, st.frame, st.length = port, len(frame), frame, len(frame)
-	p.arrives(st, port, frame)
+	p.obs.arrives(st, port, frame)
 	if p.psa != nil {
 		p.psa.arrive(st, port, psaNormal)
 	}
@@ -124,7 +122,7 @@ func (p *Pipeline) get(now time.Duration) *state {
 	if n := len(p.free); n > 0 {
 		st, p.free = p.free[n-1], p.free[:n-1]
 	} else {
-		st = newState(p)
+		st = newState(p.lay)
 	}
 	st.now = now
 	return st
@@ -147,15 +145,10 @@ func (p *Pipeline) allowed() bool {
 
 // parse runs the parser on st.frame, from a state whose headers are all invalid.
 func (p *Pipeline) parse(st *state) {
-	err := p.runParser(p.parser, st)
-	if err == noError {
-		err = p.errNone
-	}
+	err := p.parser.run(st)
 	wrong := uint64(0)
-	for _, k := range p.parser.verify {
-		if !k.right(st) {
-			wrong = 1
-		}
+	if !p.parser.checksumsRight(st) {
+		wrong = 1
 	}
 	p.std.parserError.set(st, err)
 	p.std.checksumError.set(st, wrong)
@@ -173,8 +166,8 @@ func (p *Pipeline) receive(b *Buffer, st *state) {
 	}
 	length := st.length
 	p.parse(st)
-	p.traceStep("Pipeline 'ingress'")
-	p.runPipeline(p.ingress, p.ids.ingress, st)
+	p.obs.traceStep("Pipeline 'ingress'")
+	p.ingress.run(p, st)
 	if st.dropped {
 		p.put(st)
 		return
@@ -187,13 +180,13 @@ func (p *Pipeline) receive(b *Buffer, st *state) {
 		p.sample(st)
 	}
 	if st.resubmit != 0 {
-		p.traceStep("Resubmitting packet")
+		p.obs.traceStep("Resubmitting packet")
 		p.resubmit(st, length)
 		return
 	}
 	if grp := p.std.mcastGrp.get(st); grp != 0 {
-		if p.opts.Trace != nil {
-			p.trace("Multicast group %d, of %d copies", grp, len(p.groups[uint32(grp)]))
+		if p.obs.traces() {
+			p.obs.trace("Multicast group %d, of %d copies", grp, len(p.groups[uint32(grp)]))
 		}
 		p.std.instanceType.set(st, instanceReplication)
 		p.multicast(st, p.groups[uint32(grp)], noTruncation)
@@ -202,7 +195,7 @@ func (p *Pipeline) receive(b *Buffer, st *state) {
 	}
 	port := uint32(p.std.egressSpec.get(st))
 	if port == p.opts.DropPort {
-		p.traceStep("Dropping packet at the end of ingress")
+		p.obs.traceStep("Dropping packet at the end of ingress")
 		p.put(st)
 		return
 	}
@@ -232,7 +225,7 @@ func (p *Pipeline) multicast(st *state, replicas []target.Replica, cut int) {
 		c.copyPHV(st)
 		c.inPort, c.inLen, c.frame, c.length = st.inPort, st.inLen, st.frame, st.length
 		c.payload, c.truncate = st.payload, cut
-		p.nameCopy(c, st, st.payload)
+		p.obs.nameCopy(c, st, st.payload)
 		c.clearRequests()
 		c.recirc, c.exit, c.dropped = 0, false, false
 		p.std.rid.set(c, uint64(r.Instance))
@@ -251,8 +244,8 @@ func (p *Pipeline) keep(dst, src *state, list int) {
 // once more, and keeps of the metadata only the field list.
 func (p *Pipeline) cloneIngress(st *state, length int) {
 	s, ok := p.sessions[st.session]
-	if p.opts.Trace != nil {
-		p.trace("Cloning packet at ingress, session %d, of %d copies", st.session,
+	if p.obs.traces() {
+		p.obs.trace("Cloning packet at ingress, session %d, of %d copies", st.session,
 			len(s.Replicas))
 	}
 	if !ok {
@@ -262,8 +255,8 @@ func (p *Pipeline) cloneIngress(st *state, length int) {
 	c.clear()
 	c.inPort, c.inLen, c.frame, c.length = st.inPort, st.inLen, st.frame, length
 	p.std.ingressPort.set(c, uint64(st.inPort))
-	p.nameCopy(c, st, st.frame)
-	p.runParser(p.parser, c) // what stopped it, if anything, would be in the metadata, which is cleared
+	p.obs.nameCopy(c, st, st.frame)
+	p.parser.run(c) // what stopped it, if anything, would be in the metadata, which is cleared
 	c.clearMetadata()
 	p.keep(c, st, st.cloneFL)
 	p.std.instanceType.set(c, instanceIngressClone)
@@ -281,7 +274,7 @@ func (p *Pipeline) cloneEgress(st *state) {
 	c.copyPHV(st)
 	c.inPort, c.inLen, c.frame, c.length, c.payload = st.inPort, st.inLen, st.frame, st.length,
 		st.payload
-	p.nameCopy(c, st, st.payload)
+	p.obs.nameCopy(c, st, st.payload)
 	c.clearMetadata()
 	p.keep(c, st, st.cloneFL)
 	p.std.instanceType.set(c, instanceEgressClone)
@@ -304,7 +297,7 @@ func (p *Pipeline) resubmit(st *state, length int) {
 	c := p.get(st.now)
 	c.clear()
 	c.inPort, c.inLen, c.frame, c.length = st.inPort, st.inLen, st.frame, length
-	p.nameCopy(c, st, st.frame)
+	p.obs.nameCopy(c, st, st.frame)
 	p.keep(c, st, st.resubmit)
 	p.std.instanceType.set(c, instanceResubmitted)
 	p.std.packetLength.set(c, uint64(length))
@@ -314,7 +307,7 @@ func (p *Pipeline) resubmit(st *state, length int) {
 
 // sample takes the values of a digest.
 func (p *Pipeline) sample(st *state) {
-	list := p.prog.LearnList(st.digest)
+	list := p.src.LearnList(st.digest)
 	st.digest = 0
 	if list == nil || p.opts.OnDigest == nil {
 		return
@@ -347,10 +340,10 @@ func (p *Pipeline) send(b *Buffer, st *state) {
 	p.std.egressPort.set(st, uint64(st.outPort))
 	p.std.egressSpec.set(st, uint64(p.opts.DropPort)+1) // anything but the drop port
 	p.std.packetLength.set(st, uint64(st.length))
-	if p.opts.Trace != nil {
-		p.trace("Pipeline 'egress', port %d", st.outPort)
+	if p.obs.traces() {
+		p.obs.trace("Pipeline 'egress', port %d", st.outPort)
 	}
-	p.runPipeline(p.egress, p.ids.egress, st)
+	p.egress.run(p, st)
 	if st.dropped {
 		p.put(st)
 		return
@@ -360,13 +353,13 @@ func (p *Pipeline) send(b *Buffer, st *state) {
 		p.cloneEgress(st)
 	}
 	if uint32(p.std.egressSpec.get(st)) == p.opts.DropPort {
-		p.traceStep("Dropping packet at the end of egress")
+		p.obs.traceStep("Dropping packet at the end of egress")
 		p.put(st)
 		return
 	}
-	frame := p.deparser.run(b, st)
+	frame := b.deparse(&p.deparser, st)
 	if st.recirc != 0 {
-		p.traceStep("Recirculating packet")
+		p.obs.traceStep("Recirculating packet")
 		p.recirculate(st, frame)
 		return
 	}
@@ -377,10 +370,10 @@ func (p *Pipeline) send(b *Buffer, st *state) {
 // leave sends a frame out.
 func (p *Pipeline) leave(b *Buffer, st *state, frame []byte) {
 	frame = frame[:min(len(frame), st.truncate)]
-	if p.opts.Trace != nil {
-		p.trace("Transmitting packet of %d bytes out of port %d", len(frame), st.outPort)
+	if p.obs.traces() {
+		p.obs.trace("Transmitting packet of %d bytes out of port %d", len(frame), st.outPort)
 	}
-	p.event(st, EventPacketOut, int(st.outPort), 0)
+	p.obs.event(st, EventPacketOut, int(st.outPort), 0)
 	b.Outs = append(b.Outs, Out{Port: st.outPort, Frame: frame})
 }
 
@@ -390,39 +383,10 @@ func (p *Pipeline) recirculate(st *state, frame []byte) {
 	c := p.get(st.now)
 	c.clear()
 	c.inPort, c.inLen, c.frame, c.length = st.inPort, len(frame), frame, len(frame)
-	p.nameCopy(c, st, frame)
+	p.obs.nameCopy(c, st, frame)
 	p.keep(c, st, st.recirc)
 	p.std.instanceType.set(c, instanceRecirculated)
 	p.std.packetLength.set(c, uint64(len(frame)))
 	p.input = append(p.input, c)
 	p.put(st)
-}
-
-// run updates the checksums and writes the packet.
-func (d *deparser) run(b *Buffer, st *state) []byte {
-	st.p.event(st, EventDeparserStart, d.id, 0)
-	for _, k := range d.update {
-		k.update(st)
-		st.p.event(st, EventChecksumUpdate, k.id, 0)
-	}
-	for _, do := range d.do {
-		do(st)
-	}
-	size := len(st.payload)
-	for _, h := range d.order {
-		if st.valid[h] {
-			size += st.size(h)
-		}
-	}
-	out := b.alloc(size)
-	at := 0
-	for _, h := range d.order {
-		if st.valid[h] {
-			st.p.event(st, EventDeparserEmit, st.p.ids.headers[h], 0)
-			at += st.headerBytes(out[at:], h)
-		}
-	}
-	st.p.event(st, EventDeparserDone, d.id, 0)
-	copy(out[at:], st.payload)
-	return out
 }

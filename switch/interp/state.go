@@ -6,7 +6,6 @@ import (
 
 // state is one packet on its way through the program: BMv2's PHV and packet in one.
 type state struct {
-	p   *Pipeline
 	lay *layout
 
 	w     []uint64 // the fields' lanes
@@ -51,24 +50,24 @@ type state struct {
 
 const noTruncation = int(^uint(0) >> 1)
 
-func newState(p *Pipeline) *state {
+func newState(lay *layout) *state {
 	return &state{
-		p: p, lay: p.lay,
-		w: make([]uint64, p.lay.lanes), valid: make([]bool, len(p.lay.headers)),
-		next: make([]int, p.stacks), vl: make([][]byte, len(p.lay.headers)),
-		scratch: make([]uint64, p.scratch),
+		lay: lay,
+		w:   make([]uint64, lay.lanes), valid: make([]bool, len(lay.headers)),
+		next: make([]int, lay.stacks), vl: make([][]byte, len(lay.headers)),
+		scratch: make([]uint64, lay.scratch),
 	}
 }
 
 // clear makes the state that of a packet of which nothing is known.
 func (st *state) clear() {
 	clear(st.w)
-	copy(st.valid, st.p.metadata)
+	copy(st.valid, st.lay.metadata)
 	clear(st.next)
-	for _, h := range st.p.varbits {
+	for _, h := range st.lay.varbits {
 		st.vl[h] = st.vl[h][:0]
 	}
-	for _, at := range st.p.checksums {
+	for _, at := range st.lay.sums {
 		st.scratch[at] = 0
 	}
 	st.length, st.truncate, st.exit, st.dropped = 0, noTruncation, false, false
@@ -83,8 +82,8 @@ func (st *state) clearRequests() {
 
 // clearMetadata sets every metadata field to 0.
 func (st *state) clearMetadata() {
-	for _, r := range st.p.metaLanes {
-		clear(st.w[r[0]:r[1]])
+	for _, r := range st.lay.metaLanes {
+		clear(st.w[r.from:r.to])
 	}
 }
 
@@ -93,7 +92,7 @@ func (st *state) copyPHV(src *state) {
 	copy(st.w, src.w)
 	copy(st.valid, src.valid)
 	copy(st.next, src.next)
-	for _, h := range st.p.varbits {
+	for _, h := range st.lay.varbits {
 		st.vl[h] = append(st.vl[h][:0], src.vl[h]...)
 	}
 }
@@ -103,64 +102,9 @@ func (st *state) data() []byte {
 	return st.payload[:min(len(st.payload), st.truncate)]
 }
 
-// size is the size in bytes of a header on the wire.
-func (st *state) size(h int) int {
-	return (st.lay.headers[h].t.bits)/8 + len(st.vl[h])
-}
-
-// setValid makes a header valid, and with it the other members of its union invalid.
-func (st *state) setValid(h int) {
-	st.valid[h] = true
-	for _, s := range st.lay.headers[h].siblings {
-		st.valid[s] = false
-	}
-}
-
-// addHeader is P4's setValid(): a header that was not valid starts out with all fields 0.
-func (st *state) addHeader(h int) {
-	if h < 0 || st.valid[h] {
-		return
-	}
-	hl := &st.lay.headers[h]
-	clear(st.w[hl.base : hl.base+hl.t.lanes])
-	st.vl[h] = st.vl[h][:0]
-	st.setValid(h)
-	st.length += st.size(h)
-}
-
-// removeHeader is P4's setInvalid().
-func (st *state) removeHeader(h int) {
-	if h < 0 || !st.valid[h] || st.p.metadata[h] {
-		return
-	}
-	st.length -= st.size(h)
-	st.valid[h] = false
-}
-
-// assignHeader copies src, validity included, to dst, which is of the same type.
-func (st *state) assignHeader(dst, src int) {
-	if dst < 0 || dst == src {
-		return
-	}
-	if src < 0 || !st.valid[src] {
-		st.valid[dst] = st.p.metadata[dst]
-		return
-	}
-	st.setValid(dst)
-	st.copyFields(dst, src)
-}
-
-func (st *state) copyFields(dst, src int) {
-	d, s := &st.lay.headers[dst], &st.lay.headers[src]
-	copy(st.w[d.base:d.base+d.t.lanes], st.w[s.base:s.base+s.t.lanes])
-	if d.t.vl {
-		st.vl[dst] = append(st.vl[dst][:0], st.vl[src]...)
-	}
-}
-
-// moveHeader is assignHeader for the shifting of a stack: dst takes all that src is, whether it is
-// valid or not.
-func (st *state) moveHeader(dst, src int) {
-	st.valid[dst] = st.valid[src]
-	st.copyFields(dst, src)
+// keepFrame makes the packet's bytes its own: those that it came in are the caller's.
+func (st *state) keepFrame() {
+	n := len(st.frame)
+	st.kept = append(append(st.kept[:0], st.frame...), st.payload...)
+	st.frame, st.payload = st.kept[:n:n], st.kept[n:]
 }

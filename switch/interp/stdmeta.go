@@ -1,5 +1,7 @@
 package interp
 
+import "github.com/netcraq/netcraq/switch/bmv2json"
+
 // stdFields are the fields of standard_metadata that the target reads and writes, by the names that
 // simple_switch knows them under.
 type stdFields struct {
@@ -11,28 +13,9 @@ type stdFields struct {
 	rid, egressSpec, mcastGrp                           stdField
 }
 
-// stdField is one of them; a program may lack those that are not required.
-type stdField struct {
-	lane int
-	mask uint64 // 0: the program has no such field
-}
-
-func (f stdField) set(st *state, v uint64) {
-	if f.mask != 0 {
-		st.w[f.lane] = v & f.mask
-	}
-}
-
-func (f stdField) get(st *state) uint64 {
-	if f.mask == 0 {
-		return 0
-	}
-	return st.w[f.lane]
-}
-
-func (c *compiler) standardFields() {
+func newStdFields(prog *bmv2json.Program, lay *layout) (s stdFields) {
 	field := func(header, name string, required bool) stdField {
-		r := c.prog.FieldNamed(header, name)
+		r := prog.FieldNamed(header, name)
 		switch {
 		case r.IsZero() && required:
 			refuse("headers", "a program without %s.%s (v1model and PSA programs are run)", header,
@@ -42,9 +25,8 @@ func (c *compiler) standardFields() {
 		case r.IsValidity() || r.Field.VL || r.Width() > 64 || !r.Header.Metadata:
 			refuse(r.Header.Path, "%s kept in %s", header+"."+name, r)
 		}
-		return stdField{lane: c.lay.laneOfTarget(r), mask: topMask(r.Width())}
+		return stdField{lane: lay.laneOfTarget(r), mask: topMask(r.Width())}
 	}
-	s := &c.p.std
 	s.ingressPort = field("standard_metadata", "ingress_port", true)
 	s.packetLength = field("standard_metadata", "packet_length", true)
 	s.instanceType = field("standard_metadata", "instance_type", true)
@@ -62,4 +44,5 @@ func (c *compiler) standardFields() {
 	s.deqDepth = field("queueing_metadata", "deq_qdepth", false)
 	s.qid = field("queueing_metadata", "qid", false)
 	s.priority = field("intrinsic_metadata", "priority", false)
+	return s
 }

@@ -1,64 +1,26 @@
 package interp
 
 import (
-	"github.com/netcraq/netcraq/switch/bmv2json"
-	"github.com/netcraq/netcraq/switch/target"
-)
+	"sync"
 
-// stops reports whether the pipeline may end within the action.
-func (a *action) stops() bool {
-	for _, p := range a.src.Primitives {
-		switch p.Op {
-		case "exit", "assert", "assume":
-			return true
-		}
-	}
-	return false
-}
+	"github.com/netcraq/netcraq/switch/bmv2json"
+)
 
 // onlyAction is the action of a table that can run no other and tells nobody: no keys, and a
 // default entry that stands in the program.
-func (t *table) onlyAction() *action {
+func (t *table) onlyAction() *bmv2json.Action {
 	d := t.src.Default
 	if len(t.keys) > 0 || d == nil || !d.ConstEntry || len(d.Params) > 0 || t.profile != nil {
 		return nil
 	}
-	return t.p.actions[d.Action.Index]
-}
-
-// call is an action with its parameters.
-type call struct {
-	params []uint64
-	index  int // Action.Index
-	act    *action
-}
-
-// entry is an entry of a table. What a packet sees of it changes only under Pipeline.dp.
-type entry struct {
-	do     *call
-	member *member // indirect tables: do is nil, and one of these is set
-	group  *group
-
-	counter target.CounterData
-	meter   *meter
-	age     target.Ageing // Hit is written by packets, under Pipeline.dp
-
-	match    []target.FieldMatch
-	priority int
-	seq      uint64
-	handle   int // in events
-	isConst  bool
-
-	value, mask []uint64 // by lane of the key; value is under mask
-	plen        int
-	same        *entry // the next best entry with this value and mask
+	return d.Action
 }
 
 // table is a compiled table and its entries.
 type table struct {
-	src  *bmv2json.Table
-	p    *Pipeline
-	keys []keySource
+	src     *bmv2json.Table
+	packets *sync.Mutex // held while a packet is in the program
+	keys    []keySource
 	// lanes is the length of a packed key; key is where one is put together.
 	lanes int
 	key   []uint64
@@ -72,10 +34,11 @@ type table struct {
 	first   *entry            // the program's own default entry
 	seq     uint64
 	handles handles
+	idle    map[*entry]struct{} // the entries that have idle timeouts
 
 	counters  bool
 	ages      bool // entries may have idle timeouts
-	told      bool // somebody may hear of what is looked up
+	records   bool // one of these, or a meter: a hit changes the entry
 	meter     *bmv2json.Meter
 	meterLane int
 	meterMask uint64
@@ -83,66 +46,12 @@ type table struct {
 	profile *profile
 }
 
-// keySource is one key: which lanes it comes from, and where in the packed key it goes.
-type keySource struct {
-	kind   bmv2json.MatchKind
-	lane   int
-	lanes  int
-	header int // must be valid, or the key is 0; -1 for metadata
-	valid  int // a validity key: the header; -1 otherwise
-	width  int
-	to     int
-	shift  int
-	mask   []uint64 // the static mask, by lane; nil for none
-}
-
-// packKeys lays the keys out in as few lanes as they fit: narrow ones share a lane, a range has its
-// own (it is compared as a number).
-func (c *compiler) packKeys(t *table) {
-	to, used := 0, 0 // the lane being filled and the bits of it that are taken
-	fresh := func() {
-		if used > 0 {
-			to, used = to+1, 0
-		}
-	}
-	for _, k := range t.src.Keys {
-		s := keySource{kind: k.Kind, lanes: lanesOf(k.Width), header: -1, valid: -1, width: k.Width}
-		if k.Field.IsValidity() {
-			s.valid = k.Field.Header.Index
-		} else {
-			s.lane = c.lay.lane(k.Field)
-			if !k.Field.Header.Metadata {
-				s.header = k.Field.Header.Index
-			}
-		}
-		if k.Mask != nil {
-			s.mask = make([]uint64, s.lanes)
-			lanesFromBytes(s.mask, k.Mask)
-		}
-		alone := k.Kind == bmv2json.MatchRange || k.Width > 64
-		if k.Kind == bmv2json.MatchRange && k.Width > 64 {
-			refuse(t.src.Path, "key %q: a range over %d bits", k.Name, k.Width)
-		}
-		if alone || used+k.Width > 64 {
-			fresh()
-		}
-		s.to, s.shift = to, used
-		if alone {
-			to += s.lanes
-		} else {
-			used += k.Width
-		}
-		t.keys = append(t.keys, s)
-	}
-	fresh()
-	t.lanes = to
-	t.key = make([]uint64, to)
-}
-
-func (c *compiler) table(src *bmv2json.Table) *table {
-	t := &table{src: src, p: c.p, byMatch: map[string]*entry{}, counters: src.WithCounters,
-		ages: src.SupportTimeout, told: c.p.opts.Trace != nil || c.p.opts.Events != nil}
-	c.packKeys(t)
+// newTable makes a table that is empty. If its entries refer to members and groups these are
+// profile's.
+func newTable(src *bmv2json.Table, lay *layout, profile *profile, packets *sync.Mutex) *table {
+	t := &table{src: src, packets: packets, byMatch: map[string]*entry{}, idle: map[*entry]struct{}{},
+		counters: src.WithCounters, ages: src.SupportTimeout, profile: profile}
+	t.packKeys(lay)
 	switch {
 	case len(t.keys) == 0:
 	case src.Match == bmv2json.MatchExact:
@@ -167,11 +76,9 @@ func (c *compiler) table(src *bmv2json.Table) *table {
 		if m.Result.IsValidity() || m.Result.Field.VL || m.Result.Width() > 64 {
 			refuse(m.Path, "a meter's result in %s", m.Result)
 		}
-		t.meter, t.meterLane, t.meterMask = m, c.lay.lane(m.Result), topMask(m.Result.Width())
+		t.meter, t.meterLane, t.meterMask = m, lay.lane(m.Result), topMask(m.Result.Width())
 	}
-	if src.Profile != nil {
-		t.profile = c.p.profiles[src.Profile.Index]
-	}
+	t.records = t.meter != nil || t.counters || t.ages
 	return t
 }
 
@@ -188,55 +95,40 @@ func (t *table) lookup(st *state) *entry {
 	return t.find.find(t.buildKey(st))
 }
 
-// word is the key, where it has one lane.
-func (t *table) word(st *state) (key uint64) {
-	for i := range t.keys {
-		k := &t.keys[i]
-		switch {
-		case k.valid >= 0:
-			if st.valid[k.valid] {
-				key |= 1 << k.shift
-			}
-		case k.header >= 0 && !st.valid[k.header]:
-		case k.mask == nil:
-			key |= st.w[k.lane] << k.shift
-		default:
-			key |= st.w[k.lane] & k.mask[0] << k.shift
-		}
+// recordHit notes in an entry that a packet has hit it.
+func (t *table) recordHit(st *state, e *entry) {
+	if t.meter != nil {
+		st.w[t.meterLane] = e.meter.color(st.inLen, st.now) & t.meterMask
 	}
-	return key
+	if t.counters {
+		e.counter.Packets++
+		e.counter.Bytes += uint64(st.inLen)
+	}
+	if t.ages {
+		e.age.Hit = st.now
+	}
 }
 
-// indirect finds the action of an entry that refers to a member or a group; nil for an empty group.
-func (e *entry) indirect(st *state) *call {
-	if e.member != nil {
-		return e.member.do
+// afterHit is where control goes behind the table's i-th action, if an entry was found; behind an
+// entry without an action if i is negative.
+func (t *table) afterHit(i int) bmv2json.Node {
+	switch {
+	case t.src.HitMiss:
+		return t.src.Hit
+	case i < 0:
+		return t.src.BaseDefaultNext
 	}
-	return e.group.choose(st)
+	return t.src.Next[i]
 }
 
-// buildKey puts the key together. A field of a header that is not valid counts as 0, as BMv2 has
-// it.
-func (t *table) buildKey(st *state) []uint64 {
-	key := t.key
-	clear(key)
-	for i := range t.keys {
-		k := &t.keys[i]
-		switch {
-		case k.valid >= 0:
-			if st.valid[k.valid] {
-				key[k.to] |= 1 << k.shift
-			}
-		case k.header >= 0 && !st.valid[k.header]:
-		case k.mask == nil && k.lanes == 1:
-			key[k.to] |= st.w[k.lane] << k.shift
-		case k.mask == nil:
-			copy(key[k.to:], st.w[k.lane:k.lane+k.lanes])
-		default:
-			for j := range k.lanes {
-				key[k.to+j] |= st.w[k.lane+j] & k.mask[j] << k.shift
-			}
-		}
+// afterMiss is where control goes behind the table's i-th action, if no entry was found; behind a
+// table without a default entry if i is negative.
+func (t *table) afterMiss(i int) bmv2json.Node {
+	switch {
+	case t.src.HitMiss:
+		return t.src.Miss
+	case i < 0:
+		return t.src.BaseDefaultNext
 	}
-	return key
+	return t.src.Next[i]
 }

@@ -1,0 +1,254 @@
+package interp
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/netcraq/netcraq/switch/target"
+)
+
+func checkIndex(i, size int) error {
+	if i < 0 || i >= size {
+		return fmt.Errorf("index %d of %d: %w", i, size, target.ErrOutOfRange)
+	}
+	return nil
+}
+
+// register finds a register array and checks that it has cells first to first+count-1.
+func (p *Pipeline) register(name string, first, count int) (*registerArray, error) {
+	r := p.src.Register(name)
+	if r == nil {
+		return nil, fmt.Errorf("register %q: %w", name, target.ErrNotFound)
+	}
+	if first < 0 || count < 0 || count > r.Size-first {
+		return nil, fmt.Errorf("register %q: cells %d to %d of %d: %w", name, first, first+count-1,
+			r.Size, target.ErrOutOfRange)
+	}
+	return p.registers[r.Index], nil
+}
+
+// batch is how many cells are read or written while packets wait.
+const batch = 1024
+
+// ReadRegister implements [target.Pipeline].
+func (p *Pipeline) ReadRegister(name string, index int) ([]byte, error) {
+	cells, err := p.ReadRegisters(name, index, 1)
+	if err != nil {
+		return nil, err
+	}
+	return cells[0], nil
+}
+
+// ReadRegisters implements [target.Pipeline].
+func (p *Pipeline) ReadRegisters(name string, first, count int) ([][]byte, error) {
+	cells, err := p.AppendRegisters(nil, name, first, count)
+	if err != nil {
+		return nil, err
+	}
+	return target.SplitCells(cells, count), nil
+}
+
+// AppendRegisters implements [target.Pipeline].
+func (p *Pipeline) AppendRegisters(to []byte, name string, first, count int) ([]byte, error) {
+	r, err := p.register(name, first, count)
+	if err != nil {
+		return nil, err
+	}
+	to = slices.Grow(to, count*((r.width+7)/8))
+	lanes := make([]uint64, 0, min(count, batch)*r.lanes)
+	for i := 0; i < count; i += batch {
+		n := min(batch, count-i)
+		p.dp.Lock()
+		lanes = append(lanes[:0], r.cells[(first+i)*r.lanes:(first+i+n)*r.lanes]...)
+		p.dp.Unlock()
+		for j := range n {
+			to = appendLanes(to, lanes[j*r.lanes:(j+1)*r.lanes], r.width)
+		}
+	}
+	return to, nil
+}
+
+// WriteRegister implements [target.Pipeline].
+func (p *Pipeline) WriteRegister(name string, index int, value []byte) error {
+	r, err := p.register(name, index, 1)
+	if err != nil {
+		return err
+	}
+	lanes, err := r.value(value)
+	if err != nil {
+		return fmt.Errorf("register %q: %w", name, err)
+	}
+	p.dp.Lock()
+	defer p.dp.Unlock()
+	copy(r.cells[index*r.lanes:], lanes)
+	return nil
+}
+
+// FillRegister implements [target.Pipeline].
+func (p *Pipeline) FillRegister(name string, value []byte) error {
+	r, err := p.register(name, 0, 0)
+	if err != nil {
+		return err
+	}
+	lanes, err := r.value(value)
+	if err != nil {
+		return fmt.Errorf("register %q: %w", name, err)
+	}
+	for i := 0; i < r.size; i += batch {
+		p.dp.Lock()
+		for j := i; j < min(i+batch, r.size); j++ {
+			copy(r.cells[j*r.lanes:], lanes)
+		}
+		p.dp.Unlock()
+	}
+	return nil
+}
+
+func (p *Pipeline) counter(name string, index int) (*target.CounterData, error) {
+	c := p.src.Counter(name)
+	if c == nil || c.Direct {
+		return nil, fmt.Errorf("counter %q: %w", name, target.ErrNotFound)
+	}
+	if err := checkIndex(index, c.Size); err != nil {
+		return nil, fmt.Errorf("counter %q: %w", name, err)
+	}
+	return &p.counters[c.Index].cells[index], nil
+}
+
+// ReadCounter implements [target.Pipeline].
+func (p *Pipeline) ReadCounter(name string, index int) (target.CounterData, error) {
+	c, err := p.counter(name, index)
+	if err != nil {
+		return target.CounterData{}, err
+	}
+	p.dp.Lock()
+	defer p.dp.Unlock()
+	return *c, nil
+}
+
+// WriteCounter implements [target.Pipeline].
+func (p *Pipeline) WriteCounter(name string, index int, d target.CounterData) error {
+	c, err := p.counter(name, index)
+	if err != nil {
+		return err
+	}
+	p.dp.Lock()
+	defer p.dp.Unlock()
+	*c = d
+	return nil
+}
+
+func (p *Pipeline) meter(name string, index int) (*meter, error) {
+	m := p.src.Meter(name)
+	if m == nil || m.Direct {
+		return nil, fmt.Errorf("meter %q: %w", name, target.ErrNotFound)
+	}
+	if err := checkIndex(index, m.Size); err != nil {
+		return nil, fmt.Errorf("meter %q: %w", name, err)
+	}
+	return &p.meters[m.Index].cells[index], nil
+}
+
+// ReadMeter implements [target.Pipeline].
+func (p *Pipeline) ReadMeter(name string, index int) (*target.MeterConfig, error) {
+	m, err := p.meter(name, index)
+	if err != nil {
+		return nil, err
+	}
+	p.dp.Lock()
+	defer p.dp.Unlock()
+	return m.export(), nil
+}
+
+// WriteMeter implements [target.Pipeline].
+func (p *Pipeline) WriteMeter(name string, index int, c *target.MeterConfig) error {
+	m, err := p.meter(name, index)
+	if err != nil {
+		return err
+	}
+	if err := checkMeter(c); err != nil {
+		return fmt.Errorf("meter %q: %w", name, err)
+	}
+	p.dp.Lock()
+	defer p.dp.Unlock()
+	m.configure(c)
+	return nil
+}
+
+// direct finds the entry of e's match in a table that has the wanted direct array.
+func (p *Pipeline) direct(name string, e *target.TableEntry, has func(*table) bool,
+	what string) (*entry, error) {
+	t, err := p.table(name)
+	if err != nil {
+		return nil, err
+	}
+	if !has(t) {
+		return nil, fmt.Errorf("table %q has no direct %s: %w", name, what, target.ErrInvalid)
+	}
+	have, err := t.lookupEntry(e)
+	if err != nil {
+		return nil, fmt.Errorf("direct %s of table %q: %w", what, name, err)
+	}
+	return have, nil
+}
+
+func hasCounters(t *table) bool { return t.counters }
+
+func hasMeter(t *table) bool { return t.meter != nil }
+
+// DirectCounter implements [target.Pipeline].
+func (p *Pipeline) DirectCounter(name string, e *target.TableEntry) (target.CounterData, error) {
+	p.cp.Lock()
+	defer p.cp.Unlock()
+	have, err := p.direct(name, e, hasCounters, "counter")
+	if err != nil {
+		return target.CounterData{}, err
+	}
+	p.dp.Lock()
+	defer p.dp.Unlock()
+	return have.counter, nil
+}
+
+// SetDirectCounter implements [target.Pipeline].
+func (p *Pipeline) SetDirectCounter(name string, e *target.TableEntry, d target.CounterData) error {
+	p.cp.Lock()
+	defer p.cp.Unlock()
+	have, err := p.direct(name, e, hasCounters, "counter")
+	if err != nil {
+		return err
+	}
+	p.dp.Lock()
+	defer p.dp.Unlock()
+	have.counter = d
+	return nil
+}
+
+// DirectMeter implements [target.Pipeline].
+func (p *Pipeline) DirectMeter(name string, e *target.TableEntry) (*target.MeterConfig, error) {
+	p.cp.Lock()
+	defer p.cp.Unlock()
+	have, err := p.direct(name, e, hasMeter, "meter")
+	if err != nil {
+		return nil, err
+	}
+	p.dp.Lock()
+	defer p.dp.Unlock()
+	return have.meter.export(), nil
+}
+
+// SetDirectMeter implements [target.Pipeline].
+func (p *Pipeline) SetDirectMeter(name string, e *target.TableEntry, c *target.MeterConfig) error {
+	p.cp.Lock()
+	defer p.cp.Unlock()
+	have, err := p.direct(name, e, hasMeter, "meter")
+	if err != nil {
+		return err
+	}
+	if err := checkMeter(c); err != nil {
+		return fmt.Errorf("direct meter of table %q: %w", name, err)
+	}
+	p.dp.Lock()
+	defer p.dp.Unlock()
+	have.meter.configure(c)
+	return nil
+}
