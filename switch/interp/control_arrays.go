@@ -2,8 +2,10 @@ package interp
 
 import (
 	"fmt"
-	"slices"
 
+	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/interp/internal/arrays"
+	"github.com/netcraq/netcraq/switch/interp/internal/tables"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
@@ -15,7 +17,7 @@ func checkIndex(i, size int) error {
 }
 
 // register finds a register array and checks that it has cells first to first+count-1.
-func (p *Pipeline) register(name string, first, count int) (*registerArray, error) {
+func (p *Pipeline) register(name string, first, count int) (*arrays.Register, error) {
 	r := p.src.Register(name)
 	if r == nil {
 		return nil, fmt.Errorf("register %q: %w", name, target.ErrNotFound)
@@ -24,11 +26,8 @@ func (p *Pipeline) register(name string, first, count int) (*registerArray, erro
 		return nil, fmt.Errorf("register %q: cells %d to %d of %d: %w", name, first, first+count-1,
 			r.Size, target.ErrOutOfRange)
 	}
-	return p.registers[r.Index], nil
+	return p.ref.Registers[r.Index], nil
 }
-
-// batch is how many cells are read or written while packets wait.
-const batch = 1024
 
 // ReadRegister implements [target.Pipeline].
 func (p *Pipeline) ReadRegister(name string, index int) ([]byte, error) {
@@ -54,18 +53,7 @@ func (p *Pipeline) AppendRegisters(to []byte, name string, first, count int) ([]
 	if err != nil {
 		return nil, err
 	}
-	to = slices.Grow(to, count*((r.width+7)/8))
-	lanes := make([]uint64, 0, min(count, batch)*r.lanes)
-	for i := 0; i < count; i += batch {
-		n := min(batch, count-i)
-		p.dp.Lock()
-		lanes = append(lanes[:0], r.cells[(first+i)*r.lanes:(first+i+n)*r.lanes]...)
-		p.dp.Unlock()
-		for j := range n {
-			to = appendLanes(to, lanes[j*r.lanes:(j+1)*r.lanes], r.width)
-		}
-	}
-	return to, nil
+	return r.AppendCells(to, first, count, &p.dp), nil
 }
 
 // WriteRegister implements [target.Pipeline].
@@ -74,13 +62,13 @@ func (p *Pipeline) WriteRegister(name string, index int, value []byte) error {
 	if err != nil {
 		return err
 	}
-	lanes, err := r.value(value)
+	lanes, err := r.Parse(value)
 	if err != nil {
 		return fmt.Errorf("register %q: %w", name, err)
 	}
 	p.dp.Lock()
 	defer p.dp.Unlock()
-	copy(r.cells[index*r.lanes:], lanes)
+	r.Set(index, lanes)
 	return nil
 }
 
@@ -90,17 +78,11 @@ func (p *Pipeline) FillRegister(name string, value []byte) error {
 	if err != nil {
 		return err
 	}
-	lanes, err := r.value(value)
+	lanes, err := r.Parse(value)
 	if err != nil {
 		return fmt.Errorf("register %q: %w", name, err)
 	}
-	for i := 0; i < r.size; i += batch {
-		p.dp.Lock()
-		for j := i; j < min(i+batch, r.size); j++ {
-			copy(r.cells[j*r.lanes:], lanes)
-		}
-		p.dp.Unlock()
-	}
+	r.Fill(lanes, &p.dp)
 	return nil
 }
 
@@ -112,7 +94,7 @@ func (p *Pipeline) counter(name string, index int) (*target.CounterData, error) 
 	if err := checkIndex(index, c.Size); err != nil {
 		return nil, fmt.Errorf("counter %q: %w", name, err)
 	}
-	return &p.counters[c.Index].cells[index], nil
+	return p.ref.Counters[c.Index].At(index), nil
 }
 
 // ReadCounter implements [target.Pipeline].
@@ -138,7 +120,7 @@ func (p *Pipeline) WriteCounter(name string, index int, d target.CounterData) er
 	return nil
 }
 
-func (p *Pipeline) meter(name string, index int) (*meter, error) {
+func (p *Pipeline) meter(name string, index int) (*arrays.Meter, error) {
 	m := p.src.Meter(name)
 	if m == nil || m.Direct {
 		return nil, fmt.Errorf("meter %q: %w", name, target.ErrNotFound)
@@ -146,7 +128,7 @@ func (p *Pipeline) meter(name string, index int) (*meter, error) {
 	if err := checkIndex(index, m.Size); err != nil {
 		return nil, fmt.Errorf("meter %q: %w", name, err)
 	}
-	return &p.meters[m.Index].cells[index], nil
+	return p.ref.Meters[m.Index].At(index), nil
 }
 
 // ReadMeter implements [target.Pipeline].
@@ -157,7 +139,7 @@ func (p *Pipeline) ReadMeter(name string, index int) (*target.MeterConfig, error
 	}
 	p.dp.Lock()
 	defer p.dp.Unlock()
-	return m.export(), nil
+	return m.Export(), nil
 }
 
 // WriteMeter implements [target.Pipeline].
@@ -166,35 +148,35 @@ func (p *Pipeline) WriteMeter(name string, index int, c *target.MeterConfig) err
 	if err != nil {
 		return err
 	}
-	if err := checkMeter(c); err != nil {
+	if err := arrays.CheckConfig(c); err != nil {
 		return fmt.Errorf("meter %q: %w", name, err)
 	}
 	p.dp.Lock()
 	defer p.dp.Unlock()
-	m.configure(c)
+	m.Configure(c)
 	return nil
 }
 
 // direct finds the entry of e's match in a table that has the wanted direct array.
-func (p *Pipeline) direct(name string, e *target.TableEntry, has func(*table) bool,
-	what string) (*entry, error) {
+func (p *Pipeline) direct(name string, e *target.TableEntry, has func(*bmv2json.Table) bool,
+	what string) (*tables.Entry, error) {
 	t, err := p.table(name)
 	if err != nil {
 		return nil, err
 	}
-	if !has(t) {
+	if !has(p.src.Table(name)) {
 		return nil, fmt.Errorf("table %q has no direct %s: %w", name, what, target.ErrInvalid)
 	}
-	have, err := t.lookupEntry(e)
+	have, err := t.LookupEntry(e)
 	if err != nil {
 		return nil, fmt.Errorf("direct %s of table %q: %w", what, name, err)
 	}
 	return have, nil
 }
 
-func hasCounters(t *table) bool { return t.counters }
+func hasCounters(t *bmv2json.Table) bool { return t.WithCounters }
 
-func hasMeter(t *table) bool { return t.meter != nil }
+func hasMeter(t *bmv2json.Table) bool { return t.DirectMeter != nil }
 
 // DirectCounter implements [target.Pipeline].
 func (p *Pipeline) DirectCounter(name string, e *target.TableEntry) (target.CounterData, error) {
@@ -206,7 +188,7 @@ func (p *Pipeline) DirectCounter(name string, e *target.TableEntry) (target.Coun
 	}
 	p.dp.Lock()
 	defer p.dp.Unlock()
-	return have.counter, nil
+	return have.Counter, nil
 }
 
 // SetDirectCounter implements [target.Pipeline].
@@ -219,7 +201,7 @@ func (p *Pipeline) SetDirectCounter(name string, e *target.TableEntry, d target.
 	}
 	p.dp.Lock()
 	defer p.dp.Unlock()
-	have.counter = d
+	have.Counter = d
 	return nil
 }
 
@@ -233,7 +215,7 @@ func (p *Pipeline) DirectMeter(name string, e *target.TableEntry) (*target.Meter
 	}
 	p.dp.Lock()
 	defer p.dp.Unlock()
-	return have.meter.export(), nil
+	return have.Meter.Export(), nil
 }
 
 // SetDirectMeter implements [target.Pipeline].
@@ -244,11 +226,11 @@ func (p *Pipeline) SetDirectMeter(name string, e *target.TableEntry, c *target.M
 	if err != nil {
 		return err
 	}
-	if err := checkMeter(c); err != nil {
+	if err := arrays.CheckConfig(c); err != nil {
 		return fmt.Errorf("direct meter of table %q: %w", name, err)
 	}
 	p.dp.Lock()
 	defer p.dp.Unlock()
-	have.meter.configure(c)
+	have.Meter.Configure(c)
 	return nil
 }

@@ -3,15 +3,16 @@ package interp
 import (
 	"fmt"
 
+	"github.com/netcraq/netcraq/switch/interp/internal/tables"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-func (p *Pipeline) profile(name string) (*profile, error) {
+func (p *Pipeline) profile(name string) (*tables.Profile, error) {
 	src := p.src.Profile(name)
 	if src == nil {
 		return nil, fmt.Errorf("action profile %q: %w", name, target.ErrNotFound)
 	}
-	return p.profiles[src.Index], nil
+	return p.ref.Profiles[src.Index], nil
 }
 
 // SetMember implements [target.Pipeline].
@@ -22,7 +23,7 @@ func (p *Pipeline) SetMember(name string, id uint32, a *target.ActionCall, inser
 	if err != nil {
 		return err
 	}
-	if err := pr.setMember(id, a, insert); err != nil {
+	if err := pr.SetMember(id, a, insert); err != nil {
 		return fmt.Errorf("member %d of action profile %q: %w", id, name, err)
 	}
 	return nil
@@ -36,7 +37,7 @@ func (p *Pipeline) DeleteMember(name string, id uint32) error {
 	if err != nil {
 		return err
 	}
-	return pr.deleteMember(id)
+	return pr.DeleteMember(id)
 }
 
 // Members implements [target.Pipeline].
@@ -47,7 +48,7 @@ func (p *Pipeline) Members(name string) (map[uint32]target.ActionCall, error) {
 	if err != nil {
 		return nil, err
 	}
-	return pr.listMembers(), nil
+	return pr.ListMembers(), nil
 }
 
 // SetGroup implements [target.Pipeline].
@@ -59,7 +60,7 @@ func (p *Pipeline) SetGroup(name string, id uint32, members []target.WeightedMem
 	if err != nil {
 		return err
 	}
-	if err := pr.setGroup(id, members, insert); err != nil {
+	if err := pr.SetGroup(id, members, insert); err != nil {
 		return fmt.Errorf("group %d of action profile %q: %w", id, name, err)
 	}
 	return nil
@@ -73,7 +74,7 @@ func (p *Pipeline) DeleteGroup(name string, id uint32) error {
 	if err != nil {
 		return err
 	}
-	return pr.deleteGroup(id)
+	return pr.DeleteGroup(id)
 }
 
 // Groups implements [target.Pipeline].
@@ -84,5 +85,5 @@ func (p *Pipeline) Groups(name string) (map[uint32][]target.WeightedMember, erro
 	if err != nil {
 		return nil, err
 	}
-	return pr.listGroups(), nil
+	return pr.ListGroups(), nil
 }

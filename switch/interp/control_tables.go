@@ -3,22 +3,23 @@ package interp
 import (
 	"fmt"
 
+	"github.com/netcraq/netcraq/switch/interp/internal/tables"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
 // The control plane's side of tables. Pipeline.cp keeps control-plane calls apart from each other;
 // Pipeline.dp keeps them apart from packets and is held only for the moment of change.
 
-func (p *Pipeline) table(name string) (*table, error) {
+func (p *Pipeline) table(name string) (*tables.Table, error) {
 	t := p.src.Table(name)
 	if t == nil {
 		return nil, fmt.Errorf("table %q: %w", name, target.ErrNotFound)
 	}
-	return p.tables[t.Index], nil
+	return p.ref.Tables[t.Index], nil
 }
 
 // changeTable changes an entry. what is said of a change that fails.
-func (p *Pipeline) changeTable(name, what string, change func(*table, *target.TableEntry) error,
+func (p *Pipeline) changeTable(name, what string, change func(*tables.Table, *target.TableEntry) error,
 	e *target.TableEntry) error {
 	p.cp.Lock()
 	defer p.cp.Unlock()
@@ -34,17 +35,17 @@ func (p *Pipeline) changeTable(name, what string, change func(*table, *target.Ta
 
 // InsertEntry implements [target.Pipeline].
 func (p *Pipeline) InsertEntry(name string, e *target.TableEntry) error {
-	return p.changeTable(name, "inserting into table", (*table).insert, e)
+	return p.changeTable(name, "inserting into table", (*tables.Table).Insert, e)
 }
 
 // ModifyEntry implements [target.Pipeline]. Counters and meters of the entry stay as they are.
 func (p *Pipeline) ModifyEntry(name string, e *target.TableEntry) error {
-	return p.changeTable(name, "modifying an entry of table", (*table).modify, e)
+	return p.changeTable(name, "modifying an entry of table", (*tables.Table).Modify, e)
 }
 
 // DeleteEntry implements [target.Pipeline].
 func (p *Pipeline) DeleteEntry(name string, e *target.TableEntry) error {
-	return p.changeTable(name, "deleting from table", (*table).delete, e)
+	return p.changeTable(name, "deleting from table", (*tables.Table).Delete, e)
 }
 
 // Entries implements [target.Pipeline]. They come in the order of their insertion.
@@ -55,7 +56,7 @@ func (p *Pipeline) Entries(name string) ([]target.TableEntry, error) {
 	if err != nil {
 		return nil, err
 	}
-	return t.entries(), nil
+	return t.Entries(), nil
 }
 
 // SetDefault implements [target.Pipeline].
@@ -66,7 +67,7 @@ func (p *Pipeline) SetDefault(name string, e *target.TableEntry) error {
 	if err != nil {
 		return err
 	}
-	if err := t.setDefault(e); err != nil {
+	if err := t.SetDefault(e); err != nil {
 		return fmt.Errorf("setting the default entry of table %q: %w", name, err)
 	}
 	return nil
@@ -80,5 +81,5 @@ func (p *Pipeline) Default(name string) (*target.TableEntry, error) {
 	if err != nil {
 		return nil, err
 	}
-	return t.defaultEntry(), nil
+	return t.DefaultEntry(), nil
 }

@@ -3,15 +3,16 @@ package interp
 import (
 	"fmt"
 
+	"github.com/netcraq/netcraq/switch/interp/internal/tables"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-func (p *Pipeline) valueSet(name string) (*valueSet, error) {
+func (p *Pipeline) valueSet(name string) (*tables.ValueSet, error) {
 	s := p.src.ValueSet(name)
 	if s == nil {
 		return nil, fmt.Errorf("value set %q: %w", name, target.ErrNotFound)
 	}
-	return p.valueSets[s.Index], nil
+	return p.ref.ValueSets[s.Index], nil
 }
 
 // SetValueSet implements [target.Pipeline].
@@ -22,7 +23,7 @@ func (p *Pipeline) SetValueSet(name string, members [][]target.FieldMatch) error
 	if err != nil {
 		return err
 	}
-	return s.set(members, &p.dp)
+	return s.Set(members, &p.dp)
 }
 
 // ValueSet implements [target.Pipeline].
@@ -33,5 +34,5 @@ func (p *Pipeline) ValueSet(name string) ([][]target.FieldMatch, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.list(), nil
+	return s.List(), nil
 }

@@ -3,6 +3,7 @@ package interp
 import (
 	"fmt"
 
+	"github.com/netcraq/netcraq/switch/interp/internal/calculation"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
@@ -14,14 +15,14 @@ func (p *Pipeline) SetCRC(name string, c target.CRC) error {
 		if src.Name != name {
 			continue
 		}
-		fn := customHash(src.Algo, c)
+		fn := calculation.CustomCRC(src.Algo, c)
 		if fn == nil {
 			return fmt.Errorf("calculation %q is %s, which has no parameters: %w", name, src.Algo,
 				target.ErrInvalid)
 		}
 		p.dp.Lock()
 		defer p.dp.Unlock()
-		p.calcs[i].algo = fn
+		p.ref.Calculations[i].SetHash(fn)
 		return nil
 	}
 	return fmt.Errorf("calculation %q: %w", name, target.ErrNotFound)

@@ -4,69 +4,71 @@ import (
 	"container/heap"
 	"fmt"
 	"time"
+
+	"github.com/netcraq/netcraq/switch/interp/internal/packet"
 )
 
 // enqueue hands a packet to egress, or puts it into its port's queue.
-func (p *Pipeline) enqueue(st *state, port uint32) {
-	st.outPort = port
-	priority := p.std.priority.get(st)
+func (p *Pipeline) enqueue(st *packet.State, port uint32) {
+	st.EgressPort = port
+	priority := p.std.priority.Get(st)
 	if priority >= uint64(p.opts.Queues.priorities) {
 		if !p.outOfRange {
 			p.outOfRange = true
 			p.log(fmt.Sprintf("a packet was dropped: its priority is %d, and there are %d, from 0 on "+
 				"(--priority-queues; said once)", priority, p.opts.Queues.priorities))
 		}
-		p.obs.traceStep("Priority out of range, dropping packet")
+		p.obs.TraceStep("Priority out of range, dropping packet")
 		p.put(st)
 		return
 	}
-	st.priority, st.queuedAt = int(priority), st.now
-	p.std.enqTime.set(st, uint64(st.now/time.Microsecond))
+	st.Priority, st.EnqueuedAt = int(priority), st.Now
+	p.std.enqTime.Set(st, uint64(st.Now/time.Microsecond))
 	if p.opts.Queues.set.Load() {
 		p.enqueueAtRate(st)
 		return
 	}
-	st.depth = p.queueDepth(port)
-	p.std.enqDepth.set(st, st.depth)
+	st.QueueDepth = p.queueDepth(port)
+	p.std.enqDepth.Set(st, st.QueueDepth)
 	p.queue = append(p.queue, st)
 }
 
 // enqueueAtRate is enqueue where queues have rates or depths.
-func (p *Pipeline) enqueueAtRate(st *state) {
-	room, s := &p.waiting, p.opts.Queues.of(st.outPort, st.priority)
-	name := queueName{st.outPort, st.priority}
+func (p *Pipeline) enqueueAtRate(st *packet.State) {
+	room, s := &p.waiting, p.opts.Queues.of(st.EgressPort, st.Priority)
+	name := queueName{st.EgressPort, st.Priority}
 	q := room.queues[name]
 	if q == nil {
 		q = &waitingQueue{last: -1 << 62}
 		room.queues[name] = q
 	}
-	outside := p.queueDepth(st.outPort)
-	st.depth = uint64(q.size) + outside
-	p.std.enqDepth.set(st, st.depth)
+	outside := p.queueDepth(st.EgressPort)
+	st.QueueDepth = uint64(q.size) + outside
+	p.std.enqDepth.Set(st, st.QueueDepth)
 	switch {
 	case q.size >= s.depth || room.count >= maxWaiting:
 		if !room.full {
 			room.full = true
 			p.log(fmt.Sprintf("a packet was dropped: the queue of port %d and priority %d is full, "+
-				"with %d packets (said once)", st.outPort, st.priority, q.size))
+				"with %d packets (said once)", st.EgressPort, st.Priority, q.size))
 		}
-		p.obs.traceStep("Queue is full, dropping packet")
+		p.obs.TraceStep("Queue is full, dropping packet")
 		p.put(st)
 		return
 	case s.gap == 0 && q.size == 0:
 		p.queue = append(p.queue, st)
 		return
 	}
-	q.last = max(st.now, q.last+s.gap)
+	q.last = max(st.Now, q.last+s.gap)
 	q.size++
 	room.count++
 	room.order++
-	st.keepFrame()
-	heap.Push(&room.ready[st.priority], waiter{st, q, q.last, room.order, p.obs.traced})
+	st.OwnFrame()
+	heap.Push(&room.ready[st.Priority], waiter{st, q, q.last, room.order, p.obs.LastNumber()})
 }
 
 // depart takes the packet that is next to leave its queue at now; nil where none may.
-func (p *Pipeline) depart(now time.Duration) *state {
+func (p *Pipeline) depart(now time.Duration) *packet.State {
 	room := &p.waiting
 	if p.passes > p.opts.MaxPasses/2 {
 		return nil // the rest is for the next call
@@ -80,8 +82,9 @@ func (p *Pipeline) depart(now time.Duration) *state {
 		x.of.size--
 		room.count--
 		st := x.st
-		st.now, p.obs.tracing = now, x.number
-		st.depth = uint64(x.of.size) + p.queueDepth(st.outPort)
+		st.Now = now
+		p.obs.ResumeTrace(x.number)
+		st.QueueDepth = uint64(x.of.size) + p.queueDepth(st.EgressPort)
 		return st
 	}
 	return nil
@@ -111,7 +114,7 @@ func (p *Pipeline) DepartInto(b *Buffer, now time.Duration) {
 	b.reset()
 	p.dp.Lock()
 	p.passes, p.digests = 0, nil
-	p.obs.listen()
+	p.obs.Listen()
 	digests := p.work(b, now)
 	p.dp.Unlock()
 	for _, d := range digests {

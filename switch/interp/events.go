@@ -1,48 +1,38 @@
 package interp
 
-// EventKind is a kind of step of a packet's way, with the number that BMv2's event logger gives it.
-type EventKind int32
-
-// The kinds of step. What Event.ID says is an id of the program's JSON, where nothing else is said.
-const (
-	EventPacketIn       EventKind = iota // ID: the port
-	EventPacketOut                       // ID: the port
-	EventParserStart                     // ID: of the parser
-	EventParserDone                      // ID: of the parser
-	EventParserExtract                   // ID: of the header
-	EventDeparserStart                   // ID: of the deparser
-	EventDeparserDone                    // ID: of the deparser
-	EventDeparserEmit                    // ID: of the header
-	EventChecksumUpdate                  // ID: of the checksum
-	EventPipelineStart                   // ID: of the pipeline
-	EventPipelineDone                    // ID: of the pipeline
-	EventCondition                       // ID: of the condition; Value: 1 where it is true
-	EventTableHit                        // ID: of the table; Value: the entry's handle
-	EventTableMiss                       // ID: of the table
-	EventActionExecute                   // ID: of the action
+import (
+	"github.com/netcraq/netcraq/switch/interp/internal/observe"
+	"github.com/netcraq/netcraq/switch/interp/internal/packet"
 )
 
-// EventConfigChange says that another program runs; it is no packet's.
-const EventConfigChange EventKind = 999
-
-// PacketName tells packets and their copies apart.
-type PacketName struct {
-	Signature uint64 // XXH64 of the bytes that the packet had when it, or the copy, was made
-	ID        uint64 // packets count from 0, as they come in
-	Copy      uint64 // 0, and copies from 1 on
-}
+// Events gets the steps of packets' ways. It must not call the Pipeline.
+type Events = observe.Listener
 
 // Event is a step of a packet's way.
-type Event struct {
-	Kind   EventKind
-	Packet PacketName
-	ID     int
-	Value  int
-}
+type Event = observe.Event
 
-// Events gets the steps of packets' ways. It must not call the Pipeline.
-type Events interface {
-	// Wanted reports whether anybody listens. It is asked once for each packet that comes in.
-	Wanted() bool
-	Event(Event)
-}
+// EventKind is a kind of step of a packet's way, with the number that BMv2's event logger gives it.
+type EventKind = observe.Kind
+
+// PacketName tells packets and their copies apart.
+type PacketName = packet.Name
+
+// The kinds of step. Event.ID is an id of the program's JSON unless the line says otherwise.
+const (
+	EventPacketIn       = observe.PacketIn       // ID: the port
+	EventPacketOut      = observe.PacketOut      // ID: the port
+	EventParserStart    = observe.ParserStart    // ID: of the parser
+	EventParserDone     = observe.ParserDone     // ID: of the parser
+	EventParserExtract  = observe.ParserExtract  // ID: of the header
+	EventDeparserStart  = observe.DeparserStart  // ID: of the deparser
+	EventDeparserDone   = observe.DeparserDone   // ID: of the deparser
+	EventDeparserEmit   = observe.DeparserEmit   // ID: of the header
+	EventChecksumUpdate = observe.ChecksumUpdate // ID: of the checksum
+	EventPipelineStart  = observe.PipelineStart  // ID: of the pipeline
+	EventPipelineDone   = observe.PipelineDone   // ID: of the pipeline
+	EventCondition      = observe.Condition      // ID: of the condition; Value: 1 where it is true
+	EventTableHit       = observe.TableHit       // ID: of the table; Value: the entry's handle
+	EventTableMiss      = observe.TableMiss      // ID: of the table
+	EventActionExecute  = observe.ActionExecute  // ID: of the action
+	EventConfigChange   = observe.ConfigChange   // another program runs; this is not a packet's step
+)

@@ -1,6 +1,8 @@
 package interp
 
-import "github.com/netcraq/netcraq/switch/target"
+import (
+	"github.com/netcraq/netcraq/switch/target"
+)
 
 // Options are what a program's target decides. The zero value is BMv2's default.
 type Options struct {

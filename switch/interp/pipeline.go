@@ -5,6 +5,9 @@ import (
 	"sync"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/interp/internal/observe"
+	"github.com/netcraq/netcraq/switch/interp/internal/packet"
+	"github.com/netcraq/netcraq/switch/interp/internal/reference"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
@@ -29,7 +32,7 @@ const (
 type Pipeline struct {
 	src  *bmv2json.Program
 	opts Options
-	lay  *layout
+	lay  *packet.Layout
 
 	// cp keeps control-plane calls apart from each other, and dp keeps packets apart from the
 	// moment in which one changes something. Where both are held, cp was taken first. So a packet
@@ -37,24 +40,24 @@ type Pipeline struct {
 	cp, dp sync.Mutex
 
 	// The program, compiled, and what it keeps.
-	*program
+	ref             *reference.Program
 	std             stdFields
 	readsDepth      bool // the program mentions how many packets wait at a port
 	psa             *psa // nil: a v1model program
-	parser          *parser
+	parser          *reference.Parser
 	ingress, egress controlFlow
-	deparser        deparser
+	deparser        reference.Deparser
 
 	// What is the switch's.
 	groups   map[uint32][]target.Replica
 	sessions map[uint32]target.CloneSession
 	rand     *rand.PCG
-	obs      *observer
+	obs      *observe.Observer
 
 	// Packets under way.
-	free    []*state
-	input   []*state // for ingress: those that came back
-	queue   []*state // for egress
+	free    []*packet.State
+	input   []*packet.State // for ingress: those that came back
+	queue   []*packet.State // for egress
 	passes  int
 	waiting waitingRoom
 	// that a packet's priority was out of range was said
@@ -72,9 +75,9 @@ func New(prog *bmv2json.Program, opts Options) (*Pipeline, error) {
 		return nil, err
 	}
 	p.waiting.empty(p.opts.Queues.priorities)
-	p.allocate(prog)
-	for _, t := range p.tables {
-		if err := t.reset(); err != nil {
+	p.ref.Allocate(prog)
+	for _, t := range p.ref.Tables {
+		if err := t.Reset(); err != nil {
 			return nil, err
 		}
 	}

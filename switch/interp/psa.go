@@ -3,6 +3,7 @@ package interp
 import (
 	"time"
 
+	"github.com/netcraq/netcraq/switch/interp/internal/packet"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
@@ -21,62 +22,62 @@ const (
 )
 
 // arrive says how a packet came to ingress.
-func (a *psa) arrive(st *state, port uint32, path uint64) {
-	a.inPort.set(st, uint64(port))
-	a.inPath.set(st, path)
+func (a *psa) arrive(st *packet.State, port uint32, path uint64) {
+	a.inPort.Set(st, uint64(port))
+	a.inPath.Set(st, path)
 }
 
 // receivePSA takes a packet through ingress and to where it goes next.
-func (p *Pipeline) receivePSA(b *Buffer, st *state) {
+func (p *Pipeline) receivePSA(b *Buffer, st *packet.State) {
 	a := p.psa
-	a.ingressTime.set(st, uint64(st.now/time.Microsecond))
-	a.ingressErr.set(st, p.parser.run(st))
-	a.ingressPort.set(st, a.inPort.get(st))
-	a.ingressPath.set(st, a.inPath.get(st))
-	a.class.set(st, 0)
-	a.clone.set(st, 0)
-	a.drop.set(st, 1)
-	a.resubmit.set(st, 0)
-	a.group.set(st, 0)
-	p.obs.traceStep("Pipeline 'ingress'")
+	a.ingressTime.Set(st, uint64(st.Now/time.Microsecond))
+	a.ingressErr.Set(st, p.parser.Run(st))
+	a.ingressPort.Set(st, a.inPort.Get(st))
+	a.ingressPath.Set(st, a.inPath.Get(st))
+	a.class.Set(st, 0)
+	a.clone.Set(st, 0)
+	a.drop.Set(st, 1)
+	a.resubmit.Set(st, 0)
+	a.group.Set(st, 0)
+	p.obs.TraceStep("Pipeline 'ingress'")
 	p.ingress.run(p, st)
-	if st.dropped {
+	if st.Dropped {
 		p.put(st)
 		return
 	}
-	if a.clone.get(st) != 0 { // of what is dropped, too
-		p.clonePSA(st, uint32(a.session.get(st)), st.frame, psaCloneI2E)
+	if a.clone.Get(st) != 0 { // of what is dropped, too
+		p.clonePSA(st, uint32(a.session.Get(st)), st.Frame, psaCloneI2E)
 	}
 	switch {
-	case a.drop.get(st) != 0:
-		p.obs.traceStep("Dropping packet at the end of ingress")
-	case a.resubmit.get(st) != 0:
-		c := p.newPacket(st, st.frame)
-		a.arrive(c, uint32(a.inPort.get(st)), psaResubmit)
+	case a.drop.Get(st) != 0:
+		p.obs.TraceStep("Dropping packet at the end of ingress")
+	case a.resubmit.Get(st) != 0:
+		c := p.newPacket(st, st.Frame)
+		a.arrive(c, uint32(a.inPort.Get(st)), psaResubmit)
 		p.input = append(p.input, c)
 	default:
-		class := a.class.get(st)
+		class := a.class.Get(st)
 		frame := b.deparse(&p.psa.ingressDeparser, st)
-		if g := a.group.get(st); g != 0 {
+		if g := a.group.Get(st); g != 0 {
 			p.replicatePSA(st, p.groups[uint32(g)], frame, psaMulticast, class)
 		} else {
-			p.enqueuePSA(st, target.Replica{Port: uint32(a.port.get(st))}, frame, psaUnicast, class)
+			p.enqueuePSA(st, target.Replica{Port: uint32(a.port.Get(st))}, frame, psaUnicast, class)
 		}
 	}
 	p.put(st)
 }
 
 // newPacket is a packet of which only its bytes are known, and what st was received as.
-func (p *Pipeline) newPacket(st *state, frame []byte) *state {
-	c := p.get(st.now)
-	c.clear()
-	c.inPort, c.inLen, c.frame, c.length = st.inPort, st.inLen, frame, len(frame)
-	p.obs.nameCopy(c, st, frame)
+func (p *Pipeline) newPacket(st *packet.State, frame []byte) *packet.State {
+	c := p.get(st.Now)
+	c.Clear()
+	c.IngressPort, c.ReceivedLength, c.Frame, c.Length = st.IngressPort, st.ReceivedLength, frame, len(frame)
+	p.obs.NameCopy(c, st, frame)
 	return c
 }
 
 // clonePSA makes the copies of a clone session.
-func (p *Pipeline) clonePSA(st *state, session uint32, frame []byte, path uint64) {
+func (p *Pipeline) clonePSA(st *packet.State, session uint32, frame []byte, path uint64) {
 	s, ok := p.sessions[session]
 	if !ok {
 		return
@@ -87,7 +88,7 @@ func (p *Pipeline) clonePSA(st *state, session uint32, frame []byte, path uint64
 	p.replicatePSA(st, s.Replicas, frame, path, uint64(s.ClassOfQueue))
 }
 
-func (p *Pipeline) replicatePSA(st *state, replicas []target.Replica, frame []byte, path,
+func (p *Pipeline) replicatePSA(st *packet.State, replicas []target.Replica, frame []byte, path,
 	class uint64) {
 	for _, r := range replicas {
 		if len(p.queue) > p.opts.MaxPasses {
@@ -98,15 +99,15 @@ func (p *Pipeline) replicatePSA(st *state, replicas []target.Replica, frame []by
 }
 
 // enqueuePSA hands a copy of st's packet to egress.
-func (p *Pipeline) enqueuePSA(st *state, r target.Replica, frame []byte, path, class uint64) {
+func (p *Pipeline) enqueuePSA(st *packet.State, r target.Replica, frame []byte, path, class uint64) {
 	c := p.newPacket(st, frame)
-	c.outPort = r.Port
-	p.psa.outPort.set(c, uint64(r.Port))
-	p.psa.outPath.set(c, path)
-	p.psa.instance.set(c, uint64(r.Instance))
-	p.psa.egressClass.set(c, class)
+	c.EgressPort = r.Port
+	p.psa.outPort.Set(c, uint64(r.Port))
+	p.psa.outPath.Set(c, path)
+	p.psa.instance.Set(c, uint64(r.Instance))
+	p.psa.egressClass.Set(c, class)
 	if p.opts.Queues.set.Load() {
-		c.priority = 0
+		c.Priority = 0
 		p.enqueueAtRate(c)
 		return
 	}
@@ -114,31 +115,31 @@ func (p *Pipeline) enqueuePSA(st *state, r target.Replica, frame []byte, path, c
 }
 
 // sendPSA takes a packet through egress and out.
-func (p *Pipeline) sendPSA(b *Buffer, st *state) {
+func (p *Pipeline) sendPSA(b *Buffer, st *packet.State) {
 	a := p.psa
-	a.egressTime.set(st, uint64(st.now/time.Microsecond))
-	a.egressErr.set(st, a.egressParser.run(st))
-	a.egressPort.set(st, uint64(st.outPort))
-	a.egressPath.set(st, a.outPath.get(st))
-	a.cloneAgain.set(st, 0)
-	a.dropAgain.set(st, 0)
-	if p.obs.traces() {
-		p.obs.trace("Pipeline 'egress', port %d", st.outPort)
+	a.egressTime.Set(st, uint64(st.Now/time.Microsecond))
+	a.egressErr.Set(st, a.egressParser.Run(st))
+	a.egressPort.Set(st, uint64(st.EgressPort))
+	a.egressPath.Set(st, a.outPath.Get(st))
+	a.cloneAgain.Set(st, 0)
+	a.dropAgain.Set(st, 0)
+	if p.obs.HasTrace() {
+		p.obs.Tracef("Pipeline 'egress', port %d", st.EgressPort)
 	}
 	p.egress.run(p, st)
-	if st.dropped {
+	if st.Dropped {
 		p.put(st)
 		return
 	}
-	a.deparserPort.set(st, uint64(st.outPort))
+	a.deparserPort.Set(st, uint64(st.EgressPort))
 	frame := b.deparse(&p.deparser, st)
-	if a.cloneAgain.get(st) != 0 {
-		p.clonePSA(st, uint32(a.sessionAgain.get(st)), frame, psaCloneE2E)
+	if a.cloneAgain.Get(st) != 0 {
+		p.clonePSA(st, uint32(a.sessionAgain.Get(st)), frame, psaCloneE2E)
 	}
 	switch {
-	case a.dropAgain.get(st) != 0:
-		p.obs.traceStep("Dropping packet at the end of egress")
-	case st.outPort == psaRecirculate:
+	case a.dropAgain.Get(st) != 0:
+		p.obs.TraceStep("Dropping packet at the end of egress")
+	case st.EgressPort == psaRecirculate:
 		c := p.newPacket(st, frame)
 		a.arrive(c, psaRecirculate, psaRecirculated)
 		p.input = append(p.input, c)

@@ -1,36 +1,42 @@
 package interp
 
-import "github.com/netcraq/netcraq/switch/bmv2json"
+import (
+	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/interp/internal/packet"
+	"github.com/netcraq/netcraq/switch/interp/internal/reference"
+	"github.com/netcraq/netcraq/switch/interp/internal/refusal"
+	"github.com/netcraq/netcraq/switch/interp/internal/wideint"
+)
 
 // psa is what a program for the Portable Switch Architecture has otherwise than one for v1model: a
 // parser and a deparser on both sides of the packet replication engine, and metadata of its own.
 // Nothing but the bytes of a packet, and what the engine says of it, goes from ingress to egress.
 type psa struct {
-	egressParser    *parser
-	ingressDeparser deparser
+	egressParser    *reference.Parser
+	ingressDeparser reference.Deparser
 
-	inPort, inPath                                     stdField // of the ingress parser
-	ingressPort, ingressPath, ingressTime, ingressErr  stdField
-	class, clone, session, drop, resubmit, group, port stdField // what ingress decides
-	outPort, outPath                                   stdField // of the egress parser
-	egressClass, egressPort, egressPath, instance      stdField
-	egressTime, egressErr                              stdField
-	cloneAgain, sessionAgain, dropAgain                stdField // what egress decides
-	deparserPort                                       stdField
+	inPort, inPath                                     packet.Field // of the ingress parser
+	ingressPort, ingressPath, ingressTime, ingressErr  packet.Field
+	class, clone, session, drop, resubmit, group, port packet.Field // what ingress decides
+	outPort, outPath                                   packet.Field // of the egress parser
+	egressClass, egressPort, egressPath, instance      packet.Field
+	egressTime, egressErr                              packet.Field
+	cloneAgain, sessionAgain, dropAgain                packet.Field // what egress decides
+	deparserPort                                       packet.Field
 }
 
 // psaFields finds the metadata that the architecture has. p4c writes all of it into every program.
-func newPSA(prog *bmv2json.Program, lay *layout) *psa {
-	field := func(header, name string) stdField {
+func newPSA(prog *bmv2json.Program, lay *packet.Layout) *psa {
+	field := func(header, name string) packet.Field {
 		r := prog.FieldNamed(header, name)
 		if r.IsZero() || r.IsValidity() || r.Field.VL || r.Width() > 64 || !r.Header.Metadata {
-			refuse("headers", "a PSA program without %s.%s as a field of at most 64 bits", header,
+			refusal.Panic("headers", "a PSA program without %s.%s as a field of at most 64 bits", header,
 				name)
 		}
-		return stdField{lane: lay.lane(r), mask: topMask(r.Width())}
+		return packet.Field{Lane: lay.LaneOf(r), Mask: wideint.TopMask(r.Width())}
 	}
 	p := &psa{}
-	for header, fields := range map[string]map[string]*stdField{
+	for header, fields := range map[string]map[string]*packet.Field{
 		"psa_ingress_parser_input_metadata": {"ingress_port": &p.inPort, "packet_path": &p.inPath},
 		"psa_ingress_input_metadata": {"ingress_port": &p.ingressPort,
 			"packet_path": &p.ingressPath, "ingress_timestamp": &p.ingressTime,

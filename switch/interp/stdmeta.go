@@ -1,31 +1,36 @@
 package interp
 
-import "github.com/netcraq/netcraq/switch/bmv2json"
+import (
+	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/interp/internal/packet"
+	"github.com/netcraq/netcraq/switch/interp/internal/refusal"
+	"github.com/netcraq/netcraq/switch/interp/internal/wideint"
+)
 
 // stdFields are the fields of standard_metadata that the target reads and writes, by the names that
 // simple_switch knows them under.
 type stdFields struct {
-	ingressPort, egressPort, instanceType, packetLength stdField
-	parserError, checksumError                          stdField
-	ingressTime, egressTime                             stdField
-	enqTime, enqDepth, deqDelta, deqDepth, qid          stdField
-	priority                                            stdField
-	rid, egressSpec, mcastGrp                           stdField
+	ingressPort, egressPort, instanceType, packetLength packet.Field
+	parserError, checksumError                          packet.Field
+	ingressTime, egressTime                             packet.Field
+	enqTime, enqDepth, deqDelta, deqDepth, qid          packet.Field
+	priority                                            packet.Field
+	rid, egressSpec, mcastGrp                           packet.Field
 }
 
-func newStdFields(prog *bmv2json.Program, lay *layout) (s stdFields) {
-	field := func(header, name string, required bool) stdField {
+func newStdFields(prog *bmv2json.Program, lay *packet.Layout) (s stdFields) {
+	field := func(header, name string, required bool) packet.Field {
 		r := prog.FieldNamed(header, name)
 		switch {
 		case r.IsZero() && required:
-			refuse("headers", "a program without %s.%s (v1model and PSA programs are run)", header,
+			refusal.Panic("headers", "a program without %s.%s (v1model and PSA programs are run)", header,
 				name)
 		case r.IsZero():
-			return stdField{}
+			return packet.Field{}
 		case r.IsValidity() || r.Field.VL || r.Width() > 64 || !r.Header.Metadata:
-			refuse(r.Header.Path, "%s kept in %s", header+"."+name, r)
+			refusal.Panic(r.Header.Path, "%s kept in %s", header+"."+name, r)
 		}
-		return stdField{lane: lay.laneOfTarget(r), mask: topMask(r.Width())}
+		return packet.Field{Lane: lay.LaneOfUnused(r), Mask: wideint.TopMask(r.Width())}
 	}
 	s.ingressPort = field("standard_metadata", "ingress_port", true)
 	s.packetLength = field("standard_metadata", "packet_length", true)

@@ -4,6 +4,8 @@ import (
 	"math"
 	"sync/atomic"
 	"time"
+
+	"github.com/netcraq/netcraq/switch/interp/internal/packet"
 )
 
 // waitingRoom is where a program's packets wait.
@@ -29,7 +31,7 @@ type waitingQueue struct {
 
 // waiter is a packet that waits.
 type waiter struct {
-	st     *state
+	st     *packet.State
 	of     *waitingQueue
 	at     time.Duration // when it may go on
 	order  uint64

@@ -1,0 +1,85 @@
+package observe
+
+import (
+	"fmt"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/netcraq/netcraq/switch/interp/internal/packet"
+)
+
+// Observer tells those that watch what becomes of packets. Nil functions are those of nobody.
+type Observer struct {
+	events  Listener
+	onTrace func(string)
+	// of events: packets received, and whether anybody listens during this one
+	arrived  uint64
+	eventful bool
+	traced   uint64 // packets received, to tell their steps apart
+	tracing  uint64 // the number of the one under way
+}
+
+// Watches reports whether anybody may want to know of each statement.
+func (o *Observer) Watches() bool { return o.onTrace != nil || o.events != nil }
+
+func (o *Observer) HasTrace() bool    { return o.onTrace != nil }
+func (o *Observer) HasListener() bool { return o.events != nil }
+
+// Event tells of a step of a packet, if anybody listens.
+func (o *Observer) Event(st *packet.State, kind Kind, id, value int) {
+	if o.eventful {
+		o.events.Event(Event{Kind: kind, Packet: st.Name, ID: id, Value: value})
+	}
+}
+
+// Listen asks whether anybody listens.
+func (o *Observer) Listen() { o.eventful = o.events != nil && o.events.Wanted() }
+
+// NamePacket names a packet that has come in.
+func (o *Observer) NamePacket(st *packet.State, port uint32, frame []byte) {
+	id := o.arrived
+	o.arrived++
+	st.Name, st.Copies = packet.Name{ID: id}, nil
+	if o.eventful {
+		st.Name.Signature, st.Copies = xxhash.Sum64(frame), new(uint64)
+		o.Event(st, PacketIn, int(port), 0)
+	}
+}
+
+// NameCopy names a copy of a packet that is made with some bytes.
+func (o *Observer) NameCopy(c, of *packet.State, bytes []byte) {
+	c.Name, c.Copies = of.Name, of.Copies
+	if o.eventful && of.Copies != nil {
+		*of.Copies++
+		c.Name.Copy, c.Name.Signature = *of.Copies, xxhash.Sum64(bytes)
+	}
+}
+
+// TraceNext begins the trace of another packet.
+func (o *Observer) TraceNext() {
+	o.traced++
+	o.tracing = o.traced
+}
+
+// Tracef says a step of the packet under way. The caller has looked whether anybody listens.
+func (o *Observer) Tracef(format string, args ...any) {
+	o.onTrace(fmt.Sprintf("[%d] ", o.tracing) + fmt.Sprintf(format, args...))
+}
+
+// TraceStep is trace for whom it would not be worth the looking.
+func (o *Observer) TraceStep(what string) {
+	if o.onTrace != nil {
+		o.Tracef("%s", what)
+	}
+}
+
+// LastNumber is that of the newest packet whose steps are traced.
+func (o *Observer) LastNumber() uint64 { return o.traced }
+
+// ResumeTrace goes on with the trace of a packet by its number.
+func (o *Observer) ResumeTrace(number uint64) { o.tracing = number }
+
+// New makes one for those that watch; nil for nobody.
+func New(events Listener, trace func(string)) *Observer {
+	return &Observer{events: events, onTrace: trace}
+}

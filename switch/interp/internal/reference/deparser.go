@@ -1,0 +1,65 @@
+package reference
+
+import (
+	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/interp/internal/expression"
+	"github.com/netcraq/netcraq/switch/interp/internal/observe"
+	"github.com/netcraq/netcraq/switch/interp/internal/packet"
+)
+
+// Deparser is a compiled deparser.
+type Deparser struct {
+	id     int // in events
+	obs    *observe.Observer
+	order  []int
+	ids    []int // of the headers, in events
+	do     []expression.Statement
+	update []*checksum
+}
+
+func (c *Compiler) Deparser(d *bmv2json.Deparser) (out Deparser) {
+	out.id, out.obs = d.ID, c.Observer
+	for _, h := range d.Order {
+		out.order, out.ids = append(out.order, h.Index), append(out.ids, h.ID)
+	}
+	for _, pr := range d.Primitives {
+		out.do = append(out.do, c.primitive(pr))
+	}
+	return out
+}
+
+// Prepare updates the checksums and does what else the deparser says, and reports how long the
+// packet is with its headers.
+func (d *Deparser) Prepare(st *packet.State) (size int) {
+	d.obs.Event(st, observe.DeparserStart, d.id, 0)
+	for _, k := range d.update {
+		k.update(st)
+		d.obs.Event(st, observe.ChecksumUpdate, k.id, 0)
+	}
+	for _, do := range d.do {
+		do(st)
+	}
+	size = len(st.Payload)
+	for _, h := range d.order {
+		if st.Valid[h] {
+			size += st.HeaderSize(h)
+		}
+	}
+	return size
+}
+
+// Write writes the packet to out, which is as long as prepare has said.
+func (d *Deparser) Write(out []byte, st *packet.State) {
+	at := 0
+	for i, h := range d.order {
+		if st.Valid[h] {
+			d.obs.Event(st, observe.DeparserEmit, d.ids[i], 0)
+			at += st.WriteHeader(out[at:], h)
+		}
+	}
+	d.obs.Event(st, observe.DeparserDone, d.id, 0)
+	copy(out[at:], st.Payload)
+}
+
+// AddChecksum adds a checksum that is updated.
+func (d *Deparser) AddChecksum(k *checksum) { d.update = append(d.update, k) }

@@ -1,0 +1,196 @@
+package reference
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/interp/internal/expression"
+	"github.com/netcraq/netcraq/switch/interp/internal/observe"
+	"github.com/netcraq/netcraq/switch/interp/internal/packet"
+	"github.com/netcraq/netcraq/switch/interp/internal/tables"
+)
+
+// Flow is the control flow of a pipeline as it stands in the program: its nodes, one after the
+// other.
+type Flow struct{ first *node }
+
+// node is a condition, a table, or an action that nothing chooses. A nil node is the pipeline's
+// end.
+type node struct {
+	cond    expression.Condition // goes on at yes or at next
+	table   *choice
+	do      expression.Statement // an action
+	stops   bool                 // the pipeline may end within the action
+	yes     *node
+	next    *node
+	actions []*Action // by Action.Index
+	obs     *observe.Observer
+}
+
+// choice is a table at its place in the control flow, and where a packet goes on behind it: by
+// Action.Index where an action ran, and otherwise at none (an entry that has none) or missed.
+type choice struct {
+	t            *tables.Table
+	hit, miss    []*node
+	none, missed *node
+}
+
+// Run takes a packet through.
+func (f *Flow) Run(st *packet.State) {
+	for n := f.first; n != nil; {
+		switch {
+		case n.cond != nil:
+			if n.cond(st) {
+				n = n.yes
+			} else {
+				n = n.next
+			}
+		case n.table != nil:
+			n = n.apply(st)
+		default:
+			n.do(st)
+			if n.stops && st.Exited {
+				n = nil
+			} else {
+				n = n.next
+			}
+		}
+	}
+	st.Exited = false
+}
+
+// apply looks a packet up in a table, runs the action that it finds, and returns where to go on.
+func (n *node) apply(st *packet.State) *node {
+	c := n.table
+	e := c.t.Lookup(st)
+	n.tellLookup(st, e)
+	next, none := c.hit, c.none
+	if e != nil {
+		c.t.RecordHit(st, e)
+	} else {
+		next, none = c.miss, c.missed
+		if e = c.t.Default; e == nil {
+			return none
+		}
+	}
+	do := e.Call(st)
+	if do == nil {
+		return none
+	}
+	if n.obs.HasTrace() {
+		n.traceCall(do)
+	}
+	n.obs.Event(st, observe.ActionExecute, do.Source.ID, 0)
+	st.Parameters = do.Parameters
+	a := n.actions[do.Index]
+	a.Run(st)
+	if a.Stops && st.Exited {
+		return nil
+	}
+	return next[do.Index]
+}
+
+// tellLookup tells what was looked up in a table.
+func (n *node) tellLookup(st *packet.State, e *tables.Entry) {
+	t := n.table.t
+	if n.obs.HasTrace() && len(t.Source.Keys) > 0 {
+		found := "miss"
+		if e != nil {
+			found = "hit"
+		}
+		n.obs.Tracef("Table '%s': %s. Key: %s", t.Source.Name, found, t.DescribeKey(st))
+	}
+	if e == nil {
+		n.obs.Event(st, observe.TableMiss, t.Source.ID, 0)
+		return
+	}
+	n.obs.Event(st, observe.TableHit, t.Source.ID, e.Handle)
+}
+
+// traceCall says what a table runs.
+func (n *node) traceCall(do *tables.Call) {
+	var params []string
+	for i, v := range do.Export().Params {
+		params = append(params, fmt.Sprintf("%s: %x", do.Source.Params[i].Name, v))
+	}
+	n.obs.Tracef("Action %s(%s)", do.Source.Name, strings.Join(params, ", "))
+}
+
+// flowCompiler compiles a control flow.
+type flowCompiler struct {
+	c     *Compiler
+	nodes map[bmv2json.Node]*node
+}
+
+// Flow compiles the control flow of a pipeline.
+func (c *Compiler) Flow(pl *bmv2json.Pipeline) *Flow {
+	f := &flowCompiler{c: c, nodes: map[bmv2json.Node]*node{}}
+	return &Flow{f.node(pl.Init)}
+}
+
+func (f *flowCompiler) node(n bmv2json.Node) *node {
+	if n == nil {
+		return nil
+	}
+	out := f.nodes[n]
+	if out != nil {
+		return out
+	}
+	switch n := n.(type) {
+	case *bmv2json.Conditional:
+		cond := f.c.toldCondition(n, f.c.tracedCondition(n, f.c.Condition(n.Expr)))
+		out = &node{cond: cond, yes: f.node(n.True), next: f.node(n.False)}
+	case *bmv2json.ActionCall:
+		out = f.action(f.c.Actions[n.Action.Index], nil, f.node(n.Next))
+	case *bmv2json.Table:
+		out = f.table(f.c.Tables[n.Index])
+	}
+	f.nodes[n] = out
+	return out
+}
+
+// action is an action that nothing chooses. If a table stands for it, that is told before.
+func (f *flowCompiler) action(a *Action, of *bmv2json.Table, next *node) *node {
+	out := &node{do: a.Run, stops: a.Stops, next: next}
+	if of != nil {
+		obs := f.c.Observer
+		out.do = func(st *packet.State) {
+			obs.Event(st, observe.TableMiss, of.ID, 0)
+			obs.Event(st, observe.ActionExecute, a.Source.ID, 0)
+			a.Run(st)
+		}
+	}
+	return out
+}
+
+// table is a table with where its actions lead to. A member of an action profile that several
+// tables share may name an action object that p4c made for another of them; it is the same action
+// by name.
+func (f *flowCompiler) table(t *tables.Table) *node {
+	if a := t.OnlyAction(); a != nil && !f.c.Observer.HasTrace() {
+		return f.action(f.c.Actions[a.Index], t.Source, f.node(t.AfterMiss(0)))
+	}
+	n := len(f.c.Actions)
+	out := &choice{t: t, none: f.node(t.AfterHit(-1)), missed: f.node(t.AfterMiss(-1)),
+		hit: make([]*node, n), miss: make([]*node, n)}
+	known := make([]bool, n)
+	lead := func(a *bmv2json.Action, i int) {
+		out.hit[a.Index], out.miss[a.Index] = f.node(t.AfterHit(i)), f.node(t.AfterMiss(i))
+		known[a.Index] = true
+	}
+	for i, a := range t.Source.Actions {
+		lead(a, i)
+	}
+	if t.Source.Profile != nil {
+		for _, b := range f.c.Source.Actions {
+			if a, i := t.Source.Action(b.Name); a != nil && !known[b.Index] {
+				lead(b, i)
+			}
+		}
+	}
+	if d := t.Source.Default; d != nil && !known[d.Action.Index] && t.Source.HitMiss {
+		out.miss[d.Action.Index] = f.node(t.Source.Miss)
+	}
+	return &node{table: out, actions: f.c.Actions, obs: f.c.Observer}
+}

@@ -1,0 +1,204 @@
+package vm
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/interp/internal/packet"
+	"github.com/netcraq/netcraq/switch/interp/internal/reference"
+	"github.com/netcraq/netcraq/switch/interp/internal/wideint"
+)
+
+// effectsOf are those of a primitive. What is not known for sure is anything.
+func (l *lowering) effectsOf(p *bmv2json.Primitive) *effects {
+	types, out := reference.ArgumentTypes[p.Op], &effects{}
+	if strings.ContainsAny(types, "suv") || len(types) != len(p.Args) {
+		return anything
+	}
+	for i, a := range p.Args {
+		switch types[i] {
+		case 'l':
+			if a.Op != bmv2json.OpField || a.Field.Field.VL {
+				return anything
+			}
+			out.sets = append(out.sets, l.runOf(a.Field))
+		case 'h':
+			if a.Op != bmv2json.OpHeader {
+				return anything
+			}
+			h := a.Header.Index
+			all := packet.Run{From: l.c.Layout.Headers[h].Base, To: l.c.Layout.Headers[h].Base + l.c.Layout.Headers[h].Type.Lanes}
+			out.reads, out.sets = append(out.reads, all), append(out.sets, all)
+			out.valid = append(append(out.valid, h), l.c.Layout.Headers[h].Siblings...)
+		case 'k':
+			for _, in := range a.Calc.Input {
+				out.reads = append(out.reads, l.inputRuns(in)...)
+			}
+		case 'd', 'b', 'p':
+			if !l.readsOf(a, &out.reads) {
+				return anything
+			}
+		}
+	}
+	if p.Op == "mark_to_drop" || p.Op == "drop" {
+		return anything
+	}
+	return out
+}
+
+// effectsOfExpr are those of an expression.
+func (l *lowering) effectsOfExpr(e *bmv2json.Expr) *effects {
+	out := &effects{}
+	if !l.readsOf(e, &out.reads) {
+		return anything
+	}
+	return out
+}
+
+func (l *lowering) runOf(f bmv2json.FieldRef) packet.Run {
+	at := l.c.Layout.LaneOfUnused(f)
+	return packet.Run{From: at, To: at + wideint.Lanes(f.Width())}
+}
+
+func (l *lowering) inputRuns(in bmv2json.CalcInput) []packet.Run {
+	switch {
+	case in.Header != nil:
+		hl := l.c.Layout.Headers[in.Header.Index]
+		return []packet.Run{{From: hl.Base, To: hl.Base + hl.Type.Lanes}}
+	case !in.Field.IsZero() && !in.Field.IsValidity() && !in.Field.Field.VL:
+		return []packet.Run{l.runOf(in.Field)}
+	}
+	return nil
+}
+
+// readsOf adds the fields that an expression reads; false where nobody knows which. Headers that
+// are in packets are not told: what is in those is never left out.
+func (l *lowering) readsOf(e *bmv2json.Expr, to *[]packet.Run) bool {
+	if e == nil {
+		return true
+	}
+	switch e.Op {
+	case bmv2json.OpField:
+		if !e.Field.IsValidity() && !e.Field.Field.VL {
+			*to = append(*to, l.runOf(e.Field))
+		}
+	case bmv2json.OpHeader:
+		hl := l.c.Layout.Headers[e.Header.Index]
+		*to = append(*to, packet.Run{From: hl.Base, To: hl.Base + hl.Type.Lanes})
+	case bmv2json.OpCalculation:
+		for _, in := range e.Calc.Input {
+			*to = append(*to, l.inputRuns(in)...)
+		}
+	}
+	ok := l.readsOf(e.Cond, to) && l.readsOf(e.Left, to) && l.readsOf(e.Right, to)
+	for _, a := range e.Args {
+		ok = ok && l.readsOf(a, to)
+	}
+	return ok
+}
+
+// targetHeaders are those in which the target has fields of its own.
+func targetHeader(name string) bool {
+	return slices.Contains([]string{"standard_metadata", "intrinsic_metadata", "queueing_metadata"},
+		name) || strings.HasPrefix(name, "psa_")
+}
+
+// private are the lanes of metadata that nothing but a pipeline's own control flow knows of: they
+// are 0 where it begins, and nobody asks for them behind it.
+func (l *lowering) private(pl *bmv2json.Pipeline) laneSet {
+	known := newLaneSet(l.c.Layout.Lanes)
+	var runs []packet.Run
+	mention := func(e *bmv2json.Expr) { l.readsOf(e, &runs) }
+	primitives := func(list []*bmv2json.Primitive) {
+		for _, p := range list {
+			for _, a := range p.Args {
+				mention(a)
+			}
+		}
+	}
+	for _, h := range l.c.Source.Headers {
+		if hl := l.c.Layout.Headers[h.Index]; !h.Metadata || targetHeader(h.Name) {
+			runs = append(runs, packet.Run{From: hl.Base, To: hl.Base + hl.Type.Lanes})
+		}
+	}
+	for _, q := range l.c.Source.Parsers {
+		for _, s := range q.States {
+			for _, o := range s.Ops {
+				for _, e := range []*bmv2json.Expr{o.Length, o.Value, o.Cond} {
+					mention(e)
+				}
+				if o.Kind == bmv2json.ParserSet && !o.Dest.Field.VL {
+					runs = append(runs, l.runOf(o.Dest))
+				}
+				if o.Primitive != nil {
+					primitives([]*bmv2json.Primitive{o.Primitive})
+				}
+			}
+			for _, k := range s.Key {
+				mention(k)
+			}
+		}
+	}
+	for _, d := range l.c.Source.Deparsers {
+		primitives(d.Primitives)
+	}
+	for _, list := range l.c.FieldLists {
+		runs = append(runs, list...)
+	}
+	for _, list := range l.c.Source.LearnLists {
+		for _, e := range list.Elements {
+			mention(e)
+		}
+	}
+	for _, k := range l.c.Source.Checksums {
+		mention(k.Cond)
+		runs = append(runs, l.runOf(k.Target))
+		for _, in := range k.Calc.Input {
+			runs = append(runs, l.inputRuns(in)...)
+		}
+	}
+	for _, pr := range l.c.Source.Profiles() {
+		if pr.Selector != nil {
+			for _, in := range pr.Selector.Input {
+				runs = append(runs, l.inputRuns(in)...)
+			}
+		}
+	}
+	for _, name := range []string{"ingress", "egress"} {
+		other := l.c.Source.Pipeline(name)
+		if other == nil || other == pl {
+			continue
+		}
+		for _, t := range other.Tables {
+			for _, k := range t.Keys {
+				if !k.Field.IsValidity() {
+					runs = append(runs, l.runOf(k.Field))
+				}
+			}
+			if t.DirectMeter != nil {
+				runs = append(runs, l.runOf(t.DirectMeter.Result))
+			}
+			for _, a := range t.Actions {
+				primitives(a.Primitives)
+			}
+			if t.Default != nil {
+				primitives(t.Default.Action.Primitives)
+			}
+		}
+		for _, cd := range other.Conditionals {
+			mention(cd.Expr)
+		}
+		for _, a := range other.ActionCalls {
+			primitives(a.Action.Primitives)
+		}
+	}
+	known.addRuns(runs)
+	out := newLaneSet(l.c.Layout.Lanes)
+	for i := range l.c.Layout.Lanes {
+		if !known.has(i) {
+			out.add(i)
+		}
+	}
+	return out
+}
