@@ -56,25 +56,6 @@ func compile(prog *bmv2json.Program, opts Options) (p *Pipeline, err error) {
 	return p, nil
 }
 
-// controlFlow is ingress or egress: as instructions, or, if somebody may watch, as it stands in the
-// program.
-type controlFlow struct {
-	id   int // in events
-	code *vm.Code
-	flow *reference.Flow
-}
-
-// run takes a packet through.
-func (f *controlFlow) run(p *Pipeline, st *packet.State) {
-	if f.code != nil {
-		f.code.Run(st)
-		return
-	}
-	p.obs.Event(st, observe.PipelineStart, f.id, 0)
-	f.flow.Run(st)
-	p.obs.Event(st, observe.PipelineDone, f.id, 0)
-}
-
 // compileFlow compiles the control flow of both pipelines.
 func (p *Pipeline) compileFlow(c *reference.Compiler) {
 	first := p.lay.Lanes
@@ -142,4 +123,21 @@ func (p *Pipeline) compilePSAParsers(c *reference.Compiler) {
 	}
 	p.parser, p.psa.egressParser = parser("ingress_parser"), parser("egress_parser")
 	p.psa.ingressDeparser, p.deparser = deparser("ingress_deparser"), deparser("egress_deparser")
+}
+
+// New compiles a program. An error wraps [target.ErrUnsupported] where the program asks for what
+// this engine does not do.
+func New(prog *bmv2json.Program, opts Options) (*Pipeline, error) {
+	p, err := compile(prog, opts)
+	if err != nil {
+		return nil, err
+	}
+	p.waiting.empty(p.opts.Queues.priorities)
+	p.ref.Allocate(prog)
+	for _, t := range p.ref.Tables {
+		if err := t.Reset(); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
 }

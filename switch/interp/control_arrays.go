@@ -94,7 +94,7 @@ func (p *Pipeline) counter(name string, index int) (*target.CounterData, error) 
 	if err := checkIndex(index, c.Size); err != nil {
 		return nil, fmt.Errorf("counter %q: %w", name, err)
 	}
-	return p.ref.Counters[c.Index].At(index), nil
+	return p.ref.Counters[c.Index].Cell(index), nil
 }
 
 // ReadCounter implements [target.Pipeline].
@@ -128,7 +128,7 @@ func (p *Pipeline) meter(name string, index int) (*arrays.Meter, error) {
 	if err := checkIndex(index, m.Size); err != nil {
 		return nil, fmt.Errorf("meter %q: %w", name, err)
 	}
-	return p.ref.Meters[m.Index].At(index), nil
+	return p.ref.Meters[m.Index].Meter(index), nil
 }
 
 // ReadMeter implements [target.Pipeline].

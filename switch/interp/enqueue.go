@@ -108,16 +108,12 @@ func (p *Pipeline) NextDeparture() (time.Duration, bool) {
 	return time.Duration(next), next != nobodyWaits
 }
 
-// DepartInto takes the packets whose time has come at now out of their queues and through egress,
-// as [Pipeline.ProcessInto] does with a packet that comes in.
-func (p *Pipeline) DepartInto(b *Buffer, now time.Duration) {
-	b.reset()
-	p.dp.Lock()
-	p.passes, p.digests = 0, nil
-	p.obs.Listen()
-	digests := p.work(b, now)
-	p.dp.Unlock()
-	for _, d := range digests {
-		p.opts.OnDigest(d)
+// ReadsQueueDepth reports whether the program asks how many packets wait at a port.
+func (p *Pipeline) ReadsQueueDepth() bool { return p.readsDepth }
+
+func (p *Pipeline) queueDepth(port uint32) uint64 {
+	if !p.readsDepth || p.opts.QueueDepth == nil {
+		return 0
 	}
+	return uint64(p.opts.QueueDepth(port))
 }

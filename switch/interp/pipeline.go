@@ -67,23 +67,6 @@ type Pipeline struct {
 
 var _ target.Pipeline = (*Pipeline)(nil)
 
-// New compiles a program. An error wraps [target.ErrUnsupported] where the program asks for what
-// this engine does not do.
-func New(prog *bmv2json.Program, opts Options) (*Pipeline, error) {
-	p, err := compile(prog, opts)
-	if err != nil {
-		return nil, err
-	}
-	p.waiting.empty(p.opts.Queues.priorities)
-	p.ref.Allocate(prog)
-	for _, t := range p.ref.Tables {
-		if err := t.Reset(); err != nil {
-			return nil, err
-		}
-	}
-	return p, nil
-}
-
 // Barrier implements [target.Pipeline]. Every change has waited for the packet under way, which
 // keeps dp from its parser to its last copy.
 func (p *Pipeline) Barrier() error { return nil }

@@ -3,48 +3,10 @@ package interp
 import (
 	"time"
 
-	"github.com/netcraq/netcraq/switch/interp/internal/observe"
 	"github.com/netcraq/netcraq/switch/interp/internal/packet"
-	"github.com/netcraq/netcraq/switch/interp/internal/reference"
 	"github.com/netcraq/netcraq/switch/interp/internal/wideint"
 	"github.com/netcraq/netcraq/switch/target"
 )
-
-// Out is a frame that leaves by a port.
-type Out struct {
-	Port  uint32
-	Frame []byte
-}
-
-// Buffer is memory for the frames that leave, to be used again for the next packet.
-type Buffer struct {
-	// Outs are the frames of the last packet, in the order in which they left. Their memory is the
-	// buffer's: it is good until the next ProcessInto.
-	Outs  []Out
-	arena []byte
-}
-
-func (b *Buffer) reset() {
-	b.Outs, b.arena = b.Outs[:0], b.arena[:0]
-}
-
-// alloc returns n bytes whose content is not defined.
-func (b *Buffer) alloc(n int) []byte {
-	at := len(b.arena)
-	if at+n > cap(b.arena) {
-		// What has been given out keeps the old memory.
-		b.arena, at = make([]byte, 0, max(2*cap(b.arena), n, 4096)), 0
-	}
-	b.arena = b.arena[:at+n]
-	return b.arena[at : at+n : at+n]
-}
-
-// deparse writes a packet with its headers.
-func (b *Buffer) deparse(d *reference.Deparser, st *packet.State) []byte {
-	out := b.alloc(d.Prepare(st))
-	d.Write(out, st)
-	return out
-}
 
 // Process takes a frame that came in by port at the time now (since the device was made: what the
 // program sees as its timestamps) through the program and returns the frames that leave, whose
@@ -120,24 +82,6 @@ func (p *Pipeline) work(b *Buffer, now time.Duration) []target.Digest {
 	}
 }
 
-// get takes a state from the free list.
-func (p *Pipeline) get(now time.Duration) *packet.State {
-	var st *packet.State
-	if n := len(p.free); n > 0 {
-		st, p.free = p.free[n-1], p.free[:n-1]
-	} else {
-		st = packet.NewState(p.lay)
-	}
-	st.Now = now
-	return st
-}
-
-// put gives a state back.
-func (p *Pipeline) put(st *packet.State) {
-	st.Frame, st.Payload, st.Parameters = nil, nil, nil
-	p.free = append(p.free, st)
-}
-
 // allowed counts a pass and says whether there may be one more.
 func (p *Pipeline) allowed() bool {
 	p.passes++
@@ -147,7 +91,7 @@ func (p *Pipeline) allowed() bool {
 	return p.passes <= p.opts.MaxPasses
 }
 
-// parse runs the parser on st.frame, from a state whose headers are all invalid.
+// parse runs the parser on st.Frame, from a state whose headers are all invalid.
 func (p *Pipeline) parse(st *packet.State) {
 	err := p.parser.Run(st)
 	wrong := uint64(0)
@@ -205,16 +149,6 @@ func (p *Pipeline) receive(b *Buffer, st *packet.State) {
 	}
 	p.std.instanceType.Set(st, instanceNormal)
 	p.enqueue(st, port)
-}
-
-// ReadsQueueDepth reports whether the program asks how many packets wait at a port.
-func (p *Pipeline) ReadsQueueDepth() bool { return p.readsDepth }
-
-func (p *Pipeline) queueDepth(port uint32) uint64 {
-	if !p.readsDepth || p.opts.QueueDepth == nil {
-		return 0
-	}
-	return uint64(p.opts.QueueDepth(port))
 }
 
 // multicast makes a copy of st for each replica. A copy has the headers, the metadata and the
@@ -276,8 +210,8 @@ func (p *Pipeline) cloneEgress(st *packet.State) {
 	c := p.get(st.Now)
 	c.Clear()
 	c.CopyHeaders(st)
-	c.IngressPort, c.ReceivedLength, c.Frame, c.Length, c.Payload = st.IngressPort, st.ReceivedLength, st.Frame, st.Length,
-		st.Payload
+	c.IngressPort, c.ReceivedLength, c.Frame = st.IngressPort, st.ReceivedLength, st.Frame
+	c.Length, c.Payload = st.Length, st.Payload
 	p.obs.NameCopy(c, st, st.Payload)
 	c.ClearMetadata()
 	p.keep(c, st, st.CloneList)
@@ -371,16 +305,6 @@ func (p *Pipeline) send(b *Buffer, st *packet.State) {
 	p.put(st)
 }
 
-// leave sends a frame out.
-func (p *Pipeline) leave(b *Buffer, st *packet.State, frame []byte) {
-	frame = frame[:min(len(frame), st.TruncateTo)]
-	if p.obs.HasTrace() {
-		p.obs.Tracef("Transmitting packet of %d bytes out of port %d", len(frame), st.EgressPort)
-	}
-	p.obs.Event(st, observe.PacketOut, int(st.EgressPort), 0)
-	b.Outs = append(b.Outs, Out{Port: st.EgressPort, Frame: frame})
-}
-
 // recirculate puts the packet, as the deparser wrote it, back to ingress with the metadata of the
 // field list.
 func (p *Pipeline) recirculate(st *packet.State, frame []byte) {
@@ -393,4 +317,18 @@ func (p *Pipeline) recirculate(st *packet.State, frame []byte) {
 	p.std.packetLength.Set(c, uint64(len(frame)))
 	p.input = append(p.input, c)
 	p.put(st)
+}
+
+// DepartInto takes the packets whose time has come at now out of their queues and through egress,
+// as [Pipeline.ProcessInto] does with a packet that comes in.
+func (p *Pipeline) DepartInto(b *Buffer, now time.Duration) {
+	b.reset()
+	p.dp.Lock()
+	p.passes, p.digests = 0, nil
+	p.obs.Listen()
+	digests := p.work(b, now)
+	p.dp.Unlock()
+	for _, d := range digests {
+		p.opts.OnDigest(d)
+	}
 }

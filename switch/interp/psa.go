@@ -67,15 +67,6 @@ func (p *Pipeline) receivePSA(b *Buffer, st *packet.State) {
 	p.put(st)
 }
 
-// newPacket is a packet of which only its bytes are known, and what st was received as.
-func (p *Pipeline) newPacket(st *packet.State, frame []byte) *packet.State {
-	c := p.get(st.Now)
-	c.Clear()
-	c.IngressPort, c.ReceivedLength, c.Frame, c.Length = st.IngressPort, st.ReceivedLength, frame, len(frame)
-	p.obs.NameCopy(c, st, frame)
-	return c
-}
-
 // clonePSA makes the copies of a clone session.
 func (p *Pipeline) clonePSA(st *packet.State, session uint32, frame []byte, path uint64) {
 	s, ok := p.sessions[session]

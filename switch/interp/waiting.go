@@ -41,16 +41,12 @@ type waiter struct {
 // waiters are packets of one priority, the first that may go on first.
 type waiters []waiter
 
-func (w waiters) Len() int { return len(w) }
-
+func (w waiters) Len() int      { return len(w) }
 func (w waiters) Swap(i, j int) { w[i], w[j] = w[j], w[i] }
-
 func (w waiters) Less(i, j int) bool {
 	return w[i].at < w[j].at || w[i].at == w[j].at && w[i].order < w[j].order
 }
-
 func (w *waiters) Push(x any) { *w = append(*w, x.(waiter)) }
-
 func (w *waiters) Pop() any {
 	last := len(*w) - 1
 	x := (*w)[last]

@@ -27,6 +27,7 @@ func (a *Counter) Count(i uint64, bytes int) {
 	}
 }
 
+// NewRegister makes a register whose cells have no memory yet.
 func NewRegister(r *bmv2json.Register) *Register {
 	return &Register{Size: r.Size, Width: r.Width, Lanes: wideint.Lanes(r.Width), Signed: r.Signed}
 }
@@ -34,8 +35,10 @@ func NewRegister(r *bmv2json.Register) *Register {
 // Allocate makes room for the cells.
 func (r *Register) Allocate() { r.Cells = make([]uint64, r.Size*r.Lanes) }
 
+// Allocate makes room for the cells.
 func (a *Counter) Allocate(size int) { a.Cells = make([]target.CounterData, size) }
 
+// Parse turns the bytes of a value, big endian, into the lanes of a cell.
 func (r *Register) Parse(b []byte) ([]uint64, error) {
 	if err := wideint.CheckBytes(b, r.Width); err != nil {
 		return nil, err
@@ -79,5 +82,5 @@ func (r *Register) Fill(value []uint64, packets *sync.Mutex) {
 	}
 }
 
-// At is the cell at i.
-func (a *Counter) At(i int) *target.CounterData { return &a.Cells[i] }
+// Cell is the cell at i.
+func (a *Counter) Cell(i int) *target.CounterData { return &a.Cells[i] }

@@ -27,6 +27,7 @@ type bucket struct {
 	made        uint64 // tokens made since the clock's zero, of which tokens has its share
 }
 
+// Configure sets the rates, with both buckets full. Nil makes the meter say green.
 func (m *Meter) Configure(c *target.MeterConfig) {
 	m.config = nil
 	if c == nil {
@@ -84,6 +85,7 @@ func CheckConfig(c *target.MeterConfig) error {
 	return nil
 }
 
+// Export is the configuration, or nil.
 func (m *Meter) Export() *target.MeterConfig {
 	if m.config == nil {
 		return nil
@@ -100,8 +102,8 @@ func (a *Meters) Allocate(size int, bytes bool) {
 	}
 }
 
-// At is the meter at i.
-func (a *Meters) At(i int) *Meter { return &a.cells[i] }
+// Meter is the meter at i.
+func (a *Meters) Meter(i int) *Meter { return &a.cells[i] }
 
 // ColorAt is the color of a packet by the meter at i, if there is one.
 func (a *Meters) ColorAt(i uint64, bytes int, now time.Duration) (color uint64, ok bool) {

@@ -15,7 +15,7 @@ import (
 type Calculation struct {
 	inputs []calcInput
 	algo   Hash
-	// algo is csum16
+	// algo is the Internet checksum
 	internet bool
 	// Where all inputs are fields and constants their bits are known beforehand, for when all of
 	// their headers are valid: the fields as one list, the constants in a template.
@@ -113,7 +113,7 @@ func (k *Calculation) sumWords() {
 	k.konst = uint64(^uint16(InternetChecksum(k.template)))
 }
 
-// sum is csum16 of the inputs, of which all headers are valid.
+// sum is the Internet checksum of the inputs, of which all headers are valid.
 func (k *Calculation) sum(st *packet.State) uint64 {
 	sum := k.konst
 	for _, x := range k.words {
@@ -187,6 +187,7 @@ func (k *Calculation) allValid(st *packet.State) bool {
 	return true
 }
 
+// Value is the hash or checksum of a packet.
 func (k *Calculation) Value(st *packet.State) uint64 {
 	if k.internet && k.words != nil && k.allValid(st) {
 		return k.sum(st)

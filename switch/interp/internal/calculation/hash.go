@@ -20,7 +20,7 @@ var (
 )
 
 // Algorithm returns the algorithm that p4c calls by name, or nil. The "custom" CRCs have the
-// parameters that BMv2 starts them with; SetCRC changes them. Random numbers come from random.
+// parameters that BMv2 starts them with; CustomCRC has others. Random numbers come from random.
 func Algorithm(name string, random *rand.PCG) Hash {
 	switch name {
 	case "crc32", "crc32_custom":
@@ -112,7 +112,8 @@ func crc64(b []byte) uint64 {
 	return v
 }
 
-// InternetChecksum is the Internet checksum (RFC 1071); an odd last byte counts as the upper half of a word.
+// InternetChecksum is the checksum of RFC 1071. An odd last byte counts as the upper half of a
+// word.
 func InternetChecksum(b []byte) uint64 {
 	var sum uint64
 	for ; len(b) >= 8; b = b[8:] {

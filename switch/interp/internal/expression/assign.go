@@ -41,7 +41,7 @@ func (c *Compiler) Assign(dst, src *bmv2json.Expr) Statement {
 	return func(st *packet.State) { st.Lanes[lane] = v(st) & mask }
 }
 
-func (c *Compiler) assignWide(pl place, src *bmv2json.Expr) Statement {
+func (c *Compiler) assignWide(pl Place, src *bmv2json.Expr) Statement {
 	lane, n, mask := pl.Lane, pl.Lanes(), wideint.TopMask(pl.Width)
 	if pl.Find == nil && src.Op == bmv2json.OpField && src.Width == pl.Width {
 		from := c.PlaceOf(src).Lane
@@ -64,6 +64,7 @@ func (c *Compiler) assignWide(pl place, src *bmv2json.Expr) Statement {
 	}
 }
 
+// AssignVarbit compiles dst = src for fields of variable length.
 func (c *Compiler) AssignVarbit(dst, src *bmv2json.Expr) Statement {
 	if src.Op != bmv2json.OpField || src.Field.IsValidity() || !src.Field.Field.VL {
 		refusal.Panic(src.Path, "a varbit field set from a %q", src.Op)

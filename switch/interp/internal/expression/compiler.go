@@ -6,34 +6,37 @@ import (
 	"github.com/netcraq/netcraq/switch/interp/internal/packet"
 )
 
-// The program is compiled once, at New, into closures over a packet's state: what is known of the
-// program (which lane, which width, which constant) is bound in them, and what is left at run time
-// is loads, arithmetic and stores. Most of what pipelines do takes no closure (code.go).
+// What expressions and statements are compiled into.
 type (
-	// a number in one lane; what its upper bits are is up to who compiled it
-	Number      func(*packet.State) uint64
-	WideNumber  func(*packet.State, []uint64) // a number in as many lanes as are given, as two's complement
-	Condition   func(*packet.State) bool      // a condition
-	HeaderIndex func(*packet.State) int       // a header's index, or -1 for an index outside of its stack
-	Statement   func(*packet.State)           // a primitive
+	// Number gives a number in one lane. What its upper bits are depends on who compiled it.
+	Number func(*packet.State) uint64
+	// WideNumber sets as many lanes as it is given, to a number as two's complement.
+	WideNumber func(*packet.State, []uint64)
+	// Condition says whether a condition holds.
+	Condition func(*packet.State) bool
+	// HeaderIndex gives a header's index, or -1 for an element outside of its stack.
+	HeaderIndex func(*packet.State) int
+	// Statement does what a primitive says.
+	Statement func(*packet.State)
 )
 
 // Compiler compiles the expressions of a program.
 type Compiler struct {
-	Source    *bmv2json.Program
-	Layout    *packet.Layout
+	Source *bmv2json.Program
+	Layout *packet.Layout
+	// Params are the parameters of the action that is compiled.
+	Params []packet.Parameter
+
 	registers []*arrays.Register // by Register.Index
-	Params    []packet.Parameter // of the action that is compiled
 }
 
-// New makes the compiler of a program's expressions. Registers are read as they are in
-// cells, by Register.Index.
-func New(prog *bmv2json.Program, lay *packet.Layout, cells []*arrays.Register) *Compiler {
-	return &Compiler{Source: prog, Layout: lay, registers: cells}
+// New makes the compiler of a program's expressions, which read registers, by Register.Index.
+func New(prog *bmv2json.Program, lay *packet.Layout, registers []*arrays.Register) *Compiler {
+	return &Compiler{Source: prog, Layout: lay, registers: registers}
 }
 
-// Scratch reserves lanes of scratch. Each wide operation has its own: nothing is shared, so nothing
-// can be overwritten while in use.
+// Scratch reserves lanes of scratch. Each wide operation has its own. Because nothing is shared,
+// nothing can be overwritten while in use.
 func (c *Compiler) Scratch(lanes int) (from, to int) {
 	from = c.Layout.ScratchLanes
 	c.Layout.ScratchLanes += lanes

@@ -10,21 +10,6 @@ import (
 	"github.com/netcraq/netcraq/switch/interval"
 )
 
-// element picks one of ids by the value of e.
-func (c *Compiler) element(e *bmv2json.Expr, ids []int) (int, HeaderIndex) {
-	if e.Op == bmv2json.OpConst && e.Const.Sign() >= 0 &&
-		e.Const.Cmp(big.NewInt(int64(len(ids)))) < 0 {
-		return ids[e.Const.Int64()], nil
-	}
-	idx := c.Index(e)
-	return 0, func(st *packet.State) int {
-		if i := idx(st); i < uint64(len(ids)) {
-			return ids[i]
-		}
-		return -1
-	}
-}
-
 // Union compiles an expression for a union: the indices of its members' headers, at an index where
 // it is one of a stack.
 func (c *Compiler) Union(e *bmv2json.Expr) func(*packet.State) []int {
@@ -196,6 +181,7 @@ func (c *Compiler) Number(e *bmv2json.Expr, n int) Number {
 	}
 }
 
+// ShiftAmount is the value of a constant by which something is shifted.
 func ShiftAmount(e *bmv2json.Expr) (uint64, bool) {
 	if e.Op != bmv2json.OpConst || e.Const.Sign() < 0 || !e.Const.IsUint64() {
 		return 0, false

@@ -1,27 +1,30 @@
 package expression
 
 import (
+	"math/big"
+
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/interp/internal/packet"
 	"github.com/netcraq/netcraq/switch/interp/internal/refusal"
 	"github.com/netcraq/netcraq/switch/interp/internal/wideint"
 )
 
-// place is where a field is: at a fixed lane, or at one that depends on the packet (an element of a
+// Place is where a field is: at a fixed lane, or at one that depends on the packet (an element of a
 // stack).
-type place struct {
+type Place struct {
 	Width  int
 	signed bool
 	Lane   int
-	// the lane, or -1 for an element outside of the stack; nil for a fixed lane
+	// Find gives the lane, or -1 for an element outside of the stack. It is nil if Lane is fixed.
 	Find func(*packet.State) int
 }
 
-func (pl place) Lanes() int { return wideint.Lanes(pl.Width) }
+// Lanes is how many lanes the field has.
+func (pl Place) Lanes() int { return wideint.Lanes(pl.Width) }
 
 // PlaceOf finds the place of a field expression.
-func (c *Compiler) PlaceOf(e *bmv2json.Expr) place {
-	pl := place{Width: e.Width, signed: e.Signed}
+func (c *Compiler) PlaceOf(e *bmv2json.Expr) Place {
+	pl := Place{Width: e.Width, signed: e.Signed}
 	switch e.Op {
 	case bmv2json.OpField:
 		if e.Field.Field.VL {
@@ -31,7 +34,8 @@ func (c *Compiler) PlaceOf(e *bmv2json.Expr) place {
 		return pl
 	case bmv2json.OpStackField:
 		bases := c.stackBases(e.Stack.Headers)
-		rel, at := c.Layout.Headers[e.Stack.Headers[0].Index].Type.FieldLanes[e.Index], c.StackCounter(e.Stack)
+		t, at := c.Layout.Headers[e.Stack.Headers[0].Index].Type, c.StackCounter(e.Stack)
+		rel := t.FieldLanes[e.Index]
 		pl.Find = func(st *packet.State) int {
 			if n := st.StackCounters[at]; n > 0 {
 				return bases[n-1] + rel
@@ -44,8 +48,8 @@ func (c *Compiler) PlaceOf(e *bmv2json.Expr) place {
 		for _, u := range e.UnionStack.Unions {
 			bases = append(bases, c.Layout.Headers[u.Headers[e.Member].Index].Base)
 		}
-		rel, at := c.Layout.Headers[e.UnionStack.Unions[0].Headers[e.Member].Index].Type.FieldLanes[e.Index],
-			c.UnionStackCounter(e.UnionStack)
+		t := c.Layout.Headers[e.UnionStack.Unions[0].Headers[e.Member].Index].Type
+		rel, at := t.FieldLanes[e.Index], c.UnionStackCounter(e.UnionStack)
 		pl.Find = func(st *packet.State) int {
 			if n := st.StackCounters[at]; n > 0 {
 				return bases[n-1] + rel
@@ -82,14 +86,16 @@ func (c *Compiler) stackBases(hs []*bmv2json.Header) []int {
 	return out
 }
 
+// StackCounter is the index in [packet.State].StackCounters of a stack's number of elements.
 func (c *Compiler) StackCounter(s *bmv2json.HeaderStack) int { return s.Index }
 
+// UnionStackCounter is the same for a stack of unions.
 func (c *Compiler) UnionStackCounter(s *bmv2json.HeaderUnionStack) int {
 	return len(c.Source.Stacks) + s.Index
 }
 
-// Header compiles an expression for a header: its index where that is fixed (dyn is nil), else a
-// function.
+// Header compiles an expression for a header: to its index if that is fixed and dyn is nil,
+// otherwise to the function dyn.
 func (c *Compiler) Header(e *bmv2json.Expr) (index int, dyn HeaderIndex) {
 	switch e.Op {
 	case bmv2json.OpHeader:
@@ -144,7 +150,7 @@ func (c *Compiler) FixedLane(e *bmv2json.Expr) (int, bool) {
 	return c.PlaceOf(e).Lane, true
 }
 
-// HeaderIndex is header as a function in any case.
+// HeaderIndex is Header as a function in any case.
 func (c *Compiler) HeaderIndex(e *bmv2json.Expr) HeaderIndex {
 	h, dyn := c.Header(e)
 	if dyn != nil {
@@ -153,10 +159,25 @@ func (c *Compiler) HeaderIndex(e *bmv2json.Expr) HeaderIndex {
 	return func(*packet.State) int { return h }
 }
 
-// stackOf is the place in state.next of a stack.
+// stackOf is the index in State.StackCounters of a stack of headers or unions.
 func (c *Compiler) stackOf(e *bmv2json.Expr) int {
 	if e.Op == bmv2json.OpStack {
 		return c.StackCounter(e.Stack)
 	}
 	return c.UnionStackCounter(e.UnionStack)
+}
+
+// element picks one of ids by the value of e.
+func (c *Compiler) element(e *bmv2json.Expr, ids []int) (int, HeaderIndex) {
+	if e.Op == bmv2json.OpConst && e.Const.Sign() >= 0 &&
+		e.Const.Cmp(big.NewInt(int64(len(ids)))) < 0 {
+		return ids[e.Const.Int64()], nil
+	}
+	idx := c.Index(e)
+	return 0, func(st *packet.State) int {
+		if i := idx(st); i < uint64(len(ids)) {
+			return ids[i]
+		}
+		return -1
+	}
 }

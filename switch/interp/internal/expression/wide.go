@@ -18,8 +18,8 @@ func (c *Compiler) ExactLanes(e *bmv2json.Expr) int {
 	return wideint.Lanes(r.Bits())
 }
 
-// WideNumber compiles a data expression for a destination of n lanes: the function sets all n to the
-// value as two's complement, cut to n lanes.
+// WideNumber compiles a data expression for a destination of n lanes: the function sets all n to
+// the value as two's complement, cut to n lanes.
 func (c *Compiler) WideNumber(e *bmv2json.Expr, n int) WideNumber {
 	if fits, signed := interval.Of(e).FitsWord(); fits && e.Op != bmv2json.OpConst {
 		if n == 1 && needsWide(e.Op) {

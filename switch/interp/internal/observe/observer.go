@@ -22,7 +22,10 @@ type Observer struct {
 // Watches reports whether anybody may want to know of each statement.
 func (o *Observer) Watches() bool { return o.onTrace != nil || o.events != nil }
 
-func (o *Observer) HasTrace() bool    { return o.onTrace != nil }
+// HasTrace reports whether steps are traced.
+func (o *Observer) HasTrace() bool { return o.onTrace != nil }
+
+// HasListener reports whether there is a listener, which may not want the events of this packet.
 func (o *Observer) HasListener() bool { return o.events != nil }
 
 // Event tells of a step of a packet, if anybody listens.

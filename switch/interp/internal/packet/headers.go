@@ -49,6 +49,7 @@ func (st *State) AssignHeader(dst, src int) {
 	st.copyFields(dst, src)
 }
 
+// copyFields copies the fields of a header to another of its type.
 func (st *State) copyFields(dst, src int) {
 	d, s := &st.Layout.Headers[dst], &st.Layout.Headers[src]
 	copy(st.Lanes[d.Base:d.Base+d.Type.Lanes], st.Lanes[s.Base:s.Base+s.Type.Lanes])
@@ -57,25 +58,28 @@ func (st *State) copyFields(dst, src int) {
 	}
 }
 
-// MoveHeader is assignHeader for the shifting of a stack: dst takes all that src is, whether it is
+// MoveHeader is AssignHeader for the shifting of a stack: dst takes all that src is, whether it is
 // valid or not.
 func (st *State) MoveHeader(dst, src int) {
 	st.Valid[dst] = st.Valid[src]
 	st.copyFields(dst, src)
 }
 
+// AssignUnion copies the members of a union, by their headers, to those of another.
 func (st *State) AssignUnion(dst, src []int) {
 	for i := range min(len(dst), len(src)) {
 		st.AssignHeader(dst[i], src[i])
 	}
 }
 
+// EqualHeaders reports whether two headers of one type are valid and have equal fields.
 func (st *State) EqualHeaders(x, y int) bool {
 	if x < 0 || y < 0 || !st.Valid[x] || !st.Valid[y] {
 		return false
 	}
 	hx, hy := &st.Layout.Headers[x], &st.Layout.Headers[y]
-	return slices.Equal(st.Lanes[hx.Base:hx.Base+hx.Type.Lanes], st.Lanes[hy.Base:hy.Base+hy.Type.Lanes]) &&
+	return slices.Equal(st.Lanes[hx.Base:hx.Base+hx.Type.Lanes],
+		st.Lanes[hy.Base:hy.Base+hy.Type.Lanes]) &&
 		string(st.Varbits[x]) == string(st.Varbits[y])
 }
 

@@ -9,49 +9,65 @@ import (
 
 // Layout says where each field lives in a packet's lanes.
 //
-// Every field has its own run of 64-bit lanes in state.w, least significant lane first, holding the
-// field's bits as an unsigned number (a signed field is sign-extended when it is read). Fields of
-// up to 64 bits, nearly all, have one lane and cost one load. The fields of a header are laid out
-// alike in all headers of a type, so that copying a header is copying a run of lanes. A varbit
-// field has no lanes: its bytes are in state.vl.
+// Every field has its own run of 64-bit lanes in State.Lanes, least significant lane first. They
+// hold the field's bits as an unsigned number (a signed field is sign-extended when it is read).
+// Fields of up to 64 bits, nearly all, have one lane and cost one load. The fields of a header are
+// laid out alike in all headers of a type, so that copying a header is copying a run of lanes. A
+// varbit field has no lanes: its bytes are in State.Varbits.
 type Layout struct {
-	Lanes   int
-	Headers []HeaderLayout // by Header.Index
+	// Lanes is how many lanes all fields have together.
+	Lanes int
+	// Headers are by Header.Index.
+	Headers []HeaderLayout
+	// ScratchLanes is how many lanes a packet's wide expressions are computed in. The compilers add
+	// to it.
+	ScratchLanes int
+	// Zeroed are the lanes of scratch that are 0 when a packet comes in.
+	Zeroed []int
+	// Used are the fields that something in the program mentions.
+	Used map[bmv2json.FieldRef]bool
 
-	metadata     []bool // by header
-	metaLanes    []Run  // the lanes of each metadata header
-	varbits      []int  // headers with a varbit field
-	stacks       int    // stacks of headers, and of unions
-	ScratchLanes int    // lanes that a packet's wide expressions are computed in
-	Zeroed       []int  // those of scratch that are 0 when a packet comes in
-
-	Used map[bmv2json.FieldRef]bool // fields that something in the program mentions
+	metadata  []bool // by header
+	metaLanes []Run  // the lanes of each metadata header
+	varbits   []int  // headers with a varbit field
+	stacks    int    // stacks of headers, and of unions
 }
 
+// HeaderLayout says where the fields of a header are.
 type HeaderLayout struct {
 	Base int // first lane
-	Type *typeLayout
-	// siblings are the other members of the header's union.
+	Type *TypeLayout
+	// Siblings are the other members of the header's union.
 	Siblings []int
 }
 
-// typeLayout is the part of the layout that headers of one type share.
-type typeLayout struct {
-	Lanes      int
-	FieldLanes []int // lane of each field, from the header's base
-	// fixed fields in wire order, with bit offsets from the header's start, before the varbit field
-	Wire        []WireField
-	AfterVarbit []WireField // those after the varbit field, with offsets from the first byte after it
-	FixedBits   int         // of all fixed fields
-	HeadBits    int         // bits before the varbit field
-	hasVarbit   bool
-	MaxBytes    int // largest size in bytes, with a varbit field
+// Run is the lanes of the header.
+func (h *HeaderLayout) Run() Run { return Run{From: h.Base, To: h.Base + h.Type.Lanes} }
+
+// TypeLayout is the part of the layout that headers of one type share.
+type TypeLayout struct {
+	Lanes int
+	// FieldLanes are the first lanes of the fields, from the header's base.
+	FieldLanes []int
+	// Wire are the fixed fields before the varbit field, or all, in the order of the wire.
+	Wire []WireField
+	// AfterVarbit are those after the varbit field, with offsets from the first byte after it.
+	AfterVarbit []WireField
+	// FixedBits is how many bits all fixed fields have together, and HeadBits those before the
+	// varbit field.
+	FixedBits, HeadBits int
+	// MaxBytes is the largest size in bytes, with a varbit field.
+	MaxBytes int
+
+	hasVarbit bool
 }
 
+// NewLayout lays out the headers of a program.
 func NewLayout(p *bmv2json.Program) *Layout {
-	types := map[*bmv2json.HeaderType]*typeLayout{}
+	types := map[*bmv2json.HeaderType]*TypeLayout{}
 	for _, t := range p.HeaderTypes {
-		tl := &typeLayout{FixedBits: t.FixedBits, HeadBits: t.FixedBits, hasVarbit: t.VL >= 0, MaxBytes: t.MaxBytes}
+		tl := &TypeLayout{FixedBits: t.FixedBits, HeadBits: t.FixedBits, hasVarbit: t.VL >= 0,
+			MaxBytes: t.MaxBytes}
 		off := 0
 		for _, f := range t.Fields {
 			tl.FieldLanes = append(tl.FieldLanes, tl.Lanes)
@@ -93,18 +109,18 @@ func NewLayout(p *bmv2json.Program) *Layout {
 	return l
 }
 
-// LaneOf is the first lane of r.
+// LaneOf is the first lane of a field that the program uses.
 func (l *Layout) LaneOf(r bmv2json.FieldRef) int {
 	if l.Used == nil {
 		l.Used = map[bmv2json.FieldRef]bool{}
 	}
 	l.Used[r] = true
-	return l.LaneOfUnused(r)
+	return l.LaneForTarget(r)
 }
 
-// LaneOfUnused is the same for a field that the target itself sets, whether the program uses it or
-// not.
-func (l *Layout) LaneOfUnused(r bmv2json.FieldRef) int {
+// LaneForTarget is the first lane of a field that the target itself sets, whether the program uses
+// it or not.
+func (l *Layout) LaneForTarget(r bmv2json.FieldRef) int {
 	hl := &l.Headers[r.Header.Index]
 	return hl.Base + hl.Type.FieldLanes[r.Field.Index]
 }
@@ -125,7 +141,7 @@ func (l *Layout) Widths() []int {
 	return out
 }
 
-// Run is a field as a run of lanes.
+// Run is a run of lanes, for example those of a field: from From to before To.
 type Run struct{ From, To int }
 
 // Parameter is where an action's parameter is in the lanes of a call.

@@ -18,12 +18,12 @@ type State struct {
 	Input      []byte   // for the inputs of a calculation
 
 	Frame       []byte        // the whole packet as it entered this pass of the parser
-	Offset      int           // how far into the frame the parser is
+	Offset      int           // how many bytes of it the parser has passed
 	Payload     []byte        // what of it the parser did not take
 	Now         time.Duration // the clock during this packet
 	IngressPort uint32
 	EgressPort  uint32
-	QueueDepth  uint64 // how many packets wait at outPort
+	QueueDepth  uint64 // how many packets wait at EgressPort
 	// the queue that the packet is in there, and since when
 	Priority   int
 	EnqueuedAt time.Duration
@@ -31,7 +31,7 @@ type State struct {
 	// in events: its name, and how many copies there have been
 	Name           Name
 	Copies         *uint64
-	ReceivedLength int // bytes, as received
+	ReceivedLength int // bytes
 
 	// BMv2's idea of the packet's length: as received, plus headers added, minus headers removed
 	Length     int
@@ -48,8 +48,10 @@ type State struct {
 	DigestList      int
 }
 
+// NoTruncation is the TruncateTo of a packet that is not cut.
 const NoTruncation = int(^uint(0) >> 1)
 
+// NewState makes room for a packet. Clear has to come before its first use.
 func NewState(lay *Layout) *State {
 	return &State{
 		Layout: lay,

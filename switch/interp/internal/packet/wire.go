@@ -32,7 +32,7 @@ func ReadFields(lanes []uint64, fields []WireField, b []byte) {
 	}
 }
 
-// WriteFields is extractFields the other way; the bits of b around the fields are kept.
+// WriteFields writes fields from lanes to b. It keeps the bits of b around the fields.
 func WriteFields(b []byte, lanes []uint64, fields []WireField) {
 	for i := range fields {
 		f := &fields[i]
@@ -61,17 +61,18 @@ func WriteFields(b []byte, lanes []uint64, fields []WireField) {
 	}
 }
 
-// NewWireField is a field that is somewhere on the wire and in a lane.
+// NewWireField is the field of a lane, width bits wide, that begins at bit off of the wire.
 func NewWireField(lane, off, width int) WireField {
-	return WireField{kind: kindOf(off, width), Lane: lane, Offset: off, firstByte: off / 8, Width: width}
+	return WireField{kind: kindOf(off, width), Lane: lane, Offset: off, firstByte: off / 8,
+		Width: width}
 }
 
 // WireField is one field on the wire.
 type WireField struct {
 	kind      bitsKind
-	Lane      int // lane, from the header's base
+	Lane      int // from the header's base
 	Offset    int // first bit
-	firstByte int // off/8
+	firstByte int // Offset/8
 	Width     int
 }
 

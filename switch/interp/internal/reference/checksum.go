@@ -9,8 +9,8 @@ import (
 	"github.com/netcraq/netcraq/switch/interp/internal/wideint"
 )
 
-// checksum is a compiled checksum.
-type checksum struct {
+// Checksum is a compiled checksum of v1model.
+type Checksum struct {
 	id     int
 	calc   *calculation.Calculation
 	cond   expression.Condition // nil: always
@@ -19,11 +19,12 @@ type checksum struct {
 	mask   uint64
 }
 
-func (c *Compiler) Checksum(s *bmv2json.Checksum) *checksum {
+// Checksum compiles a checksum of v1model.
+func (c *Compiler) Checksum(s *bmv2json.Checksum) *Checksum {
 	if s.Target.IsValidity() || s.Target.Field.VL || s.Target.Width() > 64 {
 		refusal.Panic(s.Path, "a checksum kept in %s", s.Target)
 	}
-	out := &checksum{id: s.ID, calc: c.Calculations[s.Calc.Index], header: s.Target.Header.Index,
+	out := &Checksum{id: s.ID, calc: c.Calculations[s.Calc.Index], header: s.Target.Header.Index,
 		lane: c.Layout.LaneOf(s.Target), mask: wideint.TopMask(s.Target.Width())}
 	if s.Cond != nil {
 		out.cond = c.Condition(s.Cond)
@@ -33,14 +34,14 @@ func (c *Compiler) Checksum(s *bmv2json.Checksum) *checksum {
 
 // right verifies the checksum. One whose field is in a header that is not valid, or whose condition
 // does not hold, is taken as right.
-func (k *checksum) right(st *packet.State) bool {
+func (k *Checksum) right(st *packet.State) bool {
 	if !st.Valid[k.header] || k.cond != nil && !k.cond(st) {
 		return true
 	}
 	return k.calc.Value(st) == st.Lanes[k.lane]
 }
 
-func (k *checksum) update(st *packet.State) {
+func (k *Checksum) update(st *packet.State) {
 	if k.cond == nil || k.cond(st) {
 		st.Lanes[k.lane] = k.calc.Value(st) & k.mask
 	}

@@ -14,14 +14,19 @@ import (
 
 // Config is what the target decides of how a program's statements are run.
 type Config struct {
-	PSA      bool // it is written for the Portable Switch Architecture
-	DropPort uint32
-	// what mark_to_drop sets of v1model's metadata: to dropPort, and to 0
+	// PSA says that the program is written for the Portable Switch Architecture.
+	PSA bool
+	// mark_to_drop sets EgressSpec to DropPort, and MulticastGroup to 0.
 	EgressSpec, MulticastGroup packet.Field
-	Log                        func(string) // nil: nobody reads what the program says
-	Observer                   *observe.Observer
-	Random                     *rand.PCG
-	PacketLock                 *sync.Mutex // held while a packet is in the program
+	DropPort                   uint32
+	// Log gets what the program says with log_msg; nil discards it.
+	Log func(string)
+	// Observer hears of each statement.
+	Observer *observe.Observer
+	// Random is where the program's random numbers come from.
+	Random *rand.PCG
+	// PacketLock is held while a packet is in the program.
+	PacketLock *sync.Mutex
 }
 
 func (c *Config) say(what string) {
@@ -30,7 +35,8 @@ func (c *Config) say(what string) {
 	}
 }
 
-// Program is a program, compiled, and what it keeps.
+// Program is a compiled program and what it keeps between packets. Everything is by the index that
+// it has in the program's JSON; the lists of fields are by their ids.
 type Program struct {
 	Actions      []*Action
 	Calculations []*calculation.Calculation
@@ -44,13 +50,15 @@ type Program struct {
 	ValueSets    []*tables.ValueSet
 }
 
-// Compiler compiles the statements of a program.
+// Compiler compiles the statements of a program into its Program.
 type Compiler struct {
 	*expression.Compiler
 	*Program
 	Config
+	// KeyLanes is how many lanes the longest parser key has.
+	KeyLanes int
+
 	errs map[string]uint64 // value of each error
 	// by ExternInstance.Index: the lane of scratch of an InternetChecksum
 	checksums []int
-	KeyLanes  int // lanes of the longest parser key
 }

@@ -14,9 +14,10 @@ type Deparser struct {
 	order  []int
 	ids    []int // of the headers, in events
 	do     []expression.Statement
-	update []*checksum
+	update []*Checksum
 }
 
+// Deparser compiles a deparser.
 func (c *Compiler) Deparser(d *bmv2json.Deparser) (out Deparser) {
 	out.id, out.obs = d.ID, c.Observer
 	for _, h := range d.Order {
@@ -28,7 +29,7 @@ func (c *Compiler) Deparser(d *bmv2json.Deparser) (out Deparser) {
 	return out
 }
 
-// Prepare updates the checksums and does what else the deparser says, and reports how long the
+// Prepare updates the checksums, runs the statements of the deparser, and reports how long the
 // packet is with its headers.
 func (d *Deparser) Prepare(st *packet.State) (size int) {
 	d.obs.Event(st, observe.DeparserStart, d.id, 0)
@@ -48,7 +49,7 @@ func (d *Deparser) Prepare(st *packet.State) (size int) {
 	return size
 }
 
-// Write writes the packet to out, which is as long as prepare has said.
+// Write writes the packet to out, which is as long as Prepare has said.
 func (d *Deparser) Write(out []byte, st *packet.State) {
 	at := 0
 	for i, h := range d.order {
@@ -62,4 +63,4 @@ func (d *Deparser) Write(out []byte, st *packet.State) {
 }
 
 // AddChecksum adds a checksum that is updated.
-func (d *Deparser) AddChecksum(k *checksum) { d.update = append(d.update, k) }
+func (d *Deparser) AddChecksum(k *Checksum) { d.update = append(d.update, k) }

@@ -38,7 +38,7 @@ func (c *Compiler) extract(o *bmv2json.ParserOp) parseOp {
 }
 
 // nextHeaders are the headers of the stack that an extraction goes on with, by what names them, and
-// which of state.next says how many there are already.
+// which of State.StackCounters says how many there are already.
 func (c *Compiler) nextHeaders(o *bmv2json.ParserOp, name func(*bmv2json.Header) int) (at int, names []int) {
 	if o.Stack != nil {
 		for _, h := range o.Stack.Headers {
@@ -55,8 +55,8 @@ func (c *Compiler) nextHeaders(o *bmv2json.ParserOp, name func(*bmv2json.Header)
 // extractHeader is the common case, with everything that is known of the header bound beforehand.
 func (c *Compiler) extractHeader(h int) parseOp {
 	hl, short := c.Layout.Headers[h], c.errs["PacketTooShort"]
-	size, fields, base, end, alone := hl.Type.FixedBits/8, hl.Type.Wire, hl.Base, hl.Base+hl.Type.Lanes,
-		hl.Siblings == nil
+	size, fields, alone := hl.Type.FixedBits/8, hl.Type.Wire, hl.Siblings == nil
+	base, end := hl.Base, hl.Base+hl.Type.Lanes
 	return func(st *packet.State) uint64 {
 		b := st.Frame[st.Offset:]
 		if len(b) < size {
@@ -170,7 +170,10 @@ func (c *Compiler) keyField(e *bmv2json.Expr, n int) func(*packet.State, []uint6
 	pl := c.PlaceOf(e)
 	if pl.Find == nil {
 		lane := pl.Lane
-		return func(st *packet.State, key []uint64) uint64 { copy(key, st.Lanes[lane:lane+n]); return noError }
+		return func(st *packet.State, key []uint64) uint64 {
+			copy(key, st.Lanes[lane:lane+n])
+			return noError
+		}
 	}
 	dyn, empty := pl.Find, c.errs["StackOutOfBounds"]
 	return func(st *packet.State, key []uint64) uint64 {
@@ -195,3 +198,9 @@ func splitKey(b []byte, widths []int, lanes int) []uint64 {
 	}
 	return out
 }
+
+// parseOp is an operation of a parser. It returns the error that stops the parser, or noError.
+type parseOp func(*packet.State) uint64
+
+// noError is what an operation returns that does not stop the parser.
+const noError = ^uint64(0)

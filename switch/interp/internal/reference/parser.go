@@ -11,24 +11,16 @@ import (
 	"github.com/netcraq/netcraq/switch/interp/internal/wideint"
 )
 
-// maxStates bounds the states that one packet may pass. A parser that goes round takes something of
-// the packet each time, or P4 says it may be stopped with the error ParserTimeout; BMv2 would go on
-// for ever.
-const maxStates = 1 << 14
-
 // Parser is a compiled parser.
 type Parser struct {
 	id     int // in events
 	obs    *observe.Observer
 	init   *parseState
-	verify []*checksum
+	verify []*Checksum
 	key    []uint64 // the key that is compared
 
 	errNone, errTimeout uint64
 }
-
-// noError is what an operation returns that does not stop the parser.
-const noError = ^uint64(0)
 
 // parseState is a compiled state. Its operations return the error that stops the parser, or
 // noError.
@@ -41,8 +33,6 @@ type parseState struct {
 	plain []plainCase
 	then  *parseState // where no case matches; nil accepts
 }
-
-type parseOp func(*packet.State) uint64
 
 type keyPart struct {
 	get       func(*packet.State, []uint64) uint64 // fills the part's lanes; returns an error
@@ -61,6 +51,7 @@ type parseCase struct {
 	next        *parseState
 }
 
+// Parser compiles a parser.
 func (c *Compiler) Parser(p *bmv2json.Parser) *Parser {
 	states := make([]*parseState, len(p.States))
 	for i := range states {
@@ -170,7 +161,7 @@ func (c *Compiler) parserOp(o *bmv2json.ParserOp) parseOp {
 	return func(st *packet.State) uint64 { do(st); return noError }
 }
 
-// Run parses st.frame and returns the error that stopped it, as the program numbers it. What was
+// Run parses st.Frame and returns the error that stopped it, as the program numbers it. What was
 // taken before the error stays taken, as in BMv2.
 func (ps *Parser) Run(st *packet.State) uint64 {
 	ps.obs.Event(st, observe.ParserStart, ps.id, 0)
@@ -271,4 +262,4 @@ cases:
 }
 
 // AddChecksum adds a checksum that is verified.
-func (ps *Parser) AddChecksum(k *checksum) { ps.verify = append(ps.verify, k) }
+func (ps *Parser) AddChecksum(k *Checksum) { ps.verify = append(ps.verify, k) }

@@ -15,8 +15,8 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// Compile compiles the statements of a program, what others refer to first. What it keeps
-// has no memory yet (allocate).
+// Compile compiles the actions, tables and arrays of a program, what others refer to first. The
+// arrays have no memory before Allocate.
 func Compile(prog *bmv2json.Program, lay *packet.Layout, conf Config) *Compiler {
 	p := &Program{FieldLists: map[int][]packet.Run{}, LearnLists: map[int][]expression.WideNumber{}}
 	for _, r := range prog.Registers {
@@ -61,7 +61,8 @@ func Compile(prog *bmv2json.Program, lay *packet.Layout, conf Config) *Compiler 
 		}
 	}
 	for _, k := range prog.Calculations {
-		c.Calculations = append(c.Calculations, calculation.New(c.Layout, k.Algo, k.Input, k.Path, c.Random))
+		c.Calculations = append(c.Calculations,
+			calculation.New(c.Layout, k.Algo, k.Input, k.Path, c.Random))
 	}
 	for _, a := range prog.Profiles() {
 		var selector *calculation.Calculation

@@ -7,6 +7,8 @@ import (
 	"github.com/netcraq/netcraq/switch/interp/internal/packet"
 )
 
+// Statements that tell the observer that they run.
+
 // toldOp is an extraction that is told of. As in BMv2 that is before it is known whether the packet
 // has as many bytes.
 func (c *Compiler) toldOp(o *bmv2json.ParserOp, op parseOp) parseOp {

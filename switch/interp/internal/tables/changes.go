@@ -94,6 +94,7 @@ func (t *Table) bind(out *Entry, e *target.TableEntry) error {
 	return nil
 }
 
+// Insert adds an entry.
 func (t *Table) Insert(e *target.TableEntry) error {
 	if t.Source.Const && !e.IsConst {
 		return fmt.Errorf("its entries stand in the program: %w", target.ErrImmutable)
@@ -133,6 +134,7 @@ func (t *Table) changeable(e *target.TableEntry) (*Entry, error) {
 	return t.LookupEntry(e)
 }
 
+// Modify changes what the entry with the match of e does.
 func (t *Table) Modify(e *target.TableEntry) error {
 	have, err := t.changeable(e)
 	if err != nil {
@@ -150,6 +152,7 @@ func (t *Table) Modify(e *target.TableEntry) error {
 	return nil
 }
 
+// Delete removes the entry with the match of e.
 func (t *Table) Delete(e *target.TableEntry) error {
 	have, err := t.changeable(e)
 	if err != nil {
@@ -165,6 +168,7 @@ func (t *Table) Delete(e *target.TableEntry) error {
 	return nil
 }
 
+// SetDefault sets the default entry; nil restores the program's own.
 func (t *Table) SetDefault(e *target.TableEntry) error {
 	to := t.first
 	if e != nil {

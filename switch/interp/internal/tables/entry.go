@@ -7,6 +7,7 @@ import (
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/interp/internal/arrays"
+	"github.com/netcraq/netcraq/switch/interp/internal/calculation"
 	"github.com/netcraq/netcraq/switch/interp/internal/packet"
 	"github.com/netcraq/netcraq/switch/interp/internal/wideint"
 	"github.com/netcraq/netcraq/switch/target"
@@ -19,15 +20,15 @@ type Call struct {
 	Source     *bmv2json.Action
 }
 
-// Entry is an entry of a table. What a packet sees of it changes only under Pipeline.dp.
+// Entry is an entry of a table. What a packet sees of it changes only under Table.packets.
 type Entry struct {
-	Own    *Call
-	member *member // indirect tables: do is nil, and one of these is set
+	Own    *Call // nil in indirect tables, where one of these is set
+	member *member
 	group  *group
 
 	Counter target.CounterData
 	Meter   *arrays.Meter
-	age     target.Ageing // Hit is written by packets, under Pipeline.dp
+	age     target.Ageing // Hit is written by packets
 
 	match    []target.FieldMatch
 	priority int
@@ -65,14 +66,15 @@ func bindCall(t *bmv2json.Table, a *target.ActionCall) (*Call, error) {
 	return newCall(src, a.Params)
 }
 
+// newCall checks the parameters of an action and puts them into lanes.
 func newCall(src *bmv2json.Action, params [][]byte) (*Call, error) {
 	if len(params) != len(src.Params) {
 		return nil, fmt.Errorf("action %q with %d parameters instead of %d: %w", src.Name,
 			len(params), len(src.Params), target.ErrInvalid)
 	}
-	at, lanes := packet.ParametersOf(src)
+	places, lanes := packet.ParametersOf(src)
 	c := &Call{Source: src, Index: src.Index, Parameters: make([]uint64, lanes)}
-	for i, at := range at {
+	for i, at := range places {
 		if err := wideint.CheckBytes(params[i], at.Width); err != nil {
 			return nil, fmt.Errorf("action %q: parameter %q: %w", src.Name, src.Params[i].Name, err)
 		}
@@ -81,16 +83,18 @@ func newCall(src *bmv2json.Action, params [][]byte) (*Call, error) {
 	return c, nil
 }
 
+// Export is the call as the control plane writes it.
 func (c *Call) Export() target.ActionCall {
 	out := target.ActionCall{Action: c.Source.Name, Params: [][]byte{}}
 	params, _ := packet.ParametersOf(c.Source)
 	for _, at := range params {
-		out.Params = append(out.Params, wideint.Bytes(c.Parameters[at.Lane:at.Lane+wideint.Lanes(at.Width)],
-			at.Width))
+		value := c.Parameters[at.Lane : at.Lane+wideint.Lanes(at.Width)]
+		out.Params = append(out.Params, wideint.Bytes(value, at.Width))
 	}
 	return out
 }
 
+// export is the entry as the control plane writes it.
 func (e *Entry) export() target.TableEntry {
 	out := target.TableEntry{Priority: e.priority, IsConst: e.isConst}
 	for _, m := range e.match {
@@ -130,4 +134,28 @@ func (e *Entry) id() string {
 		b = binary.BigEndian.AppendUint64(b, e.mask[i])
 	}
 	return string(binary.BigEndian.AppendUint64(b, uint64(int64(e.priority))))
+}
+
+type member struct {
+	id   uint32
+	do   *Call
+	refs int // entries and groups that use it
+}
+
+// group is a group of members. Its buckets are in the order of the members' ids, a member as often
+// as its weight says: the hash picks the n-th, as in BMv2, so the choice does not depend on the
+// order in which the control plane wrote.
+type group struct {
+	id      uint32
+	calc    *calculation.Calculation
+	members []target.WeightedMember
+	buckets []*member
+	refs    int
+}
+
+func (g *group) choose(st *packet.State) *Call {
+	if len(g.buckets) == 0 {
+		return nil
+	}
+	return g.buckets[g.calc.Value(st)%uint64(len(g.buckets))].do
 }

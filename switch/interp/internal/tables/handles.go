@@ -11,14 +11,10 @@ type handles struct {
 
 type freeHandles []int
 
-func (f freeHandles) Len() int { return len(f) }
-
+func (f freeHandles) Len() int           { return len(f) }
 func (f freeHandles) Less(i, j int) bool { return f[i] < f[j] }
-
-func (f freeHandles) Swap(i, j int) { f[i], f[j] = f[j], f[i] }
-
-func (f *freeHandles) Push(x any) { *f = append(*f, x.(int)) }
-
+func (f freeHandles) Swap(i, j int)      { f[i], f[j] = f[j], f[i] }
+func (f *freeHandles) Push(x any)        { *f = append(*f, x.(int)) }
 func (f *freeHandles) Pop() any {
 	last := len(*f) - 1
 	x := (*f)[last]

@@ -3,7 +3,6 @@ package tables
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/interp/internal/packet"
@@ -11,19 +10,6 @@ import (
 	"github.com/netcraq/netcraq/switch/interp/internal/wideint"
 	"github.com/netcraq/netcraq/switch/target"
 )
-
-// keySource is one key: which lanes it comes from, and where in the packed key it goes.
-type keySource struct {
-	kind   bmv2json.MatchKind
-	lane   int
-	lanes  int
-	header int // must be valid, or the key is 0; -1 for metadata
-	valid  int // a validity key: the header; -1 otherwise
-	width  int
-	to     int
-	shift  int
-	mask   []uint64 // the static mask, by lane; nil for none
-}
 
 // packKeys lays the keys out in as few lanes as they fit: narrow ones share a lane, a range has its
 // own (it is compared as a number).
@@ -172,24 +158,4 @@ func (t *Table) buildKey(st *packet.State) []uint64 {
 		}
 	}
 	return key
-}
-
-// DescribeKey is what a packet is looked up with, for people.
-func (t *Table) DescribeKey(st *packet.State) string {
-	var key strings.Builder
-	for i, k := range t.keys {
-		if i > 0 {
-			key.WriteString(", ")
-		}
-		fmt.Fprintf(&key, "%s: ", t.Source.Keys[i].Name)
-		switch {
-		case k.valid >= 0:
-			fmt.Fprint(&key, st.Valid[k.valid])
-		case k.header >= 0 && !st.Valid[k.header]:
-			key.WriteString("0 (its header is not valid)")
-		default:
-			fmt.Fprintf(&key, "%x", wideint.Bytes(st.Lanes[k.lane:k.lane+k.lanes], k.width))
-		}
-	}
-	return key.String()
 }

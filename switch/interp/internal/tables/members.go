@@ -7,7 +7,6 @@ import (
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/interp/internal/calculation"
-	"github.com/netcraq/netcraq/switch/interp/internal/packet"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
@@ -26,33 +25,10 @@ func NewProfile(src *bmv2json.ActionProfile, selector *calculation.Calculation, 
 		groups: map[uint32]*group{}}
 }
 
-type member struct {
-	id   uint32
-	do   *Call
-	refs int // entries and groups that use it
-}
-
-// group is a group of members. Its buckets are in the order of the members' ids, a member as often
-// as its weight says: the hash picks the n-th, as in BMv2, so the choice does not depend on the
-// order in which the control plane wrote.
-type group struct {
-	id      uint32
-	calc    *calculation.Calculation
-	members []target.WeightedMember
-	buckets []*member
-	refs    int
-}
-
-func (g *group) choose(st *packet.State) *Call {
-	if len(g.buckets) == 0 {
-		return nil
-	}
-	return g.buckets[g.calc.Value(st)%uint64(len(g.buckets))].do
-}
-
 // maxBuckets bounds a group, whose weights come from outside.
 const maxBuckets = 1 << 16
 
+// SetMember adds a member, or changes what one does.
 func (pr *Profile) SetMember(id uint32, a *target.ActionCall, insert bool) error {
 	have, ok := pr.members[id]
 	switch {
@@ -80,6 +56,7 @@ func (pr *Profile) SetMember(id uint32, a *target.ActionCall, insert bool) error
 	return nil
 }
 
+// SetGroup adds a group, or changes its members.
 func (pr *Profile) SetGroup(id uint32, members []target.WeightedMember,
 	insert bool) error {
 	have, ok := pr.groups[id]

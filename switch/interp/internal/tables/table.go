@@ -5,12 +5,10 @@ import (
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/interp/internal/packet"
-	"github.com/netcraq/netcraq/switch/interp/internal/refusal"
-	"github.com/netcraq/netcraq/switch/interp/internal/wideint"
 )
 
-// OnlyAction is the action of a table that can run no other and tells nobody: no keys, and a
-// default entry that stands in the program.
+// OnlyAction is the action of a table that can run no other: it has no keys, and a default entry
+// that stands in the program. It is nil for other tables.
 func (t *Table) OnlyAction() *bmv2json.Action {
 	d := t.Source.Default
 	if len(t.keys) > 0 || d == nil || !d.ConstEntry || len(d.Params) > 0 || t.profile != nil {
@@ -41,61 +39,12 @@ type Table struct {
 
 	counters  bool
 	ages      bool // entries may have idle timeouts
-	Records   bool // one of these, or a meter: a hit changes the entry
+	Records   bool // one of these, or a meter: RecordHit has something to do
 	meter     *bmv2json.Meter
 	meterLane int
 	meterMask uint64
 
 	profile *Profile
-}
-
-// NewTable makes a table that is empty. If its entries refer to members and groups these are
-// profile's.
-func NewTable(src *bmv2json.Table, lay *packet.Layout, profile *Profile, packets *sync.Mutex) *Table {
-	t := &Table{Source: src, packets: packets, byMatch: map[string]*Entry{}, idle: map[*Entry]struct{}{},
-		counters: src.WithCounters, ages: src.SupportTimeout, profile: profile}
-	t.packKeys(lay)
-	switch {
-	case len(t.keys) == 0:
-	case src.Match == bmv2json.MatchExact:
-		f := &exactFinder{newLookupMap(t.lanes)}
-		t.find = f
-		t.words, _ = f.m.(*WordMap)
-	case src.Match == bmv2json.MatchRange:
-		f := &rangeFinder{ranges: make([]bool, t.lanes)}
-		for _, k := range t.keys {
-			f.ranges[k.to] = k.kind == bmv2json.MatchRange
-		}
-		t.find = f
-	default:
-		f := &maskFinder{lpm: src.Match == bmv2json.MatchLPM, lanes: t.lanes,
-			tmp: make([]uint64, t.lanes)}
-		t.find = f
-		if t.lanes == 1 {
-			t.masked = f
-		}
-	}
-	if m := src.DirectMeter; m != nil {
-		if m.Result.IsValidity() || m.Result.Field.VL || m.Result.Width() > 64 {
-			refusal.Panic(m.Path, "a meter's result in %s", m.Result)
-		}
-		t.meter, t.meterLane, t.meterMask = m, lay.LaneOf(m.Result), wideint.TopMask(m.Result.Width())
-	}
-	t.Records = t.meter != nil || t.counters || t.ages
-	return t
-}
-
-// Lookup is the entry that a packet hits, or nil.
-func (t *Table) Lookup(st *packet.State) *Entry {
-	switch {
-	case t.words != nil:
-		return t.words.Find(t.word(st))
-	case t.masked != nil:
-		return t.masked.word(t.word(st))
-	case t.find == nil:
-		return nil
-	}
-	return t.find.find(t.buildKey(st))
 }
 
 // RecordHit notes in an entry that a packet has hit it.
@@ -136,28 +85,18 @@ func (t *Table) AfterMiss(i int) bmv2json.Node {
 	return t.Source.Next[i]
 }
 
-// SoleKey is what a table is looked up with if its key is one whole field of up to 64 bits that has
-// to match exactly: the map, the field's lane, and the header that has to be valid, or -1.
-func (t *Table) SoleKey() (words *WordMap, lane, header int, ok bool) {
-	if t.words == nil || len(t.keys) != 1 {
-		return nil, 0, 0, false
-	}
-	k := t.keys[0]
-	if k.valid >= 0 || k.mask != nil {
-		return nil, 0, 0, false
-	}
-	return t.words, k.lane, k.header, true
-}
-
-// KeyRuns are the lanes that a look-up reads.
-func (t *Table) KeyRuns() (runs []packet.Run) {
-	for _, k := range t.keys {
-		if k.valid < 0 {
-			runs = append(runs, packet.Run{From: k.lane, To: k.lane + k.lanes})
-		}
-	}
-	return runs
-}
-
 // ColorLane is the lane that a direct meter's result is written to, if the table has one.
 func (t *Table) ColorLane() (lane int, ok bool) { return t.meterLane, t.meter != nil }
+
+// keySource is one key: which lanes it comes from, and where in the packed key it goes.
+type keySource struct {
+	kind   bmv2json.MatchKind
+	lane   int
+	lanes  int
+	header int // must be valid, or the key is 0; -1 for metadata
+	valid  int // a validity key: the header; -1 otherwise
+	width  int
+	to     int
+	shift  int
+	mask   []uint64 // the static mask, by lane; nil for none
+}

@@ -20,6 +20,7 @@ type ValueSet struct {
 
 type setMember struct{ value, mask []uint64 }
 
+// Contains reports whether a member equals key under the mask of a transition.
 func (s *ValueSet) Contains(key, mask []uint64) bool {
 next:
 	for i := range s.members {
@@ -59,6 +60,7 @@ func (s *ValueSet) member(fields []target.FieldMatch) (m setMember, err error) {
 	return m, nil
 }
 
+// KeyMask is the mask of all bits of a key whose parts have these widths.
 func KeyMask(widths []int) []uint64 {
 	var out []uint64
 	for _, w := range widths {

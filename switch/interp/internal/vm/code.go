@@ -7,22 +7,15 @@ import (
 	"github.com/netcraq/netcraq/switch/interp/internal/tables"
 )
 
-// The control flow of a pipeline is run as a list of small instructions, one after the other.
-// lower.go makes them of the program, paths.go and dead.go make them fewer, place.go puts them in
-// a row. A packet's way is then a few kilobytes that lie together, where closures that call each
-// other lie all over memory.
-//
-// Where somebody may listen (Options.Trace, Options.Events) each primitive and condition is run as
-// it stands in the program.
-
-// opcode is what an instruction does. Lanes are those of a packet (layout.go).
+// opcode is what an instruction does. Lanes are those of a packet
+// (packet.Layout).
 type opcode uint16
 
 const (
 	opEnd opcode = iota
 	opJump
 
-	// What sets lane a. Where there are two operands the first is lane to.
+	// Instructions that set lane a. If there are two operands the first is lane to.
 	opSet     // to k
 	opCopy    // to lane to
 	opMask    // to lane to, but for the bits that k has not
@@ -40,7 +33,7 @@ const (
 	opValue // to what function k of values says
 	opRead  // to the cell of register k at index lane to, if there is one
 
-	// What goes on at to where it holds.
+	// Conditional jumps: execution continues at to if the condition holds.
 	opIfEqual     // lane a is k
 	opIfEqualLane // lane a is lane k
 	opIfLess      // lane a is less than k
@@ -49,7 +42,7 @@ const (
 	opIfValid     // header a is valid
 	opIf          // condition k
 	opIfExit      // the program has said exit
-	// The same the other way round.
+	// The same if the condition does not hold.
 	opUnlessEqual
 	opUnlessEqualLane
 	opUnlessLess

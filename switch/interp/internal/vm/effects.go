@@ -28,7 +28,7 @@ func (l *lowering) effectsOf(p *bmv2json.Primitive) *effects {
 				return anything
 			}
 			h := a.Header.Index
-			all := packet.Run{From: l.c.Layout.Headers[h].Base, To: l.c.Layout.Headers[h].Base + l.c.Layout.Headers[h].Type.Lanes}
+			all := l.c.Layout.Headers[h].Run()
 			out.reads, out.sets = append(out.reads, all), append(out.sets, all)
 			out.valid = append(append(out.valid, h), l.c.Layout.Headers[h].Siblings...)
 		case 'k':
@@ -57,7 +57,7 @@ func (l *lowering) effectsOfExpr(e *bmv2json.Expr) *effects {
 }
 
 func (l *lowering) runOf(f bmv2json.FieldRef) packet.Run {
-	at := l.c.Layout.LaneOfUnused(f)
+	at := l.c.Layout.LaneForTarget(f)
 	return packet.Run{From: at, To: at + wideint.Lanes(f.Width())}
 }
 
@@ -65,7 +65,7 @@ func (l *lowering) inputRuns(in bmv2json.CalcInput) []packet.Run {
 	switch {
 	case in.Header != nil:
 		hl := l.c.Layout.Headers[in.Header.Index]
-		return []packet.Run{{From: hl.Base, To: hl.Base + hl.Type.Lanes}}
+		return []packet.Run{hl.Run()}
 	case !in.Field.IsZero() && !in.Field.IsValidity() && !in.Field.Field.VL:
 		return []packet.Run{l.runOf(in.Field)}
 	}
@@ -85,7 +85,7 @@ func (l *lowering) readsOf(e *bmv2json.Expr, to *[]packet.Run) bool {
 		}
 	case bmv2json.OpHeader:
 		hl := l.c.Layout.Headers[e.Header.Index]
-		*to = append(*to, packet.Run{From: hl.Base, To: hl.Base + hl.Type.Lanes})
+		*to = append(*to, hl.Run())
 	case bmv2json.OpCalculation:
 		for _, in := range e.Calc.Input {
 			*to = append(*to, l.inputRuns(in)...)
@@ -119,7 +119,7 @@ func (l *lowering) private(pl *bmv2json.Pipeline) laneSet {
 	}
 	for _, h := range l.c.Source.Headers {
 		if hl := l.c.Layout.Headers[h.Index]; !h.Metadata || targetHeader(h.Name) {
-			runs = append(runs, packet.Run{From: hl.Base, To: hl.Base + hl.Type.Lanes})
+			runs = append(runs, hl.Run())
 		}
 	}
 	for _, q := range l.c.Source.Parsers {

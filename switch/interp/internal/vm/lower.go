@@ -103,7 +103,8 @@ func (l *lowering) action(a *reference.Action, next *step) *step {
 	return at[0]
 }
 
-// forwardJumps says where the jumps of an action go; false where one goes back, or nobody knows where.
+// forwardJumps says where the jumps of an action go; false where one goes back, or nobody knows
+// where.
 func forwardJumps(a *reference.Action) (targets map[int]int, ok bool) {
 	targets = map[int]int{}
 	for i, p := range a.Source.Primitives {

@@ -69,7 +69,7 @@ func (l *lowering) compare(e *bmv2json.Expr, yes, no *step) *step {
 	return nil
 }
 
-// closure is a condition as compiler.boolean has it.
+// closure is a condition as expression.Compiler.Condition has it.
 func (l *lowering) closure(e *bmv2json.Expr, yes, no *step) *step {
 	f := l.conds[e]
 	if f == nil {

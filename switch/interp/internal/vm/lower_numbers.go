@@ -21,8 +21,8 @@ func (o operand) then(s *step) *step {
 	return o.before(s)
 }
 
-// operand finds a place for the low n bits of e, as compiler.low has them; false where all are
-// taken.
+// operand finds a place for the low n bits of e, as expression.Compiler.Number has them; false
+// where all are taken.
 func (l *lowering) operand(e *bmv2json.Expr, n int) (operand, bool) {
 	if e.Op == bmv2json.OpConst {
 		return operand{konst: true, k: interval.Word(e.Const, 0)}, true
@@ -60,8 +60,8 @@ func (l *lowering) withLane(e *bmv2json.Expr, n int, use func(lane int) *step) *
 	return o.then(use(o.lane))
 }
 
-// store makes the steps that set a lane to the low n bits of e, as compiler.low has them. Until the
-// last of them the lane is what it was.
+// store makes the steps that set a lane to the low n bits of e, as expression.Compiler.Number has
+// them. Until the last of them the lane is what it was.
 func (l *lowering) store(lane int, e *bmv2json.Expr, n int, next *step) *step {
 	if next == nil {
 		return nil

@@ -4,27 +4,9 @@ import (
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/interp/internal/expression"
 	"github.com/netcraq/netcraq/switch/interp/internal/packet"
-	"github.com/netcraq/netcraq/switch/interp/internal/reference"
 	"github.com/netcraq/netcraq/switch/interp/internal/wideint"
 	"github.com/netcraq/netcraq/switch/interval"
 )
-
-// Temporaries are the lanes for what has been computed of an expression; one that needs more is
-// left to a closure.
-const Temporaries = 8
-
-// lowering makes steps of the control flow of a pipeline. They are made from the end: each is made
-// knowing what comes behind it.
-type lowering struct {
-	c     *reference.Compiler
-	end   *step
-	nodes map[bmv2json.Node]*step
-	conds map[*bmv2json.Expr]expression.Condition
-	first int // lane of the temporaries
-	used  int // of the temporaries
-	// primitives of actions that have been written out
-	written int
-}
 
 // primitive makes the steps of a primitive; do is what it is compiled to.
 func (l *lowering) primitive(p *bmv2json.Primitive, do expression.Statement, next *step) *step {

@@ -7,6 +7,7 @@ import (
 	"github.com/netcraq/netcraq/switch/interval"
 )
 
+// Fill sets all lanes to v.
 func Fill(dst []uint64, v uint64) {
 	for i := range dst {
 		dst[i] = v
@@ -40,10 +41,12 @@ func SetBig(dst []uint64, v *big.Int) {
 	}
 }
 
+// Big is the unsigned number in lanes.
 func Big(src []uint64) *big.Int {
 	return new(big.Int).SetBytes(Bytes(src, len(src)*64))
 }
 
+// Add adds t to dst, which has as many lanes.
 func Add(dst, t []uint64) {
 	var carry uint64
 	for i := range dst {
@@ -51,6 +54,7 @@ func Add(dst, t []uint64) {
 	}
 }
 
+// Sub subtracts t from dst.
 func Sub(dst, t []uint64) {
 	var borrow uint64
 	for i := range dst {
@@ -58,18 +62,21 @@ func Sub(dst, t []uint64) {
 	}
 }
 
+// And clears the bits of dst that t does not have.
 func And(dst, t []uint64) {
 	for i := range dst {
 		dst[i] &= t[i]
 	}
 }
 
+// Or sets the bits of dst that t has.
 func Or(dst, t []uint64) {
 	for i := range dst {
 		dst[i] |= t[i]
 	}
 }
 
+// Xor inverts the bits of dst that t has.
 func Xor(dst, t []uint64) {
 	for i := range dst {
 		dst[i] ^= t[i]
@@ -92,6 +99,7 @@ func Multiply(dst, x, y []uint64) {
 	}
 }
 
+// ShiftLeft shifts x left by k bits.
 func ShiftLeft(x []uint64, k uint64) {
 	if k >= uint64(64*len(x)) {
 		clear(x)
@@ -110,6 +118,7 @@ func ShiftLeft(x []uint64, k uint64) {
 	}
 }
 
+// ShiftRightSigned shifts x right by k bits and fills with its sign.
 func ShiftRightSigned(x []uint64, k uint64) {
 	sign := uint64(int64(x[len(x)-1]) >> 63)
 	if k >= uint64(64*len(x)) {

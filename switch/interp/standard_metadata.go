@@ -30,7 +30,7 @@ func newStdFields(prog *bmv2json.Program, lay *packet.Layout) (s stdFields) {
 		case r.IsValidity() || r.Field.VL || r.Width() > 64 || !r.Header.Metadata:
 			refusal.Panic(r.Header.Path, "%s kept in %s", header+"."+name, r)
 		}
-		return packet.Field{Lane: lay.LaneOfUnused(r), Mask: wideint.TopMask(r.Width())}
+		return packet.Field{Lane: lay.LaneForTarget(r), Mask: wideint.TopMask(r.Width())}
 	}
 	s.ingressPort = field("standard_metadata", "ingress_port", true)
 	s.packetLength = field("standard_metadata", "packet_length", true)

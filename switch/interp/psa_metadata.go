@@ -25,7 +25,7 @@ type psa struct {
 	deparserPort                                       packet.Field
 }
 
-// psaFields finds the metadata that the architecture has. p4c writes all of it into every program.
+// newPSA finds the metadata that the architecture has. p4c writes all of it into every program.
 func newPSA(prog *bmv2json.Program, lay *packet.Layout) *psa {
 	field := func(header, name string) packet.Field {
 		r := prog.FieldNamed(header, name)
