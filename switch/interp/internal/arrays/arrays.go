@@ -17,13 +17,13 @@ type Register struct {
 }
 
 // Counter is a counter array.
-type Counter struct{ Cells []target.CounterData }
+type Counter struct{ cells []target.CounterData }
 
 // Count counts a packet of so many bytes in the cell at i, if there is one.
 func (a *Counter) Count(i uint64, bytes int) {
-	if i < uint64(len(a.Cells)) {
-		a.Cells[i].Packets++
-		a.Cells[i].Bytes += uint64(bytes)
+	if i < uint64(len(a.cells)) {
+		a.cells[i].Packets++
+		a.cells[i].Bytes += uint64(bytes)
 	}
 }
 
@@ -36,7 +36,7 @@ func NewRegister(r *bmv2json.Register) *Register {
 func (r *Register) Allocate() { r.Cells = make([]uint64, r.Size*r.Lanes) }
 
 // Allocate makes room for the cells.
-func (a *Counter) Allocate(size int) { a.Cells = make([]target.CounterData, size) }
+func (a *Counter) Allocate(size int) { a.cells = make([]target.CounterData, size) }
 
 // Parse turns the bytes of a value, big endian, into the lanes of a cell.
 func (r *Register) Parse(b []byte) ([]uint64, error) {
@@ -83,4 +83,4 @@ func (r *Register) Fill(value []uint64, packets *sync.Mutex) {
 }
 
 // Cell is the cell at i.
-func (a *Counter) Cell(i int) *target.CounterData { return &a.Cells[i] }
+func (a *Counter) Cell(i int) *target.CounterData { return &a.cells[i] }
