@@ -118,6 +118,36 @@ func (c *Compiler) Number(e *bmv2json.Expr, n int) Number {
 	case bmv2json.OpBitNot:
 		r := c.Number(e.Right, n)
 		return func(st *packet.State) uint64 { return ^r(st) }
+	case bmv2json.OpShl, bmv2json.OpShr, bmv2json.OpDiv, bmv2json.OpMod:
+		if f := c.numberShifted(e, n); f != nil {
+			return f
+		}
+	case bmv2json.OpTwoCompMod:
+		if interval.Of(e.Left).Within(interval.Signed(e.Width)) || e.Width >= n {
+			return c.Number(e.Left, n)
+		}
+		l, k := c.Number(e.Left, e.Width), 64-e.Width
+		return func(st *packet.State) uint64 { return uint64(int64(l(st)<<k) >> k) }
+	case bmv2json.OpSatCast, bmv2json.OpUsatCast:
+		if f := c.lowSaturating(e); f != nil {
+			return f
+		}
+	}
+	// The operation needs more of its operands than their low bits: do it in as many lanes as it
+	// takes.
+	lanes := 1
+	w := c.WideNumber(e, lanes)
+	from, to := c.Scratch(lanes)
+	return func(st *packet.State) uint64 {
+		t := st.Scratch[from:to]
+		w(st, t)
+		return t[0]
+	}
+}
+
+// numberShifted compiles shifts and divisions; nil if they need more of their operands than 64 bits.
+func (c *Compiler) numberShifted(e *bmv2json.Expr, n int) Number {
+	switch e.Op {
 	case bmv2json.OpShl:
 		l := c.Number(e.Left, n)
 		if k, ok := ShiftAmount(e.Right); ok {
@@ -158,27 +188,8 @@ func (c *Compiler) Number(e *bmv2json.Expr, n int) Number {
 				return x % y
 			}
 		}
-	case bmv2json.OpTwoCompMod:
-		if interval.Of(e.Left).Within(interval.Signed(e.Width)) || e.Width >= n {
-			return c.Number(e.Left, n)
-		}
-		l, k := c.Number(e.Left, e.Width), 64-e.Width
-		return func(st *packet.State) uint64 { return uint64(int64(l(st)<<k) >> k) }
-	case bmv2json.OpSatCast, bmv2json.OpUsatCast:
-		if f := c.lowSaturating(e); f != nil {
-			return f
-		}
 	}
-	// The operation needs more of its operands than their low bits: do it in as many lanes as it
-	// takes.
-	lanes := 1
-	w := c.WideNumber(e, lanes)
-	from, to := c.Scratch(lanes)
-	return func(st *packet.State) uint64 {
-		t := st.Scratch[from:to]
-		w(st, t)
-		return t[0]
-	}
+	return nil
 }
 
 // ShiftAmount is the value of a constant by which something is shifted.

@@ -129,27 +129,32 @@ func (c *Compiler) wideOnly(e *bmv2json.Expr, n int) WideNumber {
 			wideint.CopyExtended(dst, t[:wideint.Lanes(w)], w, true)
 		}
 	case bmv2json.OpSatCast, bmv2json.OpUsatCast:
-		bound := interval.Of(e)
-		m := max(c.ExactLanes(e.Left), wideint.Lanes(bound.Bits()), n)
-		lo, hi := make([]uint64, m), make([]uint64, m)
-		wideint.SetBig(lo, bound.Lo)
-		wideint.SetBig(hi, bound.Hi)
-		l := c.WideNumber(e.Left, m)
-		from, to := c.Scratch(m)
-		return func(st *packet.State, dst []uint64) {
-			t := st.Scratch[from:to]
-			l(st, t)
-			switch {
-			case wideint.CompareSigned(t, lo) < 0:
-				copy(dst, lo)
-			case wideint.CompareSigned(t, hi) > 0:
-				copy(dst, hi)
-			default:
-				copy(dst, t)
-			}
-		}
+		return c.wideSaturated(e, n)
 	}
 	return nil
+}
+
+// wideSaturated compiles a cast to the nearest number that a type has.
+func (c *Compiler) wideSaturated(e *bmv2json.Expr, n int) WideNumber {
+	bound := interval.Of(e)
+	m := max(c.ExactLanes(e.Left), wideint.Lanes(bound.Bits()), n)
+	lo, hi := make([]uint64, m), make([]uint64, m)
+	wideint.SetBig(lo, bound.Lo)
+	wideint.SetBig(hi, bound.Hi)
+	l := c.WideNumber(e.Left, m)
+	from, to := c.Scratch(m)
+	return func(st *packet.State, dst []uint64) {
+		t := st.Scratch[from:to]
+		l(st, t)
+		switch {
+		case wideint.CompareSigned(t, lo) < 0:
+			copy(dst, lo)
+		case wideint.CompareSigned(t, hi) > 0:
+			copy(dst, hi)
+		default:
+			copy(dst, t)
+		}
+	}
 }
 
 func (c *Compiler) wideLoad(e *bmv2json.Expr, n int) WideNumber {

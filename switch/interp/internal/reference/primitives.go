@@ -40,17 +40,9 @@ func (c *Compiler) primitive(p *bmv2json.Primitive) expression.Statement {
 		return c.Assign(arg[0], arg[1])
 	case "assign_VL":
 		return c.AssignVarbit(arg[0], arg[1])
-	case "assign_header", "copy_header":
-		c.sameType(p, bmv2json.HeaderTypeOf(arg[0]) == bmv2json.HeaderTypeOf(arg[1]))
-		d, s := c.HeaderIndex(arg[0]), c.HeaderIndex(arg[1])
-		return func(st *packet.State) { st.AssignHeader(d(st), s(st)) }
-	case "assign_union":
-		d, s := c.Union(arg[0]), c.Union(arg[1])
-		return func(st *packet.State) { st.AssignUnion(d(st), s(st)) }
-	case "assign_header_stack", "assign_union_stack":
-		return c.assignStack(p)
-	case "push", "pop":
-		return c.shiftStack(p)
+	case "assign_header", "copy_header", "assign_union", "assign_header_stack",
+		"assign_union_stack", "push", "pop", "add_header", "add_header_fast", "remove_header":
+		return c.headerPrimitive(p)
 	case "_jump":
 		to := c.Index(arg[0])
 		return func(st *packet.State) { st.JumpTarget = int(min(to(st), maxStates)) }
@@ -82,22 +74,6 @@ func (c *Compiler) primitive(p *bmv2json.Primitive) expression.Statement {
 			spec.Set(st, port)
 			group.Set(st, 0)
 		}
-	case "add_header":
-		if h, dyn := c.Header(arg[0]); dyn == nil {
-			return func(st *packet.State) { st.AddHeader(h) }
-		}
-		h := c.HeaderIndex(arg[0])
-		return func(st *packet.State) { st.AddHeader(h(st)) }
-	case "add_header_fast":
-		h := c.HeaderIndex(arg[0])
-		return func(st *packet.State) {
-			if h := h(st); h >= 0 {
-				st.SetValid(h)
-			}
-		}
-	case "remove_header":
-		h := c.HeaderIndex(arg[0])
-		return func(st *packet.State) { st.RemoveHeader(h(st)) }
 	case "truncate":
 		n := c.Index(arg[0])
 		return func(st *packet.State) { st.TruncateTo = int(min(uint64(st.TruncateTo), n(st))) }
@@ -116,6 +92,41 @@ func (c *Compiler) primitive(p *bmv2json.Primitive) expression.Statement {
 		return c.oldArithmetic(p)
 	}
 	return c.request(p)
+}
+
+// headerPrimitive compiles a call that changes whole headers, unions or stacks.
+func (c *Compiler) headerPrimitive(p *bmv2json.Primitive) expression.Statement {
+	arg := p.Args
+	switch p.Op {
+	case "assign_header", "copy_header":
+		c.sameType(p, bmv2json.HeaderTypeOf(arg[0]) == bmv2json.HeaderTypeOf(arg[1]))
+		d, s := c.HeaderIndex(arg[0]), c.HeaderIndex(arg[1])
+		return func(st *packet.State) { st.AssignHeader(d(st), s(st)) }
+	case "assign_union":
+		d, s := c.Union(arg[0]), c.Union(arg[1])
+		return func(st *packet.State) { st.AssignUnion(d(st), s(st)) }
+	case "assign_header_stack", "assign_union_stack":
+		return c.assignStack(p)
+	case "push", "pop":
+		return c.shiftStack(p)
+	case "add_header":
+		if h, dyn := c.Header(arg[0]); dyn == nil {
+			return func(st *packet.State) { st.AddHeader(h) }
+		}
+		h := c.HeaderIndex(arg[0])
+		return func(st *packet.State) { st.AddHeader(h(st)) }
+	case "add_header_fast":
+		h := c.HeaderIndex(arg[0])
+		return func(st *packet.State) {
+			if h := h(st); h >= 0 {
+				st.SetValid(h)
+			}
+		}
+	case "remove_header":
+		h := c.HeaderIndex(arg[0])
+		return func(st *packet.State) { st.RemoveHeader(h(st)) }
+	}
+	return nil
 }
 
 // oldArithmetic compiles the primitives of P4_14 as the expressions that they are.

@@ -109,50 +109,22 @@ func targetHeader(name string) bool {
 func (l *lowering) private(pl *bmv2json.Pipeline) laneSet {
 	known := newLaneSet(l.c.Layout.Lanes)
 	var runs []packet.Run
-	mention := func(e *bmv2json.Expr) { l.readsOf(e, &runs) }
-	primitives := func(list []*bmv2json.Primitive) {
-		for _, p := range list {
-			for _, a := range p.Args {
-				mention(a)
-			}
-		}
-	}
 	for _, h := range l.c.Source.Headers {
 		if hl := l.c.Layout.Headers[h.Index]; !h.Metadata || targetHeader(h.Name) {
 			runs = append(runs, hl.Run())
 		}
 	}
-	for _, q := range l.c.Source.Parsers {
-		for _, s := range q.States {
-			for _, o := range s.Ops {
-				for _, e := range []*bmv2json.Expr{o.Length, o.Value, o.Cond} {
-					mention(e)
-				}
-				if o.Kind == bmv2json.ParserSet && !o.Dest.Field.VL {
-					runs = append(runs, l.runOf(o.Dest))
-				}
-				if o.Primitive != nil {
-					primitives([]*bmv2json.Primitive{o.Primitive})
-				}
-			}
-			for _, k := range s.Key {
-				mention(k)
-			}
-		}
-	}
-	for _, d := range l.c.Source.Deparsers {
-		primitives(d.Primitives)
-	}
+	l.readByParsers(&runs)
 	for _, list := range l.c.FieldLists {
 		runs = append(runs, list...)
 	}
 	for _, list := range l.c.Source.LearnLists {
 		for _, e := range list.Elements {
-			mention(e)
+			l.readsOf(e, &runs)
 		}
 	}
 	for _, k := range l.c.Source.Checksums {
-		mention(k.Cond)
+		l.readsOf(k.Cond, &runs)
 		runs = append(runs, l.runOf(k.Target))
 		for _, in := range k.Calc.Input {
 			runs = append(runs, l.inputRuns(in)...)
@@ -165,34 +137,7 @@ func (l *lowering) private(pl *bmv2json.Pipeline) laneSet {
 			}
 		}
 	}
-	for _, name := range []string{"ingress", "egress"} {
-		other := l.c.Source.Pipeline(name)
-		if other == nil || other == pl {
-			continue
-		}
-		for _, t := range other.Tables {
-			for _, k := range t.Keys {
-				if !k.Field.IsValidity() {
-					runs = append(runs, l.runOf(k.Field))
-				}
-			}
-			if t.DirectMeter != nil {
-				runs = append(runs, l.runOf(t.DirectMeter.Result))
-			}
-			for _, a := range t.Actions {
-				primitives(a.Primitives)
-			}
-			if t.Default != nil {
-				primitives(t.Default.Action.Primitives)
-			}
-		}
-		for _, cd := range other.Conditionals {
-			mention(cd.Expr)
-		}
-		for _, a := range other.ActionCalls {
-			primitives(a.Action.Primitives)
-		}
-	}
+	l.readByOtherPipeline(pl, &runs)
 	known.addRuns(runs)
 	out := newLaneSet(l.c.Layout.Lanes)
 	for i := range l.c.Layout.Lanes {
@@ -201,4 +146,70 @@ func (l *lowering) private(pl *bmv2json.Pipeline) laneSet {
 		}
 	}
 	return out
+}
+
+// readByPrimitives adds what the arguments of primitives read.
+func (l *lowering) readByPrimitives(list []*bmv2json.Primitive, to *[]packet.Run) {
+	for _, p := range list {
+		for _, a := range p.Args {
+			l.readsOf(a, to)
+		}
+	}
+}
+
+// readByParsers adds what parsers and deparsers read and set.
+func (l *lowering) readByParsers(to *[]packet.Run) {
+	for _, q := range l.c.Source.Parsers {
+		for _, s := range q.States {
+			for _, o := range s.Ops {
+				for _, e := range []*bmv2json.Expr{o.Length, o.Value, o.Cond} {
+					l.readsOf(e, to)
+				}
+				if o.Kind == bmv2json.ParserSet && !o.Dest.Field.VL {
+					*to = append(*to, l.runOf(o.Dest))
+				}
+				if o.Primitive != nil {
+					l.readByPrimitives([]*bmv2json.Primitive{o.Primitive}, to)
+				}
+			}
+			for _, k := range s.Key {
+				l.readsOf(k, to)
+			}
+		}
+	}
+	for _, d := range l.c.Source.Deparsers {
+		l.readByPrimitives(d.Primitives, to)
+	}
+}
+
+// readByOtherPipeline adds what the pipeline other than pl reads.
+func (l *lowering) readByOtherPipeline(pl *bmv2json.Pipeline, to *[]packet.Run) {
+	for _, name := range []string{"ingress", "egress"} {
+		other := l.c.Source.Pipeline(name)
+		if other == nil || other == pl {
+			continue
+		}
+		for _, t := range other.Tables {
+			for _, k := range t.Keys {
+				if !k.Field.IsValidity() {
+					*to = append(*to, l.runOf(k.Field))
+				}
+			}
+			if t.DirectMeter != nil {
+				*to = append(*to, l.runOf(t.DirectMeter.Result))
+			}
+			for _, a := range t.Actions {
+				l.readByPrimitives(a.Primitives, to)
+			}
+			if t.Default != nil {
+				l.readByPrimitives(t.Default.Action.Primitives, to)
+			}
+		}
+		for _, cd := range other.Conditionals {
+			l.readsOf(cd.Expr, to)
+		}
+		for _, a := range other.ActionCalls {
+			l.readByPrimitives(a.Action.Primitives, to)
+		}
+	}
 }
