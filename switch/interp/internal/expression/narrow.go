@@ -145,7 +145,8 @@ func (c *Compiler) Number(e *bmv2json.Expr, n int) Number {
 	}
 }
 
-// numberShifted compiles shifts and divisions; nil if they need more of their operands than 64 bits.
+// numberShifted compiles shifts and divisions; nil if they need more of their operands than 64
+// bits.
 func (c *Compiler) numberShifted(e *bmv2json.Expr, n int) Number {
 	switch e.Op {
 	case bmv2json.OpShl:

@@ -8,15 +8,20 @@ import (
 	"github.com/netcraq/netcraq/switch/interp/internal/packet"
 )
 
-// Observer tells those that watch what becomes of packets. Nil functions are those of nobody.
+// Observer tells a listener and a trace what becomes of packets. Either may be missing.
 type Observer struct {
-	events  Listener
+	events   Listener
+	arrived  uint64 // packets received, which names them
+	eventful bool   // the listener wants the events of the packet under way
+
 	onTrace func(string)
-	// of events: packets received, and whether anybody listens during this one
-	arrived  uint64
-	eventful bool
-	traced   uint64 // packets received, to tell their steps apart
-	tracing  uint64 // the number of the one under way
+	traced  uint64 // packets received since there is a trace, which numbers them
+	tracing uint64 // the number of the packet under way
+}
+
+// New makes an observer. Nil stands for no listener, and for no trace.
+func New(events Listener, trace func(string)) *Observer {
+	return &Observer{events: events, onTrace: trace}
 }
 
 // Watches reports whether anybody may want to know of each statement.
@@ -28,14 +33,14 @@ func (o *Observer) HasTrace() bool { return o.onTrace != nil }
 // HasListener reports whether there is a listener, which may not want the events of this packet.
 func (o *Observer) HasListener() bool { return o.events != nil }
 
-// Event tells of a step of a packet, if anybody listens.
+// Event tells the listener of a step of a packet, if it wants to know.
 func (o *Observer) Event(st *packet.State, kind Kind, id, value int) {
 	if o.eventful {
 		o.events.Event(Event{Kind: kind, Packet: st.Name, ID: id, Value: value})
 	}
 }
 
-// Listen asks whether anybody listens.
+// Listen asks whether the listener wants the events of the next packet.
 func (o *Observer) Listen() { o.eventful = o.events != nil && o.events.Wanted() }
 
 // NamePacket names a packet that has come in.
@@ -64,25 +69,21 @@ func (o *Observer) TraceNext() {
 	o.tracing = o.traced
 }
 
-// Tracef says a step of the packet under way. The caller has looked whether anybody listens.
+// Tracef traces a step of the packet under way. The caller has tested HasTrace, so that arguments
+// are only made if somebody reads them.
 func (o *Observer) Tracef(format string, args ...any) {
 	o.onTrace(fmt.Sprintf("[%d] ", o.tracing) + fmt.Sprintf(format, args...))
 }
 
-// TraceStep is trace for whom it would not be worth the looking.
+// TraceStep traces a step without arguments, if there is a trace.
 func (o *Observer) TraceStep(what string) {
 	if o.onTrace != nil {
 		o.Tracef("%s", what)
 	}
 }
 
-// LastNumber is that of the newest packet whose steps are traced.
+// LastNumber is the number of the newest packet.
 func (o *Observer) LastNumber() uint64 { return o.traced }
 
 // ResumeTrace goes on with the trace of a packet by its number.
 func (o *Observer) ResumeTrace(number uint64) { o.tracing = number }
-
-// New makes one for those that watch; nil for nobody.
-func New(events Listener, trace func(string)) *Observer {
-	return &Observer{events: events, onTrace: trace}
-}

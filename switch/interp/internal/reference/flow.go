@@ -11,25 +11,29 @@ import (
 	"github.com/netcraq/netcraq/switch/interp/internal/tables"
 )
 
-// Flow is the control flow of a pipeline as it stands in the program: its nodes, one after the
-// other.
+// Flow is the control flow of a pipeline as it stands in the program: conditions, tables and
+// actions that lead to each other.
 type Flow struct{ first *node }
 
 // node is a condition, a table, or an action that nothing chooses. A nil node is the pipeline's
 // end.
 type node struct {
-	cond    expression.Condition // goes on at yes or at next
+	// a condition leads to yes if it holds, and otherwise to next
+	cond expression.Condition
+	yes  *node
+	// a table leads to where its choice says
 	table   *choice
-	do      expression.Statement // an action
-	stops   bool                 // the pipeline may end within the action
-	yes     *node
-	next    *node
 	actions []*Action // by Action.Index
 	obs     *observe.Observer
+	// an action leads to next, or, if it stops, to the end once the program has said exit
+	do    expression.Statement
+	stops bool
+	next  *node
 }
 
-// choice is a table at its place in the control flow, and where a packet goes on behind it: by
-// Action.Index where an action ran, and otherwise at none (an entry that has none) or missed.
+// choice says where a packet goes after a table. If an action ran, hit or miss say it by
+// Action.Index. Otherwise the packet goes to none (its entry has an empty group) or to missed
+// (there is no default entry).
 type choice struct {
 	t            *tables.Table
 	hit, miss    []*node
@@ -60,7 +64,7 @@ func (f *Flow) Run(st *packet.State) {
 	st.Exited = false
 }
 
-// apply looks a packet up in a table, runs the action that it finds, and returns where to go on.
+// apply looks a packet up in a table, runs the action that it finds, and returns the next node.
 func (n *node) apply(st *packet.State) *node {
 	c := n.table
 	e := c.t.Lookup(st)
@@ -91,7 +95,7 @@ func (n *node) apply(st *packet.State) *node {
 	return next[do.Index]
 }
 
-// tellLookup tells what was looked up in a table.
+// tellLookup tells the observer what was looked up in a table, and what was found.
 func (n *node) tellLookup(st *packet.State, e *tables.Entry) {
 	t := n.table.t
 	if n.obs.HasTrace() && len(t.Source.Keys) > 0 {
@@ -108,7 +112,7 @@ func (n *node) tellLookup(st *packet.State, e *tables.Entry) {
 	n.obs.Event(st, observe.TableHit, t.Source.ID, e.Handle)
 }
 
-// traceCall says what a table runs.
+// traceCall traces the action that a table runs.
 func (n *node) traceCall(do *tables.Call) {
 	var params []string
 	for i, v := range do.Export().Params {
@@ -129,6 +133,7 @@ func (c *Compiler) Flow(pl *bmv2json.Pipeline) *Flow {
 	return &Flow{f.node(pl.Init)}
 }
 
+// node compiles a node and those that it leads to, once each.
 func (f *flowCompiler) node(n bmv2json.Node) *node {
 	if n == nil {
 		return nil

@@ -9,8 +9,8 @@ import (
 
 // Statements that tell the observer that they run.
 
-// toldOp is an extraction that is told of. As in BMv2 that is before it is known whether the packet
-// has as many bytes.
+// toldOp tells the listener of an extraction. As in BMv2 that is before it is known whether the
+// packet has as many bytes.
 func (c *Compiler) toldOp(o *bmv2json.ParserOp, op parseOp) parseOp {
 	if !c.Observer.HasListener() ||
 		o.Kind != bmv2json.ParserExtract && o.Kind != bmv2json.ParserExtractVL {
@@ -32,6 +32,7 @@ func (c *Compiler) toldOp(o *bmv2json.ParserOp, op parseOp) parseOp {
 	}
 }
 
+// toldCondition tells the listener what a condition is.
 func (c *Compiler) toldCondition(cd *bmv2json.Conditional, cond expression.Condition) expression.Condition {
 	if !c.Observer.HasListener() {
 		return cond
@@ -48,6 +49,7 @@ func (c *Compiler) toldCondition(cd *bmv2json.Conditional, cond expression.Condi
 	}
 }
 
+// tracedCondition traces what a condition is.
 func (c *Compiler) tracedCondition(cd *bmv2json.Conditional, cond expression.Condition) expression.Condition {
 	obs := c.Observer
 	if !obs.HasTrace() {
@@ -60,6 +62,7 @@ func (c *Compiler) tracedCondition(cd *bmv2json.Conditional, cond expression.Con
 	}
 }
 
+// tracedPrimitive traces that a primitive runs.
 func (c *Compiler) tracedPrimitive(p *bmv2json.Primitive, do expression.Statement) expression.Statement {
 	obs := c.Observer
 	if !obs.HasTrace() {
@@ -75,6 +78,7 @@ func (c *Compiler) tracedPrimitive(p *bmv2json.Primitive, do expression.Statemen
 	}
 }
 
+// tracedOp traces an operation of a parser, and the error that it stops the parser with.
 func (c *Compiler) tracedOp(o *bmv2json.ParserOp, op parseOp) parseOp {
 	obs := c.Observer
 	if !obs.HasTrace() {
