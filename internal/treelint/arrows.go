@@ -85,10 +85,10 @@ var arrowRules = []arrowRule{
 	{
 		name: "interp-rooms",
 		in: []string{"switch/interp/internal/arrays", "switch/interp/internal/calculation",
-			"switch/interp/internal/tables", "switch/interp/internal/observe"},
+			"switch/interp/internal/matchtables", "switch/interp/internal/packetevents"},
 		may: []string{"switch/interp/internal/arrays", "switch/interp/internal/calculation",
 			"switch/interp/internal/packet", "switch/interp/internal/refusal",
-			"switch/interp/internal/tables", "switch/interp/internal/wideint",
+			"switch/interp/internal/matchtables", "switch/interp/internal/wideint",
 			"switch/bmv2json", "switch/target"},
 	},
 	{

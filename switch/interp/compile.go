@@ -4,8 +4,8 @@ import (
 	"math/rand/v2"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
-	"github.com/netcraq/netcraq/switch/interp/internal/observe"
 	"github.com/netcraq/netcraq/switch/interp/internal/packet"
+	"github.com/netcraq/netcraq/switch/interp/internal/packetevents"
 	"github.com/netcraq/netcraq/switch/interp/internal/reference"
 	"github.com/netcraq/netcraq/switch/interp/internal/refusal"
 	"github.com/netcraq/netcraq/switch/interp/internal/vm"
@@ -33,7 +33,7 @@ func compile(prog *bmv2json.Program, opts Options) (p *Pipeline, err error) {
 	p = &Pipeline{
 		src: prog, opts: opts, lay: lay,
 		groups: map[uint32][]target.Replica{}, sessions: map[uint32]target.CloneSession{},
-		rand: random, obs: observe.New(opts.Events, opts.Trace),
+		rand: random, obs: packetevents.New(opts.Events, opts.Trace),
 	}
 	if prog.PSA() {
 		p.psa = newPSA(prog, lay)

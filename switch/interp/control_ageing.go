@@ -3,7 +3,7 @@ package interp
 import (
 	"time"
 
-	"github.com/netcraq/netcraq/switch/interp/internal/tables"
+	"github.com/netcraq/netcraq/switch/interp/internal/matchtables"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
@@ -13,14 +13,14 @@ var _ target.Ager = (*Pipeline)(nil)
 func (p *Pipeline) SetIdleTimeout(name string, e *target.TableEntry, timeout,
 	now time.Duration) error {
 	return p.changeTable(name, "setting an idle timeout in table",
-		func(t *tables.Table, e *target.TableEntry) error { return t.SetIdleTimeout(e, timeout, now) }, e)
+		func(t *matchtables.Table, e *target.TableEntry) error { return t.SetIdleTimeout(e, timeout, now) }, e)
 }
 
 // IdleTimeout implements [target.Ager].
 func (p *Pipeline) IdleTimeout(name string, e *target.TableEntry,
 	now time.Duration) (timeout, since time.Duration, err error) {
 	err = p.changeTable(name, "reading an idle timeout of table",
-		func(t *tables.Table, e *target.TableEntry) (err error) {
+		func(t *matchtables.Table, e *target.TableEntry) (err error) {
 			timeout, since, err = t.IdleTimeout(e, now)
 			return err
 		}, e)

@@ -5,7 +5,7 @@ import (
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/interp/internal/arrays"
-	"github.com/netcraq/netcraq/switch/interp/internal/tables"
+	"github.com/netcraq/netcraq/switch/interp/internal/matchtables"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
@@ -159,7 +159,7 @@ func (p *Pipeline) WriteMeter(name string, index int, c *target.MeterConfig) err
 
 // direct finds the entry of e's match in a table that has the wanted direct array.
 func (p *Pipeline) direct(name string, e *target.TableEntry, has func(*bmv2json.Table) bool,
-	what string) (*tables.Entry, error) {
+	what string) (*matchtables.Entry, error) {
 	t, err := p.table(name)
 	if err != nil {
 		return nil, err

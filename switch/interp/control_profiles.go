@@ -3,11 +3,11 @@ package interp
 import (
 	"fmt"
 
-	"github.com/netcraq/netcraq/switch/interp/internal/tables"
+	"github.com/netcraq/netcraq/switch/interp/internal/matchtables"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-func (p *Pipeline) profile(name string) (*tables.Profile, error) {
+func (p *Pipeline) profile(name string) (*matchtables.Profile, error) {
 	src := p.src.Profile(name)
 	if src == nil {
 		return nil, fmt.Errorf("action profile %q: %w", name, target.ErrNotFound)

@@ -3,14 +3,14 @@ package interp
 import (
 	"fmt"
 
-	"github.com/netcraq/netcraq/switch/interp/internal/tables"
+	"github.com/netcraq/netcraq/switch/interp/internal/matchtables"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
 // The control plane's side of tables. Pipeline.cp keeps control-plane calls apart from each other;
 // Pipeline.dp keeps them apart from packets and is held only for the moment of change.
 
-func (p *Pipeline) table(name string) (*tables.Table, error) {
+func (p *Pipeline) table(name string) (*matchtables.Table, error) {
 	t := p.src.Table(name)
 	if t == nil {
 		return nil, fmt.Errorf("table %q: %w", name, target.ErrNotFound)
@@ -19,7 +19,7 @@ func (p *Pipeline) table(name string) (*tables.Table, error) {
 }
 
 // changeTable changes an entry. what is said of a change that fails.
-func (p *Pipeline) changeTable(name, what string, change func(*tables.Table, *target.TableEntry) error,
+func (p *Pipeline) changeTable(name, what string, change func(*matchtables.Table, *target.TableEntry) error,
 	e *target.TableEntry) error {
 	p.cp.Lock()
 	defer p.cp.Unlock()
@@ -35,17 +35,17 @@ func (p *Pipeline) changeTable(name, what string, change func(*tables.Table, *ta
 
 // InsertEntry implements [target.Pipeline].
 func (p *Pipeline) InsertEntry(name string, e *target.TableEntry) error {
-	return p.changeTable(name, "inserting into table", (*tables.Table).Insert, e)
+	return p.changeTable(name, "inserting into table", (*matchtables.Table).Insert, e)
 }
 
 // ModifyEntry implements [target.Pipeline]. Counters and meters of the entry stay as they are.
 func (p *Pipeline) ModifyEntry(name string, e *target.TableEntry) error {
-	return p.changeTable(name, "modifying an entry of table", (*tables.Table).Modify, e)
+	return p.changeTable(name, "modifying an entry of table", (*matchtables.Table).Modify, e)
 }
 
 // DeleteEntry implements [target.Pipeline].
 func (p *Pipeline) DeleteEntry(name string, e *target.TableEntry) error {
-	return p.changeTable(name, "deleting from table", (*tables.Table).Delete, e)
+	return p.changeTable(name, "deleting from table", (*matchtables.Table).Delete, e)
 }
 
 // Entries implements [target.Pipeline]. They come in the order of their insertion.

@@ -3,11 +3,11 @@ package interp
 import (
 	"fmt"
 
-	"github.com/netcraq/netcraq/switch/interp/internal/tables"
+	"github.com/netcraq/netcraq/switch/interp/internal/matchtables"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-func (p *Pipeline) valueSet(name string) (*tables.ValueSet, error) {
+func (p *Pipeline) valueSet(name string) (*matchtables.ValueSet, error) {
 	s := p.src.ValueSet(name)
 	if s == nil {
 		return nil, fmt.Errorf("value set %q: %w", name, target.ErrNotFound)

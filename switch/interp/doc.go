@@ -31,8 +31,8 @@
 //
 //   - wideint: numbers of any width; refusal: how a compiler gives up
 //   - packet: one packet's fields and headers
-//   - arrays, calculation, tables: what a program keeps, computes and looks up
-//   - observe: events and traces
+//   - arrays, calculation, matchtables: what a program keeps, computes and looks up
+//   - packetevents: events and traces
 //   - expression: expressions as functions of a packet
 //   - reference: the program statement by statement, which is the specification
 //   - vm: the control flow as byte code, which does the same faster

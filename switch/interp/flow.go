@@ -1,8 +1,8 @@
 package interp
 
 import (
-	"github.com/netcraq/netcraq/switch/interp/internal/observe"
 	"github.com/netcraq/netcraq/switch/interp/internal/packet"
+	"github.com/netcraq/netcraq/switch/interp/internal/packetevents"
 	"github.com/netcraq/netcraq/switch/interp/internal/reference"
 	"github.com/netcraq/netcraq/switch/interp/internal/vm"
 )
@@ -21,7 +21,7 @@ func (f *controlFlow) run(p *Pipeline, st *packet.State) {
 		f.code.Run(st)
 		return
 	}
-	p.obs.Event(st, observe.PipelineStart, f.id, 0)
+	p.obs.Event(st, packetevents.PipelineStart, f.id, 0)
 	f.flow.Run(st)
-	p.obs.Event(st, observe.PipelineDone, f.id, 0)
+	p.obs.Event(st, packetevents.PipelineDone, f.id, 0)
 }

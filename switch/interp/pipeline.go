@@ -5,8 +5,8 @@ import (
 	"sync"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
-	"github.com/netcraq/netcraq/switch/interp/internal/observe"
 	"github.com/netcraq/netcraq/switch/interp/internal/packet"
+	"github.com/netcraq/netcraq/switch/interp/internal/packetevents"
 	"github.com/netcraq/netcraq/switch/interp/internal/reference"
 	"github.com/netcraq/netcraq/switch/target"
 )
@@ -52,7 +52,7 @@ type Pipeline struct {
 	groups   map[uint32][]target.Replica
 	sessions map[uint32]target.CloneSession
 	rand     *rand.PCG
-	obs      *observe.Observer
+	obs      *packetevents.Observer
 
 	// Packets under way.
 	free    []*packet.State

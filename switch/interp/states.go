@@ -3,8 +3,8 @@ package interp
 import (
 	"time"
 
-	"github.com/netcraq/netcraq/switch/interp/internal/observe"
 	"github.com/netcraq/netcraq/switch/interp/internal/packet"
+	"github.com/netcraq/netcraq/switch/interp/internal/packetevents"
 )
 
 // get takes a state from the free list.
@@ -31,7 +31,7 @@ func (p *Pipeline) leave(b *Buffer, st *packet.State, frame []byte) {
 	if p.obs.HasTrace() {
 		p.obs.Tracef("Transmitting packet of %d bytes out of port %d", len(frame), st.EgressPort)
 	}
-	p.obs.Event(st, observe.PacketOut, int(st.EgressPort), 0)
+	p.obs.Event(st, packetevents.PacketOut, int(st.EgressPort), 0)
 	b.Outs = append(b.Outs, Out{Port: st.EgressPort, Frame: frame})
 }
 

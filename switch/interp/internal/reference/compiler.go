@@ -7,9 +7,9 @@ import (
 	"github.com/netcraq/netcraq/switch/interp/internal/arrays"
 	"github.com/netcraq/netcraq/switch/interp/internal/calculation"
 	"github.com/netcraq/netcraq/switch/interp/internal/expression"
-	"github.com/netcraq/netcraq/switch/interp/internal/observe"
+	"github.com/netcraq/netcraq/switch/interp/internal/matchtables"
 	"github.com/netcraq/netcraq/switch/interp/internal/packet"
-	"github.com/netcraq/netcraq/switch/interp/internal/tables"
+	"github.com/netcraq/netcraq/switch/interp/internal/packetevents"
 )
 
 // Config is what the target decides of how a program's statements are run.
@@ -22,7 +22,7 @@ type Config struct {
 	// Log gets what the program says with log_msg; nil discards it.
 	Log func(string)
 	// Observer hears of each statement.
-	Observer *observe.Observer
+	Observer *packetevents.Observer
 	// Random is where the program's random numbers come from.
 	Random *rand.PCG
 	// PacketLock is held while a packet is in the program.
@@ -42,12 +42,12 @@ type Program struct {
 	Calculations []*calculation.Calculation
 	FieldLists   map[int][]packet.Run
 	LearnLists   map[int][]expression.WideNumber // the values of each learn list
-	Tables       []*tables.Table
-	Profiles     []*tables.Profile
+	Tables       []*matchtables.Table
+	Profiles     []*matchtables.Profile
 	Registers    []*arrays.Register
 	Counters     []*arrays.Counter
 	Meters       []*arrays.Meters
-	ValueSets    []*tables.ValueSet
+	ValueSets    []*matchtables.ValueSet
 }
 
 // Compiler compiles the statements of a program into its Program.

@@ -3,14 +3,14 @@ package reference
 import (
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/interp/internal/expression"
-	"github.com/netcraq/netcraq/switch/interp/internal/observe"
 	"github.com/netcraq/netcraq/switch/interp/internal/packet"
+	"github.com/netcraq/netcraq/switch/interp/internal/packetevents"
 )
 
 // Deparser is a compiled deparser.
 type Deparser struct {
 	id     int // in events
-	obs    *observe.Observer
+	obs    *packetevents.Observer
 	order  []int
 	ids    []int // of the headers, in events
 	do     []expression.Statement
@@ -32,10 +32,10 @@ func (c *Compiler) Deparser(d *bmv2json.Deparser) (out Deparser) {
 // Prepare updates the checksums, runs the statements of the deparser, and reports how long the
 // packet is with its headers.
 func (d *Deparser) Prepare(st *packet.State) (size int) {
-	d.obs.Event(st, observe.DeparserStart, d.id, 0)
+	d.obs.Event(st, packetevents.DeparserStart, d.id, 0)
 	for _, k := range d.update {
 		k.update(st)
-		d.obs.Event(st, observe.ChecksumUpdate, k.id, 0)
+		d.obs.Event(st, packetevents.ChecksumUpdate, k.id, 0)
 	}
 	for _, do := range d.do {
 		do(st)
@@ -54,11 +54,11 @@ func (d *Deparser) Write(out []byte, st *packet.State) {
 	at := 0
 	for i, h := range d.order {
 		if st.Valid[h] {
-			d.obs.Event(st, observe.DeparserEmit, d.ids[i], 0)
+			d.obs.Event(st, packetevents.DeparserEmit, d.ids[i], 0)
 			at += st.WriteHeader(out[at:], h)
 		}
 	}
-	d.obs.Event(st, observe.DeparserDone, d.id, 0)
+	d.obs.Event(st, packetevents.DeparserDone, d.id, 0)
 	copy(out[at:], st.Payload)
 }
 

@@ -6,9 +6,9 @@ import (
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/interp/internal/expression"
-	"github.com/netcraq/netcraq/switch/interp/internal/observe"
+	"github.com/netcraq/netcraq/switch/interp/internal/matchtables"
 	"github.com/netcraq/netcraq/switch/interp/internal/packet"
-	"github.com/netcraq/netcraq/switch/interp/internal/tables"
+	"github.com/netcraq/netcraq/switch/interp/internal/packetevents"
 )
 
 // Flow is the control flow of a pipeline as it stands in the program: conditions, tables and
@@ -24,7 +24,7 @@ type node struct {
 	// a table leads to where its choice says
 	table   *choice
 	actions []*Action // by Action.Index
-	obs     *observe.Observer
+	obs     *packetevents.Observer
 	// an action leads to next, or, if it stops, to the end once the program has said exit
 	do    expression.Statement
 	stops bool
@@ -35,7 +35,7 @@ type node struct {
 // Action.Index. Otherwise the packet goes to none (its entry has an empty group) or to missed
 // (there is no default entry).
 type choice struct {
-	t            *tables.Table
+	t            *matchtables.Table
 	hit, miss    []*node
 	none, missed *node
 }
@@ -85,7 +85,7 @@ func (n *node) apply(st *packet.State) *node {
 	if n.obs.HasTrace() {
 		n.traceCall(do)
 	}
-	n.obs.Event(st, observe.ActionExecute, do.Source.ID, 0)
+	n.obs.Event(st, packetevents.ActionExecute, do.Source.ID, 0)
 	st.Parameters = do.Parameters
 	a := n.actions[do.Index]
 	a.Run(st)
@@ -96,7 +96,7 @@ func (n *node) apply(st *packet.State) *node {
 }
 
 // tellLookup tells the observer what was looked up in a table, and what was found.
-func (n *node) tellLookup(st *packet.State, e *tables.Entry) {
+func (n *node) tellLookup(st *packet.State, e *matchtables.Entry) {
 	t := n.table.t
 	if n.obs.HasTrace() && len(t.Source.Keys) > 0 {
 		found := "miss"
@@ -106,14 +106,14 @@ func (n *node) tellLookup(st *packet.State, e *tables.Entry) {
 		n.obs.Tracef("Table '%s': %s. Key: %s", t.Source.Name, found, t.DescribeKey(st))
 	}
 	if e == nil {
-		n.obs.Event(st, observe.TableMiss, t.Source.ID, 0)
+		n.obs.Event(st, packetevents.TableMiss, t.Source.ID, 0)
 		return
 	}
-	n.obs.Event(st, observe.TableHit, t.Source.ID, e.Handle)
+	n.obs.Event(st, packetevents.TableHit, t.Source.ID, e.Handle)
 }
 
 // traceCall traces the action that a table runs.
-func (n *node) traceCall(do *tables.Call) {
+func (n *node) traceCall(do *matchtables.Call) {
 	var params []string
 	for i, v := range do.Export().Params {
 		params = append(params, fmt.Sprintf("%s: %x", do.Source.Params[i].Name, v))
@@ -161,8 +161,8 @@ func (f *flowCompiler) action(a *Action, of *bmv2json.Table, next *node) *node {
 	if of != nil {
 		obs := f.c.Observer
 		out.do = func(st *packet.State) {
-			obs.Event(st, observe.TableMiss, of.ID, 0)
-			obs.Event(st, observe.ActionExecute, a.Source.ID, 0)
+			obs.Event(st, packetevents.TableMiss, of.ID, 0)
+			obs.Event(st, packetevents.ActionExecute, a.Source.ID, 0)
 			a.Run(st)
 		}
 	}
@@ -172,7 +172,7 @@ func (f *flowCompiler) action(a *Action, of *bmv2json.Table, next *node) *node {
 // table is a table with where its actions lead to. A member of an action profile that several
 // tables share may name an action object that p4c made for another of them; it is the same action
 // by name.
-func (f *flowCompiler) table(t *tables.Table) *node {
+func (f *flowCompiler) table(t *matchtables.Table) *node {
 	if a := t.OnlyAction(); a != nil && !f.c.Observer.HasTrace() {
 		return f.action(f.c.Actions[a.Index], t.Source, f.node(t.AfterMiss(0)))
 	}

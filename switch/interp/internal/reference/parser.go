@@ -5,16 +5,16 @@ import (
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/interp/internal/expression"
-	"github.com/netcraq/netcraq/switch/interp/internal/observe"
+	"github.com/netcraq/netcraq/switch/interp/internal/matchtables"
 	"github.com/netcraq/netcraq/switch/interp/internal/packet"
-	"github.com/netcraq/netcraq/switch/interp/internal/tables"
+	"github.com/netcraq/netcraq/switch/interp/internal/packetevents"
 	"github.com/netcraq/netcraq/switch/interp/internal/wideint"
 )
 
 // Parser is a compiled parser.
 type Parser struct {
 	id     int // in events
-	obs    *observe.Observer
+	obs    *packetevents.Observer
 	init   *parseState
 	verify []*Checksum
 	key    []uint64 // the key that is compared
@@ -47,7 +47,7 @@ type plainCase struct {
 
 type parseCase struct {
 	value, mask []uint64 // by lane of the key; a value is under its mask
-	set         *tables.ValueSet
+	set         *matchtables.ValueSet
 	next        *parseState
 }
 
@@ -108,7 +108,7 @@ func (c *Compiler) parseState(out *parseState, s *bmv2json.ParseState,
 		if t.Mask != nil {
 			pc.mask = splitKey(t.Mask, s.KeyWidths, lanes)
 		} else {
-			pc.mask = tables.KeyMask(s.KeyWidths)
+			pc.mask = matchtables.KeyMask(s.KeyWidths)
 		}
 		if t.Kind == bmv2json.TransValueSet {
 			pc.set = c.ValueSets[t.Set.Index]
@@ -164,11 +164,11 @@ func (c *Compiler) parserOp(o *bmv2json.ParserOp) parseOp {
 // Run parses st.Frame and returns the error that stopped it, as the program numbers it. What was
 // taken before the error stays taken, as in BMv2.
 func (ps *Parser) Run(st *packet.State) uint64 {
-	ps.obs.Event(st, observe.ParserStart, ps.id, 0)
+	ps.obs.Event(st, packetevents.ParserStart, ps.id, 0)
 	st.Offset = 0
 	err := ps.states(st)
 	st.Payload = st.Frame[st.Offset:]
-	ps.obs.Event(st, observe.ParserDone, ps.id, 0)
+	ps.obs.Event(st, packetevents.ParserDone, ps.id, 0)
 	if err == noError {
 		return ps.errNone
 	}

@@ -8,9 +8,9 @@ import (
 	"github.com/netcraq/netcraq/switch/interp/internal/arrays"
 	"github.com/netcraq/netcraq/switch/interp/internal/calculation"
 	"github.com/netcraq/netcraq/switch/interp/internal/expression"
+	"github.com/netcraq/netcraq/switch/interp/internal/matchtables"
 	"github.com/netcraq/netcraq/switch/interp/internal/packet"
 	"github.com/netcraq/netcraq/switch/interp/internal/refusal"
-	"github.com/netcraq/netcraq/switch/interp/internal/tables"
 	"github.com/netcraq/netcraq/switch/interp/internal/wideint"
 	"github.com/netcraq/netcraq/switch/target"
 )
@@ -42,7 +42,7 @@ func Compile(prog *bmv2json.Program, lay *packet.Layout, conf Config) *Compiler 
 		c.Meters = append(c.Meters, &arrays.Meters{})
 	}
 	for _, s := range prog.ValueSets {
-		c.ValueSets = append(c.ValueSets, &tables.ValueSet{Source: s})
+		c.ValueSets = append(c.ValueSets, &matchtables.ValueSet{Source: s})
 	}
 	for _, l := range prog.FieldLists {
 		var runs []packet.Run
@@ -69,17 +69,17 @@ func Compile(prog *bmv2json.Program, lay *packet.Layout, conf Config) *Compiler 
 		if s := a.Selector; s != nil {
 			selector = calculation.New(c.Layout, s.Algo, s.Input, a.Path, c.Random)
 		}
-		c.Profiles = append(c.Profiles, tables.NewProfile(a, selector, c.PacketLock))
+		c.Profiles = append(c.Profiles, matchtables.NewProfile(a, selector, c.PacketLock))
 	}
 	for _, a := range prog.Actions {
 		c.Actions = append(c.Actions, c.action(a))
 	}
 	for _, t := range prog.Tables() {
-		var pr *tables.Profile
+		var pr *matchtables.Profile
 		if t.Profile != nil {
 			pr = c.Profiles[t.Profile.Index]
 		}
-		c.Tables = append(c.Tables, tables.NewTable(t, c.Layout, pr, c.PacketLock))
+		c.Tables = append(c.Tables, matchtables.NewTable(t, c.Layout, pr, c.PacketLock))
 	}
 	return c
 }

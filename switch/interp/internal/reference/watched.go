@@ -3,8 +3,8 @@ package reference
 import (
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/interp/internal/expression"
-	"github.com/netcraq/netcraq/switch/interp/internal/observe"
 	"github.com/netcraq/netcraq/switch/interp/internal/packet"
+	"github.com/netcraq/netcraq/switch/interp/internal/packetevents"
 )
 
 // Statements that tell the observer that they run.
@@ -19,14 +19,14 @@ func (c *Compiler) toldOp(o *bmv2json.ParserOp, op parseOp) parseOp {
 	obs := c.Observer
 	if o.Header != nil {
 		return func(st *packet.State) uint64 {
-			obs.Event(st, observe.ParserExtract, o.Header.ID, 0)
+			obs.Event(st, packetevents.ParserExtract, o.Header.ID, 0)
 			return op(st)
 		}
 	}
 	at, ids := c.nextHeaders(o, func(h *bmv2json.Header) int { return h.ID })
 	return func(st *packet.State) uint64 {
 		if n := st.StackCounters[at]; n < len(ids) {
-			obs.Event(st, observe.ParserExtract, ids[n], 0)
+			obs.Event(st, packetevents.ParserExtract, ids[n], 0)
 		}
 		return op(st)
 	}
@@ -44,7 +44,7 @@ func (c *Compiler) toldCondition(cd *bmv2json.Conditional, cond expression.Condi
 		if yes {
 			value = 1
 		}
-		obs.Event(st, observe.Condition, cd.ID, value)
+		obs.Event(st, packetevents.Condition, cd.ID, value)
 		return yes
 	}
 }

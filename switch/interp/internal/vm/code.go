@@ -3,8 +3,8 @@ package vm
 import (
 	"github.com/netcraq/netcraq/switch/interp/internal/arrays"
 	"github.com/netcraq/netcraq/switch/interp/internal/expression"
+	"github.com/netcraq/netcraq/switch/interp/internal/matchtables"
 	"github.com/netcraq/netcraq/switch/interp/internal/packet"
-	"github.com/netcraq/netcraq/switch/interp/internal/tables"
 )
 
 // opcode is what an instruction does. Lanes are those of a packet
@@ -93,11 +93,11 @@ type Code struct {
 type site struct {
 	// where the key has one field of up to 64 bits, and is exact: its lane, and the header that has
 	// to be valid, or -1
-	words        *tables.WordMap
+	words        *matchtables.WordMap
 	lane, header int32
 	quiet        bool // entries only have actions
 	records      bool // what is hit is recorded
-	t            *tables.Table
+	t            *matchtables.Table
 	// where control goes on with the action of an entry, and with that of the default entry: by
 	// Action.Index
 	hit, miss []uint32
@@ -249,7 +249,7 @@ func (c *Code) from(st *packet.State) {
 
 // apply looks a packet up, and says where the action that it finds begins.
 func (s *site) apply(st *packet.State) uint32 {
-	var e *tables.Entry
+	var e *matchtables.Entry
 	if s.words != nil {
 		key := uint64(0)
 		if s.header < 0 || st.Valid[s.header] {

@@ -13,7 +13,7 @@ import (
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/interp"
 	"github.com/netcraq/netcraq/switch/interp/internal/calculation"
-	"github.com/netcraq/netcraq/switch/interp/internal/observe"
+	"github.com/netcraq/netcraq/switch/interp/internal/packetevents"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
@@ -21,8 +21,8 @@ import (
 // condition as it stands in the program.
 type nobody struct{}
 
-func (nobody) Wanted() bool        { return false }
-func (nobody) Event(observe.Event) {}
+func (nobody) Wanted() bool             { return false }
+func (nobody) Event(packetevents.Event) {}
 
 // TestCode: what is run of a program as small instructions, by what is known where a packet comes
 // along, does the same as its primitives and conditions, one after the other: same frames out, same

@@ -2,8 +2,8 @@ package vm
 
 import (
 	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/interp/internal/matchtables"
 	"github.com/netcraq/netcraq/switch/interp/internal/reference"
-	"github.com/netcraq/netcraq/switch/interp/internal/tables"
 )
 
 // largestBody is the number of primitives up to which an action is written out at each place that
@@ -42,7 +42,7 @@ func (l *lowering) conditional(n *bmv2json.Conditional) *step {
 // table makes the steps of a table, of the actions that it may run, and of what comes behind them.
 // A member of an action profile that several tables share may name an action object that p4c made
 // for another of them; it is the same action by name.
-func (l *lowering) table(t *tables.Table) *step {
+func (l *lowering) table(t *matchtables.Table) *step {
 	actions := l.c.Actions
 	if a := t.OnlyAction(); a != nil {
 		return l.action(actions[a.Index], l.node(t.AfterMiss(0)))

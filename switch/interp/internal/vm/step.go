@@ -4,8 +4,8 @@ import (
 	"slices"
 
 	"github.com/netcraq/netcraq/switch/interp/internal/expression"
+	"github.com/netcraq/netcraq/switch/interp/internal/matchtables"
 	"github.com/netcraq/netcraq/switch/interp/internal/packet"
-	"github.com/netcraq/netcraq/switch/interp/internal/tables"
 )
 
 // step is an instruction before it has its place.
@@ -27,7 +27,7 @@ type step struct {
 
 // outcomes are where a packet goes on behind a table.
 type outcomes struct {
-	t            *tables.Table
+	t            *matchtables.Table
 	hit, miss    []*step // by Action.Index; nil for actions that are not the table's
 	none, missed *step
 }

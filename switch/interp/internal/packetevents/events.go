@@ -1,4 +1,4 @@
-package observe
+package packetevents
 
 import (
 	"github.com/netcraq/netcraq/switch/interp/internal/packet"
