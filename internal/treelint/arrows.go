@@ -71,6 +71,34 @@ var arrowRules = []arrowRule{
 		may:  []string{"switch/ebpf/attach", "switch/offload", "internal/netdump"},
 	},
 	{
+		name: "interp-rooms",
+		in:   []string{"switch/interp/internal/wideint", "switch/interp/internal/refusal"},
+		may: []string{"switch/interp/internal/wideint", "switch/interp/internal/refusal",
+			"switch/interval", "switch/target"},
+	},
+	{
+		name: "interp-rooms",
+		in:   []string{"switch/interp/internal/packet"},
+		may: []string{"switch/interp/internal/packet", "switch/interp/internal/wideint",
+			"switch/bmv2json"},
+	},
+	{
+		name: "interp-rooms",
+		in: []string{"switch/interp/internal/arrays", "switch/interp/internal/calculation",
+			"switch/interp/internal/matchtables", "switch/interp/internal/packetevents"},
+		may: []string{"switch/interp/internal/arrays", "switch/interp/internal/calculation",
+			"switch/interp/internal/packet", "switch/interp/internal/refusal",
+			"switch/interp/internal/matchtables", "switch/interp/internal/wideint",
+			"switch/bmv2json", "switch/target"},
+	},
+	{
+		name: "interp-rooms",
+		in:   []string{"switch/interp/internal/expression"},
+		may: []string{"switch/interp/internal/arrays", "switch/interp/internal/expression",
+			"switch/interp/internal/packet", "switch/interp/internal/refusal",
+			"switch/interp/internal/wideint", "switch/bmv2json", "switch/interval"},
+	},
+	{
 		name: "pure-core",
 		in: []string{
 			"controlplane/chain",

@@ -16,6 +16,7 @@ func TestRules(t *testing.T) {
 		{"internal's to a room", "internal/x/x.go", `package x; import "github.com/netcraq/netcraq/switch/target"`, "arrows-go-down"},
 		{"one out of the switch", "switch/interp/x.go", `package x; import "github.com/netcraq/netcraq/api/wire"`, "switch-is-a-leaf"},
 		{"one up between the engine's rooms", "switch/ebpf/ir/x.go", `package x; import "github.com/netcraq/netcraq/switch/ebpf/compile"`, "ebpf-rooms"},
+		{"one up between the interpreter's rooms", "switch/interp/internal/packet/x.go", `package x; import "github.com/netcraq/netcraq/switch/interp/internal/matchtables"`, "interp-rooms"},
 		{"a core with files", "controlplane/chain/x.go", `package x; import "os"`, "pure-core"},
 		{"a core with etcd", "client/etcd/guarded/x.go", `package x; import "go.etcd.io/etcd/client/v3"`, "pure-core"},
 		{"a core with its shell", "client/etcd/guarded/x.go", `package x; import "github.com/netcraq/netcraq/client/etcd/guardedshell"`, "pure-core"},

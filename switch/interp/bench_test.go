@@ -45,7 +45,7 @@ func word(v uint32) []byte { return binary.BigEndian.AppendUint32(nil, v) }
 
 func BenchmarkExact(b *testing.B) {
 	p := load(b, "tables", Options{})
-	p.prog.Table("I.wide_t").MaxSize = 1 << 20
+	p.src.Table("I.wide_t").MaxSize = 1 << 20
 	r := rand.New(rand.NewPCG(1, 1))
 	const entries = 65536
 	for i := range uint32(entries) {
@@ -58,7 +58,7 @@ func BenchmarkExact(b *testing.B) {
 
 func BenchmarkLPM(b *testing.B) {
 	p := load(b, "tables", Options{})
-	p.prog.Table("I.lpm_t").MaxSize = 1 << 20
+	p.src.Table("I.lpm_t").MaxSize = 1 << 20
 	r := rand.New(rand.NewPCG(1, 1))
 	for range 10000 {
 		_ = p.InsertEntry("I.lpm_t", &target.TableEntry{

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/interp/internal/packet"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
@@ -50,7 +51,7 @@ func TestArraysAreBounded(t *testing.T) {
 			}
 		}
 	}
-	const half, cell = maxState / 2, 8
+	const half, cell = 1 << 29, 8 // half of what may be
 	for _, c := range []struct {
 		name, largest string
 		edit          func(root map[string]any)
@@ -100,7 +101,7 @@ func TestCopiesAreBounded(t *testing.T) {
 	p := load(t, "copies", Options{MaxPasses: 50})
 	p.dp.Lock()
 	defer p.dp.Unlock()
-	p.multicast(p.get(time.Second), make([]target.Replica, 10000), noTruncation)
+	p.multicast(p.get(time.Second), make([]target.Replica, 10000), packet.NoTruncation)
 	if n := len(p.queue); n > 51 {
 		t.Errorf("%d copies wait", n)
 	}

@@ -1,55 +1,143 @@
 package interp
 
 import (
-	"fmt"
+	"math/rand/v2"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/interp/internal/packet"
+	"github.com/netcraq/netcraq/switch/interp/internal/packetevents"
+	"github.com/netcraq/netcraq/switch/interp/internal/reference"
+	"github.com/netcraq/netcraq/switch/interp/internal/refusal"
+	"github.com/netcraq/netcraq/switch/interp/internal/vm"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// The program is compiled once, at New, into closures over a packet's state: what is known of the
-// program (which lane, which width, which constant) is bound in them, and what is left at run time
-// is loads, arithmetic and stores. Most of what pipelines do takes no closure (code.go).
-type (
-	// a number in one lane; what its upper bits are is up to who compiled it
-	numFn  func(*state) uint64
-	wideFn func(*state, []uint64) // a number in as many lanes as are given, as two's complement
-	boolFn func(*state) bool      // a condition
-	hdrFn  func(*state) int       // a header's index, or -1 for an index outside of its stack
-	doFn   func(*state)           // a primitive
-)
-
-// compiler is what compiling needs to know.
-type compiler struct {
-	prog     *bmv2json.Program
-	p        *Pipeline
-	lay      *layout
-	scratch  int // lanes of scratch that the wide expressions use in all
-	keyLanes int // lanes of the longest parser key
-	params   []paramAt
-	errs     map[string]uint64 // value of each error
-	// by ExternInstance.Index: the lane of scratch of an InternetChecksum
-	sums []int
+// Verify reports why New would refuse a program, without allocating its state.
+func Verify(prog *bmv2json.Program, opts Options) error {
+	_, err := compile(prog, opts)
+	return err
 }
 
-// paramAt is where an action's parameter is in the lanes of a call.
-type paramAt struct {
-	lane, width int
+func compile(prog *bmv2json.Program, opts Options) (p *Pipeline, err error) {
+	if opts.DropPort == 0 {
+		opts.DropPort = defaultDropPort
+	}
+	if opts.MaxPasses == 0 {
+		opts.MaxPasses = defaultMaxPasses
+	}
+	if opts.Queues == nil {
+		opts.Queues = NewQueues(1)
+	}
+	defer refusal.Recover(&err)
+	lay, random := packet.NewLayout(prog), rand.NewPCG(opts.Seed, opts.Seed)
+	p = &Pipeline{
+		src: prog, opts: opts, lay: lay,
+		groups: map[uint32][]target.Replica{}, sessions: map[uint32]target.CloneSession{},
+		rand: random, obs: packetevents.New(opts.Events, opts.Trace),
+	}
+	if prog.PSA() {
+		p.psa = newPSA(prog, lay)
+	} else {
+		p.std = newStdFields(prog, lay)
+	}
+	c := reference.Compile(prog, lay, reference.Config{PSA: prog.PSA(), DropPort: opts.DropPort,
+		EgressSpec: p.std.egressSpec, MulticastGroup: p.std.mcastGrp, Log: opts.Log, Observer: p.obs,
+		Random: random, PacketLock: &p.dp})
+	p.ref = c.Program
+	p.compileFlow(c)
+	p.compileParsers(c)
+	if n := lay.Lanes + lay.ScratchLanes + c.KeyLanes; n > maxLanes {
+		refusal.Panic("header_types",
+			"fields, and wide values that are computed of them, of %d kB in all for each packet (at most %d)", n*8>>10, maxLanes*8>>10)
+	}
+	for _, name := range []string{"enq_qdepth", "deq_qdepth"} {
+		p.readsDepth = p.readsDepth || lay.Used[prog.FieldNamed("queueing_metadata", name)]
+	}
+	return p, nil
 }
 
-// refusal is how the compiler gives up; New turns it into an error.
-type refusal struct{ err error }
-
-// refuse gives up on a construct that this engine cannot run.
-func refuse(path, format string, args ...any) {
-	panic(refusal{fmt.Errorf("%s: %s: %w", path, fmt.Sprintf(format, args...),
-		target.ErrUnsupported)})
+// compileFlow compiles the control flow of both pipelines.
+func (p *Pipeline) compileFlow(c *reference.Compiler) {
+	first := p.lay.Lanes
+	p.lay.Lanes += vm.Temporaries
+	for i, to := range []*controlFlow{&p.ingress, &p.egress} {
+		name := []string{"ingress", "egress"}[i]
+		pl := p.src.Pipeline(name)
+		if pl == nil {
+			refusal.Panic("pipelines",
+				"a program without a pipeline named %q (v1model and PSA programs are run)", name)
+		}
+		to.id = pl.ID
+		if p.obs.Watches() {
+			to.flow = c.Flow(pl)
+		} else {
+			to.code = vm.Compile(c, pl, first)
+		}
+	}
 }
 
-// temp reserves lanes of scratch. Each wide operation has its own: nothing is shared, so nothing
-// can be overwritten while in use.
-func (c *compiler) temp(lanes int) (from, to int) {
-	from = c.scratch
-	c.scratch += lanes
-	return from, c.scratch
+// compileParsers compiles the parser and the deparser, and v1model's checksums.
+func (p *Pipeline) compileParsers(c *reference.Compiler) {
+	if p.psa != nil {
+		p.compilePSAParsers(c)
+		return
+	}
+	if len(p.src.Parsers) != 1 || len(p.src.Deparsers) != 1 {
+		refusal.Panic("parsers", "%d parsers and %d deparsers (a v1model program has one of each)",
+			len(p.src.Parsers), len(p.src.Deparsers))
+	}
+	p.parser = c.Parser(p.src.Parsers[0])
+	p.deparser = c.Deparser(p.src.Deparsers[0])
+	for _, s := range p.src.Checksums {
+		k := c.Checksum(s)
+		if s.Verify {
+			p.parser.AddChecksum(k)
+		}
+		if s.Update {
+			p.deparser.AddChecksum(k)
+		}
+	}
+}
+
+// maxLanes bounds the fields of a packet, and what is computed of them, in words of 64 bits.
+// There may be MaxPasses packets at a time: 1 GiB.
+const maxLanes = 1 << 15
+
+func (p *Pipeline) compilePSAParsers(c *reference.Compiler) {
+	parser := func(name string) *reference.Parser {
+		q := p.src.Parser(name)
+		if q == nil {
+			refusal.Panic("parsers", "a PSA program without a parser named %q", name)
+		}
+		return c.Parser(q)
+	}
+	deparser := func(name string) reference.Deparser {
+		d := p.src.Deparser(name)
+		if d == nil {
+			refusal.Panic("deparsers", "a PSA program without a deparser named %q", name)
+		}
+		return c.Deparser(d)
+	}
+	if len(p.src.Checksums) > 0 {
+		refusal.Panic(p.src.Checksums[0].Path, "a checksum of v1model in a PSA program")
+	}
+	p.parser, p.psa.egressParser = parser("ingress_parser"), parser("egress_parser")
+	p.psa.ingressDeparser, p.deparser = deparser("ingress_deparser"), deparser("egress_deparser")
+}
+
+// New compiles a program. An error wraps [target.ErrUnsupported] where the program asks for what
+// this engine does not do.
+func New(prog *bmv2json.Program, opts Options) (*Pipeline, error) {
+	p, err := compile(prog, opts)
+	if err != nil {
+		return nil, err
+	}
+	p.waiting.empty(p.opts.Queues.priorities)
+	p.ref.Allocate(prog)
+	for _, t := range p.ref.Tables {
+		if err := t.Reset(); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
 }

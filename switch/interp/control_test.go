@@ -327,14 +327,14 @@ func TestControlPlaneErrors(t *testing.T) {
 	snapshot := func() []any {
 		var s []any
 		for _, p := range []*Pipeline{tables, stateful, selector, parsing} {
-			for _, tb := range p.prog.Tables() {
+			for _, tb := range p.src.Tables() {
 				e, err := p.Entries(tb.Name)
 				must(t, err)
 				d, err := p.Default(tb.Name)
 				must(t, err)
 				s = append(s, e, d)
 			}
-			for _, a := range p.prog.Profiles() {
+			for _, a := range p.src.Profiles() {
 				m, err := p.Members(a.Name)
 				must(t, err)
 				g, err := p.Groups(a.Name)

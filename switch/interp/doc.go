@@ -1,28 +1,43 @@
 // Package interp runs a P4 program that p4c compiled for BMv2, in user space, on raw frames:
 // v1model as BMv2's simple_switch has it, and PSA as its psa_switch has it (psa.go).
 //
-// [New] compiles a [bmv2json.Program] into instructions and closures over a packet's state
-// (code.go, compile.go) and gives a [Pipeline]: the program and its state (tables, registers,
-// counters, groups). [Pipeline.Process] takes one
-// frame through it (parser, ingress, the packet replication engine, egress, deparser) and returns
-// the frames that leave. It does no I/O, starts no goroutine and asks no clock: the time and, for a
-// program that wants random numbers, a seed come from the caller, so that the same calls give the
-// same frames. Ports, queues and the CPU port are the caller's.
+// [New] compiles a [bmv2json.Program] and gives a [Pipeline]: the program and its state (tables,
+// registers, counters, groups). [Pipeline.Process] takes one frame through it (parser, ingress,
+// the packet replication engine, egress, deparser) and returns the frames that leave. It does no
+// I/O, starts no goroutine and asks no clock: the time and, for a program that wants random
+// numbers, a seed come from the caller, so that the same calls give the same frames. Ports, queues
+// and the CPU port are the caller's.
 //
 // # What is like BMv2, and what is not
 //
-// The sequence of things is simple_switch's: what a clone, a resubmit, a recirculation or a replica
-// starts out with, which request wins where a program makes several, what the drop port means in
-// ingress and in egress. Its accidents are replaced by something defined: a header's fields read
-// before it was ever valid are 0 (BMv2: what an earlier packet left); an index outside of a stack
-// reads 0 and writes nothing, one outside of a register, counter or meter array likewise (BMv2
-// built for speed: undefined); a parser that goes round for ever stops with the error
-// ParserTimeout; a packet may be resubmitted, recirculated and cloned only so often
-// ([Options].MaxPasses); a failed assertion drops the packet (BMv2: the process aborts); two varbit
-// fields are equal if their lengths are, too, as P4 says (BMv2 compares them as numbers).
+// The sequence of things is simple_switch's: what a clone, a resubmit, a recirculation or a
+// replica starts out with, which request wins where a program makes several, what the drop port
+// means in ingress and in egress. Its accidents are replaced by something defined: a header's
+// fields read before it was ever valid are 0 (BMv2: what an earlier packet left); an index outside
+// of a stack reads 0 and writes nothing, one outside of a register, counter or meter array
+// likewise (BMv2 built for speed: undefined); a parser that goes round for ever stops with the
+// error ParserTimeout; a packet may be resubmitted, recirculated and cloned only so often
+// ([Options].MaxPasses); a failed assertion drops the packet (BMv2: the process aborts); two
+// varbit fields are equal if their lengths are, too, as P4 says (BMv2 compares them as numbers).
 //
 // Nothing is silently different: New refuses what cannot be run with an error that wraps
 // [target.ErrUnsupported] and names the construct and its place in the JSON.
 //
-// It imports bmv2json, interval and target.
+// # Packages below
+//
+// This package has a packet's way between the blocks of the program (process.go, psa.go, and the
+// queues), and the control plane's calls (control_*.go). What happens inside a block is below, in
+// internal/. Each package imports only those before it:
+//
+//   - wideint: numbers of any width; refusal: how a compiler gives up
+//   - packet: one packet's fields and headers
+//   - arrays, calculation, matchtables: what a program keeps, computes and looks up
+//   - packetevents: events and traces
+//   - expression: expressions as functions of a packet
+//   - reference: the program statement by statement, which is the specification
+//   - vm: the control flow as byte code, which does the same faster
+//
+// A pipeline that somebody may watch ([Options].Events, [Options].Trace) runs on reference alone.
+// All others run their control flow on vm. Outside of the interpreter they import bmv2json,
+// interval and target.
 package interp

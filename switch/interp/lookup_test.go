@@ -93,8 +93,8 @@ func TestLookups(t *testing.T) {
 	}
 	for _, tt := range tables {
 		t.Run(tt.name, func(t *testing.T) {
-			p.prog.Table(tt.name).MaxSize = 1 << 20
-			prio := p.prog.Table(tt.name).NeedsPriority()
+			p.src.Table(tt.name).MaxSize = 1 << 20
+			prio := p.src.Table(tt.name).NeedsPriority()
 			have := map[string]*target.TableEntry{}
 			order := map[string]int{}
 			count, hits := 0, 0

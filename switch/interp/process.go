@@ -3,45 +3,10 @@ package interp
 import (
 	"time"
 
+	"github.com/netcraq/netcraq/switch/interp/internal/packet"
+	"github.com/netcraq/netcraq/switch/interp/internal/wideint"
 	"github.com/netcraq/netcraq/switch/target"
 )
-
-// Out is a frame that leaves by a port.
-type Out struct {
-	Port  uint32
-	Frame []byte
-}
-
-// Buffer is memory for the frames that leave, to be used again for the next packet.
-type Buffer struct {
-	// Outs are the frames of the last packet, in the order in which they left. Their memory is the
-	// buffer's: it is good until the next ProcessInto.
-	Outs  []Out
-	arena []byte
-}
-
-func (b *Buffer) reset() {
-	b.Outs, b.arena = b.Outs[:0], b.arena[:0]
-}
-
-// alloc returns n bytes whose content is not defined.
-func (b *Buffer) alloc(n int) []byte {
-	at := len(b.arena)
-	if at+n > cap(b.arena) {
-		// What has been given out keeps the old memory.
-		b.arena, at = make([]byte, 0, max(2*cap(b.arena), n, 4096)), 0
-	}
-	b.arena = b.arena[:at+n]
-	return b.arena[at : at+n : at+n]
-}
-
-// deparser is a compiled deparser.
-type deparser struct {
-	id     int // in events
-	order  []int
-	do     []doFn
-	update []*checksum
-}
 
 // Process takes a frame that came in by port at the time now (since the device was made: what the
 // program sees as its timestamps) through the program and returns the frames that leave, whose
@@ -71,22 +36,21 @@ func (p *Pipeline) process(b *Buffer, now time.Duration, port uint32,
 	p.dp.Lock()
 	defer p.dp.Unlock()
 	p.passes, p.digests = 0, nil
-	p.listens()
-	if p.opts.Trace != nil {
-		p.traced++
-		p.tracing = p.traced
-		p.trace("Packet of %d bytes received on port %d", len(frame), port)
+	p.obs.Listen()
+	if p.obs.HasTrace() {
+		p.obs.TraceNext()
+		p.obs.Tracef("Packet of %d bytes received on port %d", len(frame), port)
 	}
 	st := p.get(now)
-	st.clear()
-	st.inPort, st.inLen, st.frame, st.length = port, len(frame), frame, len(frame)
-	p.arrives(st, port, frame)
+	st.Clear()
+	st.IngressPort, st.ReceivedLength, st.Frame, st.Length = port, len(frame), frame, len(frame)
+	p.obs.NamePacket(st, port, frame)
 	if p.psa != nil {
 		p.psa.arrive(st, port, psaNormal)
 	}
-	p.std.ingressPort.set(st, uint64(port))
-	p.std.packetLength.set(st, uint64(len(frame)))
-	p.std.ingressTime.set(st, uint64(now/time.Microsecond))
+	p.std.ingressPort.Set(st, uint64(port))
+	p.std.packetLength.Set(st, uint64(len(frame)))
+	p.std.ingressTime.Set(st, uint64(now/time.Microsecond))
 	p.receive(b, st)
 	return p.work(b, now)
 }
@@ -118,24 +82,6 @@ func (p *Pipeline) work(b *Buffer, now time.Duration) []target.Digest {
 	}
 }
 
-// get takes a state from the free list.
-func (p *Pipeline) get(now time.Duration) *state {
-	var st *state
-	if n := len(p.free); n > 0 {
-		st, p.free = p.free[n-1], p.free[:n-1]
-	} else {
-		st = newState(p)
-	}
-	st.now = now
-	return st
-}
-
-// put gives a state back.
-func (p *Pipeline) put(st *state) {
-	st.frame, st.payload, st.params = nil, nil, nil
-	p.free = append(p.free, st)
-}
-
 // allowed counts a pass and says whether there may be one more.
 func (p *Pipeline) allowed() bool {
 	p.passes++
@@ -145,24 +91,19 @@ func (p *Pipeline) allowed() bool {
 	return p.passes <= p.opts.MaxPasses
 }
 
-// parse runs the parser on st.frame, from a state whose headers are all invalid.
-func (p *Pipeline) parse(st *state) {
-	err := p.runParser(p.parser, st)
-	if err == noError {
-		err = p.errNone
-	}
+// parse runs the parser on st.Frame, from a state whose headers are all invalid.
+func (p *Pipeline) parse(st *packet.State) {
+	err := p.parser.Run(st)
 	wrong := uint64(0)
-	for _, k := range p.parser.verify {
-		if !k.right(st) {
-			wrong = 1
-		}
+	if !p.parser.ChecksumsRight(st) {
+		wrong = 1
 	}
-	p.std.parserError.set(st, err)
-	p.std.checksumError.set(st, wrong)
+	p.std.parserError.Set(st, err)
+	p.std.checksumError.Set(st, wrong)
 }
 
 // receive takes a packet through parser and ingress and to where it goes next.
-func (p *Pipeline) receive(b *Buffer, st *state) {
+func (p *Pipeline) receive(b *Buffer, st *packet.State) {
 	if !p.allowed() {
 		p.put(st)
 		return
@@ -171,126 +112,116 @@ func (p *Pipeline) receive(b *Buffer, st *state) {
 		p.receivePSA(b, st)
 		return
 	}
-	length := st.length
+	length := st.Length
 	p.parse(st)
-	p.traceStep("Pipeline 'ingress'")
-	p.runPipeline(p.ingress, p.ids.ingress, st)
-	if st.dropped {
+	p.obs.TraceStep("Pipeline 'ingress'")
+	p.ingress.run(p, st)
+	if st.Dropped {
 		p.put(st)
 		return
 	}
-	if st.cloning {
-		st.cloning = false
+	if st.Cloning {
+		st.Cloning = false
 		p.cloneIngress(st, length)
 	}
-	if st.digest != 0 {
+	if st.DigestList != 0 {
 		p.sample(st)
 	}
-	if st.resubmit != 0 {
-		p.traceStep("Resubmitting packet")
+	if st.ResubmitList != 0 {
+		p.obs.TraceStep("Resubmitting packet")
 		p.resubmit(st, length)
 		return
 	}
-	if grp := p.std.mcastGrp.get(st); grp != 0 {
-		if p.opts.Trace != nil {
-			p.trace("Multicast group %d, of %d copies", grp, len(p.groups[uint32(grp)]))
+	if grp := p.std.mcastGrp.Get(st); grp != 0 {
+		if p.obs.HasTrace() {
+			p.obs.Tracef("Multicast group %d, of %d copies", grp, len(p.groups[uint32(grp)]))
 		}
-		p.std.instanceType.set(st, instanceReplication)
-		p.multicast(st, p.groups[uint32(grp)], noTruncation)
+		p.std.instanceType.Set(st, instanceReplication)
+		p.multicast(st, p.groups[uint32(grp)], packet.NoTruncation)
 		p.put(st)
 		return
 	}
-	port := uint32(p.std.egressSpec.get(st))
+	port := uint32(p.std.egressSpec.Get(st))
 	if port == p.opts.DropPort {
-		p.traceStep("Dropping packet at the end of ingress")
+		p.obs.TraceStep("Dropping packet at the end of ingress")
 		p.put(st)
 		return
 	}
-	p.std.instanceType.set(st, instanceNormal)
+	p.std.instanceType.Set(st, instanceNormal)
 	p.enqueue(st, port)
-}
-
-// ReadsQueueDepth reports whether the program asks how many packets wait at a port.
-func (p *Pipeline) ReadsQueueDepth() bool { return p.readsDepth }
-
-func (p *Pipeline) queueDepth(port uint32) uint64 {
-	if !p.readsDepth || p.opts.QueueDepth == nil {
-		return 0
-	}
-	return uint64(p.opts.QueueDepth(port))
 }
 
 // multicast makes a copy of st for each replica. A copy has the headers, the metadata and the
 // length of st, but none of its requests: not even truncate, which in BMv2 is for the packet that
 // goes out and for nothing that is made of it. It is cut to so many bytes.
-func (p *Pipeline) multicast(st *state, replicas []target.Replica, cut int) {
+func (p *Pipeline) multicast(st *packet.State, replicas []target.Replica, cut int) {
 	for _, r := range replicas {
 		if len(p.queue) > p.opts.MaxPasses {
 			return // it would be dropped: that many have been made of one packet
 		}
-		c := p.get(st.now)
-		c.copyPHV(st)
-		c.inPort, c.inLen, c.frame, c.length = st.inPort, st.inLen, st.frame, st.length
-		c.payload, c.truncate = st.payload, cut
-		p.nameCopy(c, st, st.payload)
-		c.clearRequests()
-		c.recirc, c.exit, c.dropped = 0, false, false
-		p.std.rid.set(c, uint64(r.Instance))
+		c := p.get(st.Now)
+		c.CopyHeaders(st)
+		c.IngressPort, c.ReceivedLength, c.Frame, c.Length = st.IngressPort, st.ReceivedLength, st.Frame, st.Length
+		c.Payload, c.TruncateTo = st.Payload, cut
+		p.obs.NameCopy(c, st, st.Payload)
+		c.ClearRequests()
+		c.RecirculateList, c.Exited, c.Dropped = 0, false, false
+		p.std.rid.Set(c, uint64(r.Instance))
 		p.enqueue(c, r.Port)
 	}
 }
 
 // keep copies the fields of a field list.
-func (p *Pipeline) keep(dst, src *state, list int) {
-	for _, r := range p.fieldList[list] {
-		copy(dst.w[r.from:r.to], src.w[r.from:r.to])
+func (p *Pipeline) keep(dst, src *packet.State, list int) {
+	for _, r := range p.ref.FieldLists[list] {
+		copy(dst.Lanes[r.From:r.To], src.Lanes[r.From:r.To])
 	}
 }
 
 // cloneIngress makes the copies of a clone session from the packet as it was received: it is parsed
 // once more, and keeps of the metadata only the field list.
-func (p *Pipeline) cloneIngress(st *state, length int) {
-	s, ok := p.sessions[st.session]
-	if p.opts.Trace != nil {
-		p.trace("Cloning packet at ingress, session %d, of %d copies", st.session,
+func (p *Pipeline) cloneIngress(st *packet.State, length int) {
+	s, ok := p.sessions[st.CloneSession]
+	if p.obs.HasTrace() {
+		p.obs.Tracef("Cloning packet at ingress, session %d, of %d copies", st.CloneSession,
 			len(s.Replicas))
 	}
 	if !ok {
 		return
 	}
-	c := p.get(st.now)
-	c.clear()
-	c.inPort, c.inLen, c.frame, c.length = st.inPort, st.inLen, st.frame, length
-	p.std.ingressPort.set(c, uint64(st.inPort))
-	p.nameCopy(c, st, st.frame)
-	p.runParser(p.parser, c) // what stopped it, if anything, would be in the metadata, which is cleared
-	c.clearMetadata()
-	p.keep(c, st, st.cloneFL)
-	p.std.instanceType.set(c, instanceIngressClone)
+	c := p.get(st.Now)
+	c.Clear()
+	c.IngressPort, c.ReceivedLength, c.Frame, c.Length = st.IngressPort, st.ReceivedLength, st.Frame, length
+	p.std.ingressPort.Set(c, uint64(st.IngressPort))
+	p.obs.NameCopy(c, st, st.Frame)
+	p.parser.Run(c) // what stopped it, if anything, would be in the metadata, which is cleared
+	c.ClearMetadata()
+	p.keep(c, st, st.CloneList)
+	p.std.instanceType.Set(c, instanceIngressClone)
 	p.replicate(c, s)
 }
 
 // cloneEgress makes the copies of a clone session from the packet as egress has left it.
-func (p *Pipeline) cloneEgress(st *state) {
-	s, ok := p.sessions[st.session]
+func (p *Pipeline) cloneEgress(st *packet.State) {
+	s, ok := p.sessions[st.CloneSession]
 	if !ok {
 		return
 	}
-	c := p.get(st.now)
-	c.clear()
-	c.copyPHV(st)
-	c.inPort, c.inLen, c.frame, c.length, c.payload = st.inPort, st.inLen, st.frame, st.length,
-		st.payload
-	p.nameCopy(c, st, st.payload)
-	c.clearMetadata()
-	p.keep(c, st, st.cloneFL)
-	p.std.instanceType.set(c, instanceEgressClone)
+	c := p.get(st.Now)
+	c.Clear()
+	c.CopyHeaders(st)
+	c.IngressPort, c.ReceivedLength, c.Frame = st.IngressPort, st.ReceivedLength, st.Frame
+	c.Length, c.Payload = st.Length, st.Payload
+	p.obs.NameCopy(c, st, st.Payload)
+	c.ClearMetadata()
+	p.keep(c, st, st.CloneList)
+	p.std.instanceType.Set(c, instanceEgressClone)
 	p.replicate(c, s)
 }
 
 // replicate sends a clone to the ports of its session.
-func (p *Pipeline) replicate(c *state, s target.CloneSession) {
-	cut := noTruncation
+func (p *Pipeline) replicate(c *packet.State, s target.CloneSession) {
+	cut := packet.NoTruncation
 	if s.TruncateTo > 0 {
 		cut = s.TruncateTo
 	}
@@ -300,37 +231,37 @@ func (p *Pipeline) replicate(c *state, s target.CloneSession) {
 
 // resubmit puts the packet, as it was received, back to ingress with the metadata of the field
 // list.
-func (p *Pipeline) resubmit(st *state, length int) {
-	c := p.get(st.now)
-	c.clear()
-	c.inPort, c.inLen, c.frame, c.length = st.inPort, st.inLen, st.frame, length
-	p.nameCopy(c, st, st.frame)
-	p.keep(c, st, st.resubmit)
-	p.std.instanceType.set(c, instanceResubmitted)
-	p.std.packetLength.set(c, uint64(length))
+func (p *Pipeline) resubmit(st *packet.State, length int) {
+	c := p.get(st.Now)
+	c.Clear()
+	c.IngressPort, c.ReceivedLength, c.Frame, c.Length = st.IngressPort, st.ReceivedLength, st.Frame, length
+	p.obs.NameCopy(c, st, st.Frame)
+	p.keep(c, st, st.ResubmitList)
+	p.std.instanceType.Set(c, instanceResubmitted)
+	p.std.packetLength.Set(c, uint64(length))
 	p.input = append(p.input, c)
 	p.put(st)
 }
 
 // sample takes the values of a digest.
-func (p *Pipeline) sample(st *state) {
-	list := p.prog.LearnList(st.digest)
-	st.digest = 0
+func (p *Pipeline) sample(st *packet.State) {
+	list := p.src.LearnList(st.DigestList)
+	st.DigestList = 0
 	if list == nil || p.opts.OnDigest == nil {
 		return
 	}
 	d := target.Digest{Name: list.Name}
-	for i, get := range p.learn[list.ID] {
-		lanes := make([]uint64, lanesOf(list.Widths[i]))
+	for i, get := range p.ref.LearnLists[list.ID] {
+		lanes := make([]uint64, wideint.Lanes(list.Widths[i]))
 		get(st, lanes)
-		lanes[len(lanes)-1] &= topMask(list.Widths[i])
-		d.Fields = append(d.Fields, bytesFromLanes(lanes, list.Widths[i]))
+		lanes[len(lanes)-1] &= wideint.TopMask(list.Widths[i])
+		d.Fields = append(d.Fields, wideint.Bytes(lanes, list.Widths[i]))
 	}
 	p.digests = append(p.digests, d)
 }
 
 // send takes a packet through egress and deparser and out.
-func (p *Pipeline) send(b *Buffer, st *state) {
+func (p *Pipeline) send(b *Buffer, st *packet.State) {
 	if !p.allowed() {
 		p.put(st)
 		return
@@ -339,34 +270,34 @@ func (p *Pipeline) send(b *Buffer, st *state) {
 		p.sendPSA(b, st)
 		return
 	}
-	micros := uint64(st.now / time.Microsecond)
-	p.std.egressTime.set(st, micros)
-	p.std.deqDelta.set(st, micros-uint64(st.queuedAt/time.Microsecond))
-	p.std.deqDepth.set(st, st.depth)
-	p.std.qid.set(st, uint64(st.priority))
-	p.std.egressPort.set(st, uint64(st.outPort))
-	p.std.egressSpec.set(st, uint64(p.opts.DropPort)+1) // anything but the drop port
-	p.std.packetLength.set(st, uint64(st.length))
-	if p.opts.Trace != nil {
-		p.trace("Pipeline 'egress', port %d", st.outPort)
+	micros := uint64(st.Now / time.Microsecond)
+	p.std.egressTime.Set(st, micros)
+	p.std.deqDelta.Set(st, micros-uint64(st.EnqueuedAt/time.Microsecond))
+	p.std.deqDepth.Set(st, st.QueueDepth)
+	p.std.qid.Set(st, uint64(st.Priority))
+	p.std.egressPort.Set(st, uint64(st.EgressPort))
+	p.std.egressSpec.Set(st, uint64(p.opts.DropPort)+1) // anything but the drop port
+	p.std.packetLength.Set(st, uint64(st.Length))
+	if p.obs.HasTrace() {
+		p.obs.Tracef("Pipeline 'egress', port %d", st.EgressPort)
 	}
-	p.runPipeline(p.egress, p.ids.egress, st)
-	if st.dropped {
+	p.egress.run(p, st)
+	if st.Dropped {
 		p.put(st)
 		return
 	}
-	if st.cloning {
-		st.cloning = false
+	if st.Cloning {
+		st.Cloning = false
 		p.cloneEgress(st)
 	}
-	if uint32(p.std.egressSpec.get(st)) == p.opts.DropPort {
-		p.traceStep("Dropping packet at the end of egress")
+	if uint32(p.std.egressSpec.Get(st)) == p.opts.DropPort {
+		p.obs.TraceStep("Dropping packet at the end of egress")
 		p.put(st)
 		return
 	}
-	frame := p.deparser.run(b, st)
-	if st.recirc != 0 {
-		p.traceStep("Recirculating packet")
+	frame := b.deparse(&p.deparser, st)
+	if st.RecirculateList != 0 {
+		p.obs.TraceStep("Recirculating packet")
 		p.recirculate(st, frame)
 		return
 	}
@@ -374,55 +305,30 @@ func (p *Pipeline) send(b *Buffer, st *state) {
 	p.put(st)
 }
 
-// leave sends a frame out.
-func (p *Pipeline) leave(b *Buffer, st *state, frame []byte) {
-	frame = frame[:min(len(frame), st.truncate)]
-	if p.opts.Trace != nil {
-		p.trace("Transmitting packet of %d bytes out of port %d", len(frame), st.outPort)
-	}
-	p.event(st, EventPacketOut, int(st.outPort), 0)
-	b.Outs = append(b.Outs, Out{Port: st.outPort, Frame: frame})
-}
-
 // recirculate puts the packet, as the deparser wrote it, back to ingress with the metadata of the
 // field list.
-func (p *Pipeline) recirculate(st *state, frame []byte) {
-	c := p.get(st.now)
-	c.clear()
-	c.inPort, c.inLen, c.frame, c.length = st.inPort, len(frame), frame, len(frame)
-	p.nameCopy(c, st, frame)
-	p.keep(c, st, st.recirc)
-	p.std.instanceType.set(c, instanceRecirculated)
-	p.std.packetLength.set(c, uint64(len(frame)))
+func (p *Pipeline) recirculate(st *packet.State, frame []byte) {
+	c := p.get(st.Now)
+	c.Clear()
+	c.IngressPort, c.ReceivedLength, c.Frame, c.Length = st.IngressPort, len(frame), frame, len(frame)
+	p.obs.NameCopy(c, st, frame)
+	p.keep(c, st, st.RecirculateList)
+	p.std.instanceType.Set(c, instanceRecirculated)
+	p.std.packetLength.Set(c, uint64(len(frame)))
 	p.input = append(p.input, c)
 	p.put(st)
 }
 
-// run updates the checksums and writes the packet.
-func (d *deparser) run(b *Buffer, st *state) []byte {
-	st.p.event(st, EventDeparserStart, d.id, 0)
-	for _, k := range d.update {
-		k.update(st)
-		st.p.event(st, EventChecksumUpdate, k.id, 0)
+// DepartInto takes the packets whose time has come at now out of their queues and through egress,
+// as [Pipeline.ProcessInto] does with a packet that comes in.
+func (p *Pipeline) DepartInto(b *Buffer, now time.Duration) {
+	b.reset()
+	p.dp.Lock()
+	p.passes, p.digests = 0, nil
+	p.obs.Listen()
+	digests := p.work(b, now)
+	p.dp.Unlock()
+	for _, d := range digests {
+		p.opts.OnDigest(d)
 	}
-	for _, do := range d.do {
-		do(st)
-	}
-	size := len(st.payload)
-	for _, h := range d.order {
-		if st.valid[h] {
-			size += st.size(h)
-		}
-	}
-	out := b.alloc(size)
-	at := 0
-	for _, h := range d.order {
-		if st.valid[h] {
-			st.p.event(st, EventDeparserEmit, st.p.ids.headers[h], 0)
-			at += st.headerBytes(out[at:], h)
-		}
-	}
-	st.p.event(st, EventDeparserDone, d.id, 0)
-	copy(out[at:], st.payload)
-	return out
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/interp/internal/testutil"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
@@ -56,7 +57,7 @@ func TestSideEffects(t *testing.T) {
 
 // TestTimestamps looks at the clock that the program sees, 48 bits of microseconds.
 func TestTimestamps(t *testing.T) {
-	prog := fieldsProgram(t, []int{8})
+	prog := testutil.FieldsProgram(t, []int{8})
 	p, err := New(prog, Options{})
 	must(t, err)
 	if outs := p.Process(time.Hour, 3, []byte{1, 2, 3}); len(outs) != 1 || outs[0].Port != 0 ||

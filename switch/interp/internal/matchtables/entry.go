@@ -1,0 +1,161 @@
+package matchtables
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/interp/internal/arrays"
+	"github.com/netcraq/netcraq/switch/interp/internal/calculation"
+	"github.com/netcraq/netcraq/switch/interp/internal/packet"
+	"github.com/netcraq/netcraq/switch/interp/internal/wideint"
+	"github.com/netcraq/netcraq/switch/target"
+)
+
+// Call is an action with its parameters.
+type Call struct {
+	Parameters []uint64
+	Index      int // Action.Index
+	Source     *bmv2json.Action
+}
+
+// Entry is an entry of a table. What a packet sees of it changes only under Table.packets.
+type Entry struct {
+	Own    *Call // nil in indirect tables, where one of these is set
+	member *member
+	group  *group
+
+	Counter target.CounterData
+	Meter   *arrays.Meter
+	age     target.Ageing // Hit is written by packets
+
+	match    []target.FieldMatch
+	priority int
+	seq      uint64
+	Handle   int // in events
+	isConst  bool
+
+	value, mask []uint64 // by lane of the key; value is under mask
+	plen        int
+	same        *Entry // the next best entry with this value and mask
+}
+
+// Call is the action of an entry; nil if it refers to an empty group.
+func (e *Entry) Call(st *packet.State) *Call {
+	if e.Own != nil {
+		return e.Own
+	}
+	return e.indirect(st)
+}
+
+// indirect finds the action of an entry that refers to a member or a group.
+func (e *Entry) indirect(st *packet.State) *Call {
+	if e.member != nil {
+		return e.member.do
+	}
+	return e.group.choose(st)
+}
+
+// bindCall checks an action call against a table's actions.
+func bindCall(t *bmv2json.Table, a *target.ActionCall) (*Call, error) {
+	src, _ := t.Action(a.Action)
+	if src == nil {
+		return nil, fmt.Errorf("action %q is none of the table's: %w", a.Action, target.ErrInvalid)
+	}
+	return newCall(src, a.Params)
+}
+
+// newCall checks the parameters of an action and puts them into lanes.
+func newCall(src *bmv2json.Action, params [][]byte) (*Call, error) {
+	if len(params) != len(src.Params) {
+		return nil, fmt.Errorf("action %q with %d parameters instead of %d: %w", src.Name,
+			len(params), len(src.Params), target.ErrInvalid)
+	}
+	places, lanes := packet.ParametersOf(src)
+	c := &Call{Source: src, Index: src.Index, Parameters: make([]uint64, lanes)}
+	for i, at := range places {
+		if err := wideint.CheckBytes(params[i], at.Width); err != nil {
+			return nil, fmt.Errorf("action %q: parameter %q: %w", src.Name, src.Params[i].Name, err)
+		}
+		wideint.SetBytes(c.Parameters[at.Lane:at.Lane+wideint.Lanes(at.Width)], params[i])
+	}
+	return c, nil
+}
+
+// Export is the call as the control plane writes it.
+func (c *Call) Export() target.ActionCall {
+	out := target.ActionCall{Action: c.Source.Name, Params: [][]byte{}}
+	params, _ := packet.ParametersOf(c.Source)
+	for _, at := range params {
+		value := c.Parameters[at.Lane : at.Lane+wideint.Lanes(at.Width)]
+		out.Params = append(out.Params, wideint.Bytes(value, at.Width))
+	}
+	return out
+}
+
+// export is the entry as the control plane writes it.
+func (e *Entry) export() target.TableEntry {
+	out := target.TableEntry{Priority: e.priority, IsConst: e.isConst}
+	for _, m := range e.match {
+		out.Match = append(out.Match, target.FieldMatch{Value: slices.Clone(m.Value),
+			Mask: slices.Clone(m.Mask), PrefixLen: m.PrefixLen})
+	}
+	switch {
+	case e.Own != nil:
+		a := e.Own.Export()
+		out.Action = &a
+	case e.member != nil:
+		id := e.member.id
+		out.Member = &id
+	case e.group != nil:
+		id := e.group.id
+		out.Group = &id
+	}
+	return out
+}
+
+// retain counts the references to a member or group.
+func (e *Entry) retain(by int) {
+	switch {
+	case e.member != nil:
+		e.member.refs += by
+	case e.group != nil:
+		e.group.refs += by
+	}
+}
+
+// id is what tells an entry from the others of its table: the match, and the priority where there
+// is one.
+func (e *Entry) id() string {
+	b := make([]byte, 0, 16*len(e.value)+16)
+	for i := range e.value {
+		b = binary.BigEndian.AppendUint64(b, e.value[i])
+		b = binary.BigEndian.AppendUint64(b, e.mask[i])
+	}
+	return string(binary.BigEndian.AppendUint64(b, uint64(int64(e.priority))))
+}
+
+type member struct {
+	id   uint32
+	do   *Call
+	refs int // entries and groups that use it
+}
+
+// group is a group of members. Its buckets are in the order of the members' ids, a member as often
+// as its weight says: the hash picks the n-th, as in BMv2, so the choice does not depend on the
+// order in which the control plane wrote.
+type group struct {
+	id      uint32
+	calc    *calculation.Calculation
+	members []target.WeightedMember
+	buckets []*member
+	refs    int
+}
+
+func (g *group) choose(st *packet.State) *Call {
+	if len(g.buckets) == 0 {
+		return nil
+	}
+	return g.buckets[g.calc.Value(st)%uint64(len(g.buckets))].do
+}

@@ -1,0 +1,23 @@
+package packet
+
+// Field is a metadata field of at most 64 bits that the target reads or sets. A program may lack
+// those that are not required.
+type Field struct {
+	Lane int
+	Mask uint64 // 0: the program has no such field
+}
+
+// Set sets the field, cut to its width, if the program has it.
+func (f Field) Set(st *State, v uint64) {
+	if f.Mask != 0 {
+		st.Lanes[f.Lane] = v & f.Mask
+	}
+}
+
+// Get is the value of the field; 0 if the program does not have it.
+func (f Field) Get(st *State) uint64 {
+	if f.Mask == 0 {
+		return 0
+	}
+	return st.Lanes[f.Lane]
+}

@@ -1,0 +1,159 @@
+package packet
+
+import (
+	"slices"
+
+	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/interp/internal/wideint"
+)
+
+// Layout says where each field lives in a packet's lanes.
+//
+// Every field has its own run of 64-bit lanes in State.Lanes, least significant lane first. They
+// hold the field's bits as an unsigned number (a signed field is sign-extended when it is read).
+// Fields of up to 64 bits, nearly all, have one lane and cost one load. The fields of a header are
+// laid out alike in all headers of a type, so that copying a header is copying a run of lanes. A
+// varbit field has no lanes: its bytes are in State.Varbits.
+type Layout struct {
+	// Lanes is how many lanes all fields have together.
+	Lanes int
+	// Headers are by Header.Index.
+	Headers []HeaderLayout
+	// ScratchLanes is how many lanes a packet's wide expressions are computed in. The compilers add
+	// to it.
+	ScratchLanes int
+	// Zeroed are the lanes of scratch that are 0 when a packet comes in.
+	Zeroed []int
+	// Used are the fields that something in the program mentions.
+	Used map[bmv2json.FieldRef]bool
+
+	metadata  []bool // by header
+	metaLanes []Run  // the lanes of each metadata header
+	varbits   []int  // headers with a varbit field
+	stacks    int    // stacks of headers, and of unions
+}
+
+// HeaderLayout says where the fields of a header are.
+type HeaderLayout struct {
+	Base int // first lane
+	Type *TypeLayout
+	// Siblings are the other members of the header's union.
+	Siblings []int
+}
+
+// Run is the lanes of the header.
+func (h *HeaderLayout) Run() Run { return Run{From: h.Base, To: h.Base + h.Type.Lanes} }
+
+// TypeLayout is the part of the layout that headers of one type share.
+type TypeLayout struct {
+	Lanes int
+	// FieldLanes are the first lanes of the fields, from the header's base.
+	FieldLanes []int
+	// Wire are the fixed fields before the varbit field, or all, in the order of the wire.
+	Wire []WireField
+	// AfterVarbit are those after the varbit field, with offsets from the first byte after it.
+	AfterVarbit []WireField
+	// FixedBits is how many bits all fixed fields have together, and HeadBits those before the
+	// varbit field.
+	FixedBits, HeadBits int
+	// MaxBytes is the largest size in bytes, with a varbit field.
+	MaxBytes int
+
+	hasVarbit bool
+}
+
+// NewLayout lays out the headers of a program.
+func NewLayout(p *bmv2json.Program) *Layout {
+	types := map[*bmv2json.HeaderType]*TypeLayout{}
+	for _, t := range p.HeaderTypes {
+		tl := &TypeLayout{FixedBits: t.FixedBits, HeadBits: t.FixedBits, hasVarbit: t.VL >= 0,
+			MaxBytes: t.MaxBytes}
+		off := 0
+		for _, f := range t.Fields {
+			tl.FieldLanes = append(tl.FieldLanes, tl.Lanes)
+			if f.VL {
+				tl.HeadBits, off = off, 0
+				continue
+			}
+			at := NewWireField(tl.Lanes, off, f.Width)
+			if tl.hasVarbit && f.Index > t.VL {
+				tl.AfterVarbit = append(tl.AfterVarbit, at)
+			} else {
+				tl.Wire = append(tl.Wire, at)
+			}
+			off += f.Width
+			tl.Lanes += wideint.Lanes(f.Width)
+		}
+		types[t] = tl
+	}
+	l := &Layout{stacks: len(p.Stacks) + len(p.UnionStacks)}
+	for _, h := range p.Headers {
+		hl := HeaderLayout{Base: l.Lanes, Type: types[h.Type]}
+		if h.Union != nil {
+			for _, s := range h.Union.Headers {
+				if s != h {
+					hl.Siblings = append(hl.Siblings, s.Index)
+				}
+			}
+		}
+		l.Headers = append(l.Headers, hl)
+		l.metadata = append(l.metadata, h.Metadata)
+		if h.Metadata {
+			l.metaLanes = append(l.metaLanes, Run{l.Lanes, l.Lanes + hl.Type.Lanes})
+		}
+		if hl.Type.hasVarbit {
+			l.varbits = append(l.varbits, h.Index)
+		}
+		l.Lanes += hl.Type.Lanes
+	}
+	return l
+}
+
+// LaneOf is the first lane of a field that the program uses.
+func (l *Layout) LaneOf(r bmv2json.FieldRef) int {
+	if l.Used == nil {
+		l.Used = map[bmv2json.FieldRef]bool{}
+	}
+	l.Used[r] = true
+	return l.LaneForTarget(r)
+}
+
+// LaneForTarget is the first lane of a field that the target itself sets, whether the program uses
+// it or not.
+func (l *Layout) LaneForTarget(r bmv2json.FieldRef) int {
+	hl := &l.Headers[r.Header.Index]
+	return hl.Base + hl.Type.FieldLanes[r.Field.Index]
+}
+
+// Widths are how many bits of each lane may be set.
+func (l *Layout) Widths() []int {
+	out := make([]int, l.Lanes)
+	for i := range out {
+		out[i] = 64
+	}
+	for _, h := range l.Headers {
+		for _, f := range slices.Concat(h.Type.Wire, h.Type.AfterVarbit) {
+			if f.Width%64 != 0 {
+				out[h.Base+f.Lane+f.Width/64] = f.Width % 64
+			}
+		}
+	}
+	return out
+}
+
+// Run is a run of lanes, for example those of a field: from From to before To.
+type Run struct{ From, To int }
+
+// Parameter is where an action's parameter is in the lanes of a call.
+type Parameter struct {
+	Lane, Width int
+}
+
+// ParametersOf is where the parameters of an action are, and how many lanes they take together.
+func ParametersOf(a *bmv2json.Action) (params []Parameter, lanes int) {
+	for _, p := range a.Params {
+		params = append(params, Parameter{lanes, p.Width})
+		lanes += wideint.Lanes(p.Width)
+	}
+	return params, lanes
+}

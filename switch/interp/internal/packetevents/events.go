@@ -1,0 +1,45 @@
+package packetevents
+
+import (
+	"github.com/netcraq/netcraq/switch/interp/internal/packet"
+)
+
+// Kind is a kind of step of a packet's way, with the number that BMv2's event logger gives it.
+type Kind int32
+
+// The kinds of step. What Event.ID says is an id of the program's JSON, where nothing else is said.
+const (
+	PacketIn       Kind = iota // ID: the port
+	PacketOut                  // ID: the port
+	ParserStart                // ID: of the parser
+	ParserDone                 // ID: of the parser
+	ParserExtract              // ID: of the header
+	DeparserStart              // ID: of the deparser
+	DeparserDone               // ID: of the deparser
+	DeparserEmit               // ID: of the header
+	ChecksumUpdate             // ID: of the checksum
+	PipelineStart              // ID: of the pipeline
+	PipelineDone               // ID: of the pipeline
+	Condition                  // ID: of the condition; Value: 1 where it is true
+	TableHit                   // ID: of the table; Value: the entry's handle
+	TableMiss                  // ID: of the table
+	ActionExecute              // ID: of the action
+)
+
+// ConfigChange says that another program runs; it is no packet's.
+const ConfigChange Kind = 999
+
+// Event is a step of a packet's way.
+type Event struct {
+	Kind   Kind
+	Packet packet.Name
+	ID     int
+	Value  int
+}
+
+// Listener gets the steps of packets' ways. It must not call the Pipeline.
+type Listener interface {
+	// Wanted reports whether anybody listens. It is asked once for each packet that comes in.
+	Wanted() bool
+	Event(Event)
+}

@@ -1,0 +1,89 @@
+package packetevents
+
+import (
+	"fmt"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/netcraq/netcraq/switch/interp/internal/packet"
+)
+
+// Observer tells a listener and a trace what becomes of packets. Either may be missing.
+type Observer struct {
+	events   Listener
+	arrived  uint64 // packets received, which names them
+	eventful bool   // the listener wants the events of the packet under way
+
+	onTrace func(string)
+	traced  uint64 // packets received since there is a trace, which numbers them
+	tracing uint64 // the number of the packet under way
+}
+
+// New makes an observer. Nil stands for no listener, and for no trace.
+func New(events Listener, trace func(string)) *Observer {
+	return &Observer{events: events, onTrace: trace}
+}
+
+// Watches reports whether anybody may want to know of each statement.
+func (o *Observer) Watches() bool { return o.onTrace != nil || o.events != nil }
+
+// HasTrace reports whether steps are traced.
+func (o *Observer) HasTrace() bool { return o.onTrace != nil }
+
+// HasListener reports whether there is a listener, which may not want the events of this packet.
+func (o *Observer) HasListener() bool { return o.events != nil }
+
+// Event tells the listener of a step of a packet, if it wants to know.
+func (o *Observer) Event(st *packet.State, kind Kind, id, value int) {
+	if o.eventful {
+		o.events.Event(Event{Kind: kind, Packet: st.Name, ID: id, Value: value})
+	}
+}
+
+// Listen asks whether the listener wants the events of the next packet.
+func (o *Observer) Listen() { o.eventful = o.events != nil && o.events.Wanted() }
+
+// NamePacket names a packet that has come in.
+func (o *Observer) NamePacket(st *packet.State, port uint32, frame []byte) {
+	id := o.arrived
+	o.arrived++
+	st.Name, st.Copies = packet.Name{ID: id}, nil
+	if o.eventful {
+		st.Name.Signature, st.Copies = xxhash.Sum64(frame), new(uint64)
+		o.Event(st, PacketIn, int(port), 0)
+	}
+}
+
+// NameCopy names a copy of a packet that is made with some bytes.
+func (o *Observer) NameCopy(c, of *packet.State, bytes []byte) {
+	c.Name, c.Copies = of.Name, of.Copies
+	if o.eventful && of.Copies != nil {
+		*of.Copies++
+		c.Name.Copy, c.Name.Signature = *of.Copies, xxhash.Sum64(bytes)
+	}
+}
+
+// TraceNext begins the trace of another packet.
+func (o *Observer) TraceNext() {
+	o.traced++
+	o.tracing = o.traced
+}
+
+// Tracef traces a step of the packet under way. The caller has tested HasTrace, so that arguments
+// are only made if somebody reads them.
+func (o *Observer) Tracef(format string, args ...any) {
+	o.onTrace(fmt.Sprintf("[%d] ", o.tracing) + fmt.Sprintf(format, args...))
+}
+
+// TraceStep traces a step without arguments, if there is a trace.
+func (o *Observer) TraceStep(what string) {
+	if o.onTrace != nil {
+		o.Tracef("%s", what)
+	}
+}
+
+// LastNumber is the number of the newest packet.
+func (o *Observer) LastNumber() uint64 { return o.traced }
+
+// ResumeTrace goes on with the trace of a packet by its number.
+func (o *Observer) ResumeTrace(number uint64) { o.tracing = number }

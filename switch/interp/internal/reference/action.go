@@ -1,0 +1,42 @@
+package reference
+
+import (
+	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/interp/internal/expression"
+	"github.com/netcraq/netcraq/switch/interp/internal/packet"
+)
+
+// Action is a compiled action.
+type Action struct {
+	Source     *bmv2json.Action
+	Statements []expression.Statement // one for each primitive
+	Parameters []packet.Parameter
+	Stops      bool // the pipeline may end within it
+
+	jumps bool
+}
+
+// Run executes the action with the parameters in st.Parameters.
+func (a *Action) Run(st *packet.State) {
+	if !a.jumps {
+		for _, do := range a.Statements {
+			do(st)
+		}
+		return
+	}
+	// Jumps only go forward in what p4c writes; going back is allowed by the format, so what one
+	// call may execute is bounded.
+	for pc, n := 0, 0; pc < len(a.Statements) && n < maxStates; n++ {
+		st.JumpTarget = -1
+		a.Statements[pc](st)
+		pc++
+		if st.JumpTarget >= 0 {
+			pc = st.JumpTarget
+		}
+	}
+}
+
+// maxStates bounds the states that one packet may pass. A parser that goes round takes something of
+// the packet each time, or P4 says it may be stopped with the error ParserTimeout; BMv2 would go on
+// for ever.
+const maxStates = 1 << 14

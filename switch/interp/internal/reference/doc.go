@@ -1,0 +1,10 @@
+// Package reference runs a P4 program statement by statement, as it stands in the program. It is
+// the interpreter's specification: what a statement means is said here, and nowhere else.
+//
+// [Compile] turns each primitive of each action into a function of the packet. [Compiler.Parser],
+// [Compiler.Deparser] and [Compiler.Flow] do the same with parsers, deparsers, and with the
+// conditions and tables of a pipeline. Whoever watches packets (package packetevents) hears of
+// each of these statements, because none is left out or joined with another.
+//
+// Package vm runs control flow faster. A test holds both against each other.
+package reference

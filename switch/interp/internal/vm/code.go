@@ -1,0 +1,285 @@
+package vm
+
+import (
+	"github.com/netcraq/netcraq/switch/interp/internal/arrays"
+	"github.com/netcraq/netcraq/switch/interp/internal/expression"
+	"github.com/netcraq/netcraq/switch/interp/internal/matchtables"
+	"github.com/netcraq/netcraq/switch/interp/internal/packet"
+)
+
+// opcode is what an instruction does. Lanes are those of a packet
+// (packet.Layout).
+type opcode uint16
+
+const (
+	opEnd opcode = iota
+	opJump
+
+	// Instructions that set lane a. If there are two operands the first is lane to.
+	opSet     // to k
+	opCopy    // to lane to
+	opMask    // to lane to, but for the bits that k has not
+	opParam   // to the action's parameter at lane to of its parameters, masked with k
+	opAdd     // lane to plus k
+	opOr      // or k
+	opXor     // exclusive or k
+	opShl     // shifted left by k, at most 63
+	opShr     // shifted right by k, at most 63
+	opAddLane // lane to plus lane k; and so on
+	opSubLane
+	opAndLane
+	opOrLane
+	opXorLane
+	opValue // to what function k of values says
+	opRead  // to the cell of register k at index lane to, if there is one
+
+	// Conditional jumps: execution continues at to if the condition holds.
+	opIfEqual     // lane a is k
+	opIfEqualLane // lane a is lane k
+	opIfLess      // lane a is less than k
+	opIfLessLane  // lane a is less than lane k
+	opIfIn        // lane a is less than 64, and bit so many of k is set
+	opIfValid     // header a is valid
+	opIf          // condition k
+	opIfExit      // the program has said exit
+	// The same if the condition does not hold.
+	opUnlessEqual
+	opUnlessEqualLane
+	opUnlessLess
+	opUnlessLessLane
+	opUnlessIn
+	opUnlessValid
+	opUnless
+
+	opWrite // the cell of register k at index lane to, if there is one, is set to lane a
+	opCount // a packet is counted in the cell of counter k at index lane a, if there is one
+	opDo    // primitive k
+	opTable // table k is applied; it says where to go on
+
+	// The next a instructions are of one kind: they are done without looking at each.
+	opSets
+	opCopies
+	opParams
+)
+
+// negated is the jump that is taken where the other is not.
+func (op opcode) negated() opcode { return op + opUnlessEqual - opIfEqual }
+
+// branches reports whether a packet goes on in one of two ways.
+func (op opcode) branches() bool { return op >= opIfEqual && op <= opIf }
+
+// instr is an instruction.
+type instr struct {
+	k  uint64
+	to uint32
+	a  uint16
+	op opcode
+}
+
+// Code is a pipeline's control flow.
+type Code struct {
+	list   []instr
+	values []expression.Number
+	conds  []expression.Condition
+	do     []expression.Statement
+	tables []*site
+
+	registers []*arrays.Register
+	counters  []*arrays.Counter
+}
+
+// site is a table at its place in the control flow. What every look-up needs comes first: beside
+// other work, look-ups wait for memory most of all.
+type site struct {
+	// where the key has one field of up to 64 bits, and is exact: its lane, and the header that has
+	// to be valid, or -1
+	words        *matchtables.WordMap
+	lane, header int32
+	quiet        bool // entries only have actions
+	records      bool // what is hit is recorded
+	t            *matchtables.Table
+	// where control goes on with the action of an entry, and with that of the default entry: by
+	// Action.Index
+	hit, miss []uint32
+	// where there is none
+	none, missed uint32
+}
+
+// Run takes a packet through.
+func (c *Code) Run(st *packet.State) {
+	c.from(st)
+	st.Exited = false
+}
+
+func (c *Code) from(st *packet.State) {
+	list, w, pc := c.list, st.Lanes, 0
+	for {
+		in := &list[pc]
+		pc++
+		switch in.op {
+		case opEnd:
+			return
+		case opJump:
+			pc = int(in.to)
+		case opSet:
+			w[in.a] = in.k
+		case opCopy:
+			w[in.a] = w[in.to]
+		case opMask:
+			w[in.a] = w[in.to] & in.k
+		case opParam:
+			w[in.a] = st.Parameters[in.to] & in.k
+		case opAdd:
+			w[in.a] = w[in.to] + in.k
+		case opOr:
+			w[in.a] = w[in.to] | in.k
+		case opXor:
+			w[in.a] = w[in.to] ^ in.k
+		case opShl:
+			w[in.a] = w[in.to] << (in.k & 63)
+		case opShr:
+			w[in.a] = w[in.to] >> (in.k & 63)
+		case opAddLane:
+			w[in.a] = w[in.to] + w[in.k]
+		case opSubLane:
+			w[in.a] = w[in.to] - w[in.k]
+		case opAndLane:
+			w[in.a] = w[in.to] & w[in.k]
+		case opOrLane:
+			w[in.a] = w[in.to] | w[in.k]
+		case opXorLane:
+			w[in.a] = w[in.to] ^ w[in.k]
+		case opValue:
+			w[in.a] = c.values[in.k](st)
+		case opRead:
+			if cells, i := c.registers[in.k].Cells, w[in.to]; i < uint64(len(cells)) {
+				w[in.a] = cells[i]
+			}
+		case opIfEqual:
+			if w[in.a] == in.k {
+				pc = int(in.to)
+			}
+		case opUnlessEqual:
+			if w[in.a] != in.k {
+				pc = int(in.to)
+			}
+		case opIfEqualLane:
+			if w[in.a] == w[in.k] {
+				pc = int(in.to)
+			}
+		case opUnlessEqualLane:
+			if w[in.a] != w[in.k] {
+				pc = int(in.to)
+			}
+		case opIfLess:
+			if w[in.a] < in.k {
+				pc = int(in.to)
+			}
+		case opUnlessLess:
+			if w[in.a] >= in.k {
+				pc = int(in.to)
+			}
+		case opIfLessLane:
+			if w[in.a] < w[in.k] {
+				pc = int(in.to)
+			}
+		case opUnlessLessLane:
+			if w[in.a] >= w[in.k] {
+				pc = int(in.to)
+			}
+		case opIfIn:
+			if in.k>>w[in.a]&1 != 0 {
+				pc = int(in.to)
+			}
+		case opUnlessIn:
+			if in.k>>w[in.a]&1 == 0 {
+				pc = int(in.to)
+			}
+		case opIfValid:
+			if st.Valid[in.a] {
+				pc = int(in.to)
+			}
+		case opUnlessValid:
+			if !st.Valid[in.a] {
+				pc = int(in.to)
+			}
+		case opIf:
+			if c.conds[in.k](st) {
+				pc = int(in.to)
+			}
+		case opUnless:
+			if !c.conds[in.k](st) {
+				pc = int(in.to)
+			}
+		case opIfExit:
+			if st.Exited {
+				pc = int(in.to)
+			}
+		case opWrite:
+			if cells, i := c.registers[in.k].Cells, w[in.to]; i < uint64(len(cells)) {
+				cells[i] = w[in.a]
+			}
+		case opCount:
+			c.counters[in.k].Count(w[in.a], st.ReceivedLength)
+		case opDo:
+			c.do[in.k](st)
+		case opTable:
+			pc = int(c.tables[in.k].apply(st))
+		case opSets:
+			run := list[pc : pc+int(in.a)]
+			for i := range run {
+				w[run[i].a] = run[i].k
+			}
+			pc += len(run)
+		case opCopies:
+			run := list[pc : pc+int(in.a)]
+			for i := range run {
+				w[run[i].a] = w[run[i].to]
+			}
+			pc += len(run)
+		case opParams:
+			run, params := list[pc:pc+int(in.a)], st.Parameters
+			for i := range run {
+				w[run[i].a] = params[run[i].to] & run[i].k
+			}
+			pc += len(run)
+		}
+	}
+}
+
+// apply looks a packet up, and says where the action that it finds begins.
+func (s *site) apply(st *packet.State) uint32 {
+	var e *matchtables.Entry
+	if s.words != nil {
+		key := uint64(0)
+		if s.header < 0 || st.Valid[s.header] {
+			key = st.Lanes[s.lane]
+		}
+		if e = s.words.Find(key); e != nil && s.quiet {
+			st.Parameters = e.Own.Parameters
+			return s.hit[e.Own.Index]
+		}
+	} else {
+		e = s.t.Lookup(st)
+	}
+	if e == nil {
+		if e = s.t.Default; e == nil {
+			return s.missed
+		}
+		do := e.Call(st)
+		if do == nil {
+			return s.missed
+		}
+		st.Parameters = do.Parameters
+		return s.miss[do.Index]
+	}
+	if s.records {
+		s.t.RecordHit(st, e)
+	}
+	do := e.Call(st)
+	if do == nil {
+		return s.none
+	}
+	st.Parameters = do.Parameters
+	return s.hit[do.Index]
+}

@@ -1,0 +1,45 @@
+package interp
+
+import (
+	"time"
+
+	"github.com/netcraq/netcraq/switch/interp/internal/packet"
+	"github.com/netcraq/netcraq/switch/interp/internal/packetevents"
+)
+
+// get takes a state from the free list.
+func (p *Pipeline) get(now time.Duration) *packet.State {
+	var st *packet.State
+	if n := len(p.free); n > 0 {
+		st, p.free = p.free[n-1], p.free[:n-1]
+	} else {
+		st = packet.NewState(p.lay)
+	}
+	st.Now = now
+	return st
+}
+
+// put gives a state back.
+func (p *Pipeline) put(st *packet.State) {
+	st.Frame, st.Payload, st.Parameters = nil, nil, nil
+	p.free = append(p.free, st)
+}
+
+// leave sends a frame out.
+func (p *Pipeline) leave(b *Buffer, st *packet.State, frame []byte) {
+	frame = frame[:min(len(frame), st.TruncateTo)]
+	if p.obs.HasTrace() {
+		p.obs.Tracef("Transmitting packet of %d bytes out of port %d", len(frame), st.EgressPort)
+	}
+	p.obs.Event(st, packetevents.PacketOut, int(st.EgressPort), 0)
+	b.Outs = append(b.Outs, Out{Port: st.EgressPort, Frame: frame})
+}
+
+// newPacket is a packet of which only its bytes are known, and what st was received as.
+func (p *Pipeline) newPacket(st *packet.State, frame []byte) *packet.State {
+	c := p.get(st.Now)
+	c.Clear()
+	c.IngressPort, c.ReceivedLength, c.Frame, c.Length = st.IngressPort, st.ReceivedLength, frame, len(frame)
+	p.obs.NameCopy(c, st, frame)
+	return c
+}
