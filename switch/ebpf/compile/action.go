@@ -215,12 +215,12 @@ func (t *translator) primitive(p *bmv2json.Primitive, exit string) {
 
 // unread reports whether an assignment to a place can be left out: it is metadata of the program's
 // own that nothing reads.
-func (t *translator) unread(dst *bmv2json.Expr) bool {
+func (p *Plan) unread(dst *bmv2json.Expr) bool {
 	if dst.Op != bmv2json.OpField || dst.Field.IsValidity() || !dst.Field.Header.Metadata ||
 		slices.Contains(standardHeaders, dst.Field.Header.Name) {
 		return false
 	}
-	return !t.Reads(dst.Field)
+	return !p.Reads(dst.Field)
 }
 
 // assignedCondition is the condition that an assignment to a field turns into a number.

@@ -22,18 +22,18 @@ func (p *Plan) Reads(r bmv2json.FieldRef) bool { return p.read.has(r) }
 
 // fieldsRead are the fields that anything reads but the tables, actions and conditions of a
 // pipeline; without one, that anything reads.
-func (p *Plan) fieldsRead(without *bmv2json.Pipeline) readFields {
+func fieldsRead(prog *bmv2json.Program, without *bmv2json.Pipeline) readFields {
 	out := readFields{map[bmv2json.FieldRef]bool{}, map[*bmv2json.Header]bool{}}
 	see := func(e *bmv2json.Expr) {
 		if e.Op == bmv2json.OpField {
 			out.fields[e.Field] = true
 		}
 	}
-	p.outsidePipelines(uses{see, func(q *bmv2json.Primitive) { walkPrimitive(q, see) },
+	outsidePipelines(prog, uses{see, func(q *bmv2json.Primitive) { walkPrimitive(q, see) },
 		func(r bmv2json.FieldRef) { out.fields[r] = true },
 		func(h *bmv2json.Header) { out.headers[h] = true }})
 	inside := map[*bmv2json.Action]bool{}
-	for _, q := range p.Prog.Pipelines {
+	for _, q := range prog.Pipelines {
 		for _, n := range nodes(q) {
 			for _, a := range actionsOf(n) {
 				was, seen := inside[a]
@@ -46,21 +46,21 @@ func (p *Plan) fieldsRead(without *bmv2json.Pipeline) readFields {
 			}
 		}
 	}
-	for _, a := range p.Prog.Actions {
+	for _, a := range prog.Actions {
 		for _, q := range a.Primitives {
 			if !inside[a] {
 				walkPrimitive(q, see)
 			}
 		}
 	}
-	for _, t := range p.Prog.Tables() {
+	for _, t := range prog.Tables() {
 		for _, k := range t.Keys {
 			if t.Pipeline != without {
 				out.fields[k.Field] = true
 			}
 		}
 	}
-	for _, d := range p.Prog.Deparsers {
+	for _, d := range prog.Deparsers {
 		for _, h := range d.Order {
 			out.headers[h] = true
 		}
@@ -79,8 +79,8 @@ type uses struct {
 
 // outsidePipelines tells of what is used by all that is not a pipeline's, nor an order of headers:
 // parsers, calculations, selectors, checksums and lists.
-func (p *Plan) outsidePipelines(u uses) {
-	for _, q := range p.Prog.Parsers {
+func outsidePipelines(prog *bmv2json.Program, u uses) {
+	for _, q := range prog.Parsers {
 		for _, s := range q.States {
 			for _, k := range s.Key {
 				walk(k, u.expr)
@@ -102,24 +102,24 @@ func (p *Plan) outsidePipelines(u uses) {
 			}
 		}
 	}
-	for _, c := range p.Prog.Calculations {
+	for _, c := range prog.Calculations {
 		inputs(c.Input)
 	}
-	for _, a := range p.Prog.Profiles() {
+	for _, a := range prog.Profiles() {
 		if a.Selector != nil {
 			inputs(a.Selector.Input)
 		}
 	}
-	for _, c := range p.Prog.Checksums {
+	for _, c := range prog.Checksums {
 		u.field(c.Target)
 		walk(c.Cond, u.expr)
 	}
-	for _, l := range p.Prog.FieldLists {
+	for _, l := range prog.FieldLists {
 		for _, f := range l.Fields {
 			u.field(f)
 		}
 	}
-	for _, l := range p.Prog.LearnLists {
+	for _, l := range prog.LearnLists {
 		for _, e := range l.Elements {
 			walk(e, u.expr)
 		}
@@ -128,8 +128,8 @@ func (p *Plan) outsidePipelines(u uses) {
 
 // refusePriorities refuses a program that gives packets priorities: there are no queues here in
 // which one would overtake another.
-func (p *Plan) refusePriorities() {
-	priority := p.Prog.FieldNamed("intrinsic_metadata", "priority")
+func refusePriorities(prog *bmv2json.Program) {
+	priority := prog.FieldNamed("intrinsic_metadata", "priority")
 	if priority.IsZero() {
 		return
 	}
@@ -144,12 +144,12 @@ func (p *Plan) refusePriorities() {
 			}
 		}
 	}
-	for _, a := range p.Prog.Actions {
+	for _, a := range prog.Actions {
 		for _, q := range a.Primitives {
 			written(q)
 		}
 	}
-	for _, q := range p.Prog.Parsers {
+	for _, q := range prog.Parsers {
 		for _, s := range q.States {
 			for _, o := range s.Ops {
 				written(o.Primitive)
@@ -206,14 +206,14 @@ func walk(e *bmv2json.Expr, see func(*bmv2json.Expr)) {
 // earlyHeaders finds the headers that the parser may look at, or write to, before it has extracted
 // them, or extract and make invalid again. Their fields are 0 when it begins; those of others are
 // made 0 when it has ended without extracting them.
-func (p *Plan) earlyHeaders() map[*bmv2json.Header]bool {
+func earlyHeaders(prog *bmv2json.Program) map[*bmv2json.Header]bool {
 	early := map[*bmv2json.Header]bool{}
-	if len(p.Prog.Parsers) == 0 || p.Prog.Parsers[0].Init == nil {
+	if len(prog.Parsers) == 0 || prog.Parsers[0].Init == nil {
 		return early
 	}
 	// What every way to a state has extracted. It only shrinks.
-	extracted := map[*bmv2json.ParseState]map[*bmv2json.Header]bool{p.Prog.Parsers[0].Init: {}}
-	pending := []*bmv2json.ParseState{p.Prog.Parsers[0].Init}
+	extracted := map[*bmv2json.ParseState]map[*bmv2json.Header]bool{prog.Parsers[0].Init: {}}
+	pending := []*bmv2json.ParseState{prog.Parsers[0].Init}
 	for len(pending) > 0 {
 		s := pending[0]
 		pending = pending[1:]

@@ -201,12 +201,7 @@ func (t *translator) payloadSum() {
 	t.Emit(asm.Mov.Reg(asm.R1, code.Ctx), asm.Mov.Reg(asm.R2, code.PHV))
 	t.CallFunction(name)
 	t.Store(asm.R10, payloadOnStack, asm.R0, 8)
-	for _, f := range t.functions {
-		if f.Name == name {
-			return
-		}
-	}
-	t.functions = append(t.functions, t.function(name, t.sumPayload))
+	t.once(name, t.sumPayload)
 }
 
 // addPayload adds that sum to R1. Where the payload begins on an odd byte its words are turned
@@ -248,7 +243,7 @@ func (t *translator) sumPayload() {
 			asm.Add.Reg(asm.R0, asm.R1))
 	}
 	t.Emit(asm.Return())
-	t.functions = append(t.functions, t.function("chunk", t.sumChunk))
+	t.once("chunk", t.sumChunk)
 }
 
 // sumChunk is called for one chunk after the other, until it returns 1.

@@ -26,7 +26,7 @@ import (
 func (p *Plan) planClock() {
 	ts := p.std.ingressTime
 	p.lateClock = !ts.IsZero() && p.Reads(ts) &&
-		!p.fieldsRead(p.Prog.Pipeline("ingress")).has(ts)
+		!fieldsRead(p.Prog, p.Prog.Pipeline("ingress")).has(ts)
 }
 
 // startClock begins a packet, which has not asked yet if the clock is read late.

@@ -95,12 +95,7 @@ func (t *translator) callCustomCRC(k *bmv2json.Calculation) bool {
 	t.Emit(asm.Mov.Reg(asm.R1, code.Temp), asm.Mov.Reg(asm.R2, code.PHV),
 		asm.Add.Imm(asm.R2, int32(t.hashIn)))
 	t.CallFunction(name)
-	for _, f := range t.functions {
-		if f.Name == name {
-			return true
-		}
-	}
-	t.functions = append(t.functions, t.function(name, func() { t.customCRC(name, at, width) }))
+	t.once(name, func() { t.customCRC(name, at, width) })
 	return true
 }
 

@@ -244,12 +244,7 @@ func (t *translator) callHash(name string) {
 // returns the value in R0.
 func (t *translator) hashFunction(name string) string {
 	full := "hash_" + name
-	for _, f := range t.functions {
-		if f.Name == full {
-			return full
-		}
-	}
-	t.functions = append(t.functions, t.function(full, func() {
+	return t.once(full, func() {
 		next, done := full+".next", full+".done"
 		const bytesAt, count, i, v = asm.R6, asm.R7, asm.R8, asm.R9
 		check, isCRC := crcs[name]
@@ -308,6 +303,5 @@ func (t *translator) hashFunction(name string) string {
 			t.Emit(asm.Xor.Imm(v, 0xffff), asm.And.Imm(v, 0xffff))
 		}
 		t.Emit(asm.Mov.Reg(asm.R0, v), asm.Return())
-	}))
-	return full
+	})
 }

@@ -104,15 +104,17 @@ func RangesOf(prefixes []Prefix, width int) []Range {
 }
 
 // lookupKnown leaves the word of the key's entry in Entry and goes to found, or goes to miss; where
-// the table has changed since, it goes on behind its code.
-func (t *translator) lookupKnown(tp *TablePlan, known Known, found, miss string) {
+// the table has changed since, it goes on behind its code. Of entries whose word has a label it goes
+// to that.
+func (t *translator) lookupKnown(tp *TablePlan, known Known, labels map[uint64]string,
+	found, miss string) {
 	changed, join := t.NewLabel("changed"), t.NewLabel("known")
 	key := &tp.Source.Keys[0]
 	t.stateAddress(asm.R1, tp.Version)
 	t.Load(asm.R1, asm.R1, 0, 8)
 	t.Emit(asm.JNE.Imm32(asm.R1, int32(known.Version), changed))
-	t.Compute(t.keyValue(key, 0), 0)
-	t.knownRange(known.Ranges, key.Width <= 32, join, miss)
+	t.Compute(t.KeyWord(key, 0), 0)
+	t.knownRange(known.Ranges, key.Width <= 32, labels, join, miss)
 	// Which constant it was must not tell the paths apart for the verifier: it would follow each.
 	t.Bind(join)
 	t.Store(code.PHV, phvSpill, code.Entry, 8)
@@ -122,13 +124,14 @@ func (t *translator) lookupKnown(tp *TablePlan, known Known, found, miss string)
 }
 
 // knownRange finds the range that R1 is in, one of ranges.
-func (t *translator) knownRange(ranges []Range, narrow bool, found, miss string) {
+func (t *translator) knownRange(ranges []Range, narrow bool, labels map[uint64]string,
+	found, miss string) {
 	if len(ranges) == 1 {
 		if ranges[0].Word == 0 {
 			t.Jump(miss)
 			return
 		}
-		if to, ok := t.constants[ranges[0].Word]; ok {
+		if to, ok := labels[ranges[0].Word]; ok {
 			t.Jump(to)
 			return
 		}
@@ -143,7 +146,7 @@ func (t *translator) knownRange(ranges []Range, narrow bool, found, miss string)
 		t.LoadConstant(asm.R2, from)
 		t.Emit(asm.JGE.Reg(asm.R1, asm.R2, above))
 	}
-	t.knownRange(ranges[:middle], narrow, found, miss)
+	t.knownRange(ranges[:middle], narrow, labels, found, miss)
 	t.Bind(above)
-	t.knownRange(ranges[middle:], narrow, found, miss)
+	t.knownRange(ranges[middle:], narrow, labels, found, miss)
 }

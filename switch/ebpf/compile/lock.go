@@ -121,12 +121,17 @@ func (t *translator) once(name string, write func()) string {
 			return name
 		}
 	}
+	t.addFunction(name, write)
+	return name
+}
+
+// addFunction makes a function of the program.
+func (t *translator) addFunction(name string, write func()) {
 	later := t.later
 	t.later = nil
 	f := t.function(name, write)
 	t.later = later
 	t.functions = append(t.functions, f)
-	return name
 }
 
 // unlockRegisters lets the next packet have the registers.

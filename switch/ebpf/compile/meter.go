@@ -43,12 +43,7 @@ func (p *Plan) planMeters() {
 // the cell is. It returns the colour in R0.
 func (t *translator) meterFunction() string {
 	const name = "meter"
-	for _, f := range t.functions {
-		if f.Name == name {
-			return name
-		}
-	}
-	t.functions = append(t.functions, t.function(name, func() {
+	return t.once(name, func() {
 		const need, cell, micros, made = asm.R6, asm.R7, asm.R8, asm.R9
 		green, busy := "meter.green", "meter.busy"
 		t.Emit(asm.Mov.Reg(need, asm.R1), asm.Mov.Reg(cell, asm.R2))
@@ -96,8 +91,7 @@ func (t *translator) meterFunction() string {
 		// nobody holds it for so long; a meter that cannot be asked lets nothing through
 		t.Bind(busy)
 		t.Emit(asm.Mov.Imm(asm.R0, 2), asm.Return())
-	}))
-	return name
+	})
 }
 
 // askMeter leaves the colour that the meter whose cell is at R2 gives the packet in R0.

@@ -25,12 +25,14 @@ type need struct {
 	base    *bmv2json.Expr
 	key     string
 	several bool // on different ways, or one after the other, by different numbers
+	single  bool // the family is the single one (stripes.go)
 }
 
 func (n *need) add(m need) {
 	switch {
 	case m.base == nil:
 	case n.base == nil:
+		m.single = n.single
 		*n = m
 	case n.key != m.key || m.several:
 		n.several = true
@@ -46,7 +48,7 @@ type fieldsHeld struct {
 
 // enter is what is known where a packet gets the registers: fields that were made of others, which
 // are still as they were.
-func (t *translator) enter(h *fieldsHeld) *fieldsHeld {
+func (t *finder) enter(h *fieldsHeld) *fieldsHeld {
 	in := &fieldsHeld{of: map[int]number{}}
 	for off, n := range h.of {
 		if n.base == nil {
@@ -64,7 +66,7 @@ func (t *translator) enter(h *fieldsHeld) *fieldsHeld {
 }
 
 // findNeeds finds what packets need of each family at each step inside.
-func (t *translator) findNeeds(order []*step) {
+func (t *finder) findNeeds(order []*step) {
 	if len(t.families) == 0 {
 		return
 	}
@@ -112,6 +114,9 @@ func (t *translator) findNeeds(order []*step) {
 			continue
 		}
 		s.needs = &needs{of: make([]need, len(t.families))}
+		for f := range t.families {
+			s.needs.of[f].single = t.families[f].single
+		}
 		for _, n := range s.next {
 			if n.inside {
 				s.needs.add(n.needs)
@@ -145,7 +150,7 @@ func (n *needs) add(m *needs) {
 
 // takenBy is the number by which a step takes a register, nil where it takes none; one without a
 // base is not known.
-func (t *translator) takenBy(s *step, w numbers) *need {
+func (t *finder) takenBy(s *step, w numbers) *need {
 	if s.kind != stepPrimitive {
 		return nil
 	}
@@ -170,7 +175,7 @@ func (t *translator) takenBy(s *step, w numbers) *need {
 }
 
 // numbersAt is what is known of values at a step, of fields of which h is known.
-func (t *translator) numbersAt(s *step, h *fieldsHeld) numbers {
+func (t *finder) numbersAt(s *step, h *fieldsHeld) numbers {
 	return numbers{uint64(t.cells), func(r bmv2json.FieldRef) number {
 		if r.Field.VL || r.Field.Signed || ir.Wide(r.Field.Width) || r == t.std.ingressTime {
 			return anyNumber()
@@ -191,7 +196,7 @@ func (t *translator) numbersAt(s *step, h *fieldsHeld) numbers {
 }
 
 // itself is a field that is as it was.
-func (t *translator) itself(r bmv2json.FieldRef) number {
+func (t *finder) itself(r bmv2json.FieldRef) number {
 	n := fieldNumber(t.Layout, r)
 	if n.base != nil {
 		n.limit = min(n.limit, t.rangeOf(r).most)
@@ -200,7 +205,7 @@ func (t *translator) itself(r bmv2json.FieldRef) number {
 }
 
 // rangeOf is what is known of a field wherever a program may be.
-func (t *translator) rangeOf(r bmv2json.FieldRef) (n number) {
+func (t *finder) rangeOf(r bmv2json.FieldRef) (n number) {
 	off := t.Layout.Field(r).Off
 	if n, ok := t.ranges[off]; ok {
 		return n
@@ -216,7 +221,7 @@ func (t *translator) rangeOf(r bmv2json.FieldRef) (n number) {
 }
 
 // heldBehind is what is known of fields behind a step.
-func (t *translator) heldBehind(s *step, h *fieldsHeld, w numbers) *fieldsHeld {
+func (t *finder) heldBehind(s *step, h *fieldsHeld, w numbers) *fieldsHeld {
 	var changed []int
 	value := anyNumber()
 	switch s.kind {
@@ -251,7 +256,7 @@ func (t *translator) heldBehind(s *step, h *fieldsHeld, w numbers) *fieldsHeld {
 }
 
 // eitherHeld is what is known where two ways meet.
-func (t *translator) eitherHeld(a, b *fieldsHeld, refs map[int]bmv2json.FieldRef) *fieldsHeld {
+func (t *finder) eitherHeld(a, b *fieldsHeld, refs map[int]bmv2json.FieldRef) *fieldsHeld {
 	if a == b {
 		return a
 	}

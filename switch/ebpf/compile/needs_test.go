@@ -18,7 +18,7 @@ func needStripes(t *testing.T) {
 }
 
 // pathsOf plans a program and finds its paths.
-func pathsOf(t *testing.T, file string) (*Plan, *translator, []*step) {
+func pathsOf(t *testing.T, file string) (*Plan, []*step) {
 	t.Helper()
 	prog, err := bmv2json.ReadFile(file)
 	if err != nil {
@@ -28,12 +28,11 @@ func pathsOf(t *testing.T, file string) (*Plan, *translator, []*step) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tr := newTranslator(p, TC, Maps{Lookups: map[int]int{}}, Settings{CPUPort: 510, DropPort: 511})
-	tr.function("paths", func() { tr.steps, _ = tr.findPaths("ingress") })
-	if len(tr.steps) == 0 {
+	steps, _ := findPaths(p, "ingress", PathOptions{Variants: mostVariants})
+	if len(steps) == 0 {
 		t.Fatal("no paths were found")
 	}
-	return p, tr, tr.steps
+	return p, steps
 }
 
 // TestNeeds: in each profile of NetCRAQ a packet takes registers by its chain, its session and its
@@ -41,7 +40,7 @@ func pathsOf(t *testing.T, file string) (*Plan, *translator, []*step) {
 func TestNeeds(t *testing.T) {
 	needStripes(t)
 	for _, profile := range []string{"128", "8192"} {
-		p, tr, order := pathsOf(t, "../../../p4src/compiled/netcraq-"+profile+".json.gz")
+		p, order := pathsOf(t, "../../../p4src/compiled/netcraq-"+profile+".json.gz")
 		var of []int
 		for _, m := range p.members {
 			of = append(of, m.family)
@@ -60,7 +59,7 @@ func TestNeeds(t *testing.T) {
 				t.Errorf("family %d: %+v", f, fam)
 			}
 		}
-		if !tr.stripesFit(order) {
+		if !stripesFit(order) {
 			t.Error("packets take all stripes")
 		}
 		with, without := 0, 0
@@ -71,7 +70,7 @@ func TestNeeds(t *testing.T) {
 					continue
 				}
 				seen[n] = true
-				list, ok := tr.familiesToLock(n.needs)
+				list, ok := n.needs.familiesToLock()
 				if !ok {
 					t.Errorf("%s: a packet takes all stripes", n.path)
 				}
@@ -95,8 +94,8 @@ func TestNeeds(t *testing.T) {
 func TestNeedsUnknown(t *testing.T) {
 	needStripes(t)
 	for _, program := range []string{"indirect", "transfer"} {
-		_, tr, order := pathsOf(t, "../testdata/"+program+".json")
-		if tr.stripesFit(order) {
+		_, order := pathsOf(t, "../testdata/"+program+".json")
+		if stripesFit(order) {
 			t.Errorf("%s: the one number of each family is said to be known before", program)
 		}
 	}

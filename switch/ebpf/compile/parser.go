@@ -1,8 +1,6 @@
 package compile
 
 import (
-	"encoding/binary"
-
 	"github.com/cilium/ebpf/asm"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
@@ -22,7 +20,7 @@ func (t *translator) parse() {
 	}
 	done := "parse.done"
 	p := t.Prog.Parsers[0]
-	early := t.earlyHeaders()
+	early := earlyHeaders(t.Prog)
 	for _, h := range t.Prog.Headers {
 		if early[h] {
 			t.Zero(code.PHV, t.Layout.Base[h.Index], t.Layout.Types[h.Type].Size)
@@ -155,7 +153,7 @@ func (t *translator) parserOp(o *bmv2json.ParserOp) {
 	case bmv2json.ParserAdvance:
 		t.advance(o.Value)
 	default:
-		t.primitive(o.Primitive, "")
+		t.parserPrimitive(o.Primitive)
 	}
 }
 
@@ -392,14 +390,14 @@ func (t *translator) selectNext(s *bmv2json.ParseState, label func(*bmv2json.Par
 		}
 		masks := fullMasks(widths)
 		if tr.Mask != nil {
-			masks = SplitKey(tr.Mask, s.KeyWidths)
+			masks = ir.SplitKey(tr.Mask, s.KeyWidths)
 		}
 		if tr.Kind == bmv2json.TransValueSet {
 			t.inSet(tr, parts, masks, label(tr.Next))
 			continue
 		}
 		c := ir.Always
-		values := SplitKey(tr.Value, s.KeyWidths)
+		values := ir.SplitKey(tr.Value, s.KeyWidths)
 		for i, p := range parts {
 			c = ir.AndCondition(c, ir.Compare(ir.CmpEq, ir.And(p, ir.Const(masks[i])),
 				ir.Const(values[i]&masks[i]), false))
@@ -409,20 +407,6 @@ func (t *translator) selectNext(s *bmv2json.ParseState, label func(*bmv2json.Par
 		t.Bind(miss)
 	}
 	t.Jump(label(otherwise))
-}
-
-// SplitKey takes apart a concatenation of parts, each padded to whole bytes, into words.
-func SplitKey(b []byte, widths []int) (out []uint64) {
-	for _, w := range widths {
-		n := (w + 7) / 8
-		part := make([]byte, ir.WordsOf(w)*8)
-		copy(part[len(part)-n:], b[:n])
-		b = b[n:]
-		for ; len(part) > 0; part = part[8:] {
-			out = append(out, binary.BigEndian.Uint64(part))
-		}
-	}
-	return out
 }
 
 func fullMasks(widths []int) (out []uint64) {

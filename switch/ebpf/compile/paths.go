@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
+	code "github.com/netcraq/netcraq/switch/ebpf/asm"
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
@@ -88,7 +89,7 @@ type outcomes struct {
 
 // paths makes steps.
 type paths struct {
-	t        *translator
+	t        *finder
 	name     string
 	end      *step
 	memo     map[string]*step
@@ -103,10 +104,34 @@ type paths struct {
 // tooManySteps ends the making of steps.
 type tooManySteps struct{}
 
+// finder finds the steps of a program.
+type finder struct {
+	*Plan
+	ir.Writer
+	PathOptions
+	ranges map[int]number // what metadata may be, by where it is
+}
+
+// PathOptions are what steps depend on besides the program.
+type PathOptions struct {
+	Variants  int           // how often a place becomes steps for what is known there, at most
+	Known     map[int]Known // by Table.Index: what tables hold
+	Unlocked  bool          // packets take no lock
+	Overtaken bool          // see Settings
+}
+
+// findPaths finds the steps of a program's pipeline.
+func findPaths(p *Plan, name string, o PathOptions) (order []*step, live *fieldSet) {
+	t := &finder{Plan: p, Writer: ir.NewWriter(p.Layout, p.scratch, p.scratchEnd), PathOptions: o,
+		ranges: map[int]number{}}
+	t.Function = code.New("paths")
+	return t.findPaths(name)
+}
+
 // findPaths makes the steps of a pipeline, in an order in which each is before those that follow
 // it; nil where there are too many, or the pipeline has something that steps cannot have. Live are
 // the fields that are asked before they are set.
-func (t *translator) findPaths(name string) (order []*step, live *fieldSet) {
+func (t *finder) findPaths(name string) (order []*step, live *fieldSet) {
 	q := t.Prog.Pipeline(name)
 	if q == nil {
 		return nil, nil
@@ -150,7 +175,7 @@ func (t *translator) findPaths(name string) (order []*step, live *fieldSet) {
 
 // factsAtStart is what is known where ingress begins: metadata of the program's own is 0, but for
 // what the parser sets and packets bring that come back.
-func (t *translator) factsAtStart() ir.Facts {
+func (t *finder) factsAtStart() ir.Facts {
 	f := ir.Facts{}
 	if t.Requests.Reinjects() {
 		return f
@@ -173,19 +198,19 @@ func (t *translator) factsAtStart() ir.Facts {
 }
 
 // parserTouches reports for fields whether the parser may read or set them.
-func (t *translator) parserTouches() func(off int) bool {
+func (p *Plan) parserTouches() func(off int) bool {
 	set := map[int]bool{}
 	see := func(e *bmv2json.Expr) {
 		switch {
 		case e.Op == bmv2json.OpField && !e.Field.IsValidity():
-			set[t.Layout.Field(e.Field).Off] = true
+			set[p.Layout.Field(e.Field).Off] = true
 		case e.Op == bmv2json.OpHeader:
-			for _, off := range t.fieldsOf(e.Header) {
+			for _, off := range p.fieldsOf(e.Header) {
 				set[off] = true
 			}
 		}
 	}
-	for _, q := range t.Prog.Parsers {
+	for _, q := range p.Prog.Parsers {
 		for _, s := range q.States {
 			for _, k := range s.Key {
 				walk(k, see)
@@ -209,11 +234,11 @@ func (t *translator) parserTouches() func(off int) bool {
 }
 
 // fieldsOf are where a header's fields are, and its validity.
-func (t *translator) fieldsOf(h *bmv2json.Header) (offs []int) {
+func (p *Plan) fieldsOf(h *bmv2json.Header) (offs []int) {
 	for _, f := range h.Type.Fields {
-		offs = append(offs, t.Layout.Field(bmv2json.FieldRef{Header: h, Field: f}).Off)
+		offs = append(offs, p.Layout.Field(bmv2json.FieldRef{Header: h, Field: f}).Off)
 	}
-	return append(offs, t.Layout.Validity(h))
+	return append(offs, p.Layout.Validity(h))
 }
 
 // findAsked finds for each node which fields may be asked from there on: what is known of others
@@ -272,7 +297,7 @@ func (p *paths) findAsked(order []bmv2json.Node) {
 	}
 }
 
-func (t *translator) keyFields(n *bmv2json.Table) (offs []int) {
+func (t *finder) keyFields(n *bmv2json.Table) (offs []int) {
 	for _, k := range n.Keys {
 		if !k.Field.IsValidity() {
 			offs = append(offs, t.Layout.Field(k.Field).Off)
@@ -285,7 +310,7 @@ func (t *translator) keyFields(n *bmv2json.Table) (offs []int) {
 }
 
 // fieldsIn are the fields that an expression is made of.
-func (t *translator) fieldsIn(list ...*bmv2json.Expr) (offs []int) {
+func (t *finder) fieldsIn(list ...*bmv2json.Expr) (offs []int) {
 	for _, e := range list {
 		walk(e, func(x *bmv2json.Expr) {
 			switch x.Op {
@@ -316,7 +341,7 @@ func (t *translator) fieldsIn(list ...*bmv2json.Expr) (offs []int) {
 }
 
 // readBy are the fields that a primitive reads, or may leave as they are.
-func (t *translator) readBy(q *bmv2json.Primitive) []int {
+func (t *finder) readBy(q *bmv2json.Primitive) []int {
 	switch q.Op {
 	case "assign", "modify_field":
 		if q.Args[0].Op == bmv2json.OpField {
@@ -333,7 +358,7 @@ func (t *translator) readBy(q *bmv2json.Primitive) []int {
 }
 
 // behind is what is known behind a primitive.
-func (t *translator) behind(q *bmv2json.Primitive, f ir.Facts) ir.Facts {
+func (t *finder) behind(q *bmv2json.Primitive, f ir.Facts) ir.Facts {
 	field := func(e *bmv2json.Expr) ir.Facts {
 		if e.Op == bmv2json.OpField && !e.Field.IsValidity() {
 			return f.Without(t.Layout.Field(e.Field).Off)
@@ -397,7 +422,7 @@ func (p *paths) once(place string, n bmv2json.Node, f ir.Facts, make func(ir.Fac
 			return p.once(place, n, g, make)
 		}
 	}
-	if len(p.variants[place]) >= p.t.mostVariants {
+	if len(p.variants[place]) >= p.t.Variants {
 		if g := p.nearest(place, f); g.Key() != f.Key() {
 			return p.once(place, n, g, make)
 		}
@@ -413,7 +438,7 @@ func (p *paths) once(place string, n bmv2json.Node, f ir.Facts, make func(ir.Fac
 // common.
 func (p *paths) nearest(place string, f ir.Facts) (best ir.Facts) {
 	before := p.variants[place]
-	full := len(before) >= 2*p.t.mostVariants // with those for what others have in common
+	full := len(before) >= 2*p.t.Variants // with those for what others have in common
 	for _, g := range before {
 		if full && !f.Implies(g) {
 			continue
@@ -608,7 +633,7 @@ func (p *paths) lookup(n *bmv2json.Table, f ir.Facts) *step {
 	s.reads = p.computed(where{path: n.Path}, f, func() {
 		for i := range n.Keys {
 			for w := range ir.WordsOf(n.Keys[i].Width) {
-				t.keyValue(&n.Keys[i], w)
+				t.KeyWord(&n.Keys[i], w)
 			}
 		}
 	})
@@ -631,7 +656,7 @@ func (p *paths) lookup(n *bmv2json.Table, f ir.Facts) *step {
 		}
 		return p.action(a, 0, f)
 	}
-	known := t.maps.Known[n.Index].Entries
+	known := t.Known[n.Index].Entries
 	if len(known) > mostConstants || n.WithCounters || n.SupportTimeout ||
 		n.DirectMeter != nil {
 		known = nil
@@ -765,8 +790,8 @@ func (s *fieldSet) addAll(other *fieldSet) {
 
 // liveBehind are the fields that may be read behind a pipeline: of packets' headers, of the
 // standard metadata, and what others than the pipeline read.
-func (t *translator) liveBehind(q *bmv2json.Pipeline) *fieldSet {
-	s, outside := newFieldSet(t.Layout.End, true), t.fieldsRead(q)
+func (t *finder) liveBehind(q *bmv2json.Pipeline) *fieldSet {
+	s, outside := newFieldSet(t.Layout.End, true), fieldsRead(t.Prog, q)
 	for _, h := range t.Prog.Headers {
 		if !h.Metadata || slices.Contains(standardHeaders, h.Name) {
 			continue
@@ -782,7 +807,7 @@ func (t *translator) liveBehind(q *bmv2json.Pipeline) *fieldSet {
 
 // findDead finds what is set and not read by anything that follows, and returns what is read from
 // each step on before it is set.
-func (t *translator) findDead(order []*step, behind *fieldSet) []*fieldSet {
+func (t *finder) findDead(order []*step, behind *fieldSet) []*fieldSet {
 	live := make([]*fieldSet, len(order))
 	for i, s := range slices.Backward(order) {
 		if live[i] = newFieldSet(t.Layout.End, false); s.kind == stepEnd {

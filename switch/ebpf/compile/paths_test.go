@@ -17,9 +17,7 @@ func TestPaths(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tr := newTranslator(p, TC, Maps{Lookups: map[int]int{}}, Settings{CPUPort: 510, DropPort: 511})
-	var order []*step
-	tr.function("paths", func() { order, _ = tr.findPaths("ingress") })
+	order, _ := findPaths(p, "ingress", PathOptions{Variants: mostVariants})
 	if len(order) == 0 {
 		t.Fatal("none were found")
 	}
@@ -54,7 +52,7 @@ func TestPaths(t *testing.T) {
 	if dead == 0 || known == 0 {
 		t.Errorf("%d steps are left out, %d fields are known", dead, known)
 	}
-	if reading == 0 && tr.versioned() {
+	if reading == 0 && p.versions() {
 		t.Error("no packet reads registers without the lock")
 	}
 	t.Logf("%d steps, %d of them left out", len(order), dead)

@@ -187,8 +187,8 @@ func NewPlan(prog *bmv2json.Program) (p *Plan, err error) {
 		}
 	}
 	checkPrimitives(prog)
-	p.refusePriorities()
-	p.read = p.fieldsRead(nil)
+	refusePriorities(prog)
+	p.read = fieldsRead(prog, nil)
 	p.Lock, p.meterLock, p.Epoch = p.allocate(16), p.allocate(8), p.allocate(32)
 	p.Mode, p.Contended = p.Epoch+24, p.allocate(16)
 	p.taking = p.Contended + 8

@@ -63,7 +63,7 @@ func (t *translator) scanTable(tp *TablePlan, miss string) {
 		n := ir.WordsOf(tp.Source.Keys[i].Width)
 		for w := range n { // the most significant word first
 			t.Store(code.PHV, t.keys+tp.Parts[i].At+(n-1-w)*8,
-				t.Compute(t.keyValue(&tp.Source.Keys[i], w), 0), 8)
+				t.Compute(t.KeyWord(&tp.Source.Keys[i], w), 0), 8)
 		}
 	}
 	const frame = -24 // on the stack: the PHV, the first entry's number, the word found
@@ -79,7 +79,7 @@ func (t *translator) scanTable(tp *TablePlan, miss string) {
 	t.Call(asm.FnLoop)
 	t.Load(code.Entry, asm.R10, frame+16, 8)
 	t.Emit(asm.JEq.Imm(code.Entry, 0, miss))
-	look := t.function(name, func() {
+	t.addFunction(name, func() {
 		next := name + ".next"
 		t.Emit(asm.Mov.Reg(asm.R6, asm.R2))
 		t.Load(asm.R7, asm.R6, 0, 8)
@@ -104,5 +104,4 @@ func (t *translator) scanTable(tp *TablePlan, miss string) {
 		t.Bind(next)
 		t.Emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
 	})
-	t.functions = append(t.functions, look)
 }

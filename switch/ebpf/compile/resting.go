@@ -36,7 +36,7 @@ func (p *Plan) planResting(take func(bytes int) int) {
 		varbit(p.Prog.Deparsers[0]) {
 		return
 	}
-	moved := p.onlyMoved()
+	moved := onlyMoved(p.Prog)
 	for _, h := range p.Prog.Headers {
 		if !p.blocks[h] || !moved[h] || len(h.Type.Fields) > mostResting {
 			continue
@@ -60,9 +60,9 @@ func (r *resting) all() int32 { return 1<<len(r.header.Type.Fields) - 1 }
 
 // onlyMoved finds the headers of whose fields a program knows nothing but whether they are valid:
 // it moves them between frame and registers.
-func (p *Plan) onlyMoved() map[*bmv2json.Header]bool {
+func onlyMoved(prog *bmv2json.Program) map[*bmv2json.Header]bool {
 	out := map[*bmv2json.Header]bool{}
-	for _, h := range p.Prog.Headers {
+	for _, h := range prog.Headers {
 		out[h] = !h.Metadata
 	}
 	see := func(e *bmv2json.Expr) {
@@ -93,23 +93,23 @@ func (p *Plan) onlyMoved() map[*bmv2json.Header]bool {
 			out[r.Header] = false
 		}
 	}
-	p.outsidePipelines(uses{see, primitive, of, func(h *bmv2json.Header) { out[h] = false }})
-	for _, q := range p.Prog.Pipelines {
+	outsidePipelines(prog, uses{see, primitive, of, func(h *bmv2json.Header) { out[h] = false }})
+	for _, q := range prog.Pipelines {
 		for _, c := range q.Conditionals {
 			walk(c.Expr, see)
 		}
 	}
-	for _, a := range p.Prog.Actions {
+	for _, a := range prog.Actions {
 		for _, q := range a.Primitives {
 			primitive(q)
 		}
 	}
-	for _, d := range p.Prog.Deparsers {
+	for _, d := range prog.Deparsers {
 		for _, q := range d.Primitives {
 			primitive(q)
 		}
 	}
-	for _, t := range p.Prog.Tables() {
+	for _, t := range prog.Tables() {
 		for _, k := range t.Keys {
 			of(k.Field)
 		}
@@ -233,4 +233,28 @@ func (t *translator) ifResting(h *bmv2json.Header, rests string) {
 	if len(h.Type.Fields) > 1 {
 		t.settle(r)
 	}
+}
+
+// reload makes a block's fields those of the frame again, as when it was extracted, or 0 if it is
+// not valid.
+func (t *translator) reload(h *bmv2json.Header, drop string) {
+	absent := t.NewLabel("absent")
+	if r := t.restsIn(h); r != nil { // again, as when it was extracted
+		t.StoreConstant(code.PHV, r.mask, r.all(), 4)
+		t.Load(asm.R1, code.PHV, t.Layout.Validity(h), 1)
+		t.Emit(asm.JNE.Imm(asm.R1, 0, absent))
+		t.StoreConstant(code.PHV, r.mask, 0, 4)
+		t.Zero(code.PHV, t.Layout.Base[h.Index], t.Layout.Types[h.Type].Size)
+		t.Bind(absent)
+		return
+	}
+	t.Zero(code.PHV, t.Layout.Base[h.Index], t.Layout.Types[h.Type].Size)
+	t.Load(asm.R1, code.PHV, t.Layout.Validity(h), 1)
+	t.Emit(asm.JEq.Imm(asm.R1, 0, absent))
+	t.Load(asm.R2, code.PHV, t.blockAt[h], 4)
+	t.Emit(asm.Mov.Reg(asm.R3, code.PHV), asm.Add.Imm(asm.R3, int32(t.Layout.Base[h.Index])),
+		asm.Mov.Imm(asm.R4, int32(t.Layout.Types[h.Type].Bytes)))
+	t.loadBytes()
+	t.Emit(asm.JNE.Imm(asm.R0, 0, drop))
+	t.Bind(absent)
 }

@@ -53,7 +53,10 @@ func (t *translator) emitSteps(name string, order []*step) {
 		case stepUnlocked:
 			t.emitUnlocked(s.undo, s.next[1], toward(false, s.next[1]))
 		case stepUndo:
-			t.emitUndo(s.undo)
+			t.restoreKept(s.undo)
+			for _, h := range s.undo.reload {
+				t.reload(h, "ingress.drop")
+			}
 		case stepValidate:
 			t.emitValidate(s.next[1].undo, toward(false, s.next[1]))
 		case stepTest:
@@ -116,12 +119,11 @@ func (t *translator) emitLookup(s *step, toward func(bool, *step) string) {
 	t.readTimeFor(tp)
 	miss, run := t.NewLabel("miss"), t.NewLabel("run")
 	if tp.Kind != lookupNone {
-		t.constants = map[uint64]string{}
+		labels := map[uint64]string{}
 		for word, entry := range o.known {
-			t.constants[word] = to(entry)
+			labels[word] = to(entry)
 		}
-		t.lookup(tp, miss)
-		t.constants = nil
+		t.lookup(tp, labels, miss)
 		t.Bind(run)
 		if !tp.Inline {
 			t.countHit(tp, miss)

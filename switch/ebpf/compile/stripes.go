@@ -65,21 +65,21 @@ func (p *Plan) Locks() []int {
 	return locks
 }
 
-// striped reports whether programs of this plan have stripes at all.
-func (t *translator) striped() bool { return t.versioned() && len(t.families) > 0 && t.steps != nil }
+// striped reports whether the program has stripes at all.
+func (t *translator) striped() bool { return t.versioned() && len(t.families) > 0 && t.byPaths }
 
 // familiesToLock are those of which a packet takes a stripe at a step; false where it takes all.
-func (t *translator) familiesToLock(n *needs) (list []int, ok bool) {
+func (n *needs) familiesToLock() (list []int, ok bool) {
 	if n == nil || n.unknown {
 		return nil, false
 	}
 	others := false
-	for f, need := range n.of {
-		others = others || need.base != nil && !t.families[f].single
+	for _, need := range n.of {
+		others = others || need.base != nil && !need.single
 	}
 	for f, need := range n.of {
 		if need.base == nil ||
-			t.families[f].single && others && n.singleReads <= 1 && !n.singleWrites {
+			need.single && others && n.singleReads <= 1 && !n.singleWrites {
 			continue
 		}
 		if need.several {
@@ -92,7 +92,7 @@ func (t *translator) familiesToLock(n *needs) (list []int, ok bool) {
 
 // familiesToRead are those whose versions tell a packet that only reads whether it has read what is
 // so; false where it cannot know.
-func (t *translator) familiesToRead(n *needs) (list []int, ok bool) {
+func (n *needs) familiesToRead() (list []int, ok bool) {
 	if n == nil || n.unknown {
 		return nil, false
 	}
@@ -109,13 +109,13 @@ func (t *translator) familiesToRead(n *needs) (list []int, ok bool) {
 
 // stripesFit reports whether packets seldom take all stripes: where each has them all, one lock
 // does better.
-func (t *translator) stripesFit(order []*step) bool {
+func stripesFit(order []*step) bool {
 	for _, s := range order {
 		for _, n := range s.next {
 			if s.inside || !n.inside {
 				continue
 			}
-			if _, ok := t.familiesToLock(n.needs); !ok {
+			if _, ok := n.needs.familiesToLock(); !ok {
 				return false
 			}
 		}
@@ -190,7 +190,7 @@ func (t *translator) lockInside(to *step) {
 // functions: there are many places where packets get registers, and a jump must reach past them.
 func (t *translator) lockStripes(to *step) {
 	all, taken := t.NewLabel("all"), t.NewLabel("taken")
-	if list, known := t.familiesToLock(to.needs); known {
+	if list, known := to.needs.familiesToLock(); known {
 		t.Emit(asm.JNE.Imm(asm.R2, ModeStripes, all))
 		t.Facts, t.Params, t.Constants = to.facts, nil, nil
 		for f := range t.families {

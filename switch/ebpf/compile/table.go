@@ -219,27 +219,6 @@ func (t *TablePlan) planKeys() {
 	}
 }
 
-// keyValue is a word of a key's field; a field of a header that is not valid counts as 0, as BMv2
-// has it.
-func (t *translator) keyValue(k *bmv2json.Key, i int) *ir.Value {
-	var v *ir.Value
-	if k.Field.IsValidity() {
-		v = t.Valid(k.Field.Header)
-	} else {
-		p := t.Layout.Field(k.Field)
-		p.Signed = false
-		v = t.WordOfPlace(p, i)
-		if !k.Field.Header.Metadata {
-			valid := ir.Compare(ir.CmpNe, t.Valid(k.Field.Header), ir.Const(0), false)
-			v = ir.Select(valid, v, ir.Const(0))
-		}
-	}
-	if k.Mask != nil {
-		v = ir.And(v, ir.Const(SplitKey(k.Mask, []int{k.Width})[ir.WordsOf(k.Width)-1-i]))
-	}
-	return v
-}
-
 // constantDefault reports whether the default entry is the one that stands in the program.
 func (t *TablePlan) constantDefault() bool {
 	d := t.Source.Default
@@ -254,7 +233,7 @@ func (t *translator) applyTable(tp *TablePlan, next func(bmv2json.Node)) {
 	constDefault := tp.constantDefault()
 	if tp.Kind != lookupNone {
 		t.Where = src.Path
-		t.lookup(tp, miss)
+		t.lookup(tp, nil, miss)
 		if src.HitMiss {
 			t.StoreConstant(code.PHV, phvHit, 1, 1)
 		}
@@ -381,11 +360,12 @@ func (t *translator) slotAddress(tp *TablePlan, bad string) {
 	t.Emit(asm.Add.Reg(code.Entry, asm.R1))
 }
 
-// lookup leaves the word of the key's entry in Entry, or goes to miss.
-func (t *translator) lookup(tp *TablePlan, miss string) {
+// lookup leaves the word of the key's entry in Entry, or goes to miss. An entry that is known to be in
+// the table, and whose word has a label, goes there.
+func (t *translator) lookup(tp *TablePlan, labels map[uint64]string, miss string) {
 	if known, ok := t.maps.Known[tp.Source.Index]; ok {
 		found := t.NewLabel("found")
-		t.lookupKnown(tp, known, found, miss)
+		t.lookupKnown(tp, known, labels, found, miss)
 		t.lookupMap(tp, miss)
 		t.Bind(found)
 		return
@@ -400,7 +380,7 @@ func (t *translator) lookupMap(tp *TablePlan, miss string) {
 	case LookupArray:
 		var index *ir.Value = ir.Const(0)
 		for i := range keys {
-			index = ir.Or(index, ir.Shl(t.keyValue(&keys[i], 0), uint64(tp.Parts[i].At)))
+			index = ir.Or(index, ir.Shl(t.KeyWord(&keys[i], 0), uint64(tp.Parts[i].At)))
 		}
 		t.Compute(index, 0)
 		// for the verifier, which knows nothing of widths
@@ -418,7 +398,7 @@ func (t *translator) lookupMap(tp *TablePlan, miss string) {
 			p := tp.Parts[i]
 			n := ir.WordsOf(keys[i].Width)
 			for w := range n {
-				v := t.keyValue(&keys[i], w)
+				v := t.KeyWord(&keys[i], w)
 				if ir.Wide(keys[i].Width) {
 					t.ComputeSwapped(v, 0)
 					t.Store(code.PHV, t.keys+p.At+(n-1-w)*8, asm.R1, 8)
@@ -445,9 +425,9 @@ func (t *translator) trieKey(k *bmv2json.Key, p keyPart) {
 	n := ir.WordsOf(k.Width)
 	if ir.Wide(k.Width) {
 		for w := range n {
-			v := ir.Shl(t.keyValue(k, w), uint64(p.Shift))
+			v := ir.Shl(t.KeyWord(k, w), uint64(p.Shift))
 			if p.Shift > 0 && w > 0 {
-				v = ir.Or(v, ir.Shr(t.keyValue(k, w-1), uint64(64-p.Shift)))
+				v = ir.Or(v, ir.Shr(t.KeyWord(k, w-1), uint64(64-p.Shift)))
 			}
 			t.ComputeSwapped(v, 0)
 			at := t.keys + p.At + (n-1-w)*8 // not on a multiple of 8
@@ -457,7 +437,7 @@ func (t *translator) trieKey(k *bmv2json.Key, p keyPart) {
 		}
 		return
 	}
-	t.Compute(ir.Shl(t.keyValue(k, 0), uint64(p.Shift)), 0)
+	t.Compute(ir.Shl(t.KeyWord(k, 0), uint64(p.Shift)), 0)
 	t.storeBigEndian(code.PHV, t.keys+p.At, p.Size)
 }
 

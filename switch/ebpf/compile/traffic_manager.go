@@ -86,7 +86,7 @@ func (t *translator) replicate(last int32) {
 			return
 		}
 	}
-	t.functions = append(t.functions, t.function("replica", t.replica))
+	t.once("replica", t.replica)
 }
 
 const instanceReplication = 5

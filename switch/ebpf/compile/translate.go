@@ -72,21 +72,20 @@ type translator struct {
 	hook      Hook
 	maps      Maps
 	functions []*code.Function
-	// mostVariants bounds how often a place is translated for what is known there (paths.go).
-	mostVariants int
-	pipeline     *pipelineState
-	steps        []*step   // ingress, where its paths have been found
-	live         *fieldSet // what ingress reads before it sets it; nil: all
-	// where a table's entries lead whose parameters are constants, by their words
-	constants map[uint64]string
-	later     []func()       // what is emitted at the end of the steps
-	ranges    map[int]number // what metadata may be, by where it is
-	branches  bool           // the statement is a branch in front of whose comparisons the clock may be read
+	byPaths   bool // ingress is written by its paths
+	// what is called for a primitive in the parser
+	parserPrimitive func(*bmv2json.Primitive)
+	pipeline        *pipelineState
+	steps           []*step   // ingress, where its paths have been found
+	live            *fieldSet // what ingress reads before it sets it; nil: all
+	later           []func()  // what is emitted at the end of the steps
+	branches        bool      // the statement is a branch in front of whose comparisons the clock may be read
 }
 
 func newTranslator(p *Plan, h Hook, f Maps, s Settings) *translator {
 	t := &translator{Plan: p, Writer: ir.NewWriter(p.Layout, p.scratch, p.scratchEnd),
-		Settings: s, hook: h, maps: f, ranges: map[int]number{}, mostVariants: mostVariants}
+		Settings: s, hook: h, maps: f}
+	t.parserPrimitive = func(q *bmv2json.Primitive) { t.primitive(q, "") }
 	if p.lateClock {
 		at := p.Layout.Field(p.std.ingressTime).Off
 		t.BeforeCompare = func(a, b *ir.Value) {
@@ -116,10 +115,11 @@ func Translate(p *Plan, h Hook, f Maps, s Settings) (insns asm.Instructions, str
 func translate(p *Plan, h Hook, f Maps, s Settings, variants int) (insns asm.Instructions, striped bool,
 	err error) {
 	t := newTranslator(p, h, f, s)
-	t.mostVariants = variants
 	if f.Paths {
-		t.function("paths", func() { t.steps, t.live = t.findPaths("ingress") })
-		striped = t.striped() && t.stripesFit(t.steps)
+		t.steps, t.live = findPaths(p, "ingress", PathOptions{Variants: variants, Known: f.Known,
+			Unlocked: s.Unlocked, Overtaken: s.Overtaken})
+		t.byPaths = t.steps != nil
+		striped = t.striped() && stripesFit(t.steps)
 	}
 	main := t.function("ingress", t.entry)
 	egress := t.function("egress", t.egress)
@@ -136,11 +136,11 @@ func translate(p *Plan, h Hook, f Maps, s Settings, variants int) (insns asm.Ins
 
 // function writes a function, leaving the one that is being written alone.
 func (t *translator) function(name string, write func()) *code.Function {
-	outer, state := t.Function, t.pipeline
+	outer := t.Function
 	t.Function = code.New(name)
 	write()
 	done := t.Function
-	t.Function, t.pipeline = outer, state
+	t.Function = outer
 	return done
 }
 
@@ -173,9 +173,9 @@ const (
 )
 
 // fieldIf calls use with the field's place if the program has it.
-func (t *translator) fieldIf(r bmv2json.FieldRef, use func(ir.Place)) {
+func (p *Plan) fieldIf(r bmv2json.FieldRef, use func(ir.Place)) {
 	if !r.IsZero() {
-		use(t.Layout.Field(r))
+		use(p.Layout.Field(r))
 	}
 }
 

@@ -36,8 +36,11 @@ const mostUndone = 96
 // versionOffset is from the lock to the version.
 const versionOffset = 8
 
-// versioned reports whether writers count the version up.
-func (t *translator) versioned() bool { return t.locks() && runtime.GOARCH == "amd64" }
+// versions reports whether there are versions, which writers count up.
+func (p *Plan) versions() bool { return len(p.Prog.Registers) > 0 && runtime.GOARCH == "amd64" }
+
+// versioned reports whether packets that write count them up.
+func (t *translator) versioned() bool { return t.locks() && t.versions() }
 
 // turnVersion counts the version up, whose lock is at base. It uses R2.
 func (t *translator) turnVersion(base asm.Register) {
@@ -58,8 +61,8 @@ type unlocked struct {
 // readUnlocked gives each place where packets get the lock, and only read registers with it, a copy
 // of what follows that does without. The liveness of fields is that of order. It reports whether
 // there was one.
-func (t *translator) readUnlocked(order []*step, live []*fieldSet) (found bool) {
-	if !t.versioned() {
+func (t *finder) readUnlocked(order []*step, live []*fieldSet) (found bool) {
+	if !t.versions() {
 		return false
 	}
 	begins := map[*step]*step{}
@@ -114,7 +117,7 @@ func (s *step) lead(way int, to *step) {
 
 // withoutLock makes the copy of the steps from one on that need the lock; nil where they cannot do
 // without.
-func (t *translator) withoutLock(first *step, live *fieldSet, order []*step) *step {
+func (t *finder) withoutLock(first *step, live *fieldSet, order []*step) *step {
 	changed, ok := t.changedInside(first)
 	if !ok {
 		return nil
@@ -175,7 +178,7 @@ func (t *translator) withoutLock(first *step, live *fieldSet, order []*step) *st
 
 // changedInside are the fields that the steps from one on change that have the lock; false where
 // one of them writes a register, or does something that cannot be done again.
-func (t *translator) changedInside(first *step) (changed map[int]bool, ok bool) {
+func (t *finder) changedInside(first *step) (changed map[int]bool, ok bool) {
 	changed = map[int]bool{}
 	seen := map[*step]bool{}
 	for pending := []*step{first}; len(pending) > 0; {
@@ -209,7 +212,7 @@ func (t *translator) changedInside(first *step) (changed map[int]bool, ok bool) 
 }
 
 // changedBy are the fields that a step changes.
-func (t *translator) changedBy(s *step) (offs []int) {
+func (t *finder) changedBy(s *step) (offs []int) {
 	switch s.kind {
 	case stepSet:
 		return []int{s.dst.Off}
@@ -238,7 +241,7 @@ func (t *translator) changedBy(s *step) (offs []int) {
 
 // keepWhat finds how what has changed is put back that is asked from the first step on: false where
 // it is too much.
-func (t *translator) keepWhat(u *unlocked, changed map[int]bool, live *fieldSet, first *step,
+func (t *finder) keepWhat(u *unlocked, changed map[int]bool, live *fieldSet, first *step,
 	order []*step) bool {
 	room := 0
 	for _, h := range t.Prog.Headers {
@@ -273,7 +276,7 @@ func (t *translator) keepWhat(u *unlocked, changed map[int]bool, live *fieldSet,
 
 // asReceived reports whether a header's fields are those of the frame, or 0, wherever a packet
 // comes to a step.
-func (t *translator) asReceived(h *bmv2json.Header, at *step, order []*step) bool {
+func (t *finder) asReceived(h *bmv2json.Header, at *step, order []*step) bool {
 	before := make([]bool, len(order))
 	before[at.order] = true
 	fields := t.fieldsOf(h)
@@ -302,7 +305,7 @@ func (t *translator) emitUnlocked(u *unlocked, inside *step, locked string) {
 	begun := t.NewLabel("begun")
 	if t.striped() {
 		stripes := t.NewLabel("stripes")
-		u.families, u.striped = t.familiesToRead(inside.needs)
+		u.families, u.striped = inside.needs.familiesToRead()
 		t.stateAddress(asm.R1, t.Mode)
 		t.Load(asm.R2, asm.R1, 0, 8)
 		t.Emit(asm.JNE.Imm(asm.R2, ModeOne, stripes))
@@ -390,34 +393,12 @@ func (t *translator) spoil(q *bmv2json.Primitive) {
 	t.Store(code.PHV, at, asm.R1, size)
 }
 
-// emitUndo makes a packet what it was when it began to read.
-func (t *translator) emitUndo(u *unlocked) {
+// restoreKept makes what a packet has kept what it was when it began to read.
+func (t *translator) restoreKept(u *unlocked) {
 	at := t.undo
 	for _, s := range u.keep {
 		t.copySpan(s.off, at, s.size)
 		at += s.size
-	}
-	for _, h := range u.reload {
-		absent := t.NewLabel("absent")
-		if r := t.restsIn(h); r != nil { // again, as when it was extracted
-			t.StoreConstant(code.PHV, r.mask, r.all(), 4)
-			t.Load(asm.R1, code.PHV, t.Layout.Validity(h), 1)
-			t.Emit(asm.JNE.Imm(asm.R1, 0, absent))
-			t.StoreConstant(code.PHV, r.mask, 0, 4)
-			t.Zero(code.PHV, t.Layout.Base[h.Index], t.Layout.Types[h.Type].Size)
-			t.Bind(absent)
-			continue
-		}
-		t.Zero(code.PHV, t.Layout.Base[h.Index], t.Layout.Types[h.Type].Size)
-		t.Load(asm.R1, code.PHV, t.Layout.Validity(h), 1)
-		t.Emit(asm.JEq.Imm(asm.R1, 0, absent))
-		t.Load(asm.R2, code.PHV, t.blockAt[h], 4)
-		t.Emit(asm.Mov.Reg(asm.R3, code.PHV),
-			asm.Add.Imm(asm.R3, int32(t.Layout.Base[h.Index])),
-			asm.Mov.Imm(asm.R4, int32(t.Layout.Types[h.Type].Bytes)))
-		t.loadBytes()
-		t.Emit(asm.JNE.Imm(asm.R0, 0, "ingress.drop"))
-		t.Bind(absent)
 	}
 }
 

@@ -55,9 +55,9 @@ func (p *Pipeline) SetValueSet(name string, members [][]target.FieldMatch) error
 				return fmt.Errorf("value set %q: member %d: field %d has no value: %w", name, i, j,
 					target.ErrInvalid)
 			}
-			values = append(values, compile.SplitKey(f.Value, []int{width})...)
+			values = append(values, ir.SplitKey(f.Value, []int{width})...)
 			if f.Mask != nil {
-				masks = append(masks, compile.SplitKey(f.Mask, []int{width})...)
+				masks = append(masks, ir.SplitKey(f.Mask, []int{width})...)
 			} else {
 				for w := ir.WordsOf(width) - 1; w >= 0; w-- {
 					masks = append(masks, ir.Ones(min(64, width-64*w)))
