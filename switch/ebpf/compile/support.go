@@ -4,6 +4,9 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/netcraq/netcraq/switch/ebpf/compile/analysis"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 )
 
 // Support says what this engine does with a construct of v1model.
@@ -27,13 +30,13 @@ var allPrimitives = []string{
 func Supported() []Support {
 	var run, refused []string
 	for _, p := range allPrimitives {
-		if _, ok := primitives[p]; ok {
+		if _, ok := analysis.Primitives[p]; ok {
 			run = append(run, p)
 		} else {
 			refused = append(refused, p)
 		}
 	}
-	for _, p := range slices.Sorted(maps.Keys(primitives)) {
+	for _, p := range slices.Sorted(maps.Keys(analysis.Primitives)) {
 		if !slices.Contains(allPrimitives, p) {
 			run = append(run, p)
 		}
@@ -43,11 +46,11 @@ func Supported() []Support {
 		rows = append(rows, Support{"Primitives: " + list(refused), ""})
 	}
 	return append(rows, []Support{
-		{"Exact keys of at most 12 bits in all", LookupArray.String()},
-		{"Exact keys", LookupHash.String()},
-		{"One prefix, with or without exact keys", LookupTrie.String()},
+		{"Exact keys of at most 12 bits in all", memory.LookupArray.String()},
+		{"Exact keys", memory.LookupHash.String()},
+		{"One prefix, with or without exact keys", memory.LookupTrie.String()},
 		{"Ternary, optional and range keys, with or without a prefix",
-			lookupScan.String() + " in the order of priority: time in proportion to its length"},
+			memory.LookupScan.String() + " in the order of priority: time in proportion to its length"},
 		{"Const entries, default entries, direct counters", "as for other entries"},
 		{"Action profiles, and selectors with groups",
 			"as for other entries; a group's member by the hash"},

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
-	"github.com/netcraq/netcraq/switch/ebpf/compile"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
@@ -78,7 +78,7 @@ func (t *table) bindIndirect(e *target.TableEntry) (uint64, error) {
 			return 0, fmt.Errorf("no slot is free: %w", target.ErrFull)
 		}
 		clear(t.p.State.Mem[t.TablePlan.Slots+slot*t.SlotSize:][:t.SlotSize])
-		word := compile.GroupAction | uint64(slot)<<16
+		word := memory.GroupAction | uint64(slot)<<16
 		t.setGroupOf(word, t.groups[*e.Group])
 		return word, nil
 	}
@@ -88,7 +88,7 @@ func (t *table) bindIndirect(e *target.TableEntry) (uint64, error) {
 // setGroupOf makes the slot of an entry's word that of a group.
 func (t *table) setGroupOf(word uint64, g extent) {
 	t.p.State.Store(t.TablePlan.Slots+int(word>>16)*t.SlotSize+t.GroupAt,
-		compile.GroupWord(g.at, g.count))
+		memory.GroupWord(g.at, g.count))
 }
 
 func (p *Pipeline) profile(name string) (*profile, error) {

@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/netcraq/netcraq/switch/ebpf/compile"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-func (p *Pipeline) valueSet(name string) (*compile.SetPlan, error) {
+func (p *Pipeline) valueSet(name string) (*memory.SetPlan, error) {
 	s := p.Prog.ValueSet(name)
 	if s == nil {
 		return nil, none("parser value set", name)
