@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
-	code "github.com/netcraq/netcraq/switch/ebpf/asm"
 	"github.com/netcraq/netcraq/switch/ebpf/compile/affine"
 	"github.com/netcraq/netcraq/switch/ebpf/compile/analysis"
 	"github.com/netcraq/netcraq/switch/ebpf/compile/known"
@@ -78,7 +77,6 @@ type Options struct {
 func Find(p *memory.Plan, name string, o Options) (order []*Step, live *FieldSet) {
 	t := &finder{Plan: p, Writer: ir.NewWriter(p.Layout, p.Scratch, p.ScratchEnd), Options: o,
 		ranges: map[int]affine.Form{}}
-	t.Function = code.New("paths")
 	return t.findPaths(name)
 }
 
