@@ -1,24 +1,24 @@
-// Package compile translates a checked program of package bmv2json into BPF instructions. It is the
-// top of a small stack of packages, each with one subject. An arrow says which one imports which:
+// Package compile translates a checked program of package bmv2json into BPF instructions. It stands
+// on a shelf of packages with one subject each, which import only those above them in this list:
 //
-//	compile ─▶ control ─▶ tables ─▶ externs ─▶ headers ─▶ delivery ─┐
-//	              │          └─▶ hashing ──────────────────────────┤
-//	              └─▶ locking ─▶ paths ─┐                          ▼
-//	                                    ├─▶ memory ◀───────────── emit
-//	                                    └─▶ known     memory ─▶ affine, analysis
+//	analysis   what the program does, read from it
+//	affine     what the index of a register is in terms of a slot, a session, ...
+//	known      what its tables hold at present
+//	memory     where everything is that it keeps: the plan
+//	paths      which steps packets come by in ingress, and what is known of them there
 //
-// The lower ones only decide, and yield plain data: analysis reads the program, memory gives all
-// that it keeps a place ([memory.NewPlan]), known says what its tables hold, and paths follows the
-// packets through ingress. The others write instructions, for which emit has the common words. What
-// they write is put together here, in the order in which a packet comes by:
+//	emit       the program that is being written, and phrases that all parts use
+//	locking    packets get registers to themselves
+//	hashing    hashes and checksums
+//	delivery   frames leave, come back, or go to the controller
+//	headers    the parser, the deparser, and what actions do with headers
+//	externs    registers, counters, meters, random
+//	tables     lookups
+//	control    ingress and egress: nodes, steps, actions
 //
-//	ingress.go          a frame has come in: its port and length, its bytes into the PHV
-//	(headers)           parsed, state by state
-//	(hashing)           checksums, verified, and updated in the end
-//	(control)           ingress, node by node or path by path
-//	traffic_manager.go  one copy, or one for each replica; each goes through egress
-//	(headers)           the headers into the frame
-//	(delivery)          out by an interface, or to the ring, or once more through the program
+// The first five decide, and yield plain data. The others write instructions. Here all is put
+// together, in the order in which a packet comes by: ingress.go, then traffic_manager.go, which has
+// egress too. [Translate] writes the program for one hook.
 //
 // Nothing here talks to the kernel: a program is a function of the plan, the hook, the maps'
 // numbers and the settings. What cannot be translated is refused with its place in the JSON.

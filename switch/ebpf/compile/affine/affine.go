@@ -24,10 +24,13 @@ type Form struct {
 // Unknown is what nothing is known of.
 func Unknown() Form { return Form{Most: math.MaxUint64} }
 
+// AtMost is a number from 0 to most.
 func AtMost(most uint64) Form { return Form{Most: most} }
 
+// Constant is a number that is known.
 func Constant(k uint64) Form { return Form{Least: k, Most: k} }
 
+// IsUnknown reports whether nothing is known.
 func (n Form) IsUnknown() bool { return n.Most == math.MaxUint64 }
 
 // IsBase reports whether it is the base, no more and no less.

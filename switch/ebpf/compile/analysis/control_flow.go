@@ -31,6 +31,8 @@ func Nodes(p *bmv2json.Pipeline) (order []bmv2json.Node) {
 	return order
 }
 
+// Successors are the nodes that control may go to from a node; nil among them is the pipeline's
+// end.
 func Successors(n bmv2json.Node) []bmv2json.Node {
 	switch n := n.(type) {
 	case *bmv2json.Conditional:

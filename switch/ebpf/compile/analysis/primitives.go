@@ -49,6 +49,7 @@ func CheckPrimitives(prog *bmv2json.Program) {
 	}
 }
 
+// CheckArgs refuses a call that this engine does not have, or with other arguments than it takes.
 func CheckArgs(p *bmv2json.Primitive) {
 	types, ok := Primitives[p.Op]
 	if !ok {

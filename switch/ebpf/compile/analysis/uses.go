@@ -10,6 +10,7 @@ type ReadFields struct {
 	headers map[*bmv2json.Header]bool
 }
 
+// Contains reports whether a field is among them.
 func (s ReadFields) Contains(r bmv2json.FieldRef) bool { return s.fields[r] || s.headers[r.Header] }
 
 // FieldsRead are the fields that anything reads but the tables, actions and conditions of a
@@ -146,6 +147,7 @@ func WalkReads(q *bmv2json.Primitive, see func(*bmv2json.Expr)) {
 	}
 }
 
+// WalkExpr calls see for an expression and all of its parts.
 func WalkExpr(e *bmv2json.Expr, see func(*bmv2json.Expr)) {
 	if e == nil {
 		return

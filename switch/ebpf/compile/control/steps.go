@@ -20,13 +20,14 @@ func (t *Control) emitSteps(name string, order []*paths.Step) {
 		to   *paths.Step
 	}
 	edges, crossings := map[edge]string{}, []edge{}
+	labels := map[*paths.Step]string{}
 	for _, s := range order {
-		s.Label = t.NewLabel("step")
+		labels[s] = t.NewLabel("step")
 	}
 	toward := func(from bool, to *paths.Step) string {
 		e := edge{from, to}
 		if from == to.Inside {
-			return to.Label
+			return labels[to]
 		}
 		if _, ok := edges[e]; !ok {
 			edges[e] = t.NewLabel("edge")
@@ -46,7 +47,7 @@ func (t *Control) emitSteps(name string, order []*paths.Step) {
 		cross(order[0])
 	}
 	for i, s := range order {
-		t.Bind(s.Label)
+		t.Bind(labels[s])
 		t.Facts, t.Where, t.Params, t.Constants = s.Facts, s.Path, s.Params, s.Constants
 		switch s.Kind {
 		case paths.StepEnd:
@@ -64,7 +65,7 @@ func (t *Control) emitSteps(name string, order []*paths.Step) {
 		case paths.StepTest:
 			fall := ""
 			if i+1 < len(order) {
-				fall = order[i+1].Label
+				fall = labels[order[i+1]]
 			}
 			t.StartBranch(s.Expr)
 			t.Branch(t.Truth(s.Expr), toward(s.Inside, s.Next[0]), toward(s.Inside, s.Next[1]),
@@ -92,7 +93,7 @@ func (t *Control) emitSteps(name string, order []*paths.Step) {
 		to := s.Next[0]
 		if i+1 < len(order) && order[i+1] == to && to.Inside != s.Inside {
 			cross(to)
-			t.Jump(to.Label)
+			t.Jump(labels[to])
 			continue
 		}
 		t.Jump(toward(s.Inside, to))
@@ -100,7 +101,7 @@ func (t *Control) emitSteps(name string, order []*paths.Step) {
 	for i := 0; i < len(crossings); i++ {
 		t.Bind(edges[crossings[i]])
 		cross(crossings[i].to)
-		t.Jump(crossings[i].to.Label)
+		t.Jump(labels[crossings[i].to])
 	}
 	t.Facts, t.Params, t.Constants = nil, nil, nil
 	t.Bind(name + ".exit.locked")

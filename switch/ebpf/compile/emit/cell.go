@@ -33,6 +33,7 @@ func (t *Emitter) CellAddress(a memory.ArrayPlan, index *ir.Value, beyond string
 	t.Emit(asm.Add.Reg(asm.R2, asm.R1))
 }
 
+// Log2 is the logarithm of a power of two.
 func Log2(n int) (k int) {
 	for n > 1 {
 		n, k = n/2, k+1

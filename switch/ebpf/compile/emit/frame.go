@@ -21,7 +21,7 @@ func (t *Emitter) FrameLength(dst asm.Register) {
 // Helpers that work on the packet's bytes differ in name only.
 const fnXDPGetBuffLen = asm.FnXdpGetBuffLen
 
-// LoadBytes reads R4 bytes at R2 of the frame to R3; StoreBytes writes them.
+// LoadBytes reads R4 bytes of the frame from R2 on to R3.
 func (t *Emitter) LoadBytes() {
 	t.Emit(asm.Mov.Reg(asm.R1, code.Ctx))
 	if t.Hook == TC {
@@ -31,6 +31,7 @@ func (t *Emitter) LoadBytes() {
 	}
 }
 
+// StoreBytes writes R4 bytes at R3 to the frame at R2.
 func (t *Emitter) StoreBytes() {
 	t.Emit(asm.Mov.Reg(asm.R1, code.Ctx))
 	if t.Hook == TC {

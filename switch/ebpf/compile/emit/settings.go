@@ -8,11 +8,13 @@ import (
 // Hook is where in the kernel a program runs.
 type Hook int
 
+// The hooks: a filter of traffic control, and the driver.
 const (
 	TC Hook = iota
 	XDP
 )
 
+// String is the hook's name.
 func (h Hook) String() string { return [...]string{"tc", "xdp"}[h] }
 
 // Maps are the maps that a program uses, as file descriptors.

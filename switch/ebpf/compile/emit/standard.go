@@ -8,6 +8,7 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
+// MarkToDrop is mark_to_drop of v1model.
 func (t *Emitter) MarkToDrop() {
 	t.SetStandardConstant(t.Std.EgressSpec, t.DropPort)
 	t.SetStandardConstant(t.Std.McastGroup, 0)
@@ -27,6 +28,8 @@ func (t *Emitter) SetStandard(r bmv2json.FieldRef, from asm.Register) {
 	})
 }
 
+// SetStandardConstant stores a constant into a standard field, cut to its width, if the program has
+// it.
 func (t *Emitter) SetStandardConstant(r bmv2json.FieldRef, v uint32) {
 	t.FieldIf(r, func(p ir.Place) {
 		t.StoreConstant(code.PHV, p.Off,

@@ -31,6 +31,7 @@ func (t *Hashes) VerifyChecksums() {
 	}
 }
 
+// UpdateChecksums computes the checksums that the program updates, before the headers are written.
 func (t *Hashes) UpdateChecksums() {
 	for _, k := range t.Prog.Checksums {
 		if !k.Update {

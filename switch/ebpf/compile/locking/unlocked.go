@@ -48,7 +48,6 @@ func (t *Locks) EmitUnlocked(u *paths.Unlocked, inside *paths.Step, locked strin
 	begun := t.NewLabel("begun")
 	if t.Striped() {
 		stripes := t.NewLabel("stripes")
-		u.Families, u.Striped = inside.Needs.FamiliesToRead()
 		t.StateAddress(asm.R1, t.Mode)
 		t.Load(asm.R2, asm.R1, 0, 8)
 		t.Emit(asm.JNE.Imm(asm.R2, memory.ModeOne, stripes))

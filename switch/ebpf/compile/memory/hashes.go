@@ -30,6 +30,7 @@ type crc struct {
 	Final     uint64 // by which the result is inverted
 }
 
+// CRCs are the checks, by the names that HashAlgorithms gives them.
 var CRCs = map[string]crc{
 	"crc32": {32, 0x04c11db7, true, 0xffffffff, 0xffffffff},
 	"crc16": {16, 0x8005, true, 0, 0},

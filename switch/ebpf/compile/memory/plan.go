@@ -63,7 +63,7 @@ type Plan struct {
 	Members         []Member // by Register.Index
 	StripeCount     int      // of each family: a power of two
 	held            int      // in the PHV: for each family a word for the stripe, and one for its version
-	LargestRegister int      // of the largest register
+	LargestRegister int      // how many cells it has
 	// what metadata is assigned, by where it is, and whether it may get anything else
 	assigned  map[int][]*bmv2json.Expr
 	otherwise map[int]bool

@@ -195,9 +195,10 @@ func (p *Plan) mostWrites(q *bmv2json.Pipeline, family int) (most int) {
 // StripeMask is which bits of a stripe's offset in its family count; bit 0 says that there is one.
 func (p *Plan) StripeMask() int32 { return int32((p.StripeCount - 1) * StripeBytes) }
 
-// HeldStripe and HeldVersion are where the PHV has what a packet has of a family.
+// HeldStripe is where the PHV has which stripe a packet has of a family.
 func (p *Plan) HeldStripe(family int) int { return p.held + 16*family }
 
+// HeldVersion is where it has the version of that stripe that the packet has noted.
 func (p *Plan) HeldVersion(family int) int { return p.held + 16*family + 8 }
 
 // Locks are where in the state the locks are that a packet may have: 0 in each that none has.

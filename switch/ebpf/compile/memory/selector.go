@@ -39,6 +39,7 @@ func (p *Plan) selectors() (out []*bmv2json.Calculation) {
 	return out
 }
 
+// SelectorOf is the calculation by which a table's groups choose a member.
 func SelectorOf(t *bmv2json.Table) *bmv2json.Calculation {
 	s := t.Profile.Selector
 	return &bmv2json.Calculation{Name: t.Profile.Name, Path: t.Profile.Path, Algo: s.Algo,

@@ -43,6 +43,7 @@ const (
 	LookupScan                    // a list in the order of priority (priority_list.go)
 )
 
+// String is the kind's name, as docs/switch.md has it.
 func (k lookupKind) String() string {
 	return [...]string{"none", "array", "hash", "trie",
 		"list"}[k]
@@ -51,6 +52,7 @@ func (k lookupKind) String() string {
 // directBits is the widest key for which there is a word for each value.
 const directBits = 12
 
+// TablePlan is how a table is looked up, and where it is.
 type TablePlan struct {
 	Source    *bmv2json.Table
 	Kind      lookupKind

@@ -25,6 +25,7 @@ func (s *FieldSet) fill() {
 	}
 }
 
+// Contains reports whether a field is in the set.
 func (s *FieldSet) Contains(off int) bool { return s.bits[off/64]>>(off%64)&1 == 1 }
 
 func (s *FieldSet) remove(off int) { s.bits[off/64] &^= 1 << (off % 64) }

@@ -8,15 +8,16 @@ import (
 
 type stepKind int
 
+// Kinds of steps.
 const (
 	StepEnd stepKind = iota
-	// a condition without "and", "or" and "not": next is where it holds, and where not
+	// a condition without "and", "or" and "not": Next is where it holds, and where not
 	StepTest
 	StepSet       // a field gets a constant
-	StepPrimitive // next is one
+	StepPrimitive // Next is one
 	StepTable
-	StepUnlocked // next is what reads registers without the lock, and what does with it
-	StepValidate // next is where registers were not written meanwhile, and where they were
+	StepUnlocked // Next is what reads registers without the lock, and what does with it
+	StepValidate // Next is where registers were not written meanwhile, and where they were
 	StepUndo
 )
 
@@ -41,10 +42,9 @@ type Step struct {
 	sets  int   // the one field that it always sets; -1 where there is none
 	Dead  bool  // what it sets nobody reads
 
-	order  int // its place
-	Inside bool
+	order  int    // its place
+	Inside bool   // a packet has the registers to itself here
 	Needs  *Needs // what registers are taken from here on; nil outside
-	Label  string
 }
 
 // Outcomes are where a packet goes on behind a table.
