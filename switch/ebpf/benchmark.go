@@ -228,7 +228,7 @@ type Step struct {
 // for each node of its control flow that the frame comes by: it is ended there. Steps are in the
 // order in which the frame comes by them; the last one is the whole program. That ends cost a
 // little themselves, so steps of a nanosecond or two say nothing. The program is the one before
-// paths are found (compile/paths.go), in which each node is there once.
+// paths are found (compile/paths), in which each node is there once.
 func ProfileOf(dev target.Device, xdp bool, number uint32, frame []byte, n int) (steps []Step,
 	err error) {
 	err = measured(dev, xdp, number, frame, 0, func(m *measurement) error {

@@ -14,7 +14,7 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile/known"
 )
 
-// When a program is made anew for what its tables hold (compile/known.go). A table that has changed
+// When a program is made anew for what its tables hold (compile/known). A table that has changed
 // stays a map until it has been left alone for a while, each time twice as long, so one that
 // changes often is a map nearly always; and programs are made one after the other, with a pause.
 const (

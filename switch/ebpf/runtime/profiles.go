@@ -16,7 +16,7 @@ func none(kind, name string) error {
 }
 
 // profile is an action profile or selector, as the control plane gave it. What packets find of it
-// is in the tables: see compile/selector.go.
+// is in the tables: see compile/memory/selector.go.
 type profile struct {
 	src     *bmv2json.ActionProfile
 	members map[uint32]target.ActionCall

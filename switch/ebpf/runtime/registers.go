@@ -54,7 +54,7 @@ const (
 	barrierPatience = time.Second
 )
 
-// Barrier implements [target.Pipeline]; compile/lock.go says how.
+// Barrier implements [target.Pipeline]; compile/locking/lock.go says how.
 func (p *Pipeline) Barrier() error {
 	leave, err := p.enter()
 	if err != nil {

@@ -8,9 +8,9 @@ import (
 )
 
 // SetStripes has packets take stripes of registers from now on, or the one lock
-// (compile/stripes.go). The caller sees to it that no program runs meanwhile, nor later while there
-// are stripes, but those that are the pipeline's own. The error is [target.ErrUnsupported] where
-// these know no stripes.
+// (compile/locking/stripes.go). The caller sees to it that no program runs meanwhile, nor later
+// while there are stripes, but those that are the pipeline's own. The error is
+// [target.ErrUnsupported] where these know no stripes.
 //
 // Packets that have found one mode and packets that have found the other must never be in the
 // registers together, so between the two there is a time in which all packets take both: it begins

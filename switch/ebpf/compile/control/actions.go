@@ -75,16 +75,7 @@ func (t *Control) primitive(p *bmv2json.Primitive, exit string) {
 	case "log_msg":
 		t.delivery.EmitMessage(p)
 	case "assume", "assert":
-		ok, bad := t.NewLabel("ok"), t.NewLabel("bad")
-		t.Branch(t.Truth(arg[0]), ok, bad, bad, 0)
-		t.Bind(bad)
-		if exit == "" {
-			t.Jump("ingress.drop")
-		} else {
-			t.MarkToDrop()
-			t.Jump(exit)
-		}
-		t.Bind(ok)
+		t.assert(arg[0], exit)
 	case "mark_to_drop", "drop":
 		t.MarkToDrop()
 	case "add_header":
@@ -121,4 +112,18 @@ func (t *Control) primitive(p *bmv2json.Primitive, exit string) {
 	default: // the arithmetic of P4_14
 		t.AssignTo(t.PlaceOf(arg[0]), t.ArithmeticOf(p))
 	}
+}
+
+// assert drops a packet for which a condition does not hold.
+func (t *Control) assert(cond *bmv2json.Expr, exit string) {
+	ok, bad := t.NewLabel("ok"), t.NewLabel("bad")
+	t.Branch(t.Truth(cond), ok, bad, bad, 0)
+	t.Bind(bad)
+	if exit == "" {
+		t.Jump("ingress.drop")
+	} else {
+		t.MarkToDrop()
+		t.Jump(exit)
+	}
+	t.Bind(ok)
 }

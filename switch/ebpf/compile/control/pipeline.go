@@ -86,19 +86,7 @@ func (t *Control) RunPipeline(name string) {
 		}
 		t.Bind(label(n))
 		t.PutMark(n.NodeName())
-		switch n := n.(type) {
-		case *bmv2json.Conditional:
-			t.Where = n.Path
-			t.StartBranch(n.Expr)
-			t.Branch(t.Condition(n.Expr), toward(in, n.True), toward(in, n.False), following, 0)
-		case *bmv2json.ActionCall:
-			t.Constants = [][]byte{}
-			t.runAction(n.Action, t.pipeline.end)
-			t.Constants = nil
-			t.Jump(toward(in, n.Next))
-		case *bmv2json.Table:
-			t.applyTable(t.Tables[n.Index], func(s bmv2json.Node) { t.Jump(toward(in, s)) })
-		}
+		t.emitNode(n, following, func(s bmv2json.Node) string { return toward(in, s) })
 	}
 	t.Jump(label(nil))
 	for i := 0; i < len(pending); i++ {
@@ -121,4 +109,22 @@ func (t *Control) RunPipeline(name string) {
 		t.Bind(free)
 	}
 	t.Bind(label(nil))
+}
+
+// emitNode emits one node. Toward is the label of the way to another one; following is that of the
+// node that is emitted next.
+func (t *Control) emitNode(n bmv2json.Node, following string, toward func(bmv2json.Node) string) {
+	switch n := n.(type) {
+	case *bmv2json.Conditional:
+		t.Where = n.Path
+		t.StartBranch(n.Expr)
+		t.Branch(t.Condition(n.Expr), toward(n.True), toward(n.False), following, 0)
+	case *bmv2json.ActionCall:
+		t.Constants = [][]byte{}
+		t.runAction(n.Action, t.pipeline.end)
+		t.Constants = nil
+		t.Jump(toward(n.Next))
+	case *bmv2json.Table:
+		t.applyTable(t.Tables[n.Index], func(s bmv2json.Node) { t.Jump(toward(s)) })
+	}
 }

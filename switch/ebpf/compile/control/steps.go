@@ -11,97 +11,48 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
+// stepWriter writes steps.
+type stepWriter struct {
+	*Control
+	labels map[*paths.Step]string
+	// the ways across the border of the section that has the registers: each has code of its own
+	edges     map[stepEdge]string
+	crossings []stepEdge
+}
+
+// stepEdge is a way to a step from one that is inside of the section, or is not.
+type stepEdge struct {
+	inside bool
+	to     *paths.Step
+}
+
 // emitSteps emits a pipeline whose paths have been found. As in RunPipeline, control leaves it at
 // its end, and what crosses the border of the section that has the registers takes or gives back
 // their lock; here each step is inside of it, or is not.
 func (t *Control) emitSteps(name string, order []*paths.Step) {
-	type edge struct {
-		from bool
-		to   *paths.Step
-	}
-	edges, crossings := map[edge]string{}, []edge{}
-	labels := map[*paths.Step]string{}
+	w := &stepWriter{t, map[*paths.Step]string{}, map[stepEdge]string{}, nil}
 	for _, s := range order {
-		labels[s] = t.NewLabel("step")
-	}
-	toward := func(from bool, to *paths.Step) string {
-		e := edge{from, to}
-		if from == to.Inside {
-			return labels[to]
-		}
-		if _, ok := edges[e]; !ok {
-			edges[e] = t.NewLabel("edge")
-			crossings = append(crossings, e)
-		}
-		return edges[e]
-	}
-	cross := func(to *paths.Step) {
-		if to.Inside {
-			t.locks.LockInside(to)
-		} else {
-			t.locks.UnlockInside()
-		}
+		w.labels[s] = t.NewLabel("step")
 	}
 	t.pipeline = &pipelineState{}
 	if order[0].Inside {
-		cross(order[0])
+		w.cross(order[0])
 	}
 	for i, s := range order {
-		t.Bind(labels[s])
+		var following *paths.Step
+		if i+1 < len(order) {
+			following = order[i+1]
+		}
+		t.Bind(w.labels[s])
 		t.Facts, t.Where, t.Params, t.Constants = s.Facts, s.Path, s.Params, s.Constants
-		switch s.Kind {
-		case paths.StepEnd:
-			t.Jump(name + ".end")
-			continue
-		case paths.StepUnlocked:
-			t.locks.EmitUnlocked(s.Undo, s.Next[1], toward(false, s.Next[1]))
-		case paths.StepUndo:
-			t.locks.RestoreKept(s.Undo)
-			for _, h := range s.Undo.Reload {
-				t.headers.ReloadBlock(h, "ingress.drop")
-			}
-		case paths.StepValidate:
-			t.locks.EmitValidate(s.Next[1].Undo, toward(false, s.Next[1]))
-		case paths.StepTest:
-			fall := ""
-			if i+1 < len(order) {
-				fall = labels[order[i+1]]
-			}
-			t.StartBranch(s.Expr)
-			t.Branch(t.Truth(s.Expr), toward(s.Inside, s.Next[0]), toward(s.Inside, s.Next[1]),
-				fall, 0)
-			continue
-		case paths.StepTable:
-			t.pipeline.end = name + ".exit"
-			if s.Inside {
-				t.pipeline.end = name + ".exit.locked"
-			}
-			t.emitLookup(s, toward)
-			continue
-		case paths.StepSet:
-			if !s.Dead {
-				t.StoreValue(s.Dst, ir.Const(s.Value))
-			}
-		case paths.StepPrimitive:
-			if !s.Dead {
-				t.primitive(s.Primitive, name)
-			}
-			if s.Spoilt {
-				t.locks.SpoilRead(s.Primitive)
-			}
+		if w.emit(name, s, following) {
+			w.emitWayOn(s, following)
 		}
-		to := s.Next[0]
-		if i+1 < len(order) && order[i+1] == to && to.Inside != s.Inside {
-			cross(to)
-			t.Jump(labels[to])
-			continue
-		}
-		t.Jump(toward(s.Inside, to))
 	}
-	for i := 0; i < len(crossings); i++ {
-		t.Bind(edges[crossings[i]])
-		cross(crossings[i].to)
-		t.Jump(labels[crossings[i].to])
+	for i := 0; i < len(w.crossings); i++ {
+		t.Bind(w.edges[w.crossings[i]])
+		w.cross(w.crossings[i].to)
+		t.Jump(w.labels[w.crossings[i].to])
 	}
 	t.Facts, t.Params, t.Constants = nil, nil, nil
 	t.Bind(name + ".exit.locked")
@@ -112,6 +63,86 @@ func (t *Control) emitSteps(name string, order []*paths.Step) {
 	t.FlushLater()
 	t.Bind(name + ".exit")
 	t.Bind(name + ".end")
+}
+
+// toward is the label of the way to a step.
+func (w *stepWriter) toward(inside bool, to *paths.Step) string {
+	if inside == to.Inside {
+		return w.labels[to]
+	}
+	e := stepEdge{inside, to}
+	if _, ok := w.edges[e]; !ok {
+		w.edges[e] = w.NewLabel("edge")
+		w.crossings = append(w.crossings, e)
+	}
+	return w.edges[e]
+}
+
+// cross takes the lock for a step that is inside, or gives it back.
+func (w *stepWriter) cross(to *paths.Step) {
+	if to.Inside {
+		w.locks.LockInside(to)
+	} else {
+		w.locks.UnlockInside()
+	}
+}
+
+// emit emits a step, and reports whether it goes on in one way, which is then still to be written.
+// The step following stands behind it.
+func (w *stepWriter) emit(name string, s, following *paths.Step) (goesOn bool) {
+	switch s.Kind {
+	case paths.StepEnd:
+		w.Jump(name + ".end")
+		return false
+	case paths.StepUnlocked:
+		w.locks.EmitUnlocked(s.Undo, s.Next[1], w.toward(false, s.Next[1]))
+	case paths.StepUndo:
+		w.locks.RestoreKept(s.Undo)
+		for _, h := range s.Undo.Reload {
+			w.headers.ReloadBlock(h, "ingress.drop")
+		}
+	case paths.StepValidate:
+		w.locks.EmitValidate(s.Next[1].Undo, w.toward(false, s.Next[1]))
+	case paths.StepTest:
+		fall := ""
+		if following != nil {
+			fall = w.labels[following]
+		}
+		w.StartBranch(s.Expr)
+		w.Branch(w.Truth(s.Expr), w.toward(s.Inside, s.Next[0]), w.toward(s.Inside, s.Next[1]),
+			fall, 0)
+		return false
+	case paths.StepTable:
+		w.pipeline.end = name + ".exit"
+		if s.Inside {
+			w.pipeline.end = name + ".exit.locked"
+		}
+		w.emitLookup(s, w.toward)
+		return false
+	case paths.StepSet:
+		if !s.Dead {
+			w.StoreValue(s.Dst, ir.Const(s.Value))
+		}
+	case paths.StepPrimitive:
+		if !s.Dead {
+			w.primitive(s.Primitive, name)
+		}
+		if s.Spoilt {
+			w.locks.SpoilRead(s.Primitive)
+		}
+	}
+	return true
+}
+
+// emitWayOn goes on behind a step with one way on.
+func (w *stepWriter) emitWayOn(s, following *paths.Step) {
+	to := s.Next[0]
+	if following == to && to.Inside != s.Inside {
+		w.cross(to)
+		w.Jump(w.labels[to])
+		return
+	}
+	w.Jump(w.toward(s.Inside, to))
 }
 
 // emitLookup emits a table whose outcomes are steps.

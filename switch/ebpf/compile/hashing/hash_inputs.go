@@ -65,7 +65,7 @@ func (t *Hashes) pieces(in *bmv2json.CalcInput, where string) (out []piece) {
 	return out
 }
 
-// hashInput puts the inputs of a calculation together at Plan.hashIn; Temp is how many bytes there
+// hashInput puts the inputs of a calculation together at Plan.HashIn; Temp is how many bytes there
 // are. Entry, which may hold a table's entry, is kept.
 func (t *Hashes) hashInput(k *bmv2json.Calculation, inputs []bmv2json.CalcInput) {
 	t.checkLength(k, inputs)
@@ -168,7 +168,7 @@ func (t *Hashes) putAll(k *bmv2json.Calculation, inputs []bmv2json.CalcInput) {
 	t.Bind(done)
 }
 
-// putPieces writes pieces one after the other, from the top bit on, to R0 + Plan.hashIn. It writes
+// putPieces writes pieces one after the other, from the top bit on, to R0 + Plan.HashIn. It writes
 // up to 7 bytes beyond them.
 func (t *Hashes) putPieces(pieces []piece) {
 	var run *ir.Value

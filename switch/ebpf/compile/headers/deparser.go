@@ -70,10 +70,10 @@ func manyLengths(d *bmv2json.Deparser) bool {
 }
 
 // deparseByCopy writes the headers wherever their bytes are: also into what is not in the frame's
-// linear part. Small headers are put together in Plan.out and written at once; blocks are written
+// linear part. Small headers are put together in Plan.Out and written at once; blocks are written
 // from where they are.
 func (t *Headers) deparseByCopy(d *bmv2json.Deparser, drop string) {
-	// Entry: where in the frame the next flush goes; Temp: how much of Plan.out is filled.
+	// Entry: where in the frame the next flush goes; Temp: how much of Plan.Out is filled.
 	t.Emit(asm.Mov.Imm(code.Entry, 0), asm.Mov.Imm(code.Temp, 0))
 	room := 0
 	for _, h := range d.Order {
@@ -112,7 +112,7 @@ func (t *Headers) deparseByCopy(d *bmv2json.Deparser, drop string) {
 	t.flush(room, drop)
 }
 
-// flush writes what is in Plan.out to the frame.
+// flush writes what is in Plan.Out to the frame.
 func (t *Headers) flush(room int, drop string) {
 	if room == 0 {
 		return

@@ -35,7 +35,7 @@ const (
 	loadMost  = 512
 )
 
-// LoadDirectly copies the Temp first bytes of the frame to Plan.frame and goes to done. Where they
+// LoadDirectly copies the Temp first bytes of the frame to Plan.Frame and goes to done. Where they
 // are not all in the linear part, or less than a chunk, it goes on behind its code. The last bytes
 // are taken as a whole chunk that ends with them, so that part of it may be taken twice.
 func (t *Headers) LoadDirectly(done string) {

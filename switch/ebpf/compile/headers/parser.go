@@ -12,7 +12,7 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// The parser. Its first bytes of the frame are in the PHV (Plan.frame), Entry is the cursor and
+// The parser. Its first bytes of the frame are in the PHV (Plan.Frame), Entry is the cursor and
 // Temp how many bytes there are. The verifier knows Temp to be no more than the buffer, and so what
 // lies before Temp to be in the PHV.
 

@@ -58,7 +58,7 @@ func (t *Headers) varbitAt(h *bmv2json.HeaderType) int {
 	return bit / 8
 }
 
-// putVarbit writes a header with such a field to Plan.out at Temp, to which R3 points, and adds the
+// putVarbit writes a header with such a field to Plan.Out at Temp, to which R3 points, and adds the
 // field's length to Temp.
 func (t *Headers) putVarbit(h *bmv2json.Header, drop string) {
 	l := t.Layout.Types[h.Type]

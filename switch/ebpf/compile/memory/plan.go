@@ -113,6 +113,17 @@ func NewPlan(prog *bmv2json.Program) (p *Plan, err error) {
 	defer ir.Catch(&err)
 	p = &Plan{Prog: prog, Std: analysis.FindStandardFields(prog), Layout: ir.NewLayout(prog, phvFields),
 		operations: map[*bmv2json.Primitive]*bmv2json.Expr{}}
+	p.refuseProgram()
+	p.FieldsRead = analysis.FieldsRead(prog, nil)
+	keys := p.planState()
+	p.planPHV(keys)
+	p.refuseSize()
+	return p, nil
+}
+
+// refuseProgram refuses what this engine cannot run whatever there is room for.
+func (p *Plan) refuseProgram() {
+	prog := p.Prog
 	if prog.PSA() {
 		ir.Refuse("parsers", "a program for PSA, which the interpreter runs")
 	}
@@ -127,7 +138,11 @@ func NewPlan(prog *bmv2json.Program) (p *Plan, err error) {
 	}
 	analysis.CheckPrimitives(prog)
 	analysis.RefusePriorities(prog)
-	p.FieldsRead = analysis.FieldsRead(prog, nil)
+}
+
+// planState gives what outlives a packet a place in the state, but for what is found out with the
+// PHV. It returns how many bytes the longest key has.
+func (p *Plan) planState() (keys int) {
 	p.Lock, p.MeterLock, p.Epoch = p.allocate(16), p.allocate(8), p.allocate(32)
 	p.Mode, p.Contended = p.Epoch+24, p.allocate(16)
 	p.Taking = p.Contended + 8
@@ -135,8 +150,8 @@ func NewPlan(prog *bmv2json.Program) (p *Plan, err error) {
 	p.planRegisters()
 	p.planCounters()
 	p.planMeters()
-	keys := 8
-	for _, t := range prog.Tables() {
+	keys = 8
+	for _, t := range p.Prog.Tables() {
 		tp := p.planTable(t)
 		p.Tables = append(p.Tables, tp)
 		keys = max(keys, tp.KeyBytes)
@@ -144,8 +159,12 @@ func NewPlan(prog *bmv2json.Program) (p *Plan, err error) {
 	p.planClock()
 	p.Groups = p.allocate(8 * MaxGroups)
 	p.Replicas = p.allocate(8 * MaxReplicas)
+	return keys
+}
 
-	at := p.Layout.End
+// planPHV gives what is kept of a packet a place behind its fields.
+func (p *Plan) planPHV(keys int) {
+	prog, at := p.Prog, p.Layout.End
 	take := func(bytes int) int {
 		from := at
 		at = (at + bytes + 7) &^ 7
@@ -197,6 +216,10 @@ func NewPlan(prog *bmv2json.Program) (p *Plan, err error) {
 	if at > maxPHV {
 		ir.Refuse("", "headers and metadata of %d bytes in all (at most %d)", at, maxPHV)
 	}
+}
+
+// refuseSize refuses a program that takes too much of the kernel's memory.
+func (p *Plan) refuseSize() {
 	total, largest := p.StateBytes, 0
 	var of *TablePlan
 	for _, t := range p.Tables {
@@ -216,7 +239,6 @@ func NewPlan(prog *bmv2json.Program) (p *Plan, err error) {
 		ir.Refuse("", "registers, counters and tables of %d MB in all (at most %d)", total>>20,
 			maxState>>20)
 	}
-	return p, nil
 }
 
 // maxState bounds what a program takes of the kernel's memory, in bytes.

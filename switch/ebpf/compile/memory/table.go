@@ -8,20 +8,6 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// Knowable reports whether a program can be made for what the table holds: one key, exact or a
-// prefix, of at most 64 bits.
-func (t *TablePlan) Knowable() bool {
-	if t.Source.Kind == bmv2json.TableIndirectWS {
-		return false // what an entry does is not in its word
-	}
-	if t.Kind != LookupHash && t.Kind != LookupTrie || len(t.Source.Keys) != 1 {
-		return false
-	}
-	k := t.Source.Keys[0]
-	return k.Kind != bmv2json.MatchValid && !k.Field.IsValidity() && !ir.Wide(k.Width) &&
-		k.Mask == nil
-}
-
 // Tables. A lookup of any kind gives one 64-bit word, read in one load: an entry is there as a
 // whole or not at all. The word is
 //
@@ -236,4 +222,18 @@ func (t *TablePlan) planKeys() {
 func (t *TablePlan) ConstantDefault() bool {
 	d := t.Source.Default
 	return d != nil && (d.ConstEntry || d.ConstAction && len(d.Action.Params) == 0)
+}
+
+// Knowable reports whether a program can be made for what the table holds: one key, exact or a
+// prefix, of at most 64 bits.
+func (t *TablePlan) Knowable() bool {
+	if t.Source.Kind == bmv2json.TableIndirectWS {
+		return false // what an entry does is not in its word
+	}
+	if t.Kind != LookupHash && t.Kind != LookupTrie || len(t.Source.Keys) != 1 {
+		return false
+	}
+	k := t.Source.Keys[0]
+	return k.Kind != bmv2json.MatchValid && !k.Field.IsValidity() && !ir.Wide(k.Width) &&
+		k.Mask == nil
 }

@@ -424,6 +424,21 @@ func (p *maker) primitive(a action, i int, f ir.Facts) *Step {
 // behind it is written for each.
 const mostConstants = 2
 
+// constantDefault is the default action of a table for which the program names one.
+func constantDefault(n *bmv2json.Table) action {
+	a := action{node: n, code: n.Default.Action, constants: n.Default.Params,
+		next: n.BaseDefaultNext}
+	if a.constants == nil {
+		a.constants = [][]byte{}
+	}
+	if n.HitMiss {
+		a.next = n.Miss
+	} else if n.Default.ActionIndex >= 0 {
+		a.next = n.Next[n.Default.ActionIndex]
+	}
+	return a
+}
+
 // lookup are the steps from a table on.
 func (p *maker) lookup(n *bmv2json.Table, f ir.Facts) *Step {
 	t := p.t
@@ -479,17 +494,7 @@ func (p *maker) lookup(n *bmv2json.Table, f ir.Facts) *Step {
 		f = before
 	}
 	if tp.ConstantDefault() {
-		a := action{node: n, code: n.Default.Action, constants: n.Default.Params,
-			next: n.BaseDefaultNext}
-		if a.constants == nil {
-			a.constants = [][]byte{}
-		}
-		if n.HitMiss {
-			a.next = n.Miss
-		} else if n.Default.ActionIndex >= 0 {
-			a.next = n.Next[n.Default.ActionIndex]
-		}
-		o.Always = p.action(a, 0, f)
+		o.Always = p.action(constantDefault(n), 0, f)
 		if tp.Kind == memory.LookupNone {
 			return o.Always
 		}
