@@ -33,8 +33,8 @@ func Constant(k uint64) Form { return Form{Least: k, Most: k} }
 // IsUnknown reports whether nothing is known.
 func (n Form) IsUnknown() bool { return n.Most == math.MaxUint64 }
 
-// IsBase reports whether it is the base, no more and no less.
-func (n Form) IsBase() bool { return n.Base != nil && n.Scale == 1 && n.Most == 0 }
+// isBase reports whether it is the base, no more and no less.
+func (n Form) isBase() bool { return n.Base != nil && n.Scale == 1 && n.Most == 0 }
 
 // mostScale bounds scales and distances, so that nothing here overflows.
 const mostScale = 1 << 20
@@ -143,7 +143,7 @@ func (w Evaluator) Evaluate(e *bmv2json.Expr) Form {
 		k, ok := constant(e.Right)
 		if n := w.Evaluate(e.Left); ok && k < 64 {
 			switch {
-			case n.IsBase():
+			case n.isBase():
 				n.Base = &bmv2json.Expr{Op: bmv2json.OpShr, Type: bmv2json.TypeData, Left: n.Base,
 					Right: e.Right}
 				n.Key, n.Limit = fmt.Sprintf("%s >> %d", n.Key, k), n.Limit>>k
@@ -185,14 +185,14 @@ func (w Evaluator) masked(n Form, k uint64) Form {
 	if k&(k+1) == 0 {
 		// A base itself may become another one, so what is said of it does not rely on its bound.
 		bound := w.Bound
-		if n.IsBase() {
+		if n.isBase() {
 			bound = math.MaxUint64
 		}
 		if g, ok := n.greatest(bound); ok && g <= k {
 			return n
 		}
 	}
-	if n.IsBase() && k < math.MaxUint64 {
+	if n.isBase() && k < math.MaxUint64 {
 		n.Base = &bmv2json.Expr{Op: bmv2json.OpBitAnd, Type: bmv2json.TypeData, Left: n.Base,
 			Right: &bmv2json.Expr{Op: bmv2json.OpConst, Type: bmv2json.TypeData,
 				Const: new(big.Int).SetUint64(k)}}

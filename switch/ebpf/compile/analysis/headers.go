@@ -73,7 +73,7 @@ func OnlyMoved(prog *bmv2json.Program) map[*bmv2json.Header]bool {
 			out[r.Header] = false
 		}
 	}
-	VisitOutsidePipelines(prog, Visitor{see, primitive, of, func(h *bmv2json.Header) { out[h] = false }})
+	visitOutsidePipelines(prog, visitor{see, primitive, of, func(h *bmv2json.Header) { out[h] = false }})
 	for _, q := range prog.Pipelines {
 		for _, c := range q.Conditionals {
 			WalkExpr(c.Expr, see)

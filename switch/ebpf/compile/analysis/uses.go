@@ -22,7 +22,7 @@ func FieldsRead(prog *bmv2json.Program, without *bmv2json.Pipeline) ReadFields {
 			out.fields[e.Field] = true
 		}
 	}
-	VisitOutsidePipelines(prog, Visitor{see, func(q *bmv2json.Primitive) { WalkReads(q, see) },
+	visitOutsidePipelines(prog, visitor{see, func(q *bmv2json.Primitive) { walkReads(q, see) },
 		func(r bmv2json.FieldRef) { out.fields[r] = true },
 		func(h *bmv2json.Header) { out.headers[h] = true }})
 	inside := map[*bmv2json.Action]bool{}
@@ -42,7 +42,7 @@ func FieldsRead(prog *bmv2json.Program, without *bmv2json.Pipeline) ReadFields {
 	for _, a := range prog.Actions {
 		for _, q := range a.Primitives {
 			if !inside[a] {
-				WalkReads(q, see)
+				walkReads(q, see)
 			}
 		}
 	}
@@ -61,18 +61,18 @@ func FieldsRead(prog *bmv2json.Program, without *bmv2json.Pipeline) ReadFields {
 	return out
 }
 
-// Visitor is told of what a program uses: each part of its expressions, primitives, and what is
+// visitor is told of what a program uses: each part of its expressions, primitives, and what is
 // named as a field or as a whole header.
-type Visitor struct {
+type visitor struct {
 	expr      func(*bmv2json.Expr)
 	primitive func(*bmv2json.Primitive)
 	field     func(bmv2json.FieldRef)
 	header    func(*bmv2json.Header)
 }
 
-// VisitOutsidePipelines tells of what is used by all that is not a pipeline's, nor an order of
+// visitOutsidePipelines tells of what is used by all that is not a pipeline's, nor an order of
 // headers: parsers, calculations, selectors, checksums and lists.
-func VisitOutsidePipelines(prog *bmv2json.Program, u Visitor) {
+func visitOutsidePipelines(prog *bmv2json.Program, u visitor) {
 	for _, q := range prog.Parsers {
 		for _, s := range q.States {
 			for _, k := range s.Key {
@@ -119,9 +119,9 @@ func VisitOutsidePipelines(prog *bmv2json.Program, u Visitor) {
 	}
 }
 
-// WalkReads walks the arguments that a primitive reads; the first one of an assignment is only
+// walkReads walks the arguments that a primitive reads; the first one of an assignment is only
 // written.
-func WalkReads(q *bmv2json.Primitive, see func(*bmv2json.Expr)) {
+func walkReads(q *bmv2json.Primitive, see func(*bmv2json.Expr)) {
 	if q == nil {
 		return
 	}

@@ -55,7 +55,7 @@ type Plan struct {
 
 	Scratch, ScratchEnd int // words for arithmetic on wide values (ir/wide.go)
 	operations          map[*bmv2json.Primitive]*bmv2json.Expr
-	FieldsRead          analysis.ReadFields // by anything
+	fieldsRead          analysis.ReadFields // by anything
 
 	LateClock bool // the clock is read when a packet asks for it
 
@@ -114,7 +114,7 @@ func NewPlan(prog *bmv2json.Program) (p *Plan, err error) {
 	p = &Plan{Prog: prog, Std: analysis.FindStandardFields(prog), Layout: ir.NewLayout(prog, phvFields),
 		operations: map[*bmv2json.Primitive]*bmv2json.Expr{}}
 	p.refuseProgram()
-	p.FieldsRead = analysis.FieldsRead(prog, nil)
+	p.fieldsRead = analysis.FieldsRead(prog, nil)
 	keys := p.planState()
 	p.planPHV(keys)
 	p.refuseSize()

@@ -19,7 +19,7 @@ func (p *Plan) Unread(dst *bmv2json.Expr) bool {
 }
 
 // Reads reports whether anything in the program reads a field: what nobody reads need not be set.
-func (p *Plan) Reads(r bmv2json.FieldRef) bool { return p.FieldsRead.Contains(r) }
+func (p *Plan) Reads(r bmv2json.FieldRef) bool { return p.fieldsRead.Contains(r) }
 
 // planClock finds out whether the clock can be read when a packet asks for it.
 func (p *Plan) planClock() {

@@ -307,9 +307,9 @@ func (n *Needs) FamiliesToLock() (list []int, ok bool) {
 	return list, true
 }
 
-// FamiliesToRead are those whose versions tell a packet that only reads whether it has read what is
+// familiesToRead are those whose versions tell a packet that only reads whether it has read what is
 // so; false where it cannot know.
-func (n *Needs) FamiliesToRead() (list []int, ok bool) {
+func (n *Needs) familiesToRead() (list []int, ok bool) {
 	if n == nil || n.unknown {
 		return nil, false
 	}

@@ -85,7 +85,7 @@ func (t *finder) withoutLock(first *Step, live *FieldSet, order []*Step) *Step {
 	if !t.keepWhat(u, changed, live, first, order) {
 		return nil
 	}
-	u.Families, u.Striped = first.Needs.FamiliesToRead()
+	u.Families, u.Striped = first.Needs.familiesToRead()
 	undo := &Step{Kind: StepUndo, sets: -1, Undo: u, Next: []*Step{first}}
 	type copied struct {
 		s       *Step
