@@ -166,6 +166,58 @@ var arrowRules = []arrowRule{
 	},
 }
 
+// shelf is a folder whose packages stand in an order: each imports only those that are named before
+// it. The folder's own package is the last one, and may import all of them.
+type shelf struct {
+	in       string
+	packages []string
+	// decide is how many of them, from the first on, only yield plain data: they may not import
+	// writers, with which the others write instructions.
+	decide  int
+	writers []string
+}
+
+var shelves = []shelf{{
+	in: "switch/ebpf/compile",
+	packages: []string{
+		"analysis", "affine", "known", "memory", "paths",
+		"emit", "locking", "hashing", "delivery", "headers", "externs", "tables", "control",
+	},
+	decide:  5,
+	writers: []string{"github.com/cilium/ebpf/asm", module + "switch/ebpf/asm"},
+}}
+
+// wrong says what is wrong with an import of one of a shelf's packages, "" if nothing is.
+func (s shelf) wrong(from, imported string) string {
+	at := func(folder string) int {
+		rest, ok := strings.CutPrefix(folder, s.in)
+		switch {
+		case !ok || rest != "" && rest[0] != '/':
+			return -1
+		case rest == "":
+			return len(s.packages)
+		}
+		part, _, _ := strings.Cut(rest[1:], "/")
+		if i := slices.Index(s.packages, part); i >= 0 {
+			return i
+		}
+		return len(s.packages) + 1 // which is in no order yet
+	}
+	own := at(from)
+	to, ours := strings.CutPrefix(imported, module)
+	switch {
+	case own < 0:
+		return ""
+	case own > len(s.packages):
+		return "and has no place yet in the order of " + s.in
+	case ours && at(to) > own:
+		return "which comes after it in the order of " + s.in
+	case slices.Contains(s.writers, imported) && own < s.decide:
+		return "and is to yield data, from which others write instructions"
+	}
+	return ""
+}
+
 // impure is what a pure core has nothing of.
 var impure = []string{
 	"net",
@@ -212,6 +264,11 @@ func checkImports(name string, text []byte) (out []string) {
 		to, ours := strings.CutPrefix(imported, module)
 		if ours && goesUp(from, to) {
 			complain("arrows-go-down", "which stands on its floor or above")
+		}
+		for _, s := range shelves {
+			if why := s.wrong(from, imported); why != "" {
+				complain("compiler-shelf", why)
+			}
 		}
 		for _, r := range arrowRules {
 			switch {

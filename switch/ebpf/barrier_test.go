@@ -24,7 +24,7 @@ import (
 	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/p4src"
 	"github.com/netcraq/netcraq/switch/bmv2json"
-	"github.com/netcraq/netcraq/switch/ebpf/compile"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 	ebpfruntime "github.com/netcraq/netcraq/switch/ebpf/runtime"
 	server "github.com/netcraq/netcraq/switch/p4rt"
 )
@@ -83,7 +83,7 @@ func newControlled(t testing.TB) *controlled {
 		p4rt.Entry{Table: "key_index", Match: p4rt.Match{"KEY_ID": p4rt.Exact(uint64(fenceKey))},
 			Action: "set_slot", Params: p4rt.Params{"slot": 5, "realm": 1}},
 		c.role(3)))
-	d.PortMap.SetPort(compile.Loopback, 1) // where the kernel runs a program by itself
+	d.PortMap.SetPort(memory.Loopback, 1) // where the kernel runs a program by itself
 	return c
 }
 
@@ -176,7 +176,7 @@ func TestWriteIsFinal(t *testing.T) {
 	}
 	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); {
 		check(t, p.PHV.Put(uint32(0), phvs))
-		oldest := p.State.Load(p.Epoch + compile.OldestEpoch)
+		oldest := p.State.Load(p.Epoch + memory.OldestEpoch)
 		p.State.Store(p.Lock, 1)
 		done := make(chan error, 1)
 		go func() {
@@ -194,7 +194,7 @@ func TestWriteIsFinal(t *testing.T) {
 		// every try
 		var then string
 		for began := time.Now(); then == "" &&
-			p.State.Load(p.Epoch+compile.OldestEpoch) == oldest &&
+			p.State.Load(p.Epoch+memory.OldestEpoch) == oldest &&
 			time.Since(began) < 10*time.Millisecond; runtime.Gosched() {
 			select {
 			case then = <-acknowledged:
@@ -210,7 +210,7 @@ func TestWriteIsFinal(t *testing.T) {
 			t.Fatalf("role NONE was acknowledged when the key's versions were %s, "+
 				"and then a packet made them %s", then, now)
 		}
-		if p.State.Load(p.Epoch+compile.EpochDropped) > 0 {
+		if p.State.Load(p.Epoch+memory.EpochDropped) > 0 {
 			return
 		}
 		check(t, c.write(v1.Update_MODIFY, c.role(3)))
@@ -231,7 +231,7 @@ func TestBarrierSparesOthers(t *testing.T) {
 			t.Fatalf("packet %d: the key's versions are %s, not %s", n, c.versions(), want)
 		}
 	}
-	if n := c.pipeline.State.Load(c.pipeline.Epoch + compile.EpochDropped); n > 0 {
+	if n := c.pipeline.State.Load(c.pipeline.Epoch + memory.EpochDropped); n > 0 {
 		t.Errorf("%d packets were dropped", n)
 	}
 }
@@ -261,7 +261,7 @@ func TestBarrierLetsEnd(t *testing.T) {
 		}
 	}
 	// The machine may take a CPU away for longer than the grace.
-	if n := c.pipeline.State.Load(c.pipeline.Epoch + compile.EpochDropped); barriers < 100 ||
+	if n := c.pipeline.State.Load(c.pipeline.Epoch + memory.EpochDropped); barriers < 100 ||
 		n > uint64(barriers/300) {
 		t.Errorf("%d changes had %d of %d packets dropped", barriers, n, packets)
 	}

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/netcraq/netcraq/switch/ebpf/compile"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/emit"
 	"github.com/netcraq/netcraq/switch/ebpf/runtime"
 	"github.com/netcraq/netcraq/switch/target"
 )
@@ -227,7 +228,7 @@ type Step struct {
 // for each node of its control flow that the frame comes by: it is ended there. Steps are in the
 // order in which the frame comes by them; the last one is the whole program. That ends cost a
 // little themselves, so steps of a nanosecond or two say nothing. The program is the one before
-// paths are found (compile/paths.go), in which each node is there once.
+// paths are found (compile/paths), in which each node is there once.
 func ProfileOf(dev target.Device, xdp bool, number uint32, frame []byte, n int) (steps []Step,
 	err error) {
 	err = measured(dev, xdp, number, frame, 0, func(m *measurement) error {
@@ -236,7 +237,7 @@ func ProfileOf(dev target.Device, xdp bool, number uint32, frame []byte, n int) 
 			return err
 		}
 		for i, k := range marks {
-			took, err := m.time(&compile.Profile{Stop: k.number + 1}, n)
+			took, err := m.time(&emit.TimingMarks{Stop: k.number + 1}, n)
 			if err != nil {
 				return err
 			}
@@ -254,8 +255,8 @@ func ProfileOf(dev target.Device, xdp bool, number uint32, frame []byte, n int) 
 // measurement is a device whose program is being measured on a frame.
 type measurement struct {
 	p     *runtime.Pipeline
-	maps  compile.Maps
-	hook  compile.Hook
+	maps  emit.Maps
+	hook  emit.Hook
 	frame []byte
 	back  time.Duration // what setting the frame back takes
 
@@ -281,10 +282,10 @@ func measured(dev target.Device, xdp bool, number uint32, frame []byte, count in
 	}
 	defer template.Close()
 	copy(template.Mem, frame)
-	m := &measurement{p: p, maps: p.Maps, hook: compile.TC, frame: frame, template: template}
+	m := &measurement{p: p, maps: p.Maps, hook: emit.TC, frame: frame, template: template}
 	m.maps.Replay, m.maps.ReplayBytes, m.maps.ReplayCount = template.FD(), len(frame), count
 	if xdp {
-		m.hook = compile.XDP
+		m.hook = emit.XDP
 		for _, q := range d.ports { // none is really sent by
 			d.PortMap.SetXDP(q.Number, q.Ifindex)
 			defer d.refresh(q)
@@ -294,7 +295,7 @@ func measured(dev target.Device, xdp bool, number uint32, frame []byte, count in
 	d.PortMap.SetPort(1, number)
 	defer d.PortMap.SetPort(1, d.opts.CPUPort)
 	return d.netns.Do(func() error {
-		empty, err := benchmarkEmpty(p, m.hook, compile.Maps{}, frame)
+		empty, err := benchmarkEmpty(p, m.hook, emit.Maps{}, frame)
 		if err != nil {
 			return err
 		}
@@ -308,11 +309,11 @@ func measured(dev target.Device, xdp bool, number uint32, frame []byte, count in
 	})
 }
 
-// program is the program, with a profile's marks.
-func (m *measurement) program(profile *compile.Profile) (*ebpf.Program, error) {
+// program is the program, with timing marks.
+func (m *measurement) program(marks *emit.TimingMarks) (*ebpf.Program, error) {
 	f := m.maps
-	f.Profile = profile
-	if profile != nil {
+	f.Timing = marks
+	if marks != nil {
 		f.Replay, f.Paths = 0, false
 	}
 	insns, _, err := compile.Translate(m.p.Plan, m.hook, f, m.p.Settings)
@@ -323,14 +324,14 @@ func (m *measurement) program(profile *compile.Profile) (*ebpf.Program, error) {
 }
 
 // time is what a run takes.
-func (m *measurement) time(profile *compile.Profile, n int) (time.Duration, error) {
-	prog, err := m.program(profile)
+func (m *measurement) time(marks *emit.TimingMarks, n int) (time.Duration, error) {
+	prog, err := m.program(marks)
 	if err != nil {
 		return 0, err
 	}
 	defer prog.Close()
 	each, err := fastest(prog, m.frame, n)
-	if profile != nil {
+	if marks != nil {
 		return each, err
 	}
 	return each - m.back, err
@@ -344,18 +345,18 @@ type mark struct {
 
 // trace finds the marks that the frame comes by.
 func (m *measurement) trace() ([]mark, error) {
-	all := &compile.Profile{}
+	all := &emit.TimingMarks{}
 	f := m.maps
-	f.Profile, f.Paths = all, false
+	f.Timing, f.Paths = all, false
 	if _, _, err := compile.Translate(m.p.Plan, m.hook, f, m.p.Settings); err != nil {
 		return nil, err
 	}
-	seen, err := runtime.NewState(compile.TraceBytes(len(all.Marks)))
+	seen, err := runtime.NewState(emit.TraceBytes(len(all.Marks)))
 	if err != nil {
 		return nil, err
 	}
 	defer seen.Close()
-	prog, err := m.program(&compile.Profile{Trace: seen.FD()})
+	prog, err := m.program(&emit.TimingMarks{Trace: seen.FD()})
 	if err != nil {
 		return nil, err
 	}
@@ -392,7 +393,7 @@ func fastest(prog *ebpf.Program, frame []byte, n int) (least time.Duration, err 
 }
 
 // benchmarkEmpty measures a program that at most sets the frame back.
-func benchmarkEmpty(p *runtime.Pipeline, h compile.Hook, f compile.Maps,
+func benchmarkEmpty(p *runtime.Pipeline, h emit.Hook, f emit.Maps,
 	frame []byte) (time.Duration, error) {
 	insns, err := compile.EmptyProgram(p.Plan, h, f)
 	if err != nil {

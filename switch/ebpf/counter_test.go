@@ -8,7 +8,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
-	"github.com/netcraq/netcraq/switch/ebpf/compile"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
@@ -20,7 +20,7 @@ func TestCountersLoseNothing(t *testing.T) {
 	if err := d.Commit(netcraq(t, 128)); err != nil {
 		t.Fatal(err)
 	}
-	d.PortMap.SetPort(compile.Loopback, 1) // by which the kernel runs it: a port as others
+	d.PortMap.SetPort(memory.Loopback, 1) // by which the kernel runs it: a port as others
 	p := d.pipeline
 	k := p.Prog.Counter(name)
 	if got := p.Counters[k.Index].CPUs; got < runtime.NumCPU() {

@@ -16,7 +16,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
-	"github.com/netcraq/netcraq/switch/ebpf/compile"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 	"github.com/netcraq/netcraq/switch/interp"
 	"github.com/netcraq/netcraq/switch/stf"
 	"github.com/netcraq/netcraq/switch/target"
@@ -367,7 +367,7 @@ func likeInterp(t *testing.T, prog *bmv2json.Program, in *interp.Pipeline, c *ca
 
 // usesClock reports whether a program's frames may depend on when they are processed, or on queues.
 func usesClock(t *testing.T, prog *bmv2json.Program) bool {
-	p, err := compile.NewPlan(prog)
+	p, err := memory.NewPlan(prog)
 	check(t, err)
 	for _, f := range []string{"ingress_global_timestamp", "egress_global_timestamp",
 		"enq_timestamp", "deq_timedelta", "enq_qdepth", "deq_qdepth"} {

@@ -9,8 +9,8 @@
 //	     /    \
 //	runtime   attach     a program's maps and entries  |  hooks, devices, namespaces
 //	   |
-//	compile              the program's parser, tables and actions as instructions
-//	   |
+//	compile              the program's parser, tables and actions as instructions (a shelf of
+//	   |                 packages: see its documentation)
 //	   ir                expressions, as trees of 64-bit words
 //	   |
 //	  asm                functions with labels
@@ -25,13 +25,14 @@
 // once for each path.
 //
 // State (registers, counters, entries' parameters, multicast groups) is one memory-mapped value of
-// one map (compile/plan.go). Tables with small keys are arrays in it, with larger exact keys BPF
-// hash tables, with a prefix BPF tries, with masks or ranges lists (table.go and priority_list.go
-// of compile). Looking up gives one word, so that an entry is seen as a whole or not at all.
+// one map (compile/memory/plan.go). Tables with small keys are arrays in it, with larger exact keys
+// BPF hash tables, with a prefix BPF tries, with masks or ranges lists (table.go and
+// priority_list.go of compile/memory). Looking up gives one word, so that an entry is seen as a
+// whole or not at all.
 //
 // What a packet does to registers in ingress, or in egress, is one step to packets on other CPUs: a
-// lock is held from the first register on a packet's path to the last (compile/control.go), or,
-// where packets meet, the locks of what it touches (compile/stripes.go).
+// lock is held from the first register on a packet's path to the last (compile/control), or,
+// where packets meet, the locks of what it touches (compile/locking).
 //
 // Nothing is silently different: what is not in [Supported] is refused when the program is verified
 // or committed, with its place in the JSON.

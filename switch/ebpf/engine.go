@@ -12,7 +12,8 @@ import (
 	"github.com/netcraq/netcraq/api/clock"
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/ebpf/attach"
-	"github.com/netcraq/netcraq/switch/ebpf/compile"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/emit"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 	"github.com/netcraq/netcraq/switch/ebpf/runtime"
 	"github.com/netcraq/netcraq/switch/offload"
 	"github.com/netcraq/netcraq/switch/queues"
@@ -129,7 +130,7 @@ func newDevice(opts Options) (d *device, err error) {
 	if err := d.netns.Do(offload.Recover); err != nil {
 		d.log.Warn("what a dead switch changed on interfaces may still be changed", "err", err)
 	}
-	s := compile.Settings{CPUPort: opts.CPUPort, DropPort: opts.DropPort, OnlyUDP: opts.OnlyUDP,
+	s := emit.Settings{CPUPort: opts.CPUPort, DropPort: opts.DropPort, OnlyUDP: opts.OnlyUDP,
 		Mark: opts.Mark, Captured: opts.captured, Unlocked: opts.unlocked, Started: clock.Now()}
 	if d.Switch, err = runtime.NewSwitch(s, opts.Hook != HookTC, d.log, d.deliverPacketIn,
 		d.deliverDigest, d.deliverMessage,
@@ -140,7 +141,7 @@ func newDevice(opts Options) (d *device, err error) {
 		return nil, err
 	}
 	if opts.CPUPort != 0 {
-		d.PortMap.SetPort(compile.Loopback, opts.CPUPort)
+		d.PortMap.SetPort(memory.Loopback, opts.CPUPort)
 	}
 	return d, nil
 }
@@ -314,7 +315,7 @@ func (d *device) tapDelivery() func(record []byte) {
 	var wall wallClock
 	return func(b []byte) {
 		d.opts.Tap(wall.at(int64(binary.NativeEndian.Uint64(b[8:]))), binary.NativeEndian.Uint32(b),
-			binary.NativeEndian.Uint32(b[4:]) == compile.TapOut, b[compile.TapHeader:])
+			binary.NativeEndian.Uint32(b[4:]) == memory.TapOut, b[memory.TapHeader:])
 	}
 }
 

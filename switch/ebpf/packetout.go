@@ -5,7 +5,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"github.com/netcraq/netcraq/switch/ebpf/compile"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
@@ -21,14 +21,14 @@ func (d *device) PacketOut(frame []byte) error {
 	if d.opts.CPUPort == 0 {
 		return fmt.Errorf("packet-out: the switch has no CPU port: %w", target.ErrInvalid)
 	}
-	if len(frame) < compile.PacketOutLeast || len(frame) > compile.PacketOutMax {
+	if len(frame) < memory.PacketOutLeast || len(frame) > memory.PacketOutMax {
 		return fmt.Errorf("packet-out of %d bytes (%d to %d): %w", len(frame),
-			compile.PacketOutLeast, compile.PacketOutMax, target.ErrInvalid)
+			memory.PacketOutLeast, memory.PacketOutMax, target.ErrInvalid)
 	}
 	return d.netns.Do(func() error { // one at a time: the thread is one
-		copy(d.PacketOuts.Mem[compile.PacketOutFrame:], frame)
-		d.PacketOuts.Store(compile.PacketOutLength, uint64(len(frame)))
-		defer d.PacketOuts.Store(compile.PacketOutLength, 0)
+		copy(d.PacketOuts.Mem[memory.PacketOutFrame:], frame)
+		d.PacketOuts.Store(memory.PacketOutLength, uint64(len(frame)))
+		defer d.PacketOuts.Store(memory.PacketOutLength, 0)
 		start := make([]byte, 64) // the kernel looks at the type in there
 		copy(start, frame)
 		if _, err := p.TC.Run(&ebpf.RunOptions{Data: start}); err != nil {

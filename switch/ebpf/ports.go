@@ -7,7 +7,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/netcraq/netcraq/switch/ebpf/attach"
-	"github.com/netcraq/netcraq/switch/ebpf/compile"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 	"github.com/netcraq/netcraq/switch/ebpf/runtime"
 	"github.com/netcraq/netcraq/switch/offload"
 	"github.com/netcraq/netcraq/switch/target"
@@ -70,10 +70,10 @@ func (d *device) AddPort(p target.Port) error {
 	switch {
 	case d.ports[p.Number] != nil:
 		return fmt.Errorf("port %d: %w", p.Number, target.ErrExists)
-	case p.Number >= compile.MaxPorts-1 || p.Number == d.opts.CPUPort && p.Number != 0 ||
+	case p.Number >= memory.MaxPorts-1 || p.Number == d.opts.CPUPort && p.Number != 0 ||
 		p.Number == d.opts.DropPort:
 		return fmt.Errorf("port %d: the number is taken, or over %d: %w", p.Number,
-			compile.MaxPorts-2, target.ErrInvalid)
+			memory.MaxPorts-2, target.ErrInvalid)
 	}
 	q := &port{Port: p}
 	if err := d.openPort(q); err != nil {
@@ -96,9 +96,9 @@ func (d *device) openPort(q *port) error {
 		return err
 	}
 	index := l.Attrs().Index
-	if index >= compile.MaxIfindex {
+	if index >= memory.MaxIfindex {
 		return fmt.Errorf("port %d: interface %s has the index %d, over %d: %w", q.Number, q.Iface,
-			index, compile.MaxIfindex, target.ErrUnsupported)
+			index, memory.MaxIfindex, target.ErrUnsupported)
 	}
 	for _, r := range d.ports {
 		if r != q && r.Ifindex == index {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"github.com/netcraq/netcraq/switch/ebpf/compile"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 	"github.com/netcraq/netcraq/switch/interp"
 	"github.com/netcraq/netcraq/switch/target"
 )
@@ -121,7 +121,7 @@ func TestStripes(t *testing.T) {
 	if n := cellsOf(t, d, 5); n != 5 {
 		t.Errorf("the item's cells were written %d times, not 5", n)
 	}
-	p.State.Store(p.Mode, compile.ModeBoth)
+	p.State.Store(p.Mode, memory.ModeBoth)
 	run(ledgerWrite, 3, 5)
 	expect("both are taken", written+1)
 	hold(1, 7, func() { run(ledgerWrite, 3, 5) })
@@ -130,7 +130,7 @@ func TestStripes(t *testing.T) {
 	run(ledgerWrite, 3, 5)
 	p.State.Store(p.Lock, 0)
 	expect("both are taken, and another one has the one lock", written)
-	p.State.Store(p.Mode, compile.ModeStripes)
+	p.State.Store(p.Mode, memory.ModeStripes)
 	limit := func() uint64 { return p.State.Load(p.Registers[p.Prog.Register("LedgerIngress.limit").Index].Off) }
 	before := limit()
 	hold(0, 0, func() { run(ledgerLimit, 0, 0) })
@@ -166,14 +166,14 @@ func TestStripes(t *testing.T) {
 	if n := reads(); n != 2 {
 		t.Errorf("%d packets have read though one writes, not 2", n)
 	}
-	oldest := p.State.Load(p.Epoch + compile.OldestEpoch)
-	p.State.Store(p.Epoch+compile.OldestEpoch, p.State.Load(p.Epoch)+1)
+	oldest := p.State.Load(p.Epoch + memory.OldestEpoch)
+	p.State.Store(p.Epoch+memory.OldestEpoch, p.State.Load(p.Epoch)+1)
 	run(ledgerRead, 3, 5)
 	run(ledgerWrite, 3, 5)
 	run(ledgerWrite, 3, 5+wraps)
-	p.State.Store(p.Epoch+compile.OldestEpoch, oldest)
+	p.State.Store(p.Epoch+memory.OldestEpoch, oldest)
 	expect("their epoch is over", written)
-	if n := p.State.Load(p.Epoch + compile.EpochDropped); reads() != 2 || n != 3 {
+	if n := p.State.Load(p.Epoch + memory.EpochDropped); reads() != 2 || n != 3 {
 		t.Errorf("of packets whose epoch is over %d have read, and %d are said to be dropped", reads()-2, n)
 	}
 	for _, at := range p.Locks() {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"github.com/netcraq/netcraq/switch/ebpf/compile"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 	"github.com/netcraq/netcraq/switch/interp"
 )
 
@@ -78,14 +78,14 @@ func TestReadsWithoutLock(t *testing.T) {
 	p.State.Store(p.Lock, 0)
 	read()
 	expect("free again", 3)
-	oldest := p.State.Load(p.Epoch + compile.OldestEpoch)
-	p.State.Store(p.Epoch+compile.OldestEpoch, p.State.Load(p.Epoch)+1)
+	oldest := p.State.Load(p.Epoch + memory.OldestEpoch)
+	p.State.Store(p.Epoch+memory.OldestEpoch, p.State.Load(p.Epoch)+1)
 	read()
 	expect("its epoch is over", 3)
-	if n := p.State.Load(p.Epoch + compile.EpochDropped); n != 1 {
+	if n := p.State.Load(p.Epoch + memory.EpochDropped); n != 1 {
 		t.Errorf("%d packets are said to be dropped", n)
 	}
-	p.State.Store(p.Epoch+compile.OldestEpoch, oldest)
+	p.State.Store(p.Epoch+memory.OldestEpoch, oldest)
 	version := p.State.Load(p.Lock + 8)
 	_, err := p.TC.Run(&ebpf.RunOptions{Data: pairFrame(true, 3, make([]byte, 64))})
 	check(t, err)

@@ -7,6 +7,8 @@ import (
 
 	"github.com/netcraq/netcraq/p4src"
 	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/emit"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 )
 
 // TestProgramsReadBoottime: nothing that a program counts stands still while the machine is
@@ -20,14 +22,14 @@ func TestProgramsReadBoottime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	maps := Maps{PHV: 1, State: 2, Ports: 3, PacketIn: 4, PacketOut: 5, Buffer: 6, Tap: 7,
+	maps := emit.Maps{PHV: 1, State: 2, Ports: 3, PacketIn: 4, PacketOut: 5, Buffer: 6, Tap: 7,
 		Resume: 8, Lookups: map[int]int{}}
-	plan, err := NewPlan(prog)
+	plan, err := memory.NewPlan(prog)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, h := range []Hook{TC, XDP} {
-		insns, _, err := Translate(plan, h, maps, Settings{CPUPort: 510})
+	for _, h := range []emit.Hook{emit.TC, emit.XDP} {
+		insns, _, err := Translate(plan, h, maps, emit.Settings{CPUPort: 510})
 		if err != nil {
 			t.Fatal(err)
 		}

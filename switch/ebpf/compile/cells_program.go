@@ -4,6 +4,8 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	code "github.com/netcraq/netcraq/switch/ebpf/asm"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/emit"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
@@ -17,32 +19,32 @@ const CellsHeader = 16
 // CellsProgram is a small program that copies between the state and the data that it is run with,
 // under the packets' locks: so that the control plane's reads and writes of registers and meters
 // are whole, seen from packets.
-func CellsProgram(p *Plan, f Maps) (insns asm.Instructions, err error) {
+func CellsProgram(p *memory.Plan, f emit.Maps) (insns asm.Instructions, err error) {
 	defer ir.Catch(&err)
-	t := newTranslator(p, TC, f, Settings{})
-	main := t.function("cells", func() {
+	t := newTranslator(p, emit.TC, f, emit.Settings{})
+	main := t.WriteFunction("cells", func() {
 		read, done, fail := "cells.read", "cells.done", "cells.fail"
 		meters, unlock := "cells.meters", "cells.unlock"
 		t.Emit(asm.Mov.Reg(code.Ctx, asm.R1), asm.Mov.Imm(asm.R2, 0), asm.Mov.Reg(asm.R3, asm.R10),
 			asm.Add.Imm(asm.R3, -32), asm.Mov.Imm(asm.R4, CellsHeader))
-		t.loadBytes()
+		t.LoadBytes()
 		t.Emit(asm.JNE.Imm(asm.R0, 0, fail))
 		t.Load(asm.R8, asm.R10, -32, 4)
 		t.Load(asm.R9, asm.R10, -28, 4)
 		t.Emit(asm.JGT.Imm(asm.R8, int32(p.StateBytes), fail), asm.JEq.Imm(asm.R9, 0, fail),
 			asm.JGT.Imm(asm.R9, CellsMax, fail))
-		t.stateAddress(asm.R6, 0)
+		t.StateAddress(asm.R6, 0)
 		t.Emit(asm.Add.Reg(asm.R6, asm.R8))
-		t.acquire(p.Lock, fail)
-		t.acquire(p.meterLock, unlock)
-		if len(t.families) > 0 {
+		t.locks.Acquire(p.Lock, fail)
+		t.locks.Acquire(p.MeterLock, unlock)
+		if len(t.Families) > 0 {
 			one := t.NewLabel("one")
-			t.stateAddress(asm.R1, t.Mode)
+			t.StateAddress(asm.R1, t.Mode)
 			t.Load(asm.R1, asm.R1, 0, 8)
 			t.Store(asm.R10, -40, asm.R1, 8)
-			t.Emit(asm.JEq.Imm(asm.R1, ModeOne, one), asm.Mov.Imm(asm.R1, 0),
+			t.Emit(asm.JEq.Imm(asm.R1, memory.ModeOne, one), asm.Mov.Imm(asm.R1, 0),
 				asm.Mov.Imm(asm.R2, 0))
-			t.CallFunction(t.takeStripesFunction())
+			t.CallFunction(t.locks.TakeStripesFunction())
 			t.Emit(asm.JEq.Imm(asm.R0, 0, meters))
 			t.Bind(one)
 		}
@@ -50,43 +52,43 @@ func CellsProgram(p *Plan, f Maps) (insns asm.Instructions, err error) {
 		t.Load(asm.R1, asm.R10, -24, 1)
 		t.Emit(asm.Mov.Imm(asm.R2, CellsHeader), asm.Mov.Reg(asm.R3, asm.R6),
 			asm.Mov.Reg(asm.R4, asm.R9), asm.JEq.Imm(asm.R1, 0, read))
-		t.loadBytes()
+		t.LoadBytes()
 		t.Jump(done)
 		t.Bind(read)
-		t.storeBytes()
+		t.StoreBytes()
 		t.Bind(done)
 		t.Emit(asm.Mov.Reg(asm.R8, asm.R0))
 		t.turnIfWriting()
-		if len(t.families) > 0 {
+		if len(t.Families) > 0 {
 			one := t.NewLabel("one")
 			t.Load(asm.R1, asm.R10, -40, 8)
-			t.Emit(asm.JEq.Imm(asm.R1, ModeOne, one),
-				asm.Mov.Imm(asm.R1, int32(len(t.families)*t.stripes)), asm.Mov.Imm(asm.R2, 0))
-			t.CallFunction(t.giveStripesFunction())
+			t.Emit(asm.JEq.Imm(asm.R1, memory.ModeOne, one),
+				asm.Mov.Imm(asm.R1, int32(len(t.Families)*t.StripeCount)), asm.Mov.Imm(asm.R2, 0))
+			t.CallFunction(t.locks.GiveStripesFunction())
 			t.Bind(one)
 		}
-		t.release(p.meterLock)
-		t.release(p.Lock)
+		t.locks.Release(p.MeterLock)
+		t.locks.Release(p.Lock)
 		t.Emit(asm.Mov.Reg(asm.R0, asm.R8), asm.Return())
 		t.Bind(meters)
-		t.release(p.meterLock)
+		t.locks.Release(p.MeterLock)
 		t.Bind(unlock)
-		t.release(p.Lock)
+		t.locks.Release(p.Lock)
 		t.Bind(fail)
 		t.Emit(asm.Mov.Imm(asm.R0, -1), asm.Return())
 	})
-	return code.Link(append([]*code.Function{main}, t.functions...))
+	return t.Link(main)
 }
 
 // turnIfWriting counts the registers' version up if the cells program writes.
 func (t *translator) turnIfWriting() {
-	if !t.versioned() {
+	if !t.locks.Versioned() {
 		return
 	}
 	reads := t.NewLabel("reads")
 	t.Load(asm.R1, asm.R10, -24, 1)
 	t.Emit(asm.JEq.Imm(asm.R1, 0, reads))
-	t.stateAddress(asm.R1, t.Lock)
-	t.turnVersion(asm.R1)
+	t.StateAddress(asm.R1, t.Lock)
+	t.locks.TurnVersion(asm.R1)
 	t.Bind(reads)
 }

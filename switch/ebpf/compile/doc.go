@@ -1,15 +1,25 @@
-// Package compile translates a checked program of package bmv2json into BPF instructions. [NewPlan]
-// decides where everything is that the program keeps, [Translate] writes the code for one hook:
+// Package compile translates a checked program of package bmv2json into BPF instructions. It stands
+// on a shelf of packages with one subject each, which import only those above them in this list:
 //
-//	ingress.go          a frame has come in: its port and length, its bytes into the PHV
-//	parser.go           state by state
-//	checksum.go         verified, and updated in the end
-//	control.go          ingress, node by node: table.go, action.go
-//	traffic_manager.go  one copy, or one for each replica; each takes control.go's egress
-//	deparser.go         the headers into the frame
-//	send.go             out by an interface, or to the ring; recirculate.go: once more
+//	analysis   what the program does, read from it
+//	affine     what the index of a register is in terms of a slot, a session, ...
+//	known      what its tables hold at present
+//	memory     where everything is that it keeps: the plan
+//	paths      which steps packets come by in ingress, and what is known of them there
+//
+//	emit       the program that is being written, and phrases that all parts use
+//	locking    packets get registers to themselves
+//	hashing    hashes and checksums
+//	delivery   frames leave, come back, or go to the controller
+//	headers    the parser, the deparser, and what actions do with headers
+//	externs    registers, counters, meters, random
+//	tables     lookups
+//	control    ingress and egress: nodes, steps, actions
+//
+// The first five decide, and yield plain data. The others write instructions. Here all is put
+// together, in the order in which a packet comes by: ingress.go, then traffic_manager.go, which has
+// egress too. [Translate] writes the program for one hook.
 //
 // Nothing here talks to the kernel: a program is a function of the plan, the hook, the maps'
-// numbers and the settings. What cannot be translated is refused with its place in the JSON. It
-// imports ebpf/ir, ebpf/asm, bmv2json, interval and udpmatch.
+// numbers and the settings. What cannot be translated is refused with its place in the JSON.
 package compile

@@ -4,6 +4,9 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	code "github.com/netcraq/netcraq/switch/ebpf/asm"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/delivery"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/emit"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 	"github.com/netcraq/netcraq/switch/udpmatch"
 )
 
@@ -19,7 +22,7 @@ import (
 // whoever waits for an answer from that port. See package udpmatch for what is seen through.
 
 // hostFilterStack is what the filter's bytes are below on the stack.
-const hostFilterStack = slotOnStack
+const hostFilterStack = delivery.SlotOnStack
 
 // hostFilter lets frames go on that are not the program's. It is what the program begins with, but
 // for frames that the program itself has sent here. It uses all registers but Ctx.
@@ -28,19 +31,19 @@ func (t *translator) hostFilter() {
 		return
 	}
 	ours := t.NewLabel("host.ours")
-	if t.CPUPort != 0 && t.hook == TC {
-		t.Load(asm.R1, code.Ctx, skbIfindex, 4)
-		t.Emit(asm.JEq.Imm(asm.R1, Loopback, ours)) // a packet-out
+	if t.CPUPort != 0 && t.Hook == emit.TC {
+		t.Load(asm.R1, code.Ctx, emit.SKBIfindex, 4)
+		t.Emit(asm.JEq.Imm(asm.R1, memory.Loopback, ours)) // a packet-out
 	}
 	t.Emit(asm.Mov.Reg(asm.R1, code.Ctx))
 	t.Emit(udpmatch.Rules{Both: t.OnlyUDP}.Arguments()...)
-	t.Inline(udpmatch.Function(t.hook == XDP), hostFilterStack)
+	t.Inline(udpmatch.Function(t.Hook == emit.XDP), hostFilterStack)
 	t.Emit(asm.JEq.Imm(asm.R0, udpmatch.Drop, "ingress.drop"),
 		asm.JEq.Imm(asm.R0, udpmatch.Plain, ours))
-	if t.hook == TC {
-		t.Emit(asm.Mov.Imm(asm.R0, tcxNext), asm.Return())
+	if t.Hook == emit.TC {
+		t.Emit(asm.Mov.Imm(asm.R0, emit.TCXNext), asm.Return())
 	} else {
-		t.Emit(asm.Mov.Imm(asm.R0, xdpPass), asm.Return())
+		t.Emit(asm.Mov.Imm(asm.R0, emit.XDPPass), asm.Return())
 	}
 	t.Bind(ours)
 }

@@ -11,6 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	code "github.com/netcraq/netcraq/switch/ebpf/asm"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/emit"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 	"github.com/netcraq/netcraq/switch/udpmatch/udptest"
 )
 
@@ -18,24 +20,24 @@ import (
 // BPF_PROG_TEST_RUN: the filter alone, as it stands before a program, and a program that does
 // nothing.
 func BenchmarkHostFilter(b *testing.B) {
-	for _, h := range []Hook{TC, XDP} {
+	for _, h := range []emit.Hook{emit.TC, emit.XDP} {
 		for _, p := range []struct {
 			name string
 			port uint16
 		}{{"nothing", 0}, {"filter", 20035}} {
 			// no CPU port: the kernel runs it on the loopback interface, which stands for that
-			t := newTranslator(&Plan{}, h, Maps{}, Settings{OnlyUDP: p.port})
-			filter := t.function("filter", func() {
+			t := newTranslator(&memory.Plan{}, h, emit.Maps{}, emit.Settings{OnlyUDP: p.port})
+			filter := t.WriteFunction("filter", func() {
 				t.Emit(asm.Mov.Reg(code.Ctx, asm.R1))
 				t.hostFilter()
 				t.Bind("ingress.drop")
-				t.verdict(verdictDrop)
+				t.DropFrame(emit.VerdictDrop)
 			})
 			insns, err := filter.Assemble(true)
 			if err != nil {
 				b.Fatal(err)
 			}
-			kind := map[Hook]ebpf.ProgramType{TC: ebpf.SchedCLS, XDP: ebpf.XDP}[h]
+			kind := map[emit.Hook]ebpf.ProgramType{emit.TC: ebpf.SchedCLS, emit.XDP: ebpf.XDP}[h]
 			prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: kind, Instructions: insns,
 				License: "GPL"})
 			if errors.Is(err, unix.EPERM) {

@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
-	"math/rand/v2"
+	rand "math/rand/v2"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/emit"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 	"github.com/netcraq/netcraq/switch/internal/mutation"
 	"github.com/netcraq/netcraq/switch/interp"
 )
@@ -45,19 +47,19 @@ func take(text []byte) (accepted bool) {
 	if p, err := interp.New(prog, interp.Options{Log: func(string) {}}); err == nil {
 		p.Process(0, 1, bytes.Repeat([]byte{0x08, 0x00, 0x45, 1}, 40))
 	}
-	plan, err := NewPlan(prog)
+	plan, err := memory.NewPlan(prog)
 	if err != nil {
 		return false
 	}
-	at := Maps{PHV: 1, State: 2, Ports: 3, PacketIn: 4, PacketOut: 5, Buffer: 6, Tap: 7, Resume: 8, Digests: 9,
+	at := emit.Maps{PHV: 1, State: 2, Ports: 3, PacketIn: 4, PacketOut: 5, Buffer: 6, Tap: 7, Resume: 8, Digests: 9,
 		Messages: 10, Lookups: map[int]int{}}
 	for i := range plan.Tables {
 		at.Lookups[i] = 11 + i
 	}
-	for _, h := range []Hook{TC, XDP} {
+	for _, h := range []emit.Hook{emit.TC, emit.XDP} {
 		for _, paths := range []bool{false, true} {
 			at.Paths = paths
-			if _, _, err := Translate(plan, h, at, Settings{CPUPort: 510, DropPort: 511}); err != nil {
+			if _, _, err := Translate(plan, h, at, emit.Settings{CPUPort: 510, DropPort: 511}); err != nil {
 				return false
 			}
 		}
@@ -150,7 +152,7 @@ func TestMalformedPrograms(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := NewPlan(prog); (err == nil) != (is.want == "") || err != nil &&
+			if _, err := memory.NewPlan(prog); (err == nil) != (is.want == "") || err != nil &&
 				!strings.Contains(err.Error(), is.want) {
 				t.Errorf("%v, want %q", err, is.want)
 			}

@@ -4,18 +4,20 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	code "github.com/netcraq/netcraq/switch/ebpf/asm"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/emit"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
 // EmptyProgram is a program that drops every frame; if Maps.Replay is set it first does what a
 // program does that is run again and again on one frame.
-func EmptyProgram(p *Plan, h Hook, f Maps) (insns asm.Instructions, err error) {
+func EmptyProgram(p *memory.Plan, h emit.Hook, f emit.Maps) (insns asm.Instructions, err error) {
 	defer ir.Catch(&err)
-	t := newTranslator(p, h, f, Settings{})
-	main := t.function("empty", func() {
+	t := newTranslator(p, h, f, emit.Settings{})
+	main := t.WriteFunction("empty", func() {
 		t.Emit(asm.Mov.Reg(code.Ctx, asm.R1))
 		t.restoreFrame()
-		t.verdict(verdictDrop)
+		t.DropFrame(emit.VerdictDrop)
 	})
 	return main.Assemble(true)
 }
@@ -23,17 +25,17 @@ func EmptyProgram(p *Plan, h Hook, f Maps) (insns asm.Instructions, err error) {
 // restoreFrame makes the frame what it is to be at the start of each run. Each CPU has a program of
 // its own, so nobody else counts.
 func (t *translator) restoreFrame() {
-	if t.maps.Replay == 0 {
+	if t.Maps.Replay == 0 {
 		return
 	}
-	if at := t.maps.ReplayCount; at > 0 {
-		t.Emit(asm.LoadMapValue(asm.R3, t.maps.Replay, 0))
+	if at := t.Maps.ReplayCount; at > 0 {
+		t.Emit(asm.LoadMapValue(asm.R3, t.Maps.Replay, 0))
 		t.Load(asm.R1, asm.R3, at, 4)
 		t.Emit(asm.HostTo(asm.BE, asm.R1, asm.Word), asm.Add.Imm(asm.R1, 1),
 			asm.HostTo(asm.BE, asm.R1, asm.Word))
 		t.Store(asm.R3, at, asm.R1, 4)
 	}
-	t.Emit(asm.Mov.Imm(asm.R2, 0), asm.LoadMapValue(asm.R3, t.maps.Replay, 0),
-		asm.Mov.Imm(asm.R4, int32(t.maps.ReplayBytes)))
-	t.storeBytes()
+	t.Emit(asm.Mov.Imm(asm.R2, 0), asm.LoadMapValue(asm.R3, t.Maps.Replay, 0),
+		asm.Mov.Imm(asm.R4, int32(t.Maps.ReplayBytes)))
+	t.StoreBytes()
 }

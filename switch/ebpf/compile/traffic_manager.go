@@ -1,92 +1,110 @@
 package compile
 
 import (
-	"slices"
-
 	"github.com/cilium/ebpf/asm"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	code "github.com/netcraq/netcraq/switch/ebpf/asm"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/delivery"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/emit"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 )
+
+// replicateClone sends a clone to the ports of its session, as multicast does for a group's.
+func (t *translator) replicateClone() {
+	t.Load(asm.R1, code.PHV, t.Requests.Session, 4)
+	t.Emit(asm.JGE.Imm(asm.R1, memory.MaxSessions, "ingress.drop"), asm.Mov.Reg(code.Entry, asm.R1))
+	t.Emit(asm.LSh.Imm(asm.R1, 2))
+	t.StateAddress(asm.R2, t.Requests.Cuts)
+	t.Emit(asm.Add.Reg(asm.R2, asm.R1))
+	t.Load(asm.R3, asm.R2, 0, 4)
+	whole := t.NewLabel("whole")
+	t.Emit(asm.JNE.Imm(asm.R3, 0, whole), asm.Mov.Imm(asm.R3, memory.NoCut))
+	t.Bind(whole)
+	t.Store(code.PHV, t.Requests.CopyCut, asm.R3, 4)
+	t.Emit(asm.LSh.Imm(code.Entry, 3))
+	t.StateAddress(asm.R2, t.Requests.Sessions)
+	t.Emit(asm.Add.Reg(asm.R2, code.Entry))
+	t.Load(asm.R3, asm.R2, 0, 8)
+	t.Emit(asm.JEq.Imm(asm.R3, 0, "ingress.drop"))
+	t.Store(code.PHV, memory.PHVGroup, asm.R3, 8)
+	t.replicate(0)
+	t.Jump("ingress.drop") // the copies are gone; this is the original
+}
 
 // afterIngress is BMv2's traffic manager: copies, one copy or none, each through egress.
 func (t *translator) afterIngress() {
-	t.afterRequests()
+	t.delivery.AfterRequests()
 	last := t.NewLabel("last")
-	if !t.std.mcastGroup.IsZero() {
+	if !t.Std.McastGroup.IsZero() {
 		t.multicast(last)
 	}
-	spec := t.Layout.Field(t.std.egressSpec)
+	spec := t.Layout.Field(t.Std.EgressSpec)
 	t.Load(asm.R1, code.PHV, spec.Off, spec.Size)
 	t.Emit(asm.JEq.Imm(asm.R1, int32(t.DropPort), "ingress.drop"))
-	t.setStandard(t.std.egressPort, asm.R1)
-	t.setStandardConstant(t.std.instanceType, 0)
+	t.SetStandard(t.Std.EgressPort, asm.R1)
+	t.SetStandardConstant(t.Std.InstanceType, 0)
 	t.Bind(last)
 	t.Emit(asm.Mov.Reg(asm.R1, code.Ctx), asm.Mov.Reg(asm.R2, code.PHV))
 	t.CallFunction("egress")
-	t.Emit(asm.JEq.Imm(asm.R0, verdictDrop, "ingress.drop"))
-	t.leaveIfPassed()
-	t.send(false)
+	t.Emit(asm.JEq.Imm(asm.R0, emit.VerdictDrop, "ingress.drop"))
+	t.delivery.LeaveIfPassed()
+	t.delivery.SendFrame(false)
 }
 
 // multicast makes the copies of a packet whose group is not 0. The last of them needs no clone of
 // the frame: it goes on at the label last, as the one copy of a packet without a group does.
 func (t *translator) multicast(last string) {
-	unicast, one, grp := t.NewLabel("unicast"), t.NewLabel("one"), t.Layout.Field(t.std.mcastGroup)
+	unicast, one, grp := t.NewLabel("unicast"), t.NewLabel("one"), t.Layout.Field(t.Std.McastGroup)
 	t.Load(asm.R1, code.PHV, grp.Off, grp.Size)
 	t.Emit(asm.JEq.Imm(asm.R1, 0, unicast))
-	t.Emit(asm.JGE.Imm(asm.R1, MaxGroups, "ingress.drop"), asm.LSh.Imm(asm.R1, 3))
-	t.stateAddress(asm.R2, t.Groups)
+	t.Emit(asm.JGE.Imm(asm.R1, memory.MaxGroups, "ingress.drop"), asm.LSh.Imm(asm.R1, 3))
+	t.StateAddress(asm.R2, t.Groups)
 	t.Emit(asm.Add.Reg(asm.R2, asm.R1))
 	t.Load(asm.R3, asm.R2, 0, 8)
-	t.Store(code.PHV, phvGroup, asm.R3, 8)
-	t.Load(asm.R3, code.PHV, phvGroup, 4)
+	t.Store(code.PHV, memory.PHVGroup, asm.R3, 8)
+	t.Load(asm.R3, code.PHV, memory.PHVGroup, 4)
 	t.Emit(asm.JEq.Imm(asm.R3, 0, "ingress.drop"), asm.JEq.Imm(asm.R3, 1, one))
-	if t.hook == XDP && !t.Captured { // captured frames are not sent, so XDP need not clone any
-		t.passToTC(resumeCopies, xdpDrop)
+	if t.Hook == emit.XDP && !t.Captured { // captured frames are not sent, so XDP need not clone any
+		t.delivery.PassToTC(delivery.ResumeCopies, emit.XDPDrop)
 	} else {
-		t.setStandardConstant(t.std.instanceType, instanceReplication)
-		if t.Requests.any() {
-			t.StoreConstant(code.PHV, t.Requests.copyCut, noCut, 4)
+		t.SetStandardConstant(t.Std.InstanceType, instanceReplication)
+		if t.Requests.Any() {
+			t.StoreConstant(code.PHV, t.Requests.CopyCut, memory.NoCut, 4)
 		}
 		t.replicate(1)
 		t.restoreSnapshot()
 	}
 	t.Bind(one)
-	t.setStandardConstant(t.std.instanceType, instanceReplication)
-	if t.Requests.any() {
-		t.clearRequests()
+	t.SetStandardConstant(t.Std.InstanceType, instanceReplication)
+	if t.Requests.Any() {
+		t.delivery.ClearRequests()
 	}
-	t.Load(asm.R1, code.PHV, phvGroup+4, 4)
-	t.Load(asm.R2, code.PHV, phvGroup, 4)
+	t.Load(asm.R1, code.PHV, memory.PHVGroup+4, 4)
+	t.Load(asm.R2, code.PHV, memory.PHVGroup, 4)
 	t.Emit(asm.Add.Reg(asm.R1, asm.R2), asm.Sub.Imm(asm.R1, 1))
 	t.toReplica("ingress.drop")
 	t.Jump(last)
 	t.Bind(unicast)
 }
 
-// replicate makes the copies that the word in phvGroup says, but for the last ones: how many
+// replicate makes the copies that the word in PHVGroup says, but for the last ones: how many
 // replicas there are, and where they start.
 func (t *translator) replicate(last int32) {
-	t.settleAll()
-	at := t.snapshot
-	for _, s := range t.saved {
-		t.CopyWords(code.PHV, at, code.PHV, s.off, s.size)
-		at += s.size
+	t.headers.SettleAll()
+	at := t.Snapshot
+	for _, s := range t.Saved {
+		t.CopyWords(code.PHV, at, code.PHV, s.Off, s.Size)
+		at += s.Size
 	}
 	t.Store(asm.R10, -16, code.Ctx, 8)
 	t.Store(asm.R10, -8, code.PHV, 8)
-	t.Load(asm.R1, code.PHV, phvGroup, 4)
+	t.Load(asm.R1, code.PHV, memory.PHVGroup, 4)
 	t.Emit(asm.Sub.Imm(asm.R1, last))
 	t.LoadFunction(asm.R2, "replica")
 	t.Emit(asm.Mov.Reg(asm.R3, asm.R10), asm.Add.Imm(asm.R3, -16), asm.Mov.Imm(asm.R4, 0))
 	t.Call(asm.FnLoop)
-	for _, f := range t.functions {
-		if f.Name == "replica" {
-			return
-		}
-	}
-	t.functions = append(t.functions, t.function("replica", t.replica))
+	t.FunctionOnce("replica", t.replica)
 }
 
 const instanceReplication = 5
@@ -99,36 +117,20 @@ func (t *translator) replica() {
 	t.Load(code.Ctx, asm.R2, 0, 8)
 	t.Load(code.PHV, asm.R2, 8, 8)
 	t.restoreSnapshot()
-	if t.Requests.any() {
-		t.clearRequests()
-		t.Load(asm.R1, code.PHV, t.Requests.copyCut, 4)
-		t.Store(code.PHV, t.Requests.cut, asm.R1, 4)
+	if t.Requests.Any() {
+		t.delivery.ClearRequests()
+		t.Load(asm.R1, code.PHV, t.Requests.CopyCut, 4)
+		t.Store(code.PHV, t.Requests.Cut, asm.R1, 4)
 	}
-	t.Load(asm.R1, code.PHV, phvGroup+4, 4)
+	t.Load(asm.R1, code.PHV, memory.PHVGroup+4, 4)
 	t.Emit(asm.Add.Reg(asm.R1, code.Entry))
 	t.toReplica(next)
 	t.Emit(asm.Mov.Reg(asm.R1, code.Ctx), asm.Mov.Reg(asm.R2, code.PHV))
 	t.CallFunction("egress")
-	t.Emit(asm.JEq.Imm(asm.R0, verdictDrop, next))
-	t.send(true)
+	t.Emit(asm.JEq.Imm(asm.R0, emit.VerdictDrop, next))
+	t.delivery.SendFrame(true)
 	t.Bind(next)
 	t.Emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
-}
-
-// ReadsQueueDepth reports whether the program asks how many packets wait at a port.
-func (p *Plan) ReadsQueueDepth() bool {
-	return slices.ContainsFunc(p.depths(), p.Reads)
-}
-
-// depths are the fields that say so: the queue that a packet joins is as it was when it left it.
-func (p *Plan) depths() []bmv2json.FieldRef {
-	var out []bmv2json.FieldRef
-	for _, r := range []bmv2json.FieldRef{p.std.enqDepth, p.std.deqDepth} {
-		if !r.IsZero() {
-			out = append(out, r)
-		}
-	}
-	return out
 }
 
 // queueDepths sets those that the program reads, from what was last counted at the packet's port.
@@ -137,41 +139,41 @@ func (t *translator) queueDepths() {
 		return
 	}
 	known, done := t.NewLabel("depth"), t.NewLabel("depths")
-	port := t.Layout.Field(t.std.egressPort)
+	port := t.Layout.Field(t.Std.EgressPort)
 	t.Load(asm.R1, code.PHV, port.Off, port.Size)
-	t.Emit(asm.JLT.Imm(asm.R1, MaxPorts, known), asm.Mov.Imm(asm.R1, 0))
+	t.Emit(asm.JLT.Imm(asm.R1, memory.MaxPorts, known), asm.Mov.Imm(asm.R1, 0))
 	t.Jump(done)
 	t.Bind(known)
-	t.Emit(asm.LSh.Imm(asm.R1, 2), asm.LoadMapValue(asm.R2, t.maps.Ports, PortsDepth),
+	t.Emit(asm.LSh.Imm(asm.R1, 2), asm.LoadMapValue(asm.R2, t.Maps.Ports, memory.PortsDepth),
 		asm.Add.Reg(asm.R2, asm.R1))
 	t.Load(asm.R1, asm.R2, 0, 4)
 	t.Bind(done)
-	for _, r := range t.depths() {
+	for _, r := range t.QueueDepths() {
 		if t.Reads(r) {
-			t.setStandard(r, asm.R1)
+			t.SetStandard(r, asm.R1)
 		}
 	}
 }
 
 // restoreSnapshot puts back what the egress of a copy before has changed.
 func (t *translator) restoreSnapshot() {
-	at := t.snapshot
-	for _, s := range t.saved {
-		t.CopyWords(code.PHV, s.off, code.PHV, at, s.size)
-		at += s.size
+	at := t.Snapshot
+	for _, s := range t.Saved {
+		t.CopyWords(code.PHV, s.Off, code.PHV, at, s.Size)
+		at += s.Size
 	}
 }
 
 // toReplica makes the packet the copy of the replica whose number is in R1: its port and its
 // instance.
 func (t *translator) toReplica(none string) {
-	t.Emit(asm.JGE.Imm(asm.R1, MaxReplicas, none), asm.LSh.Imm(asm.R1, 3))
-	t.stateAddress(asm.R2, t.Replicas)
+	t.Emit(asm.JGE.Imm(asm.R1, memory.MaxReplicas, none), asm.LSh.Imm(asm.R1, 3))
+	t.StateAddress(asm.R2, t.Replicas)
 	t.Emit(asm.Add.Reg(asm.R2, asm.R1))
 	t.Load(asm.R1, asm.R2, 0, 4)
-	t.setStandard(t.std.egressPort, asm.R1)
+	t.SetStandard(t.Std.EgressPort, asm.R1)
 	t.Load(asm.R1, asm.R2, 4, 2)
-	t.setStandard(t.std.egressRid, asm.R1)
+	t.SetStandard(t.Std.EgressRid, asm.R1)
 }
 
 // egress is the function that takes one copy through the egress pipeline and writes its headers
@@ -179,47 +181,57 @@ func (t *translator) toReplica(none string) {
 func (t *translator) egress() {
 	t.Emit(asm.Mov.Reg(code.Ctx, asm.R1), asm.Mov.Reg(code.PHV, asm.R2))
 	// A packet waits behind the program, where the port's interface has a queue: none has waited.
-	t.timestamp(t.std.enqTimestamp)
-	for _, r := range []bmv2json.FieldRef{t.std.deqTimedelta, t.std.queue} {
+	t.StoreTimestamp(t.Std.EnqTimestamp)
+	for _, r := range []bmv2json.FieldRef{t.Std.DeqTimedelta, t.Std.Queue} {
 		if !r.IsZero() && t.Reads(r) {
-			t.setStandardConstant(r, 0)
+			t.SetStandardConstant(r, 0)
 		}
 	}
 	t.queueDepths()
-	t.timestamp(t.std.egressTime)
+	t.StoreTimestamp(t.Std.EgressTime)
 	// Not the port that drops, so that it drops only if egress says so.
-	t.setStandardConstant(t.std.egressSpec, t.DropPort+1)
-	t.Load(asm.R1, code.PHV, phvLength, 4)
-	t.setStandard(t.std.packetLength, asm.R1)
-	t.mark("(egress begins)")
-	t.runPipeline("egress")
-	t.mark("(egress is over)")
+	t.SetStandardConstant(t.Std.EgressSpec, t.DropPort+1)
+	t.Load(asm.R1, code.PHV, memory.PHVLength, 4)
+	t.SetStandard(t.Std.PacketLength, asm.R1)
+	t.control.PutMark("(egress begins)")
+	t.control.RunPipeline("egress")
+	t.control.PutMark("(egress is over)")
 	t.finishEgress("egress.drop")
 }
 
 // finishEgress ends a function that the egress pipeline has been run for: the clone that it asked
 // for, its verdict, checksums and headers.
 func (t *translator) finishEgress(drop string) {
-	t.afterEgressPipeline()
-	spec := t.Layout.Field(t.std.egressSpec)
+	t.delivery.AfterEgressPipeline()
+	spec := t.Layout.Field(t.Std.EgressSpec)
 	t.Load(asm.R1, code.PHV, spec.Off, spec.Size)
 	t.Emit(asm.JEq.Imm(asm.R1, int32(t.DropPort), drop))
-	t.updateChecksums()
+	t.hashes.UpdateChecksums()
 	if t.Name == "egress" {
-		t.mark("(checksums are updated)")
+		t.control.PutMark("(checksums are updated)")
 	}
-	t.deparse(drop)
+	t.headers.Deparse(drop)
 	if t.Name == "egress" {
-		t.mark("(headers are written)")
+		t.control.PutMark("(headers are written)")
 	}
-	t.afterDeparsing(drop)
-	t.Emit(asm.Mov.Imm(asm.R0, verdictSend), asm.Return())
+	t.delivery.AfterDeparsing(drop)
+	t.Emit(asm.Mov.Imm(asm.R0, emit.VerdictSend), asm.Return())
 	t.Bind(drop)
-	t.Emit(asm.Mov.Imm(asm.R0, verdictDrop), asm.Return())
+	t.Emit(asm.Mov.Imm(asm.R0, emit.VerdictDrop), asm.Return())
 }
 
 // afterEgress is the function at tc that goes on where XDP left a packet after the egress pipeline.
 func (t *translator) afterEgress() {
 	t.Emit(asm.Mov.Reg(code.Ctx, asm.R1), asm.Mov.Reg(code.PHV, asm.R2))
 	t.finishEgress("leave.drop")
+}
+
+// writeHeaders is the function at tc that writes the headers of a frame which egress has been
+// through at XDP.
+func (t *translator) writeHeaders() {
+	t.Emit(asm.Mov.Reg(code.Ctx, asm.R1), asm.Mov.Reg(code.PHV, asm.R2))
+	t.headers.Deparse("headers.drop")
+	t.Emit(asm.Mov.Imm(asm.R0, emit.VerdictSend), asm.Return())
+	t.Bind("headers.drop")
+	t.Emit(asm.Mov.Imm(asm.R0, emit.VerdictDrop), asm.Return())
 }

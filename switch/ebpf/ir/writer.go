@@ -23,7 +23,8 @@ type Writer struct {
 }
 
 // NewWriter makes a writer for a program whose fields are at lay and whose scratch memory is
-// [scratch, scratchEnd) of the PHV.
+// [scratch, scratchEnd) of the PHV. It begins with a function without a name, for those who want
+// values and no instructions.
 func NewWriter(lay *Layout, scratch, scratchEnd int) Writer {
-	return Writer{phv: lay, scratch: scratch, scratchEnd: scratchEnd}
+	return Writer{Function: code.New(""), phv: lay, scratch: scratch, scratchEnd: scratchEnd}
 }

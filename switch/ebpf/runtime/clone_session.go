@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
-	"github.com/netcraq/netcraq/switch/ebpf/compile"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
@@ -24,7 +24,7 @@ func (p *Pipeline) SetCloneSession(id uint32, s *target.CloneSession) error {
 	}
 	defer leave()
 	switch {
-	case id >= compile.MaxSessions:
+	case id >= memory.MaxSessions:
 		return fmt.Errorf("clone session %d: %w", id, target.ErrOutOfRange)
 	case s != nil && s.TruncateTo < 0:
 		return fmt.Errorf("clone session %d: cut to %d bytes: %w", id, s.TruncateTo,

@@ -3,7 +3,7 @@ package runtime
 import (
 	"fmt"
 
-	"github.com/netcraq/netcraq/switch/ebpf/compile"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
@@ -31,7 +31,7 @@ func (p *Pipeline) SetCRC(name string, c target.CRC) error {
 		// The other copy was the current one, until a change that a packet may have begun before.
 		WaitForPackets()
 		next := 1 - int(p.State.Load(at))
-		compile.FillCRC(p.State.Mem, at, next, width, compile.CRC(c))
+		memory.FillCRC(p.State.Mem, at, next, width, memory.CRC(c))
 		p.State.Store(at, uint64(next))
 		return nil
 	}

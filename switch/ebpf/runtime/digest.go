@@ -3,14 +3,14 @@ package runtime
 import (
 	"encoding/binary"
 
-	"github.com/netcraq/netcraq/switch/ebpf/compile"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
 // DecodeDigest reads a record of this pipeline.
 func (p *Pipeline) DecodeDigest(b []byte) (d target.Digest, ok bool) {
-	if len(b) < compile.DigestHeader || binary.NativeEndian.Uint64(b) != p.Number {
+	if len(b) < memory.DigestHeader || binary.NativeEndian.Uint64(b) != p.Number {
 		return d, false
 	}
 	l := p.Prog.LearnList(int(binary.NativeEndian.Uint64(b[8:])))
@@ -18,7 +18,7 @@ func (p *Pipeline) DecodeDigest(b []byte) (d target.Digest, ok bool) {
 		return d, false
 	}
 	d.Name = l.Name
-	b = b[compile.DigestHeader:]
+	b = b[memory.DigestHeader:]
 	for _, width := range l.Widths {
 		n := ir.WordsOf(width)
 		if len(b) < 8*n {

@@ -12,14 +12,14 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
-	"github.com/netcraq/netcraq/switch/ebpf/compile"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
 // table is the control plane's side of a table.
 type table struct {
-	*compile.TablePlan
+	*memory.TablePlan
 	p       *Pipeline
 	byMatch map[string]*entry
 	def     *entry // nil: there is no default entry
@@ -41,7 +41,7 @@ type entry struct {
 	age  target.Ageing
 }
 
-func newTable(p *Pipeline, tp *compile.TablePlan) *table {
+func newTable(p *Pipeline, tp *memory.TablePlan) *table {
 	t := &table{TablePlan: tp, p: p, byMatch: map[string]*entry{}, slots: slots{size: tp.SlotCount}}
 	if tp.Source.Kind == bmv2json.TableIndirectWS {
 		t.members, t.groups = map[uint32]uint64{}, map[uint32]extent{}
@@ -162,11 +162,11 @@ func (t *table) key(match []target.FieldMatch) (key []byte, index uint64) {
 	for i, m := range match {
 		k, part := t.Source.Keys[i], t.Parts[i]
 		switch t.Kind {
-		case compile.LookupArray:
+		case memory.LookupArray:
 			index |= new(big.Int).SetBytes(m.Value).Uint64() << part.At
-		case compile.LookupHash:
+		case memory.LookupHash:
 			encodeCell(key[part.At:part.At+part.Size], m.Value)
-		case compile.LookupTrie:
+		case memory.LookupTrie:
 			v := new(big.Int).Lsh(new(big.Int).SetBytes(m.Value), uint(part.Shift))
 			v.FillBytes(key[part.At : part.At+part.Size])
 			if k.Kind == bmv2json.MatchLPM {
@@ -176,7 +176,7 @@ func (t *table) key(match []target.FieldMatch) (key []byte, index uint64) {
 			}
 		}
 	}
-	if t.Kind == compile.LookupTrie {
+	if t.Kind == memory.LookupTrie {
 		binary.NativeEndian.PutUint32(key, uint32(prefix))
 	}
 	return key, index
@@ -186,7 +186,7 @@ func (t *table) key(match []target.FieldMatch) (key []byte, index uint64) {
 func (t *table) publish(match []target.FieldMatch, word uint64) error {
 	key, index := t.key(match)
 	t.touch()
-	if t.Kind == compile.LookupArray {
+	if t.Kind == memory.LookupArray {
 		t.p.State.Store(t.Direct+int(index)*8, word)
 		return nil
 	}

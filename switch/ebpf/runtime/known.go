@@ -10,10 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
-	"github.com/netcraq/netcraq/switch/ebpf/compile"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/emit"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/known"
 )
 
-// When a program is made anew for what its tables hold (compile/known.go). A table that has changed
+// When a program is made anew for what its tables hold (compile/known). A table that has changed
 // stays a map until it has been left alone for a while, each time twice as long, so one that
 // changes often is a map nearly always; and programs are made one after the other, with a pause.
 const (
@@ -53,32 +54,32 @@ func (t *table) touch() {
 func (t *table) settled(now bool) bool { return now || time.Since(t.know.changed) >= t.know.quiet }
 
 // held is what the table holds; false where that is too much for comparisons.
-func (t *table) held() (compile.Known, bool) {
+func (t *table) held() (known.Table, bool) {
 	width := t.Source.Keys[0].Width
-	if len(t.byMatch) > compile.MostKnown {
-		return compile.Known{}, false
+	if len(t.byMatch) > known.MostRanges {
+		return known.Table{}, false
 	}
-	var prefixes []compile.Prefix
-	entries := map[uint64]compile.KnownEntry{}
+	var prefixes []known.Prefix
+	entries := map[uint64]known.Entry{}
 	for _, e := range t.byMatch {
 		bits := width
 		if t.Source.Keys[0].Kind == bmv2json.MatchLPM {
 			bits = e.Match[0].PrefixLen
 		}
 		value := new(big.Int).SetBytes(e.Match[0].Value).Uint64()
-		prefixes = append(prefixes, compile.Prefix{Value: value, Bits: bits, Word: e.word})
-		entries[e.word] = compile.KnownEntry{Params: e.Action.Params}
+		prefixes = append(prefixes, known.Prefix{Value: value, Bits: bits, Word: e.word})
+		entries[e.word] = known.Entry{Params: e.Action.Params}
 	}
-	ranges := compile.RangesOf(prefixes, width)
-	return compile.Known{Version: t.know.version, Ranges: ranges, Entries: entries}, ranges != nil
+	ranges := known.RangesOf(prefixes, width)
+	return known.Table{Version: t.know.version, Ranges: ranges, Entries: entries}, ranges != nil
 }
 
 // Specialised are a pipeline's programs, made anew for what its tables hold.
 type Specialised struct {
 	TC, XDP *ebpf.Program
-	Striped bool                  // they know stripes (SetStripes)
-	known   map[int]compile.Known // by Table.Index
-	paths   bool                  // they were made by their paths
+	Striped bool                // they know stripes (SetStripes)
+	known   map[int]known.Table // by Table.Index
+	paths   bool                // they were made by their paths
 }
 
 // Close frees the programs.
@@ -92,7 +93,7 @@ func (s *Specialised) Close() {
 
 // knowable finds what tables hold that a program can be made for; nil if the running one has all of
 // it. Now, it does not wait for tables to be left alone.
-func (p *Pipeline) knowable(now bool) map[int]compile.Known {
+func (p *Pipeline) knowable(now bool) map[int]known.Table {
 	leave, err := p.enter()
 	if err != nil {
 		return nil
@@ -104,18 +105,18 @@ func (p *Pipeline) knowable(now bool) map[int]compile.Known {
 	// Mostly there is nothing new, and to find that out must not keep the control plane.
 	if !slices.ContainsFunc(p.control, func(t *table) bool {
 		return !t.know.used && !t.know.unfit && len(t.byMatch) > 0 &&
-			len(t.byMatch) <= compile.MostKnown && t.Knowable() && t.settled(now)
+			len(t.byMatch) <= known.MostRanges && t.Knowable() && t.settled(now)
 	}) {
 		return nil
 	}
-	known, news := map[int]compile.Known{}, false
+	contents, news := map[int]known.Table{}, false
 	for i, t := range p.control {
 		if !t.Knowable() || !t.settled(now) {
 			continue
 		}
 		k, ok := t.held()
 		if ok {
-			known[i] = k
+			contents[i] = k
 			news = news || !t.know.used && len(t.byMatch) > 0
 		}
 		t.know.unfit = !ok
@@ -123,7 +124,7 @@ func (p *Pipeline) knowable(now bool) map[int]compile.Known {
 	if !news {
 		return nil
 	}
-	return known
+	return contents
 }
 
 // Specialise makes the programs anew, if tables hold what the running ones do not know; nil if not,
@@ -131,22 +132,22 @@ func (p *Pipeline) knowable(now bool) map[int]compile.Known {
 // are attached and [Pipeline.Replace] was called. With now, it does not wait for tables to be left
 // alone, and finds a program's paths though no table has anything new.
 func (p *Pipeline) Specialise(now bool) (*Specialised, error) {
-	known := p.knowable(now)
+	contents := p.knowable(now)
 	p.mu.Lock()
 	paths, refused := !p.pathless, p.refused
-	if known == nil && now && paths && !refused && !p.closed && !p.Maps.Paths {
-		known = map[int]compile.Known{}
+	if contents == nil && now && paths && !refused && !p.closed && !p.Maps.Paths {
+		contents = map[int]known.Table{}
 	}
 	p.mu.Unlock()
-	if known == nil {
+	if contents == nil {
 		return nil, nil
 	}
 	if now {
-		return p.makeAnew(known, paths)
+		return p.makeAnew(contents, paths)
 	}
 	var s *Specialised
 	var err error
-	inBackground(func() { s, err = p.makeAnew(known, paths) })
+	inBackground(func() { s, err = p.makeAnew(contents, paths) })
 	return s, err
 }
 
@@ -166,8 +167,8 @@ func inBackground(f func()) {
 // makeAnew loads programs for what tables hold, by their paths if it can. It returns nil where the
 // pipeline was closed meanwhile: the kernel refuses programs whose maps are closed, and such an end
 // is not a fault of the program.
-func (p *Pipeline) makeAnew(known map[int]compile.Known, paths bool) (*Specialised, error) {
-	s, err := p.loadKnown(known, paths)
+func (p *Pipeline) makeAnew(contents map[int]known.Table, paths bool) (*Specialised, error) {
+	s, err := p.loadKnown(contents, paths)
 	if err == nil {
 		return s, nil
 	}
@@ -185,19 +186,19 @@ func (p *Pipeline) makeAnew(known map[int]compile.Known, paths bool) (*Specialis
 	case closed:
 		return nil, nil
 	case paths:
-		return p.makeAnew(known, false)
+		return p.makeAnew(contents, false)
 	}
 	return nil, err
 }
 
 // loadKnown gives programs to the kernel that are made for what tables hold, and by their paths.
-func (p *Pipeline) loadKnown(known map[int]compile.Known, paths bool) (s *Specialised, err error) {
-	s = &Specialised{known: known, paths: paths}
+func (p *Pipeline) loadKnown(contents map[int]known.Table, paths bool) (s *Specialised, err error) {
+	s = &Specialised{known: contents, paths: paths}
 	maps := p.Maps
-	maps.Known, maps.Paths = known, paths
-	if s.TC, s.Striped, err = p.loadWith(compile.TC, maps); err == nil && p.XDP != nil {
+	maps.Known, maps.Paths = contents, paths
+	if s.TC, s.Striped, err = p.loadWith(emit.TC, maps); err == nil && p.XDP != nil {
 		var striped bool
-		s.XDP, striped, err = p.loadWith(compile.XDP, maps)
+		s.XDP, striped, err = p.loadWith(emit.XDP, maps)
 		s.Striped = s.Striped && striped
 	}
 	if err != nil {

@@ -7,7 +7,9 @@ import (
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/ebpf/attach"
-	"github.com/netcraq/netcraq/switch/ebpf/compile"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/emit"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/known"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 )
 
 // TestNothingNew looks for tables that a program can be made for where there is nothing to find:
@@ -23,19 +25,19 @@ func TestNothingNew(t *testing.T) {
 	}
 	key := bmv2json.Key{Width: 32,
 		Field: bmv2json.FieldRef{Header: &bmv2json.Header{}, Field: &bmv2json.Field{}}}
-	plan := &compile.TablePlan{Kind: compile.LookupHash,
+	plan := &memory.TablePlan{Kind: memory.LookupHash,
 		Source: &bmv2json.Table{Keys: []bmv2json.Key{key}}}
 	if !plan.Knowable() {
 		t.Fatal("the table is none that can be known")
 	}
-	p := &Pipeline{Plan: &compile.Plan{}}
+	p := &Pipeline{Plan: &memory.Plan{}}
 	for name, k := range map[string]struct {
 		entries int
 		know    knowing
 	}{
 		"known already":     {3, knowing{used: true}},
 		"too many ranges":   {3, knowing{unfit: true}},
-		"too many entries":  {compile.MostKnown + 1, knowing{}},
+		"too many entries":  {known.MostRanges + 1, knowing{}},
 		"empty":             {0, knowing{}},
 		"changed just now":  {3, knowing{changed: time.Now(), quiet: time.Hour}},
 		"changed and known": {3, knowing{used: true, changed: time.Now(), quiet: time.Hour}},
@@ -60,7 +62,7 @@ func TestClosedMeanwhile(t *testing.T) {
 	if err := attach.Probe(); err != nil {
 		t.Skipf("eBPF is not available: %v", err)
 	}
-	s, err := NewSwitch(compile.Settings{CPUPort: 510, DropPort: 511}, false, slog.Default(),
+	s, err := NewSwitch(emit.Settings{CPUPort: 510, DropPort: 511}, false, slog.Default(),
 		func([]byte) {}, func([]byte) {}, func([]byte) {}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -78,7 +80,7 @@ func TestClosedMeanwhile(t *testing.T) {
 	p.Messages = []*bmv2json.Primitive{{}} // as of a program with log_msg
 	p.Close()
 	for _, paths := range []bool{true, false} {
-		made, err := p.makeAnew(map[int]compile.Known{}, paths)
+		made, err := p.makeAnew(map[int]known.Table{}, paths)
 		if made != nil || err != nil {
 			t.Errorf("paths %v: programs %v and the error %.80v", paths, made, err)
 		}

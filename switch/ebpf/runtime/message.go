@@ -6,19 +6,19 @@ import (
 	"strings"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
-	"github.com/netcraq/netcraq/switch/ebpf/compile"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 )
 
 // DecodeMessage reads a record of what this pipeline's program has said.
 func (p *Pipeline) DecodeMessage(b []byte) (text string, ok bool) {
-	if len(b) < compile.MessageHeader || binary.NativeEndian.Uint64(b) != p.Number {
+	if len(b) < memory.MessageHeader || binary.NativeEndian.Uint64(b) != p.Number {
 		return "", false
 	}
 	number := binary.NativeEndian.Uint64(b[8:])
 	if number >= uint64(len(p.Messages)) {
 		return "", false
 	}
-	b = b[compile.MessageHeader:]
+	b = b[memory.MessageHeader:]
 	args := p.Messages[number].Args
 	parts := bmv2json.SplitFormat(args[0].Str)
 	var s strings.Builder
@@ -28,14 +28,14 @@ func (p *Pipeline) DecodeMessage(b []byte) (text string, ok bool) {
 		if e.Op == bmv2json.OpConst {
 			v.Set(e.Const)
 		}
-		for range compile.MessageWords(e) {
+		for range memory.MessageWords(e) {
 			if len(b) < 8 {
 				return "", false
 			}
 			v.Or(v.Lsh(v, 64), new(big.Int).SetUint64(binary.NativeEndian.Uint64(b)))
 			b = b[8:]
 		}
-		if width := compile.MessageWidth(e); e.Signed && v.Bit(width-1) == 1 &&
+		if width := memory.MessageWidth(e); e.Signed && v.Bit(width-1) == 1 &&
 			e.Op != bmv2json.OpConst {
 			v.Sub(v, new(big.Int).Lsh(big.NewInt(1), uint(width)))
 		}

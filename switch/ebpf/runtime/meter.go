@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/netcraq/netcraq/switch/ebpf/compile"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
@@ -19,25 +20,25 @@ func (p *Pipeline) meter(name string, index int) (int, error) {
 		return 0, fmt.Errorf("meter %q: cell %d of %d: %w", name, index, m.Size,
 			target.ErrOutOfRange)
 	}
-	return p.Meters[m.Index].Off + index*compile.MeterBytes, nil
+	return p.Meters[m.Index].Off + index*memory.MeterBytes, nil
 }
 
 // configureMeter writes a cell, whole to packets.
 func (p *Pipeline) configureMeter(at int, c *target.MeterConfig) error {
-	data := make([]byte, compile.CellsHeader+compile.MeterBytes)
+	data := make([]byte, compile.CellsHeader+memory.MeterBytes)
 	if c != nil {
 		switch {
 		case c.Peak.PerSecond < c.Committed.PerSecond:
 			return fmt.Errorf("the peak rate %d is below the committed rate %d: %w",
 				c.Peak.PerSecond, c.Committed.PerSecond, target.ErrInvalid)
-		case c.Peak.PerSecond >= compile.MostPerSecond:
+		case c.Peak.PerSecond >= memory.MostPerSecond:
 			return fmt.Errorf("a rate of %d (below %d can be): %w", c.Peak.PerSecond,
-				uint64(compile.MostPerSecond), target.ErrUnsupported)
+				uint64(memory.MostPerSecond), target.ErrUnsupported)
 		}
 		cell := data[compile.CellsHeader:]
-		binary.NativeEndian.PutUint64(cell[compile.MeterSet:], 1)
+		binary.NativeEndian.PutUint64(cell[memory.MeterSet:], 1)
 		for i, r := range []target.MeterRate{c.Peak, c.Committed} {
-			bucket := cell[compile.MeterPeak+i*compile.BucketBytes:]
+			bucket := cell[memory.MeterPeak+i*memory.BucketBytes:]
 			binary.NativeEndian.PutUint64(bucket, r.PerSecond)
 			binary.NativeEndian.PutUint64(bucket[8:], r.Burst)
 			binary.NativeEndian.PutUint64(bucket[16:], r.Burst)
@@ -47,11 +48,11 @@ func (p *Pipeline) configureMeter(at int, c *target.MeterConfig) error {
 }
 
 func (p *Pipeline) meterConfig(at int) *target.MeterConfig {
-	if p.State.Load(at+compile.MeterSet) == 0 {
+	if p.State.Load(at+memory.MeterSet) == 0 {
 		return nil
 	}
 	rate := func(i int) target.MeterRate {
-		bucket := at + compile.MeterPeak + i*compile.BucketBytes
+		bucket := at + memory.MeterPeak + i*memory.BucketBytes
 		return target.MeterRate{PerSecond: p.State.Load(bucket), Burst: p.State.Load(bucket + 8)}
 	}
 	return &target.MeterConfig{Peak: rate(0), Committed: rate(1)}
@@ -107,7 +108,7 @@ func (t *table) meterAt(word uint64) int {
 // keepMeter carries the meter of an entry that is modified over to its new slot. What packets take
 // from the old one meanwhile is not taken from the new.
 func (t *table) keepMeter(old, word uint64) {
-	for off := 0; off < compile.MeterBytes; off += 8 {
+	for off := 0; off < memory.MeterBytes; off += 8 {
 		t.p.State.Store(t.meterAt(word)+off, t.p.State.Load(t.meterAt(old)+off))
 	}
 }

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/netcraq/netcraq/switch/ebpf/compile"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
@@ -21,8 +21,8 @@ func (p *Pipeline) SetMulticastGroup(id uint32, replicas []target.Replica) error
 		return err
 	}
 	defer leave()
-	if id == 0 || id >= compile.MaxGroups {
-		return fmt.Errorf("multicast group %d: ids are 1 to %d: %w", id, compile.MaxGroups-1,
+	if id == 0 || id >= memory.MaxGroups {
+		return fmt.Errorf("multicast group %d: ids are 1 to %d: %w", id, memory.MaxGroups-1,
 			target.ErrInvalid)
 	}
 	old := p.groups[id]

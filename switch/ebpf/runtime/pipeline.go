@@ -12,6 +12,8 @@ import (
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/ebpf/compile"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/emit"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
@@ -20,8 +22,8 @@ import (
 // The control plane keeps its own list of entries, groups and defaults, checks every call against
 // it, and writes to the kernel what follows.
 type Pipeline struct {
-	*compile.Plan
-	compile.Settings
+	*memory.Plan
+	emit.Settings
 	State   *State
 	PHV     *ebpf.Map
 	lookups map[int]*ebpf.Map
@@ -29,7 +31,7 @@ type Pipeline struct {
 	TC      *ebpf.Program // at tc
 	XDP     *ebpf.Program // at XDP; nil where no port may be there
 	slots   *ebpf.Map     // between the two
-	Maps    compile.Maps
+	Maps    emit.Maps
 	cells   *ebpf.Program // reads and writes registers under the packets' lock
 
 	mu       sync.Mutex
@@ -51,13 +53,13 @@ type Pipeline struct {
 
 // NewPipeline loads a program into the kernel; no packet comes to it yet.
 func NewPipeline(prog *bmv2json.Program, s *Switch) (p *Pipeline, err error) {
-	pl, err := compile.NewPlan(prog)
+	pl, err := memory.NewPlan(prog)
 	if err != nil {
 		return nil, err
 	}
 	p = &Pipeline{Plan: pl, Settings: s.Settings, lookups: map[int]*ebpf.Map{},
 		groups: map[uint32]*group{}, sessions: map[uint32]*session{}, ages: map[*entry]*table{},
-		sets: map[string][][]target.FieldMatch{}, replicas: newExtents(compile.MaxReplicas)}
+		sets: map[string][][]target.FieldMatch{}, replicas: newExtents(memory.MaxReplicas)}
 	defer func() {
 		if err != nil {
 			p.Close()
@@ -70,7 +72,7 @@ func NewPipeline(prog *bmv2json.Program, s *Switch) (p *Pipeline, err error) {
 		ValueSize: uint32(pl.PHVBytes), MaxEntries: 1}); err != nil {
 		return p, err
 	}
-	f := compile.Maps{PHV: p.PHV.FD(), State: p.State.FD(), Ports: s.PortMap.FD(),
+	f := emit.Maps{PHV: p.PHV.FD(), State: p.State.FD(), Ports: s.PortMap.FD(),
 		PacketIn: s.PacketIn.m.FD(), PacketOut: s.PacketOuts.FD(), Buffer: s.buffer.FD(),
 		Lookups: map[int]int{}}
 	for i, t := range pl.Tables {
@@ -78,8 +80,8 @@ func NewPipeline(prog *bmv2json.Program, s *Switch) (p *Pipeline, err error) {
 		spec := ebpf.MapSpec{Name: "hash", Type: ebpf.Hash, KeySize: uint32(t.KeyBytes),
 			ValueSize: 8, MaxEntries: size}
 		switch t.Kind {
-		case compile.LookupHash:
-		case compile.LookupTrie:
+		case memory.LookupHash:
+		case memory.LookupTrie:
 			spec.Name, spec.Type, spec.Flags = "trie", ebpf.LPMTrie, unix.BPF_F_NO_PREALLOC
 		default:
 			continue
@@ -104,18 +106,18 @@ func NewPipeline(prog *bmv2json.Program, s *Switch) (p *Pipeline, err error) {
 	if s.atXDP || pl.Requests.Reinjects() {
 		stride := pl.SlotStride()
 		if p.slots, err = newMapIn(ebpf.MapSpec{Name: "xdp_to_tc", Type: ebpf.Array, KeySize: 4,
-			ValueSize: uint32(stride * compile.ResumeSlots), MaxEntries: 1}); err != nil {
+			ValueSize: uint32(stride * memory.ResumeSlots), MaxEntries: 1}); err != nil {
 			return p, err
 		}
 		f.Resume, f.Magic, f.Number = p.slots.FD(), s.magic, p.Number
 	}
 	p.Maps = f
 	p.FillTables(p.State.Mem)
-	if p.TC, _, err = p.loadWith(compile.TC, f); err != nil {
+	if p.TC, _, err = p.loadWith(emit.TC, f); err != nil {
 		return p, err
 	}
 	if s.atXDP {
-		if p.XDP, _, err = p.loadWith(compile.XDP, f); err != nil {
+		if p.XDP, _, err = p.loadWith(emit.XDP, f); err != nil {
 			return p, err
 		}
 	}
@@ -123,7 +125,7 @@ func NewPipeline(prog *bmv2json.Program, s *Switch) (p *Pipeline, err error) {
 	if err != nil {
 		return p, err
 	}
-	if p.cells, err = LoadProgram("cells", compile.TC, cells); err != nil {
+	if p.cells, err = LoadProgram("cells", emit.TC, cells); err != nil {
 		return p, err
 	}
 	for _, a := range prog.Profiles() {
@@ -143,7 +145,7 @@ func NewPipeline(prog *bmv2json.Program, s *Switch) (p *Pipeline, err error) {
 
 // loadWith translates the program for a hook and gives it to the kernel. Striped is whether it
 // knows stripes ([compile.Translate]).
-func (p *Pipeline) loadWith(h compile.Hook, maps compile.Maps) (prog *ebpf.Program, striped bool,
+func (p *Pipeline) loadWith(h emit.Hook, maps emit.Maps) (prog *ebpf.Program, striped bool,
 	err error) {
 	insns, striped, err := compile.Translate(p.Plan, h, maps, p.Settings)
 	if err != nil {
@@ -154,9 +156,9 @@ func (p *Pipeline) loadWith(h compile.Hook, maps compile.Maps) (prog *ebpf.Progr
 }
 
 // LoadProgram gives instructions to the kernel.
-func LoadProgram(name string, h compile.Hook, insns asm.Instructions) (*ebpf.Program, error) {
+func LoadProgram(name string, h emit.Hook, insns asm.Instructions) (*ebpf.Program, error) {
 	spec := &ebpf.ProgramSpec{Name: name, Type: ebpf.SchedCLS, Instructions: insns, License: "GPL"}
-	if h == compile.XDP {
+	if h == emit.XDP {
 		// frames that are longer than a page
 		spec.Type, spec.Flags = ebpf.XDP, unix.BPF_F_XDP_HAS_FRAGS
 	}

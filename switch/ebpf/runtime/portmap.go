@@ -4,7 +4,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
-	"github.com/netcraq/netcraq/switch/ebpf/compile"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 )
 
 // PortMap is the map "ports", which outlives pipelines: which interface is which port, where
@@ -12,7 +12,7 @@ import (
 type PortMap struct{ *State }
 
 func newPortMap() (*PortMap, error) {
-	s, err := NewState(compile.PortsSize)
+	s, err := NewState(memory.PortsSize)
 	if err != nil {
 		return nil, err
 	}
@@ -29,31 +29,31 @@ func (m *PortMap) set(at int, v uint32) {
 
 // SetPort makes frames of an interface those of a port; those of NoPort are nobody's.
 func (m *PortMap) SetPort(ifindex int, number uint32) {
-	m.set(compile.PortsByIfindex+ifindex*4, number+1)
+	m.set(memory.PortsByIfindex+ifindex*4, number+1)
 }
 
 // SetInterface makes an interface that of a port; 0 is none. some is the interface of any port, 0
 // if there is none.
 func (m *PortMap) SetInterface(number uint32, ifindex, some int) {
-	m.set(compile.PortsIfindex+int(number)*4, uint32(ifindex))
-	m.set(compile.PortsAny, uint32(some))
+	m.set(memory.PortsIfindex+int(number)*4, uint32(ifindex))
+	m.set(memory.PortsAny, uint32(some))
 }
 
 // SetXDP makes an interface one that XDP sends a port's frames by; 0: they go by tc.
 func (m *PortMap) SetXDP(number uint32, ifindex int) {
-	m.set(compile.PortsXDP+int(number)*4, uint32(ifindex))
+	m.set(memory.PortsXDP+int(number)*4, uint32(ifindex))
 }
 
 // SetDepth says how many packets wait to be sent by a port.
 func (m *PortMap) SetDepth(number, depth uint32) {
-	if number < compile.MaxPorts {
-		m.set(compile.PortsDepth+int(number)*4, depth)
+	if number < memory.MaxPorts {
+		m.set(memory.PortsDepth+int(number)*4, depth)
 	}
 }
 
 // SetPrevious names the pipeline whose programs are being replaced; 0: none is.
-func (m *PortMap) SetPrevious(pipeline uint64) { m.Store(compile.PortsPrevious, pipeline) }
+func (m *PortMap) SetPrevious(pipeline uint64) { m.Store(memory.PortsPrevious, pipeline) }
 
 // Passed is how many frames XDP has passed to tc, lost how many of them tc could not take.
-func (m *PortMap) Passed() uint64 { return m.Load(compile.PortsPassed) }
-func (m *PortMap) Lost() uint64   { return m.Load(compile.PortsLost) }
+func (m *PortMap) Passed() uint64 { return m.Load(memory.PortsPassed) }
+func (m *PortMap) Lost() uint64   { return m.Load(memory.PortsLost) }

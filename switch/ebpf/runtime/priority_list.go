@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
-	"github.com/netcraq/netcraq/switch/ebpf/compile"
+	"github.com/netcraq/netcraq/switch/ebpf/ir"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
@@ -62,8 +62,8 @@ func (t *table) publishList() {
 func (t *table) matchWords(match []target.FieldMatch) (out []uint64) {
 	for i, m := range match {
 		k := t.Source.Keys[i]
-		values, masks := compile.SplitKey(m.Value, []int{len(m.Value) * 8}),
-			compile.SplitKey(maskOf(&k, m), []int{len(m.Value) * 8})
+		values, masks := ir.SplitKey(m.Value, []int{len(m.Value) * 8}),
+			ir.SplitKey(maskOf(&k, m), []int{len(m.Value) * 8})
 		for w := range values {
 			out = append(out, values[w], masks[w])
 		}

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
-	"github.com/netcraq/netcraq/switch/ebpf/compile"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
@@ -16,7 +16,7 @@ func none(kind, name string) error {
 }
 
 // profile is an action profile or selector, as the control plane gave it. What packets find of it
-// is in the tables: see compile/selector.go.
+// is in the tables: see compile/memory/selector.go.
 type profile struct {
 	src     *bmv2json.ActionProfile
 	members map[uint32]target.ActionCall
@@ -78,7 +78,7 @@ func (t *table) bindIndirect(e *target.TableEntry) (uint64, error) {
 			return 0, fmt.Errorf("no slot is free: %w", target.ErrFull)
 		}
 		clear(t.p.State.Mem[t.TablePlan.Slots+slot*t.SlotSize:][:t.SlotSize])
-		word := compile.GroupAction | uint64(slot)<<16
+		word := memory.GroupAction | uint64(slot)<<16
 		t.setGroupOf(word, t.groups[*e.Group])
 		return word, nil
 	}
@@ -88,7 +88,7 @@ func (t *table) bindIndirect(e *target.TableEntry) (uint64, error) {
 // setGroupOf makes the slot of an entry's word that of a group.
 func (t *table) setGroupOf(word uint64, g extent) {
 	t.p.State.Store(t.TablePlan.Slots+int(word>>16)*t.SlotSize+t.GroupAt,
-		compile.GroupWord(g.at, g.count))
+		memory.GroupWord(g.at, g.count))
 }
 
 func (p *Pipeline) profile(name string) (*profile, error) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/ebpf/compile"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 	"github.com/netcraq/netcraq/switch/target"
 )
@@ -53,7 +54,7 @@ const (
 	barrierPatience = time.Second
 )
 
-// Barrier implements [target.Pipeline]; compile/lock.go says how.
+// Barrier implements [target.Pipeline]; compile/locking/lock.go says how.
 func (p *Pipeline) Barrier() error {
 	leave, err := p.enter()
 	if err != nil {
@@ -67,7 +68,7 @@ func (p *Pipeline) Barrier() error {
 	for began := time.Now(); time.Since(began) < barrierGrace; {
 		runtime.Gosched()
 	}
-	for oldest := p.State.word(p.Epoch + compile.OldestEpoch); ; {
+	for oldest := p.State.word(p.Epoch + memory.OldestEpoch); ; {
 		now := atomic.LoadUint64(oldest)
 		if now >= epoch || atomic.CompareAndSwapUint64(oldest, now, epoch) {
 			break
@@ -95,14 +96,14 @@ func (p *Pipeline) Barrier() error {
 	}
 }
 
-func (p *Pipeline) register(name string, first, count int) (*bmv2json.Register, compile.ArrayPlan,
+func (p *Pipeline) register(name string, first, count int) (*bmv2json.Register, memory.ArrayPlan,
 	error) {
 	r := p.Prog.Register(name)
 	if r == nil {
-		return nil, compile.ArrayPlan{}, fmt.Errorf("register %q: %w", name, target.ErrNotFound)
+		return nil, memory.ArrayPlan{}, fmt.Errorf("register %q: %w", name, target.ErrNotFound)
 	}
 	if first < 0 || count < 0 || count > r.Size || first > r.Size-count {
-		return nil, compile.ArrayPlan{}, fmt.Errorf("register %q: cells %d to %d of %d: %w", name,
+		return nil, memory.ArrayPlan{}, fmt.Errorf("register %q: cells %d to %d of %d: %w", name,
 			first, first+count-1, r.Size, target.ErrOutOfRange)
 	}
 	return r, p.Registers[r.Index], nil

@@ -3,22 +3,22 @@ package runtime
 import (
 	"fmt"
 
-	"github.com/netcraq/netcraq/switch/ebpf/compile"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
 // SetStripes has packets take stripes of registers from now on, or the one lock
-// (compile/stripes.go). The caller sees to it that no program runs meanwhile, nor later while there
-// are stripes, but those that are the pipeline's own. The error is [target.ErrUnsupported] where
-// these know no stripes.
+// (compile/locking/stripes.go). The caller sees to it that no program runs meanwhile, nor later
+// while there are stripes, but those that are the pipeline's own. The error is
+// [target.ErrUnsupported] where these know no stripes.
 //
 // Packets that have found one mode and packets that have found the other must never be in the
 // registers together, so between the two there is a time in which all packets take both: it begins
 // when none is left that has not found that, and ends before the first one that need not.
 func (p *Pipeline) SetStripes(on bool) error {
-	modes := []uint64{compile.ModeBoth, compile.ModeOne}
+	modes := []uint64{memory.ModeBoth, memory.ModeOne}
 	if on {
-		modes[1] = compile.ModeStripes
+		modes[1] = memory.ModeStripes
 	}
 	for _, mode := range modes {
 		leave, err := p.enter()
@@ -61,7 +61,7 @@ func (p *Pipeline) Striped() bool {
 		return false
 	}
 	defer leave()
-	return p.State.Load(p.Mode) == compile.ModeStripes
+	return p.State.Load(p.Mode) == memory.ModeStripes
 }
 
 // mostWaits is how often packets may find the one lock taken between two calls of StripeIfMeeting,
@@ -80,7 +80,7 @@ func (p *Pipeline) StripeIfMeeting() (bool, error) {
 		return false, nil
 	}
 	now := p.State.Load(p.Contended)
-	meeting := now-p.waits > mostWaits && p.striped && p.State.Load(p.Mode) == compile.ModeOne
+	meeting := now-p.waits > mostWaits && p.striped && p.State.Load(p.Mode) == memory.ModeOne
 	p.waits = now
 	leave()
 	if !meeting {

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/netcraq/netcraq/switch/ebpf/compile"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
@@ -17,7 +17,7 @@ func TestSetStripes(t *testing.T) {
 		t.Skipf("BPF maps are not available: %v", err)
 	}
 	defer state.Close()
-	p := &Pipeline{Plan: &compile.Plan{Mode: 64, Stripes: 128}, State: state}
+	p := &Pipeline{Plan: &memory.Plan{Mode: 64, Stripes: 128}, State: state}
 	if err := p.SetStripes(true); !errors.Is(err, target.ErrUnsupported) {
 		t.Errorf("stripes for a program that knows none: %v", err)
 	}
@@ -30,9 +30,9 @@ func TestSetStripes(t *testing.T) {
 		modes []uint64
 	}{
 		{false, nil},
-		{true, []uint64{compile.ModeBoth, compile.ModeStripes}},
+		{true, []uint64{memory.ModeBoth, memory.ModeStripes}},
 		{true, nil},
-		{false, []uint64{compile.ModeBoth, compile.ModeOne}},
+		{false, []uint64{memory.ModeBoth, memory.ModeOne}},
 	} {
 		waited = nil
 		if err := p.SetStripes(c.on); err != nil {

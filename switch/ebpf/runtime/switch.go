@@ -7,7 +7,8 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"github.com/netcraq/netcraq/switch/ebpf/compile"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/emit"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 )
 
 // Bytes in the rings.
@@ -20,7 +21,7 @@ const (
 
 // Switch is what all pipelines of one switch have in common, and what outlives each of them.
 type Switch struct {
-	compile.Settings
+	emit.Settings
 	atXDP     bool          // programs are loaded for XDP, too
 	magic     uint64        // of the switch, in metadata cookies
 	pipelines atomic.Uint64 // how many there have been
@@ -36,7 +37,7 @@ type Switch struct {
 
 // NewSwitch makes the maps. The functions are called with each record of their ring, which they
 // must not keep; onTap may be nil.
-func NewSwitch(s compile.Settings, atXDP bool, log *slog.Logger, onPacketIn, onDigest,
+func NewSwitch(s emit.Settings, atXDP bool, log *slog.Logger, onPacketIn, onDigest,
 	onMessage, onTap func(record []byte)) (sh *Switch, err error) {
 	sh = &Switch{Settings: s, atXDP: atXDP, magic: rand.Uint64()}
 	defer func() {
@@ -48,11 +49,11 @@ func NewSwitch(s compile.Settings, atXDP bool, log *slog.Logger, onPacketIn, onD
 	if sh.PortMap, err = newPortMap(); err != nil {
 		return nil, err
 	}
-	if sh.PacketOuts, err = NewState(compile.PacketOutSize); err != nil {
+	if sh.PacketOuts, err = NewState(memory.PacketOutSize); err != nil {
 		return nil, err
 	}
 	if sh.buffer, err = newMapIn(ebpf.MapSpec{Name: "buffer", Type: ebpf.PerCPUArray, KeySize: 4,
-		ValueSize: compile.BufferSize, MaxEntries: compile.Buffers}); err != nil {
+		ValueSize: memory.BufferSize, MaxEntries: memory.Buffers}); err != nil {
 		return nil, err
 	}
 	if sh.PacketIn, err = newRing("packet_in", packetInRing, log, onPacketIn); err != nil {

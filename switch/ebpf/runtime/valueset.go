@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/netcraq/netcraq/switch/ebpf/compile"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-func (p *Pipeline) valueSet(name string) (*compile.SetPlan, error) {
+func (p *Pipeline) valueSet(name string) (*memory.SetPlan, error) {
 	s := p.Prog.ValueSet(name)
 	if s == nil {
 		return nil, none("parser value set", name)
@@ -55,9 +55,9 @@ func (p *Pipeline) SetValueSet(name string, members [][]target.FieldMatch) error
 				return fmt.Errorf("value set %q: member %d: field %d has no value: %w", name, i, j,
 					target.ErrInvalid)
 			}
-			values = append(values, compile.SplitKey(f.Value, []int{width})...)
+			values = append(values, ir.SplitKey(f.Value, []int{width})...)
 			if f.Mask != nil {
-				masks = append(masks, compile.SplitKey(f.Mask, []int{width})...)
+				masks = append(masks, ir.SplitKey(f.Mask, []int{width})...)
 			} else {
 				for w := ir.WordsOf(width) - 1; w >= 0; w-- {
 					masks = append(masks, ir.Ones(min(64, width-64*w)))

@@ -1,0 +1,206 @@
+package affine
+
+import (
+	"fmt"
+	"math"
+	"math/big"
+	"math/bits"
+
+	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/ebpf/ir"
+)
+
+// Form is what is known of a value, seen from where a packet gets the registers: scale times what
+// an expression was there, and between least and most more. Without a base it is the bounds alone.
+type Form struct {
+	Base  *bmv2json.Expr
+	Key   string // of the base: equal where the bases are
+	Scale uint64 // at least 1 where there is a base
+	Least uint64
+	Most  uint64 // math.MaxUint64: it may be anything, less than 0 too
+	Limit uint64 // of the base, by its width
+}
+
+// Unknown is what nothing is known of.
+func Unknown() Form { return Form{Most: math.MaxUint64} }
+
+// AtMost is a number from 0 to most.
+func AtMost(most uint64) Form { return Form{Most: most} }
+
+// Constant is a number that is known.
+func Constant(k uint64) Form { return Form{Least: k, Most: k} }
+
+// IsUnknown reports whether nothing is known.
+func (n Form) IsUnknown() bool { return n.Most == math.MaxUint64 }
+
+// isBase reports whether it is the base, no more and no less.
+func (n Form) isBase() bool { return n.Base != nil && n.Scale == 1 && n.Most == 0 }
+
+// mostScale bounds scales and distances, so that nothing here overflows.
+const mostScale = 1 << 20
+
+// greatest is the largest value that it may have, of a base that is less than bound; false where
+// that is not known.
+func (n Form) greatest(bound uint64) (uint64, bool) {
+	switch {
+	case n.IsUnknown():
+		return 0, false
+	case n.Base == nil:
+		return n.Most, true
+	}
+	b := min(n.Limit, bound-1)
+	if high, low := bits.Mul64(n.Scale, b); high == 0 && low+n.Most >= low {
+		return low + n.Most, true
+	}
+	return 0, false
+}
+
+// loose is what is known without relying on a base: how large it is at most by the base's width.
+func (n Form) loose() Form {
+	if g, ok := n.greatest(math.MaxUint64); ok && n.Base != nil {
+		return AtMost(g)
+	}
+	if n.Base != nil {
+		return Unknown()
+	}
+	return n
+}
+
+// Either is what is known of a value that is one of the two.
+func (n Form) Either(m Form) Form {
+	if n.Key != m.Key || n.Scale != m.Scale {
+		n, m = n.loose(), m.loose()
+	}
+	if n.IsUnknown() || m.IsUnknown() {
+		return Unknown()
+	}
+	n.Least, n.Most = min(n.Least, m.Least), max(n.Most, m.Most)
+	return n
+}
+
+// Evaluator finds what is known of expressions. Whoever relies on what has a base sees to it that
+// the base was less than bound where the packet got the registers.
+type Evaluator struct {
+	Bound uint64
+	Field func(bmv2json.FieldRef) Form
+}
+
+// OfField is a field whose value is that from where the packet got the registers.
+func OfField(lay *ir.Layout, r bmv2json.FieldRef) Form {
+	if r.IsValidity() || r.Field.VL || ir.Wide(r.Field.Width) || r.Field.Signed {
+		return Unknown()
+	}
+	return Form{Base: &bmv2json.Expr{Op: bmv2json.OpField, Type: bmv2json.TypeData, Field: r,
+		Width: r.Field.Width}, Key: fmt.Sprintf("field %d", lay.Field(r).Off), Scale: 1,
+		Limit: ir.Ones(r.Field.Width)}
+}
+
+// Assigned is what is known of a field that gets an expression's value, cut to its width.
+func (w Evaluator) Assigned(f *bmv2json.Field, e *bmv2json.Expr) Form {
+	if f.VL || f.Signed || ir.Wide(f.Width) {
+		return Unknown()
+	}
+	return w.masked(w.Evaluate(e), ir.Ones(f.Width))
+}
+
+// Evaluate is what is known of an expression.
+func (w Evaluator) Evaluate(e *bmv2json.Expr) Form {
+	constant := func(e *bmv2json.Expr) (uint64, bool) {
+		n := w.Evaluate(e)
+		return n.Least, n.Base == nil && n.Least == n.Most && !n.IsUnknown()
+	}
+	switch e.Op {
+	case bmv2json.OpConst:
+		if e.Const.IsUint64() && e.Const.Uint64() < math.MaxUint64 {
+			return Constant(e.Const.Uint64())
+		}
+	case bmv2json.OpField:
+		if !e.Field.IsValidity() {
+			return w.Field(e.Field)
+		}
+		return AtMost(1)
+	case bmv2json.OpAdd:
+		return sum(w.Evaluate(e.Left), w.Evaluate(e.Right))
+	case bmv2json.OpMul, bmv2json.OpShl:
+		k, ok := constant(e.Right)
+		if e.Op == bmv2json.OpShl && ok {
+			ok, k = k < 20, 1<<(k&31)
+		}
+		if ok {
+			return times(w.Evaluate(e.Left), k)
+		}
+	case bmv2json.OpBitAnd:
+		k, ok := constant(e.Right)
+		left := e.Left
+		if !ok {
+			k, ok = constant(e.Left)
+			left = e.Right
+		}
+		if ok {
+			return w.masked(w.Evaluate(left), k)
+		}
+	case bmv2json.OpShr:
+		k, ok := constant(e.Right)
+		if n := w.Evaluate(e.Left); ok && k < 64 {
+			switch {
+			case n.isBase():
+				n.Base = &bmv2json.Expr{Op: bmv2json.OpShr, Type: bmv2json.TypeData, Left: n.Base,
+					Right: e.Right}
+				n.Key, n.Limit = fmt.Sprintf("%s >> %d", n.Key, k), n.Limit>>k
+				return n
+			case n.Base == nil && !n.IsUnknown():
+				n.Least, n.Most = n.Least>>k, n.Most>>k
+				return n
+			}
+		}
+	}
+	return Unknown()
+}
+
+func sum(a, b Form) Form {
+	if a.Key != b.Key { // the one that has the smaller values is a distance from the other
+		if b.Base != nil && a.loose().Most < b.loose().Most || a.Base == nil {
+			a, b = b, a
+		}
+		b = b.loose()
+	}
+	if a.IsUnknown() || b.IsUnknown() || a.Most > mostScale || b.Most > mostScale ||
+		a.Scale+b.Scale > mostScale {
+		return Unknown()
+	}
+	a.Scale, a.Least, a.Most = a.Scale+b.Scale, a.Least+b.Least, a.Most+b.Most
+	return a
+}
+
+func times(a Form, k uint64) Form {
+	if a.IsUnknown() || k == 0 || k > mostScale || a.Most > mostScale || a.Scale*k > mostScale {
+		return Unknown()
+	}
+	a.Scale, a.Least, a.Most = a.Scale*k, a.Least*k, a.Most*k
+	return a
+}
+
+// masked is what is known of n & k.
+func (w Evaluator) masked(n Form, k uint64) Form {
+	if k&(k+1) == 0 {
+		// A base itself may become another one, so what is said of it does not rely on its bound.
+		bound := w.Bound
+		if n.isBase() {
+			bound = math.MaxUint64
+		}
+		if g, ok := n.greatest(bound); ok && g <= k {
+			return n
+		}
+	}
+	if n.isBase() && k < math.MaxUint64 {
+		n.Base = &bmv2json.Expr{Op: bmv2json.OpBitAnd, Type: bmv2json.TypeData, Left: n.Base,
+			Right: &bmv2json.Expr{Op: bmv2json.OpConst, Type: bmv2json.TypeData,
+				Const: new(big.Int).SetUint64(k)}}
+		n.Key, n.Limit = fmt.Sprintf("%s & %d", n.Key, k), min(n.Limit, k)
+		return n
+	}
+	if k == math.MaxUint64 {
+		return Unknown()
+	}
+	return AtMost(k)
+}

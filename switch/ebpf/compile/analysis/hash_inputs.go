@@ -1,0 +1,105 @@
+package analysis
+
+import (
+	"github.com/netcraq/netcraq/switch/bmv2json"
+)
+
+// HeaderOfInput is the header that an input is, or is a field of; nil for a constant.
+func HeaderOfInput(in *bmv2json.CalcInput) *bmv2json.Header {
+	if in.Header != nil {
+		return in.Header
+	}
+	return in.Field.Header
+}
+
+// NeededBy is the header that must be valid for an input to be there; nil: it always is.
+func NeededBy(in *bmv2json.CalcInput) *bmv2json.Header {
+	if h := HeaderOfInput(in); h != nil && !h.Metadata {
+		return h
+	}
+	return nil
+}
+
+// WidthOfInput is an input's width in bits: of one with a part of variable length the largest.
+func WidthOfInput(in *bmv2json.CalcInput) int {
+	if in.Header == nil {
+		return in.Width
+	}
+	width := in.Header.Type.FixedBits
+	if vl := in.Header.Type.VL; vl >= 0 {
+		width += in.Header.Type.Fields[vl].Width
+	}
+	return width
+}
+
+// VariableWidth reports whether an input's width is known only as the packet passes.
+func VariableWidth(in *bmv2json.CalcInput) bool {
+	if in.Header != nil {
+		return in.Header.Type.VL >= 0
+	}
+	return in.Field.Field != nil && in.Field.Field.VL
+}
+
+// WithoutPayload gives the inputs but for the payload, which comes behind all others wherever it
+// stands, from the next whole byte on.
+func WithoutPayload(k *bmv2json.Calculation) (inputs []bmv2json.CalcInput, payload bool) {
+	for _, in := range k.Input {
+		if in.Payload {
+			payload = true
+		} else {
+			inputs = append(inputs, in)
+		}
+	}
+	return inputs, payload
+}
+
+// FixedPlaces reports whether every bit of the inputs has its place as soon as all of their headers
+// are valid, which needed lists.
+func FixedPlaces(inputs []bmv2json.CalcInput) (ok bool, needed []*bmv2json.Header) {
+	ok = true
+	seen := map[*bmv2json.Header]bool{nil: true}
+	for i := range inputs {
+		ok = ok && !VariableWidth(&inputs[i])
+		if h := NeededBy(&inputs[i]); !seen[h] {
+			seen[h], needed = true, append(needed, h)
+		}
+	}
+	return ok, needed
+}
+
+// AlignedPlaces reports whether every input, and the payload behind them, begins at the same bit of
+// a unit whichever headers are valid.
+func AlignedPlaces(inputs []bmv2json.CalcInput, payload bool, unit int) bool {
+	bits, all := map[*bmv2json.Header]int{}, 0
+	settled := func(own *bmv2json.Header) bool {
+		for h, n := range bits {
+			if h != own && n%unit != 0 {
+				return false
+			}
+		}
+		return true
+	}
+	for i := range inputs {
+		in := &inputs[i]
+		h := NeededBy(in)
+		if VariableWidth(in) || !settled(h) || in.Header != nil && all%8 != 0 {
+			return false
+		}
+		if h != nil {
+			bits[h] += WidthOfInput(in)
+		}
+		all += WidthOfInput(in)
+	}
+	return !payload || settled(nil)
+}
+
+// InputBits is how many bits the inputs are at most.
+func InputBits(inputs []bmv2json.CalcInput) (bits int) {
+	for i := range inputs {
+		if inputs[i].Header != nil {
+			bits = (bits + 7) &^ 7
+		}
+		bits += WidthOfInput(&inputs[i])
+	}
+	return bits
+}

@@ -1,0 +1,119 @@
+package analysis
+
+import (
+	"maps"
+
+	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/ebpf/ir"
+)
+
+// EarlyHeaders finds the headers that the parser may look at, or write to, before it has extracted
+// them, or extract and make invalid again. Their fields are 0 when it begins; those of others are
+// made 0 when it has ended without extracting them.
+func EarlyHeaders(prog *bmv2json.Program) map[*bmv2json.Header]bool {
+	early := map[*bmv2json.Header]bool{}
+	if len(prog.Parsers) == 0 || prog.Parsers[0].Init == nil {
+		return early
+	}
+	// What every way to a state has extracted. It only shrinks.
+	extracted := map[*bmv2json.ParseState]map[*bmv2json.Header]bool{prog.Parsers[0].Init: {}}
+	pending := []*bmv2json.ParseState{prog.Parsers[0].Init}
+	for len(pending) > 0 {
+		s := pending[0]
+		pending = pending[1:]
+		have := maps.Clone(extracted[s])
+		see := func(e *bmv2json.Expr) {
+			for _, h := range PossibleHeaders(e) {
+				early[h] = early[h] || !h.Metadata && !have[h]
+			}
+		}
+		for _, o := range s.Ops {
+			for _, e := range []*bmv2json.Expr{o.Value, o.Cond, o.Length} {
+				WalkExpr(e, see)
+			}
+			if !o.Dest.IsZero() {
+				see(&bmv2json.Expr{Op: bmv2json.OpField, Field: o.Dest})
+			}
+			if o.Primitive != nil {
+				for _, e := range o.Primitive.Args {
+					WalkExpr(e, see)
+				}
+			}
+			// A member of a union that is extracted makes another one invalid, whose fields stay.
+			if o.Header != nil && o.Header.Union != nil {
+				early[o.Header] = true
+			}
+			if o.UnionStack != nil {
+				for _, h := range UnionMembers(o) {
+					early[h] = true
+				}
+			}
+			// the elements of a stack are extracted one after the other: nobody counts them here
+			if o.Header != nil {
+				have[o.Header] = true
+			}
+		}
+		for _, k := range s.Key {
+			WalkExpr(k, see)
+		}
+		for _, tr := range s.Transitions {
+			if tr.Next == nil {
+				continue
+			}
+			before, seen := extracted[tr.Next]
+			if !seen {
+				extracted[tr.Next] = maps.Clone(have)
+				pending = append(pending, tr.Next)
+				continue
+			}
+			n := len(before)
+			maps.DeleteFunc(before, func(h *bmv2json.Header, _ bool) bool { return !have[h] })
+			if len(before) < n {
+				pending = append(pending, tr.Next)
+			}
+		}
+	}
+	return early
+}
+
+// IsCycle reports whether a state can follow itself.
+func IsCycle(s *bmv2json.ParseState) bool {
+	seen := map[*bmv2json.ParseState]bool{}
+	var reach func(*bmv2json.ParseState) bool
+	reach = func(at *bmv2json.ParseState) bool {
+		for _, tr := range at.Transitions {
+			if tr.Next == s {
+				return true
+			}
+			if tr.Next != nil && !seen[tr.Next] {
+				seen[tr.Next] = true
+				if reach(tr.Next) {
+					return true
+				}
+			}
+		}
+		return false
+	}
+	return reach(s)
+}
+
+// UnionMembers are what an extraction into the next union of a stack may fill.
+func UnionMembers(o *bmv2json.ParserOp) (list []*bmv2json.Header) {
+	for _, u := range o.UnionStack.Unions {
+		list = append(list, u.Headers[o.UnionMember])
+	}
+	return list
+}
+
+// ParserOperands are the expressions that a parser's operation computes.
+func ParserOperands(o *bmv2json.ParserOp) (out []ir.Operand) {
+	if o.Kind == bmv2json.ParserSet && o.Value.Op != bmv2json.OpLookahead {
+		out = append(out, ir.NewOperand(o.Value, ir.WordsOf(o.Dest.Width())))
+	}
+	for _, e := range []*bmv2json.Expr{o.Cond, o.Length} {
+		if e != nil {
+			out = append(out, ir.NewOperand(e, 1))
+		}
+	}
+	return out
+}

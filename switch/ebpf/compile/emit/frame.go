@@ -1,0 +1,51 @@
+package emit
+
+import (
+	"github.com/cilium/ebpf/asm"
+
+	"github.com/netcraq/netcraq/switch/bmv2json"
+	code "github.com/netcraq/netcraq/switch/ebpf/asm"
+)
+
+// FrameLength puts the frame's length into dst.
+func (t *Emitter) FrameLength(dst asm.Register) {
+	if t.Hook == TC {
+		t.Load(dst, code.Ctx, skbLen, 4)
+		return
+	}
+	t.Emit(asm.Mov.Reg(asm.R1, code.Ctx))
+	t.Call(fnXDPGetBuffLen)
+	t.Emit(asm.Mov.Reg(dst, asm.R0))
+}
+
+// Helpers that work on the packet's bytes differ in name only.
+const fnXDPGetBuffLen = asm.FnXdpGetBuffLen
+
+// LoadBytes reads R4 bytes of the frame from R2 on to R3.
+func (t *Emitter) LoadBytes() {
+	t.Emit(asm.Mov.Reg(asm.R1, code.Ctx))
+	if t.Hook == TC {
+		t.Call(asm.FnSkbLoadBytes)
+	} else {
+		t.Call(asm.FnXdpLoadBytes)
+	}
+}
+
+// StoreBytes writes R4 bytes at R3 to the frame at R2.
+func (t *Emitter) StoreBytes() {
+	t.Emit(asm.Mov.Reg(asm.R1, code.Ctx))
+	if t.Hook == TC {
+		t.Emit(asm.Mov.Imm(asm.R5, 0))
+		t.Call(asm.FnSkbStoreBytes)
+	} else {
+		t.Call(asm.FnXdpStoreBytes)
+	}
+}
+
+// LoadVarbitLength loads the length of a header's varbit field in bytes, and says to the verifier
+// that it is no more than the largest.
+func (t *Emitter) LoadVarbitLength(dst asm.Register, h *bmv2json.Header, never string) {
+	l := t.Layout.Types[h.Type]
+	t.Load(dst, code.PHV, t.Layout.Base[h.Index]+l.VarbitLength, 2)
+	t.Emit(asm.JGT.Imm(dst, int32(l.VarbitMax), never))
+}

@@ -1,0 +1,41 @@
+package emit
+
+import (
+	"github.com/cilium/ebpf/asm"
+
+	"github.com/netcraq/netcraq/switch/bmv2json"
+	code "github.com/netcraq/netcraq/switch/ebpf/asm"
+	"github.com/netcraq/netcraq/switch/ebpf/ir"
+)
+
+// NumberOnStack is where a number waits while operands are computed.
+const NumberOnStack = -80
+
+// StoreNumber stores the number in R1 into a field, cut to its width; the upper words of a wide one
+// become 0.
+func (t *Emitter) StoreNumber(dst *bmv2json.Expr) {
+	pl := t.PlaceOf(dst)
+	if pl.LastElement {
+		ir.Refuse(dst.Path, "assigning to the last element of a stack")
+	}
+	if !ir.Wide(pl.Width) {
+		t.Mask(asm.R1, ir.Ones(pl.Width), 0)
+		t.Store(code.PHV, pl.Off, asm.R1, pl.Size)
+		return
+	}
+	n := ir.WordsOf(pl.Width)
+	t.Zero(code.PHV, pl.Off, (n-1)*8)
+	t.Emit(asm.HostTo(asm.BE, asm.R1, asm.DWord))
+	t.Store(code.PHV, pl.Off+(n-1)*8, asm.R1, 8)
+}
+
+// Random64 leaves 64 random bits in R0. They are the kernel's: not those of the interpreter.
+func (t *Emitter) Random64() {
+	t.Call(asm.FnGetPrandomU32)
+	t.Emit(asm.LSh.Imm(asm.R0, 32))
+	t.Store(asm.R10, NumberOnStack, asm.R0, 8)
+	t.Call(asm.FnGetPrandomU32)
+	t.Emit(asm.Mov.Imm32(asm.R1, -1), asm.And.Reg(asm.R0, asm.R1))
+	t.Load(asm.R1, asm.R10, NumberOnStack, 8)
+	t.Emit(asm.Or.Reg(asm.R0, asm.R1))
+}

@@ -1,0 +1,34 @@
+package emit
+
+import (
+	"github.com/cilium/ebpf/asm"
+
+	code "github.com/netcraq/netcraq/switch/ebpf/asm"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
+)
+
+// LocksRegisters says whether packets ever take the registers' lock.
+func (t *Emitter) LocksRegisters() bool { return !t.Unlocked && len(t.Prog.Registers) > 0 }
+
+// StateAddress loads the address of a place in the state.
+func (t *Emitter) StateAddress(dst asm.Register, off int) {
+	t.Emit(asm.LoadMapValue(dst, t.Maps.State, uint32(off)))
+}
+
+// LookupPHV makes PHV this CPU's PHV.
+func (t *Emitter) LookupPHV(drop string) {
+	t.StoreConstant(asm.R10, -4, 0, 4)
+	t.Emit(asm.LoadMapPtr(asm.R1, t.Maps.PHV), asm.Mov.Reg(asm.R2, asm.R10),
+		asm.Add.Imm(asm.R2, -4))
+	t.Call(asm.FnMapLookupElem)
+	t.Emit(asm.JEq.Imm(asm.R0, 0, drop), asm.Mov.Reg(code.PHV, asm.R0))
+}
+
+// WidenBounds takes from the verifier what it knows of a register, by way of memory, and says
+// that it is no more than most (it goes to never if it is). Where many paths meet that differ in a
+// number only, it would follow all of them to the end.
+func (t *Emitter) WidenBounds(r asm.Register, most int, never string) {
+	t.Store(code.PHV, memory.PHVSpill, r, 8)
+	t.Load(r, code.PHV, memory.PHVSpill, 8)
+	t.Emit(asm.JGT.Imm(r, int32(most), never))
+}

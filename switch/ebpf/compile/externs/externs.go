@@ -1,0 +1,19 @@
+package externs
+
+import (
+	"github.com/netcraq/netcraq/switch/ebpf/compile/emit"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/headers"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/locking"
+)
+
+// Externs writes calls of externs.
+type Externs struct {
+	*emit.Emitter
+	locks   *locking.Locks
+	headers *headers.Headers
+}
+
+// New makes the writer of a program's externs.
+func New(e *emit.Emitter, l *locking.Locks, h *headers.Headers) *Externs {
+	return &Externs{e, l, h}
+}

@@ -1,0 +1,297 @@
+package hashing
+
+import (
+	"github.com/cilium/ebpf/asm"
+
+	"github.com/netcraq/netcraq/switch/bmv2json"
+	code "github.com/netcraq/netcraq/switch/ebpf/asm"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/analysis"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
+	"github.com/netcraq/netcraq/switch/ebpf/ir"
+	"github.com/netcraq/netcraq/switch/interval"
+)
+
+// The inputs of hashes and checksums are fields, headers and constants of any widths, put together
+// bit by bit as BMv2 does; what belongs to a header that is not valid is left out, so that where
+// each bit goes is known only as the packet passes. Three ways lead to the bytes, the first that
+// fits is taken:
+//
+//   - runs of inputs that come and go together are whole bytes: each is put behind those before it
+//     (hashInput);
+//   - all headers are valid: every bit has its place (putAll);
+//   - bit by bit, at a place that is counted while the packet passes (putEach).
+//
+// A csum16 whose words fall the same way whichever headers are valid needs no bytes at all
+// (checksum.go).
+
+// operands gives what one input of fixed width is made of, the fields of a header one by one: the
+// 64-bit words of each, the lowest first, and its width.
+func (t *Hashes) operands(in *bmv2json.CalcInput, where string,
+	visit func(word func(int) *ir.Value, width int)) {
+	visitField := func(r bmv2json.FieldRef) {
+		p := t.Layout.Field(r)
+		p.Signed = false
+		visit(func(i int) *ir.Value { return t.WordOfPlace(p, i) }, p.Width)
+	}
+	switch {
+	case in.Header != nil:
+		for _, f := range in.Header.Type.Fields {
+			visitField(bmv2json.FieldRef{Header: in.Header, Field: f})
+		}
+	case in.Const != nil:
+		visit(func(i int) *ir.Value { return ir.Const(interval.Word(in.Const, i)) }, in.Width)
+	default:
+		if in.Field.IsValidity() {
+			ir.Refuse(where, "the validity of %s as input", in.Field.Header.Name)
+		}
+		visitField(in.Field)
+	}
+}
+
+// piece is up to 64 bits of the input.
+type piece struct {
+	v     *ir.Value
+	width int
+}
+
+// pieces cuts an input of fixed width up, from the top bit on.
+func (t *Hashes) pieces(in *bmv2json.CalcInput, where string) (out []piece) {
+	t.operands(in, where, func(word func(int) *ir.Value, width int) {
+		for w := ir.WordsOf(width) - 1; w >= 0; w-- {
+			n := min(64, width-64*w)
+			out = append(out, piece{ir.And(word(w), ir.Const(ir.Ones(n))), n})
+		}
+	})
+	return out
+}
+
+// hashInput puts the inputs of a calculation together at Plan.HashIn; Temp is how many bytes there
+// are. Entry, which may hold a table's entry, is kept.
+func (t *Hashes) hashInput(k *bmv2json.Calculation, inputs []bmv2json.CalcInput) {
+	t.checkLength(k, inputs)
+	type run struct {
+		needed *bmv2json.Header
+		inputs []bmv2json.CalcInput
+		bits   int
+	}
+	var runs []run
+	for i := range inputs {
+		if h := analysis.NeededBy(&inputs[i]); i == 0 || runs[len(runs)-1].needed != h {
+			runs = append(runs, run{needed: h})
+		}
+		r := &runs[len(runs)-1]
+		r.inputs, r.bits = append(r.inputs, inputs[i]), r.bits+analysis.WidthOfInput(&inputs[i])
+	}
+	inBytes, _ := analysis.FixedPlaces(inputs)
+	for i, r := range runs {
+		inBytes = inBytes && (r.bits%8 == 0 || i == len(runs)-1)
+		for j := range r.inputs {
+			inBytes = inBytes && (r.inputs[j].Header == nil || analysis.InputBits(r.inputs[:j])%8 == 0)
+		}
+	}
+	if !inBytes {
+		t.putAll(k, inputs)
+		return
+	}
+	t.Emit(asm.Mov.Imm(code.Temp, 0))
+	most := 0
+	for _, r := range runs {
+		var pieces []piece
+		for i := range r.inputs {
+			pieces = append(pieces, t.pieces(&r.inputs[i], k.Path)...)
+		}
+		absent := t.NewLabel("absent")
+		if r.needed != nil {
+			t.Load(asm.R1, code.PHV, t.Layout.Validity(r.needed), 1)
+			t.Emit(asm.JEq.Imm(asm.R1, 0, absent))
+		}
+		t.Emit(asm.JGT.Imm(code.Temp, int32(most), absent)) // never: for the verifier
+		t.Emit(asm.Mov.Reg(asm.R0, code.PHV), asm.Add.Reg(asm.R0, code.Temp))
+		t.putPieces(pieces)
+		t.Emit(asm.Add.Imm(code.Temp, int32((r.bits+7)/8)))
+		t.Bind(absent)
+		most += (r.bits + 7) / 8
+	}
+}
+
+// hashInputEach does the same for a checksum whose packets with all headers are dealt with.
+func (t *Hashes) hashInputEach(k *bmv2json.Calculation, inputs []bmv2json.CalcInput) {
+	t.checkLength(k, inputs)
+	t.putEach(k, inputs)
+}
+
+// checkLength refuses what is more than a hash can take.
+func (t *Hashes) checkLength(k *bmv2json.Calculation, inputs []bmv2json.CalcInput) {
+	if n := (analysis.InputBits(inputs) + 7) / 8; n > memory.MaxHashInput {
+		ir.Refuse(k.Path,
+			"a hash, or a checksum of which parts may be missing, over %d bytes (at most %d)", n,
+			memory.MaxHashInput)
+	}
+}
+
+// unlessAll goes to other unless all of the headers are valid.
+func (t *Hashes) unlessAll(headers []*bmv2json.Header, other string) {
+	for _, h := range headers {
+		t.Load(asm.R1, code.PHV, t.Layout.Validity(h), 1)
+		t.Emit(asm.JEq.Imm(asm.R1, 0, other))
+	}
+}
+
+// putAll does what hashInput does where all headers are valid, and has putEach do it where not.
+func (t *Hashes) putAll(k *bmv2json.Calculation, inputs []bmv2json.CalcInput) {
+	ok, needed := analysis.FixedPlaces(inputs)
+	if !ok {
+		t.putEach(k, inputs)
+		return
+	}
+	some, done := t.NewLabel("some"), t.NewLabel("put")
+	t.unlessAll(needed, some)
+	var pieces []piece
+	bits := 0
+	for i := range inputs {
+		if in := &inputs[i]; in.Header != nil && bits%8 != 0 {
+			fill := 8 - bits%8
+			pieces, bits = append(pieces, piece{ir.Const(0), fill}), bits+fill
+		}
+		pieces, bits = append(pieces, t.pieces(&inputs[i], k.Path)...),
+			bits+analysis.WidthOfInput(&inputs[i])
+	}
+	t.Emit(asm.Mov.Reg(asm.R0, code.PHV))
+	t.putPieces(pieces)
+	t.Emit(asm.Mov.Imm(code.Temp, int32((bits+7)/8)))
+	if len(needed) == 0 {
+		return
+	}
+	t.Jump(done)
+	t.Bind(some)
+	t.putEach(k, inputs)
+	t.Bind(done)
+}
+
+// putPieces writes pieces one after the other, from the top bit on, to R0 + Plan.HashIn. It writes
+// up to 7 bytes beyond them.
+func (t *Hashes) putPieces(pieces []piece) {
+	var run *ir.Value
+	filled, at := 0, 0
+	flush := func() {
+		if filled == 0 {
+			return
+		}
+		v := ir.Shl(run, uint64(64-filled))
+		if v.RegistersNeeded() >= len(ir.Registers) {
+			ir.Refuse(t.Where, "a hash over an expression with too many intermediate values")
+		}
+		t.Compute(v, 0)
+		t.Emit(asm.HostTo(asm.BE, asm.R1, asm.DWord))
+		t.Store(asm.R0, t.HashIn+at, asm.R1, 8)
+		at, run, filled = at+8, nil, 0
+	}
+	for _, p := range pieces {
+		for left := p.width; left > 0; {
+			n := min(left, 64-filled)
+			part := ir.And(ir.Shr(p.v, uint64(left-n)), ir.Const(ir.Ones(n)))
+			if run == nil {
+				run = part
+			} else {
+				run = ir.Or(ir.Shl(run, uint64(n)), part)
+			}
+			filled, left = filled+n, left-n
+			if filled == 64 {
+				flush()
+			}
+		}
+	}
+	flush()
+}
+
+// eachBits is how many bits are put at a time where their place is counted: with the 7 bits at most
+// that the byte has already they leave the last of 8 bytes free, so that the byte in which the next
+// ones begin is always one that was written.
+const eachBits = 48
+
+// putEach puts each input behind those before it, wherever that is: Temp counts the bits, and is
+// the number of bytes in the end.
+func (t *Hashes) putEach(k *bmv2json.Calculation, inputs []bmv2json.CalcInput) {
+	never := t.NewLabel("never")
+	t.Emit(asm.Mov.Imm(code.Temp, 0))
+	t.StoreConstant(code.PHV, t.HashIn, 0, 8)
+	for i := 0; i < len(inputs); {
+		h, absent := analysis.NeededBy(&inputs[i]), t.NewLabel("absent")
+		if h != nil {
+			t.unlessAll([]*bmv2json.Header{h}, absent)
+		}
+		for ; i < len(inputs) && analysis.NeededBy(&inputs[i]) == h; i++ {
+			if inputs[i].Header != nil {
+				t.Emit(asm.Add.Imm(code.Temp, 7), asm.And.Imm(code.Temp, -8))
+			}
+			t.putInput(&inputs[i], k.Path, never)
+		}
+		t.Bind(absent)
+		t.WidenBounds(code.Temp, analysis.InputBits(inputs[:i]), never)
+	}
+	t.Bind(never)
+	t.Emit(asm.Add.Imm(code.Temp, 7), asm.RSh.Imm(code.Temp, 3))
+}
+
+// putInput puts one input behind those before it. Where there can be no such packet, it goes to
+// never.
+func (t *Hashes) putInput(in *bmv2json.CalcInput, where, never string) {
+	fixedWidth := func(in *bmv2json.CalcInput) {
+		for _, p := range t.pieces(in, where) {
+			for left := p.width; left > 0; {
+				n := min(left, eachBits)
+				left -= n
+				t.Compute(ir.And(ir.Shr(p.v, uint64(left)), ir.Const(ir.Ones(n))), 0)
+				t.Emit(asm.Mov.Imm(asm.R2, int32(n)))
+				t.putBits()
+			}
+		}
+	}
+	if !analysis.VariableWidth(in) {
+		fixedWidth(in)
+		return
+	}
+	h := analysis.HeaderOfInput(in)
+	for _, f := range h.Type.Fields {
+		switch r := (bmv2json.FieldRef{Header: h, Field: f}); {
+		case in.Header == nil && f != in.Field.Field:
+		case f.VL:
+			t.putVarbitInput(h, never)
+		default:
+			fixedWidth(&bmv2json.CalcInput{Field: r, Width: f.Width})
+		}
+	}
+}
+
+// putBits puts as many bits as R2 says, 1 to eachBits, behind those before them: they are the low
+// ones of R1, above which there are none.
+func (t *Hashes) putBits() {
+	t.Emit(asm.Mov.Reg(asm.R3, code.Temp), asm.And.Imm(asm.R3, 7), asm.Add.Reg(asm.R3, asm.R2))
+	t.Emit(asm.Mov.Imm(asm.R4, 64), asm.Sub.Reg(asm.R4, asm.R3), asm.LSh.Reg(asm.R1, asm.R4))
+	t.Emit(asm.Mov.Reg(asm.R0, code.Temp), asm.RSh.Imm(asm.R0, 3), asm.Add.Reg(asm.R0, code.PHV),
+		asm.Add.Reg(code.Temp, asm.R2))
+	t.Load(asm.R3, asm.R0, t.HashIn, 1)
+	t.Emit(asm.LSh.Imm(asm.R3, 56), asm.Or.Reg(asm.R1, asm.R3),
+		asm.HostTo(asm.BE, asm.R1, asm.DWord))
+	t.Store(asm.R0, t.HashIn, asm.R1, 8)
+}
+
+// putVarbitInput puts a header's field of variable length behind what was before it, as many bytes
+// as it has.
+func (t *Hashes) putVarbitInput(h *bmv2json.Header, never string) {
+	const bytes = eachBits / 8
+	l, end := t.Layout.Types[h.Type], t.NewLabel("varbit")
+	for at := 0; at < l.VarbitMax; at += bytes {
+		some := t.NewLabel("some")
+		t.LoadVarbitLength(asm.R2, h, never)
+		t.Emit(asm.JLE.Imm(asm.R2, int32(at), end), asm.Sub.Imm(asm.R2, int32(at)))
+		t.Emit(asm.JLE.Imm(asm.R2, bytes, some), asm.Mov.Imm(asm.R2, bytes))
+		t.Bind(some)
+		t.Emit(asm.LSh.Imm(asm.R2, 3), asm.Mov.Imm(asm.R3, 64), asm.Sub.Reg(asm.R3, asm.R2))
+		t.Load(asm.R1, code.PHV, t.Layout.Base[h.Index]+l.Fields[h.Type.VL].Off+at, 8)
+		t.Emit(asm.HostTo(asm.BE, asm.R1, asm.DWord), asm.RSh.Reg(asm.R1, asm.R3))
+		t.putBits()
+		t.WidenBounds(code.Temp, 8*t.HashMax, never)
+	}
+	t.Bind(end)
+}

@@ -1,0 +1,73 @@
+package known
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/netcraq/netcraq/switch/ebpf/ir"
+)
+
+// MostRanges is how many ranges of keys a known table may have.
+const MostRanges = 64
+
+// Table is what a table holds.
+type Table struct {
+	Version uint32  // the table's number when it held that
+	Ranges  []Range // in order, without gaps, from 0 on
+	// its entries' parameters, by the entry's word, whose low 16 bits name the action
+	Entries map[uint64]Entry
+}
+
+// Entry is what an entry gives its action.
+type Entry struct{ Params [][]byte }
+
+// Range is the keys from From on, until the next range, and their word; 0: there is no entry.
+type Range struct {
+	From, Word uint64
+}
+
+// Prefix is an entry of a table with one key: the keys that have its first Bits bits in common, and
+// their word.
+type Prefix struct {
+	Value uint64
+	Bits  int
+	Word  uint64
+}
+
+// RangesOf are the ranges of keys of some width in bits that prefixes make, of which the longest
+// one counts; nil where they are more than MostKnown. An exact entry is a prefix as long as the
+// key.
+func RangesOf(prefixes []Prefix, width int) []Range {
+	if len(prefixes) > MostRanges {
+		return nil
+	}
+	last := func(p Prefix) uint64 { return p.Value | ir.Ones(width-p.Bits) }
+	starts := []uint64{0}
+	for _, p := range prefixes {
+		starts = append(starts, p.Value)
+		if end := last(p); end < ir.Ones(width) && end < math.MaxUint64 {
+			starts = append(starts, end+1)
+		}
+	}
+	slices.Sort(starts)
+	longest := slices.Clone(prefixes)
+	slices.SortStableFunc(longest, func(a, b Prefix) int { return cmp.Compare(b.Bits, a.Bits) })
+	var out []Range
+	for _, from := range slices.Compact(starts) {
+		var word uint64
+		for _, p := range longest {
+			if from >= p.Value && from <= last(p) {
+				word = p.Word
+				break
+			}
+		}
+		if n := len(out); n == 0 || out[n-1].Word != word {
+			out = append(out, Range{from, word})
+		}
+	}
+	if len(out) > MostRanges {
+		return nil
+	}
+	return out
+}

@@ -1,0 +1,127 @@
+package locking
+
+import (
+	"runtime"
+
+	"github.com/cilium/ebpf/asm"
+
+	code "github.com/netcraq/netcraq/switch/ebpf/asm"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
+)
+
+// A packet may have looked something up, and wait for the registers while the control plane changes
+// what it has found. So a packet notes the epoch in which it begins, and Barrier counts the epoch
+// up after a change, leaves the packets that began before time to end (barrierGrace), says that
+// none of an earlier epoch may have the registers from now on, and waits until the lock is free: a
+// packet that has the registers by then is waited for; one that gets them later is dropped before
+// it touches them. That costs a packet two loads. To wait until all packets are gone
+// (runtime.WaitForPackets) would cost the control plane 8 to 40 ms for each request, and without
+// the grace a request in eighty dropped a packet of a client that asks without a pause.
+
+// lockTries bounds how often a packet looks whether the lock has come free before it is dropped:
+// some tens of milliseconds, a thousand times longer than any packet holds it.
+const lockTries = 1 << 23
+
+// LockRegisters waits for the registers. Packets are processed with interrupts of the network
+// disabled (softirq), so the holder runs on another CPU and is never kept from finishing by the one
+// that waits.
+func (t *Locks) LockRegisters() {
+	drop := "ingress.drop"
+	if t.Name == "egress" {
+		drop = "egress.drop"
+	}
+	t.Acquire(t.Lock, drop)
+	current := t.NewLabel("current")
+	t.StateAddress(asm.R1, t.Epoch)
+	t.Load(asm.R2, asm.R1, memory.OldestEpoch, 8)
+	t.Load(asm.R3, code.PHV, memory.PHVEpoch, 8)
+	t.Emit(asm.JLE.Reg(asm.R2, asm.R3, current), asm.Mov.Imm(asm.R2, 1),
+		code.Atomic(asm.AddAtomic, asm.R1, asm.R2, memory.EpochDropped))
+	t.Release(t.Lock)
+	t.Jump(drop)
+	t.Bind(current)
+	t.StoreConstant(code.PHV, memory.PHVLocked, 1, 1)
+	if t.Versioned() {
+		t.StateAddress(asm.R1, t.Lock)
+		t.TurnVersion(asm.R1)
+	}
+}
+
+// RecordEpoch keeps the epoch in which a packet begins, before it looks anything up. It uses R1 and
+// R2.
+func (t *Locks) RecordEpoch() {
+	if !t.LocksRegisters() {
+		return
+	}
+	t.StateAddress(asm.R1, t.Epoch)
+	if runtime.GOARCH == "amd64" { // whose later loads are not done earlier
+		t.Load(asm.R2, asm.R1, 0, 8)
+	} else {
+		t.Emit(asm.Mov.Imm(asm.R2, 0), code.Atomic(asm.FetchAdd, asm.R1, asm.R2, 0))
+	}
+	t.Store(code.PHV, memory.PHVEpoch, asm.R2, 8)
+}
+
+// Acquire takes a lock, or goes to failed. It uses the registers 0 to 5.
+func (t *Locks) Acquire(lock int, failed string) {
+	got := t.NewLabel("got")
+	t.StateAddress(asm.R1, lock)
+	t.Emit(asm.Mov.Imm(asm.R0, 0), asm.Mov.Imm(asm.R2, 1),
+		code.Atomic(asm.CmpXchg, asm.R1, asm.R2, 0), asm.JEq.Imm(asm.R0, 0, got),
+		asm.Mov.Imm(asm.R1, 0), asm.Mov.Imm(asm.R2, 0))
+	t.CallFunction(t.waitFunction(lock))
+	t.Emit(asm.JEq.Imm(asm.R0, 0, failed))
+	t.Bind(got)
+}
+
+// waitFunction is the function that waits for a lock: it returns 1 when it has it, and 0 when that
+// has taken too long.
+func (t *Locks) waitFunction(lock int) string {
+	name := "wait"
+	if lock != t.Lock {
+		name = "wait.meters"
+	}
+	look := t.FunctionOnce(name+".look", func() {
+		t.Emit(asm.Mov.Reg(asm.R6, asm.R2))
+		t.StateAddress(asm.R1, lock)
+		t.Emit(asm.Mov.Imm(asm.R0, 0), asm.Mov.Imm(asm.R2, 1),
+			code.Atomic(asm.CmpXchg, asm.R1, asm.R2, 0), asm.JEq.Imm(asm.R0, 0, name+".got"))
+		t.Emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
+		t.Bind(name + ".got")
+		t.StoreConstant(asm.R6, 0, 1, 8)
+		t.Emit(asm.Mov.Imm(asm.R0, 1), asm.Return())
+	})
+	return t.FunctionOnce(name, func() {
+		if lock == t.Lock {
+			t.StateAddress(asm.R1, t.Contended)
+			t.Emit(asm.Mov.Imm(asm.R2, 1), code.Atomic(asm.AddAtomic, asm.R1, asm.R2, 0))
+		}
+		t.StoreConstant(asm.R10, -8, 0, 8)
+		t.Emit(asm.Mov.Imm(asm.R1, lockTries))
+		t.LoadFunction(asm.R2, look)
+		t.Emit(asm.Mov.Reg(asm.R3, asm.R10), asm.Add.Imm(asm.R3, -8), asm.Mov.Imm(asm.R4, 0))
+		t.Call(asm.FnLoop)
+		t.Load(asm.R0, asm.R10, -8, 8)
+		t.Emit(asm.Return())
+	})
+}
+
+// UnlockRegisters lets the next packet have the registers.
+func (t *Locks) UnlockRegisters() {
+	t.StoreConstant(code.PHV, memory.PHVLocked, 0, 1)
+	if t.Versioned() {
+		t.StateAddress(asm.R1, t.Lock)
+		t.TurnVersion(asm.R1)
+	}
+	t.Release(t.Lock)
+}
+
+// Release gives a lock back. It uses the registers 1 and 2.
+func (t *Locks) Release(lock int) {
+	t.StateAddress(asm.R1, lock)
+	if runtime.GOARCH == "amd64" { // whose stores are not reordered with earlier loads and stores
+		t.StoreConstant(asm.R1, 0, 0, 8)
+		return
+	}
+	t.Emit(asm.Mov.Imm(asm.R2, 0), code.Atomic(asm.Xchg, asm.R1, asm.R2, 0))
+}

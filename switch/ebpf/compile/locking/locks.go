@@ -1,0 +1,12 @@
+package locking
+
+import "github.com/netcraq/netcraq/switch/ebpf/compile/emit"
+
+// Locks writes what takes locks and gives them back.
+type Locks struct {
+	*emit.Emitter
+	ByPaths bool // ingress is written by its paths: packets may take stripes
+}
+
+// New makes the writer of a program's locks.
+func New(e *emit.Emitter) *Locks { return &Locks{Emitter: e} }

@@ -1,0 +1,158 @@
+package locking
+
+import (
+	"github.com/cilium/ebpf/asm"
+
+	"github.com/netcraq/netcraq/switch/bmv2json"
+	code "github.com/netcraq/netcraq/switch/ebpf/asm"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/paths"
+	"github.com/netcraq/netcraq/switch/ebpf/ir"
+)
+
+// Reading without the lock. A packet that only reads registers need not keep others from them, if
+// it can tell that nobody has written meanwhile. Whoever writes has the lock, and counts a version
+// up before and after: it is odd while registers are being written (a sequence lock). So where a
+// program is made by its paths (package paths), and none of those behind the first register writes
+// one, a packet notes the version, reads, and looks whether it still is the same:
+//
+//	version even? ──▶ registers are read, as they come ──▶ version the same? ──▶ …
+//	      │ no                                                    │ no: the packet is put back
+//	      └──────────▶ the lock, the same again ◀─────────────────┘
+//
+// Until that is known the packet must not do what cannot be taken back: what it counts is counted
+// behind (counters ask nothing), and what it changes of itself that is asked again is kept at the
+// beginning. Headers that are large are taken from the frame again, which is written much later.
+// A packet whose epoch is over (lock.go) finds that out at the same place: it has not touched
+// registers since, and gives the lock's way the say.
+//
+// A version is worth nothing unless the loads around it are in order. amd64 keeps them; on other
+// processors the lock stays.
+
+// versionOffset is from the lock to the version.
+const versionOffset = 8
+
+// Versioned reports whether packets that write count them up.
+func (t *Locks) Versioned() bool { return t.LocksRegisters() && t.HasVersions() }
+
+// TurnVersion counts the version up, whose lock is at base. It uses R2.
+func (t *Locks) TurnVersion(base asm.Register) {
+	t.Load(asm.R2, base, versionOffset, 8)
+	t.Emit(asm.Add.Imm(asm.R2, 1))
+	t.Store(base, versionOffset, asm.R2, 8)
+}
+
+// EmitUnlocked begins to read registers without the lock, or goes to locked, where somebody has it.
+// Inside is what is read.
+func (t *Locks) EmitUnlocked(u *paths.Unlocked, inside *paths.Step, locked string) {
+	begun := t.NewLabel("begun")
+	if t.Striped() {
+		stripes := t.NewLabel("stripes")
+		t.StateAddress(asm.R1, t.Mode)
+		t.Load(asm.R2, asm.R1, 0, 8)
+		t.Emit(asm.JNE.Imm(asm.R2, memory.ModeOne, stripes))
+		t.EmitLater(func() {
+			t.Bind(stripes)
+			if u.Striped {
+				t.Emit(asm.JNE.Imm(asm.R2, memory.ModeStripes, locked))
+				t.noteVersions(u, inside, locked)
+				t.Jump(begun)
+			}
+			t.Jump(locked)
+		})
+	}
+	t.StateAddress(asm.R1, t.Lock)
+	t.Load(asm.R2, asm.R1, versionOffset, 8)
+	t.Store(code.PHV, memory.PHVVersion, asm.R2, 8)
+	t.Emit(asm.And.Imm(asm.R2, 1), asm.JNE.Imm(asm.R2, 0, locked))
+	t.Bind(begun)
+	at := t.Undo
+	for _, s := range u.Keep {
+		t.copySpan(at, s.Off, s.Size)
+		at += s.Size
+	}
+}
+
+// EmitValidate goes to changed if registers have been written since, or if the packet's epoch is
+// over.
+func (t *Locks) EmitValidate(u *paths.Unlocked, changed string) {
+	if t.Overtaken {
+		t.Jump(changed)
+		return
+	}
+	same, stripes := t.NewLabel("same"), t.NewLabel("stripes")
+	t.Load(asm.R3, code.PHV, memory.PHVVersion, 8)
+	if u.Striped {
+		t.Emit(asm.JEq.Imm(asm.R3, byStripes, stripes))
+		t.EmitLater(func() {
+			t.Bind(stripes)
+			for _, f := range u.Families {
+				t.stripeAddress(code.PHV, f, "")
+				t.Load(asm.R2, asm.R1, versionOffset, 8)
+				t.Load(asm.R3, code.PHV, t.HeldVersion(f), 8)
+				t.Emit(asm.JNE.Reg(asm.R2, asm.R3, changed))
+			}
+			t.Jump(same)
+		})
+	}
+	t.StateAddress(asm.R1, t.Lock)
+	t.Load(asm.R2, asm.R1, versionOffset, 8)
+	t.Emit(asm.JNE.Reg(asm.R2, asm.R3, changed))
+	t.Bind(same)
+	t.StateAddress(asm.R1, t.Epoch)
+	t.Load(asm.R2, asm.R1, memory.OldestEpoch, 8)
+	t.Load(asm.R3, code.PHV, memory.PHVEpoch, 8)
+	t.Emit(asm.JGT.Reg(asm.R2, asm.R3, changed))
+}
+
+// byStripes is the version of who reads by stripes: none that the one lock has while nobody writes.
+const byStripes = 1
+
+// noteVersions notes the versions of the stripes that a packet reads, or goes to locked, where
+// somebody has one.
+func (t *Locks) noteVersions(u *paths.Unlocked, inside *paths.Step, locked string) {
+	t.StoreConstant(code.PHV, memory.PHVVersion, byStripes, 8)
+	t.Facts, t.Params, t.Constants = inside.Facts, nil, nil
+	for _, f := range u.Families {
+		t.findStripe(f, inside.Needs.Families[f].Base, locked)
+		t.StateAddress(asm.R3, t.Families[f].Stripes)
+		t.Emit(asm.Add.Reg(asm.R3, asm.R1))
+		t.Load(asm.R2, asm.R3, versionOffset, 8)
+		t.Store(code.PHV, t.HeldVersion(f), asm.R2, 8)
+		t.Emit(asm.And.Imm(asm.R2, 1), asm.JNE.Imm(asm.R2, 0, locked))
+	}
+}
+
+// SpoilRead changes what a packet has read from a register, which it then finds out (Overtaken).
+func (t *Locks) SpoilRead(q *bmv2json.Primitive) {
+	p := t.Layout.Field(q.Args[0].Field)
+	at, size := p.Off, p.Size
+	if ir.Wide(p.Width) { // big-endian
+		at, size = p.Off+p.Size-1, 1
+	}
+	t.Load(asm.R1, code.PHV, at, size)
+	t.Emit(asm.Xor.Imm(asm.R1, int32(uint64(q.Args[1].Register.Index+1)&ir.Ones(min(p.Width, 8)))))
+	t.Store(code.PHV, at, asm.R1, size)
+}
+
+// RestoreKept makes what a packet has kept what it was when it began to read.
+func (t *Locks) RestoreKept(u *paths.Unlocked) {
+	at := t.Undo
+	for _, s := range u.Keep {
+		t.copySpan(s.Off, at, s.Size)
+		at += s.Size
+	}
+}
+
+// copySpan copies within the PHV what need not lie at a word's border.
+func (t *Locks) copySpan(to, from, size int) {
+	for size > 0 {
+		n := 8
+		for n > size {
+			n /= 2
+		}
+		t.Load(asm.R1, code.PHV, from, n)
+		t.Store(code.PHV, to, asm.R1, n)
+		to, from, size = to+n, from+n, size-n
+	}
+}

@@ -1,0 +1,81 @@
+package memory
+
+import (
+	"encoding/binary"
+	"math/bits"
+
+	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/ebpf/ir"
+)
+
+// Custom CRCs. The parameters of crc16_custom and crc32_custom may be changed while packets pass,
+// for each calculation that has one. They are in the state, twice: a change writes the copy that no
+// packet reads and then makes it the current one. The check goes from the top; what is reflected is
+// turned round on its way in and out.
+
+// What a copy has, by where.
+const (
+	CustomStart = 0
+	CustomFinal = 8              // by which the result is inverted
+	CustomTurn  = 16             // 1: the result is turned round before
+	CustomIn    = 24             // what each byte is taken for
+	CustomTable = CustomIn + 256 // 8 bytes for each byte
+	CustomCopy  = CustomTable + 256*8
+	// customBytes is what a calculation takes: the number of the current copy, and both copies.
+	customBytes = 8 + 2*CustomCopy
+)
+
+// CRC are the parameters of a custom CRC, as the catalogue of CRCs names them.
+type CRC struct {
+	Polynomial, Init, XorOut uint32
+	ReflectIn, ReflectOut    bool
+}
+
+// customWidth is the width of an algorithm whose parameters can be changed; 0 for others.
+func customWidth(algo string) int {
+	return map[string]int{"crc16_custom": 16, "crc32_custom": 32}[algo]
+}
+
+// CustomCRC is where the parameters of a calculation are in the state, and its width; -1 where
+// nothing in the program uses it, or it has none.
+func (p *Plan) CustomCRC(k *bmv2json.Calculation) (at, width int) {
+	if at, ok := p.customCRCs[k]; ok {
+		return at, customWidth(k.Algo)
+	}
+	return -1, customWidth(k.Algo)
+}
+
+// usualCRC are the parameters that a custom CRC begins with, as in BMv2.
+func usualCRC(algo string) CRC {
+	c := CRCs[HashAlgorithms[algo]]
+	return CRC{Polynomial: uint32(c.poly), Init: uint32(c.Start), XorOut: uint32(c.Final),
+		ReflectIn: c.Reflected, ReflectOut: c.Reflected}
+}
+
+// FillCRC writes parameters into one of the copies, 0 or 1, of a calculation at some place.
+func FillCRC(state []byte, at, which, width int, c CRC) {
+	m := state[at+8+which*CustomCopy:][:CustomCopy]
+	mask, order := uint32(ir.Ones(width)), binary.NativeEndian
+	order.PutUint64(m[CustomStart:], uint64(c.Init&mask))
+	order.PutUint64(m[CustomFinal:], uint64(c.XorOut&mask))
+	turn := uint64(0)
+	if c.ReflectOut {
+		turn = 1
+	}
+	order.PutUint64(m[CustomTurn:], turn)
+	for i := range 256 {
+		m[CustomIn+i] = byte(i)
+		if c.ReflectIn {
+			m[CustomIn+i] = bits.Reverse8(byte(i))
+		}
+		v := uint32(i) << (width - 8)
+		for range 8 {
+			if v>>(width-1)&1 == 1 {
+				v = v<<1 ^ c.Polynomial
+			} else {
+				v <<= 1
+			}
+		}
+		order.PutUint64(m[CustomTable+8*i:], uint64(v&mask))
+	}
+}

@@ -1,0 +1,70 @@
+package memory
+
+// A packet-out is run through the program at tc by BPF_PROG_TEST_RUN, which takes frames of 15 to
+// about 3,700 bytes: what fits in a page. So the frame lies in a map, and the program makes the
+// frame that it is run on as long, and copies it there.
+const (
+	PacketOutLength = 0 // 8 bytes; 0: there is none
+	PacketOutFrame  = 8
+	PacketOutMax    = 16000 // what the kernel lets a frame grow to at tc, less a little
+	PacketOutSize   = PacketOutFrame + PacketOutMax
+	PacketOutLeast  = 14 // an Ethernet header
+)
+
+// Loopback is the index of the loopback interface, in every network namespace: no port, and where
+// packet-outs are run.
+const Loopback = 1
+
+// Offsets in the value of the map "ports", which outlives pipelines.
+const (
+	MaxIfindex     = 1 << 18
+	PortsByIfindex = 0       // 4 bytes each: 1 + port number; 0: not a port
+	MaxPorts       = 1 << 16 //
+	// 4 bytes each: the interface of a port; 0: no such port
+	PortsIfindex = 4 * MaxIfindex
+	// 4 bytes each: the same where the interface takes frames from XDP, else 0
+	PortsXDP    = PortsIfindex + 4*MaxPorts
+	PortsPassed = PortsXDP + 4*MaxPorts // 8 bytes: frames that XDP has handed over to tc
+	PortsLost   = PortsPassed + 8       // 8 bytes: those of them that tc could not take
+	// 8 bytes: the number of the pipeline whose programs are being replaced, 0 if none is
+	PortsPrevious = PortsLost + 8
+	// 4 bytes: the interface of some port, 0 if there is none
+	PortsAny = PortsPrevious + 8
+	// 4 bytes each: how many packets waited to be sent by the port when they were last counted
+	PortsDepth = PortsAny + 8
+	PortsSize  = PortsDepth + 4*MaxPorts
+)
+
+// What precedes a frame in the tap's ring: the port and the direction, 4 bytes each, and the clock
+// (package clock), 8 bytes.
+const (
+	TapHeader = 16
+	TapIn     = 0
+	TapOut    = 1
+)
+
+// BufferSize is the longest frame that can go to the controller, or whose headers can change in
+// size at tc.
+const BufferSize = 16 << 10
+
+// Buffers is how many there are for each CPU: 0 is for frames and payloads that are moved at once,
+// BufferOfTail for what is cut off while a copy leaves.
+const (
+	Buffers      = 2
+	BufferOfTail = 1
+)
+
+// A slot of the ring that XDP and tc share: its number, what to do, and the PHV.
+const (
+	// a NAPI poll is 64 frames, and tc sees each before the next one is polled on that CPU
+	ResumeSlots = 512
+
+	// 8 bytes: the run number that filled it; 0 if it is free; -1 while it is being filled or
+	// emptied
+	SlotNumber = 0
+	SlotKind   = 8 // 4 bytes
+	SlotPHV    = 16
+)
+
+// SlotStride is how far slots are apart.
+func (p *Plan) SlotStride() int { return (SlotPHV + p.PHVBytes + 63) &^ 63 }

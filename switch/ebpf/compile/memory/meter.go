@@ -1,0 +1,33 @@
+package memory
+
+// Meters: two token buckets each, as BMv2 works them. The peak one is asked first; a packet that
+// finds too few tokens in one gets its colour (red, then yellow) and leaves the other alone. A
+// meter without configuration says green. Meters have a lock of their own: what a packet takes from
+// a bucket no other one gets.
+//
+// A cell:
+//
+//	0    8 bytes  1 if it is configured
+//	8   32 bytes  the peak bucket: tokens a second, burst, tokens, and how many
+//	              tokens were made since the clock's zero, of which it has its share
+//	40  32 bytes  the committed bucket
+const (
+	MeterSet    = 0
+	MeterPeak   = 8
+	BucketBytes = 32
+	MeterBytes  = MeterPeak + 2*BucketBytes
+
+	// MostPerSecond bounds a rate, so that a million times it is a number of 64 bits.
+	MostPerSecond = 1 << 43
+)
+
+// planMeters makes room for the meter arrays; direct meters are in their entries' slots.
+func (p *Plan) planMeters() {
+	for _, m := range p.Prog.Meters {
+		a := ArrayPlan{Cell: MeterBytes, Size: m.Size, Stride: MeterBytes}
+		if !m.Direct {
+			a.Off = p.allocate(a.Cell * a.Size)
+		}
+		p.Meters = append(p.Meters, a)
+	}
+}

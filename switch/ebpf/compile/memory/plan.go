@@ -1,0 +1,288 @@
+package memory
+
+import (
+	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/analysis"
+	"github.com/netcraq/netcraq/switch/ebpf/ir"
+)
+
+// Plan is where everything is that a program keeps: the fields of one packet (the PHV), and what
+// outlives a packet (the state).
+//
+// All state but hash tables and tries is one value of one BPF map, of which the program knows the
+// address and the control plane has a mapping. So a register is read with a bounds check and a
+// load, without any call; the control plane sees it without a system call; and while the program
+// holds its lock it calls nothing.
+type Plan struct {
+	Prog   *bmv2json.Program
+	Layout *ir.Layout
+	Std    analysis.StandardFields
+
+	StateBytes int
+	// in the state: 0, or 1 while a packet has registers to itself; behind it the version
+	// (locking/unlocked.go)
+	Lock      int
+	MeterLock int // the same of meters
+	// in the state: how often the control plane has called Barrier; behind it EpochDropped and
+	// OldestEpoch
+	Epoch int
+	// in the state: how packets get the registers (locking/stripes.go), and how often one found the
+	// lock of all of them taken
+	Mode, Contended int
+	Taking          int // in the state: how many bytes of stripes the packet has that takes all
+	Stripes         int // in the state
+	Registers       []ArrayPlan
+	Counters        []CounterPlan
+	Meters          []ArrayPlan
+	Tables          []*TablePlan // by Table.Index
+	// one word for each multicast group id: 1 + where its replicas start, and how many there are
+	Groups   int
+	Replicas int
+
+	PHVBytes      int
+	Keys          int // room for a key
+	Zeros         int // room for what fills a frame up
+	Snapshot      int // what egress changes, kept for the next replica
+	Saved         []Span
+	Frame         int // the packet's first bytes, as received
+	FrameMax      int
+	Out           int // the headers, as they leave
+	Blocks        map[*bmv2json.Header]bool
+	BlockAt       map[*bmv2json.Header]int // where in the frame a block was, 4 bytes of the PHV
+	Undo          int                      // what is put back: see locking/unlocked.go
+	Resting       []*Resting               // blocks that stay in the frame
+	RestingFields map[int]restingField     // their fields, by where they are in the PHV
+
+	Scratch, ScratchEnd int // words for arithmetic on wide values (ir/wide.go)
+	operations          map[*bmv2json.Primitive]*bmv2json.Expr
+	fieldsRead          analysis.ReadFields // by anything
+
+	LateClock bool // the clock is read when a packet asks for it
+
+	Families        []family // none: there is one lock
+	Members         []Member // by Register.Index
+	StripeCount     int      // of each family: a power of two
+	held            int      // in the PHV: for each family a word for the stripe, and one for its version
+	LargestRegister int      // how many cells it has
+	// what metadata is assigned, by where it is, and whether it may get anything else
+	assigned  map[int][]*bmv2json.Expr
+	otherwise map[int]bool
+
+	Requests Requests
+	// 2 bytes in the PHV: the learn list to send; 0 where the program sends none
+	Messages []*bmv2json.Primitive // what the program says, by number
+	// in the state: how many messages found the ring full
+	MessagesLost int
+	Digest       int
+	ValueSets    []SetPlan      // by ValueSet.Index
+	HashIn       int            // the bytes that are hashed
+	HashMax      int            // how many there are at most
+	CRCTables    map[string]int // in the state
+	customCRCs   map[*bmv2json.Calculation]int
+}
+
+// Span is [off, off+size) of the PHV.
+type Span struct{ Off, Size int }
+
+// ArrayPlan is where a register or meter array is, how large a cell is, and how far it is from one
+// cell to the next.
+type ArrayPlan struct {
+	Off, Cell, Size, Stride int
+}
+
+// At is where a cell is in the state.
+func (a ArrayPlan) At(index int) int { return a.Off + index*a.Stride }
+
+const (
+	MaxGroups   = 1 << 16
+	MaxReplicas = 1 << 16
+	cpuSlack    = 16 // bytes after a buffer that an 8-byte access at its end may touch
+	maxPHV      = 32000
+)
+
+// allocate reserves state; what belongs together shares no cache line with the rest.
+func (p *Plan) allocate(bytes int) int {
+	at := p.StateBytes
+	p.StateBytes = (at + bytes + 63) &^ 63
+	return at
+}
+
+// NewPlan lays a program out: the PHV, the state, the tables. The error is [target.ErrUnsupported]
+// for what this engine cannot run.
+func NewPlan(prog *bmv2json.Program) (p *Plan, err error) {
+	defer ir.Catch(&err)
+	p = &Plan{Prog: prog, Std: analysis.FindStandardFields(prog), Layout: ir.NewLayout(prog, phvFields),
+		operations: map[*bmv2json.Primitive]*bmv2json.Expr{}}
+	p.refuseProgram()
+	p.fieldsRead = analysis.FieldsRead(prog, nil)
+	keys := p.planState()
+	p.planPHV(keys)
+	p.refuseSize()
+	return p, nil
+}
+
+// refuseProgram refuses what this engine cannot run whatever there is room for.
+func (p *Plan) refuseProgram() {
+	prog := p.Prog
+	if prog.PSA() {
+		ir.Refuse("parsers", "a program for PSA, which the interpreter runs")
+	}
+	for _, f := range []struct {
+		name string
+		bmv2json.FieldRef
+	}{{"egress_spec", p.Std.EgressSpec}, {"egress_port", p.Std.EgressPort}} {
+		if f.IsZero() {
+			ir.Refuse("headers",
+				"a program without standard_metadata.%s (an architecture other than v1model)", f.name)
+		}
+	}
+	analysis.CheckPrimitives(prog)
+	analysis.RefusePriorities(prog)
+}
+
+// planState gives what outlives a packet a place in the state, but for what is found out with the
+// PHV. It returns how many bytes the longest key has.
+func (p *Plan) planState() (keys int) {
+	p.Lock, p.MeterLock, p.Epoch = p.allocate(16), p.allocate(8), p.allocate(32)
+	p.Mode, p.Contended = p.Epoch+24, p.allocate(16)
+	p.Taking = p.Contended + 8
+	p.planFamilies()
+	p.planRegisters()
+	p.planCounters()
+	p.planMeters()
+	keys = 8
+	for _, t := range p.Prog.Tables() {
+		tp := p.planTable(t)
+		p.Tables = append(p.Tables, tp)
+		keys = max(keys, tp.KeyBytes)
+	}
+	p.planClock()
+	p.Groups = p.allocate(8 * MaxGroups)
+	p.Replicas = p.allocate(8 * MaxReplicas)
+	return keys
+}
+
+// planPHV gives what is kept of a packet a place behind its fields.
+func (p *Plan) planPHV(keys int) {
+	prog, at := p.Prog, p.Layout.End
+	take := func(bytes int) int {
+		from := at
+		at = (at + bytes + 7) &^ 7
+		return from
+	}
+	p.Keys, p.Zeros = take(keys), take(ZerosAtEnd)
+	p.Blocks, p.BlockAt = p.findBlocks(), map[*bmv2json.Header]int{}
+	for _, h := range prog.Headers {
+		if p.Blocks[h] {
+			p.BlockAt[h] = take(4)
+		}
+	}
+	p.Undo = take(MostUndone)
+	p.held = take(16 * len(p.Families))
+	head, out := 0, 0
+	for _, h := range prog.Headers {
+		if !h.Metadata && !p.Blocks[h] {
+			head += p.Layout.Types[h.Type].Bytes + p.Layout.Types[h.Type].VarbitMax
+		}
+	}
+	for _, d := range prog.Deparsers {
+		for _, h := range d.Order {
+			if !p.Blocks[h] {
+				out += p.Layout.Types[h.Type].Bytes + p.Layout.Types[h.Type].VarbitMax
+			}
+		}
+	}
+	p.FrameMax = max(64, head+slackOfParsers(prog))
+	varbit := 0 // copied as a whole, whatever its length
+	for _, l := range p.Layout.Types {
+		varbit = max(varbit, l.VarbitMax+cpuSlack)
+	}
+	p.Frame = take(p.FrameMax + varbit + cpuSlack)
+	p.Out = take(out + varbit + cpuSlack)
+	p.Saved = p.egressWrites()
+	size := 0
+	for _, s := range p.Saved {
+		size += s.Size
+	}
+	p.Snapshot = take(size)
+	p.planRequests(take)
+	p.planResting(take)
+	p.planDigests(take)
+	p.planMessages()
+	p.planHashes(take)
+	p.planValueSets()
+	p.planWide(take)
+	p.PHVBytes = at
+	if at > maxPHV {
+		ir.Refuse("", "headers and metadata of %d bytes in all (at most %d)", at, maxPHV)
+	}
+}
+
+// refuseSize refuses a program that takes too much of the kernel's memory.
+func (p *Plan) refuseSize() {
+	total, largest := p.StateBytes, 0
+	var of *TablePlan
+	for _, t := range p.Tables {
+		if n := t.hashBytes(); n > largest {
+			largest, of = n, t
+		}
+		total += t.hashBytes()
+	}
+	switch {
+	case total < maxState:
+	case of != nil && largest > p.StateBytes/2:
+		ir.Refuse(of.Source.Path,
+			"registers, counters and tables of %d MB in all (at most %d); the largest is "+
+				"table %q of %d entries",
+			total>>20, maxState>>20, of.Source.Name, of.Source.MaxSize)
+	default:
+		ir.Refuse("", "registers, counters and tables of %d MB in all (at most %d)", total>>20,
+			maxState>>20)
+	}
+}
+
+// maxState bounds what a program takes of the kernel's memory, in bytes.
+const maxState = 1 << 29
+
+// hashBytes is about what the kernel takes for a table's entries when its map is made, whether or
+// not they are there: an element's header, the key and the word, and a bucket.
+func (t *TablePlan) hashBytes() int {
+	if t.Kind != LookupHash {
+		return 0
+	}
+	return max(t.Source.MaxSize, len(t.Source.ConstEntries),
+		1) * (48 + (t.KeyBytes+7)&^7 + 8 + 2*16)
+}
+
+// MaxAdvance is how far a parser may advance by a constant, in bytes, and what the buffer has for
+// those that advance by what the packet says.
+const MaxAdvance = 256
+
+// slackOfParsers is for what parsers look at without extracting it.
+func slackOfParsers(prog *bmv2json.Program) int {
+	n := 0
+	for _, p := range prog.Parsers {
+		for _, s := range p.States {
+			for _, o := range s.Ops {
+				switch {
+				case o.Kind == bmv2json.ParserAdvance:
+					n = max(n, MaxAdvance)
+				case o.Value != nil && o.Value.Op == bmv2json.OpLookahead:
+					n = max(n, (o.Value.Offset+o.Value.Width+7)/8)
+				}
+			}
+			for _, k := range s.Key {
+				if k.Op == bmv2json.OpLookahead {
+					n = max(n, (k.Offset+k.Width+7)/8)
+				}
+			}
+		}
+	}
+	return n
+}
+
+// ZerosAtEnd is how many zeros delivery.CutTail writes at most.
+const ZerosAtEnd = 64
+
+// MostUndone bounds what a packet keeps to be put back, in bytes.
+const MostUndone = 96

@@ -1,0 +1,54 @@
+package memory
+
+import (
+	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/ebpf/ir"
+)
+
+// Tables with ternary, optional or range keys: a list of entries in the order of their priority, of
+// which the first that matches counts. Looking something up takes time in proportion to the entries
+// before it, a few nanoseconds each.
+//
+// There are several copies of the list. A change writes one that no packet reads and then points
+// the table at it; a packet goes on in the copy in which it has begun. Only when all have been
+// written does a change wait for packets that may still be in the oldest.
+
+// maxScanCopies and scanMemory bound the copies of a table's list.
+const (
+	maxScanCopies = 8
+	scanMemory    = 4 << 20
+)
+
+// scanPlan is where a table's lists are. An entry is a pair of words for each word of the key
+// (value and mask, or the two bounds of a range), then its word.
+type scanPlan struct {
+	Words  int // of the key
+	Ranges []bool
+	Entry  int // bytes
+	Max    int // entries of one copy
+	Copies int
+	List   int // in the state
+	Head   int // in the state: how many entries (32 bits), and the number of the first one
+}
+
+func (p *Plan) planScan(t *TablePlan) *scanPlan {
+	s := &scanPlan{Max: max(t.Source.MaxSize, len(t.Source.ConstEntries), 1)}
+	for i, k := range t.Source.Keys {
+		n := ir.WordsOf(k.Width)
+		if k.Kind == bmv2json.MatchRange && n > 1 {
+			ir.Refuse(t.Source.Path, "a range over %d bits (key %s of table %s)", k.Width, k.Name,
+				t.Source.Name)
+		}
+		t.Parts[i] = KeyPart{At: s.Words * 8, Size: n * 8}
+		for range n {
+			s.Ranges = append(s.Ranges, k.Kind == bmv2json.MatchRange)
+		}
+		s.Words += n
+	}
+	t.KeyBytes = s.Words * 8
+	s.Entry = s.Words*16 + 8
+	s.Copies = max(2, min(maxScanCopies, scanMemory/(s.Entry*s.Max)))
+	s.List = p.allocate(s.Entry * s.Max * s.Copies)
+	s.Head = p.allocate(8)
+	return s
+}

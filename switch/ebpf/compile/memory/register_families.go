@@ -1,0 +1,214 @@
+package memory
+
+import (
+	"fmt"
+	"math/bits"
+	"runtime"
+	"slices"
+
+	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/affine"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/analysis"
+	"github.com/netcraq/netcraq/switch/ebpf/ir"
+)
+
+// family is registers that a packet takes by one number: a cell i of such a register belongs to the
+// number i/scale, where scale is the register's. Whoever has a number's stripe has its cells.
+type family struct {
+	Stripes int    // where its stripes are in the state
+	Bound   uint64 // no number that has a cell is as large
+	alone   bool   // it is one register, of a word
+	// It is alone, and a packet writes at most one cell of it: who has stripes of others, and only
+	// reads one cell of it, needs no stripe for that (locking/stripes.go).
+	Single bool
+}
+
+// Member is the family that a register is of, and its scale.
+type Member struct {
+	Family int
+	Scale  uint64
+}
+
+const (
+	mostFamilies = 4
+	StripeBytes  = 64 // a cache line: the lock, and behind it the version
+)
+
+// planFamilies finds what registers belong together, by what the program makes their indices of:
+// from the same field, or from as many times the same field and less than one time more. It is a
+// guess, made once for all programs that are made of the plan; whether the packets of one of them
+// really keep to it is found out when that one is made (findNeeds).
+func (p *Plan) planFamilies() {
+	if runtime.GOARCH != "amd64" || len(p.Prog.Registers) == 0 {
+		return
+	}
+	if q := p.Prog.Pipeline("egress"); q != nil && slices.ContainsFunc(analysis.Nodes(q), analysis.TouchesRegister) {
+		return // a second section, with the one lock
+	}
+	q := p.Prog.Pipeline("ingress")
+	if q == nil {
+		return
+	}
+	p.planRanges()
+	for _, r := range p.Prog.Registers {
+		p.LargestRegister = max(p.LargestRegister, r.Size, 1)
+	}
+	var w affine.Evaluator
+	open := map[int]bool{}
+	w = affine.Evaluator{Bound: uint64(p.LargestRegister),
+		Field: func(r bmv2json.FieldRef) affine.Form { return p.WhereverRead(w, r, open) }}
+	names, of := map[string]int{}, make([]string, len(p.Prog.Registers))
+	p.Members = make([]Member, len(p.Prog.Registers))
+	for i := range p.Members {
+		p.Members[i] = Member{-1, 1}
+	}
+	for _, n := range analysis.Nodes(q) {
+		for _, a := range analysis.ActionsOf(n) {
+			for _, e := range a.Primitives {
+				r, index, ok := analysis.RegisterOf(e)
+				if !ok {
+					continue
+				}
+				name, scale := fmt.Sprintf("register %d", r.Index), uint64(1)
+				if k := w.Evaluate(index); k.Base != nil {
+					name, scale = k.Key, k.Scale
+				}
+				if before := of[r.Index]; before != "" && (before != name ||
+					p.Members[r.Index].Scale != scale) {
+					name, scale = fmt.Sprintf("register %d", r.Index), 1
+				}
+				of[r.Index], p.Members[r.Index].Scale = name, scale
+			}
+		}
+	}
+	for i, name := range of {
+		if name == "" {
+			continue
+		}
+		r, m := p.Prog.Registers[i], &p.Members[i]
+		f, seen := names[name]
+		if !seen {
+			f = len(p.Families)
+			names[name] = f
+			p.Families = append(p.Families, family{})
+		}
+		m.Family = f
+		fam := &p.Families[f]
+		fam.alone = !seen && !ir.Wide(r.Width)
+		fam.Bound = max(fam.Bound, (uint64(r.Size)+m.Scale-1)/m.Scale)
+	}
+	if len(p.Families) == 0 || len(p.Families) > mostFamilies {
+		p.Families = nil
+		return
+	}
+	p.findSingle(q)
+	p.StripeCount = 1 << bits.Len(uint(16*runtime.NumCPU()-1))
+	p.StripeCount = min(max(p.StripeCount, 64), 1024)
+	p.Stripes = p.allocate(len(p.Families) * p.StripeCount * StripeBytes)
+	for i := range p.Families {
+		p.Families[i].Stripes = p.Stripes + i*p.StripeCount*StripeBytes
+	}
+}
+
+// mostRows bounds how many bytes of the state the rows of a family take.
+const mostRows = 1 << 19
+
+// planRegisters makes room for registers. What a packet takes by one number lies in one row, a
+// cache line, if the family is small: other CPUs, whose packets have other numbers, leave that line
+// alone, though numbers are often neighbours (as sessions are that were leased one after the
+// other), and one line is fetched instead of one for each register.
+func (p *Plan) planRegisters() {
+	p.Registers = make([]ArrayPlan, len(p.Prog.Registers))
+	for i, r := range p.Prog.Registers {
+		cell := ir.SlotSize(r.Width)
+		p.Registers[i] = ArrayPlan{Cell: cell, Size: r.Size, Stride: cell}
+	}
+	for f := range p.Families {
+		row, numbers := 0, 0
+		for i, m := range p.Members {
+			if a := &p.Registers[i]; m.Family == f && m.Scale == 1 {
+				align := min(a.Cell, 8)
+				a.Off = (row + align - 1) / align * align // in the row
+				row, numbers = a.Off+a.Cell, max(numbers, a.Size)
+			}
+		}
+		if row == 0 || row > StripeBytes || numbers*StripeBytes > mostRows {
+			continue
+		}
+		rows := p.allocate(numbers * StripeBytes)
+		for i, m := range p.Members {
+			if m.Family == f && m.Scale == 1 {
+				p.Registers[i].Off += rows
+				p.Registers[i].Stride = StripeBytes
+			}
+		}
+	}
+	for i := range p.Registers {
+		if a := &p.Registers[i]; a.Stride == a.Cell {
+			a.Off = p.allocate(a.Cell * a.Size)
+		}
+	}
+}
+
+// findSingle chooses the family that is single: of those that can be, the one with the fewest
+// numbers, which packets are the likeliest to have in common. Were there two, what a packet reads
+// in one and writes in the other would not be one moment.
+func (p *Plan) findSingle(q *bmv2json.Pipeline) {
+	var single *family
+	for f := range p.Families {
+		fam := &p.Families[f]
+		if fam.alone && (single == nil || fam.Bound < single.Bound) && p.mostWrites(q, f) <= 1 {
+			single = fam
+		}
+	}
+	if single != nil {
+		single.Single = true
+	}
+}
+
+// mostWrites is how many cells of a family a packet writes at most.
+func (p *Plan) mostWrites(q *bmv2json.Pipeline, family int) (most int) {
+	behind := map[bmv2json.Node]int{}
+	for _, n := range slices.Backward(analysis.Nodes(q)) {
+		own := 0
+		for _, a := range analysis.ActionsOf(n) {
+			writes := 0
+			for _, e := range a.Primitives {
+				r, _, ok := analysis.RegisterOf(e)
+				if ok && e.Op == "register_write" && p.Members[r.Index].Family == family {
+					writes++
+				}
+			}
+			own = max(own, writes)
+		}
+		for _, s := range analysis.Successors(n) {
+			if s != nil {
+				behind[n] = max(behind[n], behind[s])
+			}
+		}
+		behind[n] += own
+		most = max(most, behind[n])
+	}
+	return most
+}
+
+// StripeMask is which bits of a stripe's offset in its family count; bit 0 says that there is one.
+func (p *Plan) StripeMask() int32 { return int32((p.StripeCount - 1) * StripeBytes) }
+
+// HeldStripe is where the PHV has which stripe a packet has of a family.
+func (p *Plan) HeldStripe(family int) int { return p.held + 16*family }
+
+// HeldVersion is where it has the version of that stripe that the packet has noted.
+func (p *Plan) HeldVersion(family int) int { return p.held + 16*family + 8 }
+
+// Locks are where in the state the locks are that a packet may have: 0 in each that none has.
+func (p *Plan) Locks() []int {
+	locks := []int{p.Lock}
+	for i := range len(p.Families) * p.StripeCount {
+		locks = append(locks, p.Stripes+i*StripeBytes)
+	}
+	return locks
+}
+
+// StripesBytes is how large all stripes are together.
+func (p *Plan) StripesBytes() int { return len(p.Families) * p.StripeCount * StripeBytes }

@@ -1,0 +1,21 @@
+package memory
+
+import (
+	"runtime"
+)
+
+// Behind Plan.Epoch.
+const (
+	EpochDropped = 8  // how many packets Barrier has had dropped
+	OldestEpoch  = 16 // packets that began in an earlier epoch may not have the registers
+)
+
+// In the state, at Plan.Mode: how packets get the registers (locking/stripes.go).
+const (
+	ModeOne     = 0 // the one lock
+	ModeStripes = 1 // stripes
+	ModeBoth    = 2 // the one lock, and then all stripes
+)
+
+// HasVersions reports whether there are versions, which writers count up.
+func (p *Plan) HasVersions() bool { return len(p.Prog.Registers) > 0 && runtime.GOARCH == "amd64" }

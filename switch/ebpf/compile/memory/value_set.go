@@ -1,0 +1,40 @@
+package memory
+
+import (
+	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/ebpf/ir"
+)
+
+// Parser value sets. A set is a list of members, each the words of a select's key and their masks,
+// in the state twice: packets read the copy that a word names, the control plane writes the other
+// one and then the word. So a packet sees a set as a whole, before a change or after it.
+
+// SetPlan is where a value set is.
+type SetPlan struct {
+	Source *bmv2json.ValueSet
+	Size   int    // members at most
+	Words  int    // of a member
+	At     int    // the word: the number of members, and 1 << 32 if they are in the second copy
+	Lists  [2]int // the copies: for each member its words and then their masks
+}
+
+// maxSetMembers is the largest set: its members are looked at one after the other.
+const maxSetMembers = 256
+
+func (p *Plan) planValueSets() {
+	for _, s := range p.Prog.ValueSets {
+		sp := SetPlan{Source: s, Size: s.MaxSize}
+		if sp.Size > maxSetMembers {
+			ir.Refuse(s.Path, "a parser value set of %d members (%s; at most %d can be)", s.MaxSize,
+				s.Name, maxSetMembers)
+		}
+		for _, w := range s.Widths {
+			sp.Words += ir.WordsOf(w)
+		}
+		sp.At = p.allocate(8)
+		for i := range sp.Lists {
+			sp.Lists[i] = p.allocate(sp.Size * sp.Words * 16)
+		}
+		p.ValueSets = append(p.ValueSets, sp)
+	}
+}

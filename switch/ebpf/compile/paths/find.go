@@ -1,0 +1,514 @@
+package paths
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/affine"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/analysis"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/known"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
+	"github.com/netcraq/netcraq/switch/ebpf/ir"
+)
+
+// Paths. A program decides again and again on what it has decided before: p4c puts what a packet is
+// into metadata, and each control asks anew. So the ingress pipeline of a program that is made anew
+// behind the running one is not written node by node, but by what is known where a packet comes
+// along: a node that is reached knowing different things becomes as many steps, in each of which a
+// decision that is known already takes nothing, and what is stored and never asked again is not
+// stored. It is what compilers call jump threading, and partial evaluation.
+//
+//	node      op == READ? ──▶ kind = 1 ─┐             ┌─▶ kind == 1? ─▶ …
+//	          else        ──▶ kind = 2 ─┴─▶ table ────┘
+//	steps     op == READ? ──▶ table ──▶ … (what is behind kind == 1)
+//	          else        ──▶ table ──▶ … (what is behind kind == 2)
+//
+// What is known (ir.Facts) are values of fields, from assignments, conditions and the parameters of
+// tables with few entries (package known), and that metadata begins as 0. Steps must not be too
+// many: a node that is reached knowing many different things is written for what is asked in
+// several conditions behind it, then for what some of them have in common. To know less is never
+// wrong.
+
+// Bounds of the steps that one place in a program becomes, and of all.
+const (
+	mostExact    = 2      // for all that is known
+	MostVariants = 12     // for what is asked behind the place in at least oftenAsked conditions
+	mostSteps    = 12_000 // of some three instructions
+	FarthestJump = 32_767 // instructions
+	oftenAsked   = 3
+)
+
+// maker makes steps.
+type maker struct {
+	t        *finder
+	name     string
+	end      *Step
+	memo     map[string]*Step
+	variants map[string][]ir.Facts
+	asked    map[bmv2json.Node]map[int]bool // fields that it and the nodes behind it may ask
+	every    map[bmv2json.Node]bool         // ... any
+	often    map[bmv2json.Node]map[int]bool // ... in several conditions
+	reads    map[int]bool                   // of what is being translated
+	steps    int
+}
+
+// tooManySteps ends the making of steps.
+type tooManySteps struct{}
+
+// finder finds the steps of a program.
+type finder struct {
+	*memory.Plan
+	ir.Writer
+	Options
+	ranges map[int]affine.Form // what metadata may be, by where it is
+}
+
+// Options are what steps depend on besides the program.
+type Options struct {
+	Variants  int                 // how often a place becomes steps for what is known there, at most
+	Known     map[int]known.Table // by Table.Index: what tables hold
+	Unlocked  bool                // packets take no lock
+	Overtaken bool                // see Settings
+}
+
+// Find finds the steps of a program's pipeline.
+func Find(p *memory.Plan, name string, o Options) (order []*Step, live *FieldSet) {
+	t := &finder{Plan: p, Writer: ir.NewWriter(p.Layout, p.Scratch, p.ScratchEnd), Options: o,
+		ranges: map[int]affine.Form{}}
+	return t.findPaths(name)
+}
+
+// findPaths makes the steps of a pipeline, in an order in which each is before those that follow
+// it; nil where there are too many, or the pipeline has something that steps cannot have. Live are
+// the fields that are asked before they are set.
+func (t *finder) findPaths(name string) (order []*Step, live *FieldSet) {
+	q := t.Prog.Pipeline(name)
+	if q == nil {
+		return nil, nil
+	}
+	for _, n := range analysis.Nodes(q) {
+		for _, a := range analysis.ActionsOf(n) {
+			for _, p := range a.Primitives {
+				if p.Op == "assert" || p.Op == "assume" { // they end the pipeline from inside
+					return nil, nil
+				}
+			}
+		}
+	}
+	p := &maker{t: t, name: name, end: &Step{Kind: StepEnd, sets: -1}, memo: map[string]*Step{},
+		variants: map[string][]ir.Facts{}, reads: map[int]bool{}}
+	defer func() {
+		if r := recover(); r != nil {
+			if _, ok := r.(tooManySteps); !ok {
+				panic(r)
+			}
+			order, live = nil, nil
+		}
+		t.Facts, t.OnRead, t.Params, t.Constants = nil, nil, nil, nil
+	}()
+	t.OnRead = func(off int) { p.reads[off] = true }
+	p.findAsked(analysis.Nodes(q))
+	root := p.at(q.Init, t.factsAtStart())
+	order = inOrder(root)
+	behind := t.liveBehind(q)
+	lives := t.findDead(order, behind)
+	if !t.Unlocked {
+		findInside(order)
+		t.findNeeds(order)
+		if t.readUnlocked(order, lives) {
+			order = inOrder(root)
+			lives = t.findDead(order, behind)
+		}
+	}
+	return order, lives[0]
+}
+
+// factsAtStart is what is known where ingress begins: metadata of the program's own is 0, but for
+// what the parser sets and packets bring that come back.
+func (t *finder) factsAtStart() ir.Facts {
+	f := ir.Facts{}
+	if t.Requests.Reinjects() {
+		return f
+	}
+	parsed := t.ParserTouches()
+	for _, h := range t.Prog.Headers {
+		if !h.Metadata || slices.Contains(analysis.StandardHeaders, h.Name) {
+			continue
+		}
+		for _, field := range h.Type.Fields {
+			if field.VL || ir.Wide(field.Width) {
+				continue
+			}
+			if off := t.Layout.Field(bmv2json.FieldRef{Header: h, Field: field}).Off; !parsed(off) {
+				f[off] = ir.Fact{Known: true}
+			}
+		}
+	}
+	return f
+}
+
+// findAsked finds for each node which fields may be asked from there on: what is known of others
+// makes no difference.
+func (p *maker) findAsked(order []bmv2json.Node) {
+	p.asked, p.every = map[bmv2json.Node]map[int]bool{}, map[bmv2json.Node]bool{}
+	p.often = map[bmv2json.Node]map[int]bool{}
+	asking := map[int]int{}                              // conditions behind, by field
+	writes := map[bmv2json.Node]map[bmv2json.Node]bool{} // the nodes behind that write registers
+	for i := len(order) - 1; i >= 0; i-- {
+		n := order[i]
+		set := map[int]bool{}
+		add := func(offs []int) {
+			for _, off := range offs {
+				set[off] = true
+			}
+		}
+		switch n := n.(type) {
+		case *bmv2json.Conditional:
+			add(p.t.fieldsIn(n.Expr))
+		case *bmv2json.Table:
+			add(p.t.keyFields(n))
+		}
+		for _, a := range analysis.ActionsOf(n) {
+			for _, q := range a.Primitives {
+				add(p.t.readBy(q))
+			}
+		}
+		for _, s := range analysis.Successors(n) {
+			for off := range p.asked[s] {
+				set[off] = true
+			}
+		}
+		p.asked[n] = set
+		writes[n] = map[bmv2json.Node]bool{}
+		if analysis.WritesRegister(n) {
+			writes[n][n] = true
+		}
+		for _, s := range analysis.Successors(n) {
+			maps.Copy(writes[n], writes[s])
+		}
+		if c, ok := n.(*bmv2json.Conditional); ok {
+			weight := 1
+			if !maps.Equal(writes[c.True], writes[c.False]) {
+				weight = oftenAsked // whether a packet only reads registers is worth knowing
+			}
+			for _, off := range slices.Compact(slices.Sorted(slices.Values(p.t.fieldsIn(c.Expr)))) {
+				asking[off] += weight
+			}
+		}
+		p.often[n] = map[int]bool{}
+		for off, times := range asking {
+			p.often[n][off] = times >= oftenAsked
+		}
+		p.every[n] = set[ir.EveryField]
+	}
+}
+
+// new makes a step.
+func (p *maker) new(s Step) *Step {
+	if p.steps++; p.steps > mostSteps {
+		panic(tooManySteps{})
+	}
+	s.sets = max(s.sets, -1)
+	return &s
+}
+
+// once makes the steps of a place where a node's part begins, unless it was there with the same
+// facts before.
+func (p *maker) once(place string, n bmv2json.Node, f ir.Facts, make func(ir.Facts) *Step) *Step {
+	if !p.every[n] {
+		f = f.Only(func(off int) bool { return p.asked[n][off] })
+	}
+	key := place + " " + f.Key()
+	if s, ok := p.memo[key]; ok {
+		return s
+	}
+	if len(p.variants[place]) >= mostExact {
+		if g := f.Only(func(off int) bool { return p.often[n][off] }); len(g) < len(f) {
+			return p.once(place, n, g, make)
+		}
+	}
+	if len(p.variants[place]) >= p.t.Variants {
+		if g := p.nearest(place, f); g.Key() != f.Key() {
+			return p.once(place, n, g, make)
+		}
+	}
+	p.variants[place] = append(p.variants[place], f)
+	s := make(f)
+	p.memo[key] = s
+	return s
+}
+
+// nearest is less than f: what it has in common with what is most like it of what a place was
+// reached with before. Where that would be too many again, it is one of those, or what all have in
+// common.
+func (p *maker) nearest(place string, f ir.Facts) (best ir.Facts) {
+	before := p.variants[place]
+	full := len(before) >= 2*p.t.Variants // with those for what others have in common
+	for _, g := range before {
+		if full && !f.Implies(g) {
+			continue
+		}
+		if g = f.Join(g); best == nil || len(g) > len(best) {
+			best = g
+		}
+	}
+	if best == nil {
+		best = f
+		for _, g := range before {
+			best = best.Join(g)
+		}
+	}
+	return best
+}
+
+// at are the steps from a node on.
+func (p *maker) at(n bmv2json.Node, f ir.Facts) *Step {
+	if n == nil {
+		return p.end
+	}
+	return p.once(n.NodeName(), n, f, func(f ir.Facts) *Step {
+		var s *Step
+		switch n := n.(type) {
+		case *bmv2json.Conditional:
+			s = p.branch(where{path: n.Path}, n.Expr, f,
+				func(f ir.Facts) *Step { return p.at(n.True, f) },
+				func(f ir.Facts) *Step { return p.at(n.False, f) })
+		case *bmv2json.ActionCall:
+			s = p.action(action{node: n, code: n.Action, constants: [][]byte{}, next: n.Next}, 0, f)
+		case *bmv2json.Table:
+			s = p.lookup(n, f)
+		}
+		return s
+	})
+}
+
+// computed calls what makes values where f is known, and returns the fields that they are made of.
+func (p *maker) computed(w where, f ir.Facts, values func()) (reads []int) {
+	clear(p.reads)
+	p.t.Where, p.t.Facts, p.t.Params, p.t.Constants = w.path, f, w.params, w.constants
+	values()
+	for off := range p.reads {
+		reads = append(reads, off)
+	}
+	slices.Sort(reads)
+	return reads
+}
+
+// where is where an expression stands, and what the parameters of its action are.
+type where struct {
+	path      string
+	params    *ir.Params
+	constants [][]byte
+}
+
+// branch are the steps of a condition: one for each comparison that is not known.
+func (p *maker) branch(w where, e *bmv2json.Expr, f ir.Facts, yes, no func(ir.Facts) *Step) *Step {
+	switch {
+	case e.Op == bmv2json.OpAnd:
+		return p.branch(w, e.Left, f, func(f ir.Facts) *Step {
+			return p.branch(w, e.Right, f, yes, no)
+		}, no)
+	case e.Op == bmv2json.OpOr:
+		return p.branch(w, e.Left, f, yes, func(f ir.Facts) *Step {
+			return p.branch(w, e.Right, f, yes, no)
+		})
+	case e.Op == bmv2json.OpNot:
+		return p.branch(w, e.Right, f, no, yes)
+	}
+	s := Step{Kind: StepTest, Path: w.path, Expr: e, Facts: f, Params: w.params,
+		Constants: w.constants, sets: -1}
+	if analysis.ComputedInSteps(e) {
+		s.reads, s.Next = p.t.fieldsIn(e), []*Step{yes(f), no(f)}
+		return p.new(s)
+	}
+	var c *ir.Condition
+	s.reads = p.computed(w, f, func() { c = p.t.Truth(e) })
+	if holds, known := c.Holds(); known {
+		if holds {
+			return yes(f)
+		}
+		return no(f)
+	}
+	s.Next = []*Step{yes(f.Assume(c, true)), no(f.Assume(c, false))}
+	return p.new(s)
+}
+
+// action is an action that a node runs, and what its parameters are.
+type action struct {
+	node      bmv2json.Node
+	code      *bmv2json.Action
+	params    *ir.Params
+	constants [][]byte
+	next      bmv2json.Node
+}
+
+// action are the steps from an action's primitive on.
+func (p *maker) action(a action, i int, f ir.Facts) *Step {
+	if i >= len(a.code.Primitives) {
+		return p.at(a.next, f)
+	}
+	// The node behind is not the same for a hit and a miss.
+	next := "end"
+	if a.next != nil {
+		next = a.next.NodeName()
+	}
+	place := fmt.Sprintf("%s %d.%d %p %x %s", a.node.NodeName(), a.code.Index, i, a.params,
+		a.constants, next)
+	return p.once(place, a.node, f, func(f ir.Facts) *Step { return p.primitive(a, i, f) })
+}
+
+func (p *maker) primitive(a action, i int, f ir.Facts) *Step {
+	t, q := p.t, a.code.Primitives[i]
+	analysis.CheckArgs(q)
+	on := func(f ir.Facts) *Step { return p.action(a, i+1, f) }
+	s := Step{Kind: StepPrimitive, Path: q.Path, Primitive: q, Facts: f, Params: a.params,
+		Constants: a.constants, sets: -1}
+	switch q.Op {
+	case "exit":
+		return p.end
+	case "_jump", "_jump_if_zero":
+		to, ok := ir.ConstantOf(q.Args[len(q.Args)-1], int64(len(a.code.Primitives)+1))
+		if !ok || to <= i {
+			ir.Refuse(q.Path, "a jump backwards or to nowhere")
+		}
+		there := func(f ir.Facts) *Step { return p.action(a, to, f) }
+		if q.Op == "_jump" {
+			return there(f)
+		}
+		return p.branch(where{q.Path, a.params, a.constants}, q.Args[0], f, on, there)
+	case "no_op":
+		return on(f)
+	case "assign", "modify_field":
+		dst := q.Args[0]
+		if dst.Op != bmv2json.OpField || dst.Field.IsValidity() || dst.Field.Field.VL {
+			break
+		}
+		if t.Unread(dst) {
+			return on(f)
+		}
+		place := t.Layout.Field(dst.Field)
+		if s.sets = place.Off; ir.Wide(dst.Width) {
+			break
+		}
+		if cond, ok := analysis.AssignedCondition(q); ok && !analysis.ComputedInSteps(cond) {
+			set := func(v uint64) func(ir.Facts) *Step {
+				return func(f ir.Facts) *Step {
+					return p.new(Step{Kind: StepSet, Dst: place, Value: v, sets: place.Off,
+						Next: []*Step{on(f.With(place.Off, v))}})
+				}
+			}
+			return p.branch(where{q.Path, a.params, a.constants}, cond, f, set(1), set(0))
+		}
+		if src := q.Args[1]; !ir.WideExpr(src) && !analysis.ComputedInSteps(src) {
+			var v *ir.Value
+			s.reads = p.computed(where{q.Path, a.params, a.constants}, f, func() {
+				v = ir.And(t.Word(src, 0), ir.Const(ir.Ones(place.Width)))
+			})
+			if k, ok := v.Constant(); ok {
+				s.Kind, s.Dst, s.Value = StepSet, place, k
+				s.Next = []*Step{on(f.With(place.Off, k))}
+			} else {
+				s.Next = []*Step{on(f.Without(place.Off))}
+			}
+			return p.new(s)
+		}
+	}
+	s.reads = t.readBy(q)
+	s.Next = []*Step{on(t.behind(q, f))}
+	return p.new(s)
+}
+
+// mostConstants is how many entries a table may have for their parameters to be constants: what is
+// behind it is written for each.
+const mostConstants = 2
+
+// constantDefault is the default action of a table for which the program names one.
+func constantDefault(n *bmv2json.Table) action {
+	a := action{node: n, code: n.Default.Action, constants: n.Default.Params,
+		next: n.BaseDefaultNext}
+	if a.constants == nil {
+		a.constants = [][]byte{}
+	}
+	if n.HitMiss {
+		a.next = n.Miss
+	} else if n.Default.ActionIndex >= 0 {
+		a.next = n.Next[n.Default.ActionIndex]
+	}
+	return a
+}
+
+// lookup are the steps from a table on.
+func (p *maker) lookup(n *bmv2json.Table, f ir.Facts) *Step {
+	t := p.t
+	tp := t.Tables[n.Index]
+	o := &Outcomes{Plan: tp, Known: map[uint64]*Step{}}
+	s := Step{Kind: StepTable, Path: n.Path, Facts: f, Table: o, sets: -1}
+	s.reads = p.computed(where{path: n.Path}, f, func() {
+		for i := range n.Keys {
+			for w := range ir.WordsOf(n.Keys[i].Width) {
+				t.KeyWord(&n.Keys[i], w)
+			}
+		}
+	})
+	if m := n.DirectMeter; m != nil {
+		f = f.Without(t.Layout.Field(m.Result).Off)
+	}
+	before := f
+	run := func(i int, hit bool, constants [][]byte) *Step {
+		a := action{node: n, code: n.Actions[i], constants: constants}
+		switch {
+		case !n.HitMiss:
+			a.next = n.Next[i]
+		case hit:
+			a.next = n.Hit
+		default:
+			a.next = n.Miss
+		}
+		if constants == nil {
+			a.params = &tp.Params[i]
+		}
+		return p.action(a, 0, f)
+	}
+	known := t.Known[n.Index].Entries
+	if len(known) > mostConstants || n.WithCounters || n.SupportTimeout ||
+		n.DirectMeter != nil {
+		known = nil
+	}
+	for word, e := range known {
+		if e.Params == nil {
+			e.Params = [][]byte{}
+		}
+		o.Known[word] = run(int(word&0xffff)-1, true, e.Params)
+		s.Next = append(s.Next, o.Known[word])
+	}
+	if tp.Kind != memory.LookupNone {
+		if known != nil {
+			f = nil // only while the table holds something else than what is known
+		}
+		for i := range n.Actions {
+			o.Hit = append(o.Hit, run(i, true, nil))
+		}
+		s.Next = append(s.Next, o.Hit...)
+		f = before
+	}
+	if tp.ConstantDefault() {
+		o.Always = p.action(constantDefault(n), 0, f)
+		if tp.Kind == memory.LookupNone {
+			return o.Always
+		}
+		s.Next = append(s.Next, o.Always)
+	} else {
+		without := n.BaseDefaultNext
+		if n.HitMiss {
+			without = n.Miss
+		}
+		o.Without = p.at(without, f)
+		for i := range n.Actions {
+			o.Missed = append(o.Missed, run(i, false, nil))
+		}
+		s.Next = append(append(s.Next, o.Without), o.Missed...)
+	}
+	return p.new(s)
+}

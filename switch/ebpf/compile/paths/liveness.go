@@ -1,0 +1,87 @@
+package paths
+
+import (
+	"slices"
+
+	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/analysis"
+	"github.com/netcraq/netcraq/switch/ebpf/ir"
+)
+
+// FieldSet is a set of fields, by where they are.
+type FieldSet struct{ bits []uint64 }
+
+func newFieldSet(size int, full bool) *FieldSet {
+	s := &FieldSet{make([]uint64, size/64+1)}
+	if full {
+		s.fill()
+	}
+	return s
+}
+
+func (s *FieldSet) fill() {
+	for i := range s.bits {
+		s.bits[i] = ^uint64(0)
+	}
+}
+
+// Contains reports whether a field is in the set.
+func (s *FieldSet) Contains(off int) bool { return s.bits[off/64]>>(off%64)&1 == 1 }
+
+func (s *FieldSet) remove(off int) { s.bits[off/64] &^= 1 << (off % 64) }
+
+// add adds a field, or all of them.
+func (s *FieldSet) add(off int) {
+	if off == ir.EveryField {
+		s.fill()
+		return
+	}
+	s.bits[off/64] |= 1 << (off % 64)
+}
+
+func (s *FieldSet) addAll(other *FieldSet) {
+	for i, b := range other.bits {
+		s.bits[i] |= b
+	}
+}
+
+// liveBehind are the fields that may be read behind a pipeline: of packets' headers, of the
+// standard metadata, and what others than the pipeline read.
+func (t *finder) liveBehind(q *bmv2json.Pipeline) *FieldSet {
+	s, outside := newFieldSet(t.Layout.End, true), analysis.FieldsRead(t.Prog, q)
+	for _, h := range t.Prog.Headers {
+		if !h.Metadata || slices.Contains(analysis.StandardHeaders, h.Name) {
+			continue
+		}
+		for _, f := range h.Type.Fields {
+			if r := (bmv2json.FieldRef{Header: h, Field: f}); !outside.Contains(r) {
+				s.remove(t.Layout.Field(r).Off)
+			}
+		}
+	}
+	return s
+}
+
+// findDead finds what is set and not read by anything that follows, and returns what is read from
+// each step on before it is set.
+func (t *finder) findDead(order []*Step, behind *FieldSet) []*FieldSet {
+	live := make([]*FieldSet, len(order))
+	for i, s := range slices.Backward(order) {
+		if live[i] = newFieldSet(t.Layout.End, false); s.Kind == StepEnd {
+			live[i].addAll(behind)
+		}
+		for _, n := range s.Next {
+			live[i].addAll(live[n.order])
+		}
+		if s.sets >= 0 {
+			if s.Dead = !live[i].Contains(s.sets); s.Dead {
+				continue
+			}
+			live[i].remove(s.sets)
+		}
+		for _, off := range s.reads {
+			live[i].add(off)
+		}
+	}
+	return live
+}

@@ -1,0 +1,341 @@
+package paths
+
+import (
+	"fmt"
+	"maps"
+	"math/big"
+
+	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/affine"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/analysis"
+	"github.com/netcraq/netcraq/switch/ebpf/ir"
+)
+
+// Needs are the numbers by which a packet takes registers from a step on, of each family, as they
+// are at that step.
+type Needs struct {
+	Families []Need // by family
+	// some index is not known to be made of what the packet has at that step
+	unknown bool
+	// how many cells of the single family it reads at most, and whether it writes any
+	singleReads  int
+	singleWrites bool
+}
+
+// Need is the number by which a packet takes a family's registers; nil: it takes none.
+type Need struct {
+	Base    *bmv2json.Expr
+	key     string
+	several bool // on different ways, or one after the other, by different numbers
+	single  bool // the family is the single one (locking/stripes.go)
+}
+
+func (n *Need) add(m Need) {
+	switch {
+	case m.Base == nil:
+	case n.Base == nil:
+		m.single = n.single
+		*n = m
+	case n.key != m.key || m.several:
+		n.several = true
+	}
+}
+
+// fieldsHeld is what is known of fields since the beginning of the pipeline, or, inside, since the
+// packet got the registers. What is not there is as it was, or, where lost is set, may be anything.
+type fieldsHeld struct {
+	of   map[int]affine.Form
+	lost bool
+}
+
+// enter is what is known where a packet gets the registers: fields that were made of others, which
+// are still as they were.
+func (t *finder) enter(h *fieldsHeld) *fieldsHeld {
+	in := &fieldsHeld{of: map[int]affine.Form{}}
+	for off, n := range h.of {
+		if n.Base == nil {
+			continue
+		}
+		e := n.Base
+		for e.Op != bmv2json.OpField {
+			e = e.Left
+		}
+		if _, changed := h.of[t.Layout.Field(e.Field).Off]; !changed {
+			in.of[off] = n
+		}
+	}
+	return in
+}
+
+// findNeeds finds what packets need of each family at each step inside.
+func (t *finder) findNeeds(order []*Step) {
+	if len(t.Families) == 0 {
+		return
+	}
+	refs := map[int]bmv2json.FieldRef{}
+	for _, h := range t.Prog.Headers {
+		for _, f := range h.Type.Fields {
+			r := bmv2json.FieldRef{Header: h, Field: f}
+			refs[t.Layout.Field(r).Off] = r
+		}
+	}
+	before := make([]*fieldsHeld, len(order))
+	arrive := func(s *Step, h *fieldsHeld) {
+		if before[s.order] == nil {
+			before[s.order] = h
+			return
+		}
+		before[s.order] = t.eitherHeld(before[s.order], h, refs)
+	}
+	if len(order) > 0 {
+		arrive(order[0], &fieldsHeld{})
+	}
+	taken := make([]*Need, len(order)) // by the step itself, whose family is that of its register
+	for i, s := range order {
+		w := t.numbersAt(s, before[i])
+		if s.Inside {
+			taken[i] = t.takenBy(s, w)
+		}
+		after := t.heldBehind(s, before[i], w)
+		var entered *fieldsHeld
+		for _, n := range s.Next {
+			if s.Inside || !n.Inside {
+				arrive(n, after)
+				continue
+			}
+			if entered == nil {
+				entered = t.enter(after)
+			}
+			arrive(n, entered)
+		}
+		before[i] = nil
+	}
+	for i := len(order) - 1; i >= 0; i-- {
+		s := order[i]
+		if !s.Inside {
+			continue
+		}
+		s.Needs = &Needs{Families: make([]Need, len(t.Families))}
+		for f := range t.Families {
+			s.Needs.Families[f].single = t.Families[f].Single
+		}
+		for _, n := range s.Next {
+			if n.Inside {
+				s.Needs.add(n.Needs)
+			}
+		}
+		if taken[i] == nil {
+			continue
+		}
+		r, _, _ := analysis.RegisterOf(s.Primitive)
+		f := t.Members[r.Index].Family
+		s.Needs.Families[f].add(*taken[i])
+		s.Needs.unknown = s.Needs.unknown || taken[i].Base == nil
+		if t.Families[f].Single {
+			if s.Primitive.Op == "register_write" {
+				s.Needs.singleWrites = true
+			} else {
+				s.Needs.singleReads++
+			}
+		}
+	}
+}
+
+func (n *Needs) add(m *Needs) {
+	for f := range n.Families {
+		n.Families[f].add(m.Families[f])
+	}
+	n.unknown = n.unknown || m.unknown
+	n.singleReads = max(n.singleReads, m.singleReads)
+	n.singleWrites = n.singleWrites || m.singleWrites
+}
+
+// takenBy is the number by which a step takes a register, nil where it takes none; one without a
+// base is not known.
+func (t *finder) takenBy(s *Step, w affine.Evaluator) *Need {
+	if s.Kind != StepPrimitive {
+		return nil
+	}
+	r, index, ok := analysis.RegisterOf(s.Primitive)
+	if !ok {
+		return nil
+	}
+	m, n := t.Members[r.Index], w.Evaluate(index)
+	if r.Size <= 1 { // there is one cell, whatever the index
+		n = affine.Constant(0)
+	}
+	switch {
+	case m.Family < 0:
+	case n.Base == nil && n.Least == n.Most && !n.IsUnknown():
+		k := n.Least / m.Scale
+		return &Need{Base: &bmv2json.Expr{Op: bmv2json.OpConst, Type: bmv2json.TypeData,
+			Const: new(big.Int).SetUint64(k)}, key: fmt.Sprint(k)}
+	case n.Base != nil && n.Scale == m.Scale && n.Most < m.Scale:
+		return &Need{Base: n.Base, key: n.Key}
+	}
+	return &Need{}
+}
+
+// numbersAt is what is known of values at a step, of fields of which h is known.
+func (t *finder) numbersAt(s *Step, h *fieldsHeld) affine.Evaluator {
+	return affine.Evaluator{Bound: uint64(t.LargestRegister), Field: func(r bmv2json.FieldRef) affine.Form {
+		if r.Field.VL || r.Field.Signed || ir.Wide(r.Field.Width) || r == t.Std.IngressTime {
+			return affine.Unknown()
+		}
+		off := t.Layout.Field(r).Off
+		if k, ok := s.Facts[off]; ok && k.Known {
+			return affine.Constant(k.Value)
+		}
+		n, set := h.of[off]
+		switch {
+		case !set && !h.lost:
+			return t.itself(r)
+		case set && !n.IsUnknown():
+			return n
+		}
+		return t.rangeOf(r)
+	}}
+}
+
+// itself is a field that is as it was.
+func (t *finder) itself(r bmv2json.FieldRef) affine.Form {
+	n := affine.OfField(t.Layout, r)
+	if n.Base != nil {
+		n.Limit = min(n.Limit, t.rangeOf(r).Most)
+	}
+	return n
+}
+
+// rangeOf is what is known of a field wherever a program may be.
+func (t *finder) rangeOf(r bmv2json.FieldRef) (n affine.Form) {
+	off := t.Layout.Field(r).Off
+	if n, ok := t.ranges[off]; ok {
+		return n
+	}
+	defer func() { t.ranges[off] = n }()
+	var w affine.Evaluator
+	open := map[int]bool{}
+	w = affine.Evaluator{Bound: uint64(t.LargestRegister),
+		Field: func(r bmv2json.FieldRef) affine.Form { return t.WhereverRead(w, r, open) }}
+	if n := w.Field(r); n.Base == nil {
+		return n
+	}
+	return affine.AtMost(ir.Ones(r.Field.Width))
+}
+
+// heldBehind is what is known of fields behind a step.
+func (t *finder) heldBehind(s *Step, h *fieldsHeld, w affine.Evaluator) *fieldsHeld {
+	var changed []int
+	value := affine.Unknown()
+	switch s.Kind {
+	case StepSet:
+		changed, value = []int{s.Dst.Off}, affine.Constant(s.Value)
+	case StepTable:
+		if m := s.Table.Plan.Source.DirectMeter; m != nil {
+			changed = []int{t.Layout.Field(m.Result).Off}
+		}
+	case StepPrimitive:
+		changed = t.changedBy(s)
+		if q := s.Primitive; q.Op == "assign" || q.Op == "modify_field" {
+			if dst := q.Args[0]; dst.Op == bmv2json.OpField && !dst.Field.IsValidity() {
+				value = w.Assigned(dst.Field.Field, q.Args[1])
+			}
+		}
+	}
+	if len(changed) == 0 {
+		return h
+	}
+	after := &fieldsHeld{of: maps.Clone(h.of), lost: h.lost}
+	if after.of == nil {
+		after.of = map[int]affine.Form{}
+	}
+	for _, off := range changed {
+		if off == ir.EveryField {
+			return &fieldsHeld{lost: s.Inside}
+		}
+		after.of[off] = value
+	}
+	return after
+}
+
+// eitherHeld is what is known where two ways meet.
+func (t *finder) eitherHeld(a, b *fieldsHeld, refs map[int]bmv2json.FieldRef) *fieldsHeld {
+	if a == b {
+		return a
+	}
+	out := &fieldsHeld{of: map[int]affine.Form{}, lost: a.lost || b.lost}
+	at := func(h *fieldsHeld, off int) affine.Form {
+		n, set := h.of[off]
+		r, ok := refs[off]
+		switch {
+		case set:
+			return n
+		case h.lost || !ok:
+			return affine.Unknown()
+		}
+		return t.itself(r)
+	}
+	for _, h := range []*fieldsHeld{a, b} {
+		for off := range h.of {
+			if _, done := out.of[off]; !done {
+				out.of[off] = at(a, off).Either(at(b, off))
+			}
+		}
+	}
+	return out
+}
+
+// FamiliesToLock are those of which a packet takes a stripe at a step; false where it takes all.
+func (n *Needs) FamiliesToLock() (list []int, ok bool) {
+	if n == nil || n.unknown {
+		return nil, false
+	}
+	others := false
+	for _, need := range n.Families {
+		others = others || need.Base != nil && !need.single
+	}
+	for f, need := range n.Families {
+		if need.Base == nil ||
+			need.single && others && n.singleReads <= 1 && !n.singleWrites {
+			continue
+		}
+		if need.several {
+			return nil, false
+		}
+		list = append(list, f)
+	}
+	return list, true
+}
+
+// familiesToRead are those whose versions tell a packet that only reads whether it has read what is
+// so; false where it cannot know.
+func (n *Needs) familiesToRead() (list []int, ok bool) {
+	if n == nil || n.unknown {
+		return nil, false
+	}
+	for f, need := range n.Families {
+		if need.several {
+			return nil, false
+		}
+		if need.Base != nil {
+			list = append(list, f)
+		}
+	}
+	return list, true
+}
+
+// StripesFit reports whether packets seldom take all stripes: where each has them all, one lock
+// does better.
+func StripesFit(order []*Step) bool {
+	for _, s := range order {
+		for _, n := range s.Next {
+			if s.Inside || !n.Inside {
+				continue
+			}
+			if _, ok := n.Needs.FamiliesToLock(); !ok {
+				return false
+			}
+		}
+	}
+	return true
+}

@@ -1,0 +1,58 @@
+package paths
+
+import (
+	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
+	"github.com/netcraq/netcraq/switch/ebpf/ir"
+)
+
+type stepKind int
+
+// Kinds of steps.
+const (
+	StepEnd stepKind = iota
+	// a condition without "and", "or" and "not": Next is where it holds, and where not
+	StepTest
+	StepSet       // a field gets a constant
+	StepPrimitive // Next is one
+	StepTable
+	StepUnlocked // Next is what reads registers without the lock, and what does with it
+	StepValidate // Next is where registers were not written meanwhile, and where they were
+	StepUndo
+)
+
+// Step is something that a packet comes by, knowing facts.
+type Step struct {
+	Kind  stepKind
+	Facts ir.Facts
+	Next  []*Step
+
+	Expr      *bmv2json.Expr
+	Dst       ir.Place // StepSet
+	Value     uint64
+	Primitive *bmv2json.Primitive
+	Path      string
+	Params    *ir.Params // of the action
+	Constants [][]byte   // instead
+	Table     *Outcomes
+	Undo      *Unlocked // StepUnlocked, StepUndo
+	Spoilt    bool      // what it reads is not what there is: for tests
+
+	reads []int // fields, or ir.EveryField
+	sets  int   // the one field that it always sets; -1 where there is none
+	Dead  bool  // what it sets nobody reads
+
+	order  int    // its place
+	Inside bool   // a packet has the registers to itself here
+	Needs  *Needs // what registers are taken from here on; nil outside
+}
+
+// Outcomes are where a packet goes on behind a table.
+type Outcomes struct {
+	Plan    *memory.TablePlan
+	Hit     []*Step          // by action
+	Known   map[uint64]*Step // by the word of an entry whose parameters are constants
+	Missed  []*Step          // by action of the default entry; nil where that is as hit
+	Without *Step            // there is no default entry
+	Always  *Step            // the default entry is the program's own
+}

@@ -1,0 +1,32 @@
+package tables
+
+import (
+	"github.com/cilium/ebpf/asm"
+
+	"github.com/netcraq/netcraq/switch/bmv2json"
+	code "github.com/netcraq/netcraq/switch/ebpf/asm"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
+)
+
+// ChooseMember goes from the slot in Entry, if it is a group's, to that of a member. A packet for a
+// group without members goes to none.
+func (t *Tables) ChooseMember(tp *memory.TablePlan, none string) {
+	if tp.Source.Kind != bmv2json.TableIndirectWS {
+		return
+	}
+	chosen := t.NewLabel("member")
+	t.Load(asm.R1, code.PHV, memory.PHVAction, 2)
+	t.Emit(asm.JNE.Imm(asm.R1, memory.GroupAction, chosen))
+	t.Load(asm.R1, code.Entry, tp.GroupAt, 8)
+	t.Emit(asm.Mov.Reg(code.Entry, asm.R1)) // one reading: both of its halves are of one group
+	t.hashes.ComputeHash(memory.SelectorOf(tp.Source))
+	t.Emit(asm.Mov.Reg(asm.R1, code.Entry), asm.LSh.Imm(asm.R1, 32), asm.RSh.Imm(asm.R1, 32),
+		asm.JEq.Imm(asm.R1, 0, none), asm.Mod.Reg(asm.R0, asm.R1),
+		asm.RSh.Imm(code.Entry, 32), asm.Add.Reg(code.Entry, asm.R0),
+		asm.JGE.Imm(code.Entry, int32(tp.MemberCount), none), asm.LSh.Imm(code.Entry, 3))
+	t.StateAddress(asm.R1, tp.Members)
+	t.Emit(asm.Add.Reg(asm.R1, code.Entry))
+	t.Load(code.Entry, asm.R1, 0, 8)
+	t.SlotAddress(tp, none)
+	t.Bind(chosen)
+}

@@ -1,0 +1,17 @@
+package tables
+
+import (
+	"github.com/netcraq/netcraq/switch/ebpf/compile/emit"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/externs"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/hashing"
+)
+
+// Tables writes lookups.
+type Tables struct {
+	*emit.Emitter
+	hashes  *hashing.Hashes
+	externs *externs.Externs
+}
+
+// New makes the writer of a program's lookups.
+func New(e *emit.Emitter, h *hashing.Hashes, x *externs.Externs) *Tables { return &Tables{e, h, x} }
