@@ -161,8 +161,8 @@ type Option func(*Request)
 // trip to the tail, and no lease needed.
 func Eventual() Option { return func(r *Request) { r.Eventual = true } }
 
-// At sends the call to these addresses rather than to the client's.
-func At(addresses ...netip.AddrPort) Option { return func(r *Request) { r.To = addresses } }
+// AskAddresses sends the call to these addresses rather than to the client's.
+func AskAddresses(addresses ...netip.AddrPort) Option { return func(r *Request) { r.To = addresses } }
 
 // Get reads a key. The error is ErrNotFound where there is no value.
 func (c *Client) Get(ctx context.Context, key wire.Key, options ...Option) (Result, error) {

@@ -81,7 +81,7 @@ func TestOperations(t *testing.T) {
 				got.From != chain.Addresses()[0] || got.Attempts < 1 || got.RTT <= 0 {
 				t.Errorf("Get = %+v, %v", got, err)
 			}
-			if got, err = c.Get(ctx, key(1), Eventual(), At(chain.Addresses()[1])); err != nil ||
+			if got, err = c.Get(ctx, key(1), Eventual(), AskAddresses(chain.Addresses()[1])); err != nil ||
 				!bytes.Equal(got.Value, value) {
 				t.Errorf("eventual Get of a member = %+v, %v", got, err)
 			}

@@ -85,7 +85,7 @@ func TestForgedReplies(t *testing.T) {
 	}{
 		"the service address is asked":               {addresses: []netip.AddrPort{service, own}},
 		"a switch is asked, and the service is told": {addresses: []netip.AddrPort{own}, services: []netip.AddrPort{service}},
-		"a request has an address of its own":        {addresses: []netip.AddrPort{service}, at: []Option{At(own)}},
+		"a request has an address of its own":        {addresses: []netip.AddrPort{service}, at: []Option{AskAddresses(own)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, err := New(t.Context(), Config{Addresses: tc.addresses, Services: tc.services,

@@ -32,10 +32,10 @@ func madeHere() (map[string]func(*table) error, error) {
 	return made.writes[id], nil
 }
 
-// Keep puts back what ApplyTunnels and ApplySwitch have made in the calling thread's network
+// KeepRules puts back what ApplyTunnels and ApplySwitch have made in the calling thread's network
 // namespace as soon as somebody has deleted it, until ctx ends, and calls restored then. It
 // returns at once.
-func Keep(ctx context.Context, restored func(name string, err error)) error {
+func KeepRules(ctx context.Context, restored func(name string, err error)) error {
 	_, err := nftwatch.Watch(ctx, func() { look(restored) })
 	if err != nil {
 		return fmt.Errorf("keeping the stack filter: %w", err)

@@ -25,7 +25,7 @@ func TestKeep(t *testing.T) {
 	last.From = append(last.From, Tunnel{netip.MustParseAddr("10.2.0.3"), 9})
 	r.node.Do(func() error {
 		return errors.Join(ApplyTunnels(first), ApplySwitch(netcraq, "ncqnode"), ApplyTunnels(last),
-			Keep(ctx, func(name string, err error) {
+			KeepRules(ctx, func(name string, err error) {
 				if err != nil {
 					t.Errorf("%s: %v", name, err)
 				}

@@ -216,7 +216,7 @@ func Run(told context.Context, o Options) error {
 	}
 	m := &member{lost: newWaker()}
 	err = errors.Join(err, attached.connectHost(), podroutes.Watch(ctx, o.Log, m.lost.wake),
-		ingressfilter.Keep(ctx, func(name string, err error) {
+		ingressfilter.KeepRules(ctx, func(name string, err error) {
 			report(guards.Table, name, err)
 			m.lost.wake() // masquerading may have gone with the same command
 		}))
@@ -419,7 +419,7 @@ func (o *Options) route(self podroutes.Node, others []podroutes.Node) error {
 	if o.Chained {
 		return errors.Join(podroutes.ApplyTunnels(self, others), masquerade.Remove())
 	}
-	return errors.Join(podroutes.Apply(self, others, o.Routes), masquerade.Keep(o.Masquerade, self, others))
+	return errors.Join(podroutes.Apply(self, others, o.Routes), masquerade.KeepRules(o.Masquerade, self, others))
 }
 
 // plugins are those that the agent installs.

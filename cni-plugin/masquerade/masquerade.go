@@ -56,8 +56,8 @@ func (f family) of(prefixes []netip.Prefix) []netip.Prefix {
 	return slices.DeleteFunc(slices.Clone(prefixes), func(p netip.Prefix) bool { return !f.has(p.Addr()) })
 }
 
-// Keep is Apply, or Remove where nothing is to be masqueraded.
-func Keep(masquerade bool, self podroutes.Node, others []podroutes.Node) error {
+// KeepRules is Apply, or Remove where nothing is to be masqueraded.
+func KeepRules(masquerade bool, self podroutes.Node, others []podroutes.Node) error {
 	if masquerade {
 		return Apply(self, others)
 	}

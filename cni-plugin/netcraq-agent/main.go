@@ -206,14 +206,14 @@ func run(ctx context.Context, o *options) error {
 		if err := podroutes.Apply(cluster.self, cluster.others, o.routes); err != nil {
 			log.Error("pods of some other nodes are not reached", "err", err)
 		}
-		if err := masquerade.Keep(o.masks, cluster.self, cluster.others); err != nil {
+		if err := masquerade.KeepRules(o.masks, cluster.self, cluster.others); err != nil {
 			log.Error("pods do not reach what is outside of the cluster", "err", err)
 		}
 	}
 	route() // first, since it says who may send in tunnels
 	if err := errors.Join(nodeswitch.FilterStack(), connect(sw, cluster, fabric),
 
-		ingressfilter.Keep(ctx, func(name string, err error) { report(guards.Table, name, err) })); err != nil {
+		ingressfilter.KeepRules(ctx, func(name string, err error) { report(guards.Table, name, err) })); err != nil {
 		return err
 	}
 	if len(services) > 0 {

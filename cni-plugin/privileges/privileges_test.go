@@ -44,7 +44,7 @@ var functions = map[string]struct {
 		return netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "a0"}, PeerName: "a1"})
 	}},
 	"masquerading": {"NET_ADMIN", func() error {
-		return masquerade.Keep(true, podroutes.Node{Name: "n1", Address: netip.MustParseAddr("192.0.2.1"),
+		return masquerade.KeepRules(true, podroutes.Node{Name: "n1", Address: netip.MustParseAddr("192.0.2.1"),
 			PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24")}}, nil)
 	}},
 	"a route": {"NET_ADMIN", func() error {

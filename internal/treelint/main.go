@@ -1,6 +1,6 @@
 // Command treelint checks what the tree as a whole promises and no compiler looks at
-// (docs/architecture.md): which room imports which, how wide lines are, and which words are not
-// used any more. make lint runs it.
+// (docs/architecture.md): which room imports which, how many files a package has and what it is
+// called, how wide lines are, and which words are not used any more. make lint runs it.
 //
 //	treelint [FILE ...]
 //
@@ -26,7 +26,7 @@ func main() {
 		}
 		files = strings.Split(strings.TrimRight(string(out), "\x00"), "\x00")
 	}
-	wrong := 0
+	wrong, all := 0, packages{}
 	for _, name := range files {
 		text, err := os.ReadFile(name)
 		if os.IsNotExist(err) { // removed, and git has not been told
@@ -36,7 +36,14 @@ func main() {
 			fmt.Fprintln(os.Stderr, "treelint:", err)
 			os.Exit(2)
 		}
+		all.add(name, text)
 		for _, f := range check(name, text) {
+			fmt.Println(f)
+			wrong++
+		}
+	}
+	if len(os.Args) < 2 { // all files are known
+		for _, f := range all.check() {
 			fmt.Println(f)
 			wrong++
 		}
@@ -58,7 +65,7 @@ func check(name string, text []byte) []string {
 	}
 	var out []string
 	if strings.HasSuffix(name, ".go") {
-		out = append(out, checkImports(name, text)...)
+		out = append(append(out, checkImports(name, text)...), checkVerbs(name, text)...)
 	}
 	out = append(append(out, checkP4(name, text)...), checkWidth(name, text)...)
 	return append(out, checkWords(name, text)...)

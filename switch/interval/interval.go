@@ -106,8 +106,8 @@ func Max(a, b *big.Int) *big.Int {
 	return b
 }
 
-// Of is the interval of an expression of type data (bmv2json.Expr).
-func Of(e *bmv2json.Expr) Interval {
+// OfExpr is the interval of an expression of type data (bmv2json.Expr).
+func OfExpr(e *bmv2json.Expr) Interval {
 	switch e.Op {
 	case bmv2json.OpConst:
 		return Interval{e.Const, e.Const}
@@ -123,22 +123,22 @@ func Of(e *bmv2json.Expr) Interval {
 	case bmv2json.OpLastIndex, bmv2json.OpStackSize:
 		return Signed(32)
 	case bmv2json.OpTernary:
-		return Of(e.Left).Hull(Of(e.Right))
+		return OfExpr(e.Left).Hull(OfExpr(e.Right))
 	case bmv2json.OpTwoCompMod:
-		if l := Of(e.Left); l.Within(Signed(e.Width)) {
+		if l := OfExpr(e.Left); l.Within(Signed(e.Width)) {
 			return l
 		}
 		return Signed(e.Width)
 	case bmv2json.OpSatCast, bmv2json.OpUsatCast:
 		return Integers(e.Width, e.Op == bmv2json.OpSatCast)
 	case bmv2json.OpBitNot:
-		r := Of(e.Right)
+		r := OfExpr(e.Right)
 		if !r.Bounded() {
 			return Interval{}
 		}
 		return Interval{new(big.Int).Not(r.Hi), new(big.Int).Not(r.Lo)}
 	}
-	return binary(e.Op, Of(e.Left), Of(e.Right))
+	return binary(e.Op, OfExpr(e.Left), OfExpr(e.Right))
 }
 
 // binary is the interval of what an operation gives for operands from two intervals.

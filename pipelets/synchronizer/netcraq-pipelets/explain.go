@@ -56,11 +56,11 @@ func explain() *cobra.Command {
 			}
 			switch output {
 			case "text":
-				return plan.Print(c.OutOrStdout(), plan.Of(all))
+				return plan.Print(c.OutOrStdout(), plan.Readers(all))
 			case "json":
 				e := json.NewEncoder(c.OutOrStdout())
 				e.SetIndent("", "  ")
-				return e.Encode(plan.Of(all))
+				return e.Encode(plan.Readers(all))
 			}
 			return fmt.Errorf("--output %q: it is text or json", output)
 		},

@@ -49,8 +49,8 @@ func Key(p *api.Pipelet, src int) string {
 // Query is a flow's text, as far as it counts.
 func Query(flow string) string { return strings.TrimRight(strings.TrimSpace(flow), "; \n\t") }
 
-// Of is the plan for pipelets. What is suspended is not in it.
-func Of(all []api.Pipelet) (readers []*Reader) {
+// Readers is the plan for pipelets. What is suspended is not in it.
+func Readers(all []api.Pipelet) (readers []*Reader) {
 	known := map[string]*Reader{}
 	for i := range all {
 		p := &all[i]

@@ -36,7 +36,7 @@ func TestOf(t *testing.T) {
 		suspended,
 	}
 	var b strings.Builder
-	if err := Print(&b, Of(all)); err != nil {
+	if err := Print(&b, Readers(all)); err != nil {
 		t.Fatal(err)
 	}
 	const want = `readers 4, flows 6, workers 9

@@ -77,7 +77,7 @@ func TestSpreadTogether(t *testing.T) {
 	}
 	assign(all, Spread(all, []string{"r1", "r2"}, true))
 	var b strings.Builder
-	if err := Print(&b, Of(all)); err != nil {
+	if err := Print(&b, Readers(all)); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"load/, as records come, on r1\n", "load/, every 1 s, on r2\n"} {

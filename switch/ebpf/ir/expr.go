@@ -12,7 +12,7 @@ func WordsOf(width int) int { return (width + 63) / 64 }
 
 // WideExpr reports whether the value of a data expression may need more than 64 bits.
 func WideExpr(e *bmv2json.Expr) bool {
-	fits, _ := interval.Of(e).FitsWord()
+	fits, _ := interval.OfExpr(e).FitsWord()
 	return !fits
 }
 
@@ -31,7 +31,7 @@ func (w *Writer) Index(e *bmv2json.Expr) *Value {
 // complement without bound.
 func (w *Writer) Word(e *bmv2json.Expr, i int) *Value {
 	if i > 0 && !WideExpr(e) {
-		if interval.Of(e).Within(interval.U64) {
+		if interval.OfExpr(e).Within(interval.U64) {
 			return Const(0)
 		}
 		return sar(w.Word(e, 0), 63)
@@ -99,7 +99,7 @@ func (w *Writer) Word(e *bmv2json.Expr, i int) *Value {
 	case bmv2json.OpShr:
 		return w.shiftRight(e, i)
 	case bmv2json.OpDiv, bmv2json.OpMod:
-		l, r := interval.Of(e.Left), interval.Of(e.Right)
+		l, r := interval.OfExpr(e.Left), interval.OfExpr(e.Right)
 		if l.Within(interval.U64) && r.Within(interval.U64) {
 			if e.Op == bmv2json.OpDiv {
 				return div(w.number(e.Left), w.number(e.Right))
@@ -107,7 +107,7 @@ func (w *Writer) Word(e *bmv2json.Expr, i int) *Value {
 			return mod(w.number(e.Left), w.number(e.Right))
 		}
 	case bmv2json.OpTwoCompMod:
-		if interval.Of(e.Left).Within(interval.Signed(e.Width)) {
+		if interval.OfExpr(e.Left).Within(interval.Signed(e.Width)) {
 			return w.Word(e.Left, i)
 		}
 		last := WordsOf(e.Width) - 1
@@ -156,7 +156,7 @@ func (w *Writer) shiftLeft(e *bmv2json.Expr, i int) *Value {
 
 func (w *Writer) shiftRight(e *bmv2json.Expr, i int) *Value {
 	if !WideExpr(e.Left) {
-		l, signed := w.number(e.Left), !interval.Of(e.Left).Within(interval.U64)
+		l, signed := w.number(e.Left), !interval.OfExpr(e.Left).Within(interval.U64)
 		if k, ok := ConstantOf(e.Right, interval.MaxShift); ok {
 			if signed {
 				return sar(l, uint64(k))
@@ -173,7 +173,7 @@ func (w *Writer) shiftRight(e *bmv2json.Expr, i int) *Value {
 		Refuse(e.Path,
 			"a value of more than 64 bits shifted by an amount that is not constant, in this place")
 	}
-	if r := interval.Of(e.Left); !r.Bounded() {
+	if r := interval.OfExpr(e.Left); !r.Bounded() {
 		Refuse(e.Path, "a right shift of a value that has no bound")
 	}
 	by, r := k/64, uint64(k%64)
@@ -185,7 +185,7 @@ func (w *Writer) shiftRight(e *bmv2json.Expr, i int) *Value {
 }
 
 func (w *Writer) saturate(e *bmv2json.Expr) *Value {
-	r, bound := interval.Of(e.Left), interval.Of(e)
+	r, bound := interval.OfExpr(e.Left), interval.OfExpr(e)
 	switch {
 	case r.Within(bound):
 		return w.number(e.Left)

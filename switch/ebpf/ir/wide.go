@@ -41,7 +41,7 @@ func ExactWords(e *bmv2json.Expr) int {
 	if !WideExpr(e) {
 		return 1
 	}
-	r := interval.Of(e)
+	r := interval.OfExpr(e)
 	if !r.Bounded() {
 		Refuse(e.Path,
 			"the value of this %q has no bound that can be told when the program is loaded", e.Op)
@@ -55,7 +55,7 @@ func ExactWords(e *bmv2json.Expr) int {
 // comparedWords is how many words of both sides decide a comparison of numbers, and whether the
 // last one is signed.
 func comparedWords(e *bmv2json.Expr) (n int, signed bool) {
-	both := interval.Of(e.Left).Hull(interval.Of(e.Right))
+	both := interval.OfExpr(e.Left).Hull(interval.OfExpr(e.Right))
 	if fits, signed := both.FitsWord(); fits {
 		return 1, signed
 	}
@@ -220,7 +220,7 @@ func (w *Writer) stepWord(e *bmv2json.Expr, i int) (*Value, bool) {
 		return words[i], true
 	case len(words) < ExactWords(e):
 		Refuse(e.Path, "more words of this %q than were computed", e.Op)
-	case interval.Of(e).NonNegative():
+	case interval.OfExpr(e).NonNegative():
 		return Const(0), true
 	}
 	return sar(words[len(words)-1], 63), true
@@ -293,7 +293,7 @@ func (w *Writer) wideSum(e *bmv2json.Expr, at, n int) {
 
 // digits is how many 32-bit digits hold the value of e modulo 2^(64n).
 func digits(e *bmv2json.Expr, n int) int {
-	if r := interval.Of(e); r.Bounded() && r.NonNegative() {
+	if r := interval.OfExpr(e); r.Bounded() && r.NonNegative() {
 		return min(2*n, (r.Hi.BitLen()+31)/32)
 	}
 	return 2 * n
@@ -403,7 +403,7 @@ func (w *Writer) wideShiftRight(e *bmv2json.Expr, at, n int) {
 
 // wideSaturation keeps a value within the bounds of its type.
 func (w *Writer) wideSaturation(e *bmv2json.Expr, at, n int) {
-	bound := interval.Of(e)
+	bound := interval.OfExpr(e)
 	low := &bmv2json.Expr{Op: bmv2json.OpConst, Type: bmv2json.TypeData, Const: bound.Lo,
 		Path: e.Path}
 	high := &bmv2json.Expr{Op: bmv2json.OpConst, Type: bmv2json.TypeData, Const: bound.Hi,

@@ -100,7 +100,7 @@ func callByName(ctx context.Context, services []netip.Addr, offset uint64, x *li
 	}
 	for _, a := range services { // the chain's own
 		if a == ServiceAddrOf(int(wire.Key(x.Key).Chain())) {
-			client.At(netip.AddrPortFrom(a, wire.Port))(&req)
+			client.AskAddresses(netip.AddrPortFrom(a, wire.Port))(&req)
 		}
 	}
 	x.Begin = time.Now().UnixNano()

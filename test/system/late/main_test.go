@@ -110,7 +110,7 @@ func user(nw *lab.Network, c *lab.Controller, host int) *client.Client {
 
 // service says that a request goes to the service address of its key's chain.
 func service(key uint32) client.Option {
-	return client.At(netip.AddrPortFrom(lab.ServiceAddrOf(int(wire.Key(key).Chain())), wire.Port))
+	return client.AskAddresses(netip.AddrPortFrom(lab.ServiceAddrOf(int(wire.Key(key).Chain())), wire.Port))
 }
 
 // specs are n keys of a kind, with their names as values, or without.

@@ -35,8 +35,8 @@ func (t *Hashes) ComputeHash(k *bmv2json.Calculation) {
 // EmitHash emits hash(dst, base, input, size): base + value mod size, in 64 bits.
 func (t *Hashes) EmitHash(p *bmv2json.Primitive) {
 	k := p.Args[2].Calc
-	if ir.WideExpr(p.Args[1]) && !interval.Of(p.Args[1]).Within(interval.U64) ||
-		ir.WideExpr(p.Args[3]) && !interval.Of(p.Args[3]).Within(interval.U64) {
+	if ir.WideExpr(p.Args[1]) && !interval.OfExpr(p.Args[1]).Within(interval.U64) ||
+		ir.WideExpr(p.Args[3]) && !interval.OfExpr(p.Args[3]).Within(interval.U64) {
 		ir.Refuse(p.Path, "a hash with a base or size of more than 64 bits")
 	}
 	t.ComputeHash(k)

@@ -91,7 +91,7 @@ func (c *Compiler) dataToBool(e *bmv2json.Expr) Condition {
 	if at, ok := c.FixedLane(e); ok {
 		return func(st *packet.State) bool { return st.Lanes[at] != 0 }
 	}
-	if fits, _ := interval.Of(e).FitsWord(); fits {
+	if fits, _ := interval.OfExpr(e).FitsWord(); fits {
 		v := c.Number(e, 64)
 		return func(st *packet.State) bool { return v(st) != 0 }
 	}
@@ -129,7 +129,7 @@ func (c *Compiler) comparison(e *bmv2json.Expr) Condition {
 }
 
 func (c *Compiler) equal(l, r *bmv2json.Expr, not bool) Condition {
-	if fits, _ := interval.Of(l).Hull(interval.Of(r)).FitsWord(); fits {
+	if fits, _ := interval.OfExpr(l).Hull(interval.OfExpr(r)).FitsWord(); fits {
 		if l.Op == bmv2json.OpConst {
 			l, r = r, l
 		}
@@ -155,7 +155,7 @@ func (c *Compiler) equal(l, r *bmv2json.Expr, not bool) Condition {
 }
 
 func (c *Compiler) less(l, r *bmv2json.Expr) Condition {
-	fits, signed := interval.Of(l).Hull(interval.Of(r)).FitsWord()
+	fits, signed := interval.OfExpr(l).Hull(interval.OfExpr(r)).FitsWord()
 	if !fits {
 		return c.wideCompare(l, r, func(cmp int) bool { return cmp < 0 })
 	}

@@ -43,7 +43,7 @@ func (c *Compiler) Union(e *bmv2json.Expr) func(*packet.State) []int {
 // Index compiles a non-negative number that indexes something: a value of 64 bits, the largest one
 // standing for all that do not fit (nothing has as many elements).
 func (c *Compiler) Index(e *bmv2json.Expr) Number {
-	r := interval.Of(e)
+	r := interval.OfExpr(e)
 	if fits, _ := r.FitsWord(); fits { // negative numbers become large ones
 		return c.Number(e, 64)
 	}
@@ -123,7 +123,7 @@ func (c *Compiler) Number(e *bmv2json.Expr, n int) Number {
 			return f
 		}
 	case bmv2json.OpTwoCompMod:
-		if interval.Of(e.Left).Within(interval.Signed(e.Width)) || e.Width >= n {
+		if interval.OfExpr(e.Left).Within(interval.Signed(e.Width)) || e.Width >= n {
 			return c.Number(e.Left, n)
 		}
 		l, k := c.Number(e.Left, e.Width), 64-e.Width
@@ -161,7 +161,7 @@ func (c *Compiler) numberShifted(e *bmv2json.Expr, n int) Number {
 		// Go gives 0 where the amount is 64 or more
 		return func(st *packet.State) uint64 { return l(st) << r(st) }
 	case bmv2json.OpShr:
-		if fits, signed := interval.Of(e.Left).FitsWord(); fits {
+		if fits, signed := interval.OfExpr(e.Left).FitsWord(); fits {
 			l := c.Number(e.Left, 64)
 			if k, ok := ShiftAmount(e.Right); ok && !signed {
 				if k >= 64 {
@@ -176,7 +176,7 @@ func (c *Compiler) numberShifted(e *bmv2json.Expr, n int) Number {
 			return func(st *packet.State) uint64 { return l(st) >> r(st) }
 		}
 	case bmv2json.OpDiv, bmv2json.OpMod:
-		if interval.Of(e.Left).Within(interval.U64) && interval.Of(e.Right).Within(interval.U64) {
+		if interval.OfExpr(e.Left).Within(interval.U64) && interval.OfExpr(e.Right).Within(interval.U64) {
 			l, r, div := c.Number(e.Left, 64), c.Number(e.Right, 64), e.Op == bmv2json.OpDiv
 			return func(st *packet.State) uint64 {
 				x, y := l(st), r(st)
@@ -249,7 +249,7 @@ func (c *Compiler) lowBinary(e *bmv2json.Expr, n int) Number {
 	if e.Op == bmv2json.OpBitAnd && right.Op == bmv2json.OpConst {
 		if m, ok := IsMask(right.Const); ok {
 			// the mask takes nothing away
-			if m >= n || interval.Of(left).Within(interval.Unsigned(m)) {
+			if m >= n || interval.OfExpr(left).Within(interval.Unsigned(m)) {
 				return c.Number(left, n)
 			}
 			n = min(n, m)
@@ -312,14 +312,14 @@ func (c *Compiler) lowBinary(e *bmv2json.Expr, n int) Number {
 
 // lowSaturating compiles a saturating cast of a value that fits one lane, or returns nil.
 func (c *Compiler) lowSaturating(e *bmv2json.Expr) Number {
-	r := interval.Of(e.Left)
-	if r.Within(interval.Of(e)) {
+	r := interval.OfExpr(e.Left)
+	if r.Within(interval.OfExpr(e)) {
 		return c.Number(e.Left, 64)
 	}
 	if e.Width > 64 {
 		return nil
 	}
-	switch bound := interval.Of(e); {
+	switch bound := interval.OfExpr(e); {
 	case r.Within(interval.U64):
 		l, hi := c.Number(e.Left, 64), bound.Hi.Uint64()
 		return func(st *packet.State) uint64 { return min(l(st), hi) }

@@ -10,7 +10,7 @@ import (
 
 // ExactLanes is how many lanes hold every value of e as two's complement.
 func (c *Compiler) ExactLanes(e *bmv2json.Expr) int {
-	r := interval.Of(e)
+	r := interval.OfExpr(e)
 	if !r.Bounded() {
 		refusal.Panic(e.Path,
 			"the value of this %q has no bound that can be told when the program is loaded", e.Op)
@@ -21,7 +21,7 @@ func (c *Compiler) ExactLanes(e *bmv2json.Expr) int {
 // WideNumber compiles a data expression for a destination of n lanes: the function sets all n to
 // the value as two's complement, cut to n lanes.
 func (c *Compiler) WideNumber(e *bmv2json.Expr, n int) WideNumber {
-	if fits, signed := interval.Of(e).FitsWord(); fits && e.Op != bmv2json.OpConst {
+	if fits, signed := interval.OfExpr(e).FitsWord(); fits && e.Op != bmv2json.OpConst {
 		if n == 1 && needsWide(e.Op) {
 			// low would come back here for what it cannot do in one lane
 			if f := c.wideOnly(e, n); f != nil {
@@ -136,7 +136,7 @@ func (c *Compiler) wideOnly(e *bmv2json.Expr, n int) WideNumber {
 
 // wideSaturated compiles a cast to the nearest number that a type has.
 func (c *Compiler) wideSaturated(e *bmv2json.Expr, n int) WideNumber {
-	bound := interval.Of(e)
+	bound := interval.OfExpr(e)
 	m := max(c.ExactLanes(e.Left), wideint.Lanes(bound.Bits()), n)
 	lo, hi := make([]uint64, m), make([]uint64, m)
 	wideint.SetBig(lo, bound.Lo)
@@ -207,7 +207,7 @@ func (c *Compiler) wideBinary(e *bmv2json.Expr, n int) WideNumber {
 // wideDivide goes through math/big, and so allocates: no program that p4c lets through divides wide
 // fields by wide fields.
 func (c *Compiler) wideDivide(e *bmv2json.Expr, n int) WideNumber {
-	if !interval.Of(e.Left).NonNegative() || !interval.Of(e.Right).NonNegative() {
+	if !interval.OfExpr(e.Left).NonNegative() || !interval.OfExpr(e.Right).NonNegative() {
 		refusal.Panic(e.Path, "the operation %q on signed numbers", e.Op)
 	}
 	ln, rn, div := c.ExactLanes(e.Left), c.ExactLanes(e.Right), e.Op == bmv2json.OpDiv

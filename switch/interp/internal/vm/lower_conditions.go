@@ -155,7 +155,7 @@ func (l *lowering) notZero(e *bmv2json.Expr, yes, no *step) *step {
 	case v.Op == bmv2json.OpField && v.Field.IsValidity():
 		return &step{op: opIfValid, a: uint16(v.Field.Header.Index), yes: yes, next: no}
 	}
-	if fits, _ := interval.Of(v).FitsWord(); fits {
+	if fits, _ := interval.OfExpr(v).FitsWord(); fits {
 		if o, ok := l.operand(v, 64); ok {
 			if !o.konst {
 				return o.then(&step{op: opIfEqual, a: uint16(o.lane), yes: no, next: yes})
@@ -175,7 +175,7 @@ func (l *lowering) equal(e *bmv2json.Expr, yes, no *step) *step {
 	if _, vl := expression.VarbitOf(left); vl {
 		return nil
 	}
-	if fits, _ := interval.Of(left).Hull(interval.Of(right)).FitsWord(); !fits {
+	if fits, _ := interval.OfExpr(left).Hull(interval.OfExpr(right)).FitsWord(); !fits {
 		return nil
 	}
 	if left.Op == bmv2json.OpConst {
@@ -198,7 +198,7 @@ func (l *lowering) less(left, right *bmv2json.Expr, yes, no *step) *step {
 	if left.Type != bmv2json.TypeData {
 		return nil
 	}
-	if fits, signed := interval.Of(left).Hull(interval.Of(right)).FitsWord(); !fits || signed {
+	if fits, signed := interval.OfExpr(left).Hull(interval.OfExpr(right)).FitsWord(); !fits || signed {
 		return nil
 	}
 	x, ok := l.operand(left, 64)

@@ -40,7 +40,7 @@ func (l *lowering) operand(e *bmv2json.Expr, n int) (operand, bool) {
 
 // withLane is for an operand that has to be in a lane. It gives nil where there are too many.
 func (l *lowering) withLane(e *bmv2json.Expr, n int, use func(lane int) *step) *step {
-	if fits, _ := interval.Of(e).FitsWord(); n == 64 && !fits {
+	if fits, _ := interval.OfExpr(e).FitsWord(); n == 64 && !fits {
 		return nil
 	}
 	o, ok := l.operand(e, n)
@@ -118,7 +118,7 @@ func (l *lowering) binary(a uint16, e *bmv2json.Expr, n int, next *step) *step {
 	}
 	if e.Op == bmv2json.OpBitAnd && right.Op == bmv2json.OpConst {
 		if m, ok := expression.IsMask(right.Const); ok {
-			if m >= n || interval.Of(left).Within(interval.Unsigned(m)) { // it takes nothing away
+			if m >= n || interval.OfExpr(left).Within(interval.Unsigned(m)) { // it takes nothing away
 				return l.store(int(a), left, n, next)
 			}
 			n = min(n, m)
@@ -160,7 +160,7 @@ func (l *lowering) shift(a uint16, e *bmv2json.Expr, n int, next *step) *step {
 	op := opShl
 	if e.Op == bmv2json.OpShr {
 		// all of it is needed
-		if fits, signed := interval.Of(e.Left).FitsWord(); !fits || signed {
+		if fits, signed := interval.OfExpr(e.Left).FitsWord(); !fits || signed {
 			return nil
 		}
 		op, n = opShr, 64

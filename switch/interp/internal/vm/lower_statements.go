@@ -66,7 +66,7 @@ func (l *lowering) assign(dst, src *bmv2json.Expr, next *step) *step {
 	if from, ok := l.c.FixedLane(src); ok && src.Width > dst.Width {
 		return &step{op: opMask, a: uint16(lane), b: uint32(from), k: mask, next: next}
 	}
-	if interval.Of(src).Within(interval.Unsigned(dst.Width)) {
+	if interval.OfExpr(src).Within(interval.Unsigned(dst.Width)) {
 		return l.store(lane, src, 64, next)
 	}
 	masked := &step{op: opMask, a: uint16(lane), b: uint32(lane), k: mask, next: next}
@@ -115,7 +115,7 @@ func (l *lowering) registerRead(p *bmv2json.Primitive, next *step) *step {
 func (l *lowering) registerWrite(p *bmv2json.Primitive, next *step) *step {
 	r := p.Args[0].Register
 	a, src := l.c.Registers[r.Index], p.Args[2]
-	if a.Lanes != 1 || !interval.Of(src).Within(interval.Unsigned(a.Width)) {
+	if a.Lanes != 1 || !interval.OfExpr(src).Within(interval.Unsigned(a.Width)) {
 		return nil
 	}
 	return l.withLane(p.Args[1], 64, func(i int) *step {
