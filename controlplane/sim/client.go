@@ -8,7 +8,7 @@ import (
 
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client/core"
-	"github.com/netcraq/netcraq/controlplane/controller"
+	"github.com/netcraq/netcraq/controlplane/controller/plan"
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
@@ -105,7 +105,7 @@ func (w *world) newClient(name string, h *topology.Host, sessions int, change fu
 // leaseTo lets a host use a session.
 func (w *world) leaseTo(session uint16, h *topology.Host) {
 	n := w.node(h.Switch.Name)
-	e := w.program.encode(controller.LeaseEntry(session, h))
+	e := w.program.encode(plan.LeaseEntry(session, h.Port))
 	w.leases[n.index] = append(w.leases[n.index], e)
 	if n.alive {
 		n.set(e)

@@ -11,7 +11,7 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/chain/ops"
-	"github.com/netcraq/netcraq/controlplane/controller"
+	"github.com/netcraq/netcraq/controlplane/controller/plan"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/switch/target"
 )
@@ -462,7 +462,7 @@ func (n *node) setBase() {
 		n.set(e)
 	}
 	if !n.w.removed.peers {
-		e := n.w.program.encode(controller.NoPeers())
+		e := n.w.program.encode(plan.PeerDefault(false))
 		must(n.p.SetDefault(e.table, e.e))
 	}
 	n.bare = false
@@ -575,7 +575,7 @@ func (n *node) place(planned ops.Entry, insert bool) {
 	if insert {
 		n.w.checkAlias(n, planned)
 	}
-	e := n.w.program.encode(controller.SlotEntry(planned))
+	e := n.w.program.encode(plan.SlotEntry(planned))
 	n.keyIndex = maps.Clone(n.keyIndex)
 	delete(n.keyIndex, planned.ID)
 	if insert {
@@ -589,7 +589,7 @@ func (n *node) place(planned ops.Entry, insert bool) {
 // checkAlias notes an entry that lets others than the controller at a slot by its alias.
 func (w *world) checkAlias(n *node, planned ops.Entry) {
 	for _, k := range w.store.dir.Keys {
-		if want := controller.AliasEntry(k); k.Alias == planned.ID && want != planned && len(w.contradicted) == 0 {
+		if want := plan.AliasEntry(k); k.Alias == planned.ID && want != planned && len(w.contradicted) == 0 {
 			w.contradicted = append(w.contradicted, Violation{Kind: AliasOpen, Key: k.ID,
 				What: fmt.Sprintf("%s is given the entry %+v, and it should be %+v", n.name, planned, want)})
 		}
@@ -618,7 +618,7 @@ func routeEntry(service netip.Addr) p4rt.Entry {
 
 // acknowledgeToo gives a replica the groups with which it can acknowledge as a tail does: the
 // tree's ports, and the port by which the write goes on.
-func acknowledgeToo(part *controller.ChainPart) {
+func acknowledgeToo(part *plan.Part) {
 	const base = 1000
 	if len(part.Groups) == 0 {
 		return

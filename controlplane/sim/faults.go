@@ -9,8 +9,8 @@ import (
 	"github.com/netcraq/netcraq/controlplane/chain"
 )
 
-// plan is what chance has in store for one seed.
-type plan struct {
+// schedule is what chance has in store for one seed.
+type schedule struct {
 	shape    *shape
 	keys     int
 	lease    time.Duration
@@ -53,11 +53,11 @@ const (
 var allFaults = []fault{killSwitch, isolateSwitch, cutLinks, cutHost, burst, killController, twoControllers,
 	cutController, killClient, freeze, reorder, changeLease, removeMember, recoverMember, moveKey}
 
-// newPlan draws a plan. Runs differ in kind: in one nothing fails but packets, in another
+// newSchedule draws a plan. Runs differ in kind: in one nothing fails but packets, in another
 // everything does.
-func newPlan(seed uint64) *plan {
+func newSchedule(seed uint64) *schedule {
 	d := newDice(seed, diceRun)
-	p := &plan{
+	p := &schedule{
 		shape: pick(d, shapes()...), keys: 1 + d.IntN(3), lease: pick(d, 20*time.Millisecond,
 			40*time.Millisecond, 80*time.Millisecond),
 		duration: d.between(150*time.Millisecond, 500*time.Millisecond), clients: 2 + d.IntN(4),
@@ -90,7 +90,7 @@ func newPlan(seed uint64) *plan {
 }
 
 // faults keeps causing faults until the plan's time is over.
-func (w *world) faults(p *plan, end time.Duration) {
+func (w *world) faults(p *schedule, end time.Duration) {
 	d := w.dice.faults
 	if len(p.kinds) > 0 {
 		w.fromTimeToTime(d, p.every, end, func() { w.fault(pick(d, p.kinds...), p) })
@@ -136,7 +136,7 @@ func (w *world) spare(n *node) bool {
 }
 
 // fault causes one fault, if it is possible now, and arranges its end.
-func (w *world) fault(f fault, p *plan) {
+func (w *world) fault(f fault, p *schedule) {
 	d := w.dice.faults
 	n := pick(d, w.nodes...)
 	length := d.between(time.Millisecond, 120*time.Millisecond)
@@ -363,7 +363,7 @@ func (w *world) position(n *node) string {
 
 // operator removes members that are out of reach for long: one operator for each controller, for
 // they do not know of each other.
-func (w *world) operator(p *plan) {
+func (w *world) operator(p *schedule) {
 	down := map[*device]time.Duration{}
 	var look func()
 	look = func() {
@@ -397,7 +397,7 @@ func (s *shell) giveUp(down map[*device]time.Duration, patience time.Duration) {
 }
 
 // newWorker starts a client that makes calls of its own.
-func (w *world) newWorker(p *plan, calls int) *client {
+func (w *world) newWorker(p *schedule, calls int) *client {
 	d := w.dice.clients
 	c := w.newClient(fmt.Sprintf("client%d", len(w.clients)+1), pick(d, w.shape.friends()...), p.sessions,
 		func(cfg *core.Config) {

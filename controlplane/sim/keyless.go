@@ -14,7 +14,7 @@ import (
 
 // keyless has that happen from time to time, in some runs. (Where hostile hosts are, they have a
 // key of their own, which stays.)
-func (w *world) keyless(p *plan, seed uint64, end time.Duration) {
+func (w *world) keyless(p *schedule, seed uint64, end time.Duration) {
 	d := newDice(seed, diceKeyless)
 	if !groups[groupKeyless] || !d.chance(0.4) || w.attacked {
 		return

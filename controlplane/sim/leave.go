@@ -7,7 +7,7 @@ import "time"
 // they have dice of their own.
 
 // leaves has switches leave from time to time, in some runs.
-func (w *world) leaves(p *plan, seed uint64, end time.Duration) {
+func (w *world) leaves(p *schedule, seed uint64, end time.Duration) {
 	d := newDice(seed, diceLeave)
 	if !d.chance(0.3) {
 		return

@@ -5,10 +5,12 @@ import (
 	"slices"
 	"time"
 
+	"github.com/netcraq/netcraq/controlplane/controller/plan"
+	"github.com/netcraq/netcraq/controlplane/controller/program"
+
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/chain/ops"
-	"github.com/netcraq/netcraq/controlplane/controller"
 	"github.com/netcraq/netcraq/controlplane/topology"
 	"github.com/netcraq/netcraq/switch/interp"
 	"github.com/netcraq/netcraq/switch/target"
@@ -157,7 +159,7 @@ type node struct {
 	keyIndex   map[wire.Key]ops.Entry // never changed, but replaced
 	election   uint64                 // the highest election id that a controller has come with
 	connection int                    // ... and the newest of its connections
-	watched    controller.WatchPart   // who watches what
+	watched    plan.WatchPart         // who watches what
 }
 
 // asleepFrame is a frame that waits until the switch's machine goes on.
@@ -192,7 +194,7 @@ func (n *node) count() {
 		c, err := n.p.ReadCounter(eventsCounter, i)
 		must(err)
 		if c.Packets > 0 {
-			n.w.cover.add("packets."+controller.EventName(i), int(c.Packets))
+			n.w.cover.add("packets."+program.EventNames[i], int(c.Packets))
 		}
 	}
 }

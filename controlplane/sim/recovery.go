@@ -8,7 +8,7 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/chain/ops"
-	"github.com/netcraq/netcraq/controlplane/controller"
+	"github.com/netcraq/netcraq/controlplane/controller/plan"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 )
 
@@ -92,7 +92,7 @@ func (n *node) wipe() {
 	n.clear()
 	n.data = false
 	if n.w.removed.emptyHasNoRole && n.starts > 0 { // its registers alone
-		n.watched = controller.WatchPart{}
+		n.watched = plan.WatchPart{}
 		for _, e := range entries {
 			n.set(e)
 		}
@@ -103,7 +103,7 @@ func (n *node) wipe() {
 
 // forgetTables is that a controller reads nothing back.
 func (n *node) forgetTables() {
-	n.assignment, n.keyIndex, n.watched = nil, map[wire.Key]ops.Entry{}, controller.WatchPart{}
+	n.assignment, n.keyIndex, n.watched = nil, map[wire.Key]ops.Entry{}, plan.WatchPart{}
 }
 
 // copy fills a switch, or compares it.

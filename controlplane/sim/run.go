@@ -33,7 +33,7 @@ const (
 // Run runs a seed. onLine gets its timeline; nil: nobody wants it. The same seed does the same,
 // with a timeline and without.
 func (s *Simulator) Run(seed uint64, onLine func(Line)) (*Result, error) {
-	p := newPlan(seed)
+	p := newSchedule(seed)
 	w, err := s.newWorld(p.shape, seed, onLine)
 	if err != nil {
 		return nil, err

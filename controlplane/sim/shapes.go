@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/netcraq/netcraq/controlplane/controller"
+	"github.com/netcraq/netcraq/controlplane/controller/plan"
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
@@ -14,7 +14,7 @@ import (
 type shape struct {
 	name   string
 	topo   *topology.Topology
-	layout *controller.Layout
+	layout *plan.Plan
 	base   map[*Program][][]entry // by switch
 	mu     sync.Mutex
 }
@@ -83,7 +83,7 @@ func newShape(name string, n int, hub bool, linked func(a, b int) bool) *shape {
 	if err != nil {
 		panic(fmt.Sprintf("the shape %s: %v\n%s", name, err, text))
 	}
-	layout, err := controller.NewLayout(t)
+	layout, err := plan.New(t, plan.NewNumbering(nil))
 	if err != nil {
 		panic(fmt.Sprintf("the shape %s: %v", name, err))
 	}

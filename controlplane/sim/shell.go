@@ -14,7 +14,7 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/chain/ops"
-	"github.com/netcraq/netcraq/controlplane/controller"
+	"github.com/netcraq/netcraq/controlplane/controller/plan"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/controlplane/sessions"
 )
@@ -457,6 +457,7 @@ func (s *shell) install(a chain.Install) {
 	if s.w.removed.ackFromTailAlone && a.Assignment.Role == chain.Replica {
 		acknowledgeToo(&part)
 	}
+	peers := plan.PeerEntries(chainID, part.Peers)
 	encode := s.w.program.encode
 	strange := false
 	steps := []step{
@@ -475,7 +476,7 @@ func (s *shell) install(a chain.Install) {
 			for _, g := range part.Groups {
 				n.setGroup(g)
 			}
-			n.addPeers(part.Peers)
+			n.addPeers(peers)
 		}},
 		{writes, "chain", func() {
 			assignment := a.Assignment
@@ -511,7 +512,7 @@ func (s *shell) install(a chain.Install) {
 				n.unset(s.w.serviceRoute)
 			}
 			n.dropOtherGroups(part.Groups)
-			n.dropOtherPeers(part.Peers)
+			n.dropOtherPeers(peers)
 		}},
 	}
 	d.submit(func(done func()) {
@@ -543,7 +544,7 @@ func (s *shell) entryOf(k keyspace.Key) ops.Entry {
 // entriesBy makes the entries of keys, or of their aliases.
 func (s *shell) entriesBy(alias bool) func(keyspace.Key) ops.Entry {
 	if alias {
-		return controller.AliasEntry
+		return plan.AliasEntry
 	}
 	return s.entryOf
 }

@@ -21,7 +21,7 @@ type starvation struct {
 }
 
 // starvations has controllers starved from time to time, in some runs.
-func (w *world) starvations(p *plan, seed uint64, end time.Duration) {
+func (w *world) starvations(p *schedule, seed uint64, end time.Duration) {
 	d := newDice(seed, diceStarve)
 	if !d.chance(0.3) {
 		return

@@ -2,7 +2,7 @@ package sim
 
 import (
 	"github.com/netcraq/netcraq/controlplane/chain"
-	"github.com/netcraq/netcraq/controlplane/controller"
+	"github.com/netcraq/netcraq/controlplane/controller/saved"
 	"github.com/netcraq/netcraq/controlplane/etcdstore"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 )
@@ -43,14 +43,14 @@ func (s *store) setDirectory(dir keyspace.Snapshot) { s.keep(s.record, dir) }
 
 // keep writes a state, and reads it.
 func (s *store) keep(record *chain.Record, dir keyspace.Snapshot) {
-	state := &controller.State{Version: controller.StateVersion, Directory: dir, Chains: map[string]chain.Record{}}
+	state := &saved.State{Version: saved.Version, Directory: dir, Chains: map[string]chain.Record{}}
 	if record != nil {
 		state.Chains["main"] = *record
 	}
 	var err error
 	if s.etcd == nil {
-		var m controller.FileImage
-		m, err = controller.NewFileImage(state)
+		var m saved.FileImage
+		m, err = saved.NewFileImage(state)
 		must(err)
 		state, err = m.State()
 	} else {
@@ -70,7 +70,7 @@ func (s *store) keep(record *chain.Record, dir keyspace.Snapshot) {
 // transactionSize makes etcd take a state in several transactions.
 const transactionSize = 5
 
-func (s *store) viaEtcd(state *controller.State) (*controller.State, error) {
+func (s *store) viaEtcd(state *saved.State) (*saved.State, error) {
 	m, err := etcdstore.NewImage(s.etcd)
 	if err != nil {
 		return nil, err

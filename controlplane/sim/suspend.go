@@ -11,7 +11,7 @@ import "time"
 const asleepFrames = 64
 
 // suspensions has switches suspended from time to time, in some runs.
-func (w *world) suspensions(p *plan, seed uint64, end time.Duration) {
+func (w *world) suspensions(p *schedule, seed uint64, end time.Duration) {
 	d := newDice(seed, diceSuspend)
 	if !d.chance(0.3) {
 		return

@@ -15,7 +15,7 @@ import (
 // rights, sessions, keys. As with switches that leave, these faults have dice of their own.
 
 // takes has such things taken away from time to time, in some runs.
-func (w *world) takes(p *plan, seed uint64, end time.Duration) {
+func (w *world) takes(p *schedule, seed uint64, end time.Duration) {
 	d := newDice(seed, diceTaken)
 	var kinds []func(dice)
 	for _, kind := range []func(dice){w.takeRights, w.takeSession, w.takeKey} {
@@ -66,7 +66,7 @@ func (w *world) grant(read, write bool) {
 
 func (w *world) grantAt(n *node, read, write bool) {
 	if n.alive && n.loaded {
-		n.set(w.program.encode(w.shape.layout.GrantEntry("clients", "default", read, write)))
+		n.set(w.program.encode(w.shape.layout.Grant("clients", "default", read, write)))
 	}
 }
 

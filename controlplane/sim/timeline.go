@@ -6,8 +6,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/netcraq/netcraq/controlplane/controller/program"
+
 	"github.com/netcraq/netcraq/api/wire"
-	"github.com/netcraq/netcraq/controlplane/controller"
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
@@ -58,7 +59,7 @@ func (n *node) trace(port uint32, frame []byte, before *[events]uint64) {
 	became := "nothing"
 	for i := range after {
 		if after[i] != before[i] {
-			became = strings.ToUpper(controller.EventName(i))
+			became = strings.ToUpper(program.EventNames[i])
 		}
 	}
 	from := "the controller"

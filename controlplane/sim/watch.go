@@ -7,9 +7,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/netcraq/netcraq/controlplane/controller/plan"
+
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/chain"
-	"github.com/netcraq/netcraq/controlplane/controller"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
@@ -85,8 +86,9 @@ func (s *shell) watchSoon(d *device) {
 			return
 		}
 		n := d.n
+		host := s.w.watcher.h
 		want := s.w.shape.layout.Watch(s.w.shape.topo.Chains[0], n.sw, *d.watchConf,
-			controller.WatchServer{Host: s.w.watcher.h, Port: watchPort, Keys: s.watching})
+			plan.Watches{host.IP: {Address: host.IP, Port: watchPort, Keys: s.watching}})
 		var steps []step
 		add := func(do func()) { steps = append(steps, step{writes, "watches", do}) }
 		if !reflect.DeepEqual(n.watched.Groups, want.Groups) {

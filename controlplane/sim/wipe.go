@@ -21,7 +21,7 @@ type loss struct {
 
 // wipes has switches lose something from time to time, in some runs. A controller that is starved
 // may give up all others before it notices that, so not then.
-func (w *world) wipes(p *plan, seed uint64, end time.Duration) {
+func (w *world) wipes(p *schedule, seed uint64, end time.Duration) {
 	d := newDice(seed, diceWipe)
 	if !groups[groupWiped] || !d.chance(0.3) {
 		return

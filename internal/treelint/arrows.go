@@ -117,6 +117,37 @@ var arrowRules = []arrowRule{
 			"internal",
 		}},
 	{
+		name: "controller-rooms",
+		in:   []string{"controlplane/controller/plan"},
+		may: []string{"api/wire", "controlplane/chain", "controlplane/controller/plan", "controlplane/keyspace",
+			"controlplane/p4rt", "controlplane/topology"},
+		pure: true,
+	},
+	{
+		name: "controller-rooms",
+		in:   []string{"controlplane/controller/program"},
+		may: []string{"api/wire", "controlplane/controller/plan", "controlplane/controller/program",
+			"controlplane/keyspace", "controlplane/p4rt", "controlplane/topology"},
+		pure: true,
+	},
+	{
+		name: "controller-rooms",
+		in:   []string{"controlplane/controller/saved"},
+		may: []string{"api/wire", "controlplane/chain", "controlplane/controller/saved", "controlplane/keyspace",
+			"controlplane/sessions", "controlplane/topology", "internal/durable"},
+	},
+	{
+		name: "controller-rooms",
+		in:   []string{"controlplane/controller/observe"},
+		may:  []string{"api/admin", "controlplane/chain", "controlplane/controller/observe"},
+	},
+	{
+		name: "controller-rooms",
+		in:   []string{"controlplane/controller/switches"},
+		may: []string{"api", "controlplane/chain", "controlplane/controller/plan", "controlplane/controller/program",
+			"controlplane/controller/switches", "controlplane/keyspace", "controlplane/p4rt", "controlplane/topology"},
+	},
+	{
 		name: "gateway-asks-by-the-node",
 		in:   []string{"etcd-monitor"},
 		may:  []string{"api", "client", "etcd-monitor", "internal"},

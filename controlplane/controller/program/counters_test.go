@@ -1,4 +1,4 @@
-package controller
+package program
 
 import (
 	"maps"
@@ -13,7 +13,7 @@ import (
 
 // TestEventNames compares the mirrored names with the P4 source.
 func TestEventNames(t *testing.T) {
-	src, err := os.ReadFile("../../p4src/include/events.p4")
+	src, err := os.ReadFile("../../../p4src/include/events.p4")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,7 +28,7 @@ func TestEventNames(t *testing.T) {
 	if len(want) < 20 {
 		t.Fatalf("only %d events found in the P4 source", len(want))
 	}
-	if diff := cmp.Diff(want, maps.Clone(eventNames)); diff != "" {
+	if diff := cmp.Diff(want, maps.Clone(EventNames)); diff != "" {
 		t.Errorf("eventNames differs from p4src/include/events.p4 (-source +ours):\n%s", diff)
 	}
 }

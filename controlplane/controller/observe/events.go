@@ -1,4 +1,4 @@
-package controller
+package observe
 
 import (
 	"log/slog"
@@ -12,9 +12,9 @@ import (
 // eventHistory is how many events are kept.
 const eventHistory = 4096
 
-// eventLog is the events of this controller's life, for those who ask later and those who listen.
+// Log is the events of this controller's life, for those who ask later and those who listen.
 // It is safe for concurrent use.
-type eventLog struct {
+type Log struct {
 	log   *slog.Logger
 	count func(api.Event) // each event as well; nil: nobody counts
 
@@ -24,9 +24,13 @@ type eventLog struct {
 	grown  chan struct{} // closed, and replaced, when an event is added
 }
 
-func newEventLog(log *slog.Logger) *eventLog { return &eventLog{log: log, grown: make(chan struct{})} }
+// NewLog makes a log that writes each event to another log and has it counted.
+func NewLog(log *slog.Logger, count func(api.Event)) *Log {
+	return &Log{log: log, count: count, grown: make(chan struct{})}
+}
 
-func (l *eventLog) add(kind, sw, chainName, message string) {
+// Add adds an event, of a switch or a chain or both, or of neither.
+func (l *Log) Add(kind, sw, chainName, message string) {
 	l.mu.Lock()
 	l.last++
 	l.events = append(l.events, api.Event{ID: l.last, Time: time.Now().UTC(), Type: kind, Switch: sw,
@@ -51,13 +55,9 @@ func (l *eventLog) add(kind, sw, chainName, message string) {
 	l.log.Info(message, args...)
 }
 
-// Announce adds an event that is not the controller's own: what runs beside it
-// (placement/controller) has it shown and counted with the others.
-func (c *Controller) Announce(kind, chain, message string) { c.events.add(kind, "", chain, message) }
-
-// since is the events after the one numbered id that are still there, and a channel that is closed
+// Since is the events after the one numbered id that are still there, and a channel that is closed
 // when there are more.
-func (l *eventLog) since(id uint64) ([]api.Event, <-chan struct{}) {
+func (l *Log) Since(id uint64) ([]api.Event, <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	i, _ := slices.BinarySearchFunc(l.events, id, func(e api.Event, id uint64) int {

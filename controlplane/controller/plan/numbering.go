@@ -1,4 +1,4 @@
-package controller
+package plan
 
 import (
 	"fmt"
@@ -12,28 +12,29 @@ import (
 // a principal may do everything in a realm of its own.
 
 // The numbers: 0 is nobody's, and controllerNumber the controller's, whose realm is what nobody
-// else may use. Others have 15 bits: a key's entry has its realm with closedKey while nobody but
+// else may use. Others have 15 bits: a key's entry has its realm with ClosedKey while nobody but
 // the controller may write it. (In a key's entry controllerNumber is that as well, of the realm
 // lastNumber+1, which is nobody's.) The entry of a key that is hidden from clients has hiddenKey,
-// which is closedKey without a realm.
+// which is ClosedKey without a realm.
 const (
 	controllerNumber = 0xFFFF
 	defaultNumber    = 1 // of topology.DefaultRealm
-	closedKey        = 0x8000
-	hiddenKey        = closedKey
-	lastNumber       = closedKey - 2
+	ClosedKey        = 0x8000
+	hiddenKey        = ClosedKey
+	lastNumber       = ClosedKey - 2
 )
 
-// numbering gives numbers to names, and goes on giving a name the number that it had: switches
+// Numbering gives numbers to names, and goes on giving a name the number that it had: switches
 // change from one topology to the next one after the other, and a number that meant two things
 // meanwhile would give the one's rights to the other. It is saved with the controller's state.
-type numbering struct {
+type Numbering struct {
 	numbers map[string]uint16
 	next    uint16
 }
 
-func newNumbering(saved map[string]uint16) *numbering {
-	n := &numbering{numbers: map[string]uint16{topology.DefaultRealm: defaultNumber}, next: defaultNumber + 1}
+// NewNumbering goes on with numbers that were given before (nil: none were).
+func NewNumbering(saved map[string]uint16) *Numbering {
+	n := &Numbering{numbers: map[string]uint16{topology.DefaultRealm: defaultNumber}, next: defaultNumber + 1}
 	maps.Copy(n.numbers, saved)
 	// of a version that gave more
 	maps.DeleteFunc(n.numbers, func(_ string, number uint16) bool { return number > lastNumber })
@@ -43,9 +44,12 @@ func newNumbering(saved map[string]uint16) *numbering {
 	return n
 }
 
+// Numbers is the numbers that names have, to be saved.
+func (n *Numbering) Numbers() map[string]uint16 { return maps.Clone(n.numbers) }
+
 // of is the numbers of all names in a topology. New names are given numbers that never were, as
 // long as there are any, and then those of names that are not used any more.
-func (n *numbering) of(t *topology.Topology) (map[string]uint16, error) {
+func (n *Numbering) of(t *topology.Topology) (map[string]uint16, error) {
 	out := map[string]uint16{topology.DefaultRealm: defaultNumber}
 	var missing []string
 	see := func(name string) {

@@ -1,8 +1,8 @@
-package controller
+package program
 
-// eventNames are the cells of the P4 counter `events`: what became of a packet. They mirror
+// EventNames are the cells of the P4 counter `events`: what became of a packet. They mirror
 // p4src/include/events.p4 (a test compares), in lower case.
-var eventNames = map[int]string{
+var EventNames = map[int]string{
 	0:  "none",
 	1:  "read_clean",
 	2:  "read_dirty",

@@ -1,4 +1,4 @@
-package controller
+package observe
 
 import (
 	"net/http/httptest"
@@ -12,15 +12,15 @@ import (
 
 // TestMetrics: what a failover and a recovery leave behind for Prometheus.
 func TestMetrics(t *testing.T) {
-	m := newMetrics()
+	m := NewMetrics()
 	start := time.Unix(1000, 0)
 	at := func(after time.Duration, kind string) {
-		m.count(api.Event{Type: kind, Chain: "main", Switch: "s2", Time: start.Add(after)})
+		m.Count(api.Event{Type: kind, Chain: "main", Switch: "s2", Time: start.Add(after)})
 	}
 	config := chain.Config{Epoch: 7, Members: []string{"s1", "s2"}, Lease: time.Second}
 	members := []chain.MemberStatus{{Switch: "s1", Ready: true, LeaseLive: true}, {Switch: "s2"}}
-	m.chain("main", chain.Status{Config: config, Members: members})
-	m.device("s2", false)
+	m.ShowChain("main", chain.Status{Config: config, Members: members})
+	m.ShowSwitch("s2", false)
 	at(0, "chain.failover")
 	at(40*time.Millisecond, "chain.failover") // of another member meanwhile: one outage
 	at(150*time.Millisecond, "chain.installed")
@@ -29,16 +29,16 @@ func TestMetrics(t *testing.T) {
 	at(3*time.Second, "chain.recovering")
 	at(3*time.Second, "chain.recovering")
 	config.Epoch, config.Members, config.Freeze, config.Shadow = 8, []string{"s1"}, chain.FreezeAll, "s2"
-	m.chain("main", chain.Status{Config: config, Members: members[:1], Length: 3})
+	m.ShowChain("main", chain.Status{Config: config, Members: members[:1], Length: 3})
 	frozen := metricsText(m)
 	if want := `netcraq_chain_missing_members{chain="main"} 2`; !strings.Contains(frozen, want+"\n") {
 		t.Errorf("no %s in:\n%s", want, frozen)
 	}
 	at(5*time.Second, "chain.installed")
 	config.Freeze, config.Shadow = chain.Thawed, ""
-	m.chain("main", chain.Status{Config: config, Members: members[:1]})
+	m.ShowChain("main", chain.Status{Config: config, Members: members[:1]})
 	at(5*time.Second, "chain.recovered")
-	m.device("s2", true)
+	m.ShowSwitch("s2", true)
 	for _, want := range []string{`netcraq_chain_frozen{chain="main"} 1`, `netcraq_chain_recovering{chain="main"} 1`, `netcraq_switch_ready{switch="s2"} 0`} {
 		if !strings.Contains(frozen, want+"\n") {
 			t.Errorf("no %s while frozen in:\n%s", want, frozen)
@@ -61,8 +61,8 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-func metricsText(m *metrics) string {
+func metricsText(m *Metrics) string {
 	w := httptest.NewRecorder()
-	m.handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	m.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	return w.Body.String()
 }

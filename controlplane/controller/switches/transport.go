@@ -1,4 +1,4 @@
-package controller
+package switches
 
 import (
 	"crypto/tls"
@@ -9,9 +9,9 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// tlsConfig is how the switches of a topology are connected to: by the topology's files; nil where
+// TLSConfig is how the switches of a topology are connected to: by the topology's files; nil where
 // it has none.
-func tlsConfig(t topology.TLS) (*tls.Config, error) {
+func TLSConfig(t topology.TLS) (*tls.Config, error) {
 	if t.CA == "" {
 		return nil, nil
 	}
@@ -43,12 +43,12 @@ func tlsConfig(t topology.TLS) (*tls.Config, error) {
 	return conf, nil
 }
 
-// tlsFor is how a switch is connected to; nil: in plain text.
-func (c *Controller) tlsFor(s *topology.Switch) *tls.Config {
-	if c.tls == nil {
+// tlsFor is how a switch is connected to where all are so; nil: in plain text.
+func tlsFor(all *tls.Config, s *topology.Switch) *tls.Config {
+	if all == nil {
 		return nil
 	}
-	conf := c.tls.Clone()
+	conf := all.Clone()
 	if s.ServerName != "" {
 		conf.ServerName = s.ServerName
 	}

@@ -1,4 +1,4 @@
-package controller
+package program
 
 import (
 	"strings"
@@ -34,7 +34,7 @@ func TestProgramOfAnotherVersion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = readProgram(pl)
+	_, err = Read(pl)
 	for _, says := range []string{"not of this version", `no action "set_local"`, ", take"} {
 		if err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v, without %q", err, says)

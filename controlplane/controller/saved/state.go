@@ -1,7 +1,6 @@
-package controller
+package saved
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/chain"
@@ -30,7 +28,7 @@ type State struct {
 	// Principals are the numbers of principals and realms, by name.
 	Principals map[string]uint16 `json:"principals,omitempty"`
 	// What follows is what a topology that has changed meanwhile does not say.
-	Switches []SavedSwitch    `json:"switches,omitempty"`
+	Switches []Switch         `json:"switches,omitempty"`
 	Spaces   []keyspace.Space `json:"spaces,omitempty"` // the chains' slots: they stay where they are
 	Epoch    uint16           `json:"epoch,omitempty"`  // the highest of all chains, those that were removed included
 	// Lost: of what was saved only the Directory is there.
@@ -55,7 +53,7 @@ type State struct {
 // The keys that were added above such a floor say so by their offsets.
 func (s *State) FloorAbove() wire.Version {
 	const top = uint64(keyspace.LastFloor >> 48)
-	highest := uint64(s.highest())
+	highest := uint64(s.Highest())
 	epochs := uint64(max(0, len(s.Directory.Next)-len(s.Chains))) * highest
 	for _, r := range s.Chains {
 		epochs += uint64(r.Config.Epoch)
@@ -72,8 +70,8 @@ func (s *State) FloorAbove() wire.Version {
 	return floor
 }
 
-// StateVersion is the version of the state's form that this controller writes and reads.
-const StateVersion = 1
+// Version is the version of the state's form that this controller writes and reads.
+const Version = 1
 
 // ErrNotLeading: the store takes nothing from this controller any more, because another leads.
 var ErrNotLeading = ops.ErrNotLeading
@@ -169,9 +167,9 @@ func (f *fileStore) Load() (*State, error) {
 	if err != nil {
 		return nil, err
 	}
-	if there && s.Version != StateVersion {
+	if there && s.Version != Version {
 		return nil, fmt.Errorf("the state %s is of version %d, and this controller reads version %d: start the "+
-			"controller that has written it. Nothing was changed", f.path, s.Version, StateVersion)
+			"controller that has written it. Nothing was changed", f.path, s.Version, Version)
 	}
 	if s.Directory.Keys != nil { // as an earlier version wrote it
 		return &s.State, nil
@@ -191,7 +189,7 @@ func (f *fileStore) Load() (*State, error) {
 		return nil, fmt.Errorf("%s is not the one that belongs to %s: it was written %d times, and that knows of %d. "+
 			otherwise, f.keys, f.path, keys.Times, s.Times, f.path+" and "+f.keys)
 	case !there:
-		s.State = State{Version: StateVersion, Lost: true}
+		s.State = State{Version: Version, Lost: true}
 	}
 	f.times = keys.Times
 	return s.with(keys), nil
@@ -237,56 +235,4 @@ func replace(path string, content any) error {
 		return fmt.Errorf("saving the state %s: %w", path, err)
 	}
 	return nil
-}
-
-// saver writes states on a goroutine of its own, so that a slow disk holds up no lease. Of several
-// that wait only the last is written: it has all that those before it have.
-type saver struct {
-	store Store
-
-	mu      sync.Mutex
-	next    *State
-	waiting []func(error)
-	wake    chan struct{}
-}
-
-func newSaver(store Store) *saver { return &saver{store: store, wake: make(chan struct{}, 1)} }
-
-// save has a state written, and calls done with the outcome.
-func (s *saver) save(st *State, done func(error)) {
-	s.mu.Lock()
-	s.next = st
-	s.waiting = append(s.waiting, done)
-	s.mu.Unlock()
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
-}
-
-// run writes until ctx ends, and then what is still waiting.
-func (s *saver) run(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			s.write()
-			return
-		case <-s.wake:
-			s.write()
-		}
-	}
-}
-
-func (s *saver) write() {
-	s.mu.Lock()
-	st, waiting := s.next, s.waiting
-	s.next, s.waiting = nil, nil
-	s.mu.Unlock()
-	if st == nil {
-		return
-	}
-	err := s.store.Save(st)
-	for _, done := range waiting {
-		done(err)
-	}
 }

@@ -1,4 +1,4 @@
-package controller
+package plan
 
 import (
 	"fmt"
@@ -23,7 +23,7 @@ func named(realms []string, principals ...string) *topology.Topology {
 // TestNumbering: a name keeps its number whatever else comes and goes, over a restart too, and a
 // principal and a realm of one name have one number.
 func TestNumbering(t *testing.T) {
-	n := newNumbering(nil)
+	n := NewNumbering(nil)
 	of := func(top *topology.Topology) map[string]uint16 {
 		t.Helper()
 		out, err := n.of(top)
@@ -37,7 +37,7 @@ func TestNumbering(t *testing.T) {
 		t.Errorf("%v, not %v", first, want)
 	}
 	of(named([]string{"c"}))
-	n = newNumbering(maps.Clone(n.numbers)) // saved, and read again
+	n = NewNumbering(maps.Clone(n.numbers)) // saved, and read again
 	if got := of(named([]string{"d", "b"})); got["b"] != 3 || got["d"] != 5 {
 		t.Errorf("%v", got)
 	}

@@ -1,15 +1,12 @@
-package controller
+package switches
 
 import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"sync"
-	"time"
 
 	"github.com/netcraq/netcraq/api/wire"
-	"github.com/netcraq/netcraq/controlplane/chain"
-	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
 // The controller's own packets. They go through a switch's pipeline as a client's do
@@ -20,8 +17,8 @@ import (
 // leasePort is the source port of LEASEs, whose replies are known by their op.
 const leasePort = 20036
 
-// requests matches replies to those who wait for them. It is safe for concurrent use.
-type requests struct {
+// Requests matches replies to those who wait for them. It is safe for concurrent use.
+type Requests struct {
 	mu      sync.Mutex
 	port    uint16
 	waiting map[uint16]waiting
@@ -29,17 +26,18 @@ type requests struct {
 
 // waiting is a request that has no answer yet.
 type waiting struct {
-	asked   *device
+	asked   *Device
 	replies chan *wire.Packet
 }
 
-func newRequests() *requests {
+// NewRequests makes the requests of a controller, of which there are none yet.
+func NewRequests() *Requests {
 	// Not where an earlier controller started, whose late replies may still come.
-	return &requests{port: uint16(rand.N(1 << 16)), waiting: map[uint16]waiting{}}
+	return &Requests{port: uint16(rand.N(1 << 16)), waiting: map[uint16]waiting{}}
 }
 
 // open reserves a port for requests to a switch.
-func (r *requests) open(asked *device) (uint16, chan *wire.Packet, error) {
+func (r *Requests) open(asked *Device) (uint16, chan *wire.Packet, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for range 1 << 16 {
@@ -54,7 +52,7 @@ func (r *requests) open(asked *device) (uint16, chan *wire.Packet, error) {
 	return 0, nil, fmt.Errorf("too many requests to switches at once")
 }
 
-func (r *requests) close(port uint16) {
+func (r *Requests) close(port uint16) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.waiting, port)
@@ -63,7 +61,7 @@ func (r *requests) close(port uint16) {
 // deliver hands a reply to whoever waits for it. What a switch holds only that switch says. member
 // reports whether the reply comes from a switch of its chain, which answers requests that are
 // passed on.
-func (r *requests) deliver(from *device, port uint16, p *wire.Packet, member bool) {
+func (r *Requests) deliver(from *Device, port uint16, p *wire.Packet, member bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	w := r.waiting[port]
@@ -76,47 +74,38 @@ func (r *requests) deliver(from *device, port uint16, p *wire.Packet, member boo
 	}
 }
 
-// frame wraps a packet for packet-out at a switch.
-func (c *Controller) frame(at *topology.Switch, dst netip.Addr, srcPort uint16, p *wire.Packet) ([]byte, error) {
-	payload, err := p.Marshal(c.prog.profile)
+// frame wraps a packet to the switch itself for packet-out there.
+func (d *Device) frame(srcPort uint16, p *wire.Packet) ([]byte, error) {
+	payload, err := p.Marshal(d.prog.Profile)
 	if err != nil {
 		return nil, err
 	}
 	f := wire.Frame{
-		Src: netip.AddrPortFrom(c.net().topo.Controller.Address, srcPort),
-		Dst: netip.AddrPortFrom(dst, wire.Port),
+		Src: netip.AddrPortFrom(d.owner.Plan().Topology.Controller.Address, srcPort),
+		Dst: netip.AddrPortFrom(d.Spec.Address, wire.Port),
 	}
-	copy(f.EthernetDst[:], at.MAC)
+	copy(f.EthernetDst[:], d.Spec.MAC)
 	return f.AppendTo(make([]byte, 0, wire.FrameOverhead+len(payload)), payload)
 }
 
 // packetIn takes a packet that a switch sent to the controller. It runs on the stream's goroutine.
-func (c *Controller) packetIn(from *device, frame []byte) {
-	now := c.now()
-	from.heard.Store(int64(now))
+func (d *Device) packetIn(frame []byte) {
+	now := d.owner.Now()
+	d.heard.Store(int64(now))
 	f, payload, err := wire.ParseFrame(frame)
 	if err != nil || f.Src.Port() != wire.Port {
-		c.log.Debug("a packet that is no reply came to the controller", "switch", from.sw.Name, "error", err)
+		d.log.Debug("a packet that is no reply came to the controller", "switch", d.Spec.Name, "error", err)
 		return
 	}
 	p := new(wire.Packet)
-	if err := p.Unmarshal(payload, c.prog.profile); err != nil {
-		c.log.Debug("a malformed reply came to the controller", "switch", from.sw.Name, "error", err)
+	if err := p.Unmarshal(payload, d.prog.Profile); err != nil {
+		d.log.Debug("a malformed reply came to the controller", "switch", d.Spec.Name, "error", err)
 		return
 	}
 	if p.Op != wire.LeaseReply {
-		ch := c.net().byID[p.Key.Chain()]
-		c.requests.deliver(from, f.Dst.Port(), p, ch != nil && ch.answers(from.sw.Name))
+		d.requests.deliver(d, f.Dst.Port(), p, d.owner.Answers(p.Key.Chain(), d.Spec.Name))
 		return
 	}
-	if uint32(p.Key)&(1<<24-1) != c.leaseTag {
-		return // the LEASE was another controller's
-	}
-	c.post(func() {
-		if ch := c.net().byID[p.Key.Chain()]; ch != nil && c.isCurrent(from) && !from.emptying {
-			// The time when it came, not when it is looked at: the lease is counted from it.
-			c.touch(ch).LeaseReply(now, from.sw.Name, chain.LeaseAnswer{Number: p.Session, Clock: uint64(p.Version),
-				Left: time.Duration(p.Request) * time.Microsecond, Epoch: p.Epoch, Granted: p.Status == wire.OK})
-		}
-	})
+	// The time when it came, not when it is looked at: the lease is counted from it.
+	d.owner.Post(func() { d.owner.LeaseReply(d, now, p) })
 }

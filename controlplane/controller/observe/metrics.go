@@ -1,4 +1,4 @@
-package controller
+package observe
 
 import (
 	"net/http"
@@ -12,10 +12,10 @@ import (
 	"github.com/netcraq/netcraq/controlplane/chain"
 )
 
-// metrics is what the controller counts, for Prometheus (GET /metrics of the admin API). Every step
+// Metrics is what the controller counts, for Prometheus (GET /metrics of the admin API). Every step
 // of a failover and a recovery is an event, and every event is counted by its kind.
-type metrics struct {
-	registry *prometheus.Registry
+type Metrics struct {
+	Registry *prometheus.Registry
 	events   *prometheus.CounterVec
 	redriven prometheus.Counter
 	epoch    *prometheus.GaugeVec
@@ -43,12 +43,13 @@ type spans struct {
 	epoch                      uint16 // of the configuration that was shown last
 }
 
-func newMetrics() *metrics {
+// NewMetrics makes the metrics of a controller that has done nothing yet.
+func NewMetrics() *Metrics {
 	gauge := func(name, help string) *prometheus.GaugeVec {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "netcraq_chain_" + name, Help: help}, []string{"chain"})
 	}
-	m := &metrics{
-		registry: prometheus.NewRegistry(),
+	m := &Metrics{
+		Registry: prometheus.NewRegistry(),
 		events: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "netcraq_controller_events_total", Help: "Events of chains, switches and keys, by kind."},
 			[]string{"type", "chain", "switch"}),
 		redriven: prometheus.NewCounter(prometheus.CounterOpts{Name: "netcraq_controller_redriven_total", Help: "Writes that were sent down a chain again because a key was dirty."}),
@@ -75,19 +76,20 @@ func newMetrics() *metrics {
 		.005, .01, .025, .05, .1, .2, .3, .5, 1, 2, 5)
 	m.recovery = histogram("recovery", "From the request to bring a switch in to its being a member.", .1, .25, .5, 1, 2.5, 5, 10, 25, 60)
 	m.pause = histogram("frozen", "How long a chain was frozen.", .0025, .005, .01, .02, .03, .05, .1, .2, .5, 1, 5)
-	m.registry.MustRegister(m.events, m.redriven, m.epoch, m.members, m.missing, m.ready, m.frozen, m.shadow,
+	m.Registry.MustRegister(m.events, m.redriven, m.epoch, m.members, m.missing, m.ready, m.frozen, m.shadow,
 		m.lease, m.given,
 		m.switches, m.copied, m.failover, m.recovery, m.pause)
 	return m
 }
 
-func (m *metrics) handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+// Handler serves the metrics as Prometheus reads them.
+func (m *Metrics) Handler() http.Handler {
+	return promhttp.HandlerFor(m.Registry, promhttp.HandlerOpts{})
 }
 
-// count counts an event, and measures from it what it begins or ends. Events of a chain come in
+// Count counts an event, and measures from it what it begins or ends. Events of a chain come in
 // order, from one goroutine or after one another.
-func (m *metrics) count(e api.Event) {
+func (m *Metrics) Count(e api.Event) {
 	m.events.WithLabelValues(e.Type, e.Chain, e.Switch).Inc()
 	if e.Chain == "" {
 		return
@@ -120,7 +122,7 @@ func (m *metrics) count(e api.Event) {
 	}
 }
 
-func (m *metrics) spans(chain string) *spans {
+func (m *Metrics) spans(chain string) *spans {
 	s := m.running[chain]
 	if s == nil {
 		s = &spans{}
@@ -129,8 +131,8 @@ func (m *metrics) spans(chain string) *spans {
 	return s
 }
 
-// chain shows a chain's state.
-func (m *metrics) chain(name string, s chain.Status) {
+// ShowChain shows a chain's state.
+func (m *Metrics) ShowChain(name string, s chain.Status) {
 	bit := map[bool]float64{true: 1}
 	m.epoch.WithLabelValues(name).Set(float64(s.Config.Epoch))
 	m.members.WithLabelValues(name).Set(float64(len(s.Config.Members)))
@@ -160,18 +162,24 @@ func (m *metrics) chain(name string, s chain.Status) {
 	}
 }
 
-// device shows whether a switch can be worked with.
-func (m *metrics) device(name string, ready bool) {
+// Redrove counts writes that were sent down a chain again.
+func (m *Metrics) Redrove(n int) { m.redriven.Add(float64(n)) }
+
+// CopiedInto counts slots and session records that were written into a chain's joiner.
+func (m *Metrics) CopiedInto(chain string, n int) { m.copied.WithLabelValues(chain).Add(float64(n)) }
+
+// ShowSwitch shows whether a switch can be worked with.
+func (m *Metrics) ShowSwitch(name string, ready bool) {
 	m.switches.WithLabelValues(name).Set(map[bool]float64{true: 1}[ready])
 }
 
-// forgetDevice: a switch has left.
-func (m *metrics) forgetDevice(name string) {
+// ForgetSwitch: a switch has left.
+func (m *Metrics) ForgetSwitch(name string) {
 	m.switches.DeleteLabelValues(name)
 }
 
-// forgetChain: a chain was removed. What was counted of it stays.
-func (m *metrics) forgetChain(name string) {
+// ForgetChain: a chain was removed. What was counted of it stays.
+func (m *Metrics) ForgetChain(name string) {
 	for _, g := range []*prometheus.GaugeVec{m.epoch, m.members, m.missing, m.ready, m.frozen, m.shadow, m.lease,
 		m.given} {
 		g.DeletePartialMatch(prometheus.Labels{"chain": name})

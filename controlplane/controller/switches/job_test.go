@@ -1,4 +1,4 @@
-package controller
+package switches
 
 import (
 	"context"
@@ -9,7 +9,7 @@ import (
 // TestJobsNobodyWaitsFor: what a worker has not begun when its caller gives up is not done later,
 // among what others have asked for since.
 func TestJobsNobodyWaitsFor(t *testing.T) {
-	d := &device{wake: make(chan struct{}, 1)} // whose worker is busy with something else
+	d := &Device{wake: make(chan struct{}, 1)} // whose worker is busy with something else
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	done := 0
