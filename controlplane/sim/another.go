@@ -11,9 +11,6 @@ import (
 // there. A KEY_ID gets a slot that another had before, at switches that may have been away
 // meanwhile, so this is looked at apart.
 
-// under is the number of the KEY_ID that a call was made with, among those of its name.
-func (w *world) under(id wire.Key) int { return w.incarnations[id].number }
-
 // place of a value: a name, and the number of one of its KEY_IDs.
 type place struct {
 	key   wire.Key
@@ -22,9 +19,16 @@ type place struct {
 
 func (o *operationOf) place() place { return place{o.key, o.under} }
 
+// guesses are the reads of KEY_IDs that nobody has been told yet (peek.go). They say nothing of the
+// order of calls, since the key may never be placed: but what is told of it must be its own.
+type guesses struct {
+	ops   []operationOf
+	moved map[wire.Key]string // the value that a KEY_ID is placed with by a move
+}
+
 // another finds what calls of a key were told that is another's, or that an earlier key has left in
 // the slot.
-func another(ops []operationOf, guessed peeks) (out []Violation) {
+func another(ops []operationOf, guessed guesses) (out []Violation) {
 	written := map[string]place{}
 	moved := map[place]string{}
 	for _, o := range guessed.ops {

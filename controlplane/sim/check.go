@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -50,7 +52,7 @@ const (
 )
 
 // check judges a run's history, key by key.
-func (h *history) check(guessed peeks) []Violation {
+func (h *history) check(guessed guesses) []Violation {
 	byKey := map[wire.Key][]operationOf{}
 	var keys []wire.Key
 	for _, o := range h.ops {
@@ -383,4 +385,48 @@ func blame(ops []operationOf, otherwise string) string {
 		}
 	}
 	return otherwise
+}
+
+// ahead finds what was told to a server that watches before it was committed: a call that began
+// after found less.
+func ahead(key wire.Key, ops []operationOf) (out []Violation) {
+	var told, calls []operationOf
+	for _, o := range ops {
+		switch {
+		case o.notified:
+			told = append(told, o)
+		case !o.eventual && !o.move && (o.outcome == done || o.outcome == failed):
+			calls = append(calls, o)
+		}
+	}
+	slices.SortStableFunc(calls, func(a, b operationOf) int { return int(a.call - b.call) })
+	var newest operationOf
+	for _, o := range calls {
+		for len(told) > 0 && told[0].end < o.call { // they are in the order of their ends
+			if told[0].version > newest.version {
+				newest = told[0]
+			}
+			told = told[1:]
+		}
+		if newest.version > o.version {
+			return []Violation{{Kind: ToldEarly, Key: key, What: fmt.Sprintf("at %v a server was told version %v; %s by %s, which began at %v: %s",
+				newest.end, newest.version, o.request(), o.client, o.call, o.result())}}
+		}
+	}
+	return nil
+}
+
+// Visualize writes porcupine's picture of a history that is not linearizable, as a page for a
+// browser. It writes nothing for other violations.
+func (v Violation) Visualize(path string) (bool, error) {
+	if v.info == nil {
+		return false, nil
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return false, err
+	}
+	if err := porcupine.VisualizePath(register1, *v.info, path); err != nil {
+		return false, fmt.Errorf("porcupine's picture: %w", err)
+	}
+	return true, nil
 }

@@ -110,31 +110,6 @@ func (w *world) fromTimeToTime(d dice, every, end time.Duration, do func()) {
 	w.loop.after(d.about(every), next)
 }
 
-// good says whether a switch can keep the chain's data: it is a member, it has the data, and the
-// controller reaches it. One that the controller has lost from sight may be given up at any moment,
-// so it counts as failed; so it does for a lease after it is back, since it is given up for the
-// answers that it owed meanwhile until it has given one.
-func (w *world) good(n *node) bool {
-	d := w.controller().devices[n.index]
-	if n.backAt > 0 && w.loop.now < n.backAt+w.store.record.Config.Lease || w.loop.now < n.doubtful {
-		return false
-	}
-	return n.alive && !n.isolated && n.data && !d.cut && d.ready &&
-		w.store.record.Config.IsMember(n.name) && w.controller().status.Config.IsMember(n.name) &&
-		!w.controller().left[n.name]
-}
-
-// spare says whether there is a good switch besides n, so that n can fail: the protocol stands for
-// as many failures as leave one.
-func (w *world) spare(n *node) bool {
-	for _, s := range w.controllers {
-		if s.alive && s.saving > 0 {
-			return false // who will be a member is being decided
-		}
-	}
-	return slices.ContainsFunc(w.nodes, func(x *node) bool { return x != n && w.good(x) })
-}
-
 // fault causes one fault, if it is possible now, and arranges its end.
 func (w *world) fault(f fault, p *schedule) {
 	d := w.dice.faults
@@ -359,41 +334,6 @@ func (w *world) position(n *node) string {
 		return "tail"
 	}
 	return "middle"
-}
-
-// operator removes members that are out of reach for long: one operator for each controller, for
-// they do not know of each other.
-func (w *world) operator(p *schedule) {
-	down := map[*device]time.Duration{}
-	var look func()
-	look = func() {
-		w.loop.after(5*time.Millisecond, look)
-		for _, s := range w.controllers {
-			if s.alive && !s.deposed && s.status.Decided {
-				s.giveUp(down, p.patience)
-			}
-		}
-	}
-	look()
-}
-
-// giveUp proposes a chain without the members that have not been reached for long.
-func (s *shell) giveUp(down map[*device]time.Duration, patience time.Duration) {
-	var left []string
-	for _, m := range s.status.Config.Members {
-		d := s.device(m)
-		if d.ready {
-			delete(down, d)
-		} else if down[d] == 0 {
-			down[d] = s.w.loop.now
-		}
-		if down[d] == 0 || s.w.loop.now-down[d] < patience {
-			left = append(left, m)
-		}
-	}
-	if n := len(left); n > 0 && n < len(s.status.Config.Members) && s.status.Config.Freeze == chain.Thawed {
-		s.propose(chain.Change{Members: left})
-	}
 }
 
 // newWorker starts a client that makes calls of its own.

@@ -98,3 +98,13 @@ func (o *operationOf) result() string {
 type history struct{ ops []operationOf }
 
 func (h *history) add(o operationOf) { h.ops = append(h.ops, o) }
+
+// composedShift is where a version that is composed of the number of a KEY_ID and a version has the
+// number. Epochs of a run have 10 bits, and a name no more than 64 KEY_IDs.
+const composedShift = 58
+
+// incarnation says which of its name's KEY_IDs one is: 0 is the first.
+type incarnation struct {
+	name   wire.Key
+	number int
+}

@@ -23,22 +23,10 @@ import (
 // it (world.composed), because nothing may be seen of an earlier one when something was seen of a
 // later one.
 
-// nameOf is the name of a key in the directory, by its first KEY_ID.
-func nameOf(key wire.Key) string { return fmt.Sprintf("k%d", key&0xFFFFFF) }
+// mostIncarnations is how many KEY_IDs a name may have: a composed version has 6 bits for them.
+const mostIncarnations = 60
 
-// incarnation says which of its name's KEY_IDs one is: 0 is the first.
-type incarnation struct {
-	name   wire.Key
-	number int
-}
-
-// composed puts the versions of a name's KEY_IDs into one order. Epochs of a run have 10 bits, and
-// a name no more than 64 KEY_IDs.
-const (
-	composedShift    = 58
-	mostIncarnations = 60
-)
-
+// composed puts the versions of a name's KEY_IDs into one order.
 func (w *world) composed(id wire.Key, v wire.Version) wire.Version {
 	if v.Epoch() >= 1<<(composedShift-48) {
 		panic("a run has more epochs than a composed version can tell")
@@ -396,4 +384,69 @@ func (c *client) lookup(name wire.Key, then func(id wire.Key)) {
 		}
 		c.lookup(name, then)
 	})
+}
+
+// under is the number of the KEY_ID that a call was made with, among those of its name.
+func (w *world) under(id wire.Key) int { return w.incarnations[id].number }
+
+// takeOut removes a key that clients use.
+func (s *shell) takeOut(name wire.Key) {
+	k, ok := s.dir.ByName(nameOf(name))
+	if !ok || k.State != keyspace.Placed || s.tidying[k.ID] || s.now() < 2*leading ||
+		s.w.lastIncarnation(name) >= mostIncarnations {
+		return
+	}
+	s.w.cover.add("fault.key removed", 1)
+	s.w.trace("operator", "removes %v, which is %v", name, k.ID)
+	s.removeKey(k)
+}
+
+// place places a key that is not in the network, under a KEY_ID that has not been used.
+func (s *shell) place(name wire.Key) {
+	w := s.w
+	if _, ok := s.dir.ByName(nameOf(name)); ok || w.lastIncarnation(name) >= mostIncarnations ||
+		len(s.dir.Chain(chainID)) > maxSlots-2 {
+		return
+	}
+	k, err := s.dir.Add(chainID, nameOf(name), nil)
+	if err != nil { // no run is long enough for that
+		if len(w.contradicted) == 0 {
+			w.contradicted = append(w.contradicted, Violation{Kind: UsedUp, Key: name, What: err.Error()})
+		}
+		return
+	}
+	w.incarnations[k.ID] = incarnation{name, w.lastIncarnation(name) + 1}
+	w.placing(k.ID, nil)
+	w.trace("operator", "places %v again, as %v", name, k.ID)
+	o := newOperation(nil, k)
+	o.noted = func(key wire.Key, call time.Duration, version wire.Version) {
+		w.history.add(operationOf{client: s.name, key: name, op: wire.Write, places: true, del: true, call: call,
+			end: w.loop.now, outcome: done, version: w.composed(key, version), under: w.under(key)})
+	}
+	s.keysDone(o, true)
+	s.saveDirectory(func(err error) {
+		if err == nil {
+			s.operate(o, (*chain.Machine).AddKeys)
+		}
+	})
+}
+
+// lastIncarnation is the highest number of a name's KEY_IDs.
+func (w *world) lastIncarnation(name wire.Key) (last int) {
+	for _, i := range w.incarnations {
+		if i.name == name {
+			last = max(last, i.number)
+		}
+	}
+	return last
+}
+
+// placed says whether a name is in the store's directory, and where it belongs.
+func (w *world) placed(name wire.Key) bool {
+	for _, k := range w.store.dir.Keys {
+		if k.Name == nameOf(name) && k.State == keyspace.Placed {
+			return true
+		}
+	}
+	return false
 }

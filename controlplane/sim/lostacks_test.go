@@ -56,7 +56,7 @@ func swapUnderLoss(t *testing.T, m *Mutant, shape, host string, swaps int, repli
 	must(err)
 	sim, err := NewMutant(m)
 	must(err)
-	w, err := sim.newWorld(sh, 1, nil)
+	w, err := newWorld(sim.program, sim.removed, &sim.engines, sh, 1, nil)
 	must(err)
 	defer w.endTasks()
 	must(w.setUp(1, 1, 1))
@@ -97,7 +97,7 @@ func swapUnderLoss(t *testing.T, m *Mutant, shape, host string, swaps int, repli
 	if len(waits) != swaps {
 		t.Fatalf("%d of %d swaps were done", len(waits), swaps)
 	}
-	for _, v := range w.history.check(w.peeks) {
+	for _, v := range w.history.check(w.peeks.guesses) {
 		t.Error(v)
 	}
 	lost := 0

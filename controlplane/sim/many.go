@@ -3,11 +3,7 @@ package sim
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"sync"
-
-	"github.com/anishathalye/porcupine"
 )
 
 // Many runs n seeds from the one numbered from on, jobs at a time, with a rule removed (nil: none).
@@ -70,19 +66,4 @@ func (r *Result) Replay(mutant string) string {
 		}
 	}
 	return s
-}
-
-// Visualize writes porcupine's picture of a history that is not linearizable, as a page for a
-// browser. It writes nothing for other violations.
-func (v Violation) Visualize(path string) (bool, error) {
-	if v.info == nil {
-		return false, nil
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return false, err
-	}
-	if err := porcupine.VisualizePath(register1, *v.info, path); err != nil {
-		return false, fmt.Errorf("porcupine's picture: %w", err)
-	}
-	return true, nil
 }

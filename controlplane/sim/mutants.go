@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"context"
 	"fmt"
 	"strings"
 )
@@ -30,11 +29,20 @@ type Mutant struct {
 	implied string
 }
 
-// noticed is the first violation that counts.
-func (m *Mutant) noticed(r *Result) *Violation {
-	for i, v := range r.Violations {
+// change is how the rule is taken out of the JSON of the program; nil: it is not one of the
+// program.
+func (m *Mutant) change() func([]byte) ([]byte, error) {
+	if m.program == nil {
+		return nil
+	}
+	return func(text []byte) ([]byte, error) { return editProgram(text, m.program) }
+}
+
+// noticed is the first of some violations that counts.
+func (m *Mutant) noticed(violations []Violation) *Violation {
+	for i, v := range violations {
 		if v.Kind == m.shows || m.shows == "" && v.Kind != NotSettled && v.Kind != NotWritable {
-			return &r.Violations[i]
+			return &violations[i]
 		}
 	}
 	return nil
@@ -56,67 +64,4 @@ func FindMutant(id string) (*Mutant, error) {
 		ids = append(ids, m.ID)
 	}
 	return nil, fmt.Errorf("there is no mutant %q; there is: %s", id, strings.Join(ids, ", "))
-}
-
-// NewMutant makes a simulator with a rule removed, or with all of them (nil).
-func NewMutant(m *Mutant) (*Simulator, error) {
-	if m == nil {
-		m = &Mutant{}
-	}
-	var change func([]byte) ([]byte, error)
-	if m.program != nil {
-		change = func(text []byte) ([]byte, error) { return editProgram(text, m.program) }
-	}
-	p, err := LoadProgram(change)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", m.ID, err)
-	}
-	s := New(p)
-	if m.remove != nil {
-		m.remove(&s.removed)
-	}
-	return s, nil
-}
-
-// Found is what a hunt came to.
-type Found struct {
-	m     *Mutant
-	Seeds uint64 // that were run, the last of which found it, if any did
-	By    *Result
-}
-
-func (f *Found) String() string {
-	if f.By == nil && f.m.scenario != "" {
-		return fmt.Sprintf("not noticed in %d seeds; the scenario %s shows it", f.Seeds, f.m.scenario)
-	}
-	if f.By == nil && f.m.implied != "" {
-		return fmt.Sprintf("not noticed in %d seeds, as it should be: %s", f.Seeds, f.m.implied)
-	}
-	if f.By == nil {
-		return fmt.Sprintf("not noticed in %d seeds", f.Seeds)
-	}
-	return fmt.Sprintf("noticed after %d seeds, by %d: %v", f.Seeds, f.By.Seed, f.m.noticed(f.By))
-}
-
-// AsExpected says whether it was noticed, or need not be because a scenario shows it, or was not
-// where nothing may.
-func (f *Found) AsExpected() bool {
-	if f.m.implied != "" {
-		return f.By == nil
-	}
-	return f.By != nil || f.m.scenario != ""
-}
-
-// Hunt runs seeds of a mutant until one shows a violation, at most n.
-func Hunt(ctx context.Context, m *Mutant, from, n uint64, jobs int) (*Found, error) {
-	f := &Found{m: m}
-	err := Many(ctx, m, from, n, jobs, func(r *Result) bool {
-		f.Seeds++
-		if m.noticed(r) != nil {
-			f.By = r
-			return false
-		}
-		return true
-	})
-	return f, err
 }

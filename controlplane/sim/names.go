@@ -7,21 +7,10 @@ import (
 	"slices"
 
 	"github.com/netcraq/netcraq/api/wire"
-	"github.com/netcraq/netcraq/controlplane/keyspace"
 )
 
 // Versions of a name (docs/protocol.md): those of its KEY_ID and the offset that the directory has
 // with the key. They only grow, over moves and removals, and controllers that come and go.
-
-// noteOffsets keeps the offsets of keys as they are on record: whoever looks up a name is told
-// them.
-func (w *world) noteOffsets(dir keyspace.Snapshot) {
-	for _, k := range dir.Keys {
-		if k.State == keyspace.Placed && k.Alias == 0 && k.Name == k.FinalName() {
-			w.offsets[k.ID] = k.Offset
-		}
-	}
-}
 
 // seenAs is the versions of a name that were seen under one of its KEY_IDs, from the lowest to the
 // highest.
@@ -33,19 +22,20 @@ type seenAs struct {
 }
 
 // versionsOfNames looks for names whose versions went back when they were given another KEY_ID.
-func (w *world) versionsOfNames() (out []Violation) {
+func versionsOfNames(ops []operationOf, incarnations map[wire.Key]incarnation, offsets map[wire.Key]uint64) (
+	out []Violation) {
 	ids := map[incarnation]wire.Key{}
-	for id, i := range w.incarnations {
+	for id, i := range incarnations {
 		ids[i] = id
 	}
 	seen := map[wire.Key]*seenAs{}
-	for _, o := range w.history.ops {
+	for _, o := range ops {
 		if o.eventual || o.move || o.places || o.version == 0 || o.outcome != done && o.outcome != failed {
 			continue // (an EVENTUAL read may tell what the slot's key of before has left)
 		}
 		i := incarnation{o.key, int(o.version >> composedShift)}
 		id := ids[i]
-		offset, told := w.offsets[id]
+		offset, told := offsets[id]
 		if !told {
 			continue
 		}

@@ -266,3 +266,6 @@ func be64(b []byte) (v uint64) {
 	}
 	return v
 }
+
+// asleepFrames is how many frames wait for a switch that is suspended; the rest is lost.
+const asleepFrames = 64

@@ -14,14 +14,12 @@ import (
 // it, before the directory tells it to anybody; and the chain gets another head while the first
 // write is on its way.
 
-// peeks are the reads of KEY_IDs that nobody has been told yet. They say nothing of the order of
-// calls, since the key may never be placed: but what is told of it must be its own.
+// peeks are the guesses of a run, and how they are made.
 type peeks struct {
 	dice
+	guesses
 	often  float64
 	reader *client
-	ops    []operationOf
-	moved  map[wire.Key]string // the value that a KEY_ID is placed with by a move
 }
 
 // curious has KEY_IDs guessed, in some runs.

@@ -166,25 +166,3 @@ func (w *world) driveFrozen() {
 		return err
 	}, func(error) {})
 }
-
-// recoveries brings switches in that are there and are no members, soon after they have come back.
-func (w *world) recoveries() {
-	d := w.dice.faults
-	w.loop.after(d.between(2*time.Millisecond, 30*time.Millisecond), w.recoveries)
-	if w.mended || !w.serving() || w.controller().status.Config.Freeze != chain.Thawed {
-		return
-	}
-	s := w.controller()
-	var candidates []string
-	for _, m := range w.members {
-		if !s.status.Config.IsMember(m) && s.device(m).ready {
-			candidates = append(candidates, m)
-		}
-	}
-	if len(candidates) > 0 {
-		sw := pick(d, candidates...)
-		w.trace("operator", "%s: %s", recoverMember, sw)
-		w.cover.add("fault."+string(recoverMember), 1)
-		s.recover(sw)
-	}
-}

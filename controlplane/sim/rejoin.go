@@ -63,3 +63,42 @@ func (w *world) whole() bool {
 	st := w.controller().status
 	return w.serving() && (w.settleFor == 0 || st.Length == len(st.Config.Members))
 }
+
+// joins brings a switch that has left back into the network.
+func (s *shell) joins(n *node) {
+	if !s.alive || s.deposed || !s.left[n.name] {
+		return
+	}
+	s.w.trace("operator", "%s joins the network", n.name)
+	forgotten := s.forgotten[n.name]
+	delete(s.left, n.name)
+	delete(s.forgotten, n.name)
+	s.setSwitches()
+	s.flush()
+	if d := s.device(n.name); forgotten && d.connected { // it is connected anew
+		d.broken(d.number)
+	}
+}
+
+// setSwitches tells the machine who is there.
+func (s *shell) setSwitches() {
+	var names []string
+	for _, n := range s.w.nodes {
+		if !s.forgotten[n.name] {
+			names = append(names, n.name)
+		}
+	}
+	s.m.SetSwitches(s.now(), names, s.left)
+}
+
+// forget forgets who has left and is not needed any more.
+func (s *shell) forget() {
+	for _, n := range s.w.nodes {
+		if s.left[n.name] && !s.forgotten[n.name] && !s.m.Needs(n.name) {
+			s.forgotten[n.name] = true
+			s.w.cover.add("controller.forgot who left", 1)
+			s.setSwitches()
+			s.flush()
+		}
+	}
+}

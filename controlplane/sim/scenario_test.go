@@ -308,7 +308,7 @@ func (s *scenario) command() {
 	case "state":
 		s.state()
 	case "check":
-		for _, v := range slices.Concat(w.history.check(w.peeks), w.versionsOfNames(), w.network.storms(),
+		for _, v := range slices.Concat(w.history.check(w.peeks.guesses), versionsOfNames(w.history.ops, w.incarnations, w.offsets), w.network.storms(),
 			w.contradicted) {
 			fmt.Fprintln(&s.out, v)
 		}
@@ -317,7 +317,7 @@ func (s *scenario) command() {
 		w.mend()
 		found := w.settle()
 		s.quiet = false
-		for _, v := range slices.Concat(w.history.check(w.peeks), w.versionsOfNames(), found, w.contradicted) {
+		for _, v := range slices.Concat(w.history.check(w.peeks.guesses), versionsOfNames(w.history.ops, w.incarnations, w.offsets), found, w.contradicted) {
 			fmt.Fprintln(&s.out, v)
 		}
 	default:
@@ -336,7 +336,7 @@ func (s *scenario) network() {
 	if s.w != nil {
 		s.w.endTasks()
 	}
-	s.w, err = sim.newWorld(sh, 1, s.line)
+	s.w, err = newWorld(sim.program, sim.removed, &sim.engines, sh, 1, s.line)
 	s.check(err)
 	s.clients, s.configs = map[string]*client{}, map[string]entry{}
 	for _, n := range s.w.nodes {

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/controller/plan"
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
@@ -138,3 +139,9 @@ func (s *shape) members() []string { return s.topo.Chains[0].Members }
 
 // defaultLease is what a scenario runs with unless it says otherwise.
 const defaultLease = 100 * time.Millisecond
+
+// nameOf is the name of a key in the directory, by its first KEY_ID.
+func nameOf(key wire.Key) string { return fmt.Sprintf("k%d", key&0xFFFFFF) }
+
+// sharedKey is the key that hostile hosts may write.
+var sharedKey = wire.MakeKey(chainID, 99)

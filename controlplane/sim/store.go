@@ -91,3 +91,13 @@ func (s *store) viaEtcd(state *saved.State) (*saved.State, error) {
 	}
 	return m.State()
 }
+
+// noteOffsets keeps the offsets of keys as they are on record: whoever looks up a name is told
+// them.
+func (w *world) noteOffsets(dir keyspace.Snapshot) {
+	for _, k := range dir.Keys {
+		if k.State == keyspace.Placed && k.Alias == 0 && k.Name == k.FinalName() {
+			w.offsets[k.ID] = k.Offset
+		}
+	}
+}

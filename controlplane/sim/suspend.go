@@ -7,9 +7,6 @@ import "time"
 // have gone on, or it goes on answering by a lease that is long over. As with switches that leave,
 // this has dice of its own.
 
-// asleepFrames is how many frames wait for a switch that is suspended; the rest is lost.
-const asleepFrames = 64
-
 // suspensions has switches suspended from time to time, in some runs.
 func (w *world) suspensions(p *schedule, seed uint64, end time.Duration) {
 	d := newDice(seed, diceSuspend)

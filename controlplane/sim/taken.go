@@ -6,8 +6,6 @@ import (
 
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client/core"
-	"github.com/netcraq/netcraq/controlplane/chain"
-	"github.com/netcraq/netcraq/controlplane/keyspace"
 )
 
 // What clients need and is taken from them while their requests are on their way, so that of two
@@ -128,18 +126,6 @@ func (w *world) takeKey(d dice) {
 	})
 }
 
-// takeOut removes a key that clients use.
-func (s *shell) takeOut(name wire.Key) {
-	k, ok := s.dir.ByName(nameOf(name))
-	if !ok || k.State != keyspace.Placed || s.tidying[k.ID] || s.now() < 2*leading ||
-		s.w.lastIncarnation(name) >= mostIncarnations {
-		return
-	}
-	s.w.cover.add("fault.key removed", 1)
-	s.w.trace("operator", "removes %v, which is %v", name, k.ID)
-	s.removeKey(k)
-}
-
 // addLost places those keys that are not in the network, under KEY_IDs that have not been used.
 func (w *world) addLost(names []wire.Key) {
 	if s := w.controller(); !w.emptied && w.serving() && s.m != nil && s.now() >= 2*leading {
@@ -147,54 +133,4 @@ func (w *world) addLost(names []wire.Key) {
 			s.place(name)
 		}
 	}
-}
-
-// place places a key that is not in the network, under a KEY_ID that has not been used.
-func (s *shell) place(name wire.Key) {
-	w := s.w
-	if _, ok := s.dir.ByName(nameOf(name)); ok || w.lastIncarnation(name) >= mostIncarnations ||
-		len(s.dir.Chain(chainID)) > maxSlots-2 {
-		return
-	}
-	k, err := s.dir.Add(chainID, nameOf(name), nil)
-	if err != nil { // no run is long enough for that
-		if len(w.contradicted) == 0 {
-			w.contradicted = append(w.contradicted, Violation{Kind: UsedUp, Key: name, What: err.Error()})
-		}
-		return
-	}
-	w.incarnations[k.ID] = incarnation{name, w.lastIncarnation(name) + 1}
-	w.placing(k.ID, nil)
-	w.trace("operator", "places %v again, as %v", name, k.ID)
-	o := newOperation(nil, k)
-	o.noted = func(key wire.Key, call time.Duration, version wire.Version) {
-		w.history.add(operationOf{client: s.name, key: name, op: wire.Write, places: true, del: true, call: call,
-			end: w.loop.now, outcome: done, version: w.composed(key, version), under: w.under(key)})
-	}
-	s.keysDone(o, true)
-	s.saveDirectory(func(err error) {
-		if err == nil {
-			s.operate(o, (*chain.Machine).AddKeys)
-		}
-	})
-}
-
-// lastIncarnation is the highest number of a name's KEY_IDs.
-func (w *world) lastIncarnation(name wire.Key) (last int) {
-	for _, i := range w.incarnations {
-		if i.name == name {
-			last = max(last, i.number)
-		}
-	}
-	return last
-}
-
-// placed says whether a name is in the store's directory, and where it belongs.
-func (w *world) placed(name wire.Key) bool {
-	for _, k := range w.store.dir.Keys {
-		if k.Name == nameOf(name) && k.State == keyspace.Placed {
-			return true
-		}
-	}
-	return false
 }

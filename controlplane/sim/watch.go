@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
-	"slices"
 	"time"
 
 	"github.com/netcraq/netcraq/controlplane/controller/plan"
@@ -157,35 +156,6 @@ func (w *world) notified(payload []byte) {
 	w.history.add(operationOf{client: "watcher", key: of.name, op: wire.Read, eventual: true, notified: true,
 		value: string(p.Value), found: !p.Tombstone, version: version, under: of.number,
 		call: w.loop.now, end: w.loop.now})
-}
-
-// ahead finds what was told to a server that watches before it was committed: a call that began
-// after found less.
-func ahead(key wire.Key, ops []operationOf) (out []Violation) {
-	var told, calls []operationOf
-	for _, o := range ops {
-		switch {
-		case o.notified:
-			told = append(told, o)
-		case !o.eventual && !o.move && (o.outcome == done || o.outcome == failed):
-			calls = append(calls, o)
-		}
-	}
-	slices.SortStableFunc(calls, func(a, b operationOf) int { return int(a.call - b.call) })
-	var newest operationOf
-	for _, o := range calls {
-		for len(told) > 0 && told[0].end < o.call { // they are in the order of their ends
-			if told[0].version > newest.version {
-				newest = told[0]
-			}
-			told = told[1:]
-		}
-		if newest.version > o.version {
-			return []Violation{{Kind: ToldEarly, Key: key, What: fmt.Sprintf("at %v a server was told version %v; %s by %s, which began at %v: %s",
-				newest.end, newest.version, o.request(), o.client, o.call, o.result())}}
-		}
-	}
-	return nil
 }
 
 // allTold says which key's commits are not told to the server that watches, when nothing is wrong.

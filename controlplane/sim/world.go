@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/api/wire"
-	"github.com/netcraq/netcraq/controlplane/chain"
-	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
@@ -87,57 +85,6 @@ type world struct {
 	watcher      *watcher // nil: nobody watches
 }
 
-// Simulator runs seeds of one program, one after the other. Two goroutines need two.
-type Simulator struct {
-	program *Program
-	removed removed
-	engines []*engine
-}
-
-// New makes a simulator of a program.
-func New(p *Program) *Simulator { return &Simulator{program: p} }
-
-// newWorld makes a network in which nothing has been started.
-func (s *Simulator) newWorld(sh *shape, seed uint64, onLine func(Line)) (*world, error) {
-	w := &world{program: s.program,
-		peeks: peeks{moved: map[wire.Key]string{}}, removed: s.removed, shape: sh, onLine: onLine, cover: Coverage{},
-		leftOut:      map[string]bool{},
-		incarnations: map[wire.Key]incarnation{}, offsets: map[wire.Key]uint64{}, slotsSaid: map[wire.Key]*slotSaid{},
-		opened: map[wire.Key]bool{},
-		byName: map[string]*node{}, hosts: map[*topology.Host]*host{},
-		base: sh.baseOf(s.program), members: sh.members(), lease: defaultLease, lastPort: 40000,
-		callTimeout: defaultCallTimeout,
-		lastSession: topology.ControllerSessions, begun: map[uint16]uint32{},
-		leases: make([][]entry, len(sh.topo.Switches))}
-	w.store.w = w
-	if seed/2%2 == 0 {
-		w.store.etcd = map[string]string{}
-	}
-	w.dice.run, w.dice.network, w.dice.clients, w.dice.faults = newDice(seed, diceRun),
-		newDice(seed, diceNetwork), newDice(seed, diceClients), newDice(seed, diceFaults)
-	w.control = newDice(seed, diceControl)
-	w.network = network{conditions: conditions{delay: 20 * time.Microsecond}, cut: map[link]bool{}}
-	for i, sw := range sh.topo.Switches {
-		if i == len(s.engines) {
-			e, err := newEngine(s.program)
-			if err != nil {
-				return nil, err
-			}
-			s.engines = append(s.engines, e)
-		}
-		n := &node{w: w, index: i, sw: sw, name: sw.Name, engine: s.engines[i], rate: w.clockRate()}
-		w.nodes = append(w.nodes, n)
-		w.byName[n.name] = n
-	}
-	for _, h := range sh.topo.Hosts {
-		w.hosts[h] = &host{w: w, h: h}
-	}
-	service := sh.topo.Chains[0].Address
-	w.serviceTake = s.program.encode(takeEntry(service))
-	w.serviceRoute = s.program.encode(routeEntry(service))
-	return w, nil
-}
-
 func (w *world) node(name string) *node { return w.byName[name] }
 
 // clockRate is how fast a clock runs: nearly right.
@@ -165,53 +112,7 @@ func (w *world) serving() bool {
 	return s.alive && !s.deposed && s.status.Ready
 }
 
-// setUp starts the switches and a controller, forms the chain and places the first keys.
-func (w *world) setUp(seed uint64, keys, placed int) error {
-	for _, n := range w.nodes {
-		n.start()
-	}
-	w.litter(seed)
-	for i := range keys {
-		w.keys = append(w.keys, wire.MakeKey(chainID, uint32(i+1)))
-	}
-	place := w.keys[:placed]
-	if w.attacked {
-		place = append(slices.Clone(place), sharedKey)
-	}
-	s := w.startController()
-	w.loop.run(w.loop.now+2*time.Second, w.serving)
-	if !w.serving() {
-		return fmt.Errorf("the chain did not form: %s", s.status.Reason)
-	}
-	if len(place) == 0 {
-		return nil
-	}
-	done := false
-	var failed error
-	s.done = func(_ chain.OpID, err error) { done, failed = true, err }
-	s.addKeys(place)
-	w.loop.run(w.loop.now+2*time.Second, func() bool {
-		return done && !slices.ContainsFunc(w.store.dir.Keys, func(k keyspace.Key) bool {
-			return k.State != keyspace.Placed
-		})
-	})
-	s.done = nil
-	if !done || failed != nil {
-		return fmt.Errorf("the keys were not placed: %v", failed)
-	}
-	return nil
-}
-
 // ---- Faults ----
-
-// isolate cuts a switch off from all controllers, but from nobody else; they notice after a while.
-func (w *world) isolate(n *node, notice time.Duration) {
-	w.trace("fault", "%s is cut off from the controller", n.name)
-	n.isolated = true
-	for _, s := range w.controllers {
-		s.devices[n.index].unreachable(notice)
-	}
-}
 
 // reconnect ends that.
 func (w *world) reconnect(n *node) {
@@ -278,4 +179,84 @@ func (w *world) startNode(n *node) {
 	}
 	w.trace("fault", "%s is started", n.name)
 	n.start()
+}
+
+// good says whether a switch can keep the chain's data: it is a member, it has the data, and the
+// controller reaches it. One that the controller has lost from sight may be given up at any moment,
+// so it counts as failed; so it does for a lease after it is back, since it is given up for the
+// answers that it owed meanwhile until it has given one.
+func (w *world) good(n *node) bool {
+	d := w.controller().devices[n.index]
+	if n.backAt > 0 && w.loop.now < n.backAt+w.store.record.Config.Lease || w.loop.now < n.doubtful {
+		return false
+	}
+	return n.alive && !n.isolated && n.data && !d.cut && d.ready &&
+		w.store.record.Config.IsMember(n.name) && w.controller().status.Config.IsMember(n.name) &&
+		!w.controller().left[n.name]
+}
+
+// spare says whether there is a good switch besides n, so that n can fail: the protocol stands for
+// as many failures as leave one.
+func (w *world) spare(n *node) bool {
+	for _, s := range w.controllers {
+		if s.alive && s.saving > 0 {
+			return false // who will be a member is being decided
+		}
+	}
+	return slices.ContainsFunc(w.nodes, func(x *node) bool { return x != n && w.good(x) })
+}
+
+// isolate cuts a switch off from all controllers, but from nobody else; they notice after a while.
+func (w *world) isolate(n *node, notice time.Duration) {
+	w.trace("fault", "%s is cut off from the controller", n.name)
+	n.isolated = true
+	for _, s := range w.controllers {
+		s.devices[n.index].unreachable(notice)
+	}
+}
+
+// engines are used by one run after the other.
+type engines []*engine
+
+// newWorld makes a network in which nothing has been started. All rules but those in without are
+// kept.
+func newWorld(p *Program, without removed, engines *engines, sh *shape, seed uint64,
+	onLine func(Line)) (*world, error) {
+	w := &world{program: p,
+		peeks: peeks{guesses: guesses{moved: map[wire.Key]string{}}}, removed: without, shape: sh, onLine: onLine, cover: Coverage{},
+		leftOut:      map[string]bool{},
+		incarnations: map[wire.Key]incarnation{}, offsets: map[wire.Key]uint64{}, slotsSaid: map[wire.Key]*slotSaid{},
+		opened: map[wire.Key]bool{},
+		byName: map[string]*node{}, hosts: map[*topology.Host]*host{},
+		base: sh.baseOf(p), members: sh.members(), lease: defaultLease, lastPort: 40000,
+		callTimeout: defaultCallTimeout,
+		lastSession: topology.ControllerSessions, begun: map[uint16]uint32{},
+		leases: make([][]entry, len(sh.topo.Switches))}
+	w.store.w = w
+	if seed/2%2 == 0 {
+		w.store.etcd = map[string]string{}
+	}
+	w.dice.run, w.dice.network, w.dice.clients, w.dice.faults = newDice(seed, diceRun),
+		newDice(seed, diceNetwork), newDice(seed, diceClients), newDice(seed, diceFaults)
+	w.control = newDice(seed, diceControl)
+	w.network = network{conditions: conditions{delay: 20 * time.Microsecond}, cut: map[link]bool{}}
+	for i, sw := range sh.topo.Switches {
+		if i == len(*engines) {
+			e, err := newEngine(p)
+			if err != nil {
+				return nil, err
+			}
+			*engines = append(*engines, e)
+		}
+		n := &node{w: w, index: i, sw: sw, name: sw.Name, engine: (*engines)[i], rate: w.clockRate()}
+		w.nodes = append(w.nodes, n)
+		w.byName[n.name] = n
+	}
+	for _, h := range sh.topo.Hosts {
+		w.hosts[h] = &host{w: w, h: h}
+	}
+	service := sh.topo.Chains[0].Address
+	w.serviceTake = p.encode(takeEntry(service))
+	w.serviceRoute = p.encode(routeEntry(service))
+	return w, nil
 }

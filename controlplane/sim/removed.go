@@ -1,0 +1,66 @@
+package sim
+
+// removed is the rules that are not kept, of those that are not the P4 program's.
+type removed struct {
+	wait             bool
+	freeze           bool
+	lost             bool
+	ackFromTailAlone bool // (what the program needs to break it: groups by which a replica can acknowledge)
+	storeCompare     bool
+	leads            bool
+	before           bool
+	arbitration      bool
+	connections      bool
+	moveLeaves       bool
+	drainless        bool
+	sameID           bool
+	lookupOnce       bool
+	persist          bool
+	redrive          bool
+	redriveSession   bool
+	redriveEpoch     bool
+	redriveStuck     bool
+	redriveAlone     bool
+	redriveAll       bool
+	redriveThawed    bool
+	copySessions     bool
+	copyNewest       bool
+	comparison       bool
+	emptyHasNoRole   bool
+	recordStays      bool
+	toldVersions     bool
+	open             bool
+	hidden           bool
+	blindWrites      bool
+	oneCopy          bool
+	formerKeys       bool
+	formerMembers    bool
+	writesAnew       bool
+	suspendedClock   bool
+	staleHeld        bool
+	endsEarly        bool
+	cleanCells       bool
+	keysGoOn         bool
+	dropsMoving      bool
+	tidyBusy         bool
+	watchesStay      bool
+	leftOut          bool
+	rejoin           bool
+	late             bool
+	unjudged         bool
+	unequal          bool
+	watched          bool
+	heardForEver     bool
+	shortLease       bool
+	fillsFromBefore  bool
+	fillingLease     bool
+	fillingUnmarked  bool
+	fillingUnknown   bool
+	outcome          bool
+	floor            bool
+	unseen           bool
+	mistrust         bool
+	leaseTag         bool
+	margin           bool
+	peers            bool
+}
