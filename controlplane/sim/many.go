@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"sync"
+
+	"github.com/netcraq/netcraq/controlplane/sim/mutants"
 )
 
 // Many runs n seeds from the one numbered from on, jobs at a time, with a rule removed (nil: none).
 // each gets the results in the order of the seeds, one at a time; it ends the run by returning
 // false.
-func Many(ctx context.Context, m *Mutant, from, n uint64, jobs int, each func(*Result) bool) error {
+func Many(ctx context.Context, m *mutants.Mutant, from, n uint64, jobs int, each func(*Result) bool) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	type one struct {

@@ -4,6 +4,9 @@ import (
 	"context"
 	"runtime"
 	"testing"
+
+	"github.com/netcraq/netcraq/controlplane/sim/mutants"
+	"github.com/netcraq/netcraq/controlplane/sim/rules"
 )
 
 // quickMutants are noticed by few seeds; `make sim-mutants` hunts them all.
@@ -16,7 +19,7 @@ func TestMutants(t *testing.T) {
 		t.Skip("skipped: -short")
 	}
 	for _, id := range quickMutants {
-		m, err := FindMutant(id)
+		m, err := mutants.Find(id)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -33,13 +36,13 @@ func TestMutants(t *testing.T) {
 
 // TestMutantsApply: every mutant changes something, and what it makes of the program still runs.
 func TestMutantsApply(t *testing.T) {
-	for _, m := range Mutants {
+	for _, m := range mutants.All {
 		s, err := NewMutant(m)
 		if err != nil {
 			t.Errorf("%s: %v", m.ID, err)
 			continue
 		}
-		if m.change() == nil && s.removed == (removed{}) {
+		if m.Change() == nil && s.removed == (rules.Removed{}) {
 			t.Errorf("%s removes nothing", m.ID)
 		}
 	}

@@ -8,14 +8,22 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
+	"github.com/netcraq/netcraq/controlplane/sim/clockwork"
+	"github.com/netcraq/netcraq/controlplane/sim/compiled"
+	"github.com/netcraq/netcraq/controlplane/sim/judge"
+	"github.com/netcraq/netcraq/controlplane/sim/logbook"
+	"github.com/netcraq/netcraq/controlplane/sim/rules"
+	"github.com/netcraq/netcraq/controlplane/sim/shapes"
+	"github.com/netcraq/netcraq/controlplane/sim/trouble"
+	"github.com/netcraq/netcraq/controlplane/sim/world"
 )
 
 // Result is what came of a seed.
 type Result struct {
 	Seed       uint64
 	Network    string // its shape
-	Violations []Violation
-	Coverage   Coverage
+	Violations []judge.Violation
+	Coverage   logbook.Coverage
 	Calls      int           // that clients made and that say something
 	Packets    int           // that switches processed
 	Took       time.Duration // simulated
@@ -31,130 +39,130 @@ const (
 
 // Run runs a seed. onLine gets its timeline; nil: nobody wants it. The same seed does the same,
 // with a timeline and without.
-func (s *Simulator) Run(seed uint64, onLine func(Line)) (*Result, error) {
-	p := newSchedule(seed)
-	w, err := newWorld(s.program, s.removed, &s.engines, p.shape, seed, onLine)
+func (s *Simulator) Run(seed uint64, onLine func(logbook.Line)) (*Result, error) {
+	p := trouble.NewSchedule(seed)
+	w, err := world.New(s.program, s.removed, &s.engines, p.Shape, seed, onLine)
 	if err != nil {
 		return nil, err
 	}
-	w.lease, w.drift, w.controlDelay, w.slowDisk = p.lease, p.drift, p.control, p.slowDisk
-	if p.auto {
-		w.patience = p.patience
+	w.Lease, w.Drift, w.ControlDelay, w.SlowDisk = p.Lease, p.Drift, p.Control, p.SlowDisk
+	if p.Auto {
+		w.Patience = p.Patience
 	}
 	if seed%2 == 1 {
-		w.shortLease, w.shortAfter = p.lease/4, p.lease/2
+		w.ShortLease, w.ShortAfter = p.Lease/4, p.Lease/2
 	}
-	for _, n := range w.nodes {
-		n.rate = w.clockRate()
+	for _, n := range w.Nodes {
+		n.Rate = w.ClockRate()
 	}
-	w.slewClocks(seed)
-	defer w.endTasks()
-	w.targets(seed)
-	w.comebacks(seed)
-	r := &Result{Seed: seed, Network: p.shape.name, Coverage: w.cover}
-	w.attacked = newDice(seed, diceHostile).chance(0.5)
-	w.drawWorker(seed)
-	if err := w.setUp(seed, p.keys, p.keys); err != nil {
-		r.Violations = []Violation{{Kind: NotSettled, What: "before any fault: " + err.Error()}}
+	w.SlewClocks(seed)
+	defer w.EndTasks()
+	targets(w, seed)
+	w.Comebacks(seed)
+	r := &Result{Seed: seed, Network: p.Shape.Name, Coverage: w.Cover}
+	w.Attacked = clockwork.NewDice(seed, clockwork.DiceHostile).Chance(0.5)
+	trouble.DrawWorker(w, seed)
+	if err := setUp(w, seed, p.Keys, p.Keys); err != nil {
+		r.Violations = []judge.Violation{{Kind: judge.NotSettled, What: "before any fault: " + err.Error()}}
 		return r, nil
 	}
-	w.disorders(seed)
-	w.curious(seed)
-	w.disk = newDice(seed, diceDisk)
-	w.badDisk, w.powerCuts = pick(w.disk, 0, 0, 0.05), pick(w.disk, 0, 0.5)
-	end := w.loop.now + p.duration
-	w.network.conditions = p.net
-	for range p.clients {
-		w.newWorker(p, p.calls/p.clients)
+	w.Disorders(seed)
+	w.Curious(seed)
+	w.Disk = clockwork.NewDice(seed, clockwork.DiceDisk)
+	w.BadDisk, w.PowerCuts = clockwork.Pick(w.Disk, 0, 0, 0.05), clockwork.Pick(w.Disk, 0, 0.5)
+	end := w.Loop.Now + p.Duration
+	w.Network.Conditions = p.Net
+	for range p.Clients {
+		trouble.NewWorker(w, p, p.Calls/p.Clients)
 	}
-	if !p.auto {
-		w.operator(p)
+	if !p.Auto {
+		trouble.Operator(w, p)
 	}
-	if slices.Contains(p.kinds, recoverMember) {
-		w.recoveries()
+	if slices.Contains(p.Kinds, trouble.RecoverMember) {
+		trouble.Recoveries(w)
 	}
-	if w.moving = slices.Contains(p.kinds, moveKey); w.moving {
-		w.moves()
+	if w.Moving = slices.Contains(p.Kinds, trouble.MoveKey); w.Moving {
+		w.Moves()
 	}
-	if w.removed.redriveThawed {
-		w.driveFrozen()
+	if w.Without.RedriveThawed {
+		w.DriveFrozen()
 	}
-	if w.attacked {
-		w.attack(seed)
+	if w.Attacked {
+		trouble.Attack(w, seed)
 	}
-	w.work(seed)
-	w.watches(seed)
-	w.faults(p, end)
-	w.leaves(p, seed, end)
-	w.takes(p, seed, end)
-	w.suspensions(p, seed, end)
-	w.starvations(p, seed, end)
-	w.wipes(p, seed, end)
-	w.keyless(p, seed, end)
-	w.loop.run(end, nil)
-	w.mend()
-	r.Violations = w.settle()
-	r.Violations = append(w.history.check(w.peeks.guesses), r.Violations...)
-	r.Violations = append(r.Violations, versionsOfNames(w.history.ops, w.incarnations, w.offsets)...)
-	r.Violations = append(r.Violations, w.network.storms()...)
-	r.Violations = append(r.Violations, w.intrusions...)
-	r.Violations = append(r.Violations, w.contradicted...)
-	for _, n := range w.nodes {
-		if n.alive {
-			n.count()
+	trouble.Work(w, seed)
+	w.Watches(seed)
+	trouble.Faults(w, p, end)
+	trouble.Leaves(w, p, seed, end)
+	trouble.Takes(w, p, seed, end)
+	trouble.Suspensions(w, p, seed, end)
+	trouble.Starvations(w, p, seed, end)
+	trouble.Wipes(w, p, seed, end)
+	trouble.Keyless(w, p, seed, end)
+	w.Loop.Run(end, nil)
+	mend(w)
+	r.Violations = settle(w)
+	r.Violations = append(w.History.Check(w.Peeks.Guesses), r.Violations...)
+	r.Violations = append(r.Violations, judge.VersionsOfNames(w.History.Ops, w.Incarnations, w.Offsets)...)
+	r.Violations = append(r.Violations, w.Network.Storms()...)
+	r.Violations = append(r.Violations, w.Intrusions...)
+	r.Violations = append(r.Violations, w.Contradicted...)
+	for _, n := range w.Nodes {
+		if n.Alive {
+			n.Count()
 		}
 	}
-	for _, c := range w.clients {
-		st := c.m.Stats()
-		w.cover.add("clients.retransmitted", int(st.Retransmits))
-		w.cover.add("clients.refused", int(st.Refusals))
-		w.cover.add("clients.strays", int(st.Strays))
+	for _, c := range w.Clients {
+		st := c.Machine.Stats()
+		w.Cover.Count("clients.retransmitted", int(st.Retransmits))
+		w.Cover.Count("clients.refused", int(st.Refusals))
+		w.Cover.Count("clients.strays", int(st.Strays))
 	}
-	r.Calls, r.Packets, r.Took = len(w.history.ops), w.packets, w.loop.now
+	r.Calls, r.Packets, r.Took = len(w.History.Ops), w.Packets, w.Loop.Now
 	return r, nil
 }
 
 // targets says which switches show their registers: in half of the runs all do, in others none or
 // some.
-func (w *world) targets(seed uint64) {
-	d := newDice(seed, diceTargets)
-	without := pick(d, 0, 0, 0.5, 1)
-	for _, n := range w.nodes {
-		n.noRegisters = d.chance(without)
+func targets(w *world.World, seed uint64) {
+	d := clockwork.NewDice(seed, clockwork.DiceTargets)
+	without := clockwork.Pick(d, 0, 0, 0.5, 1)
+	for _, n := range w.Nodes {
+		n.NoRegisters = d.Chance(without)
 	}
 }
 
 // setUp starts the switches and a controller, forms the chain and places the first keys.
-func (w *world) setUp(seed uint64, keys, placed int) error {
-	for _, n := range w.nodes {
-		n.start()
+func setUp(w *world.World, seed uint64, keys, placed int) error {
+	for _, n := range w.Nodes {
+		n.Start()
 	}
-	w.litter(seed)
+	trouble.Litter(w, seed)
 	for i := range keys {
-		w.keys = append(w.keys, wire.MakeKey(chainID, uint32(i+1)))
+		w.Keys = append(w.Keys, wire.MakeKey(shapes.ChainID, uint32(i+1)))
 	}
-	place := w.keys[:placed]
-	if w.attacked {
-		place = append(slices.Clone(place), sharedKey)
+	place := w.Keys[:placed]
+	if w.Attacked {
+		place = append(slices.Clone(place), shapes.SharedKey)
 	}
-	s := w.startController()
-	w.loop.run(w.loop.now+2*time.Second, w.serving)
-	if !w.serving() {
-		return fmt.Errorf("the chain did not form: %s", s.status.Reason)
+	s := w.StartController()
+	w.Loop.Run(w.Loop.Now+2*time.Second, w.Serving)
+	if !w.Serving() {
+		return fmt.Errorf("the chain did not form: %s", s.Status.Reason)
 	}
 	if len(place) == 0 {
 		return nil
 	}
 	done := false
 	var failed error
-	s.done = func(_ chain.OpID, err error) { done, failed = true, err }
-	s.addKeys(place)
-	w.loop.run(w.loop.now+2*time.Second, func() bool {
-		return done && !slices.ContainsFunc(w.store.dir.Keys, func(k keyspace.Key) bool {
+	s.Done = func(_ chain.OpID, err error) { done, failed = true, err }
+	s.AddKeys(place)
+	w.Loop.Run(w.Loop.Now+2*time.Second, func() bool {
+		return done && !slices.ContainsFunc(w.Store.Dir.Keys, func(k keyspace.Key) bool {
 			return k.State != keyspace.Placed
 		})
 	})
-	s.done = nil
+	s.Done = nil
 	if !done || failed != nil {
 		return fmt.Errorf("the keys were not placed: %v", failed)
 	}
@@ -163,10 +171,10 @@ func (w *world) setUp(seed uint64, keys, placed int) error {
 
 // Simulator runs seeds of one program, one after the other. Two goroutines need two.
 type Simulator struct {
-	program *Program
-	removed removed
-	engines engines
+	program *compiled.Program
+	removed rules.Removed
+	engines world.Engines
 }
 
 // New makes a simulator of a program.
-func New(p *Program) *Simulator { return &Simulator{program: p} }
+func New(p *compiled.Program) *Simulator { return &Simulator{program: p} }

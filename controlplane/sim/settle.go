@@ -9,80 +9,85 @@ import (
 	"github.com/netcraq/netcraq/client/core"
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
+	"github.com/netcraq/netcraq/controlplane/sim/judge"
+	"github.com/netcraq/netcraq/controlplane/sim/trouble"
+	"github.com/netcraq/netcraq/controlplane/sim/world"
 )
 
 // mend ends all faults: the network is perfect, switches run and are reached, there is a
 // controller. Clients make no new calls.
-func (w *world) mend() {
-	w.trace("fault", "all faults end")
-	w.mended = true
-	w.network.conditions = conditions{delay: 10 * time.Microsecond}
-	clear(w.network.cut)
-	w.network.rules = nil
-	w.release(len(w.network.held))
-	w.controlRules = nil
-	w.letGo(nil, -1)
-	w.slowDisk, w.controlDelay, w.badDisk = 0, 0, 0
-	for _, n := range w.nodes {
-		w.resume(n)
-		w.reconnect(n)
-		w.startNode(n)
-		w.setUpAnew(n)
+func mend(w *world.World) {
+	w.Trace("fault", "all faults end")
+	w.Mended = true
+	w.Network.Conditions = world.Conditions{Delay: 10 * time.Microsecond}
+	clear(w.Network.Cut)
+	w.Network.Rules = nil
+	w.Release(len(w.Network.Held))
+	w.ControlRules = nil
+	w.LetGo(nil, -1)
+	w.SlowDisk, w.ControlDelay, w.BadDisk = 0, 0, 0
+	for _, n := range w.Nodes {
+		trouble.Resume(w, n)
+		w.Reconnect(n)
+		w.StartNode(n)
+		trouble.SetUpAnew(w, n)
 	}
-	for _, s := range w.controllers {
-		s.starved = starvation{}
-		for _, d := range s.devices {
-			w.rejoin(d)
+	for _, s := range w.Controllers {
+		s.Starved = world.Starvation{}
+		for _, d := range s.Devices {
+			trouble.Rejoin(w, d)
 		}
-		for _, n := range w.nodes {
-			s.joins(n)
+		for _, n := range w.Nodes {
+			s.Joins(n)
 		}
 	}
-	if s := w.controller(); !s.alive || s.deposed {
-		w.startController()
+	if s := w.Controller(); !s.Alive || s.Deposed {
+		w.StartController()
 	}
-	for _, c := range w.clients {
-		c.left = 0
+	for _, c := range w.Clients {
+		c.Left = 0
 	}
 }
 
 // settle gives everything the time to become whole, and says what did not.
-func (w *world) settle() (out []Violation) {
+func settle(w *world.World) (out []judge.Violation) {
 	fail := func(key wire.Key, format string, args ...any) {
-		v := Violation{Kind: NotSettled, Key: key, What: fmt.Sprintf(format, args...)}
-		w.traceKey(key, "check", "%v", v)
+		v := judge.Violation{Kind: judge.NotSettled, Key: key, What: fmt.Sprintf(format, args...)}
+		w.TraceKey(key, "check", "%v", v)
 		out = append(out, v)
 	}
 	// A chain that an operator has frozen is not thawed by itself.
 	var thaw func()
 	thaw = func() {
-		if s := w.controller(); w.serving() && s.status.Config.Freeze == chain.FreezeAll {
+		if s := w.Controller(); w.Serving() && s.Status.Config.Freeze == chain.FreezeAll {
 			no := false
-			s.propose(chain.Change{Frozen: &no})
+			s.Propose(chain.Change{Frozen: &no})
 		}
-		w.loop.after(20*time.Millisecond, thaw)
+		w.Loop.After(20*time.Millisecond, thaw)
 	}
 	thaw()
 	idle := func() bool {
-		return w.serving() && !slices.ContainsFunc(w.keys, func(k wire.Key) bool {
-			return !w.placed(k)
-		}) && w.controller().status.Config.Freeze == chain.Thawed &&
-			!slices.ContainsFunc(w.store.dir.Keys, func(k keyspace.Key) bool {
+		return w.Serving() && !slices.ContainsFunc(w.Keys, func(k wire.Key) bool {
+			return !w.Placed(k)
+		}) && w.Controller().Status.Config.Freeze == chain.Thawed &&
+			!slices.ContainsFunc(w.Store.Dir.Keys, func(k keyspace.Key) bool {
 				return k.State != keyspace.Placed
-			}) && !slices.ContainsFunc(w.clients, func(c *client) bool { return c.alive && len(c.calls)+c.looking > 0 })
+			}) && !slices.ContainsFunc(w.Clients, func(c *world.Client) bool {
+			return c.Alive && len(c.Calls)+c.Looking > 0
+		})
 	}
-	w.loop.run(w.loop.now+readyWithin, idle)
-	w.loop.run(w.loop.now+longest, nil) // frames that are late yet
-	if !w.serving() {
-		fail(0, "the chain is not whole after %v: %s", readyWithin, w.controller().status.Reason)
+	w.Loop.Run(w.Loop.Now+readyWithin, idle)
+	w.Loop.Run(w.Loop.Now+longest, nil) // frames that are late yet
+	if !w.Serving() {
+		fail(0, "the chain is not whole after %v: %s", readyWithin, w.Controller().Status.Reason)
 		return out
 	}
-	w.loop.run(w.loop.now+readyWithin, w.whole)
-	if !w.whole() {
-		fail(0, "the chain is short after %v: %v are missing", readyWithin, w.controller().status.Missing)
+	w.Loop.Run(w.Loop.Now+readyWithin, w.Whole)
+	if !w.Whole() {
+		fail(0, "the chain is short after %v: %v are missing", readyWithin, w.Controller().Status.Missing)
 		return out
 	}
-	for _, k := range w.store.dir.Keys {
+	for _, k := range w.Store.Dir.Keys {
 		if k.State != keyspace.Placed {
 			fail(k.ID, "the key %s is still %s after %v", k.Name, k.State, readyWithin)
 			return out
@@ -91,69 +96,69 @@ func (w *world) settle() (out []Violation) {
 			fail(k.ID, "%s stays, and takes nobody's place: %s cannot be moved any more", k.Name, k.FinalName())
 		}
 	}
-	if f := w.controller().status.Config.Freeze; f != chain.Thawed {
+	if f := w.Controller().Status.Config.Freeze; f != chain.Thawed {
 		fail(0, "the chain is still frozen after %v: %v", readyWithin, f)
 		return out
 	}
 	var dirty string
 	var at wire.Key
-	w.loop.run(w.loop.now+cleanWithin, func() bool {
-		at, dirty = w.dirty()
+	w.Loop.Run(w.Loop.Now+cleanWithin, func() bool {
+		at, dirty = firstDirty(w)
 		return at == 0
 	})
-	if at, dirty = w.dirty(); at != 0 {
+	if at, dirty = firstDirty(w); at != 0 {
 		fail(at, "not clean after %v: %s", cleanWithin, dirty)
 	}
 	// One call after the other, by a client that nothing has happened to.
-	c := w.newClient("probe", w.shape.topo.Hosts[0], 1, nil)
-	probe := func(k wire.Key, req core.Request) operationOf {
-		req.Key, req.Deadline = k, w.loop.now+probeWithin
+	c := w.NewClient("probe", w.Shape.Topology.Hosts[0], 1, nil)
+	probe := func(k wire.Key, req core.Request) judge.Call {
+		req.Key, req.Deadline = k, w.Loop.Now+probeWithin
 		over := false
-		n := len(w.history.ops)
-		c.start(req, func(core.Result) { over = true })
-		w.loop.run(w.loop.now+2*probeWithin, func() bool { return over })
-		for _, o := range w.history.ops[n:] {
-			if o.client == c.name {
+		n := len(w.History.Ops)
+		c.Start(req, func(core.Result) { over = true })
+		w.Loop.Run(w.Loop.Now+2*probeWithin, func() bool { return over })
+		for _, o := range w.History.Ops[n:] {
+			if o.Client == c.Name {
 				return o
 			}
 		}
-		return operationOf{outcome: nothing}
+		return judge.Call{Outcome: judge.Nothing}
 	}
-	for _, k := range w.keys {
-		if o := probe(k, core.Request{Op: wire.Read}); o.outcome != done {
+	for _, k := range w.Keys {
+		if o := probe(k, core.Request{Op: wire.Read}); o.Outcome != judge.Done {
 			fail(k, "a read gets no answer after all faults have ended")
 		}
 		if o := probe(k, core.Request{Op: wire.CAS, Value: fmt.Appendf(nil, "probe %d", k&0xFFFFFF),
-			Expected: c.seen[k]}); o.outcome != done && o.outcome != failed {
-			fail(k, "a compare and swap of what was just read is not decided after all faults have ended: %s", o.result())
+			Expected: c.Seen[k]}); o.Outcome != judge.Done && o.Outcome != judge.Failed {
+			fail(k, "a compare and swap of what was just read is not decided after all faults have ended: %s", o.Result())
 		}
-		if o := probe(k, core.Request{Op: wire.Write, Value: fmt.Appendf(nil, "probe of w %d", k&0xFFFFFF)}); o.outcome != done {
-			out = append(out, Violation{Kind: NotWritable, Key: k, What: "a write is not executed after all faults have ended"})
+		if o := probe(k, core.Request{Op: wire.Write, Value: fmt.Appendf(nil, "probe of w %d", k&0xFFFFFF)}); o.Outcome != judge.Done {
+			out = append(out, judge.Violation{Kind: judge.NotWritable, Key: k, What: "a write is not executed after all faults have ended"})
 		}
 	}
-	return append(out, w.allTold(func(k wire.Key) (wire.Version, bool) {
+	return append(out, w.AllTold(func(k wire.Key) (wire.Version, bool) {
 		o := probe(k, core.Request{Op: wire.Write, Value: fmt.Appendf(nil, "probe of t %d", k&0xFFFFFF)})
-		return o.version, o.outcome == done
+		return o.Version, o.Outcome == judge.Done
 	})...)
 }
 
-// dirty is a key that is not clean at some member, or not the same at all; 0: there is none.
-func (w *world) dirty() (wire.Key, string) {
-	members := w.controller().status.Config.Members
-	for _, k := range w.keys {
-		var first slot
+// firstDirty is a key that is not clean at some member, or not the same at all; 0: there is none.
+func firstDirty(w *world.World) (wire.Key, string) {
+	members := w.Controller().Status.Config.Members
+	for _, k := range w.Keys {
+		var first world.Slot
 		for i, m := range members {
-			x, ok := w.node(m).slot(w.id(k))
+			x, ok := w.Node(m).Slot(w.ID(k))
 			if i == 0 {
 				first = x
 			}
 			switch {
 			case !ok:
 				return k, fmt.Sprintf("%s has no slot for it", m)
-			case x.committed != x.latest:
-				return k, fmt.Sprintf("%s has committed %v and accepted %v", m, x.committed, x.latest)
-			case x.committed != first.committed:
-				return k, fmt.Sprintf("%s has version %v, %s has version %v", members[0], first.committed, m, x.committed)
+			case x.Committed != x.Latest:
+				return k, fmt.Sprintf("%s has committed %v and accepted %v", m, x.Committed, x.Latest)
+			case x.Committed != first.Committed:
+				return k, fmt.Sprintf("%s has version %v, %s has version %v", members[0], first.Committed, m, x.Committed)
 			}
 		}
 	}
