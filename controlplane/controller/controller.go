@@ -19,10 +19,10 @@ import (
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/chain/ops"
 	"github.com/netcraq/netcraq/controlplane/controller/observe"
-	"github.com/netcraq/netcraq/controlplane/controller/plan"
 	"github.com/netcraq/netcraq/controlplane/controller/program"
 	"github.com/netcraq/netcraq/controlplane/controller/saved"
 	"github.com/netcraq/netcraq/controlplane/controller/switches"
+	"github.com/netcraq/netcraq/controlplane/controller/tableplan"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/sessions"
@@ -80,11 +80,11 @@ type Controller struct {
 	dir   *keyspace.Directory
 	sess  *sessions.Table
 	// numbering is of principals and realms.
-	numbering *plan.Numbering
+	numbering *tableplan.Numbering
 	// leased is the session_lease entries, by switch: what sess says. Devices' workers read it.
 	leased atomic.Pointer[map[string][]p4rt.Entry]
 	// watching is who watches what; devices' workers read it.
-	watching atomic.Pointer[plan.Watches]
+	watching atomic.Pointer[tableplan.Watches]
 	records  map[string]chain.Record // of the chains, by name
 	saved    bool                    // an earlier controller's state was there
 	// savedKeys are the keys as they are on record.
@@ -142,7 +142,7 @@ func New(o Options) (*Controller, error) {
 		leading:  o.Leading,
 		leaseTag: rand.Uint32N(1 << 24),
 		election: cmp.Or(o.ElectionID, p4rt.ElectionID{Low: uint64(time.Now().UnixNano())})}
-	c.watching.Store(&plan.Watches{})
+	c.watching.Store(&tableplan.Watches{})
 	if kept == nil {
 		kept = &saved.State{}
 	}
@@ -163,7 +163,7 @@ func New(o Options) (*Controller, error) {
 		}
 	}
 	c.rpcTimeout = o.RPCTimeout
-	c.numbering = plan.NewNumbering(kept.Principals)
+	c.numbering = tableplan.NewNumbering(kept.Principals)
 	c.pool = ops.NewPool(t.Sessions.Controller, c.begin)
 	c.news, c.avoided, c.replacedAt = map[string]bool{}, map[string]bool{}, map[string]chain.Time{}
 	for _, s := range kept.Avoided {

@@ -7,9 +7,9 @@
 //	                               ▲    what happened            │        packets in and out
 //	                               └─────────────────────────────┘
 //
-// The rooms below know nothing of the controller: plan (what switches should hold), program (what
-// the P4 program offers), switches (each one's connection, and its worker), saved (what survives
-// the process) and observe (events and metrics). What decides is here. backend.go and its
+// The rooms below know nothing of the controller: tableplan (what switches should hold), program
+// (what the P4 program offers), switches (each one's connection, and its worker), saved (what
+// survives the process) and observe (events and metrics). What decides is here. backend.go and its
 // neighbours have the calls of the admin API (request.go, keys.go, move.go, unused.go, sessions.go,
 // watches.go, operations.go, update.go). controller.go carries out what the machines ask for.
 // switches.go, rejoin.go, reroute.go, rolling.go, erase.go and tidy.go see to the switches.

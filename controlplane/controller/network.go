@@ -11,8 +11,8 @@ import (
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/chain/ops"
 	"github.com/netcraq/netcraq/controlplane/chain/rejoin"
-	"github.com/netcraq/netcraq/controlplane/controller/plan"
 	"github.com/netcraq/netcraq/controlplane/controller/switches"
+	"github.com/netcraq/netcraq/controlplane/controller/tableplan"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
@@ -22,7 +22,7 @@ import (
 type network struct {
 	topo    *topology.Topology // with the switches of left
 	left    map[string]bool    // switches that have left the topology, and that some chain still needs
-	plan    *plan.Plan
+	plan    *tableplan.Plan
 	devices []*device // as the topology lists the switches
 	byName  map[string]*device
 	chains  []*chainState // by id
@@ -33,8 +33,9 @@ type network struct {
 func (c *Controller) net() *network { return c.current.Load() }
 
 // newNetwork makes a network without devices and chains.
-func newNetwork(t *topology.Topology, given *plan.Numbering, left []string, avoided map[string]bool) (*network, error) {
-	p, err := plan.New(t, given)
+func newNetwork(t *topology.Topology, given *tableplan.Numbering, left []string,
+	avoided map[string]bool) (*network, error) {
+	p, err := tableplan.New(t, given)
 	if err != nil {
 		return nil, err
 	}

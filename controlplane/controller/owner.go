@@ -6,8 +6,8 @@ import (
 
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/chain"
-	"github.com/netcraq/netcraq/controlplane/controller/plan"
 	"github.com/netcraq/netcraq/controlplane/controller/switches"
+	"github.com/netcraq/netcraq/controlplane/controller/tableplan"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
@@ -38,10 +38,10 @@ func (o owner) Post(do func()) { o.c.post(do) }
 func (o owner) Now() chain.Time { return o.c.now() }
 
 // Plan implements switches.Owner.
-func (o owner) Plan() *plan.Plan { return o.c.net().plan }
+func (o owner) Plan() *tableplan.Plan { return o.c.net().plan }
 
 // Watches implements switches.Owner.
-func (o owner) Watches() plan.Watches { return *o.c.watching.Load() }
+func (o owner) Watches() tableplan.Watches { return *o.c.watching.Load() }
 
 // Leases implements switches.Owner.
 func (o owner) Leases(sw *topology.Switch) []p4rt.Entry {

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/controlplane/controller/observe"
-	"github.com/netcraq/netcraq/controlplane/controller/plan"
 	"github.com/netcraq/netcraq/controlplane/controller/saved"
+	"github.com/netcraq/netcraq/controlplane/controller/tableplan"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/sessions"
@@ -18,7 +18,7 @@ import (
 // TestPanicEnds: a failure of what the controller takes for certain ends it. If it went on without
 // its goroutine it would hold up the network, and lead for as long as nobody kills it.
 func TestPanicEnds(t *testing.T) {
-	n, err := newNetwork(&topology.Topology{}, plan.NewNumbering(nil), nil, nil)
+	n, err := newNetwork(&topology.Topology{}, tableplan.NewNumbering(nil), nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,8 +15,8 @@ import (
 	api "github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/chain/ops"
-	"github.com/netcraq/netcraq/controlplane/controller/plan"
 	"github.com/netcraq/netcraq/controlplane/controller/switches"
+	"github.com/netcraq/netcraq/controlplane/controller/tableplan"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/sessions"
 	"github.com/netcraq/netcraq/controlplane/topology"
@@ -496,7 +496,7 @@ func (c *Controller) publishLeases() {
 			continue
 		}
 		for _, id := range l.IDs {
-			leased[h.Switch.Name] = append(leased[h.Switch.Name], plan.LeaseEntry(id, h.Port))
+			leased[h.Switch.Name] = append(leased[h.Switch.Name], tableplan.LeaseEntry(id, h.Port))
 		}
 	}
 	was := c.leased.Swap(&leased)

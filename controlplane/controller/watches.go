@@ -11,7 +11,7 @@ import (
 	api "github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/chain"
-	"github.com/netcraq/netcraq/controlplane/controller/plan"
+	"github.com/netcraq/netcraq/controlplane/controller/tableplan"
 )
 
 // Watches (docs/protocol.md, "Watches"): the acknowledgements of keys that are watched go to the
@@ -113,7 +113,7 @@ func (c *Controller) watch(ip netip.Addr, r api.WatchRequest, out *api.Watch) er
 	if servers >= maxServers {
 		return fmt.Errorf("%w: %d servers at %s watch already", chain.ErrRefused, servers, h.Switch.Name)
 	}
-	s := &plan.WatchServer{Address: ip, Port: r.Port, Keys: map[wire.Key]string{}, Until: now.Add(watchTTL)}
+	s := &tableplan.WatchServer{Address: ip, Port: r.Port, Keys: map[wire.Key]string{}, Until: now.Add(watchTTL)}
 	for _, n := range r.KeyIDs {
 		id := wire.Key(n)
 		k, ok := c.dir.ByID(id)
@@ -142,13 +142,13 @@ func (c *Controller) endWatches() {
 	now := time.Now()
 	all := maps.Clone(*c.watching.Load())
 	before := len(all)
-	maps.DeleteFunc(all, func(_ netip.Addr, s *plan.WatchServer) bool { return !s.Until.After(now) })
+	maps.DeleteFunc(all, func(_ netip.Addr, s *tableplan.WatchServer) bool { return !s.Until.After(now) })
 	if len(all) != before {
 		c.setWatching(all)
 	}
 }
 
-func (c *Controller) setWatching(all plan.Watches) {
+func (c *Controller) setWatching(all tableplan.Watches) {
 	c.watching.Store(&all)
 	for _, d := range c.net().devices {
 		d.WatchSoon()

@@ -118,15 +118,15 @@ var arrowRules = []arrowRule{
 		}},
 	{
 		name: "controller-rooms",
-		in:   []string{"controlplane/controller/plan"},
-		may: []string{"api/wire", "controlplane/chain", "controlplane/controller/plan", "controlplane/keyspace",
+		in:   []string{"controlplane/controller/tableplan"},
+		may: []string{"api/wire", "controlplane/chain", "controlplane/controller/tableplan", "controlplane/keyspace",
 			"controlplane/p4rt", "controlplane/topology"},
 		pure: true,
 	},
 	{
 		name: "controller-rooms",
 		in:   []string{"controlplane/controller/program"},
-		may: []string{"api/wire", "controlplane/controller/plan", "controlplane/controller/program",
+		may: []string{"api/wire", "controlplane/controller/tableplan", "controlplane/controller/program",
 			"controlplane/keyspace", "controlplane/p4rt", "controlplane/topology"},
 		pure: true,
 	},
@@ -144,7 +144,7 @@ var arrowRules = []arrowRule{
 	{
 		name: "controller-rooms",
 		in:   []string{"controlplane/controller/switches"},
-		may: []string{"api", "controlplane/chain", "controlplane/controller/plan", "controlplane/controller/program",
+		may: []string{"api", "controlplane/chain", "controlplane/controller/tableplan", "controlplane/controller/program",
 			"controlplane/controller/switches", "controlplane/keyspace", "controlplane/p4rt", "controlplane/topology"},
 	},
 	{
@@ -170,13 +170,13 @@ var arrowRules = []arrowRule{
 	{
 		name: "sim-rooms",
 		in:   []string{"controlplane/sim/shapes"},
-		may: []string{"api/wire", "controlplane/controller/plan", "controlplane/sim/compiled",
+		may: []string{"api/wire", "controlplane/controller/tableplan", "controlplane/sim/compiled",
 			"controlplane/topology"},
 	},
 	{
 		name: "sim-rooms",
 		in:   []string{"controlplane/sim/world"},
-		may: []string{"api/wire", "client/core", "controlplane/chain", "controlplane/controller/plan",
+		may: []string{"api/wire", "client/core", "controlplane/chain", "controlplane/controller/tableplan",
 			"controlplane/controller/program", "controlplane/controller/saved", "controlplane/etcdstore",
 			"controlplane/keyspace", "controlplane/p4rt", "controlplane/sessions", "controlplane/sim/clockwork",
 			"controlplane/sim/compiled",

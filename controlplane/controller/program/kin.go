@@ -7,7 +7,7 @@ import (
 
 	configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
 
-	"github.com/netcraq/netcraq/controlplane/controller/plan"
+	"github.com/netcraq/netcraq/controlplane/controller/tableplan"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 )
 
@@ -28,7 +28,7 @@ type Kin struct {
 // KinOf is what a switch runs, if it goes together with this program; nil: it does not.
 func (p *Program) KinOf(running *configv1.P4Info) *Kin {
 	if p.unguarded(running) {
-		return &Kin{Unguarded: true, Lacks: slices.Concat(plan.WatchTables, accessTables, []string{"chain_peer"})}
+		return &Kin{Unguarded: true, Lacks: slices.Concat(tableplan.WatchTables, accessTables, []string{"chain_peer"})}
 	}
 	ours := p.Pipeline.Info.P4Info
 	has, want := preambles(running), preambles(ours)
@@ -37,7 +37,7 @@ func (p *Program) KinOf(running *configv1.P4Info) *Kin {
 	if !p4rt.Agree(running, ours) || slices.ContainsFunc(indispensable, absent) {
 		return nil
 	}
-	return &Kin{Lacks: slices.DeleteFunc(slices.Clone(plan.Tables), there)}
+	return &Kin{Lacks: slices.DeleteFunc(slices.Clone(tableplan.Tables), there)}
 }
 
 // preambles is the id of every table, register, counter and so on, by its short name, as a name and

@@ -8,7 +8,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"github.com/netcraq/netcraq/controlplane/chain"
-	"github.com/netcraq/netcraq/controlplane/controller/plan"
+	"github.com/netcraq/netcraq/controlplane/controller/tableplan"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
@@ -23,7 +23,7 @@ func TestPlan(t *testing.T) {
 	prog := loadProgram(t, "128")
 	info := prog.Pipeline.Info
 	var top *topology.Topology
-	var p *plan.Plan
+	var p *tableplan.Plan
 	datadriven.RunTest(t, "testdata/plan", func(t *testing.T, d *datadriven.TestData) string {
 		var b strings.Builder
 		// Everything is encoded and decoded, so that what is printed is what a switch would get.
@@ -47,7 +47,7 @@ func TestPlan(t *testing.T) {
 			if _, err := prog.Fit(top, nil); err != nil {
 				return err.Error() + "\n"
 			}
-			if p, err = plan.New(top, plan.NewNumbering(nil)); err != nil {
+			if p, err = tableplan.New(top, tableplan.NewNumbering(nil)); err != nil {
 				return err.Error() + "\n"
 			}
 			return "ok\n"
@@ -72,7 +72,7 @@ func TestPlan(t *testing.T) {
 				show(cp.Config)
 				te, _ := info.Encode(cp.Config)
 				dec, _ := info.Decode(te)
-				if a := plan.ReadChainEntry(top, dec); a != conf.Assignment(s.Name) {
+				if a := tableplan.ReadChainEntry(top, dec); a != conf.Assignment(s.Name) {
 					t.Errorf("the entry of %s reads as %v, not %v", s.Name, a, conf.Assignment(s.Name))
 				}
 				for _, g := range cp.Groups {
@@ -82,7 +82,7 @@ func TestPlan(t *testing.T) {
 					}
 					b.WriteString("\n")
 				}
-				for _, e := range plan.PeerEntries(c.ID, cp.Peers) {
+				for _, e := range tableplan.PeerEntries(c.ID, cp.Peers) {
 					show(e)
 				}
 				if cp.Take != nil {

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/netcraq/netcraq/api/wire"
-	"github.com/netcraq/netcraq/controlplane/controller/plan"
+	"github.com/netcraq/netcraq/controlplane/controller/tableplan"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/topology"
@@ -55,7 +55,7 @@ func Read(pl *p4rt.Pipeline) (*Program, error) {
 	if p.local, err = info.TableSize("local_address"); err != nil {
 		return nil, err
 	}
-	for _, e := range plan.OneOfEach() {
+	for _, e := range tableplan.OneOfEach() {
 		if _, err := info.Encode(e); err != nil {
 			return nil, fmt.Errorf("this is not a NetCRAQ program, or not of this version: %w", err)
 		}
@@ -98,7 +98,7 @@ func (p *Program) Fit(t *topology.Topology, keep []keyspace.Space) ([]keyspace.S
 	if t.Sessions.Last > last {
 		return nil, fmt.Errorf("sessions.last is %d, but the program has only the sessions 1 to %d", t.Sessions.Last, last)
 	}
-	if err := plan.CheckGroups(t); err != nil {
+	if err := tableplan.CheckGroups(t); err != nil {
 		return nil, err
 	}
 	return p.spaces(t, keep)

@@ -12,7 +12,7 @@ import (
 
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/chain/ops"
-	"github.com/netcraq/netcraq/controlplane/controller/plan"
+	"github.com/netcraq/netcraq/controlplane/controller/tableplan"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
@@ -170,7 +170,7 @@ func (d *Device) readSlot(te *v1.TableEntry) (ops.Entry, error) {
 	if err != nil {
 		return ops.Entry{}, err
 	}
-	return plan.ReadSlotEntry(e), nil
+	return tableplan.ReadSlotEntry(e), nil
 }
 
 // KeyEntries is the key_index entries of a chain that are in the switch now, as far as it has

@@ -11,7 +11,7 @@ import (
 
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/chain"
-	"github.com/netcraq/netcraq/controlplane/controller/plan"
+	"github.com/netcraq/netcraq/controlplane/controller/tableplan"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/topology"
@@ -67,7 +67,7 @@ func (d *Device) Prepare(ctx context.Context, ct *topology.Chain, conf chain.Con
 // diffPeers compares the chain_peer entries of a chain with those that the switch should have. What
 // add makes lets in what either of the two lets in, and drop takes away the rest. It is for later,
 // when other switches no longer have the configuration that ends.
-func (d *Device) diffPeers(ct *topology.Chain, want map[uint32]plan.Peer) (add, drop []*v1.Update, err error) {
+func (d *Device) diffPeers(ct *topology.Chain, want map[uint32]tableplan.Peer) (add, drop []*v1.Update, err error) {
 	have, err := d.have("chain_peer", ofChain(ct))
 	if err != nil {
 		return nil, nil, err
@@ -78,14 +78,14 @@ func (d *Device) diffPeers(ct *topology.Chain, want map[uint32]plan.Peer) (add, 
 		if err != nil {
 			return nil, nil, err
 		}
-		port, part := plan.ReadPeerEntry(e)
+		port, part := tableplan.ReadPeerEntry(e)
 		both[port] = both[port].Or(part)
 	}
-	wide, err := d.encode(plan.PeerEntries(ct.ID, both)...)
+	wide, err := d.encode(tableplan.PeerEntries(ct.ID, both)...)
 	if err != nil {
 		return nil, nil, err
 	}
-	narrow, err := d.encode(plan.PeerEntries(ct.ID, want)...)
+	narrow, err := d.encode(tableplan.PeerEntries(ct.ID, want)...)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -103,7 +103,7 @@ func (d *Device) closePeers(ctx context.Context) error {
 	if err != nil || len(wanting) > 0 {
 		return err
 	}
-	if err := d.writeDefault(ctx, plan.PeerDefault(false)); err != nil {
+	if err := d.writeDefault(ctx, tableplan.PeerDefault(false)); err != nil {
 		return err
 	}
 	d.peersOpen = false
@@ -117,8 +117,8 @@ func (d *Device) readPeersOpen(ctx context.Context) error {
 		d.peersOpen = true
 		return err
 	}
-	_, part := plan.ReadPeerEntry(e)
-	d.peersOpen = part != plan.Peer{}
+	_, part := tableplan.ReadPeerEntry(e)
+	d.peersOpen = part != tableplan.Peer{}
 	return nil
 }
 
@@ -136,7 +136,7 @@ func (d *Device) epoch(ct *topology.Chain) (epoch uint16, ok bool) {
 }
 
 // groupsOf are the multicast groups that the switch has for a chain.
-func (d *Device) groupsOf(p *plan.Plan, ct *topology.Chain, sw *topology.Switch) []p4rt.Group {
+func (d *Device) groupsOf(p *tableplan.Plan, ct *topology.Chain, sw *topology.Switch) []p4rt.Group {
 	groups := p.GroupsAt(sw)
 	var out []p4rt.Group
 	for _, g := range d.groups {

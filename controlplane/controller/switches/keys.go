@@ -8,7 +8,7 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/chain/ops"
-	"github.com/netcraq/netcraq/controlplane/controller/plan"
+	"github.com/netcraq/netcraq/controlplane/controller/tableplan"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/topology"
@@ -66,7 +66,7 @@ func (d *Device) WriteKeys(ctx context.Context, insert bool, keys []ops.Entry) e
 // one that is to be hidden is closed.
 func (d *Device) slotEntry(e ops.Entry) p4rt.Entry {
 	e.Hidden = e.Hidden && !d.Former()
-	return plan.SlotEntry(e)
+	return tableplan.SlotEntry(e)
 }
 
 // Realign changes those of some keys' entries that are in the switch and say another realm. Hidden
@@ -78,8 +78,8 @@ func (d *Device) Realign(ctx context.Context, keys []ops.Entry) error {
 		if !ok || has.Hidden {
 			continue
 		}
-		k.Realm |= has.Realm & plan.ClosedKey
-		te, err := d.encode(plan.SlotEntry(k))
+		k.Realm |= has.Realm & tableplan.ClosedKey
+		te, err := d.encode(tableplan.SlotEntry(k))
 		if err != nil {
 			return err
 		}

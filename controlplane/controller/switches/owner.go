@@ -3,7 +3,7 @@ package switches
 import (
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/chain"
-	"github.com/netcraq/netcraq/controlplane/controller/plan"
+	"github.com/netcraq/netcraq/controlplane/controller/tableplan"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
@@ -16,9 +16,9 @@ type Owner interface {
 	Now() chain.Time
 
 	// Plan is what the switches should hold now. It is replaced, so workers ask for it each time.
-	Plan() *plan.Plan
+	Plan() *tableplan.Plan
 	// Watches is who watches which keys now.
-	Watches() plan.Watches
+	Watches() tableplan.Watches
 	// Leases is the session_lease entries of the sessions that are leased to a switch's hosts.
 	Leases(sw *topology.Switch) []p4rt.Entry
 	// AccessIsOpen says whether the table access is to grant everything to everybody.

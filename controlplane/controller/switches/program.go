@@ -8,8 +8,8 @@ import (
 	configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
 
 	"github.com/netcraq/netcraq/controlplane/chain"
-	"github.com/netcraq/netcraq/controlplane/controller/plan"
 	"github.com/netcraq/netcraq/controlplane/controller/program"
+	"github.com/netcraq/netcraq/controlplane/controller/tableplan"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	v1 "github.com/p4lang/p4runtime/go/p4/v1"
 )
@@ -117,7 +117,7 @@ func (d *Device) asFormer(info *p4rt.Info, e p4rt.Entry, te *v1.TableEntry) (*v1
 
 // tables are those of a switch that the controller fills.
 func (d *Device) tables() []string {
-	return slices.DeleteFunc(slices.Clone(plan.Tables), d.lacks)
+	return slices.DeleteFunc(slices.Clone(tableplan.Tables), d.lacks)
 }
 
 // writeOpenness writes that default where it is another.

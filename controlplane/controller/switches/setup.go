@@ -10,7 +10,7 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/chain/ops"
-	"github.com/netcraq/netcraq/controlplane/controller/plan"
+	"github.com/netcraq/netcraq/controlplane/controller/tableplan"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
@@ -169,7 +169,7 @@ func (d *Device) report() (map[uint8]Report, error) {
 		}
 		id := uint8(e.Exact("chain").Uint64())
 		if r, ok := out[id]; ok && e.Action == "set_chain" {
-			a := plan.ReadChainEntry(p.Topology, e)
+			a := tableplan.ReadChainEntry(p.Topology, e)
 			r.Assignment = &a
 			out[id] = r
 		}
@@ -192,7 +192,7 @@ func (d *Device) WriteBase(ctx context.Context) error {
 		return err
 	}
 	var have []*v1.TableEntry
-	for _, table := range plan.BaseTables {
+	for _, table := range tableplan.BaseTables {
 		h, err := d.have(table, p.IsBase)
 		if err != nil {
 			return err
@@ -224,7 +224,7 @@ func (d *Device) WriteBase(ctx context.Context) error {
 	}
 	// A port that leads elsewhere now brings nothing of what its neighbour of before could send.
 	former, err := d.have("chain_peer", func(e p4rt.Entry) bool {
-		number, _ := plan.ReadPeerEntry(e)
+		number, _ := tableplan.ReadPeerEntry(e)
 		port, ok := sw.Port(number)
 		return (!ok || port.Peer == nil) && slices.Contains(p.Chains, uint8(e.Exact("chain").Uint64()))
 	})

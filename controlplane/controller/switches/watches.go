@@ -4,7 +4,7 @@ import (
 	"context"
 	"slices"
 
-	"github.com/netcraq/netcraq/controlplane/controller/plan"
+	"github.com/netcraq/netcraq/controlplane/controller/tableplan"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	v1 "github.com/p4lang/p4runtime/go/p4/v1"
 )
@@ -30,7 +30,7 @@ func (d *Device) WatchSoon() {
 // writeWatches makes the switch hold what the watches of its chains are, in the configurations that
 // were installed last.
 func (d *Device) writeWatches(ctx context.Context) error {
-	if slices.ContainsFunc(plan.WatchTables, d.lacks) {
+	if slices.ContainsFunc(tableplan.WatchTables, d.lacks) {
 		return nil
 	}
 	p := d.owner.Plan()
@@ -38,7 +38,7 @@ func (d *Device) writeWatches(ctx context.Context) error {
 	if sw == nil {
 		return ErrGone
 	}
-	var want plan.WatchPart
+	var want tableplan.WatchPart
 	for id, conf := range d.parts {
 		ct := p.ChainOf(id)
 		if ct == nil {

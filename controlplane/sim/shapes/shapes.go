@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/api/wire"
-	"github.com/netcraq/netcraq/controlplane/controller/plan"
+	"github.com/netcraq/netcraq/controlplane/controller/tableplan"
 	"github.com/netcraq/netcraq/controlplane/sim/compiled"
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
@@ -16,7 +16,7 @@ import (
 type Shape struct {
 	Name     string
 	Topology *topology.Topology
-	Layout   *plan.Plan
+	Layout   *tableplan.Plan
 	base     map[*compiled.Program][][]compiled.Entry // by switch
 	mu       sync.Mutex
 }
@@ -85,7 +85,7 @@ func newShape(name string, n int, hub bool, linked func(a, b int) bool) *Shape {
 	if err != nil {
 		panic(fmt.Sprintf("the shape %s: %v\n%s", name, err, text))
 	}
-	layout, err := plan.New(t, plan.NewNumbering(nil))
+	layout, err := tableplan.New(t, tableplan.NewNumbering(nil))
 	if err != nil {
 		panic(fmt.Sprintf("the shape %s: %v", name, err))
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client/core"
-	"github.com/netcraq/netcraq/controlplane/controller/plan"
+	"github.com/netcraq/netcraq/controlplane/controller/tableplan"
 	"github.com/netcraq/netcraq/controlplane/sim/clockwork"
 	"github.com/netcraq/netcraq/controlplane/sim/compiled"
 	"github.com/netcraq/netcraq/controlplane/sim/judge"
@@ -108,7 +108,7 @@ func (w *World) NewClient(name string, h *topology.Host, sessions int, change fu
 // LeaseTo lets a host use a session.
 func (w *World) LeaseTo(session uint16, h *topology.Host) {
 	n := w.Node(h.Switch.Name)
-	e := w.Program.Encode(plan.LeaseEntry(session, h.Port))
+	e := w.Program.Encode(tableplan.LeaseEntry(session, h.Port))
 	w.leases[n.Index] = append(w.leases[n.Index], e)
 	if n.Alive {
 		n.Set(e)

@@ -11,7 +11,7 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/chain/ops"
-	"github.com/netcraq/netcraq/controlplane/controller/plan"
+	"github.com/netcraq/netcraq/controlplane/controller/tableplan"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/sim/compiled"
 	"github.com/netcraq/netcraq/controlplane/sim/judge"
@@ -464,7 +464,7 @@ func (n *Node) setBase() {
 		n.Set(e)
 	}
 	if !n.w.Without.Peers {
-		e := n.w.Program.Encode(plan.PeerDefault(false))
+		e := n.w.Program.Encode(tableplan.PeerDefault(false))
 		Must(n.Pipeline.SetDefault(e.Table, e.TableEntry))
 	}
 	n.Bare = false
@@ -577,7 +577,7 @@ func (n *Node) place(planned ops.Entry, insert bool) {
 	if insert {
 		n.w.checkAlias(n, planned)
 	}
-	e := n.w.Program.Encode(plan.SlotEntry(planned))
+	e := n.w.Program.Encode(tableplan.SlotEntry(planned))
 	n.KeyIndex = maps.Clone(n.KeyIndex)
 	delete(n.KeyIndex, planned.ID)
 	if insert {
@@ -591,7 +591,7 @@ func (n *Node) place(planned ops.Entry, insert bool) {
 // checkAlias notes an entry that lets others than the controller at a slot by its alias.
 func (w *World) checkAlias(n *Node, planned ops.Entry) {
 	for _, k := range w.Store.Dir.Keys {
-		if want := plan.AliasEntry(k); k.Alias == planned.ID && want != planned && len(w.Contradicted) == 0 {
+		if want := tableplan.AliasEntry(k); k.Alias == planned.ID && want != planned && len(w.Contradicted) == 0 {
 			w.Contradicted = append(w.Contradicted, judge.Violation{Kind: judge.AliasOpen, Key: k.ID,
 				What: fmt.Sprintf("%s is given the entry %+v, and it should be %+v", n.Name, planned, want)})
 		}
@@ -620,7 +620,7 @@ func routeEntry(service netip.Addr) p4rt.Entry {
 
 // acknowledgeToo gives a replica the groups with which it can acknowledge as a tail does: the
 // tree's ports, and the port by which the write goes on.
-func acknowledgeToo(part *plan.Part) {
+func acknowledgeToo(part *tableplan.Part) {
 	const base = 1000
 	if len(part.Groups) == 0 {
 		return

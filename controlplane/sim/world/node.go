@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/netcraq/netcraq/controlplane/controller/plan"
 	"github.com/netcraq/netcraq/controlplane/controller/program"
+	"github.com/netcraq/netcraq/controlplane/controller/tableplan"
 	"github.com/netcraq/netcraq/controlplane/sim/compiled"
 	"github.com/netcraq/netcraq/controlplane/sim/shapes"
 
@@ -165,7 +165,7 @@ type Node struct {
 	KeyIndex   map[wire.Key]ops.Entry // never changed, but replaced
 	election   uint64                 // the highest election id that a controller has come with
 	connection int                    // ... and the newest of its connections
-	watched    plan.WatchPart         // who watches what
+	watched    tableplan.WatchPart    // who watches what
 }
 
 // asleepFrame is a frame that waits until the switch's machine goes on.

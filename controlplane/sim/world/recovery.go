@@ -8,7 +8,7 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/chain/ops"
-	"github.com/netcraq/netcraq/controlplane/controller/plan"
+	"github.com/netcraq/netcraq/controlplane/controller/tableplan"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/controlplane/sim/shapes"
 )
@@ -93,7 +93,7 @@ func (n *Node) wipe() {
 	n.clear()
 	n.Data = false
 	if n.w.Without.EmptyHasNoRole && n.Starts > 0 { // its registers alone
-		n.watched = plan.WatchPart{}
+		n.watched = tableplan.WatchPart{}
 		for _, e := range entries {
 			n.Set(e)
 		}
@@ -104,7 +104,7 @@ func (n *Node) wipe() {
 
 // ForgetTables is that a controller reads nothing back.
 func (n *Node) ForgetTables() {
-	n.Assignment, n.KeyIndex, n.watched = nil, map[wire.Key]ops.Entry{}, plan.WatchPart{}
+	n.Assignment, n.KeyIndex, n.watched = nil, map[wire.Key]ops.Entry{}, tableplan.WatchPart{}
 }
 
 // copy fills a switch, or compares it.

@@ -14,7 +14,7 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/chain/ops"
-	"github.com/netcraq/netcraq/controlplane/controller/plan"
+	"github.com/netcraq/netcraq/controlplane/controller/tableplan"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/controlplane/sessions"
 	"github.com/netcraq/netcraq/controlplane/sim/compiled"
@@ -462,7 +462,7 @@ func (s *Shell) install(a chain.Install) {
 	if s.World.Without.AckFromTailAlone && a.Assignment.Role == chain.Replica {
 		acknowledgeToo(&part)
 	}
-	peers := plan.PeerEntries(shapes.ChainID, part.Peers)
+	peers := tableplan.PeerEntries(shapes.ChainID, part.Peers)
 	encode := s.World.Program.Encode
 	strange := false
 	steps := []step{
@@ -549,7 +549,7 @@ func (s *Shell) entryOf(k keyspace.Key) ops.Entry {
 // entriesBy makes the entries of keys, or of their aliases.
 func (s *Shell) entriesBy(alias bool) func(keyspace.Key) ops.Entry {
 	if alias {
-		return plan.AliasEntry
+		return tableplan.AliasEntry
 	}
 	return s.entryOf
 }

@@ -6,7 +6,7 @@ import (
 	"reflect"
 	"time"
 
-	"github.com/netcraq/netcraq/controlplane/controller/plan"
+	"github.com/netcraq/netcraq/controlplane/controller/tableplan"
 	"github.com/netcraq/netcraq/controlplane/sim/clockwork"
 	"github.com/netcraq/netcraq/controlplane/sim/compiled"
 	"github.com/netcraq/netcraq/controlplane/sim/judge"
@@ -91,7 +91,7 @@ func (s *Shell) watchSoon(d *Device) {
 		n := d.Node
 		host := s.World.watcher.h
 		want := s.World.Shape.Layout.Watch(s.World.Shape.Topology.Chains[0], n.Switch, *d.watchConf,
-			plan.Watches{host.IP: {Address: host.IP, Port: watchPort, Keys: s.watching}})
+			tableplan.Watches{host.IP: {Address: host.IP, Port: watchPort, Keys: s.watching}})
 		var steps []step
 		add := func(do func()) { steps = append(steps, step{Writes, "watches", do}) }
 		if !reflect.DeepEqual(n.watched.Groups, want.Groups) {

@@ -1,4 +1,4 @@
-// Package plan says what the tables of a network's switches should hold. It computes, and does
+// Package tableplan says what the tables of a network's switches should hold. It computes, and does
 // nothing else: it knows no connection, no clock and no goroutine.
 //
 //	topology ──▶ Plan ──▶ Base(switch)           what follows from the topology: ports, grants, routes
@@ -13,4 +13,4 @@
 // controller fills". groups.go gives out multicast groups, and numbering.go the numbers of
 // principals and realms: both give the same ones again as long as they can, because switches change
 // from one topology to the next one after the other.
-package plan
+package tableplan
