@@ -22,7 +22,7 @@
 // # Where to look
 //
 //	sim ─▶ trouble ─▶ world ─▶ shapes ─▶ compiled
-//	 │        └─────────┴────▶ judge, clockwork, logbook, rules
+//	 │        └─────────┴────▶ judge, clockwork, coroutine, logbook, rules
 //	 └───▶ mutants ─▶ judge, rules
 //
 // Package world is what a run is made of: switches, a network, controllers, clients. What it does

@@ -154,6 +154,11 @@ var arrowRules = []arrowRule{
 	},
 	{
 		name: "sim-rooms",
+		in:   []string{"controlplane/sim/coroutine"},
+		may:  []string{"controlplane/sim/clockwork"},
+	},
+	{
+		name: "sim-rooms",
 		in:   []string{"controlplane/sim/judge"},
 		may:  []string{"api/wire", "internal/linearizable"},
 	},
@@ -179,7 +184,7 @@ var arrowRules = []arrowRule{
 		may: []string{"api/wire", "client/core", "controlplane/chain", "controlplane/controller/tableplan",
 			"controlplane/controller/program", "controlplane/controller/saved", "controlplane/etcdstore",
 			"controlplane/keyspace", "controlplane/p4rt", "controlplane/sessions", "controlplane/sim/clockwork",
-			"controlplane/sim/compiled",
+			"controlplane/sim/compiled", "controlplane/sim/coroutine",
 			"controlplane/sim/judge", "controlplane/sim/logbook", "controlplane/sim/rules", "controlplane/sim/shapes",
 			"controlplane/sim/world", "controlplane/topology", "switch/interp", "switch/target"},
 	},

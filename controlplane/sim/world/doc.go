@@ -8,7 +8,7 @@
 //	    │ overheard.go, noslot.go:          │ channels.go, device.go: a P4Runtime connection, which
 //	    │ what somebody must not hear       │ can break, and in which messages come late
 //	    ▼                                   ▼
-//	judge.History                       shell.go ◀─▶ chain.Machine, ops (task.go, target.go)
+//	judge.History                       shell.go ◀─▶ chain.Machine, ops (package coroutine, target.go)
 //	                                        │
 //	                                    store.go: etcd or a file, as the shipped stores write it
 //

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/netcraq/netcraq/controlplane/sim/coroutine"
+
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/chain/ops"
@@ -104,8 +106,8 @@ func (s *Shell) operate(o *operation,
 		if over {
 			return result
 		}
-		err := s.await(ctx, func(done func(error)) { tell = done })
-		if !over && err != nil && !errors.Is(err, errOver) {
+		err := s.process.Await(ctx, func(done func(error)) { tell = done })
+		if !over && err != nil && !errors.Is(err, coroutine.ErrOver) {
 			s.World.Cover.Count("controller.operation given up", 1)
 			s.Machine.AbandonKeys(s.Clock(), id, err)
 			s.Flush()
@@ -155,7 +157,7 @@ func (s *Shell) undoUnfinished() {
 	back, out := ops.Unfinished(s.dir, shapes.ChainID)
 	for _, k := range back {
 		s.World.Cover.Count("controller.put back", 1)
-		ops.Reattach(&mover{coroutines: coroutines{s, false}, Shell: s}, k)
+		ops.Reattach(&mover{Runtime: s.runtime(false), Shell: s}, k)
 	}
 	for _, k := range out {
 		s.removeKey(k)
@@ -213,8 +215,8 @@ func (s *Shell) Move(name wire.Key) {
 	k = s.dir.StartMove(k.ID)
 	s.World.slotsSaid[k.ID] = &slotSaid{moved: true}
 	s.World.Trace("operator", "moves %v, which is %v, alias %v", name, k.ID, k.Alias)
-	s.start(func(ctx context.Context) error {
-		_, err := ops.Move(ctx, &mover{coroutines: coroutines{s, false}, Shell: s, name: name}, k, takePatience)
+	s.process.Start(func(ctx context.Context) error {
+		_, err := ops.Move(ctx, &mover{Runtime: s.runtime(false), Shell: s, name: name}, k, takePatience)
 		return err
 	}, func(error) {})
 }
@@ -224,7 +226,7 @@ const takePatience = 300 * time.Millisecond
 
 // mover is an ops.Keeper. Its chain is both that from which a key moves and that to which it does.
 type mover struct {
-	coroutines
+	coroutine.Runtime
 	*Shell
 	name  wire.Key
 	moved *judge.Call // what Place has written; nobody has seen it before it is on record
@@ -302,7 +304,7 @@ func (m *mover) Remove(k keyspace.Key) { m.removeKey(k) }
 
 // Save implements ops.Keeper.
 func (m *mover) Save(ctx context.Context) error {
-	return m.await(ctx, m.saveDirectory)
+	return m.process.Await(ctx, m.saveDirectory)
 }
 
 // SaveSoon implements ops.Keeper.

@@ -57,7 +57,7 @@ func (w *World) LeaveSession(id uint16) {
 // at the one that is being brought in. A chain without keys has no writes.
 func (s *Shell) beginAnew(id uint16, then func(last uint32, err error)) {
 	var last uint32
-	s.start(func(ctx context.Context) error {
+	s.process.Start(func(ctx context.Context) error {
 		ctx, cancel := s.ops.WithTimeout(ctx, ops.FetchTimeout)
 		defer cancel()
 		var records []uint32

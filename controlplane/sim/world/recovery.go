@@ -24,7 +24,7 @@ func (s *Shell) redrive(a chain.Redrive) {
 	}
 	s.redriving = a.Epoch
 	keys, sent := ops.Reachable(s.dir.Chain(shapes.ChainID)), 0
-	s.start(func(ctx context.Context) (err error) {
+	s.process.Start(func(ctx context.Context) (err error) {
 		if !skip {
 			sent, err = s.ops.Redrive(ctx, a, keys)
 		}
@@ -117,7 +117,7 @@ func (s *Shell) copy(a chain.Copy) {
 	if r.DropsMoving {
 		keys = slices.DeleteFunc(keys, func(k keyspace.Key) bool { return k.Alias != 0 })
 	}
-	s.copying = s.start(func(ctx context.Context) error {
+	s.copying = s.process.Start(func(ctx context.Context) error {
 		if (a.Compare || a.Passed) && r.Comparison {
 			return nil
 		}
@@ -160,8 +160,8 @@ func (w *World) DriveFrozen() {
 		return
 	}
 	keys := ops.Reachable(s.dir.Chain(shapes.ChainID))
-	s.start(func(ctx context.Context) error {
-		ctx, cancel := coroutines{s, false}.WithTimeout(ctx, 5*time.Millisecond)
+	s.process.Start(func(ctx context.Context) error {
+		ctx, cancel := s.runtime(false).WithTimeout(ctx, 5*time.Millisecond)
 		defer cancel()
 		_, err := s.ops.Redrive(ctx, a, keys)
 		return err

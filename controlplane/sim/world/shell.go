@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/netcraq/netcraq/controlplane/sim/coroutine"
+
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/chain/ops"
@@ -52,7 +54,8 @@ type Shell struct {
 	waiting    map[uint16]*exchange // by port
 	ops        *ops.Chain           // what is done to switches
 	copies     *ops.Chain           // ... of that, copying; apart for mutants' sake
-	copying    *span                // the copy that is under way, or was last
+	process    *coroutine.Process   // what its procedures run in
+	copying    *coroutine.Span      // the copy that is under way, or was last
 	redriving  uint16               // the epoch of what was re-propagated last
 	lastOp     chain.OpID
 	lastSaid   chain.OpID // the last by which an operator has said who is a member
@@ -87,7 +90,7 @@ type Shell struct {
 // operation is a change of keys.
 type operation struct {
 	ops.Writes
-	running *span                 // the step that is being done; nil: none
+	running *coroutine.Span       // the step that is being done; nil: none
 	writes  map[wire.Key]*writing // that were sent
 	// told of each write that is sent; nil: nobody is
 	sent func(call time.Duration)
@@ -130,6 +133,11 @@ var (
 // leads. One that takes over takes it that the one before did.
 const Leading = 40 * time.Millisecond
 
+// runtime is what procedures run on; copies: of those that copy.
+func (s *Shell) runtime(copies bool) coroutine.Runtime {
+	return coroutine.Runtime{Process: s.process, EndsEarly: copies && s.World.Without.EndsEarly}
+}
+
 // storeReads is how long the store takes to answer a controller that has just been elected.
 const storeReads = 200 * time.Microsecond
 
@@ -143,6 +151,7 @@ func newShell(w *World, name string, election uint64) *Shell {
 		Left:   map[string]bool{},
 		toldAt: map[uint16]time.Duration{},
 		untidy: map[string]bool{}, forgotten: map[string]bool{}, pretended: map[string]uint16{}}
+	s.process = &coroutine.Process{Scheduler: w.tasks, Alive: func() bool { return s.Alive }}
 	if s.leads = s.rate; w.slews {
 		s.leads = w.slewed(w.leaders)
 	}
@@ -152,19 +161,19 @@ func newShell(w *World, name string, election uint64) *Shell {
 	w.Trace(name, "starts")
 	for _, n := range w.Nodes {
 		d := &Device{Shell: s, Node: n}
-		d.other = ops.NewSwitch(n.Name, coroutines{s, false}, &opsTarget{Device: d})
-		d.copies = ops.NewSwitch(n.Name, coroutines{s, true}, &opsTarget{Device: d, copying: true,
+		d.other = ops.NewSwitch(n.Name, s.runtime(false), &opsTarget{Device: d})
+		d.copies = ops.NewSwitch(n.Name, s.runtime(true), &opsTarget{Device: d, copying: true,
 			seen: map[int][]byte{}})
 		s.Devices = append(s.Devices, d)
 	}
 	pool := ops.NewPool(ControllerSessions, func(recorded []uint32) (uint32, error) {
 		return sessions.Begin(recorded, w.Control.Uint32), nil
 	})
-	s.ops = &ops.Chain{Runtime: coroutines{s, false}, ID: shapes.ChainID, Pool: pool, Entry: s.entryOf,
+	s.ops = &ops.Chain{Runtime: s.runtime(false), ID: shapes.ChainID, Pool: pool, Entry: s.entryOf,
 		Equality: &ops.Equality{},
 		Buries:   func(ops.Key) bool { return true },
 		Switch:   func(name string) (*ops.Switch, error) { return s.Device(name).other, nil }}
-	s.copies = &ops.Chain{Runtime: coroutines{s, true}, ID: shapes.ChainID, Pool: pool, Entry: s.entryOf,
+	s.copies = &ops.Chain{Runtime: s.runtime(true), ID: shapes.ChainID, Pool: pool, Entry: s.entryOf,
 		Switch: func(name string) (*ops.Switch, error) { return s.Device(name).copies, nil }}
 	w.Store.leader = election
 	s.Later(storeReads, s.begin)
@@ -324,7 +333,7 @@ func (s *Shell) do(a chain.Action) {
 		s.copy(a)
 	case chain.CancelCopy:
 		if s.copying != nil {
-			s.copying.cancel(context.Canceled)
+			s.copying.Cancel(context.Canceled)
 		}
 	case chain.InsertKeys:
 		s.entries(a.Op, a.Attempt, a.Switch, true, s.operations[a.Op].Keys, s.entriesBy(a.Alias))
@@ -344,7 +353,7 @@ func (s *Shell) do(a chain.Action) {
 		s.values(a.Op, a.Attempt, true)
 	case chain.CancelKeys:
 		if o := s.operations[a.Op]; o != nil && o.running != nil && !s.World.Without.KeysGoOn {
-			o.running.cancel(context.Canceled)
+			o.running.Cancel(context.Canceled)
 		}
 	case chain.Done:
 		o := s.operations[a.Op]
@@ -593,7 +602,7 @@ func (s *Shell) values(op chain.OpID, attempt int, remove bool) {
 // work does a step of an operation, which takes a while.
 func (s *Shell) work(op chain.OpID, attempt int, do func(context.Context, *operation) error) {
 	o := s.operations[op]
-	o.running = s.start(func(ctx context.Context) error { return do(ctx, o) }, func(err error) {
+	o.running = s.process.Start(func(ctx context.Context) error { return do(ctx, o) }, func(err error) {
 		s.Machine.KeysDone(s.Clock(), op, attempt, err, true)
 		s.Flush()
 	})

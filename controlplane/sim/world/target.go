@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/netcraq/netcraq/controlplane/sim/coroutine"
+
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/chain/ops"
 )
@@ -55,7 +57,7 @@ func (t *opsTarget) Open() (ops.Port, error) {
 func (t *opsTarget) Cells(ctx context.Context, name string, cells []int) ([][]byte, error) {
 	w := t.Shell.World
 	out := make([][]byte, len(cells))
-	err := t.Shell.await(ctx, func(done func(error)) {
+	err := t.Shell.process.Await(ctx, func(done func(error)) {
 		n := len(cells)
 		if t.Node.NoRegisters {
 			n = 0
@@ -112,7 +114,7 @@ func (t *opsTarget) WriteEntries(ctx context.Context, insert bool, entries []ops
 
 // job has something done at the switch, after all that was asked for before, and waits for it.
 func (t *opsTarget) job(ctx context.Context, do func(then func(error))) error {
-	return t.Shell.await(ctx, func(then func(error)) {
+	return t.Shell.process.Await(ctx, func(then func(error)) {
 		t.submit(func(done func()) {
 			do(func(err error) {
 				then(err)
@@ -127,7 +129,7 @@ type exchange struct {
 	*opsTarget
 	port    uint16
 	sent    *wire.Packet
-	task    *task // waits for a reply
+	task    *coroutine.Task // waits for a reply
 	replies []*wire.Packet
 }
 
@@ -181,7 +183,7 @@ func (x *exchange) deliver(r *wire.Packet) {
 	}
 	x.replies = append(x.replies, r)
 	if x.task != nil {
-		x.task.wake()
+		x.task.Wake()
 	}
 }
 
@@ -189,8 +191,8 @@ func (x *exchange) deliver(r *wire.Packet) {
 func (x *exchange) Receive(ctx context.Context, d time.Duration) (*wire.Packet, error) {
 	w := x.Shell.World
 	if len(x.replies) == 0 {
-		x.task = w.running
-		err := x.task.wait(ctx.(*span), w.Loop.Now+max(d, 1))
+		x.task = w.tasks.Running()
+		err := x.task.Wait(ctx.(*coroutine.Span), w.Loop.Now+max(d, 1))
 		x.task = nil
 		if len(x.replies) == 0 {
 			return nil, err

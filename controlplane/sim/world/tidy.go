@@ -57,7 +57,7 @@ func (s *Shell) tidy() {
 	if s.World.Without.TidyBusy {
 		s.tidying = map[wire.Key]bool{0: true}
 	}
-	s.start(func(ctx context.Context) error {
+	s.process.Start(func(ctx context.Context) error {
 		return s.ops.Tidy(ctx, todo.Steps, func(step ops.TidyStep, err error) {
 			what := map[bool]string{true: "made", false: "dropped"}[step.Insert]
 			s.World.Cover.Count("tidy.entries "+what, len(step.Entries))

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/netcraq/netcraq/controlplane/sim/coroutine"
+
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/sim/clockwork"
 	"github.com/netcraq/netcraq/controlplane/sim/compiled"
@@ -38,8 +40,7 @@ type World struct {
 	serviceRoute compiled.Entry
 
 	Controllers []*Shell
-	tasks       []*task // of controllers, those that have not ended
-	running     *task   // nil: the loop
+	tasks       *coroutine.Scheduler // of controllers
 	Store       store
 	Members     []string // as the topology file would want them
 	Lease       time.Duration
@@ -242,6 +243,7 @@ func New(p *compiled.Program, without rules.Removed, engines *Engines, sh *shape
 		LastSession: topology.ControllerSessions, begun: map[uint16]uint32{},
 		leases: make([][]compiled.Entry, len(sh.Topology.Switches))}
 	w.Store.w = w
+	w.tasks = coroutine.NewScheduler(&w.Loop)
 	if seed/2%2 == 0 {
 		w.Store.etcd = map[string]string{}
 	}
@@ -270,3 +272,6 @@ func New(p *compiled.Program, without rules.Removed, engines *Engines, sh *shape
 	w.serviceRoute = p.Encode(routeEntry(service))
 	return w, nil
 }
+
+// EndTasks ends what controllers have not come to the end of.
+func (w *World) EndTasks() { w.tasks.End() }
