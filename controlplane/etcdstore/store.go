@@ -27,7 +27,7 @@ type cache struct {
 	image    *Image
 }
 
-// Load implements controller.Store.
+// Load implements saved.Store.
 func (t *Term) Load() (*saved.State, error) {
 	if err := t.read(); err != nil {
 		return nil, fmt.Errorf("reading the state from etcd under %s: %w", t.c.Prefix, err)
@@ -71,7 +71,7 @@ func (t *Term) read() error {
 	return nil
 }
 
-// Save implements controller.Store. It writes what has changed, in as many transactions as that
+// Save implements saved.Store. It writes what has changed, in as many transactions as that
 // needs.
 func (t *Term) Save(s *saved.State) error {
 	fail := func(err error) error { return fmt.Errorf("saving the state in etcd under %s: %w", t.c.Prefix, err) }

@@ -27,8 +27,8 @@ import (
 
 // This file is the simulator's counterpart of package controller: it carries out what chain.Machine
 // asks for, on simulated switches, and reports back. The machine is the real one, and so are the
-// procedures (package ops; task.go and target.go say how they are run), the table entries
-// (controller.Layout) and the packets.
+// procedures (package ops; package coroutine and target.go run them), the table entries
+// (tableplan.Plan) and the packets.
 
 // Shell is a controller process.
 type Shell struct {
