@@ -28,6 +28,7 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 	"github.com/netcraq/netcraq/controlplane/adminserver"
 	"github.com/netcraq/netcraq/controlplane/controller"
+	"github.com/netcraq/netcraq/controlplane/controller/saved"
 	"github.com/netcraq/netcraq/controlplane/topology"
 	"github.com/netcraq/netcraq/internal/poll"
 )
@@ -214,7 +215,7 @@ func startController(t *testing.T, nodes []*node, open ...*pod) *api.Client {
 	check(t, os.WriteFile(path, file, 0o600))
 	top, err := topology.Load(path)
 	check(t, err)
-	c, err := controller.New(controller.Options{Topology: top, Store: controller.Memory{},
+	c, err := controller.New(controller.Options{Topology: top, Store: saved.Memory{},
 		Log: slog.New(slog.DiscardHandler)})
 	check(t, err)
 	ctx, cancel := context.WithCancel(context.Background())

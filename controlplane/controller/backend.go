@@ -15,6 +15,8 @@ import (
 	api "github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/chain"
+	"github.com/netcraq/netcraq/controlplane/controller/program"
+	"github.com/netcraq/netcraq/controlplane/controller/switches"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/sessions"
@@ -48,7 +50,7 @@ func apiError(err error) error {
 	case errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) ||
 		errors.Is(err, chain.ErrSilent):
 		code = api.CodeDeadlineExceeded
-	case errors.Is(err, chain.ErrUnavailable) || passing(err):
+	case errors.Is(err, chain.ErrUnavailable) || switches.Passing(err):
 		code = api.CodeUnavailable
 	}
 	return api.Errorf(code, "%s", err.Error())
@@ -84,7 +86,7 @@ func (c *Controller) describeChain(ch *chainState) api.Chain {
 		ServiceAddress: ch.topo.Address.String(), LeaseMillis: int(s.Config.Lease / time.Millisecond),
 		Length: s.Length, Frozen: s.Config.Freeze != chain.Thawed, Slots: ch.space.Count, Keys: c.dir.Count(ch.topo.ID),
 		Ready: s.Ready, Reason: s.Reason,
-		ValueBytes: c.prog.profile.ValueBytes(), Members: []api.Member{},
+		ValueBytes: c.prog.Profile.ValueBytes(), Members: []api.Member{},
 	}
 	if s.LeaseGiven < s.Config.Lease {
 		out.LeaseGivenMillis = int(s.LeaseGiven / time.Millisecond)
@@ -131,10 +133,10 @@ func (c *Controller) Recover(ctx context.Context, name, sw string) (*api.Chain, 
 }
 
 // Metrics serves what there is to count and measure, for Prometheus.
-func (c *Controller) Metrics() http.Handler { return c.metrics.handler() }
+func (c *Controller) Metrics() http.Handler { return c.metrics.Handler() }
 
 // Registry is what Metrics serves, for what runs beside the controller to add to it.
-func (c *Controller) Registry() *prometheus.Registry { return c.metrics.registry }
+func (c *Controller) Registry() *prometheus.Registry { return c.metrics.Registry }
 
 // Keys lists the keys of a chain by name: those that are on record, as the next controller would
 // list them.
@@ -354,19 +356,20 @@ func (c *Controller) Switches(ctx context.Context) ([]api.Switch, error) {
 	err := c.call(ctx, func() {
 		for _, d := range c.net().devices {
 			s := api.Switch{
-				Name: d.sw.Name, P4Runtime: d.sw.P4Runtime, DeviceID: d.sw.DeviceID, Address: d.sw.Address.String(),
+				Name: d.Spec.Name, P4Runtime: d.Spec.P4Runtime, DeviceID: d.Spec.DeviceID,
+				Address:   d.Spec.Address.String(),
 				Connected: d.state.Phase != p4rt.Disconnected, Primary: d.state.Phase == p4rt.Primary,
 				Ready: d.ready, LastError: d.lastError,
-				Chains: []string{}, Ports: describePorts(c.net().topo.Switch(d.sw.Name)),
+				Chains: []string{}, Ports: describePorts(c.net().topo.Switch(d.Spec.Name)),
 			}
-			if c.net().left[d.sw.Name] && s.LastError == "" {
+			if c.net().left[d.Spec.Name] && s.LastError == "" {
 				s.LastError = "it has left the topology, and is forgotten when no chain needs it"
 			}
 			if d.ready {
-				s.Pipeline = fmt.Sprintf("%016x", c.prog.pipeline.Cookie)
+				s.Pipeline = fmt.Sprintf("%016x", c.prog.Pipeline.Cookie)
 			}
 			for _, ch := range c.net().chains {
-				if ch.m.Status(c.now()).Config.IsMember(d.sw.Name) {
+				if ch.m.Status(c.now()).Config.IsMember(d.Spec.Name) {
 					s.Chains = append(s.Chains, ch.topo.Name)
 				}
 			}
@@ -403,7 +406,7 @@ func (c *Controller) Counters(ctx context.Context, name string) (*api.Counters, 
 	if d == nil {
 		var names []string
 		for _, d := range c.net().devices {
-			names = append(names, d.sw.Name)
+			names = append(names, d.Spec.Name)
 		}
 		return nil, api.Errorf(api.CodeNotFound, "there is no switch %q; there is: %s", name, strings.Join(names, ", "))
 	}
@@ -412,13 +415,13 @@ func (c *Controller) Counters(ctx context.Context, name string) (*api.Counters, 
 		return nil, apiError(err)
 	}
 	out := &api.Counters{Switch: name, Events: map[string]uint64{}, Slots: []api.SlotCounters{},
-		Ports: describePorts(c.net().topo.Switch(d.sw.Name))}
-	events, err := d.client.ReadCounter(ctx, "events")
+		Ports: describePorts(c.net().topo.Switch(d.Spec.Name))}
+	events, err := d.Client.ReadCounter(ctx, "events")
 	if err != nil {
 		return nil, apiError(err)
 	}
 	for i, n := range events {
-		switch label, ok := eventNames[i]; {
+		switch label, ok := program.EventNames[i]; {
 		case ok:
 			out.Events[label] = n.Packets
 		case n.Packets > 0:
@@ -439,7 +442,7 @@ func (c *Controller) Counters(ctx context.Context, name string) (*api.Counters, 
 		{"slot_forwards", func(s *api.SlotCounters, n uint64) { s.Forwards = n }},
 		{"slot_writes", func(s *api.SlotCounters, n uint64) { s.Writes = n }},
 	} {
-		counts, err := d.client.ReadCounterCells(ctx, counter.name, cells)
+		counts, err := d.Client.ReadCounterCells(ctx, counter.name, cells)
 		if err != nil {
 			return nil, apiError(err)
 		}
@@ -453,7 +456,7 @@ func (c *Controller) Counters(ctx context.Context, name string) (*api.Counters, 
 // Events is the events after the one numbered since that are kept, and a channel that is closed
 // when there are more.
 func (c *Controller) Events(since uint64) ([]api.Event, <-chan struct{}) {
-	return c.events.since(since)
+	return c.events.Since(since)
 }
 
 // Ready is nil when every chain serves; otherwise an *api.Error that says what is missing.
@@ -480,3 +483,7 @@ func (c *Controller) Ready(ctx context.Context) error {
 	}
 	return nil
 }
+
+// Announce adds an event that is not the controller's own: what runs beside it
+// (placement/controller) has it shown and counted with the others.
+func (c *Controller) Announce(kind, chain, message string) { c.events.Add(kind, "", chain, message) }

@@ -18,6 +18,11 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/chain/ops"
+	"github.com/netcraq/netcraq/controlplane/controller/observe"
+	"github.com/netcraq/netcraq/controlplane/controller/program"
+	"github.com/netcraq/netcraq/controlplane/controller/saved"
+	"github.com/netcraq/netcraq/controlplane/controller/switches"
+	"github.com/netcraq/netcraq/controlplane/controller/tableplan"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/sessions"
@@ -27,7 +32,7 @@ import (
 // Options make a Controller.
 type Options struct {
 	Topology *topology.Topology
-	Store    Store
+	Store    saved.Store
 	// ElectionID orders controllers: of two that run at once the higher is primary at the switches.
 	// Zero: the time, so that the one started last is.
 	ElectionID p4rt.ElectionID
@@ -51,12 +56,12 @@ type Controller struct {
 	// rpcTimeout bounds each request to a switch.
 	rpcTimeout time.Duration
 	election   p4rt.ElectionID // of the first stream to a switch that is connected to now
-	prog       *program
-	saver      *saver
+	prog       *program.Program
+	saver      *saved.Saver
 	log        *slog.Logger
-	events     *eventLog
-	requests   *requests
-	metrics    *metrics
+	events     *observe.Log
+	requests   *switches.Requests
+	metrics    *observe.Metrics
 	start      time.Duration // clock.Raw
 	pool       *ops.Pool
 	equality   ops.Equality
@@ -75,11 +80,11 @@ type Controller struct {
 	dir   *keyspace.Directory
 	sess  *sessions.Table
 	// numbering is of principals and realms.
-	numbering *numbering
+	numbering *tableplan.Numbering
 	// leased is the session_lease entries, by switch: what sess says. Devices' workers read it.
 	leased atomic.Pointer[map[string][]p4rt.Entry]
 	// watching is who watches what; devices' workers read it.
-	watching atomic.Pointer[watchServers]
+	watching atomic.Pointer[tableplan.Watches]
 	records  map[string]chain.Record // of the chains, by name
 	saved    bool                    // an earlier controller's state was there
 	// savedKeys are the keys as they are on record.
@@ -118,53 +123,55 @@ func New(o Options) (*Controller, error) {
 	if err != nil {
 		return nil, err
 	}
-	prog, err := readProgram(pl)
+	prog, err := program.Read(pl)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", t.Program.P4Info, err)
 	}
-	saved, err := o.Store.Load()
+	kept, err := o.Store.Load()
 	if err != nil {
 		return nil, err
 	}
-	c := &Controller{prog: prog, saver: newSaver(o.Store), log: o.Log, events: newEventLog(o.Log),
-		requests: newRequests(), start: clock.Raw(),
-		wanted: t, saved: saved != nil && !saved.Lost, knows: saved != nil, touched: map[*chainState]bool{},
+	shown := observe.NewMetrics()
+	c := &Controller{prog: prog, saver: saved.NewSaver(o.Store), log: o.Log,
+		metrics: shown, events: observe.NewLog(o.Log, shown.Count),
+		requests: switches.NewRequests(), start: clock.Raw(),
+		wanted: t, saved: kept != nil && !kept.Lost, knows: kept != nil, touched: map[*chainState]bool{},
 		gone: map[uint8]chain.Time{},
 		wake: make(chan struct{}, 1), stopped: make(chan struct{}), letGo: make(chan struct{}), led: o.Led,
 		bringing: make(chan struct{}, 1),
 		leading:  o.Leading,
 		leaseTag: rand.Uint32N(1 << 24),
 		election: cmp.Or(o.ElectionID, p4rt.ElectionID{Low: uint64(time.Now().UnixNano())})}
-	c.watching.Store(&watchServers{})
-	if saved == nil {
-		saved = &State{}
+	c.watching.Store(&tableplan.Watches{})
+	if kept == nil {
+		kept = &saved.State{}
 	}
-	for _, k := range saved.Directory.Keys {
-		if k.Slot < 0 || k.Slot >= prog.slots {
+	for _, k := range kept.Directory.Keys {
+		if k.Slot < 0 || k.Slot >= prog.Slots {
 			return nil, fmt.Errorf("the saved directory has the key %q in slot %d, and the switches have the slots 0 "+
 				"to %d: it is damaged, or of a network with another program. "+
-				"Put the right one back, or start with the program that it is of", k.Name, k.Slot, prog.slots-1)
+				"Put the right one back, or start with the program that it is of", k.Name, k.Slot, prog.Slots-1)
 		}
 	}
-	spaces, err := prog.fit(t, saved.Spaces)
+	spaces, err := prog.Fit(t, kept.Spaces)
 	if err != nil {
 		return nil, err
 	}
 	if c.tls = o.TLS; c.tls == nil {
-		if c.tls, err = tlsConfig(t.TLS); err != nil {
+		if c.tls, err = switches.TLSConfig(t.TLS); err != nil {
 			return nil, err
 		}
 	}
 	c.rpcTimeout = o.RPCTimeout
-	c.numbering = newNumbering(saved.Principals)
+	c.numbering = tableplan.NewNumbering(kept.Principals)
 	c.pool = ops.NewPool(t.Sessions.Controller, c.begin)
 	c.news, c.avoided, c.replacedAt = map[string]bool{}, map[string]bool{}, map[string]chain.Time{}
-	for _, s := range saved.Avoided {
+	for _, s := range kept.Avoided {
 		if t.Switch(s) != nil {
 			c.avoided[s] = true
 		}
 	}
-	old, left, err := saved.earlier(t)
+	old, left, err := kept.Earlier(t)
 	if err != nil {
 		return nil, err
 	}
@@ -176,15 +183,15 @@ func New(o Options) (*Controller, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.dir, err = keyspace.New(spaces, saved.Directory); err != nil {
+	if c.dir, err = keyspace.New(spaces, kept.Directory); err != nil {
 		return nil, err
 	}
-	c.savedKeys = saved.Directory
-	c.sess = sessions.New(uint16(t.Sessions.Controller)+1, prog.lastSession(t), t.Sessions.TTL, saved.Sessions)
+	c.savedKeys = kept.Directory
+	c.sess = sessions.New(uint16(t.Sessions.Controller)+1, prog.LastSession(t), t.Sessions.TTL, kept.Sessions)
 	c.leased.Store(&map[string][]p4rt.Entry{})
 	c.records = map[string]chain.Record{}
-	maps.Copy(c.records, saved.Chains)
-	c.epoch = saved.highest()
+	maps.Copy(c.records, kept.Chains)
+	c.epoch = kept.Highest()
 	for i, ct := range t.Chains {
 		co := chain.Options{Switches: n.switches(), PriorLeaseBound: o.Leading, EpochFloor: c.epoch}
 		// a file can be put back as it was earlier. (In etcd, writes are counted, and switches take
@@ -192,7 +199,7 @@ func New(o Options) (*Controller, error) {
 		if o.Led == nil {
 			co.Doubt = doubt
 		}
-		if r, ok := saved.Chains[ct.Name]; ok && known(n.topo, r) {
+		if r, ok := kept.Chains[ct.Name]; ok && known(n.topo, r) {
 			co.Record = &r
 		}
 		ch := c.newChain(ct, spaces[i], co)
@@ -206,18 +213,16 @@ func New(o Options) (*Controller, error) {
 		n.addChain(ch)
 	}
 	for _, s := range topo.Switches {
-		d, err := newDevice(c, s, c.election)
+		d, err := c.newDevice(s, c.election)
 		if err != nil {
 			return nil, err
 		}
 		n.addDevice(d)
 	}
 	c.current.Store(n)
-	c.metrics = newMetrics()
 	for _, d := range n.devices {
-		c.metrics.device(d.sw.Name, false)
+		c.metrics.ShowSwitch(d.Spec.Name, false)
 	}
-	c.events.count = c.metrics.count
 	return c, nil
 }
 
@@ -281,7 +286,7 @@ var errStopped = fmt.Errorf("%w: the controller is shutting down", chain.ErrUnav
 func (c *Controller) Run(ctx context.Context) {
 	c.ctx = ctx
 	defer close(c.stopped)
-	c.running.Go(func() { c.saver.run(ctx) })
+	c.running.Go(func() { c.saver.Run(ctx) })
 	c.running.Go(func() { c.watchLeases(ctx) })
 	c.running.Go(func() { c.roll(ctx) })
 	c.publishLeases()
@@ -358,7 +363,7 @@ func (c *Controller) late() {
 		}
 		if c.heldUpAt == 0 || now-c.heldUpAt >= heldUpAgain {
 			c.heldUpAt = now
-			c.events.add("controller.held-up", "", ch.topo.Name, fmt.Sprintf("what was due was done %v late: this machine "+
+			c.events.Add("controller.held-up", "", ch.topo.Name, fmt.Sprintf("what was due was done %v late: this machine "+
 				"has too much to do, or was stopped. Leases of %v may run out, and nobody is given up for that",
 				by.Round(time.Millisecond), ch.m.Status(now).Config.Lease))
 		}
@@ -389,11 +394,11 @@ func (c *Controller) flush(ch *chainState) {
 	}
 	c.tidy(ch, st)
 	c.announce(ch, st)
-	c.metrics.chain(ch.topo.Name, st)
+	c.metrics.ShowChain(ch.topo.Name, st)
 	if !c.saved && st.Found || st.Stale && !c.stale {
 		c.saved, c.stale = true, st.Stale
 		c.sess.Rest(c.now())
-		c.events.add("sessions.resting", "", "", fmt.Sprintf(
+		c.events.Add("sessions.resting", "", "", fmt.Sprintf(
 			"an earlier controller ran, and its leases on sessions are not known: none are given for %v", 2*c.sess.TTL()))
 	}
 }
@@ -405,9 +410,9 @@ func (c *Controller) announce(ch *chainState, s chain.Status) {
 	}
 	ch.ready = s.Ready
 	if s.Ready {
-		c.events.add("chain.ready", "", ch.topo.Name, fmt.Sprintf("%v, service address %v, %d keys", s.Config, ch.topo.Address, c.dir.Count(ch.topo.ID)))
+		c.events.Add("chain.ready", "", ch.topo.Name, fmt.Sprintf("%v, service address %v, %d keys", s.Config, ch.topo.Address, c.dir.Count(ch.topo.ID)))
 	} else {
-		c.events.add("chain.not-ready", "", ch.topo.Name, s.Reason)
+		c.events.Add("chain.not-ready", "", ch.topo.Name, s.Reason)
 	}
 }
 
@@ -415,12 +420,12 @@ func (c *Controller) announce(ch *chainState, s chain.Status) {
 func (c *Controller) do(ch *chainState, a chain.Action) {
 	switch a := a.(type) {
 	case chain.Event:
-		c.events.add(a.Type, a.Switch, ch.topo.Name, a.Message)
+		c.events.Add(a.Type, a.Switch, ch.topo.Name, a.Message)
 	case chain.Persist:
 		c.records[ch.topo.Name] = a.Record
 		if conf := a.Record.Config; !a.Record.Installed {
 			for _, d := range c.net().devices {
-				d.submit(func(ctx context.Context) { d.prepare(ctx, ch.topo, conf) })
+				d.Submit(func(ctx context.Context) { d.Prepare(ctx, ch.topo, conf) })
 			}
 		}
 		c.save(func(err error) { c.touch(ch).Persisted(c.now(), a.Seq, err) })
@@ -430,21 +435,21 @@ func (c *Controller) do(ch *chainState, a chain.Action) {
 		d := c.net().byName[a.Switch]
 		keys, used := c.dir.Chain(ch.topo.ID), c.dir.Used(ch.topo.ID)
 		stream := d.state.Stream
-		d.submit(func(ctx context.Context) {
-			rest, err := d.become(ctx, stream, ch.topo, a, keys, used)
+		d.Submit(func(ctx context.Context) {
+			rest, err := d.Become(ctx, stream, ch.topo, a, keys, used)
 			c.post(func() { c.touch(ch).Installed(c.now(), a.Switch, a.Seq, err) })
-			_ = d.apply(ctx, rest...) // what fails is read again, and taken away, the next time
+			_ = d.Apply(ctx, rest...) // what fails is read again, and taken away, the next time
 		})
 	case chain.Redrive:
 		keys := c.dir.Chain(ch.topo.ID)
 		go func() {
 			n, err := ch.ops.Redrive(c.ctx, a, ops.Reachable(keys))
-			c.metrics.redriven.Add(float64(n))
+			c.metrics.Redrove(n)
 			c.post(func() { c.touch(ch).Redriven(c.now(), a.Epoch, err) })
 		}()
 	case chain.Reconnect:
 		d := c.net().byName[a.Switch]
-		d.client.Reconnect(d.state.Stream, errors.New(a.Why))
+		d.Client.Reconnect(d.state.Stream, errors.New(a.Why))
 	case chain.Erase:
 		c.erase(ch, a)
 	case chain.Rejoin:
@@ -463,8 +468,8 @@ func (c *Controller) do(ch *chainState, a chain.Action) {
 			c.post(func() {
 				what := map[bool]string{true: "chain.compared", false: "chain.copied"}[a.Compare || a.Passed]
 				if err == nil {
-					c.metrics.copied.WithLabelValues(ch.topo.Name).Add(float64(n))
-					c.events.add(what, a.To, ch.topo.Name, fmt.Sprintf("%d slots and sessions written, of %d keys, in %v and %d rounds", n, len(keys), time.Since(start), rounds))
+					c.metrics.CopiedInto(ch.topo.Name, n)
+					c.events.Add(what, a.To, ch.topo.Name, fmt.Sprintf("%d slots and sessions written, of %d keys, in %v and %d rounds", n, len(keys), time.Since(start), rounds))
 				}
 				c.touch(ch).Copied(c.now(), a.Seq, err)
 			})
@@ -472,11 +477,11 @@ func (c *Controller) do(ch *chainState, a chain.Action) {
 	case chain.CancelCopy:
 		ch.endCopy()
 	case chain.InsertKeys:
-		c.entriesOf(ch, a.Op, a.Attempt, a.Switch, true, c.net().plan.entriesBy(a.Alias))
+		c.entriesOf(ch, a.Op, a.Attempt, a.Switch, true, c.net().plan.EntriesBy(a.Alias))
 	case chain.OpenKeys:
 		c.openEntriesOf(ch, a)
 	case chain.DeleteKeys:
-		c.entriesOf(ch, a.Op, a.Attempt, a.Switch, false, c.net().plan.entriesBy(a.Alias))
+		c.entriesOf(ch, a.Op, a.Attempt, a.Switch, false, c.net().plan.EntriesBy(a.Alias))
 	case chain.WriteKeys:
 		c.valuesOf(ch, a.Op, a.Attempt, false)
 	case chain.DeleteValues:
@@ -513,28 +518,18 @@ func (c *Controller) lease(ch *chainState, a chain.Lease) {
 		return // another may lead, and count on it that none are given
 	}
 	d := c.net().byName[a.Switch]
-	if lately(c.now(), &d.heard, a.Every) {
+	if d.Heard(a.Every) {
 		c.touch(ch).Alive(a.Switch)
 	}
-	if lately(c.now(), &d.worked, a.Every) {
+	if d.Worked(a.Every) {
 		c.touch(ch).Working(c.now(), a.Switch)
 	}
-	frame, err := c.frame(d.sw, d.sw.Address, leasePort, &wire.Packet{
+	if err := d.SendLease(&wire.Packet{
 		Op: wire.Lease, Epoch: a.Epoch, Session: a.Number, Key: wire.MakeKey(ch.topo.ID, c.leaseTag),
 		Request: uint32(a.Duration.Microseconds()), Version: wire.Version(a.Clock),
-	})
-	if err == nil {
-		err = d.sendLease(frame)
-	}
-	if err != nil {
+	}); err != nil {
 		c.log.Debug("lease not sent", "switch", a.Switch, "chain", ch.topo.Name, "error", err)
 	}
-}
-
-// lately says whether something that was noted happened within so long.
-func lately(now chain.Time, noted *atomic.Int64, within time.Duration) bool {
-	at := noted.Load()
-	return at != 0 && now-time.Duration(at) < within
 }
 
 // save makes the state as it is now durable, and then calls done on run's goroutine. done nil:
@@ -543,24 +538,24 @@ func (c *Controller) save(done func(error)) {
 	if done == nil {
 		done = func(err error) {
 			if err != nil {
-				c.events.add("state.not-saved", "", "", err.Error())
+				c.events.Add("state.not-saved", "", "", err.Error())
 			}
 		}
 	}
-	s := &State{Version: StateVersion, Chains: maps.Clone(c.records), Directory: c.dir.Snapshot(),
+	s := &saved.State{Version: saved.Version, Chains: maps.Clone(c.records), Directory: c.dir.Snapshot(),
 		Sessions:   c.sess.Leases(),
-		Principals: maps.Clone(c.numbering.numbers),
-		Avoided:    slices.Sorted(maps.Keys(c.avoided)), Switches: c.net().saved(), Spaces: c.dir.Spaces(),
+		Principals: c.numbering.Numbers(),
+		Avoided:    slices.Sorted(maps.Keys(c.avoided)), Switches: saved.Switches(c.net().topo), Spaces: c.dir.Spaces(),
 		Epoch: c.epoch}
 	news := slices.Collect(maps.Keys(c.news))
-	c.saver.save(s, func(err error) {
+	c.saver.Save(s, func(err error) {
 		c.post(func() {
 			if err == nil {
 				for _, name := range news {
 					delete(c.news, name)
 				}
 			}
-			if errors.Is(err, ErrNotLeading) {
+			if errors.Is(err, saved.ErrNotLeading) {
 				c.depose("", fmt.Sprintf("%v: this one does nothing any more", err))
 			}
 			if err == nil {

@@ -7,6 +7,14 @@
 //	                               ▲    what happened            │        packets in and out
 //	                               └─────────────────────────────┘
 //
+// The rooms below know nothing of the controller: tableplan (what switches should hold), program
+// (what the P4 program offers), switches (each one's connection, and its worker), saved (what
+// survives the process) and observe (events and metrics). What decides is here. backend.go and its
+// neighbours have the calls of the admin API (request.go, keys.go, move.go, unused.go, sessions.go,
+// watches.go, operations.go, update.go). controller.go carries out what the machines ask for.
+// switches.go, rejoin.go, reroute.go, rolling.go, erase.go and tidy.go see to the switches.
+// owner.go is what devices know of the controller.
+//
 // One goroutine (run) owns the machines, the directory and the sessions; nothing else touches them.
 // What takes time (P4Runtime requests, packets that are to be answered) happens on others, and its
 // end comes back to the first as a function to run. Each switch has one worker, so what is written

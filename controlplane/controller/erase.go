@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/netcraq/netcraq/controlplane/chain"
-	"github.com/netcraq/netcraq/controlplane/p4rt"
 )
 
 // erase empties a switch by loading its program again, unless another chain would lose a member or
@@ -22,7 +21,7 @@ func (c *Controller) erase(ch *chainState, a chain.Erase) {
 	}
 	d.emptying = true
 	// While it is empty it routes nothing either.
-	c.avoided[d.sw.Name] = true
+	c.avoided[d.Spec.Name] = true
 	c.reroute("switch.avoided", d, "it is being emptied: routes go around it where they can")
 	c.afterOthers(d, func() {
 		// A chain may have taken it meanwhile. What is asked of it from here on comes after this.
@@ -30,18 +29,10 @@ func (c *Controller) erase(ch *chainState, a chain.Erase) {
 			failed(err)
 			return
 		}
-		d.submit(func(ctx context.Context) {
-			s := d.client.State()
-			err := error(errNotConnected)
-			if s.Phase == p4rt.Primary {
-				err = d.client.ReloadIn(ctx, s.Stream, c.prog.pipeline)
-			}
-			if err != nil {
+		d.Submit(func(ctx context.Context) {
+			if err := d.Empty(ctx); err != nil {
 				c.post(func() { failed(err) })
-				return
 			}
-			d.freshAt, d.loadedAt = s.Stream, 0
-			d.setUp(ctx, s.Stream)
 		})
 	})
 }
@@ -49,8 +40,8 @@ func (c *Controller) erase(ch *chainState, a chain.Erase) {
 // notErased has routes go by a switch again that was to be emptied.
 func (c *Controller) notErased(d *device) {
 	d.emptying = false
-	if d.ready && c.avoided[d.sw.Name] {
-		delete(c.avoided, d.sw.Name)
+	if d.ready && c.avoided[d.Spec.Name] {
+		delete(c.avoided, d.Spec.Name)
 		c.reroute("switch.rerouted", d, "it is not emptied: routes go by it")
 	}
 }
@@ -59,7 +50,7 @@ func (c *Controller) notErased(d *device) {
 func (c *Controller) mayErase(ch *chainState, d *device) error {
 	for _, other := range c.net().chains {
 		conf := other.m.Status(c.now()).Config
-		if conf.IsMember(d.sw.Name) || other != ch && conf.Shadow == d.sw.Name {
+		if conf.IsMember(d.Spec.Name) || other != ch && conf.Shadow == d.Spec.Name {
 			return fmt.Errorf("it has values of before, which only loading its program anew can empty, and chain %s needs it as it is: "+
 				"take it out of that chain first, or restart it", other.topo.Name)
 		}

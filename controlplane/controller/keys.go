@@ -12,6 +12,8 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/chain/ops"
+	"github.com/netcraq/netcraq/controlplane/controller/saved"
+	"github.com/netcraq/netcraq/controlplane/controller/switches"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 )
 
@@ -70,9 +72,9 @@ func (c *Controller) addKeys(ctx context.Context, chainName string, keys []newKe
 		}
 		op = &keyOperation{id: c.nextOp(), add: true, done: make(chan struct{})}
 		for i, k := range keys {
-			if len(k.value) > c.prog.profile.ValueBytes() {
+			if len(k.value) > c.prog.Profile.ValueBytes() {
 				out[i].err = fmt.Errorf("%w: the value of %q has %d bytes, and the switches hold %d",
-					keyspace.ErrInvalid, k.name, len(k.value), c.prog.profile.ValueBytes())
+					keyspace.ErrInvalid, k.name, len(k.value), c.prog.Profile.ValueBytes())
 				continue
 			}
 			if k.may != nil {
@@ -209,7 +211,7 @@ func (c *Controller) remove(ch *chainState, k keyspace.Key) *keyOperation {
 		if err == nil {
 			return true
 		}
-		if !errors.Is(err, ErrNotLeading) {
+		if !errors.Is(err, saved.ErrNotLeading) {
 			c.dir.SetState(k.ID, keyspace.Placed)
 			err = fmt.Errorf("%w: the removal could not be recorded, so the key stays: %w", chain.ErrUnavailable, err)
 		}
@@ -224,11 +226,11 @@ func (c *Controller) remove(ch *chainState, k keyspace.Key) *keyOperation {
 func (c *Controller) takeOut(ch *chainState, keys []keyspace.Key) {
 	c.startRemoval(ch, keys, func(op *keyOperation, err error) bool {
 		switch {
-		case errors.Is(err, ErrNotLeading):
+		case errors.Is(err, saved.ErrNotLeading):
 			c.keysDone(ch, op, err)
 			return false
 		case err != nil:
-			c.events.add("state.not-saved", "", "", err.Error())
+			c.events.Add("state.not-saved", "", "", err.Error())
 		}
 		return true
 	})
@@ -266,11 +268,11 @@ func (c *Controller) undoUnfinished() {
 	for _, ch := range c.net().chains {
 		back, out := ops.Unfinished(c.dir, ch.topo.ID)
 		for _, k := range back {
-			c.events.add("keys.unfinished", "", ch.topo.Name, fmt.Sprintf("%q was being moved when the last controller ended: it stays here", k.Name))
+			c.events.Add("keys.unfinished", "", ch.topo.Name, fmt.Sprintf("%q was being moved when the last controller ended: it stays here", k.Name))
 			ops.Reattach(c.mover(ch, nil), k)
 		}
 		if len(out) > 0 {
-			c.events.add("keys.unfinished", "", ch.topo.Name, fmt.Sprintf(
+			c.events.Add("keys.unfinished", "", ch.topo.Name, fmt.Sprintf(
 				"%d keys were being added or removed when the last controller ended: they are taken out", len(out)))
 			c.takeOut(ch, out)
 		}
@@ -304,9 +306,9 @@ func (c *Controller) keysDone(ch *chainState, op *keyOperation, err error) {
 		if len(op.Keys) == 1 {
 			text = fmt.Sprintf("%q %s (%v, slot %d)", op.Keys[0].Name, what, op.Keys[0].ID, op.Keys[0].Slot)
 		}
-		c.events.add(kind, "", ch.topo.Name, text)
+		c.events.Add(kind, "", ch.topo.Name, text)
 	} else if err != nil {
-		c.events.add("keys.failed", "", ch.topo.Name, fmt.Sprintf("%d keys not %s: %v", len(op.Keys), what, err))
+		c.events.Add("keys.failed", "", ch.topo.Name, fmt.Sprintf("%d keys not %s: %v", len(op.Keys), what, err))
 	}
 	delete(ch.operations, op.id)
 	c.countKeys(ch)
@@ -332,7 +334,7 @@ func (c *Controller) entriesOf(ch *chainState, id chain.OpID, attempt int, sw st
 
 // openEntriesOf opens the entries of those of an operation's keys that are written, at one switch.
 func (c *Controller) openEntriesOf(ch *chainState, a chain.OpenKeys) {
-	c.writeEntriesOf(ch, a.Op, a.Attempt, a.Switch, true, ch.operations[a.Op].Written(), c.net().plan.openEntryOf)
+	c.writeEntriesOf(ch, a.Op, a.Attempt, a.Switch, true, ch.operations[a.Op].Written(), c.net().plan.OpenEntry)
 }
 
 func (c *Controller) writeEntriesOf(ch *chainState, id chain.OpID, attempt int, sw string, insert bool,
@@ -343,19 +345,19 @@ func (c *Controller) writeEntriesOf(ch *chainState, id chain.OpID, attempt int, 
 		keys = append(keys, entry(k))
 	}
 	stream := d.state.Stream
-	d.submit(func(ctx context.Context) {
-		err := d.readIn(ctx, stream)
+	d.Submit(func(ctx context.Context) {
+		err := d.ReadIn(ctx, stream)
 		if err == nil {
-			err = d.writeKeys(ctx, insert, keys)
+			err = d.WriteKeys(ctx, insert, keys)
 		}
-		c.post(func() { c.touch(ch).KeysDone(c.now(), id, attempt, err, err != nil && passing(err)) })
+		c.post(func() { c.touch(ch).KeysDone(c.now(), id, attempt, err, err != nil && switches.Passing(err)) })
 	})
 }
 
 // valuesOf sends an operation's writes to the head.
 func (c *Controller) valuesOf(ch *chainState, id chain.OpID, attempt int, remove bool) {
 	members := ch.m.Status(c.now()).Config.Members
-	c.work(ch, id, attempt, passing, func(ctx context.Context, op *keyOperation) error {
+	c.work(ch, id, attempt, switches.Passing, func(ctx context.Context, op *keyOperation) error {
 		if !remove {
 			unequal := func() (_, _ []string) { return c.unequal(ch, members) }
 			if err := ch.ops.Equalise(ctx, unequal, c.begun); err != nil {
@@ -380,7 +382,7 @@ func (c *Controller) unequal(ch *chainState, members []string) (unequal, joining
 		for _, name := range members {
 			d := c.net().byName[name]
 			switch {
-			case d == nil || d.unguarded() || in(func(conf chain.Config) bool { return conf.IsMember(name) }):
+			case d == nil || d.Unguarded() || in(func(conf chain.Config) bool { return conf.IsMember(name) }):
 			case in(func(conf chain.Config) bool { return conf.Shadow == name }):
 				joining = append(joining, name)
 			default:
@@ -449,7 +451,7 @@ func (c *Controller) states(ctx context.Context, keys []keyspace.Key, at reach) 
 			}
 			states := make([]keyState, len(members))
 			for i, d := range members {
-				states[i].sw = d.sw.Name
+				states[i].sw = d.Spec.Name
 				items = append(items, item{k, d, &states[i]})
 			}
 			out[k.ID] = states
@@ -459,7 +461,7 @@ func (c *Controller) states(ctx context.Context, keys []keyspace.Key, at reach) 
 		return nil, err
 	}
 	var silent sync.Map // devices that have not answered: who waits for all keys does not wait for each
-	err = ops.Each(ctx, goroutines{}, items, func(ctx context.Context, it item) error {
+	err = ops.Each(ctx, switches.Goroutines{}, items, func(ctx context.Context, it item) error {
 		if why, ok := silent.Load(it.at); ok {
 			it.out.err = why.(error)
 			return nil

@@ -9,6 +9,7 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/chain/ops"
+	"github.com/netcraq/netcraq/controlplane/controller/switches"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 )
 
@@ -38,7 +39,7 @@ func (c *Controller) moveKey(ctx context.Context, chainName, nameOrID, toName st
 				now, err := ops.Move(c.ctx, c.mover(from, to), k, takeTimeout)
 				if err == nil {
 					c.post(func() {
-						c.events.add("keys.moved", "", to.topo.Name, fmt.Sprintf("%q is %v here, and was %v in chain %s", k.Name, now.ID, k.ID, from.topo.Name))
+						c.events.Add("keys.moved", "", to.topo.Name, fmt.Sprintf("%q is %v here, and was %v in chain %s", k.Name, now.ID, k.ID, from.topo.Name))
 					})
 				}
 				done <- result{now, err}
@@ -74,16 +75,16 @@ func (c *Controller) mayDetach(from *chainState, k keyspace.Key) error {
 // mover is an ops.Keeper for a key that moves from one chain to another.
 type mover struct {
 	*Controller
-	goroutines
+	switches.Goroutines
 	from, to *chainState
 }
 
 func (c *Controller) mover(from, to *chainState) mover {
-	return mover{c, goroutines{c.now}, from, to}
+	return mover{c, switches.NewGoroutines(c.now), from, to}
 }
 
 // Now implements ops.Keeper.
-func (m mover) Now() time.Duration { return m.goroutines.Now() }
+func (m mover) Now() time.Duration { return m.Goroutines.Now() }
 
 // Directory implements ops.Keeper.
 func (m mover) Directory() *keyspace.Directory { return m.dir }
@@ -159,7 +160,7 @@ func (m mover) SaveSoon() { m.save(nil) }
 
 // Stays implements ops.Keeper.
 func (m mover) Stays(k keyspace.Key, why error) {
-	m.post(func() { m.events.add("keys.not-moved", "", m.from.topo.Name, fmt.Sprintf("%q stays: %v", k.Name, why)) })
+	m.post(func() { m.events.Add("keys.not-moved", "", m.from.topo.Name, fmt.Sprintf("%q stays: %v", k.Name, why)) })
 }
 
 // drainKeys keeps what an operation's keys hold when all members agree on it.
@@ -167,7 +168,7 @@ func (c *Controller) drainKeys(ch *chainState, a chain.DrainKeys) {
 	always := func(error) bool { return true }
 	c.work(ch, a.Op, a.Attempt, always, func(ctx context.Context, op *keyOperation) error {
 		values, versions, sent, err := ch.ops.Drain(ctx, a, op.Keys)
-		c.metrics.redriven.Add(float64(sent))
+		c.metrics.Redrove(sent)
 		if err == nil {
 			op.Drained(values, versions)
 		}

@@ -11,6 +11,8 @@ import (
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/chain/ops"
 	"github.com/netcraq/netcraq/controlplane/chain/rejoin"
+	"github.com/netcraq/netcraq/controlplane/controller/switches"
+	"github.com/netcraq/netcraq/controlplane/controller/tableplan"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
@@ -20,7 +22,7 @@ import (
 type network struct {
 	topo    *topology.Topology // with the switches of left
 	left    map[string]bool    // switches that have left the topology, and that some chain still needs
-	plan    *plan
+	plan    *tableplan.Plan
 	devices []*device // as the topology lists the switches
 	byName  map[string]*device
 	chains  []*chainState // by id
@@ -31,12 +33,13 @@ type network struct {
 func (c *Controller) net() *network { return c.current.Load() }
 
 // newNetwork makes a network without devices and chains.
-func newNetwork(t *topology.Topology, given *numbering, left []string, avoided map[string]bool) (*network, error) {
-	p, err := newPlan(t, given)
+func newNetwork(t *topology.Topology, given *tableplan.Numbering, left []string,
+	avoided map[string]bool) (*network, error) {
+	p, err := tableplan.New(t, given)
 	if err != nil {
 		return nil, err
 	}
-	p.avoid(avoided)
+	p.Avoid(avoided)
 	n := &network{topo: t, left: map[string]bool{}, plan: p, byName: map[string]*device{},
 		byID: map[uint8]*chainState{}}
 	for _, s := range left {
@@ -47,7 +50,7 @@ func newNetwork(t *topology.Topology, given *numbering, left []string, avoided m
 
 func (n *network) addDevice(d *device) {
 	n.devices = append(n.devices, d)
-	n.byName[d.sw.Name] = d
+	n.byName[d.Spec.Name] = d
 }
 
 func (n *network) addChain(ch *chainState) {
@@ -71,11 +74,11 @@ func (c *Controller) device(name string) (*device, error) {
 	if d := c.net().byName[name]; d != nil {
 		return d, nil
 	}
-	return nil, fmt.Errorf("%s has left the network: %w", name, errNotConnected)
+	return nil, fmt.Errorf("%s has left the network: %w", name, switches.ErrNotConnected)
 }
 
 // isCurrent says whether a device is still the one of its switch.
-func (c *Controller) isCurrent(d *device) bool { return c.net().byName[d.sw.Name] == d }
+func (c *Controller) isCurrent(d *device) bool { return c.net().byName[d.Spec.Name] == d }
 
 // chainState is a chain: its machine, and what the shell does for it.
 type chainState struct {
@@ -128,77 +131,20 @@ func (n *network) needs(sw string) bool {
 	return slices.ContainsFunc(n.chains, func(ch *chainState) bool { return ch.m.Needs(sw) })
 }
 
-// SavedSwitch is what must be known of a switch that a chain's record names, if it has left the
-// topology when the controller comes back: without it the chain could not be recognized in the
-// other switches, and this one not fenced.
-type SavedSwitch struct {
-	Name       string `json:"name"`
-	P4Runtime  string `json:"p4runtime"`
-	ServerName string `json:"serverName,omitempty"`
-	DeviceID   uint64 `json:"deviceId"`
-	Address    string `json:"address"`
-	MAC        string `json:"mac"`
-}
-
-// saved is the switches as they are to be saved.
-func (n *network) saved() []SavedSwitch {
-	var out []SavedSwitch
-	for _, s := range n.topo.Switches {
-		out = append(out, SavedSwitch{s.Name, s.P4Runtime, s.ServerName, s.DeviceID, s.Address.String(),
-			s.MAC.String()})
-	}
-	slices.SortFunc(out, func(a, b SavedSwitch) int { return cmp.Compare(a.Name, b.Name) })
-	return out
-}
-
-// earlier is the switches of a saved state that chains' records name and a topology lacks.
-func (s *State) earlier(t *topology.Topology) (*topology.Topology, []string, error) {
-	old := &topology.Topology{}
-	var names []string
-	for _, ct := range t.Chains {
-		r, ok := s.Chains[ct.Name]
-		if !ok {
-			continue
-		}
-		for _, name := range append(r.Config.Learners(), r.Fence...) {
-			i := slices.IndexFunc(s.Switches, func(x SavedSwitch) bool { return x.Name == name })
-			if t.Switch(name) != nil || slices.Contains(names, name) || i < 0 {
-				continue
-			}
-			sw, err := s.Switches[i].restore()
-			if err != nil {
-				return nil, nil, err
-			}
-			old.Switches = append(old.Switches, sw)
-			names = append(names, name)
-		}
-	}
-	return old, names, nil
-}
-
-// highest is the highest epoch that any chain of a saved state has had.
-func (s *State) highest() uint16 {
-	top := s.Epoch
-	for _, r := range s.Chains {
-		top = max(top, r.Config.Epoch)
-	}
-	return top
-}
-
 // startDevice connects to a switch.
 func (c *Controller) startDevice(d *device) {
-	c.running.Go(func() { d.run(c.ctx) })
+	c.running.Go(func() { d.Run(c.ctx) })
 }
 
 // retire ends the connection to a switch that has left, or that is somewhere else now.
 func (c *Controller) retire(d *device) {
-	d.stop()
-	if c.net().byName[d.sw.Name] == nil { // the switch is gone, and not another device in its place
-		c.metrics.forgetDevice(d.sw.Name)
-		delete(c.avoided, d.sw.Name)
+	d.Stop()
+	if c.net().byName[d.Spec.Name] == nil { // the switch is gone, and not another device in its place
+		c.metrics.ForgetSwitch(d.Spec.Name)
+		delete(c.avoided, d.Spec.Name)
 		for _, ch := range c.net().chains {
-			delete(ch.told, d.sw.Name)
-			delete(ch.untidy, d.sw.Name)
+			delete(ch.told, d.Spec.Name)
+			delete(ch.untidy, d.Spec.Name)
 		}
 	}
 }

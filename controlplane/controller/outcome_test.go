@@ -17,6 +17,7 @@ import (
 	api "github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/controller"
+	"github.com/netcraq/netcraq/controlplane/controller/saved"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/p4rt/p4rttest"
@@ -105,7 +106,7 @@ func (f *fakes) withKeys() {
 		}
 		d.SetState(k.ID, keyspace.Placed)
 	}
-	if err := f.store.Save(&controller.State{Version: controller.StateVersion, Directory: d.Snapshot()}); err != nil {
+	if err := f.store.Save(&saved.State{Version: saved.Version, Directory: d.Snapshot()}); err != nil {
 		f.t.Fatal(err)
 	}
 }

@@ -6,6 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netcraq/netcraq/controlplane/controller/observe"
+	"github.com/netcraq/netcraq/controlplane/controller/saved"
+	"github.com/netcraq/netcraq/controlplane/controller/tableplan"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/sessions"
@@ -15,7 +18,7 @@ import (
 // TestPanicEnds: a failure of what the controller takes for certain ends it. If it went on without
 // its goroutine it would hold up the network, and lead for as long as nobody kills it.
 func TestPanicEnds(t *testing.T) {
-	n, err := newNetwork(&topology.Topology{}, newNumbering(nil), nil, nil)
+	n, err := newNetwork(&topology.Topology{}, tableplan.NewNumbering(nil), nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -23,8 +26,9 @@ func TestPanicEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &Controller{dir: dir, wake: make(chan struct{}, 1), stopped: make(chan struct{}), saver: newSaver(Memory{}),
-		sess: sessions.New(1, 9, time.Minute, nil), events: newEventLog(slog.New(slog.DiscardHandler)),
+	c := &Controller{dir: dir, wake: make(chan struct{}, 1), stopped: make(chan struct{}),
+		saver: saved.NewSaver(saved.Memory{}),
+		sess:  sessions.New(1, 9, time.Minute, nil), events: observe.NewLog(slog.New(slog.DiscardHandler), nil),
 		touched: map[*chainState]bool{}}
 	c.current.Store(n)
 	c.leased.Store(&map[string][]p4rt.Entry{})

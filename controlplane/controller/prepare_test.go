@@ -8,18 +8,18 @@ import (
 	"time"
 
 	api "github.com/netcraq/netcraq/api/admin"
-	"github.com/netcraq/netcraq/controlplane/controller"
+	"github.com/netcraq/netcraq/controlplane/controller/saved"
 	"github.com/netcraq/netcraq/internal/poll"
 )
 
 // slowStore is a Store that waits, while it is to, for leave to save.
 type slowStore struct {
-	controller.Store
+	saved.Store
 	slow  atomic.Bool
 	leave chan struct{}
 }
 
-func (s *slowStore) Save(st *controller.State) error {
+func (s *slowStore) Save(st *saved.State) error {
 	if s.slow.Load() {
 		<-s.leave
 	}

@@ -10,6 +10,7 @@ import (
 	api "github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/chain/ops"
+	"github.com/netcraq/netcraq/controlplane/controller/switches"
 )
 
 // Bringing switches in again that chains have lost: what a machine asks for by Rejoin, and who sees
@@ -82,7 +83,7 @@ func (c *Controller) probe(ctx context.Context, sw string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	_, err = d.client.ReadTable(ctx, "chain_config")
+	_, err = d.Client.ReadTable(ctx, "chain_config")
 	if err == nil {
 		_, err = d.Recorded(ctx, 1)
 	}
@@ -94,7 +95,7 @@ func (c *Controller) probe(ctx context.Context, sw string) error {
 
 // probeJoiners asks those of some switches something that are set up and are no members of a chain.
 // What is to be said of the others the chain's machine says.
-func (c *Controller) probeJoiners(ctx context.Context, name string, switches []string) error {
+func (c *Controller) probeJoiners(ctx context.Context, name string, asked []string) error {
 	var strangers []string
 	var failed error
 	if err := c.call(ctx, func() {
@@ -103,7 +104,7 @@ func (c *Controller) probeJoiners(ctx context.Context, name string, switches []s
 			return
 		}
 		conf := ch.m.Status(c.now()).Config
-		for _, sw := range switches {
+		for _, sw := range asked {
 			if d := c.net().byName[sw]; d != nil && d.ready && !conf.IsMember(sw) {
 				strangers = append(strangers, sw)
 			}
@@ -111,7 +112,7 @@ func (c *Controller) probeJoiners(ctx context.Context, name string, switches []s
 	}); err != nil || failed != nil {
 		return errors.Join(err, failed)
 	}
-	return ops.Each(ctx, goroutines{}, strangers, c.probe)
+	return ops.Each(ctx, switches.Goroutines{}, strangers, c.probe)
 }
 
 // othersOf is the other chains that a switch is a member of, each with its members without it, if

@@ -2,14 +2,8 @@ package controller
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"sync"
 	"time"
-
-	v1 "github.com/p4lang/p4runtime/go/p4/v1"
-
-	"github.com/netcraq/netcraq/controlplane/p4rt"
 )
 
 // A switch that the controller has lost may have stopped, and then what is sent to others by way of
@@ -25,10 +19,10 @@ const avoidAfter = 50 * time.Millisecond
 func (c *Controller) avoidLater(d *device) {
 	time.AfterFunc(avoidAfter, func() {
 		c.post(func() {
-			if d.ready || c.deposed != "" || c.avoided[d.sw.Name] || !c.isCurrent(d) {
+			if d.ready || c.deposed != "" || c.avoided[d.Spec.Name] || !c.isCurrent(d) {
 				return
 			}
-			c.avoided[d.sw.Name] = true
+			c.avoided[d.Spec.Name] = true
 			c.reroute("switch.avoided", d, "it is out of reach: routes go around it where they can")
 		})
 	})
@@ -36,11 +30,11 @@ func (c *Controller) avoidLater(d *device) {
 
 // reroute brings what follows from the ways through the network to all switches.
 func (c *Controller) reroute(kind string, about *device, why string) {
-	c.net().plan.avoid(c.avoided)
-	c.events.add(kind, about.sw.Name, "", why)
+	c.net().plan.Avoid(c.avoided)
+	c.events.Add(kind, about.Spec.Name, "", why)
 	c.save(nil)
 	for _, d := range c.net().devices {
-		d.refreshSoon() // after what is being done to set it up, where it is not ready
+		d.RefreshSoon() // after what is being done to set it up, where it is not ready
 	}
 }
 
@@ -58,55 +52,9 @@ func (c *Controller) afterOthers(d *device, then func()) {
 	for _, other := range c.net().devices {
 		if other != d && other.ready {
 			left++
-			other.submit(func(context.Context) { c.post(done) })
+			other.Submit(func(context.Context) { c.post(done) })
 		}
 	}
 	time.AfterFunc(time.Second, func() { c.post(start) })
 	done()
-}
-
-// refreshSoon has the worker refresh the switch, once for all changes that there are until it comes
-// to it.
-func (d *device) refreshSoon() {
-	if d.stale.Swap(true) {
-		return
-	}
-	d.submit(func(ctx context.Context) {
-		d.stale.Store(false) // before it looks at the plan
-		d.refresh(ctx)
-	})
-}
-
-// read makes what is known of a switch's tables hold, if it has been set up in this connection;
-// else errNotConnected.
-func (d *device) read(ctx context.Context) error {
-	s := d.client.State()
-	if s.Phase != p4rt.Primary || d.setUpAt != s.Stream {
-		return fmt.Errorf("%s: %w", d.sw.Name, errNotConnected)
-	}
-	return d.load(ctx, s.Stream)
-}
-
-// refresh writes what has changed of a switch's routes and of the multicast groups of its chains.
-func (d *device) refresh(ctx context.Context) {
-	err := d.read(ctx)
-	if errors.Is(err, errNotConnected) {
-		return // it gets everything when it is set up
-	}
-	if err == nil {
-		err = d.writeBase(ctx)
-	}
-	for id, conf := range d.parts {
-		if ch := d.c.net().byID[id]; ch == nil {
-			delete(d.parts, id)
-		} else if err == nil {
-			var rest []*v1.Update
-			if rest, err = d.install(ctx, ch.topo, conf, true); err == nil {
-				err = d.apply(ctx, rest...)
-			}
-		}
-	}
-	if err != nil && !passing(err) { // one that is lost gets everything when it is back
-		d.c.post(func() { d.c.events.add("switch.not-rerouted", d.sw.Name, "", err.Error()) })
-	}
 }

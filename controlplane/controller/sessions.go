@@ -15,6 +15,8 @@ import (
 	api "github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/chain/ops"
+	"github.com/netcraq/netcraq/controlplane/controller/switches"
+	"github.com/netcraq/netcraq/controlplane/controller/tableplan"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/sessions"
 	"github.com/netcraq/netcraq/controlplane/topology"
@@ -211,7 +213,7 @@ func (b *beginning) at(ctx context.Context, keep *records) error {
 		places[i] = i
 	}
 	tell := func(ctx context.Context, d *device, set func(*ops.Switch, context.Context, uint16, uint32) error) error {
-		return ops.Each(ctx, goroutines{}, places, func(ctx context.Context, i int) error {
+		return ops.Each(ctx, switches.Goroutines{}, places, func(ctx context.Context, i int) error {
 			return set(d.Switch, ctx, b.ids[i], b.begin[i])
 		})
 	}
@@ -224,7 +226,7 @@ func (b *beginning) at(ctx context.Context, keep *records) error {
 		var mu sync.Mutex
 		quick, stop := context.WithTimeout(ctx, patience)
 		others = c.answering(keep.others, func(d *device) error {
-			return ops.Each(quick, goroutines{}, places, func(ctx context.Context, i int) error {
+			return ops.Each(quick, switches.Goroutines{}, places, func(ctx context.Context, i int) error {
 				records, err := lastOf(ctx, b.ids[i], []*device{d})
 				mu.Lock()
 				defer mu.Unlock()
@@ -238,7 +240,7 @@ func (b *beginning) at(ctx context.Context, keep *records) error {
 		}
 		set = (*ops.Switch).ResetRecord
 	}
-	if err := ops.Each(ctx, goroutines{}, keep.at, func(ctx context.Context, d *device) error {
+	if err := ops.Each(ctx, switches.Goroutines{}, keep.at, func(ctx context.Context, d *device) error {
 		return tell(ctx, d, set)
 	}); err != nil {
 		return err
@@ -252,7 +254,7 @@ func (b *beginning) at(ctx context.Context, keep *records) error {
 			return slices.DeleteFunc(slices.Clone(devices), func(d *device) bool { return slices.Contains(at, d) })
 		}
 		late, joining := untold(keep.at), untold(keep.joiners)
-		if err := ops.Each(ctx, goroutines{}, late, func(ctx context.Context, d *device) error {
+		if err := ops.Each(ctx, switches.Goroutines{}, late, func(ctx context.Context, d *device) error {
 			return tell(ctx, d, (*ops.Switch).BeginRecord)
 		}); err != nil {
 			return err
@@ -275,7 +277,7 @@ func (b *beginning) at(ctx context.Context, keep *records) error {
 // have that must be told. From here on a chain that has its first key tells its members of it.
 func (b *beginning) choose(ctx context.Context, places []int, at []*device, recorded [][]uint32) error {
 	begin := make([]uint32, len(b.ids))
-	if err := ops.Each(ctx, goroutines{}, places, func(ctx context.Context, i int) error {
+	if err := ops.Each(ctx, switches.Goroutines{}, places, func(ctx context.Context, i int) error {
 		records, err := lastOf(ctx, b.ids[i], at)
 		if err == nil {
 			begin[i], err = b.c.begin(append(records, recorded[i]...))
@@ -306,7 +308,7 @@ func (b *beginning) tellJoiners(ctx context.Context, joiners []*device, tell fun
 		}
 		_ = b.c.call(ctx, func() {
 			for _, ch := range b.c.net().chains {
-				b.c.touch(ch).Untold(b.c.now(), d.sw.Name, quick.Err())
+				b.c.touch(ch).Untold(b.c.now(), d.Spec.Name, quick.Err())
 			}
 		})
 	}
@@ -464,13 +466,13 @@ func (c *Controller) letIn(ctx context.Context, h *topology.Host) error {
 		return err
 	}
 	if d == nil {
-		return errGone
+		return switches.ErrGone
 	}
 	done := make(chan error, 1)
-	d.submit(func(ctx context.Context) {
-		err := d.read(ctx)
+	d.Submit(func(ctx context.Context) {
+		err := d.Read(ctx)
 		if err == nil {
-			err = d.writeBase(ctx)
+			err = d.WriteBase(ctx)
 		}
 		done <- err
 	})
@@ -494,20 +496,15 @@ func (c *Controller) publishLeases() {
 			continue
 		}
 		for _, id := range l.IDs {
-			leased[h.Switch.Name] = append(leased[h.Switch.Name], leaseEntry(id, h.Port))
+			leased[h.Switch.Name] = append(leased[h.Switch.Name], tableplan.LeaseEntry(id, h.Port))
 		}
 	}
 	was := c.leased.Swap(&leased)
 	for _, d := range c.net().devices {
-		if !reflect.DeepEqual((*was)[d.sw.Name], leased[d.sw.Name]) {
-			d.refreshSoon()
+		if !reflect.DeepEqual((*was)[d.Spec.Name], leased[d.Spec.Name]) {
+			d.RefreshSoon()
 		}
 	}
-}
-
-// leasedTo is the entries of the sessions that are leased to a switch's hosts.
-func (c *Controller) leasedTo(sw *topology.Switch) []p4rt.Entry {
-	return slices.Clone((*c.leased.Load())[sw.Name])
 }
 
 // watchLeases takes sessions back whose leases have run out.
@@ -529,7 +526,7 @@ func (c *Controller) watchLeases(ctx context.Context) {
 func (c *Controller) recordsToCopy() []uint16 {
 	var out []uint16
 	if c.net().topo.Open() {
-		for i := 1; i < c.prog.sessions; i++ {
+		for i := 1; i < c.prog.Sessions; i++ {
 			out = append(out, uint16(i))
 		}
 		return out

@@ -26,6 +26,7 @@ import (
 	api "github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/controller"
+	"github.com/netcraq/netcraq/controlplane/controller/saved"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/p4rt/p4rttest"
@@ -44,7 +45,7 @@ type fakes struct {
 	servers []*p4rttest.Server
 	info    *p4rt.Info
 	file    string
-	store   controller.Store
+	store   saved.Store
 }
 
 func newFakes(t *testing.T, change func(topology map[string]any)) *fakes {
@@ -55,7 +56,7 @@ func newFakes(t *testing.T, change func(topology map[string]any)) *fakes {
 // newFakesTLS is newFakes with switches that speak TLS where conf is not nil.
 func newFakesTLS(t *testing.T, conf *tls.Config, change func(topology map[string]any)) *fakes {
 	t.Helper()
-	f := &fakes{t: t, store: controller.File(filepath.Join(t.TempDir(), "state.json"))}
+	f := &fakes{t: t, store: saved.File(filepath.Join(t.TempDir(), "state.json"))}
 	compiled, err := filepath.Abs("../../p4src/compiled/netcraq-128")
 	if err != nil {
 		t.Fatal(err)
@@ -224,7 +225,7 @@ func TestIdempotent(t *testing.T) {
 		}
 		stop()
 		n := f.writes()
-		for _, store := range []controller.Store{f.store, controller.Memory{}} {
+		for _, store := range []saved.Store{f.store, saved.Memory{}} {
 			f.store = store
 			c, stop = f.start()
 			ready(t, c)
@@ -460,7 +461,7 @@ func TestMistakes(t *testing.T) {
 			}
 			d.SetState(k.ID, keyspace.Placed)
 		}
-		if err := f.store.Save(&controller.State{Version: controller.StateVersion,
+		if err := f.store.Save(&saved.State{Version: saved.Version,
 			Directory: d.Snapshot()}); err != nil {
 			t.Fatal(err)
 		}
@@ -552,7 +553,7 @@ func TestMistakes(t *testing.T) {
 			f := newFakes(t, c.change)
 			top, err := topology.Load(f.file)
 			if err == nil {
-				_, err = controller.New(controller.Options{Topology: top, Store: controller.Memory{},
+				_, err = controller.New(controller.Options{Topology: top, Store: saved.Memory{},
 					Log: slog.New(slog.DiscardHandler)})
 			}
 			if err == nil || !strings.Contains(err.Error(), c.want) {
@@ -565,11 +566,11 @@ func TestMistakes(t *testing.T) {
 // TestState: the file is replaced as a whole, and a broken one is not taken for an empty one.
 func TestState(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.json")
-	f := controller.File(path)
+	f := saved.File(path)
 	if s, err := f.Load(); s != nil || err != nil {
 		t.Error(s, err)
 	}
-	if err := f.Save(&controller.State{Version: 1}); err != nil {
+	if err := f.Save(&saved.State{Version: 1}); err != nil {
 		t.Fatal(err)
 	}
 	if s, err := f.Load(); s == nil || err != nil {
@@ -597,7 +598,7 @@ func TestState(t *testing.T) {
 			}
 		}
 		time.Sleep(5 * time.Millisecond)
-		if err := f.Save(&controller.State{Version: 1, Directory: d.Snapshot(), Avoided: []string{name}}); err != nil {
+		if err := f.Save(&saved.State{Version: 1, Directory: d.Snapshot(), Avoided: []string{name}}); err != nil {
 			t.Fatal(err)
 		}
 		info, err := os.Stat(keys)
@@ -605,7 +606,7 @@ func TestState(t *testing.T) {
 			t.Fatal(err)
 		}
 		written = append(written, info.ModTime())
-		s, err := controller.File(path).Load()
+		s, err := saved.File(path).Load()
 		if err != nil || len(s.Directory.Keys) != len(d.Chain(1)) || s.Avoided[0] != name {
 			t.Fatal(s, err)
 		}
@@ -620,11 +621,11 @@ func TestState(t *testing.T) {
 	if err := os.WriteFile(path, []byte(`{"version":1,"chains":{},"directory":{"keys":[{"name":"old","id":16777217,"slot":2,"state":"placed"}],"next":{"1":2}}}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if s, err := controller.File(path).Load(); err != nil || len(s.Directory.Keys) != 1 ||
+	if s, err := saved.File(path).Load(); err != nil || len(s.Directory.Keys) != 1 ||
 		s.Directory.Keys[0].Name != "old" {
 		t.Error(s, err)
 	}
-	if err := controller.File("/nowhere/state.json").Save(&controller.State{}); err == nil {
+	if err := saved.File("/nowhere/state.json").Save(&saved.State{}); err == nil {
 		t.Error("a state was saved nowhere")
 	}
 	if left, err := os.ReadDir(filepath.Dir(path)); len(left) != 1 || err != nil {
@@ -642,7 +643,7 @@ func TestStateFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	type files struct{ state, keys []byte }
-	var saved []files
+	var images []files
 	read := func(path string) []byte {
 		b, err := os.ReadFile(path)
 		if err != nil {
@@ -651,7 +652,7 @@ func TestStateFiles(t *testing.T) {
 		return b
 	}
 	for _, name := range []string{"a", "b", "c"} {
-		f := controller.File(path) // each is another process's
+		f := saved.File(path) // each is another process's
 		if _, err := f.Load(); err != nil {
 			t.Fatal(err)
 		}
@@ -660,13 +661,13 @@ func TestStateFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		d.SetState(k.ID, keyspace.Placed)
-		if err := f.Save(&controller.State{Version: 1, Directory: d.Snapshot(), Avoided: []string{name}}); err != nil {
+		if err := f.Save(&saved.State{Version: 1, Directory: d.Snapshot(), Avoided: []string{name}}); err != nil {
 			t.Fatal(err)
 		}
-		saved = append(saved, files{read(path), read(keys)})
+		images = append(images, files{read(path), read(keys)})
 	}
-	last := len(saved) - 1
-	damaged := bytes.Replace(saved[last].keys, []byte(`"slot":1`), []byte(`"slot":70000`), 1)
+	last := len(images) - 1
+	damaged := bytes.Replace(images[last].keys, []byte(`"slot":1`), []byte(`"slot":70000`), 1)
 	top, err := topology.Load(newFakes(t, nil).file)
 	if err != nil {
 		t.Fatal(err)
@@ -678,15 +679,15 @@ func TestStateFiles(t *testing.T) {
 		lost bool   // all but the directory
 		want string // the error
 	}{
-		{"both", saved[last], 3, false, ""},
-		{"no keys", files{saved[last].state, nil}, 0, false, "has the names of the keys"},
-		{"earlier keys", files{saved[last].state, saved[last-1].keys}, 0, false, "it was written 2 times, and that knows of 3"},
-		{"keys of an earlier version", files{saved[last].state, []byte(`{"keys":[],"next":{}}`)}, 0, false, "it was written 0 times"},
-		{"later keys", files{saved[last-1].state, saved[last].keys}, 3, false, ""}, // the process ended between the two
-		{"only keys", files{nil, saved[last].keys}, 3, true, ""},
-		{"half the keys", files{saved[last].state, saved[last].keys[:40]}, 0, false, "Put the newest copy of it back"},
-		{"a slot beyond the table", files{saved[last].state, damaged}, 3, false, "in slot 70000, and the switches have the slots 0 to 65535"},
-		{"a state that there is not", files{saved[last].state, bytes.Replace(saved[last].keys, []byte(`placed`), []byte(`plcaed`), 1)}, 3, false, "is damaged: it has a key"},
+		{"both", images[last], 3, false, ""},
+		{"no keys", files{images[last].state, nil}, 0, false, "has the names of the keys"},
+		{"earlier keys", files{images[last].state, images[last-1].keys}, 0, false, "it was written 2 times, and that knows of 3"},
+		{"keys of an earlier version", files{images[last].state, []byte(`{"keys":[],"next":{}}`)}, 0, false, "it was written 0 times"},
+		{"later keys", files{images[last-1].state, images[last].keys}, 3, false, ""}, // the process ended between the two
+		{"only keys", files{nil, images[last].keys}, 3, true, ""},
+		{"half the keys", files{images[last].state, images[last].keys[:40]}, 0, false, "Put the newest copy of it back"},
+		{"a slot beyond the table", files{images[last].state, damaged}, 3, false, "in slot 70000, and the switches have the slots 0 to 65535"},
+		{"a state that there is not", files{images[last].state, bytes.Replace(images[last].keys, []byte(`placed`), []byte(`plcaed`), 1)}, 3, false, "is damaged: it has a key"},
 	} {
 		for path, b := range map[string][]byte{path: c.files.state, keys: c.files.keys} {
 			os.Remove(path)
@@ -696,12 +697,12 @@ func TestStateFiles(t *testing.T) {
 				}
 			}
 		}
-		s, err := controller.File(path).Load()
+		s, err := saved.File(path).Load()
 		if err == nil && (len(s.Directory.Keys) != c.keys || s.Lost != c.lost) {
 			t.Errorf("%s: %+v", c.what, s)
 		}
 		if err == nil {
-			_, err = controller.New(controller.Options{Topology: top, Store: controller.File(path),
+			_, err = controller.New(controller.Options{Topology: top, Store: saved.File(path),
 				Log: slog.New(slog.DiscardHandler)})
 		}
 		if c.want == "" && err != nil || c.want != "" && (err == nil ||
@@ -736,14 +737,14 @@ func TestUnsavedState(t *testing.T) {
 }
 
 type failingStore struct {
-	controller.Memory
+	saved.Memory
 	mu  sync.Mutex
 	err error
 }
 
 func (s *failingStore) set(err error) { s.mu.Lock(); s.err = err; s.mu.Unlock() }
 
-func (s *failingStore) Save(*controller.State) error {
+func (s *failingStore) Save(*saved.State) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.err

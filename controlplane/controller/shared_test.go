@@ -17,6 +17,7 @@ import (
 	api "github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/controller"
+	"github.com/netcraq/netcraq/controlplane/controller/saved"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 )
 
@@ -207,11 +208,11 @@ func TestRecordsOfAJoiner(t *testing.T) {
 
 // keepingStore is a Store that can fail.
 type keepingStore struct {
-	controller.Store
+	saved.Store
 	fails atomic.Bool
 }
 
-func (s *keepingStore) Save(st *controller.State) error {
+func (s *keepingStore) Save(st *saved.State) error {
 	if s.fails.Load() {
 		return errors.New("the disk is full")
 	}

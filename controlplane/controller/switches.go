@@ -5,26 +5,24 @@ import (
 	"fmt"
 
 	"github.com/netcraq/netcraq/controlplane/chain"
+	"github.com/netcraq/netcraq/controlplane/controller/switches"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 )
 
 // connection: the state of the connection to a switch has changed.
 func (c *Controller) connection(d *device, s p4rt.State) {
-	if !c.isCurrent(d) {
-		return
-	}
 	was := d.state
 	d.state = s
 	if d.ready && (s.Phase != p4rt.Primary || s.Stream != was.Stream) {
 		c.setReady(d, false)
 		for _, ch := range c.net().chains {
-			c.touch(ch).SwitchDown(c.now(), d.sw.Name)
+			c.touch(ch).SwitchDown(c.now(), d.Spec.Name)
 		}
 		c.avoidLater(d)
 	}
 	if s.Phase == p4rt.Backup && c.deposed == "" {
-		c.depose(d.sw.Name, fmt.Sprintf("another controller (election id %v) has taken over at %s: this one does nothing any more; "+
-			"restart it to take the network back", s.Primary, d.sw.Name))
+		c.depose(d.Spec.Name, fmt.Sprintf("another controller (election id %v) has taken over at %s: this one does nothing any more; "+
+			"restart it to take the network back", s.Primary, d.Spec.Name))
 	}
 	switch s.Phase {
 	case p4rt.Disconnected:
@@ -37,20 +35,20 @@ func (c *Controller) connection(d *device, s p4rt.State) {
 			if was.Phase != p4rt.Disconnected {
 				kind = "switch.disconnected"
 			}
-			c.events.add(kind, d.sw.Name, "", text+"; trying again")
+			c.events.Add(kind, d.Spec.Name, "", text+"; trying again")
 		}
 		d.lastError = text
 	case p4rt.Backup:
 		d.lastError = fmt.Sprintf("another controller (election id %v) is primary", s.Primary)
-		c.events.add("switch.backup", d.sw.Name, "", d.lastError)
+		c.events.Add("switch.backup", d.Spec.Name, "", d.lastError)
 	case p4rt.Primary:
 		d.lastError = ""
 		if c.deposed != "" {
 			return
 		}
 		if was.Phase != p4rt.Primary || was.Stream != s.Stream {
-			c.events.add("switch.connected", d.sw.Name, "", "at "+d.sw.P4Runtime)
-			d.submit(func(ctx context.Context) { d.setUp(ctx, s.Stream) })
+			c.events.Add("switch.connected", d.Spec.Name, "", "at "+d.Spec.P4Runtime)
+			d.Submit(func(ctx context.Context) { d.SetUp(ctx, s.Stream) })
 		}
 	}
 }
@@ -58,7 +56,7 @@ func (c *Controller) connection(d *device, s p4rt.State) {
 // setReady: a switch can be worked with, or not any more.
 func (c *Controller) setReady(d *device, ready bool) {
 	d.ready, d.emptying = ready, false
-	c.metrics.device(d.sw.Name, ready)
+	c.metrics.ShowSwitch(d.Spec.Name, ready)
 }
 
 // depose: another controller has taken over, at a switch or in the store. It may change everything,
@@ -71,12 +69,12 @@ func (c *Controller) depose(at, why string) {
 	}
 	c.deposed = why
 	close(c.letGo)
-	c.events.add("controller.deposed", at, "", why)
+	c.events.Add("controller.deposed", at, "", why)
 	for _, d := range c.net().devices {
 		if d.ready {
 			c.setReady(d, false)
 			for _, ch := range c.net().chains {
-				c.touch(ch).SwitchDown(c.now(), d.sw.Name)
+				c.touch(ch).SwitchDown(c.now(), d.Spec.Name)
 			}
 		}
 	}
@@ -86,14 +84,14 @@ func (c *Controller) depose(at, why string) {
 func (c *Controller) Deposed() <-chan struct{} { return c.letGo }
 
 // switchUp: a switch has all that follows from the topology.
-func (c *Controller) switchUp(d *device, stream int, fresh bool, reports map[uint8]chainReport) {
-	if c.deposed != "" || !c.isCurrent(d) || d.state.Phase != p4rt.Primary || d.state.Stream != stream {
+func (c *Controller) switchUp(d *device, stream int, fresh bool, reports map[uint8]switches.Report) {
+	if c.deposed != "" || d.state.Phase != p4rt.Primary || d.state.Stream != stream {
 		return // it was lost again meanwhile
 	}
 	d.lastError = ""
 	c.setReady(d, true)
-	if c.avoided[d.sw.Name] {
-		delete(c.avoided, d.sw.Name)
+	if c.avoided[d.Spec.Name] {
+		delete(c.avoided, d.Spec.Name)
 		c.reroute("switch.rerouted", d, "it is there again: routes go by it")
 	}
 	for _, ch := range c.net().chains {
@@ -106,8 +104,8 @@ func (c *Controller) switchUp(d *device, stream int, fresh bool, reports map[uin
 }
 
 // report tells a chain what a switch has of it.
-func (c *Controller) report(ch *chainState, d *device, r chainReport, fresh bool) {
-	ch.told[d.sw.Name] = true
-	ch.untidy[d.sw.Name] = true
-	c.touch(ch).SwitchUp(c.now(), d.sw.Name, chain.Report{Assignment: r.assignment, Fresh: fresh, Keys: r.keys})
+func (c *Controller) report(ch *chainState, d *device, r switches.Report, fresh bool) {
+	ch.told[d.Spec.Name] = true
+	ch.untidy[d.Spec.Name] = true
+	c.touch(ch).SwitchUp(c.now(), d.Spec.Name, chain.Report{Assignment: r.Assignment, Fresh: fresh, Keys: r.Keys})
 }

@@ -21,14 +21,14 @@ func (c *Controller) tidy(ch *chainState, st chain.Status) {
 	}
 	in := ops.Indexes{
 		Members: st.Config.Members, Entries: map[string]map[wire.Key]ops.Entry{}, Untidy: untidy,
-		Busy: map[wire.Key]bool{}, Older: st.Stale && !ch.tidied, Slots: c.prog.slots, Entry: c.net().plan.entryOf,
-		KnowsNoRealms: func(sw string) bool { return c.net().byName[sw].unguarded() },
+		Busy: map[wire.Key]bool{}, Older: st.Stale && !ch.tidied, Slots: c.prog.Slots, Entry: c.net().plan.Entry,
+		KnowsNoRealms: func(sw string) bool { return c.net().byName[sw].Unguarded() },
 	}
 	for _, d := range c.net().devices {
-		if !slices.Contains(in.Members, d.sw.Name) {
-			in.Others = append(in.Others, d.sw.Name)
+		if !slices.Contains(in.Members, d.Spec.Name) {
+			in.Others = append(in.Others, d.Spec.Name)
 		}
-		in.Entries[d.sw.Name] = d.slotsOf(ch.topo.ID)
+		in.Entries[d.Spec.Name] = d.KeyEntries(ch.topo.ID)
 	}
 	for _, o := range ch.operations {
 		for _, k := range o.Keys {
@@ -38,11 +38,11 @@ func (c *Controller) tidy(ch *chainState, st chain.Status) {
 	ch.tidied = true
 	todo := ops.Tidy(c.dir, ch.topo.ID, in)
 	if todo.Forgotten > 0 {
-		c.events.add("keys.forgotten", "", ch.topo.Name, fmt.Sprintf("%d keys of the saved state, which is an earlier "+
+		c.events.Add("keys.forgotten", "", ch.topo.Name, fmt.Sprintf("%d keys of the saved state, which is an earlier "+
 			"one, are in no member any more: they were removed or have moved", todo.Forgotten))
 	}
 	if todo.Adopted > 0 {
-		c.events.add("keys.adopted", "", ch.topo.Name, fmt.Sprintf(
+		c.events.Add("keys.adopted", "", ch.topo.Name, fmt.Sprintf(
 			"%d keys are in the switches, and no record says what they are called: they are listed by their KEY_IDs",
 			todo.Adopted))
 	}
@@ -78,10 +78,10 @@ func (c *Controller) tidy(ch *chainState, st chain.Status) {
 func (c *Controller) tidied(ch *chainState, step ops.TidyStep, err error) {
 	what := map[bool]string{true: "made", false: "dropped"}[step.Insert]
 	if err != nil {
-		c.events.add("keys.not-tidied", step.Switch, ch.topo.Name,
+		c.events.Add("keys.not-tidied", step.Switch, ch.topo.Name,
 			fmt.Sprintf("%d entries not %s: %v", len(step.Entries), what, err))
 		return
 	}
-	c.events.add("keys.tidied", step.Switch, ch.topo.Name,
+	c.events.Add("keys.tidied", step.Switch, ch.topo.Name,
 		fmt.Sprintf("%d entries of the key index were %s", len(step.Entries), what))
 }

@@ -81,7 +81,7 @@ func (c *Controller) removeUnused(from *chainState, k keyspace.Key, last wire.Ve
 	err := ops.RemoveUnused(c.ctx, c.mover(from, nil), k, last, releaseTimeout)
 	if err == nil {
 		c.post(func() {
-			c.events.add("keys.unused", "", from.topo.Name, fmt.Sprintf("%q was deleted, and not used since: its slot is free",
+			c.events.Add("keys.unused", "", from.topo.Name, fmt.Sprintf("%q was deleted, and not used since: its slot is free",
 				k.Name))
 		})
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/chain/ops"
+	"github.com/netcraq/netcraq/controlplane/controller/switches"
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
@@ -127,7 +128,7 @@ func (c *Controller) arrange(t *topology.Topology) error {
 	if err != nil {
 		return refused("%w", err)
 	}
-	spaces, err := c.prog.fit(topo, c.dir.Spaces())
+	spaces, err := c.prog.Fit(topo, c.dir.Spaces())
 	if err != nil {
 		return refused("%w", err)
 	}
@@ -139,13 +140,14 @@ func (c *Controller) arrange(t *topology.Topology) error {
 	// who comes with a lower election id than it has heard.
 	election := c.election
 	for _, d := range old.devices {
-		election.Low = max(election.Low, d.nextElection())
+		election.Low = max(election.Low, d.NextElection())
 	}
 	var joined []*device
 	for _, s := range topo.Switches {
 		d := old.byName[s.Name]
-		if d == nil || d.sw.P4Runtime != s.P4Runtime || d.sw.DeviceID != s.DeviceID || d.sw.ServerName != s.ServerName {
-			if d, err = newDevice(c, s, election); err != nil {
+		if d == nil || d.Spec.P4Runtime != s.P4Runtime || d.Spec.DeviceID != s.DeviceID ||
+			d.Spec.ServerName != s.ServerName {
+			if d, err = c.newDevice(s, election); err != nil {
 				return refused("%w", err)
 			}
 			joined = append(joined, d)
@@ -182,19 +184,19 @@ func (c *Controller) arrange(t *topology.Topology) error {
 func (c *Controller) adjust(old, n *network, joined []*device, added []*chainState) {
 	isNew := map[string]bool{}
 	for _, d := range joined {
-		isNew[d.sw.Name] = true
-		c.metrics.device(d.sw.Name, false)
-		if before := old.byName[d.sw.Name]; before != nil {
-			c.events.add("switch.replaced", d.sw.Name, "", fmt.Sprintf("it is at %s, and was at %s", d.sw.P4Runtime, before.sw.P4Runtime))
+		isNew[d.Spec.Name] = true
+		c.metrics.ShowSwitch(d.Spec.Name, false)
+		if before := old.byName[d.Spec.Name]; before != nil {
+			c.events.Add("switch.replaced", d.Spec.Name, "", fmt.Sprintf("it is at %s, and was at %s", d.Spec.P4Runtime, before.Spec.P4Runtime))
 		} else {
-			c.events.add("switch.joined", d.sw.Name, "", "at "+d.sw.P4Runtime)
+			c.events.Add("switch.joined", d.Spec.Name, "", "at "+d.Spec.P4Runtime)
 		}
 	}
 	for _, ch := range n.chains {
 		m := c.touch(ch)
 		for _, d := range old.devices {
-			if isNew[d.sw.Name] {
-				m.SwitchDown(c.now(), d.sw.Name)
+			if isNew[d.Spec.Name] {
+				m.SwitchDown(c.now(), d.Spec.Name)
 			}
 		}
 		ct := n.topo.Chain(ch.topo.Name)
@@ -204,12 +206,12 @@ func (c *Controller) adjust(old, n *network, joined []*device, added []*chainSta
 		m.SetSwitches(c.now(), n.switches(), n.left)
 	}
 	for _, d := range old.devices {
-		name := d.sw.Name
+		name := d.Spec.Name
 		if n.left[name] && !old.left[name] {
-			c.events.add("switch.leaving", name, "", "chains go on without it before it is forgotten")
+			c.events.Add("switch.leaving", name, "", "chains go on without it before it is forgotten")
 		}
 		if n.byName[name] == nil {
-			c.events.add("switch.left", name, "", "")
+			c.events.Add("switch.left", name, "", "")
 		}
 		if !c.isCurrent(d) {
 			c.retire(d)
@@ -220,7 +222,7 @@ func (c *Controller) adjust(old, n *network, joined []*device, added []*chainSta
 	}
 	for _, ch := range added {
 		ch.m.SetKeys(c.dir.Count(ch.topo.ID))
-		c.events.add("chain.added", "", ch.topo.Name, fmt.Sprintf("%s, service address %v, slots %d to %d",
+		c.events.Add("chain.added", "", ch.topo.Name, fmt.Sprintf("%s, service address %v, slots %d to %d",
 			strings.Join(ch.topo.Members, " -> "), ch.topo.Address, ch.space.First, ch.space.First+ch.space.Count-1))
 		c.touch(ch).Tick(c.now())
 	}
@@ -232,8 +234,8 @@ func (c *Controller) adjust(old, n *network, joined []*device, added []*chainSta
 		if len(added) > 0 && d.ready {
 			c.lookAgain(d) // as at one that has just come
 		}
-		if !isNew[d.sw.Name] {
-			d.refreshSoon()
+		if !isNew[d.Spec.Name] {
+			d.RefreshSoon()
 		}
 	}
 }
@@ -242,16 +244,16 @@ func (c *Controller) adjust(old, n *network, joined []*device, added []*chainSta
 func (c *Controller) realign() {
 	var keys []ops.Entry
 	for _, k := range c.dir.List("") {
-		keys = append(keys, c.net().plan.openEntryOf(k))
+		keys = append(keys, c.net().plan.OpenEntry(k))
 	}
 	for _, d := range c.net().devices {
-		d.submit(func(ctx context.Context) {
-			err := d.read(ctx)
+		d.Submit(func(ctx context.Context) {
+			err := d.Read(ctx)
 			if err == nil {
-				err = d.realign(ctx, keys)
+				err = d.Realign(ctx, keys)
 			}
-			if err != nil && !passing(err) { // in one that is lost, what differs is mended when it comes up
-				c.post(func() { c.events.add("keys.not-realigned", d.sw.Name, "", err.Error()) })
+			if err != nil && !switches.Passing(err) { // in one that is lost, what differs is mended when it comes up
+				c.post(func() { c.events.Add("keys.not-realigned", d.Spec.Name, "", err.Error()) })
 			}
 		})
 	}
@@ -259,13 +261,8 @@ func (c *Controller) realign() {
 
 // lookAgain tells chains that are new what a switch has of them.
 func (c *Controller) lookAgain(d *device) {
-	d.submit(func(ctx context.Context) {
-		stream := d.client.State().Stream
-		err := d.load(ctx, stream)
-		var reports map[uint8]chainReport
-		if err == nil {
-			reports, err = d.report()
-		}
+	d.Submit(func(ctx context.Context) {
+		stream, reports, err := d.ReadChains(ctx)
 		if err != nil { // one that is lost tells when it is back
 			return
 		}
@@ -274,7 +271,7 @@ func (c *Controller) lookAgain(d *device) {
 				return
 			}
 			for _, ch := range c.net().chains {
-				if ch.told[d.sw.Name] {
+				if ch.told[d.Spec.Name] {
 					continue
 				}
 				if r, ok := reports[ch.topo.ID]; ok {
@@ -296,8 +293,8 @@ func (c *Controller) removeChain(ch *chainState) {
 	for _, waits := range ch.waiting {
 		waits <- fmt.Errorf("%w: the chain %s was removed", errNotFound, ch.topo.Name)
 	}
-	c.metrics.forgetChain(ch.topo.Name)
-	c.events.add("chain.removed", "", ch.topo.Name, "")
+	c.metrics.ForgetChain(ch.topo.Name)
+	c.events.Add("chain.removed", "", ch.topo.Name, "")
 }
 
 // release forgets switches that have left when no chain needs them any more, and says whether there
@@ -305,12 +302,12 @@ func (c *Controller) removeChain(ch *chainState) {
 func (c *Controller) release() bool {
 	n := c.net()
 	if c.deposed != "" || !slices.ContainsFunc(n.devices, func(d *device) bool {
-		return n.left[d.sw.Name] && !n.needs(d.sw.Name)
+		return n.left[d.Spec.Name] && !n.needs(d.Spec.Name)
 	}) {
 		return false
 	}
 	if err := c.arrange(c.wanted); err != nil {
-		c.events.add("switch.not-forgotten", "", "", err.Error())
+		c.events.Add("switch.not-forgotten", "", "", err.Error())
 		return false
 	}
 	c.save(nil)
@@ -331,7 +328,7 @@ func (c *Controller) steer(ch *chainState, lease time.Duration) {
 			if err == nil || !errors.Is(err, chain.ErrUnavailable) {
 				if err != nil {
 					c.post(func() {
-						c.events.add("chain.lease-not-changed", "", ch.topo.Name, err.Error())
+						c.events.Add("chain.lease-not-changed", "", ch.topo.Name, err.Error())
 					})
 				}
 				return
@@ -349,17 +346,4 @@ func (c *Controller) steer(ch *chainState, lease time.Duration) {
 			}
 		}
 	}()
-}
-
-// restore is a switch as it was saved. It has no ports any more.
-func (s SavedSwitch) restore() (*topology.Switch, error) {
-	t, err := topology.New(topology.Spec{
-		Program: topology.ProgramSpec{JSON: "-", P4Info: "-"},
-		Switches: []topology.SwitchSpec{{Name: s.Name, P4Runtime: s.P4Runtime, Server: s.ServerName,
-			DeviceID: &s.DeviceID, Address: s.Address, MAC: s.MAC}},
-	}, "the saved state")
-	if err != nil {
-		return nil, err
-	}
-	return t.Switches[0], nil
 }

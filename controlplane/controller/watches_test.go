@@ -6,6 +6,7 @@ import (
 
 	api "github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
+	"github.com/netcraq/netcraq/controlplane/controller/tableplan"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
@@ -27,7 +28,7 @@ chains:
 	if err != nil {
 		t.Fatal(err)
 	}
-	n, err := newNetwork(top, newNumbering(nil), nil, nil)
+	n, err := newNetwork(top, tableplan.NewNumbering(nil), nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +38,7 @@ chains:
 		t.Fatal(err)
 	}
 	c := &Controller{dir: dir, wake: make(chan struct{}, 1)}
-	c.watching.Store(&watchServers{})
+	c.watching.Store(&tableplan.Watches{})
 	c.current.Store(n)
 	watch := func(host string, id wire.Key, want bool) {
 		t.Helper()

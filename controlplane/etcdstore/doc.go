@@ -6,12 +6,12 @@
 //	PREFIX chains/NAME      chain.Record        PREFIX sessions   leases on writer sessions
 //	PREFIX keys/KEY_ID      directory.Key       PREFIX avoided    switches that routes go around
 //	PREFIX next, retired    where KEY_IDs go on, and those beyond that were used
-//	PREFIX principals, switches, spaces, epoch, version   as in controller.State
+//	PREFIX principals, switches, spaces, epoch, version   as in saved.State
 //
 // The value of "revision" is who wrote it, and the directory's floor: the highest version by name
 // of the keys that were removed. Controllers of before did not keep it. Where they wrote last, the
 // state that is read has a floor above all versions that names can have had
-// (controller.State.FloorAbove).
+// (saved.State.FloorAbove).
 //
 // # One at a time
 //

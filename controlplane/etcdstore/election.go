@@ -14,7 +14,7 @@ import (
 	"go.etcd.io/etcd/client/v3/concurrency"
 
 	"github.com/netcraq/netcraq/api/clock"
-	"github.com/netcraq/netcraq/controlplane/controller"
+	"github.com/netcraq/netcraq/controlplane/controller/saved"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 )
 
@@ -166,7 +166,7 @@ func (t *Term) keepAsking() {
 // notLeading is the error of a write that came too late; the controller lets go of the switches.
 func (t *Term) notLeading() error {
 	t.cancel(fmt.Errorf("%w: etcd takes no more state from it", errOver))
-	return fmt.Errorf("%w: %w", controller.ErrNotLeading, t.Err())
+	return fmt.Errorf("%w: %w", saved.ErrNotLeading, t.Err())
 }
 
 // watchLeader tells who leads, and ends the lease of a leader whose process has ended, so that

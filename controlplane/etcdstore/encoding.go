@@ -10,7 +10,7 @@ import (
 
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/chain"
-	"github.com/netcraq/netcraq/controlplane/controller"
+	"github.com/netcraq/netcraq/controlplane/controller/saved"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 )
 
@@ -35,7 +35,7 @@ func keyName(id wire.Key) string { return fmt.Sprintf("%s%08x", keysPrefix, uint
 // parts are the parts of a state that are one key in etcd each, by the key's name. All that a state
 // has besides is the chains' records and the directory's keys, which are keys of their own, and its
 // floor.
-func parts(s *controller.State) map[string]any {
+func parts(s *saved.State) map[string]any {
 	return map[string]any{
 		"version":    &s.Version,
 		"next":       &s.Directory.Next,
@@ -82,8 +82,8 @@ func NewImage(stored map[string]string) (*Image, error) {
 }
 
 // State is the state that an image shows.
-func (m *Image) State() (*controller.State, error) {
-	s := &controller.State{Version: controller.StateVersion, Chains: map[string]chain.Record{}}
+func (m *Image) State() (*saved.State, error) {
+	s := &saved.State{Version: saved.Version, Chains: map[string]chain.Record{}}
 	s.Directory.Keys = slices.Collect(maps.Values(m.keys))
 	known := parts(s)
 	for name, value := range m.others {
@@ -103,9 +103,9 @@ func (m *Image) State() (*controller.State, error) {
 			s.Chains[chainName] = record
 		}
 	}
-	if s.Version != controller.StateVersion {
+	if s.Version != saved.Version {
 		return nil, fmt.Errorf("the state is of version %d, and this controller reads version %d", s.Version,
-			controller.StateVersion)
+			saved.Version)
 	}
 	if m.floor != nil {
 		s.Directory.Floor = *m.floor
@@ -134,7 +134,7 @@ var firstParts = []string{"next", "retired"}
 // most size changes. The first change of each is that of "revision", with the number of the leader
 // that makes them. After each of them the image shows a state that a controller can go on from.
 // Written says, after all of them, that the directory is in etcd as s has it.
-func (m *Image) Transactions(s *controller.State, leader int64, size int) ([][]Change, error) {
+func (m *Image) Transactions(s *saved.State, leader int64, size int) ([][]Change, error) {
 	var err error
 	encode := func(v any) string {
 		b, failed := json.Marshal(v)
@@ -277,4 +277,4 @@ func pack(groups [][]Change, size int) (out [][]Change) {
 }
 
 // Written notes that all changes were made that lead to s.
-func (m *Image) Written(s *controller.State) { m.edit = s.Directory.Edit }
+func (m *Image) Written(s *saved.State) { m.edit = s.Directory.Edit }

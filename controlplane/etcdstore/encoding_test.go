@@ -9,7 +9,7 @@ import (
 
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/chain"
-	"github.com/netcraq/netcraq/controlplane/controller"
+	"github.com/netcraq/netcraq/controlplane/controller/saved"
 	"github.com/netcraq/netcraq/controlplane/controller/statetest"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 )
@@ -30,7 +30,7 @@ func (x *kept) image() *Image {
 	return m
 }
 
-func (x *kept) state() *controller.State {
+func (x *kept) state() *saved.State {
 	x.t.Helper()
 	s, err := x.image().State()
 	if err != nil {
@@ -40,7 +40,7 @@ func (x *kept) state() *controller.State {
 }
 
 // save writes a state, and looks at what is there after each transaction.
-func (x *kept) save(s *controller.State, between func()) {
+func (x *kept) save(s *saved.State, between func()) {
 	x.t.Helper()
 	transactions, err := x.image().Transactions(s, 77, x.size)
 	if err != nil {
@@ -82,8 +82,8 @@ func TestBetweenTransactions(t *testing.T) {
 			}
 			return k, err == nil
 		}
-		state := func() *controller.State {
-			return &controller.State{Version: controller.StateVersion, Directory: d.Snapshot(), Spaces: testSpaces,
+		state := func() *saved.State {
+			return &saved.State{Version: saved.Version, Directory: d.Snapshot(), Spaces: testSpaces,
 				Chains: map[string]chain.Record{"a": {Config: chain.Config{Epoch: epoch}}}}
 		}
 		x.save(state(), func() {})
@@ -222,7 +222,7 @@ func TestStateWithoutFloor(t *testing.T) {
 				}
 			}
 		}
-		s := &controller.State{Version: controller.StateVersion, Directory: d.Snapshot(),
+		s := &saved.State{Version: saved.Version, Directory: d.Snapshot(),
 			Chains: map[string]chain.Record{}, Epoch: highest}
 		for c := range chains {
 			s.Chains[fmt.Sprint("chain", c)] = chain.Record{Config: chain.Config{Epoch: epochs[c]}}
@@ -247,7 +247,7 @@ func TestStateWithoutFloor(t *testing.T) {
 // TestFloorOfUsedUpEpochs: where the bound of all versions leaves none, the floor is that of one
 // chain's epochs, so that keys can be added.
 func TestFloorOfUsedUpEpochs(t *testing.T) {
-	s := &controller.State{Version: controller.StateVersion, Chains: map[string]chain.Record{}}
+	s := &saved.State{Version: saved.Version, Chains: map[string]chain.Record{}}
 	for i := range 3 {
 		s.Chains[fmt.Sprint(i)] = chain.Record{Config: chain.Config{Epoch: 30000}}
 	}

@@ -16,7 +16,7 @@ import (
 
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/chain"
-	"github.com/netcraq/netcraq/controlplane/controller"
+	"github.com/netcraq/netcraq/controlplane/controller/saved"
 	"github.com/netcraq/netcraq/controlplane/controller/statetest"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/controlplane/sessions"
@@ -42,8 +42,8 @@ func elected(t *testing.T, c *Candidate) *Term {
 	return term
 }
 
-func stateOf(keys int, epoch uint16) *controller.State {
-	s := &controller.State{Version: controller.StateVersion, Chains: map[string]chain.Record{
+func stateOf(keys int, epoch uint16) *saved.State {
+	s := &saved.State{Version: saved.Version, Chains: map[string]chain.Record{
 		"main":  {Config: chain.Config{Epoch: epoch, Members: []string{"s1", "s2"}, Lease: time.Second}, Installed: true},
 		"other": {Config: chain.Config{Epoch: 1, Members: []string{"s2"}}, Fence: []string{"s1"}, FenceLease: time.Second},
 	}, Sessions: []sessions.Lease{{ID: "l", Owner: "o", IDs: []uint16{3, 4}}}, Avoided: []string{"s3"},
@@ -56,7 +56,7 @@ func stateOf(keys int, epoch uint16) *controller.State {
 	return s
 }
 
-func save(t *testing.T, term *Term, s *controller.State) {
+func save(t *testing.T, term *Term, s *saved.State) {
 	t.Helper()
 	if err := term.Save(s); err != nil {
 		t.Fatal(err)
@@ -64,7 +64,7 @@ func save(t *testing.T, term *Term, s *controller.State) {
 }
 
 // loaded checks what a term reads.
-func loaded(t *testing.T, term *Term, want *controller.State) {
+func loaded(t *testing.T, term *Term, want *saved.State) {
 	t.Helper()
 	got, err := term.Load()
 	if err != nil {
@@ -99,7 +99,7 @@ func TestSaveLoad(t *testing.T) {
 	loaded(t, second, stateOf(3, 3))
 	// A topology that has changed: what it does not say any more, and a chain that is gone.
 	changed := stateOf(0, 4)
-	changed.Switches = []controller.SavedSwitch{{Name: "s1", P4Runtime: "192.0.2.1:9559", DeviceID: 7, Address: "10.0.255.1", MAC: "02:00:00:00:00:01"}}
+	changed.Switches = []saved.Switch{{Name: "s1", P4Runtime: "192.0.2.1:9559", DeviceID: 7, Address: "10.0.255.1", MAC: "02:00:00:00:00:01"}}
 	changed.Spaces, changed.Epoch = []keyspace.Space{{Chain: 3, First: 100, Count: 50}}, 9
 	clear(changed.Chains)
 	save(t, second, changed)
@@ -115,7 +115,7 @@ func TestDeposed(t *testing.T) {
 	if _, err := old.c.Client.Revoke(t.Context(), old.session.Lease()); err != nil {
 		t.Fatal(err)
 	}
-	if err := old.Save(stateOf(1, 2)); !errors.Is(err, controller.ErrNotLeading) {
+	if err := old.Save(stateOf(1, 2)); !errors.Is(err, saved.ErrNotLeading) {
 		t.Errorf("saving: %v", err)
 	}
 	select {
@@ -181,7 +181,7 @@ func TestNoTwoLeaders(t *testing.T) {
 						r := s.Chains["main"]
 						r.Config.Epoch++
 						s.Chains["main"] = r
-						if err := term.Save(s); errors.Is(err, controller.ErrNotLeading) {
+						if err := term.Save(s); errors.Is(err, saved.ErrNotLeading) {
 							break
 						} else if err != nil {
 							return err

@@ -8,7 +8,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/netcraq/netcraq/controlplane/controller"
+	"github.com/netcraq/netcraq/controlplane/controller/saved"
 )
 
 // batch is how many changes one transaction makes: etcd refuses more than 128 (--max-txn-ops).
@@ -27,8 +27,8 @@ type cache struct {
 	image    *Image
 }
 
-// Load implements controller.Store.
-func (t *Term) Load() (*controller.State, error) {
+// Load implements saved.Store.
+func (t *Term) Load() (*saved.State, error) {
 	if err := t.read(); err != nil {
 		return nil, fmt.Errorf("reading the state from etcd under %s: %w", t.c.Prefix, err)
 	}
@@ -71,9 +71,9 @@ func (t *Term) read() error {
 	return nil
 }
 
-// Save implements controller.Store. It writes what has changed, in as many transactions as that
+// Save implements saved.Store. It writes what has changed, in as many transactions as that
 // needs.
-func (t *Term) Save(s *controller.State) error {
+func (t *Term) Save(s *saved.State) error {
 	fail := func(err error) error { return fmt.Errorf("saving the state in etcd under %s: %w", t.c.Prefix, err) }
 	deadline := time.Now().Add(writing)
 	for again := t.cache.image == nil; ; again = true {
@@ -100,7 +100,7 @@ func (t *Term) Save(s *controller.State) error {
 }
 
 // write makes the changes that lead to s, and says whether all were made.
-func (t *Term) write(s *controller.State) (bool, error) {
+func (t *Term) write(s *saved.State) (bool, error) {
 	transactions, err := t.cache.image.Transactions(s, t.rev, batch)
 	if err != nil {
 		return false, err

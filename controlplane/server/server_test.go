@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/controlplane/adminserver"
-	"github.com/netcraq/netcraq/controlplane/controller"
+	"github.com/netcraq/netcraq/controlplane/controller/saved"
 	"github.com/netcraq/netcraq/controlplane/etcdstore"
 	"github.com/netcraq/netcraq/controlplane/placement/policy"
 	"github.com/netcraq/netcraq/controlplane/topology"
@@ -27,7 +27,7 @@ func TestAlone(t *testing.T) {
 	ctx, stop := context.WithCancelCause(t.Context())
 	over := errors.New("over")
 	var replica adminserver.Replica
-	err = Run(ctx, Config{Store: controller.Memory{}, Log: quiet, Lead: func(ctx context.Context, term *Term) error {
+	err = Run(ctx, Config{Store: saved.Memory{}, Log: quiet, Lead: func(ctx context.Context, term *Term) error {
 		o := Options{Topology: top, Replica: &replica, Log: quiet,
 			Placement: &Placement{Window: time.Minute, Prefix: "/p/", Limits: policy.DefaultLimits()}}
 		if _, err := New(term, o); err == nil || !strings.Contains(err.Error(), "there is none") {

@@ -7,7 +7,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/netcraq/netcraq/controlplane/controller"
+	"github.com/netcraq/netcraq/controlplane/controller/saved"
 	"github.com/netcraq/netcraq/controlplane/etcdstore"
 )
 
@@ -16,7 +16,7 @@ type Config struct {
 	// Etcd is where the state is, and where a leader is elected. nil: this process is alone, and
 	// its state is in Store.
 	Etcd  *Etcd
-	Store controller.Store
+	Store saved.Store
 	// Identity says who this is to the other candidates.
 	Identity etcdstore.Identity
 	// StandBy is told who leads, each time that is somebody else.
@@ -31,7 +31,7 @@ type Term struct {
 	Elected *etcdstore.Term  // nil: it is alone
 	Etcd    *clientv3.Client // nil: it is alone
 
-	store controller.Store
+	store saved.Store
 }
 
 // retryPause is the time between the end of a term, or of a campaign that failed, and the next

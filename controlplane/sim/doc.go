@@ -9,25 +9,29 @@
 //	clients   (real)                    │ interp, │ ◀─────▶ │ interp, │ ...   the network: conditions, cut links, rules
 //	   │                                │ P4 JSON │         │ P4 JSON │
 //	   │                                └────▲────┘         └────▲────┘
-//	   │                 entries, packet-out │ (device.go: a P4Runtime connection that can break)
+//	   │                 entries, packet-out │ (a P4Runtime connection that can break)
 //	   ▼                                ┌────┴──────────────────────┐
-//	history ──▶ porcupine               │ shell.go ◀─▶ chain, ops   │ ──▶ store (etcd)
+//	history ──▶ porcupine               │ shell    ◀─▶ chain, ops   │ ──▶ store (etcd)
 //	            per key                 └───────────────────────────┘
 //
-// Each run is judged three ways. What clients were told must be linearizable, key by key
-// (check.go). One version has one value, whoever reads it, EVENTUAL reads too. And when all faults
-// have ended, the chain becomes whole, every key clean at every member, and every compare and swap
-// is decided (run.go).
+// Each run is judged three ways. What clients were told must be linearizable, key by key (package
+// judge). One version has one value, whoever reads it, EVENTUAL reads too. And when all faults have
+// ended, the chain becomes whole, every key clean at every member, and every compare and swap is
+// decided (settle.go).
 //
 // # Where to look
 //
-// faults.go draws a seed's plan and causes its faults; world.go has the means. shell.go carries out
-// what the controller's machine asks for; it is the counterpart of package controller, and the
-// place to add to when the machine learns a new action. What it does to switches is what the
-// controller does: the procedures of controlplane/chain/ops, run as coroutines (task.go) over
-// simulated connections (target.go). client.go makes the calls. mutants.go removes rules, one at a
-// time, to see that the simulator would notice. testdata has the cases of docs/protocol.md,
-// "Changing a chain", one by one, as scenarios to read.
+//	sim ─▶ trouble ─▶ world ─▶ shapes ─▶ compiled
+//	 │        └─────────┴────▶ judge, clockwork, coroutine, logbook, rules
+//	 └───▶ mutants ─▶ judge, rules
+//
+// Package world is what a run is made of: switches, a network, controllers, clients. What it does
+// to switches is what the controller does: the procedures of controlplane/chain/ops, run as
+// coroutines over simulated connections. Package trouble draws a seed's schedule and causes its
+// faults. Package mutants removes rules, one at a time, to see that the simulator would notice.
+// Here they are put together: run.go runs a seed, settle.go ends its faults and waits for
+// everything to become whole, many.go runs many seeds, hunt.go hunts mutants. testdata has the
+// cases of docs/protocol.md, "Changing a chain", one by one, as scenarios to read.
 //
 // A failing seed prints the command that runs it again with its timeline: who did what, when.
 package sim

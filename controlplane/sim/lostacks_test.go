@@ -8,6 +8,9 @@ import (
 
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client/core"
+	"github.com/netcraq/netcraq/controlplane/sim/mutants"
+	"github.com/netcraq/netcraq/controlplane/sim/shapes"
+	"github.com/netcraq/netcraq/controlplane/sim/world"
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
@@ -42,8 +45,8 @@ func TestLostAcks(t *testing.T) {
 	}
 	// Without the rule, a CAS waits for the controller.
 	t.Run("DIRTY_CAS_WAITS", func(t *testing.T) {
-		m, err := FindMutant("DIRTY_CAS_WAITS")
-		must(err)
+		m, err := mutants.Find("DIRTY_CAS_WAITS")
+		world.Must(err)
 		if slowest := swapUnderLoss(t, m, "line4", "h4", 200, false); slowest < 100*time.Millisecond {
 			t.Errorf("the slowest swap took %v, and this test says little", slowest)
 		}
@@ -51,58 +54,58 @@ func TestLostAcks(t *testing.T) {
 }
 
 // swapUnderLoss says how long the slowest of a client's swaps took.
-func swapUnderLoss(t *testing.T, m *Mutant, shape, host string, swaps int, replies bool) time.Duration {
-	sh, err := findShape(shape)
-	must(err)
+func swapUnderLoss(t *testing.T, m *mutants.Mutant, shape, host string, swaps int, replies bool) time.Duration {
+	sh, err := shapes.Find(shape)
+	world.Must(err)
 	sim, err := NewMutant(m)
-	must(err)
-	w, err := sim.newWorld(sh, 1, nil)
-	must(err)
-	defer w.endTasks()
-	must(w.setUp(1, 1, 1))
-	at := slices.IndexFunc(sh.topo.Hosts, func(h *topology.Host) bool { return h.Name == host })
-	c := w.newClient("c", sh.topo.Hosts[at], 1, func(cfg *core.Config) {
+	world.Must(err)
+	w, err := world.New(sim.program, sim.removed, &sim.engines, sh, 1, nil)
+	world.Must(err)
+	defer w.EndTasks()
+	world.Must(setUp(w, 1, 1, 1))
+	at := slices.IndexFunc(sh.Topology.Hosts, func(h *topology.Host) bool { return h.Name == host })
+	c := w.NewClient("c", sh.Topology.Hosts[at], 1, func(cfg *core.Config) {
 		cfg.FastRetransmit = core.DefaultFastRetransmit
 	})
 	const unlimited = 1 << 40
-	losses := []*rule{{op: wire.Ack, times: unlimited, share: 0.02}}
+	losses := []*world.Rule{{Op: wire.Ack, Times: unlimited, Share: 0.02}}
 	if replies {
-		for _, a := range sh.topo.Switches {
-			for _, b := range sh.topo.Switches {
+		for _, a := range sh.Topology.Switches {
+			for _, b := range sh.Topology.Switches {
 				losses = append(losses,
-					&rule{op: wire.CASReply, from: a.Name, to: b.Name, times: unlimited, share: 0.02})
+					&world.Rule{Op: wire.CASReply, From: a.Name, To: b.Name, Times: unlimited, Share: 0.02})
 			}
 		}
 	}
-	w.network.rules = losses
+	w.Network.Rules = losses
 	var waits []time.Duration
 	var swap func(wire.Version)
 	swap = func(expected wire.Version) {
-		c.start(core.Request{Op: wire.CAS, Key: w.keys[0], Value: fmt.Append(nil, len(waits)),
-			Expected: expected, Deadline: w.loop.now + 10*time.Second}, func(r core.Result) {
+		c.Start(core.Request{Op: wire.CAS, Key: w.Keys[0], Value: fmt.Append(nil, len(waits)),
+			Expected: expected, Deadline: w.Loop.Now + 10*time.Second}, func(r core.Result) {
 			if waits = append(waits, r.RTT); r.Err != nil {
 				t.Errorf("swap %d: %v", len(waits), r.Err)
 				waits = nil // and the loop below says that it ended
 			} else if len(waits) < swaps {
-				w.loop.after(50*time.Microsecond, func() { swap(r.Version) })
+				w.Loop.After(50*time.Microsecond, func() { swap(r.Version) })
 			}
 		})
 	}
-	first := core.Request{Op: wire.Write, Key: w.keys[0], Deadline: w.loop.now + time.Second}
-	c.start(first, func(r core.Result) {
-		must(r.Err)
+	first := core.Request{Op: wire.Write, Key: w.Keys[0], Deadline: w.Loop.Now + time.Second}
+	c.Start(first, func(r core.Result) {
+		world.Must(r.Err)
 		swap(r.Version)
 	})
-	w.loop.run(w.loop.now+time.Hour, func() bool { return len(waits) == swaps || t.Failed() })
+	w.Loop.Run(w.Loop.Now+time.Hour, func() bool { return len(waits) == swaps || t.Failed() })
 	if len(waits) != swaps {
 		t.Fatalf("%d of %d swaps were done", len(waits), swaps)
 	}
-	for _, v := range w.history.check(w.peeks) {
+	for _, v := range w.History.Check(w.Peeks.Guesses) {
 		t.Error(v)
 	}
 	lost := 0
 	for _, l := range losses {
-		lost += unlimited - l.times
+		lost += unlimited - l.Times
 	}
 	if lost < swaps/100 {
 		t.Errorf("%d packets were lost in %d swaps, and this test says little", lost, swaps)

@@ -3,17 +3,15 @@ package sim
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"sync"
 
-	"github.com/anishathalye/porcupine"
+	"github.com/netcraq/netcraq/controlplane/sim/mutants"
 )
 
 // Many runs n seeds from the one numbered from on, jobs at a time, with a rule removed (nil: none).
 // each gets the results in the order of the seeds, one at a time; it ends the run by returning
 // false.
-func Many(ctx context.Context, m *Mutant, from, n uint64, jobs int, each func(*Result) bool) error {
+func Many(ctx context.Context, m *mutants.Mutant, from, n uint64, jobs int, each func(*Result) bool) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	type one struct {
@@ -70,19 +68,4 @@ func (r *Result) Replay(mutant string) string {
 		}
 	}
 	return s
-}
-
-// Visualize writes porcupine's picture of a history that is not linearizable, as a page for a
-// browser. It writes nothing for other violations.
-func (v Violation) Visualize(path string) (bool, error) {
-	if v.info == nil {
-		return false, nil
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return false, err
-	}
-	if err := porcupine.VisualizePath(register1, *v.info, path); err != nil {
-		return false, fmt.Errorf("porcupine's picture: %w", err)
-	}
-	return true, nil
 }

@@ -1,14 +1,12 @@
 package sim
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
-	"os"
-	"path/filepath"
 	"runtime"
-	"strings"
 	"testing"
+
+	"github.com/netcraq/netcraq/controlplane/sim/mutants"
+	"github.com/netcraq/netcraq/controlplane/sim/rules"
 )
 
 // quickMutants are noticed by few seeds; `make sim-mutants` hunts them all.
@@ -21,7 +19,7 @@ func TestMutants(t *testing.T) {
 		t.Skip("skipped: -short")
 	}
 	for _, id := range quickMutants {
-		m, err := FindMutant(id)
+		m, err := mutants.Find(id)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -38,68 +36,14 @@ func TestMutants(t *testing.T) {
 
 // TestMutantsApply: every mutant changes something, and what it makes of the program still runs.
 func TestMutantsApply(t *testing.T) {
-	for _, m := range Mutants {
+	for _, m := range mutants.All {
 		s, err := NewMutant(m)
 		if err != nil {
 			t.Errorf("%s: %v", m.ID, err)
 			continue
 		}
-		if m.program == nil && s.removed == (removed{}) {
+		if m.Change() == nil && s.removed == (rules.Removed{}) {
 			t.Errorf("%s removes nothing", m.ID)
-		}
-	}
-}
-
-// lacking are the model's rules that the simulator does not remove, each with the reason.
-var lacking = map[string]string{
-	"BLIND_DELETES": "BLIND_WRITES removes it: the controller writes first values and tombstones by the same code",
-	"GROWS_UNEQUAL": "a chain without keys takes a switch in with the values that it has: " +
-		"hidden keys (ADDED_OPEN) keep them from clients",
-}
-
-// TestMutantsAreTheModels: for each rule of the model that is not redundant there is a mutant of
-// the simulator's, under the same id, or a reason why there is none; and what has another id is
-// said to be the simulator's own. The table is in the test's log.
-func TestMutantsAreTheModels(t *testing.T) {
-	text, err := os.ReadFile("../model/mutants.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var list []struct {
-		ID        string
-		Layer     string
-		Redundant bool
-	}
-	if err := json.Unmarshal(text, &list); err != nil {
-		t.Fatal(err)
-	}
-	known := map[string]bool{}
-	for _, m := range list {
-		known[m.ID] = true
-		found, _ := FindMutant(m.ID)
-		why := lacking[m.ID]
-		switch {
-		case found != nil && why == "":
-			t.Logf("%-28s %-10s removed here too: %s", m.ID, m.Layer, found.Rule)
-		case found == nil && m.Redundant:
-			t.Logf("%-28s %-10s redundant by the model", m.ID, m.Layer)
-		case found == nil && why != "":
-			t.Logf("%-28s %-10s not removed: %s", m.ID, m.Layer, why)
-		default:
-			t.Errorf("%s: a mutant of the simulator's: %v; a reason why there is none: %q", m.ID, found != nil, why)
-		}
-	}
-	for _, m := range Mutants {
-		if m.scenario != "" {
-			story, err := os.ReadFile(filepath.Join("testdata", m.scenario+".txt"))
-			_, without, found := strings.Cut(string(story), " without="+m.ID+"\n")
-			without, _, _ = strings.Cut(without, "\nnetwork ")
-			if err != nil || !found || !strings.Contains(without, cmp.Or(m.tells, cmp.Or(m.shows, NotLinearizable)+":")) {
-				t.Errorf("%s: the scenario %s does not show it: %v", m.ID, m.scenario, err)
-			}
-		}
-		if known[m.ID] == m.own {
-			t.Errorf("%s: in the model %v, said to be the simulator's own %v", m.ID, known[m.ID], m.own)
 		}
 	}
 }

@@ -6,17 +6,24 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/api/wire"
-	"github.com/netcraq/netcraq/client/core"
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
+	"github.com/netcraq/netcraq/controlplane/sim/clockwork"
+	"github.com/netcraq/netcraq/controlplane/sim/compiled"
+	"github.com/netcraq/netcraq/controlplane/sim/judge"
+	"github.com/netcraq/netcraq/controlplane/sim/logbook"
+	"github.com/netcraq/netcraq/controlplane/sim/rules"
+	"github.com/netcraq/netcraq/controlplane/sim/shapes"
+	"github.com/netcraq/netcraq/controlplane/sim/trouble"
+	"github.com/netcraq/netcraq/controlplane/sim/world"
 )
 
 // Result is what came of a seed.
 type Result struct {
 	Seed       uint64
 	Network    string // its shape
-	Violations []Violation
-	Coverage   Coverage
+	Violations []judge.Violation
+	Coverage   logbook.Coverage
 	Calls      int           // that clients made and that say something
 	Packets    int           // that switches processed
 	Took       time.Duration // simulated
@@ -32,244 +39,142 @@ const (
 
 // Run runs a seed. onLine gets its timeline; nil: nobody wants it. The same seed does the same,
 // with a timeline and without.
-func (s *Simulator) Run(seed uint64, onLine func(Line)) (*Result, error) {
-	p := newPlan(seed)
-	w, err := s.newWorld(p.shape, seed, onLine)
+func (s *Simulator) Run(seed uint64, onLine func(logbook.Line)) (*Result, error) {
+	p := trouble.NewSchedule(seed)
+	w, err := world.New(s.program, s.removed, &s.engines, p.Shape, seed, onLine)
 	if err != nil {
 		return nil, err
 	}
-	w.lease, w.drift, w.controlDelay, w.slowDisk = p.lease, p.drift, p.control, p.slowDisk
-	if p.auto {
-		w.patience = p.patience
+	w.Lease, w.Drift, w.ControlDelay, w.SlowDisk = p.Lease, p.Drift, p.Control, p.SlowDisk
+	if p.Auto {
+		w.Patience = p.Patience
 	}
 	if seed%2 == 1 {
-		w.shortLease, w.shortAfter = p.lease/4, p.lease/2
+		w.ShortLease, w.ShortAfter = p.Lease/4, p.Lease/2
 	}
-	for _, n := range w.nodes {
-		n.rate = w.clockRate()
+	for _, n := range w.Nodes {
+		n.Rate = w.ClockRate()
 	}
-	w.slewClocks(seed)
-	defer w.endTasks()
-	w.targets(seed)
-	w.comebacks(seed)
-	r := &Result{Seed: seed, Network: p.shape.name, Coverage: w.cover}
-	w.attacked = newDice(seed, diceHostile).chance(0.5)
-	w.drawWorker(seed)
-	if err := w.setUp(seed, p.keys, p.keys); err != nil {
-		r.Violations = []Violation{{Kind: NotSettled, What: "before any fault: " + err.Error()}}
+	w.SlewClocks(seed)
+	defer w.EndTasks()
+	targets(w, seed)
+	w.Comebacks(seed)
+	r := &Result{Seed: seed, Network: p.Shape.Name, Coverage: w.Cover}
+	w.Attacked = clockwork.NewDice(seed, clockwork.DiceHostile).Chance(0.5)
+	trouble.DrawWorker(w, seed)
+	if err := setUp(w, seed, p.Keys, p.Keys); err != nil {
+		r.Violations = []judge.Violation{{Kind: judge.NotSettled, What: "before any fault: " + err.Error()}}
 		return r, nil
 	}
-	w.disorders(seed)
-	w.curious(seed)
-	w.disk = newDice(seed, diceDisk)
-	w.badDisk, w.powerCuts = pick(w.disk, 0, 0, 0.05), pick(w.disk, 0, 0.5)
-	end := w.loop.now + p.duration
-	w.network.conditions = p.net
-	for range p.clients {
-		w.newWorker(p, p.calls/p.clients)
+	w.Disorders(seed)
+	w.Curious(seed)
+	w.Disk = clockwork.NewDice(seed, clockwork.DiceDisk)
+	w.BadDisk, w.PowerCuts = clockwork.Pick(w.Disk, 0, 0, 0.05), clockwork.Pick(w.Disk, 0, 0.5)
+	end := w.Loop.Now + p.Duration
+	w.Network.Conditions = p.Net
+	for range p.Clients {
+		trouble.NewWorker(w, p, p.Calls/p.Clients)
 	}
-	if !p.auto {
-		w.operator(p)
+	if !p.Auto {
+		trouble.Operator(w, p)
 	}
-	if slices.Contains(p.kinds, recoverMember) {
-		w.recoveries()
+	if slices.Contains(p.Kinds, trouble.RecoverMember) {
+		trouble.Recoveries(w)
 	}
-	if w.moving = slices.Contains(p.kinds, moveKey); w.moving {
-		w.moves()
+	if w.Moving = slices.Contains(p.Kinds, trouble.MoveKey); w.Moving {
+		w.Moves()
 	}
-	if w.removed.redriveThawed {
-		w.driveFrozen()
+	if w.Without.RedriveThawed {
+		w.DriveFrozen()
 	}
-	if w.attacked {
-		w.attack(seed)
+	if w.Attacked {
+		trouble.Attack(w, seed)
 	}
-	w.work(seed)
-	w.watches(seed)
-	w.faults(p, end)
-	w.leaves(p, seed, end)
-	w.takes(p, seed, end)
-	w.suspensions(p, seed, end)
-	w.starvations(p, seed, end)
-	w.wipes(p, seed, end)
-	w.keyless(p, seed, end)
-	w.loop.run(end, nil)
-	w.mend()
-	r.Violations = w.settle()
-	r.Violations = append(w.history.check(w.peeks), r.Violations...)
-	r.Violations = append(r.Violations, w.versionsOfNames()...)
-	r.Violations = append(r.Violations, w.network.storms()...)
-	r.Violations = append(r.Violations, w.intrusions...)
-	r.Violations = append(r.Violations, w.contradicted...)
-	for _, n := range w.nodes {
-		if n.alive {
-			n.count()
+	trouble.Work(w, seed)
+	w.Watches(seed)
+	trouble.Faults(w, p, end)
+	trouble.Leaves(w, p, seed, end)
+	trouble.Takes(w, p, seed, end)
+	trouble.Suspensions(w, p, seed, end)
+	trouble.Starvations(w, p, seed, end)
+	trouble.Wipes(w, p, seed, end)
+	trouble.Keyless(w, p, seed, end)
+	w.Loop.Run(end, nil)
+	mend(w)
+	r.Violations = settle(w)
+	r.Violations = append(w.History.Check(w.Peeks.Guesses), r.Violations...)
+	r.Violations = append(r.Violations, judge.VersionsOfNames(w.History.Ops, w.Incarnations, w.Offsets)...)
+	r.Violations = append(r.Violations, w.Network.Storms()...)
+	r.Violations = append(r.Violations, w.Intrusions...)
+	r.Violations = append(r.Violations, w.Contradicted...)
+	for _, n := range w.Nodes {
+		if n.Alive {
+			n.Count()
 		}
 	}
-	for _, c := range w.clients {
-		st := c.m.Stats()
-		w.cover.add("clients.retransmitted", int(st.Retransmits))
-		w.cover.add("clients.refused", int(st.Refusals))
-		w.cover.add("clients.strays", int(st.Strays))
+	for _, c := range w.Clients {
+		st := c.Machine.Stats()
+		w.Cover.Count("clients.retransmitted", int(st.Retransmits))
+		w.Cover.Count("clients.refused", int(st.Refusals))
+		w.Cover.Count("clients.strays", int(st.Strays))
 	}
-	r.Calls, r.Packets, r.Took = len(w.history.ops), w.packets, w.loop.now
+	r.Calls, r.Packets, r.Took = len(w.History.Ops), w.Packets, w.Loop.Now
 	return r, nil
 }
 
 // targets says which switches show their registers: in half of the runs all do, in others none or
 // some.
-func (w *world) targets(seed uint64) {
-	d := newDice(seed, diceTargets)
-	without := pick(d, 0, 0, 0.5, 1)
-	for _, n := range w.nodes {
-		n.noRegisters = d.chance(without)
+func targets(w *world.World, seed uint64) {
+	d := clockwork.NewDice(seed, clockwork.DiceTargets)
+	without := clockwork.Pick(d, 0, 0, 0.5, 1)
+	for _, n := range w.Nodes {
+		n.NoRegisters = d.Chance(without)
 	}
 }
 
-// mend ends all faults: the network is perfect, switches run and are reached, there is a
-// controller. Clients make no new calls.
-func (w *world) mend() {
-	w.trace("fault", "all faults end")
-	w.mended = true
-	w.network.conditions = conditions{delay: 10 * time.Microsecond}
-	clear(w.network.cut)
-	w.network.rules = nil
-	w.release(len(w.network.held))
-	w.controlRules = nil
-	w.letGo(nil, -1)
-	w.slowDisk, w.controlDelay, w.badDisk = 0, 0, 0
-	for _, n := range w.nodes {
-		w.resume(n)
-		w.reconnect(n)
-		w.startNode(n)
-		w.setUpAnew(n)
+// setUp starts the switches and a controller, forms the chain and places the first keys.
+func setUp(w *world.World, seed uint64, keys, placed int) error {
+	for _, n := range w.Nodes {
+		n.Start()
 	}
-	for _, s := range w.controllers {
-		s.starved = starvation{}
-		for _, d := range s.devices {
-			w.rejoin(d)
-		}
-		for _, n := range w.nodes {
-			s.joins(n)
-		}
+	trouble.Litter(w, seed)
+	for i := range keys {
+		w.Keys = append(w.Keys, wire.MakeKey(shapes.ChainID, uint32(i+1)))
 	}
-	if s := w.controller(); !s.alive || s.deposed {
-		w.startController()
+	place := w.Keys[:placed]
+	if w.Attacked {
+		place = append(slices.Clone(place), shapes.SharedKey)
 	}
-	for _, c := range w.clients {
-		c.left = 0
+	s := w.StartController()
+	w.Loop.Run(w.Loop.Now+2*time.Second, w.Serving)
+	if !w.Serving() {
+		return fmt.Errorf("the chain did not form: %s", s.Status.Reason)
 	}
-}
-
-// settle gives everything the time to become whole, and says what did not.
-func (w *world) settle() (out []Violation) {
-	fail := func(key wire.Key, format string, args ...any) {
-		v := Violation{Kind: NotSettled, Key: key, What: fmt.Sprintf(format, args...)}
-		w.traceKey(key, "check", "%v", v)
-		out = append(out, v)
+	if len(place) == 0 {
+		return nil
 	}
-	// A chain that an operator has frozen is not thawed by itself.
-	var thaw func()
-	thaw = func() {
-		if s := w.controller(); w.serving() && s.status.Config.Freeze == chain.FreezeAll {
-			no := false
-			s.propose(chain.Change{Frozen: &no})
-		}
-		w.loop.after(20*time.Millisecond, thaw)
-	}
-	thaw()
-	idle := func() bool {
-		return w.serving() && !slices.ContainsFunc(w.keys, func(k wire.Key) bool {
-			return !w.placed(k)
-		}) && w.controller().status.Config.Freeze == chain.Thawed &&
-			!slices.ContainsFunc(w.store.dir.Keys, func(k keyspace.Key) bool {
-				return k.State != keyspace.Placed
-			}) && !slices.ContainsFunc(w.clients, func(c *client) bool { return c.alive && len(c.calls)+c.looking > 0 })
-	}
-	w.loop.run(w.loop.now+readyWithin, idle)
-	w.loop.run(w.loop.now+longest, nil) // frames that are late yet
-	if !w.serving() {
-		fail(0, "the chain is not whole after %v: %s", readyWithin, w.controller().status.Reason)
-		return out
-	}
-	w.loop.run(w.loop.now+readyWithin, w.whole)
-	if !w.whole() {
-		fail(0, "the chain is short after %v: %v are missing", readyWithin, w.controller().status.Missing)
-		return out
-	}
-	for _, k := range w.store.dir.Keys {
-		if k.State != keyspace.Placed {
-			fail(k.ID, "the key %s is still %s after %v", k.Name, k.State, readyWithin)
-			return out
-		}
-		if k.Name != k.FinalName() {
-			fail(k.ID, "%s stays, and takes nobody's place: %s cannot be moved any more", k.Name, k.FinalName())
-		}
-	}
-	if f := w.controller().status.Config.Freeze; f != chain.Thawed {
-		fail(0, "the chain is still frozen after %v: %v", readyWithin, f)
-		return out
-	}
-	var dirty string
-	var at wire.Key
-	w.loop.run(w.loop.now+cleanWithin, func() bool {
-		at, dirty = w.dirty()
-		return at == 0
+	done := false
+	var failed error
+	s.Done = func(_ chain.OpID, err error) { done, failed = true, err }
+	s.AddKeys(place)
+	w.Loop.Run(w.Loop.Now+2*time.Second, func() bool {
+		return done && !slices.ContainsFunc(w.Store.Dir.Keys, func(k keyspace.Key) bool {
+			return k.State != keyspace.Placed
+		})
 	})
-	if at, dirty = w.dirty(); at != 0 {
-		fail(at, "not clean after %v: %s", cleanWithin, dirty)
+	s.Done = nil
+	if !done || failed != nil {
+		return fmt.Errorf("the keys were not placed: %v", failed)
 	}
-	// One call after the other, by a client that nothing has happened to.
-	c := w.newClient("probe", w.shape.topo.Hosts[0], 1, nil)
-	probe := func(k wire.Key, req core.Request) operationOf {
-		req.Key, req.Deadline = k, w.loop.now+probeWithin
-		over := false
-		n := len(w.history.ops)
-		c.start(req, func(core.Result) { over = true })
-		w.loop.run(w.loop.now+2*probeWithin, func() bool { return over })
-		for _, o := range w.history.ops[n:] {
-			if o.client == c.name {
-				return o
-			}
-		}
-		return operationOf{outcome: nothing}
-	}
-	for _, k := range w.keys {
-		if o := probe(k, core.Request{Op: wire.Read}); o.outcome != done {
-			fail(k, "a read gets no answer after all faults have ended")
-		}
-		if o := probe(k, core.Request{Op: wire.CAS, Value: fmt.Appendf(nil, "probe %d", k&0xFFFFFF),
-			Expected: c.seen[k]}); o.outcome != done && o.outcome != failed {
-			fail(k, "a compare and swap of what was just read is not decided after all faults have ended: %s", o.result())
-		}
-		if o := probe(k, core.Request{Op: wire.Write, Value: fmt.Appendf(nil, "probe of w %d", k&0xFFFFFF)}); o.outcome != done {
-			out = append(out, Violation{Kind: NotWritable, Key: k, What: "a write is not executed after all faults have ended"})
-		}
-	}
-	return append(out, w.allTold(func(k wire.Key) (wire.Version, bool) {
-		o := probe(k, core.Request{Op: wire.Write, Value: fmt.Appendf(nil, "probe of t %d", k&0xFFFFFF)})
-		return o.version, o.outcome == done
-	})...)
+	return nil
 }
 
-// dirty is a key that is not clean at some member, or not the same at all; 0: there is none.
-func (w *world) dirty() (wire.Key, string) {
-	members := w.controller().status.Config.Members
-	for _, k := range w.keys {
-		var first slot
-		for i, m := range members {
-			x, ok := w.node(m).slot(w.id(k))
-			if i == 0 {
-				first = x
-			}
-			switch {
-			case !ok:
-				return k, fmt.Sprintf("%s has no slot for it", m)
-			case x.committed != x.latest:
-				return k, fmt.Sprintf("%s has committed %v and accepted %v", m, x.committed, x.latest)
-			case x.committed != first.committed:
-				return k, fmt.Sprintf("%s has version %v, %s has version %v", members[0], first.committed, m, x.committed)
-			}
-		}
-	}
-	return 0, ""
+// Simulator runs seeds of one program, one after the other. Two goroutines need two.
+type Simulator struct {
+	program *compiled.Program
+	removed rules.Removed
+	engines world.Engines
 }
+
+// New makes a simulator of a program.
+func New(p *compiled.Program) *Simulator { return &Simulator{program: p} }

@@ -13,6 +13,14 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client/core"
 	"github.com/netcraq/netcraq/controlplane/chain"
+	"github.com/netcraq/netcraq/controlplane/sim/clockwork"
+	"github.com/netcraq/netcraq/controlplane/sim/compiled"
+	"github.com/netcraq/netcraq/controlplane/sim/judge"
+	"github.com/netcraq/netcraq/controlplane/sim/logbook"
+	"github.com/netcraq/netcraq/controlplane/sim/mutants"
+	"github.com/netcraq/netcraq/controlplane/sim/shapes"
+	"github.com/netcraq/netcraq/controlplane/sim/trouble"
+	"github.com/netcraq/netcraq/controlplane/sim/world"
 )
 
 // TestScenarios runs the files in testdata: stories about a chain, the cases of docs/protocol.md,
@@ -58,7 +66,7 @@ import (
 //	propose members=(...) | lease=D | frozen=BOOL   an operator asks for a change
 //	state [key=N]                  what each switch has: its part in the chain; its committed version, and the newest if it is dirty
 //	check                          what clients were told must be linearizable, one version have one value, and packets not become more and more
-//	settle                         all faults end; then everything must become whole (run.go)
+//	settle                         all faults end; then everything must become whole (settle.go)
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		if strings.HasSuffix(path, ".md") {
@@ -74,7 +82,7 @@ func TestScenarios(t *testing.T) {
 			return s.out.String()
 		})
 		if s.w != nil {
-			s.w.endTasks()
+			s.w.EndTasks()
 		}
 	})
 }
@@ -84,12 +92,12 @@ type scenario struct {
 	t   *testing.T
 	d   *datadriven.TestData
 	out strings.Builder
-	w   *world
+	w   *world.World
 	// What is printed of the timeline.
 	packets, quiet, leases bool
-	clients                map[string]*client
+	clients                map[string]*world.Client
 	kept                   *chain.Record
-	configs                map[string]entry // that keep-config has set aside, by switch
+	configs                map[string]compiled.Entry // that keep-config has set aside, by switch
 }
 
 func (s *scenario) values(key string) []string {
@@ -152,8 +160,8 @@ func (s *scenario) word(n int) string {
 	return ""
 }
 
-func (s *scenario) node() *node {
-	n := s.w.node(s.word(0))
+func (s *scenario) node() *world.Node {
+	n := s.w.Node(s.word(0))
 	if n == nil {
 		s.d.Fatalf(s.t, "there is no switch %s", s.word(0))
 	}
@@ -161,8 +169,8 @@ func (s *scenario) node() *node {
 }
 
 // line prints a line of the timeline, if it is of the kind that is wanted.
-func (s *scenario) line(l Line) {
-	isSwitch := s.w != nil && s.w.node(l.Who) != nil
+func (s *scenario) line(l logbook.Line) {
+	isSwitch := s.w != nil && s.w.Node(l.Who) != nil
 	if s.quiet || l.Lease && !s.leases || isSwitch && !s.packets {
 		return
 	}
@@ -176,9 +184,9 @@ func (s *scenario) command() {
 		s.network()
 	case "client":
 		host := s.value("at", "")
-		for _, h := range w.shape.topo.Hosts {
+		for _, h := range w.Shape.Topology.Hosts {
 			if h.Name == host {
-				s.clients[s.word(0)] = w.newClient(s.word(0), h, 1, func(c *core.Config) {
+				s.clients[s.word(0)] = w.NewClient(s.word(0), h, 1, func(c *core.Config) {
 					c.Retransmit = s.duration("resend", 10*time.Millisecond)
 					c.RetryPause, c.MaxRetryPause = 4*time.Millisecond, 4*time.Millisecond
 				})
@@ -192,132 +200,134 @@ func (s *scenario) command() {
 		s.packets, s.quiet, s.leases = s.has("packets"), s.has("quiet"), s.has("leases")
 		length, err := time.ParseDuration(s.word(0))
 		s.check(err)
-		w.loop.run(w.loop.now+length, nil)
+		w.Loop.Run(w.Loop.Now+length, nil)
 		s.packets, s.quiet, s.leases = false, false, false
 	case "suspend":
 		length, err := time.ParseDuration(s.word(1))
 		s.check(err)
-		w.suspend(s.node(), s.duration("notice", time.Minute), length)
+		trouble.Suspend(w, s.node(), s.duration("notice", time.Minute), length)
 	case "isolate":
-		w.isolate(s.node(), s.duration("notice", 10*time.Millisecond))
+		w.Isolate(s.node(), s.duration("notice", 10*time.Millisecond))
 	case "reconnect":
-		w.late = s.duration("late", 0)
-		w.reconnect(s.node())
-		w.late = 0
+		w.Late = s.duration("late", 0)
+		w.Reconnect(s.node())
+		w.Late = 0
 	case "part":
 		n, err := strconv.Atoi(s.word(0))
 		s.check(err)
-		dev := w.controllers[n-1].device(s.word(1))
-		w.trace("fault", "%s cannot reach %s", dev.s.name, dev.n.name)
-		dev.cut = true
-		dev.unreachable(time.Millisecond)
+		dev := w.Controllers[n-1].Device(s.word(1))
+		w.Trace("fault", "%s cannot reach %s", dev.Shell.Name, dev.Node.Name)
+		dev.Cut = true
+		dev.Unreachable(time.Millisecond)
 	case "slew":
 		rate, err := strconv.ParseFloat(s.word(1), 64)
 		s.check(err)
-		s.node().slew(rate)
+		s.node().Slew(rate)
 	case "cut", "mend":
-		w.cutLink(between(s.word(0), s.word(1)), d.Cmd == "cut")
+		w.CutLink(world.Between(s.word(0), s.word(1)), d.Cmd == "cut")
 	case "kill":
-		w.killNode(s.node())
+		w.KillNode(s.node())
 	case "start":
-		w.startNode(s.node())
+		w.StartNode(s.node())
 	case "keep-record":
-		s.kept = w.store.record
+		s.kept = w.Store.Record
 	case "put-back-record":
-		w.store.setRecord(s.kept)
+		w.Store.SetRecord(s.kept)
 	case "kill-controller":
-		w.controller().kill()
+		w.Controller().Kill()
 	case "controller":
-		w.startController()
+		w.StartController()
 	case "keep-config":
 		n := s.node()
-		for _, e := range n.entries {
-			if e.table == register("chain_config") {
-				s.configs[n.name] = e
+		for _, e := range n.Entries {
+			if e.Table == world.Register("chain_config") {
+				s.configs[n.Name] = e
 			}
 		}
 	case "late-config":
 		n := s.node()
-		w.trace("fault", "%s: a table write of before comes late", n.name)
-		n.set(s.configs[n.name])
+		w.Trace("fault", "%s: a table write of before comes late", n.Name)
+		n.Set(s.configs[n.Name])
 	case "starve":
-		w.onlyStarved = s.has("alone")
+		w.OnlyStarved = s.has("alone")
 		length, err := time.ParseDuration(s.word(0))
 		s.check(err)
-		w.starve(length, starvation{tick: s.duration("ticks", 0), hears: s.duration("hears", 0)})
+		trouble.Starve(w, length, world.Starvation{Tick: s.duration("ticks", 0), Hears: s.duration("hears", 0)})
 	case "slow-store":
-		w.slowDisk = 1
+		w.SlowDisk = 1
 	case "lose", "hold", "duplicate":
 		s.rule()
 	case "release":
-		n := len(w.network.held)
+		n := len(w.Network.Held)
 		if len(d.CmdArgs) > 0 {
 			var err error
 			n, err = strconv.Atoi(s.word(0))
 			s.check(err)
 		}
-		w.release(n)
+		w.Release(n)
 	case "hold-out", "hold-in", "hold-call":
 		s.holdControl()
 	case "let-go":
-		var n *node
+		var n *world.Node
 		for _, a := range d.CmdArgs {
 			if len(a.Vals) == 0 {
 				n = s.node()
 			}
 		}
-		w.letGo(n, s.number("first", -1))
+		w.LetGo(n, s.number("first", -1))
 	case "wipe":
-		l := loss{s.has("tables"), s.has("part"), s.has("registers")}
-		if l == (loss{}) {
-			l = loss{tables: true, registers: true}
+		l := trouble.Loss{Tables: s.has("tables"), Part: s.has("part"), Registers: s.has("registers")}
+		if l == (trouble.Loss{}) {
+			l = trouble.Loss{Tables: true, Registers: true}
 		}
-		w.wipeNode(s.node(), l)
+		trouble.WipeNode(w, s.node(), l)
 	case "clear":
-		w.network.rules, w.controlRules = nil, nil
+		w.Network.Rules, w.ControlRules = nil, nil
 	case "propose":
 		s.propose()
 	case "move":
 		n, err := strconv.Atoi(s.word(0))
 		s.check(err)
-		w.moving = true
-		w.controller().move(w.keys[n-1])
+		w.Moving = true
+		w.Controller().Move(w.Keys[n-1])
 	case "remove", "place":
 		n, err := strconv.Atoi(s.word(0))
 		s.check(err)
 		if d.Cmd == "remove" {
-			w.moving = true
-			w.controller().takeOut(w.keys[n-1])
+			w.Moving = true
+			w.Controller().TakeOut(w.Keys[n-1])
 		} else {
-			w.moving = true
-			w.controller().place(w.keys[n-1])
+			w.Moving = true
+			w.Controller().Place(w.Keys[n-1])
 		}
 	case "access":
-		w.grant(s.word(0) != "none", s.word(0) == "all")
+		trouble.Grant(w, s.word(0) != "none", s.word(0) == "all")
 	case "take-session":
 		c := s.clients[s.word(0)]
-		w.takeFrom(c)
-		w.giveTo(c)
+		trouble.TakeFrom(w, c)
+		trouble.GiveTo(w, c)
 	case "inherit":
 		dead := s.clients[s.word(1)]
-		ids := slices.Clone(dead.sessions)
-		dead.kill()
-		w.inherit(s.clients[s.word(0)], ids)
+		ids := slices.Clone(dead.Sessions)
+		dead.Kill()
+		w.Inherit(s.clients[s.word(0)], ids)
 	case "recover":
-		s.w.controller().recover(s.word(0))
+		s.w.Controller().Recover(s.word(0))
 	case "state":
 		s.state()
 	case "check":
-		for _, v := range slices.Concat(w.history.check(w.peeks), w.versionsOfNames(), w.network.storms(),
-			w.contradicted) {
+		names := judge.VersionsOfNames(w.History.Ops, w.Incarnations, w.Offsets)
+		for _, v := range slices.Concat(w.History.Check(w.Peeks.Guesses), names, w.Network.Storms(),
+			w.Contradicted) {
 			fmt.Fprintln(&s.out, v)
 		}
 	case "settle":
 		s.quiet = true
-		w.mend()
-		found := w.settle()
+		mend(w)
+		found := settle(w)
 		s.quiet = false
-		for _, v := range slices.Concat(w.history.check(w.peeks), w.versionsOfNames(), found, w.contradicted) {
+		names := judge.VersionsOfNames(w.History.Ops, w.Incarnations, w.Offsets)
+		for _, v := range slices.Concat(w.History.Check(w.Peeks.Guesses), names, found, w.Contradicted) {
 			fmt.Fprintln(&s.out, v)
 		}
 	default:
@@ -326,38 +336,38 @@ func (s *scenario) command() {
 }
 
 func (s *scenario) network() {
-	sh, err := findShape(s.word(0))
+	sh, err := shapes.Find(s.word(0))
 	s.check(err)
-	m, err := FindMutant(s.value("without", ""))
+	m, err := mutants.Find(s.value("without", ""))
 	s.check(err)
 	sim, err := NewMutant(m)
 	s.check(err)
 	s.quiet = true
 	if s.w != nil {
-		s.w.endTasks()
+		s.w.EndTasks()
 	}
-	s.w, err = sim.newWorld(sh, 1, s.line)
+	s.w, err = world.New(sim.program, sim.removed, &sim.engines, sh, 1, s.line)
 	s.check(err)
-	s.clients, s.configs = map[string]*client{}, map[string]entry{}
-	for _, n := range s.w.nodes {
-		n.noRegisters = s.has("without-registers")
+	s.clients, s.configs = map[string]*world.Client{}, map[string]compiled.Entry{}
+	for _, n := range s.w.Nodes {
+		n.NoRegisters = s.has("without-registers")
 	}
-	s.w.removed.peers = s.w.removed.peers || s.has("open-peers")
-	s.w.callTimeout = s.duration("call-timeout", defaultCallTimeout)
-	s.w.lease = s.duration("lease", defaultLease)
-	s.w.patience = s.duration("patience", 0)
-	s.w.settleFor = s.duration("settle", 0)
+	s.w.Without.Peers = s.w.Without.Peers || s.has("open-peers")
+	s.w.CallTimeout = s.duration("call-timeout", world.DefaultCallTimeout)
+	s.w.Lease = s.duration("lease", shapes.DefaultLease)
+	s.w.Patience = s.duration("patience", 0)
+	s.w.SettleFor = s.duration("settle", 0)
 	if s.has("slow-store") {
-		s.w.slowDisk = 1
+		s.w.SlowDisk = 1
 	}
 	keys := s.number("keys", 1)
-	s.check(s.w.setUp(0, keys, s.number("placed", keys)))
+	s.check(setUp(s.w, 0, keys, s.number("placed", keys)))
 	if !s.has("slow-store") {
-		s.w.loop.run(10*time.Millisecond, nil)
+		s.w.Loop.Run(10*time.Millisecond, nil)
 	}
-	s.w.control = newDice(0, diceControl) // how often the set-up has used it makes no difference
+	s.w.Control = clockwork.NewDice(0, clockwork.DiceControl) // how often the set-up has used it makes no difference
 	s.quiet = false
-	fmt.Fprintln(&s.out, s.w.controller().status.Config)
+	fmt.Fprintln(&s.out, s.w.Controller().Status.Config)
 }
 
 func (s *scenario) call() {
@@ -366,30 +376,30 @@ func (s *scenario) call() {
 		s.d.Fatalf(s.t, "there is no client %s", s.word(0))
 	}
 	req := core.Request{Op: map[string]wire.Op{"write": wire.Write, "delete": wire.Write, "read": wire.Read, "cas": wire.CAS}[s.d.Cmd],
-		Key: wire.MakeKey(chainID, uint32(s.number("key", 1))), Value: []byte(s.value("value", "")),
+		Key: wire.MakeKey(shapes.ChainID, uint32(s.number("key", 1))), Value: []byte(s.value("value", "")),
 		Delete: s.d.Cmd == "delete", Eventual: s.has("eventual"),
-		Deadline: s.w.loop.now + s.duration("timeout", time.Second)}
+		Deadline: s.w.Loop.Now + s.duration("timeout", time.Second)}
 	if v := s.value("expected", ""); v != "" {
 		var err error
 		req.Expected, err = wire.ParseVersion(v)
 		s.check(err)
 	}
 	if to := s.value("to", ""); to != "" {
-		req.To = append(req.To, address(s.w.node(to)))
+		req.To = append(req.To, world.Address(s.w.Node(to)))
 	}
-	c.start(req, nil)
+	c.Start(req, nil)
 }
 
 func (s *scenario) rule() {
-	r := &rule{from: s.value("from", ""), to: s.value("to", ""), times: s.number("times", 1), hold: s.d.Cmd == "hold" || s.has("later")}
+	r := &world.Rule{From: s.value("from", ""), To: s.value("to", ""), Times: s.number("times", 1), Hold: s.d.Cmd == "hold" || s.has("later")}
 	if s.d.Cmd == "duplicate" {
-		r.copies = 1
+		r.Copies = 1
 	}
-	r.op = s.op(s.word(0))
+	r.Op = s.op(s.word(0))
 	if s.value("flags", "") == "STAMPED" {
-		r.flags = wire.Stamped
+		r.Flags = wire.Stamped
 	}
-	s.w.network.rules = append(s.w.network.rules, r)
+	s.w.Network.Rules = append(s.w.Network.Rules, r)
 }
 
 // op is an operation by its name; 0: any.
@@ -406,25 +416,25 @@ func (s *scenario) op(name string) wire.Op {
 }
 
 func (s *scenario) holdControl() {
-	n := s.w.node(s.word(1))
+	n := s.w.Node(s.word(1))
 	if n == nil {
 		s.d.Fatalf(s.t, "there is no switch %s", s.word(1))
 	}
-	r := &controlRule{n: n, what: s.word(0), times: s.number("times", 1)}
+	r := &world.ControlRule{Node: n, What: s.word(0), Times: s.number("times", 1)}
 	switch s.d.Cmd {
 	case "hold-out":
-		r.channel, r.op = packetOuts, s.op(r.what)
+		r.Channel, r.Op = world.PacketOuts, s.op(r.What)
 	case "hold-in":
-		r.channel, r.op = packetIns, s.op(r.what)
+		r.Channel, r.Op = world.PacketIns, s.op(r.What)
 	default:
-		switch r.channel = writes; {
+		switch r.Channel = world.Writes; {
 		case s.has("read"):
-			r.channel = reads
-		case r.what == "program":
-			r.channel = loads
+			r.Channel = world.Reads
+		case r.What == "program":
+			r.Channel = world.Loads
 		}
 	}
-	s.w.controlRules = append(s.w.controlRules, r)
+	s.w.ControlRules = append(s.w.ControlRules, r)
 }
 
 func (s *scenario) propose() {
@@ -440,30 +450,30 @@ func (s *scenario) propose() {
 		f := v == "true"
 		c.Frozen = &f
 	}
-	s.w.controller().propose(c)
+	s.w.Controller().Propose(c)
 }
 
 func (s *scenario) state() {
-	keys := s.w.keys
+	keys := s.w.Keys
 	if s.has("key") {
-		keys = []wire.Key{wire.MakeKey(chainID, uint32(s.number("key", 1)))}
+		keys = []wire.Key{wire.MakeKey(shapes.ChainID, uint32(s.number("key", 1)))}
 	}
-	for _, n := range s.w.nodes {
-		fmt.Fprintf(&s.out, "%s ", n.name)
-		if !n.alive {
+	for _, n := range s.w.Nodes {
+		fmt.Fprintf(&s.out, "%s ", n.Name)
+		if !n.Alive {
 			fmt.Fprintln(&s.out, "does not run")
 			continue
 		}
-		if n.assignment == nil {
+		if n.Assignment == nil {
 			fmt.Fprint(&s.out, "has no part in the chain")
 		} else {
-			fmt.Fprintf(&s.out, "%v epoch %d", n.assignment.Role, n.assignment.Epoch)
+			fmt.Fprintf(&s.out, "%v epoch %d", n.Assignment.Role, n.Assignment.Epoch)
 		}
 		for _, k := range keys {
-			if x, ok := n.slot(s.w.id(k)); ok {
-				fmt.Fprintf(&s.out, "; key %d: %v", k&0xFFFFFF, x.committed)
-				if x.latest != x.committed {
-					fmt.Fprintf(&s.out, ", dirty %v", x.latest)
+			if x, ok := n.Slot(s.w.ID(k)); ok {
+				fmt.Fprintf(&s.out, "; key %d: %v", k&0xFFFFFF, x.Committed)
+				if x.Latest != x.Committed {
+					fmt.Fprintf(&s.out, ", dirty %v", x.Latest)
 				}
 			}
 		}

@@ -5,12 +5,16 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/netcraq/netcraq/controlplane/sim/compiled"
+	"github.com/netcraq/netcraq/controlplane/sim/logbook"
+	"github.com/netcraq/netcraq/controlplane/sim/trouble"
 )
 
 // TestSeeds runs many seeds: none may show a violation, and everything that the simulator is for
 // must have happened.
 func TestSeeds(t *testing.T) {
-	cover := Coverage{}
+	cover := logbook.Coverage{}
 	err := Many(t.Context(), nil, 1, testSeeds, runtime.GOMAXPROCS(0), func(r *Result) bool {
 		cover.Add(r.Coverage)
 		for _, v := range r.Violations {
@@ -106,7 +110,7 @@ var mustHappen = []string{
 }
 
 func init() {
-	for _, f := range allFaults {
+	for _, f := range trouble.AllFaults {
 		mustHappen = append(mustHappen, "fault."+string(f))
 	}
 }
@@ -114,7 +118,7 @@ func init() {
 // TestSameSeedSameRun: a failing seed can be replayed. The second run has a timeline, the third
 // comes after another seed in the same simulator; nothing may make a difference.
 func TestSameSeedSameRun(t *testing.T) {
-	p, err := LoadProgram(nil)
+	p, err := compiled.Load(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +126,7 @@ func TestSameSeedSameRun(t *testing.T) {
 	for seed := range uint64(12) {
 		run := func(s *Simulator, trace bool) (string, string) {
 			var lines strings.Builder
-			onLine := func(l Line) { fmt.Fprintln(&lines, l) }
+			onLine := func(l logbook.Line) { fmt.Fprintln(&lines, l) }
 			if !trace {
 				onLine = nil
 			}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/netcraq/netcraq/client/etcd/placement"
 	"github.com/netcraq/netcraq/controlplane/controller"
+	"github.com/netcraq/netcraq/controlplane/controller/saved"
 	"github.com/netcraq/netcraq/controlplane/placement/placementcontroller"
 	"github.com/netcraq/netcraq/controlplane/placement/policy"
 	"github.com/netcraq/netcraq/controlplane/topology"
@@ -31,7 +32,7 @@ func exposed(t *testing.T) map[string][]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := controller.New(controller.Options{Topology: top, Store: controller.Memory{},
+	c, err := controller.New(controller.Options{Topology: top, Store: saved.Memory{},
 		Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)

@@ -5,7 +5,7 @@ const { randomBytes } = require('node:crypto')
 const { Code, NodeError, OutcomeUnknown, fromAnswer } = require('./errors.cjs')
 const { Transport } = require('./transport.cjs')
 
-// The server's own default, and its most; see api/nodeapi/node.go.
+// The server's own default, and its most; see api/nodeapi/nodeapi.go.
 const DEFAULT_TIMEOUT = 5_000
 const MAX_TIMEOUT = 60_000
 const MAX_MESSAGE = 256 << 10

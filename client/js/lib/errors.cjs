@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 'use strict'
 
-// Why a call failed: the codes of the node API (api/nodeapi/node.go), and CLOSED, which is this
+// Why a call failed: the codes of the node API (api/nodeapi/nodeapi.go), and CLOSED, which is this
 // library's own.
 const Code = Object.freeze({
   INVALID_ARGUMENT: 'invalid_argument',

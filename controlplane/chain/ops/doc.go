@@ -5,8 +5,8 @@
 // simulated time over switches that it makes fail.
 //
 //	chain.Machine ──▶ ops.Chain.{Copy, Redrive, WriteAll, Drain}
-//	                    │ Runtime: time and concurrency     controller/ops.go   sim/task.go
-//	                    │ Target: a switch                  controller/ops.go   sim/target.go
+//	                    │ Runtime: time and concurrency     switches/goroutines.go   coroutine/task.go
+//	                    │ Target: a switch                  switches/target.go       world/target.go
 //	                    ▼
 //	                  goroutines, P4Runtime                 or coroutines, simulated switches
 //

@@ -15,7 +15,7 @@ import (
 	"sync"
 
 	"github.com/netcraq/netcraq/controlplane/adminserver"
-	"github.com/netcraq/netcraq/controlplane/controller"
+	"github.com/netcraq/netcraq/controlplane/controller/saved"
 	"github.com/netcraq/netcraq/controlplane/etcdstore"
 	"github.com/netcraq/netcraq/controlplane/server"
 )
@@ -32,7 +32,7 @@ type process struct {
 
 // serve serves the admin API and leads, where there is an etcd each time that this process is
 // elected, until ctx ends.
-func (p *process) serve(ctx context.Context, o options, store controller.Store) error {
+func (p *process) serve(ctx context.Context, o options, store saved.Store) error {
 	door, err := adminserver.Listen(o.admin, p.log)
 	if err != nil {
 		return err

@@ -17,6 +17,7 @@ import (
 
 	"github.com/netcraq/netcraq/controlplane/adminserver"
 	"github.com/netcraq/netcraq/controlplane/controller"
+	"github.com/netcraq/netcraq/controlplane/controller/saved"
 	"github.com/netcraq/netcraq/controlplane/server"
 	"github.com/netcraq/netcraq/controlplane/topology"
 	"github.com/netcraq/netcraq/internal/helptext"
@@ -143,9 +144,9 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) error {
 	if err != nil {
 		return badInput{err}
 	}
-	var store controller.Store = controller.Memory{}
+	var store saved.Store = saved.Memory{}
 	if o.state != "" {
-		store = controller.File(o.state)
+		store = saved.File(o.state)
 		if o.replicated() && !o.check {
 			return badInput{errors.New("--state and --etcd: give one place for the state")}
 		}

@@ -22,6 +22,7 @@ import (
 
 	api "github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/controlplane/controller"
+	"github.com/netcraq/netcraq/controlplane/controller/saved"
 	"github.com/netcraq/netcraq/controlplane/topology"
 	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/internal/syncbuffer"
@@ -174,7 +175,7 @@ func TestMetricsTellNoKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.DiscardHandler)
-	c, err := controller.New(controller.Options{Topology: top, Store: controller.Memory{}, Log: log})
+	c, err := controller.New(controller.Options{Topology: top, Store: saved.Memory{}, Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}

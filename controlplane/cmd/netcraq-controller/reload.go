@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/netcraq/netcraq/controlplane/controller"
+	"github.com/netcraq/netcraq/controlplane/controller/saved"
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
@@ -70,7 +71,7 @@ func (n *network) reload(ctx context.Context) error {
 	if n.c != nil {
 		err = n.c.Update(ctx, top)
 	} else { // it is to be found now, and not when this process leads
-		_, err = controller.New(controller.Options{Topology: top, Store: controller.Memory{}})
+		_, err = controller.New(controller.Options{Topology: top, Store: saved.Memory{}})
 	}
 	if err != nil {
 		return err

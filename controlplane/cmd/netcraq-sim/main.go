@@ -22,6 +22,9 @@ import (
 
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/sim"
+	"github.com/netcraq/netcraq/controlplane/sim/clockwork"
+	"github.com/netcraq/netcraq/controlplane/sim/logbook"
+	"github.com/netcraq/netcraq/controlplane/sim/mutants"
 	"github.com/netcraq/netcraq/internal/helptext"
 )
 
@@ -60,7 +63,7 @@ func command(out io.Writer) *cobra.Command {
 		SilenceErrors: true,
 		Args:          cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if err := sim.SetGroups(o.faults); err != nil {
+			if err := clockwork.SetGroups(o.faults); err != nil {
 				return err
 			}
 			switch {
@@ -80,7 +83,7 @@ func command(out io.Writer) *cobra.Command {
 	f.BoolVar(&o.leases, "leases", false, "print the renewals of leases too")
 	f.StringVar(&o.mutant, "mutant", "", "remove this rule first")
 	f.BoolVar(&o.mutants, "mutants", false, "remove every rule in turn (or the one that --mutant names), and say when that is noticed")
-	f.StringSliceVar(&o.faults, "faults", sim.Groups(), "which of the groups of faults there are; the others are left out")
+	f.StringSliceVar(&o.faults, "faults", clockwork.Groups(), "which of the groups of faults there are; the others are left out")
 	f.StringVar(&o.out, "out", "out", "where porcupine's pictures of histories go")
 	f.IntVar(&o.jobs, "jobs", runtime.GOMAXPROCS(0), "how many seeds at a time")
 	f.Uint64Var(&o.keepGoing, "failures", 3, "stop after so many failing seeds")
@@ -96,7 +99,7 @@ func runOne(out io.Writer, o options) error {
 			return err
 		}
 	}
-	m, err := sim.FindMutant(o.mutant)
+	m, err := mutants.Find(o.mutant)
 	if err != nil {
 		return err
 	}
@@ -104,8 +107,8 @@ func runOne(out io.Writer, o options) error {
 	if err != nil {
 		return err
 	}
-	var lines []sim.Line
-	r, err := s.Run(o.seed, func(l sim.Line) {
+	var lines []logbook.Line
+	r, err := s.Run(o.seed, func(l logbook.Line) {
 		if o.leases || !l.Lease {
 			lines = append(lines, l)
 		}
@@ -113,7 +116,7 @@ func runOne(out io.Writer, o options) error {
 	if err != nil {
 		return err
 	}
-	if err := sim.WriteTimeline(out, lines, key); err != nil {
+	if err := logbook.WriteTimeline(out, lines, key); err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "\nseed %d on %s: %d calls, %d packets in %v\n", r.Seed, r.Network, r.Calls, r.Packets, r.Took)
@@ -140,12 +143,12 @@ func report(out io.Writer, r *sim.Result, o options) error {
 
 // runMany runs seeds until all are done, or too many have failed.
 func runMany(ctx context.Context, out io.Writer, o options) error {
-	m, err := sim.FindMutant(o.mutant)
+	m, err := mutants.Find(o.mutant)
 	if err != nil {
 		return err
 	}
 	began := time.Now()
-	cover := sim.Coverage{}
+	cover := logbook.Coverage{}
 	var calls, packets, failures, seeds uint64
 	err = sim.Many(ctx, m, o.from, o.seeds, o.jobs, func(r *sim.Result) bool {
 		seeds++
@@ -173,11 +176,11 @@ func runMany(ctx context.Context, out io.Writer, o options) error {
 
 // runMutants removes every rule in turn and says when that is noticed.
 func runMutants(ctx context.Context, out io.Writer, o options) error {
-	if _, err := sim.FindMutant(o.mutant); err != nil {
+	if _, err := mutants.Find(o.mutant); err != nil {
 		return err
 	}
 	missed, hunted := 0, 0
-	for _, m := range sim.Mutants {
+	for _, m := range mutants.All {
 		if o.mutant != "" && m.ID != o.mutant {
 			continue
 		}

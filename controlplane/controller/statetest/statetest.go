@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/netcraq/netcraq/controlplane/controller"
+	"github.com/netcraq/netcraq/controlplane/controller/saved"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/controlplane/sessions"
 )
@@ -27,12 +27,12 @@ var notKept = map[string]bool{
 // different, true, and two elements in each list and map. A field that is added to the state later
 // is filled, too. So a store that gives Full back as it was keeps everything. Two seeds make states
 // that differ in every number and text.
-func Full(t testing.TB, seed int) *controller.State {
+func Full(t testing.TB, seed int) *saved.State {
 	t.Helper()
-	s := &controller.State{}
+	s := &saved.State{}
 	f := filler{t: t, next: seed * 1000}
 	f.fill(reflect.ValueOf(s).Elem(), "State")
-	s.Version = controller.StateVersion
+	s.Version = saved.Version
 	return s
 }
 
@@ -92,14 +92,14 @@ func (f *filler) fill(v reflect.Value, path string) {
 }
 
 // Diff is what differs between two states that a store must not tell apart: keys have no order.
-func Diff(want, got *controller.State) string {
+func Diff(want, got *saved.State) string {
 	return cmp.Diff(want, got, cmpopts.SortSlices(func(a, b keyspace.Key) bool { return a.ID < b.ID }),
 		cmpopts.IgnoreFields(keyspace.Snapshot{}, "Edit"), cmpopts.IgnoreUnexported(sessions.Lease{}))
 }
 
 // Zeros are the paths of what is empty in a state, but for what no store keeps. Of Full it is
 // nothing.
-func Zeros(s *controller.State) (out []string) {
+func Zeros(s *saved.State) (out []string) {
 	var look func(v reflect.Value, path string)
 	look = func(v reflect.Value, path string) {
 		switch {

@@ -4,7 +4,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/netcraq/netcraq/controlplane/controller"
+	"github.com/netcraq/netcraq/controlplane/controller/saved"
 )
 
 // TestFull: nothing is left empty, and two seeds have nothing in common.
@@ -25,12 +25,12 @@ func TestFull(t *testing.T) {
 // and so does another one that is saved over it.
 func TestFileKeepsEverything(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.json")
-	writer := controller.File(path)
+	writer := saved.File(path)
 	for seed := 1; seed <= 2; seed++ {
 		if err := writer.Save(Full(t, seed)); err != nil {
 			t.Fatal(err)
 		}
-		got, err := controller.File(path).Load()
+		got, err := saved.File(path).Load()
 		if err != nil {
 			t.Fatal(err)
 		}

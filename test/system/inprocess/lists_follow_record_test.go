@@ -13,6 +13,7 @@ import (
 	"github.com/netcraq/netcraq/api/clock"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/controller"
+	"github.com/netcraq/netcraq/controlplane/controller/saved"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/controlplane/topology"
 	"github.com/netcraq/netcraq/test/system/lab"
@@ -20,18 +21,18 @@ import (
 
 // slowStore takes as long as it is told to. What is in it is there when Save returns.
 type slowStore struct {
-	controller.Memory
+	saved.Memory
 	mu    sync.Mutex
-	holds func(*controller.State) bool // while it says so of a state, the state is not saved
+	holds func(*saved.State) bool // while it says so of a state, the state is not saved
 }
 
-func (s *slowStore) hold(holds func(*controller.State) bool) {
+func (s *slowStore) hold(holds func(*saved.State) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.holds = holds
 }
 
-func (s *slowStore) Save(st *controller.State) error {
+func (s *slowStore) Save(st *saved.State) error {
 	for {
 		s.mu.Lock()
 		wait := s.holds != nil && s.holds(st)
@@ -95,8 +96,8 @@ func TestListsTellWhatIsOnRecord(t *testing.T) {
 		return out
 	}
 	// A key that is being added. Its value may be in the switches already.
-	placed := func(name string) func(*controller.State) bool {
-		return func(s *controller.State) bool {
+	placed := func(name string) func(*saved.State) bool {
+		return func(s *saved.State) bool {
 			return slices.ContainsFunc(s.Directory.Keys, func(k keyspace.Key) bool {
 				return k.Name == name && k.State == "placed"
 			})
@@ -129,7 +130,7 @@ func TestListsTellWhatIsOnRecord(t *testing.T) {
 	}
 	// One that moves.
 	time.Sleep(200 * time.Millisecond) // it moves nothing before
-	store.hold(func(s *controller.State) bool {
+	store.hold(func(s *saved.State) bool {
 		return slices.ContainsFunc(s.Directory.Keys, func(k keyspace.Key) bool {
 			return k.Name == "/x" && k.ID.Chain() == 2
 		})

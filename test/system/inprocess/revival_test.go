@@ -7,7 +7,7 @@ import (
 
 	api "github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
-	"github.com/netcraq/netcraq/controlplane/controller"
+	"github.com/netcraq/netcraq/controlplane/controller/saved"
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
@@ -111,7 +111,7 @@ func TestForgottenKeys(t *testing.T) {
 	x := newTestbed(t, lab.Layout{N: 2, Chains: []lab.Chain{{ID: 1, Name: "a", Members: []int{1, 2}, Lease: 200,
 		Patience: 0}}})
 	a := lab.ServiceAddrOf(1)
-	c := x.controllerWith(controller.Memory{})
+	c := x.controllerWith(saved.Memory{})
 	// at once: it waits for the chain
 	old, err := c.API.AddKey(t.Context(), "a", api.KeySpec{Name: "/old", Value: []byte("old")})
 	if err != nil {
@@ -119,7 +119,7 @@ func TestForgottenKeys(t *testing.T) {
 	}
 	c.Stop()
 	x.switches[1].suspend()
-	c = x.controllerWith(controller.Memory{})
+	c = x.controllerWith(saved.Memory{})
 	time.AfterFunc(200*time.Millisecond, x.switches[1].resume)
 	k, err := c.API.AddKey(t.Context(), "a", api.KeySpec{Name: "/new", Value: []byte("new")})
 	if err != nil {

@@ -19,6 +19,7 @@ import (
 	api "github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/controller"
+	"github.com/netcraq/netcraq/controlplane/controller/saved"
 	"github.com/netcraq/netcraq/controlplane/topology"
 	"github.com/netcraq/netcraq/internal/topologytest"
 	"github.com/netcraq/netcraq/switch/bmv2json"
@@ -515,9 +516,9 @@ func (c bedConn) Write(b []byte) (int, error) {
 // ---- The controller ----
 
 // controller starts a controller with the state that is in the testbed's file.
-func (x *testbed) controller() *lab.Controller { return x.controllerWith(controller.File(x.state)) }
+func (x *testbed) controller() *lab.Controller { return x.controllerWith(saved.File(x.state)) }
 
-func (x *testbed) controllerWith(store controller.Store) *lab.Controller {
+func (x *testbed) controllerWith(store saved.Store) *lab.Controller {
 	x.t.Helper()
 	top, err := topology.Load(x.file)
 	if err != nil {

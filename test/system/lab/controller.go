@@ -19,6 +19,7 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/adminserver"
 	"github.com/netcraq/netcraq/controlplane/controller"
+	"github.com/netcraq/netcraq/controlplane/controller/saved"
 	"github.com/netcraq/netcraq/controlplane/topology"
 	"github.com/netcraq/netcraq/internal/linearizable"
 	"github.com/netcraq/netcraq/internal/poll"
@@ -46,9 +47,9 @@ func (nw *Network) StartController(state string) *Controller {
 // StartControllerWith is startController with another topology than the file's.
 func (nw *Network) StartControllerWith(state string, top *topology.Topology) *Controller {
 	nw.T.Helper()
-	var store controller.Store = controller.Memory{}
+	var store saved.Store = saved.Memory{}
 	if state != "" {
-		store = controller.File(filepath.Join(nw.dir, state))
+		store = saved.File(filepath.Join(nw.dir, state))
 	}
 	log, err := os.OpenFile(filepath.Join(nw.dir, "controller.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {

@@ -1,0 +1,70 @@
+package observe
+
+import (
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	api "github.com/netcraq/netcraq/api/admin"
+)
+
+// eventHistory is how many events are kept.
+const eventHistory = 4096
+
+// Log is the events of this controller's life, for those who ask later and those who listen.
+// It is safe for concurrent use.
+type Log struct {
+	log   *slog.Logger
+	count func(api.Event) // each event as well; nil: nobody counts
+
+	mu     sync.Mutex
+	events []api.Event // the last eventHistory
+	last   uint64
+	grown  chan struct{} // closed, and replaced, when an event is added
+}
+
+// NewLog makes a log that writes each event to another log and has it counted.
+func NewLog(log *slog.Logger, count func(api.Event)) *Log {
+	return &Log{log: log, count: count, grown: make(chan struct{})}
+}
+
+// Add adds an event, of a switch or a chain or both, or of neither.
+func (l *Log) Add(kind, sw, chainName, message string) {
+	l.mu.Lock()
+	l.last++
+	l.events = append(l.events, api.Event{ID: l.last, Time: time.Now().UTC(), Type: kind, Switch: sw,
+		Chain: chainName, Message: message})
+	if len(l.events) > eventHistory {
+		l.events = slices.Delete(l.events, 0, len(l.events)-eventHistory)
+	}
+	close(l.grown)
+	l.grown = make(chan struct{})
+	e := l.events[len(l.events)-1]
+	l.mu.Unlock()
+	if l.count != nil {
+		l.count(e)
+	}
+	args := []any{"event", kind}
+	if sw != "" {
+		args = append(args, "switch", sw)
+	}
+	if chainName != "" {
+		args = append(args, "chain", chainName)
+	}
+	l.log.Info(message, args...)
+}
+
+// Since is the events after the one numbered id that are still there, and a channel that is closed
+// when there are more.
+func (l *Log) Since(id uint64) ([]api.Event, <-chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	i, _ := slices.BinarySearchFunc(l.events, id, func(e api.Event, id uint64) int {
+		if e.ID <= id {
+			return -1
+		}
+		return 1
+	})
+	return slices.Clone(l.events[i:]), l.grown
+}

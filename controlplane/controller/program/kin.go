@@ -1,0 +1,102 @@
+package program
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
+
+	"github.com/netcraq/netcraq/controlplane/controller/tableplan"
+	"github.com/netcraq/netcraq/controlplane/p4rt"
+)
+
+// accessTables are those that only a program with principals has.
+var accessTables = []string{"access", "session_lease"}
+
+// indispensable is what a controller reads and writes in every switch.
+var indispensable = []string{"port_trust", "local_address", "ipv4_lpm", "chain_config", "key_index",
+	"versions", "session_request", "session_version", "events", "slot_reads", "slot_forwards", "slot_writes",
+	"host_rate", "packet_in", "packet_out"}
+
+// Kin is a program that goes together with this one.
+type Kin struct {
+	Unguarded bool     // it is of before principals
+	Lacks     []string // tables of this one's that it has not
+}
+
+// KinOf is what a switch runs, if it goes together with this program; nil: it does not.
+func (p *Program) KinOf(running *configv1.P4Info) *Kin {
+	if p.unguarded(running) {
+		return &Kin{Unguarded: true, Lacks: slices.Concat(tableplan.WatchTables, accessTables, []string{"chain_peer"})}
+	}
+	ours := p.Pipeline.Info.P4Info
+	has, want := preambles(running), preambles(ours)
+	there := func(name string) bool { return has[want[name]] != "" }
+	absent := func(name string) bool { return !there(name) }
+	if !p4rt.Agree(running, ours) || slices.ContainsFunc(indispensable, absent) {
+		return nil
+	}
+	return &Kin{Lacks: slices.DeleteFunc(slices.Clone(tableplan.Tables), there)}
+}
+
+// preambles is the id of every table, register, counter and so on, by its short name, as a name and
+// as a number; and the name by the number.
+func preambles(info *configv1.P4Info) map[string]string {
+	out := map[string]string{}
+	note := func(p *configv1.Preamble) {
+		id := fmt.Sprintf("%#x", p.GetId())
+		out[cmp.Or(p.GetAlias(), p.GetName())], out[id] = id, id
+	}
+	for _, x := range info.GetTables() {
+		note(x.GetPreamble())
+	}
+	for _, x := range info.GetRegisters() {
+		note(x.GetPreamble())
+	}
+	for _, x := range info.GetCounters() {
+		note(x.GetPreamble())
+	}
+	for _, x := range info.GetMeters() {
+		note(x.GetPreamble())
+	}
+	for _, x := range info.GetControllerPacketMetadata() {
+		note(x.GetPreamble())
+	}
+	return out
+}
+
+// unguarded says whether a P4Info is that of the program before principals, with the sizes of this
+// one. Its registers and all else in its tables are the same.
+func (p *Program) unguarded(running *configv1.P4Info) bool {
+	info, err := p4rt.NewInfo(running)
+	if err != nil {
+		return false
+	}
+	lacks := func(t string) bool { _, err := info.TableSize(t); return err != nil }
+	if !slices.ContainsFunc(accessTables, lacks) ||
+		slices.ContainsFunc([]string{"port_trust", "local_address", "ipv4_lpm", "chain_config", "key_index"}, lacks) {
+		return false
+	}
+	for _, name := range p.Pipeline.Info.Registers() {
+		cells, width, err := p.Pipeline.Info.RegisterSize(name)
+		haveCells, haveWidth, haveErr := info.RegisterSize(name)
+		if err != nil || haveErr != nil || cells != haveCells || width != haveWidth {
+			return false
+		}
+	}
+	return true
+}
+
+// SameTable says whether two programs have a table of a name under the same id.
+func SameTable(a, b *configv1.P4Info, name string) bool {
+	id := func(info *configv1.P4Info) uint32 {
+		for _, t := range info.Tables {
+			if t.Preamble.Alias == name || t.Preamble.Name == name {
+				return t.Preamble.Id
+			}
+		}
+		return 0
+	}
+	return id(a) != 0 && id(a) == id(b)
+}

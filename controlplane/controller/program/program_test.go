@@ -1,0 +1,43 @@
+package program
+
+import (
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/netcraq/netcraq/controlplane/p4rt"
+	"github.com/netcraq/netcraq/p4src"
+)
+
+// TestProgramOfAnotherVersion: a controller does not begin with a program whose actions have other
+// names than those that it writes, and says which one it misses and what there is.
+func TestProgramOfAnotherVersion(t *testing.T) {
+	json, text, err := p4src.Compiled(128)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := p4rt.ParseInfo(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := proto.CloneOf(info.P4Info)
+	for _, a := range other.Actions {
+		if a.Preamble.Alias == "set_local" {
+			a.Preamble.Name, a.Preamble.Alias = "NetcraqIngress.pipeline.chain.take", "take"
+		}
+	}
+	if info, err = p4rt.NewInfo(other); err != nil {
+		t.Fatal(err)
+	}
+	pl, err := p4rt.NewPipeline(info, json)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = Read(pl)
+	for _, says := range []string{"not of this version", `no action "set_local"`, ", take"} {
+		if err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v, without %q", err, says)
+		}
+	}
+}

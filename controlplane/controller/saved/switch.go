@@ -1,0 +1,77 @@
+package saved
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/netcraq/netcraq/controlplane/topology"
+)
+
+// Switch is what must be known of a switch that a chain's record names, if it has left the
+// topology when the controller comes back: without it the chain could not be recognized in the
+// other switches, and this one not fenced.
+type Switch struct {
+	Name       string `json:"name"`
+	P4Runtime  string `json:"p4runtime"`
+	ServerName string `json:"serverName,omitempty"`
+	DeviceID   uint64 `json:"deviceId"`
+	Address    string `json:"address"`
+	MAC        string `json:"mac"`
+}
+
+// Earlier is the switches of a saved state that chains' records name and a topology lacks.
+func (s *State) Earlier(t *topology.Topology) (*topology.Topology, []string, error) {
+	old := &topology.Topology{}
+	var names []string
+	for _, ct := range t.Chains {
+		r, ok := s.Chains[ct.Name]
+		if !ok {
+			continue
+		}
+		for _, name := range append(r.Config.Learners(), r.Fence...) {
+			i := slices.IndexFunc(s.Switches, func(x Switch) bool { return x.Name == name })
+			if t.Switch(name) != nil || slices.Contains(names, name) || i < 0 {
+				continue
+			}
+			sw, err := s.Switches[i].restore()
+			if err != nil {
+				return nil, nil, err
+			}
+			old.Switches = append(old.Switches, sw)
+			names = append(names, name)
+		}
+	}
+	return old, names, nil
+}
+
+// Highest is the highest epoch that any chain of a saved state has had.
+func (s *State) Highest() uint16 {
+	top := s.Epoch
+	for _, r := range s.Chains {
+		top = max(top, r.Config.Epoch)
+	}
+	return top
+}
+
+// restore is a switch as it was saved. It has no ports any more.
+func (s Switch) restore() (*topology.Switch, error) {
+	t, err := topology.New(topology.Spec{
+		Program: topology.ProgramSpec{JSON: "-", P4Info: "-"},
+		Switches: []topology.SwitchSpec{{Name: s.Name, P4Runtime: s.P4Runtime, Server: s.ServerName,
+			DeviceID: &s.DeviceID, Address: s.Address, MAC: s.MAC}},
+	}, "the saved state")
+	if err != nil {
+		return nil, err
+	}
+	return t.Switches[0], nil
+}
+
+// Switches is the switches of a topology as they are to be saved, by name.
+func Switches(t *topology.Topology) []Switch {
+	var out []Switch
+	for _, s := range t.Switches {
+		out = append(out, Switch{s.Name, s.P4Runtime, s.ServerName, s.DeviceID, s.Address.String(), s.MAC.String()})
+	}
+	slices.SortFunc(out, func(a, b Switch) int { return cmp.Compare(a.Name, b.Name) })
+	return out
+}

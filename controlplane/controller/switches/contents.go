@@ -1,0 +1,259 @@
+package switches
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	v1 "github.com/p4lang/p4runtime/go/p4/v1"
+	"google.golang.org/grpc/codes"
+
+	"github.com/netcraq/netcraq/api/wire"
+	"github.com/netcraq/netcraq/controlplane/chain/ops"
+	"github.com/netcraq/netcraq/controlplane/controller/tableplan"
+	"github.com/netcraq/netcraq/controlplane/p4rt"
+	"github.com/netcraq/netcraq/controlplane/topology"
+)
+
+// errChanged: a switch has, or has not, what it was read to have otherwise in this connection.
+var errChanged = fmt.Errorf("somebody else changes it, or it was emptied, and it is read again: %w", ErrNotConnected)
+
+// chainTables are the tables of which a chain's promise hangs. What is in them only this controller
+// changes.
+var chainTables = []string{"chain_config", "key_index"}
+
+// write sends updates in the connection in which the switch's tables were read. Between two
+// connections the switch may have become another.
+func (d *Device) write(ctx context.Context, updates ...*v1.Update) error {
+	if d.loadedAt == 0 {
+		return fmt.Errorf("%s has not been read in this connection: %w", d.Spec.Name, ErrNotConnected)
+	}
+	return d.Client.WriteIn(ctx, d.loadedAt, updates...)
+}
+
+// Apply writes updates and remembers what is in the switch then. Where the switch turns out to
+// have, or not to have, what it was thought to, the update is made the other way: it is the result
+// that counts. Not so in chainTables: a switch that has lost an entry there has lost more, and must
+// get no role from what was known of it. Its connection is ended, and the chains judge what is read
+// in the next one (chain.Machine.compare).
+func (d *Device) Apply(ctx context.Context, updates ...*v1.Update) error {
+	if len(updates) == 0 {
+		return nil
+	}
+	err := d.write(ctx, updates...)
+	var we *p4rt.WriteError
+	refused := errors.As(err, &we)
+	if err == nil || refused {
+		d.worked.Store(int64(d.owner.Now()))
+	}
+	if refused {
+		var again []*v1.Update
+		var final []p4rt.UpdateError
+		for _, u := range we.Updates {
+			other := u.Code == codes.AlreadyExists && u.Update.Type == v1.Update_INSERT ||
+				u.Code == codes.NotFound && u.Update.Type != v1.Update_INSERT
+			if other && slices.Contains(chainTables, d.tableOf(u.Update)) {
+				return d.loseTrack(fmt.Errorf("%w: %w", errChanged, we))
+			}
+			switch {
+			case u.Code == codes.AlreadyExists && u.Update.Type == v1.Update_INSERT:
+				again = append(again, p4rt.Modify(u.Update.Entity))
+			case u.Code == codes.NotFound && u.Update.Type == v1.Update_MODIFY:
+				again = append(again, p4rt.Insert(u.Update.Entity))
+			case u.Code == codes.NotFound && u.Update.Type == v1.Update_DELETE:
+			default:
+				final = append(final, u)
+			}
+		}
+		if len(final) > 0 {
+			failed := map[int]bool{}
+			for _, u := range we.Updates {
+				failed[u.Index] = u.Update.Type != v1.Update_DELETE || u.Code != codes.NotFound
+			}
+			for i, u := range updates {
+				if !failed[i] {
+					d.remember(u)
+				}
+			}
+			we.Updates = final
+			return we
+		}
+		err = nil
+		if len(again) > 0 {
+			err = d.write(ctx, again...)
+		}
+	}
+	if err != nil {
+		return d.loseTrack(err) // nobody knows how far it came
+	}
+	for _, u := range updates {
+		d.remember(u)
+	}
+	return nil
+}
+
+// loseTrack: what the switch has is not known any more, for the reason that it returns. It is read
+// again. Where chains have judged it already that is in another connection, so that they judge what
+// is found then, too.
+func (d *Device) loseTrack(err error) error {
+	if d.setUpAt == d.loadedAt {
+		d.Client.Reconnect(d.loadedAt, err)
+	}
+	d.loadedAt = 0
+	return err
+}
+
+// tableOf is the table that an update is of, "" where it is of none.
+func (d *Device) tableOf(u *v1.Update) string {
+	te := u.GetEntity().GetTableEntry()
+	if te == nil {
+		return ""
+	}
+	e, err := d.prog.Pipeline.Info.Decode(&v1.TableEntry{TableId: te.TableId})
+	if err != nil {
+		return "" // not one of ours: it was made from this very P4Info
+	}
+	return e.Table
+}
+
+func (d *Device) remember(u *v1.Update) {
+	if te := u.Entity.GetTableEntry(); te != nil {
+		table := d.tableOf(u)
+		if table == "" {
+			return
+		}
+		if u.Type == v1.Update_DELETE {
+			delete(d.entries[table], p4rt.MatchKey(te))
+		} else {
+			d.entries[table][p4rt.MatchKey(te)] = te
+		}
+		if table == "key_index" {
+			d.rememberSlot(te, u.Type == v1.Update_DELETE)
+		}
+		return
+	}
+	if me := u.Entity.GetMeterEntry(); me != nil {
+		d.rates[int(me.Index.Index)] = me.GetConfig().GetPir()
+	}
+	if g, ok := p4rt.DecodeGroup(u.Entity); ok {
+		if u.Type == v1.Update_DELETE {
+			delete(d.groups, g.ID)
+		} else {
+			d.groups[g.ID] = g
+		}
+	}
+}
+
+// rememberSlot notes a key_index entry that was made, changed or deleted.
+func (d *Device) rememberSlot(te *v1.TableEntry, deleted bool) {
+	k, err := d.readSlot(te)
+	if err != nil {
+		return // not one of ours, as in remember
+	}
+	d.placedMu.Lock()
+	defer d.placedMu.Unlock()
+	if deleted {
+		delete(d.placed[k.ID.Chain()], k.ID)
+		return
+	}
+	if d.placed[k.ID.Chain()] == nil {
+		d.placed[k.ID.Chain()] = map[wire.Key]ops.Entry{}
+	}
+	d.placed[k.ID.Chain()][k.ID] = k
+}
+
+// readSlot is what a key_index entry says; of one that is to be deleted, its KEY_ID.
+func (d *Device) readSlot(te *v1.TableEntry) (ops.Entry, error) {
+	e, err := d.prog.Pipeline.Info.Decode(te)
+	if err != nil {
+		return ops.Entry{}, err
+	}
+	return tableplan.ReadSlotEntry(e), nil
+}
+
+// KeyEntries is the key_index entries of a chain that are in the switch now, as far as it has
+// acknowledged them. Any goroutine may ask.
+func (d *Device) KeyEntries(chain uint8) map[wire.Key]ops.Entry {
+	d.placedMu.Lock()
+	defer d.placedMu.Unlock()
+	return maps.Clone(d.placed[chain])
+}
+
+// have is what a table holds, in no order.
+func (d *Device) have(table string, choose func(p4rt.Entry) bool) ([]*v1.TableEntry, error) {
+	var out []*v1.TableEntry
+	for _, te := range d.entries[table] {
+		e, err := d.prog.Pipeline.Info.Decode(te)
+		if err != nil {
+			return nil, err
+		}
+		if choose(e) {
+			out = append(out, te)
+		}
+	}
+	return out, nil
+}
+
+// encode makes protobufs of planned entries; a plan that the program does not take was found out by
+// program.Read.
+func (d *Device) encode(entries ...p4rt.Entry) ([]*v1.TableEntry, error) {
+	var out []*v1.TableEntry
+	for _, e := range entries {
+		te, err := d.prog.Pipeline.Info.Encode(e)
+		if err == nil && d.Former() {
+			te, err = d.asFormer(d.prog.Pipeline.Info, e, te)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if te != nil {
+			out = append(out, te)
+		}
+	}
+	return out, nil
+}
+
+// writeDefault writes the default entry of a table.
+func (d *Device) writeDefault(ctx context.Context, e p4rt.Entry) error {
+	te, err := d.prog.Pipeline.Info.Encode(e)
+	if err != nil {
+		return err
+	}
+	return d.write(ctx, p4rt.Modify(p4rt.EntryEntity(te)))
+}
+
+// readDefault reads the default entry of a table; ok is false where the switch shows none.
+func (d *Device) readDefault(ctx context.Context, table string) (e p4rt.Entry, ok bool, err error) {
+	te, err := d.Client.ReadDefault(ctx, table)
+	if err != nil || te == nil {
+		return e, false, err
+	}
+	e, err = d.prog.Pipeline.Info.Decode(te)
+	return e, err == nil, err
+}
+
+// ofChain says whether an entry is keyed by a chain.
+func ofChain(ct *topology.Chain) func(p4rt.Entry) bool {
+	return func(e p4rt.Entry) bool { return uint8(e.Exact("chain").Uint64()) == ct.ID }
+}
+
+// Read makes what is known of a switch's tables hold, if it has been set up in this connection;
+// else ErrNotConnected.
+func (d *Device) Read(ctx context.Context) error {
+	s := d.Client.State()
+	if s.Phase != p4rt.Primary || d.setUpAt != s.Stream {
+		return fmt.Errorf("%s: %w", d.Spec.Name, ErrNotConnected)
+	}
+	return d.load(ctx, s.Stream)
+}
+
+// ReadIn is read in a certain connection: what a chain asks of a switch, it asks of the switch that
+// it has judged. What comes back in the next connection may be empty.
+func (d *Device) ReadIn(ctx context.Context, stream int) error {
+	if d.Client.State().Stream != stream {
+		return fmt.Errorf("%s was connected anew meanwhile: %w", d.Spec.Name, ErrNotConnected)
+	}
+	return d.Read(ctx)
+}

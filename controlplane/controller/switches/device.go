@@ -1,0 +1,197 @@
+package switches
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	v1 "github.com/p4lang/p4runtime/go/p4/v1"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/netcraq/netcraq/api/wire"
+	"github.com/netcraq/netcraq/controlplane/chain"
+	"github.com/netcraq/netcraq/controlplane/chain/ops"
+	"github.com/netcraq/netcraq/controlplane/controller/program"
+	"github.com/netcraq/netcraq/controlplane/p4rt"
+	"github.com/netcraq/netcraq/controlplane/topology"
+)
+
+// Device is one switch: its connection, a worker that writes to it one thing after the other, and
+// what is known to be in it.
+type Device struct {
+	Spec *topology.Switch
+	*ops.Switch
+	Client   *p4rt.Client
+	owner    Owner
+	prog     *program.Program
+	log      *slog.Logger
+	requests *Requests
+	first    p4rt.ElectionID
+	sender   chan []byte // frames for packet-out
+	leases   chan []byte // the same, before all others: a switch that is being filled must not lose its lease for that
+
+	mu    sync.Mutex
+	jobs  []func(context.Context)
+	wake  chan struct{}
+	quit  chan struct{} // closed when the switch has left
+	ended bool          // run has ended
+	late  sync.Mutex    // held by jobs that come after that
+
+	// other is another program that it runs, which goes together with this one; nil: it runs this
+	// one.
+	other   atomic.Pointer[program.Kin]
+	replace atomic.Bool // ... and is to get this one now
+	stale   atomic.Bool // a refresh waits for the worker
+	// watchesStale: the tables of watches wait for the worker.
+	watchesStale atomic.Bool
+	heard        atomic.Int64 // when a packet last came from it (Owner.Now)
+	worked       atomic.Int64 // when a call to it was last answered
+
+	// What the worker knows to be in the switch: entries by table and match, and groups.
+	loadedAt int // the connection (p4rt.State.Stream) in which it was read; 0: it must be read again
+	setUpAt  int // the connection in which the switch got all that follows from the topology; 0: none yet
+	freshAt  int // the connection in which the program was loaded last
+	entries  map[string]map[string]*v1.TableEntry
+	groups   map[uint32]p4rt.Group
+	rates    map[int]int64 // of host ports, packets a second
+	open     bool          // everybody may do everything
+	// peersOpen: the switch takes messages of chains by ports without a chain_peer entry.
+	peersOpen bool
+	peered    map[uint8]bool         // chains whose chain_peer entries were written in this connection
+	swept     []uint8                // the chains of whose predecessors nothing is left in it
+	parts     map[uint8]chain.Config // of each chain, the configuration of the last install in this connection
+
+	// placed is the key_index entries among them, by chain: the controller's goroutine asks, too.
+	placedMu sync.Mutex
+	placed   map[uint8]map[wire.Key]ops.Entry
+}
+
+// Options are what the devices of a controller have in common.
+type Options struct {
+	Owner    Owner
+	Program  *program.Program
+	Requests *Requests
+	// Election is the election id of the first stream to the switch.
+	Election p4rt.ElectionID
+	// TLS is how switches are connected to, each with its own server name. nil: in plain text.
+	TLS *tls.Config
+	// RPCTimeout bounds each P4Runtime request (0: p4rt.Options' own).
+	RPCTimeout time.Duration
+	Log        *slog.Logger
+}
+
+// New makes a device. It connects when it is run.
+func New(o Options, sw *topology.Switch) (*Device, error) {
+	d := &Device{Spec: sw, owner: o.Owner, prog: o.Program, log: o.Log, requests: o.Requests, first: o.Election,
+		sender: make(chan []byte, 1024), leases: make(chan []byte, 64),
+		wake: make(chan struct{}, 1), quit: make(chan struct{}), parts: map[uint8]chain.Config{}}
+	d.Switch = ops.NewSwitch(sw.Name, NewGoroutines(o.Owner.Now), target{d})
+	var err error
+	d.Client, err = p4rt.New(p4rt.Options{
+		Name: sw.Name, Target: sw.P4Runtime, DeviceID: sw.DeviceID, ElectionID: o.Election,
+		Info: o.Program.Pipeline.Info, Log: o.Log,
+		TLS:        tlsFor(o.TLS, sw),
+		RPCTimeout: o.RPCTimeout,
+		MaxBackoff: 500 * time.Millisecond, // a switch that is started again is wanted back
+	}, p4rt.Handler{
+		StateChanged: func(s p4rt.State) { o.Owner.Post(func() { o.Owner.Connection(d, s) }) },
+		PacketIn:     func(p p4rt.PacketIn) { d.packetIn(p.Payload) },
+		StreamError: func(err error) {
+			o.Owner.Post(func() { o.Owner.Event("switch.stream-error", d, err.Error()) })
+		},
+	})
+	return d, err
+}
+
+// Heard says whether a packet came from the switch within so long.
+func (d *Device) Heard(within time.Duration) bool { return lately(d.owner.Now(), &d.heard, within) }
+
+// Worked says whether a call to the switch was answered within so long.
+func (d *Device) Worked(within time.Duration) bool { return lately(d.owner.Now(), &d.worked, within) }
+
+// NextElection is the lower half of an election id that is above all that this connection has had,
+// or may be about to have.
+func (d *Device) NextElection() uint64 { return d.first.Low + uint64(d.Client.State().Stream) + 1 }
+
+// Stop ends run. What the worker still has to do fails, as it does where a switch is out of reach.
+func (d *Device) Stop() { close(d.quit) }
+
+// send sends a frame into the switch's pipeline. It does not wait: packets may be lost here as
+// anywhere.
+func (d *Device) send(frame []byte) error { return d.queue(d.sender, frame) }
+
+// SendLease sends a LEASE, before all other packets that wait.
+func (d *Device) SendLease(p *wire.Packet) error {
+	frame, err := d.frame(leasePort, p)
+	if err != nil {
+		return err
+	}
+	return d.queue(d.leases, frame)
+}
+
+func (d *Device) queue(q chan []byte, frame []byte) error {
+	if s := d.Client.State(); s.Phase != p4rt.Primary {
+		return fmt.Errorf("%s is not connected: %w", d.Spec.Name, errors.Join(s.Err, ErrNotConnected))
+	}
+	select {
+	case q <- frame:
+		return nil
+	default:
+		return fmt.Errorf("%s: too many packets wait to be sent to it", d.Spec.Name)
+	}
+}
+
+// ErrNotConnected: the switch cannot be asked now. Whatever it was is tried again when it is there.
+var ErrNotConnected = errors.New("the controller has no stream to it, or is not its primary")
+
+// sendQueued sends what is queued; a stream that is stuck holds up nobody else.
+func (d *Device) sendQueued(ctx context.Context) {
+	for {
+		var f []byte
+		select {
+		case f = <-d.leases:
+		default:
+			select {
+			case <-ctx.Done():
+				return
+			case f = <-d.leases:
+			case f = <-d.sender:
+			}
+		}
+		if err := d.Client.PacketOut(f, map[string]uint64{"submit_to_ingress": 1}); err != nil {
+			d.log.Debug("packet not sent", "switch", d.Spec.Name, "error", err)
+		}
+	}
+}
+
+// Passing says whether a failure may go away by itself: the switch was out of reach, rather than
+// refused.
+func Passing(err error) bool {
+	for _, e := range []error{ErrNotConnected, ops.ErrNotDeleted, p4rt.ErrNotPrimary, p4rt.ErrNotConnected,
+		p4rt.ErrOutcomeUnknown, context.Canceled, context.DeadlineExceeded} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	var we *p4rt.WriteError
+	if errors.As(err, &we) {
+		return false
+	}
+	switch status.Code(err) {
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Aborted, codes.PermissionDenied:
+		return true
+	}
+	return false
+}
+
+// lately says whether something that was noted happened within so long.
+func lately(now chain.Time, noted *atomic.Int64, within time.Duration) bool {
+	at := noted.Load()
+	return at != 0 && now-time.Duration(at) < within
+}

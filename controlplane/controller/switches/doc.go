@@ -1,0 +1,25 @@
+// Package switches is the controller's end of each switch: a P4Runtime connection, one worker that
+// writes through it, and what is known to be in the switch.
+//
+//	               Plan, Watches, Leases
+//	 ┌───────┐ ◀──────────────────────── ┌───────┐
+//	 │Device │ ── Connection, SetUp, ──▶ │ Owner │   the controller; calls by way of Post run on
+//	 └───┬───┘    LeaseReply, Event      └───┬───┘   its goroutine
+//	     │ ◀──────── Submit(job) ────────────┘
+//	     ▼ one job after the other
+//	P4Runtime: tables, groups, registers, packets in and out
+//
+// A device does what it is told, in the order in which it was told (worker.go), and compares
+// first: of what the plan wants, only the difference to what the switch has is written. So it
+// remembers what is in the switch (contents.go), reads it anew in each connection, and trusts
+// nothing of an earlier one, since the switch may have been restarted between the two.
+//
+// setup.go makes a switch ready that has just been connected. install.go gives it its part of a
+// chain's configuration, in an order in which no packet is handled wrongly meanwhile. keys.go,
+// watches.go and refresh.go change what follows from keys, watches and routes. program.go is for
+// switches that run an earlier or later program for now. requests.go and target.go exchange packets
+// with a switch's pipeline, for the procedures of package chain/ops.
+//
+// A device decides nothing about chains: that is the controller's goroutine, which it talks to by
+// Owner alone.
+package switches

@@ -1,0 +1,239 @@
+package switches
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	v1 "github.com/p4lang/p4runtime/go/p4/v1"
+
+	"github.com/netcraq/netcraq/api/wire"
+	"github.com/netcraq/netcraq/controlplane/chain"
+	"github.com/netcraq/netcraq/controlplane/controller/tableplan"
+	"github.com/netcraq/netcraq/controlplane/keyspace"
+	"github.com/netcraq/netcraq/controlplane/p4rt"
+	"github.com/netcraq/netcraq/controlplane/topology"
+)
+
+// ErrGone: the topology has the switch no more.
+var ErrGone = fmt.Errorf("it has left the network: %w", ErrNotConnected)
+
+// Become gives the switch a part of a chain's configuration that has these keys, in the connection
+// in which the chain has judged it. What is returned beside an error is to be taken away when
+// nobody waits.
+func (d *Device) Become(ctx context.Context, stream int, ct *topology.Chain, a chain.Install, keys []keyspace.Key,
+	used func(wire.Key) bool) (rest []*v1.Update, err error) {
+	if err := d.ReadIn(ctx, stream); err != nil {
+		return nil, err
+	}
+	if a.Assignment.Role.Member() {
+		if err := d.forgetFormer(ctx, ct, keys, used); err != nil {
+			return nil, err
+		}
+	}
+	return d.install(ctx, ct, a.Config, false)
+}
+
+// Prepare makes the multicast groups that a switch's part of a configuration refers to, and lets in
+// what comes by other ports then, while the configuration is being recorded: no packet takes them
+// before the entry is there that install writes, which has the less to do while the chain is half
+// changed. What it cannot do now is install's.
+func (d *Device) Prepare(ctx context.Context, ct *topology.Chain, conf chain.Config) {
+	s := d.Client.State()
+	if s.Phase != p4rt.Primary || d.loadedAt != s.Stream {
+		return
+	}
+	p := d.owner.Plan()
+	sw := p.Topology.Switch(d.Spec.Name)
+	if sw == nil || !slices.Contains(p.Chains, ct.ID) {
+		return
+	}
+	part := p.Chain(ct, sw, conf)
+	change, _, err := d.diffPeers(ct, part.Peers)
+	if err != nil {
+		return
+	}
+	// Groups of the other parity may be in use.
+	if epoch, ok := d.epoch(ct); ok && epoch%2 != conf.Epoch%2 {
+		if groups, _, err := p4rt.DiffGroups(d.groupsOf(p, ct, sw), part.Groups); err == nil {
+			change = append(groups, change...)
+		}
+	}
+	_ = d.Apply(ctx, change...)
+}
+
+// diffPeers compares the chain_peer entries of a chain with those that the switch should have. What
+// add makes lets in what either of the two lets in, and drop takes away the rest. It is for later,
+// when other switches no longer have the configuration that ends.
+func (d *Device) diffPeers(ct *topology.Chain, want map[uint32]tableplan.Peer) (add, drop []*v1.Update, err error) {
+	have, err := d.have("chain_peer", ofChain(ct))
+	if err != nil {
+		return nil, nil, err
+	}
+	both := maps.Clone(want)
+	for _, te := range have {
+		e, err := d.prog.Pipeline.Info.Decode(te)
+		if err != nil {
+			return nil, nil, err
+		}
+		port, part := tableplan.ReadPeerEntry(e)
+		both[port] = both[port].Or(part)
+	}
+	wide, err := d.encode(tableplan.PeerEntries(ct.ID, both)...)
+	if err != nil {
+		return nil, nil, err
+	}
+	narrow, err := d.encode(tableplan.PeerEntries(ct.ID, want)...)
+	if err != nil {
+		return nil, nil, err
+	}
+	return p4rt.DiffEntries(have, wide), p4rt.DiffEntries(wide, narrow), nil
+}
+
+// closePeers makes a switch refuse messages of chains that no chain_peer entry lets in. It waits
+// until the entries of all chains have been written that the switch has a configuration of. Those
+// of the others come before their configurations.
+func (d *Device) closePeers(ctx context.Context) error {
+	if !d.peersOpen || d.lacks("chain_peer") {
+		return nil
+	}
+	wanting, err := d.have("chain_config", func(e p4rt.Entry) bool { return !d.peered[uint8(e.Exact("chain").Uint64())] })
+	if err != nil || len(wanting) > 0 {
+		return err
+	}
+	if err := d.writeDefault(ctx, tableplan.PeerDefault(false)); err != nil {
+		return err
+	}
+	d.peersOpen = false
+	return nil
+}
+
+// readPeersOpen sets peersOpen from the switch's default entry.
+func (d *Device) readPeersOpen(ctx context.Context) error {
+	e, ok, err := d.readDefault(ctx, "chain_peer")
+	if err != nil || !ok {
+		d.peersOpen = true
+		return err
+	}
+	_, part := tableplan.ReadPeerEntry(e)
+	d.peersOpen = part != tableplan.Peer{}
+	return nil
+}
+
+// epoch is that of the configuration of a chain that the switch has, as far as is known.
+func (d *Device) epoch(ct *topology.Chain) (epoch uint16, ok bool) {
+	configs, err := d.have("chain_config", ofChain(ct))
+	if err != nil || len(configs) != 1 {
+		return 0, false
+	}
+	e, err := d.prog.Pipeline.Info.Decode(configs[0])
+	if err != nil || e.Action != "set_chain" {
+		return 0, false
+	}
+	return uint16(e.Param("epoch").Uint64()), true
+}
+
+// groupsOf are the multicast groups that the switch has for a chain.
+func (d *Device) groupsOf(p *tableplan.Plan, ct *topology.Chain, sw *topology.Switch) []p4rt.Group {
+	groups := p.GroupsAt(sw)
+	var out []p4rt.Group
+	for _, g := range d.groups {
+		if groups.Owns(ct.ID, g.ID) {
+			out = append(out, g)
+		}
+	}
+	slices.SortFunc(out, func(a, b p4rt.Group) int { return int(a.ID) - int(b.ID) })
+	return out
+}
+
+// install makes the switch hold its part of a chain's configuration. The order matters: groups
+// before the entry that refers to them, and peers before others send what they let in; that entry,
+// by which the switch changes over, before the addresses that follow from it; a route before the
+// switch stops taking the address itself. What nothing refers to any more is returned, to be taken
+// away when nobody waits. The switch has been read. With narrow, what chain_peer lets in of another
+// configuration is taken away, too.
+func (d *Device) install(ctx context.Context, ct *topology.Chain, conf chain.Config,
+	narrow bool) (rest []*v1.Update, err error) {
+	d.parts[ct.ID] = conf // before anything of it is written, so that refresh never goes back to an older one
+	p := d.owner.Plan()
+	sw := p.Topology.Switch(d.Spec.Name)
+	if sw == nil || !slices.Contains(p.Chains, ct.ID) {
+		return nil, ErrGone
+	}
+	want := p.Chain(ct, sw, conf)
+	change, remove, err := p4rt.DiffGroups(d.groupsOf(p, ct, sw), want.Groups)
+	if err != nil {
+		return nil, err
+	}
+	peers, strangers, err := d.diffPeers(ct, want.Peers)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.Apply(ctx, append(change, peers...)...); err != nil {
+		return nil, err
+	}
+	d.peered[ct.ID] = true
+	// Each of the others in turn: what the table has for this chain's key, and what it should have.
+	parts := func(table string, mine func(p4rt.Entry) bool, want ...*p4rt.Entry) (make, drop []*v1.Update, err error) {
+		have, err := d.have(table, mine)
+		if err != nil {
+			return nil, nil, err
+		}
+		var wanted []*v1.TableEntry
+		for _, e := range want {
+			if e == nil {
+				continue
+			}
+			te, err := d.encode(*e)
+			if err != nil {
+				return nil, nil, err
+			}
+			wanted = append(wanted, te...)
+		}
+		for _, u := range p4rt.DiffEntries(have, wanted) {
+			if u.Type == v1.Update_DELETE {
+				drop = append(drop, u)
+			} else {
+				make = append(make, u)
+			}
+		}
+		return make, drop, nil
+	}
+	service := func(e p4rt.Entry) bool {
+		v, _ := e.Match["ipv4_dst"].Value.(p4rt.Value)
+		return v.Addr() == ct.Address
+	}
+	config, _, err := parts("chain_config", ofChain(ct), &want.Config)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.Apply(ctx, config...); err != nil {
+		return nil, err
+	}
+	take, untake, err := parts("local_address", service, want.Take)
+	if err != nil {
+		return nil, err
+	}
+	route, unroute, err := parts("ipv4_lpm", service, want.Route)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.Apply(ctx, append(take, route...)...); err != nil {
+		return nil, err
+	}
+	if err := d.Apply(ctx, append(untake, unroute...)...); err != nil {
+		return nil, err
+	}
+	d.WatchSoon()
+	if len(strangers) > 0 && !narrow {
+		time.AfterFunc(narrowAfter, func() { d.owner.Post(d.RefreshSoon) })
+		strangers = nil
+	}
+	return append(remove, strangers...), d.closePeers(ctx)
+}
+
+// narrowAfter is for how long a switch takes a chain's messages by the ports of the configuration
+// before, too.
+const narrowAfter = time.Second

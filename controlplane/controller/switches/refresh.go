@@ -1,0 +1,44 @@
+package switches
+
+import (
+	"context"
+	"errors"
+
+	v1 "github.com/p4lang/p4runtime/go/p4/v1"
+)
+
+// RefreshSoon has the worker refresh the switch, once for all changes that there are until it comes
+// to it.
+func (d *Device) RefreshSoon() {
+	if d.stale.Swap(true) {
+		return
+	}
+	d.Submit(func(ctx context.Context) {
+		d.stale.Store(false) // before it looks at the plan
+		d.refresh(ctx)
+	})
+}
+
+// refresh writes what has changed of a switch's routes and of the multicast groups of its chains.
+func (d *Device) refresh(ctx context.Context) {
+	err := d.Read(ctx)
+	if errors.Is(err, ErrNotConnected) {
+		return // it gets everything when it is set up
+	}
+	if err == nil {
+		err = d.WriteBase(ctx)
+	}
+	for id, conf := range d.parts {
+		if ct := d.owner.Plan().ChainOf(id); ct == nil {
+			delete(d.parts, id)
+		} else if err == nil {
+			var rest []*v1.Update
+			if rest, err = d.install(ctx, ct, conf, true); err == nil {
+				err = d.Apply(ctx, rest...)
+			}
+		}
+	}
+	if err != nil && !Passing(err) { // one that is lost gets everything when it is back
+		d.owner.Post(func() { d.owner.Event("switch.not-rerouted", d, err.Error()) })
+	}
+}

@@ -1,0 +1,83 @@
+package switches
+
+import (
+	"context"
+	"sync"
+)
+
+// job has the worker do something, and waits for it. What the worker has not begun when nobody
+// waits for it any more is not done.
+func (d *Device) job(ctx context.Context, do func(context.Context) error) error {
+	done := make(chan error, 1)
+	d.Submit(func(worker context.Context) {
+		if ctx.Err() == nil {
+			done <- do(worker)
+		}
+	})
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Submit gives the worker something to do after all that it was given before.
+func (d *Device) Submit(job func(context.Context)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.ended { // somebody may wait for its end
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		go func() {
+			d.late.Lock()
+			defer d.late.Unlock()
+			job(ctx)
+		}()
+		return
+	}
+	d.jobs = append(d.jobs, job)
+	select {
+	case d.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run connects and works until ctx ends, or the device is stopped.
+func (d *Device) Run(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-d.quit:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { d.Client.Run(ctx) })
+	wg.Go(func() { d.sendQueued(ctx) })
+	for {
+		d.mu.Lock()
+		var job func(context.Context)
+		if len(d.jobs) > 0 {
+			job, d.jobs = d.jobs[0], d.jobs[1:]
+		} else if ctx.Err() != nil {
+			d.ended = true
+		}
+		ended := d.ended
+		d.mu.Unlock()
+		if ended {
+			return
+		}
+		if job != nil {
+			job(ctx)
+			continue
+		}
+		select {
+		case <-ctx.Done():
+		case <-d.wake:
+		}
+	}
+}

@@ -1,0 +1,114 @@
+package clockwork
+
+import (
+	"container/heap"
+	"math/rand/v2"
+	"time"
+)
+
+// Loop is the simulation's time: what is to happen, in order. Of two things at the same moment the
+// one that was arranged first is first.
+type Loop struct {
+	Now   time.Duration
+	seq   uint64
+	queue eventQueue
+}
+
+type event struct {
+	at  time.Duration
+	seq uint64
+	do  func()
+}
+
+// At arranges something for a moment; a moment that is over means now.
+func (l *Loop) At(t time.Duration, do func()) {
+	l.seq++
+	heap.Push(&l.queue, event{max(t, l.Now), l.seq, do})
+}
+
+// After arranges something for later.
+func (l *Loop) After(d time.Duration, do func()) { l.At(l.Now+d, do) }
+
+// Run lets everything happen up to a moment, which is then the present, or until stop (if not nil)
+// says so.
+func (l *Loop) Run(until time.Duration, stop func() bool) {
+	for len(l.queue) > 0 && l.queue[0].at <= until {
+		if stop != nil && stop() {
+			return
+		}
+		e := heap.Pop(&l.queue).(event)
+		l.Now = e.at
+		e.do()
+	}
+	l.Now = max(l.Now, until)
+}
+
+type eventQueue []event
+
+func (q eventQueue) Len() int { return len(q) }
+func (q eventQueue) Less(i, j int) bool {
+	if q[i].at != q[j].at {
+		return q[i].at < q[j].at
+	}
+	return q[i].seq < q[j].seq
+}
+func (q eventQueue) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
+func (q *eventQueue) Push(x any)   { *q = append(*q, x.(event)) }
+func (q *eventQueue) Pop() any {
+	old := *q
+	e := old[len(old)-1]
+	old[len(old)-1] = event{}
+	*q = old[:len(old)-1]
+	return e
+}
+
+// Dice is a stream of chance. Each part of a run has its own, so that one that asks more often does
+// not change what another gets.
+type Dice struct{ *rand.Rand }
+
+// The streams of a seed.
+const (
+	DiceRun = iota
+	DiceNetwork
+	DiceControl
+	DiceClients
+	DiceFaults
+	DiceLeave
+	DiceHostile
+	DiceTaken
+	DiceSuspend
+	DiceTargets
+	DiceDisk
+	DiceWatch
+	DiceRejoin
+	DiceStarve
+	DiceChannels
+	DiceWipe
+	DiceKeyless
+	DiceGarbage
+	DicePeek
+	DiceClocks
+	DiceWorker
+)
+
+// NewDice begins one of the streams of a seed.
+func NewDice(seed, stream uint64) Dice { return Dice{rand.New(rand.NewPCG(seed, stream))} }
+
+// Chance is true with probability p.
+func (d Dice) Chance(p float64) bool { return p > 0 && d.Float64() < p }
+
+// Between is a duration from low (included) to high, all equally likely.
+func (d Dice) Between(low, high time.Duration) time.Duration {
+	if high <= low {
+		return low
+	}
+	return low + time.Duration(d.Int64N(int64(high-low)))
+}
+
+// About is a duration whose mean is d, exponentially distributed and at most ten times as long.
+func (d Dice) About(mean time.Duration) time.Duration {
+	return min(time.Duration(d.ExpFloat64()*float64(mean)), 10*mean)
+}
+
+// Pick is one of some things.
+func Pick[T any](d Dice, of ...T) T { return of[d.IntN(len(of))] }

@@ -1,0 +1,284 @@
+package coroutine
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/netcraq/netcraq/controlplane/sim/clockwork"
+)
+
+// Scheduler has the coroutines of a run. One runs at a time, and the loop while none does.
+type Scheduler struct {
+	loop    *clockwork.Loop
+	tasks   []*Task // those that have not ended
+	running *Task   // nil: the loop
+}
+
+// NewScheduler makes one whose time is a loop's.
+func NewScheduler(loop *clockwork.Loop) *Scheduler { return &Scheduler{loop: loop} }
+
+// Running is the coroutine that runs now; nil: none does.
+func (s *Scheduler) Running() *Task { return s.running }
+
+// Process is what coroutines belong to. They die with it.
+type Process struct {
+	*Scheduler
+	Alive func() bool
+}
+
+// later does something after a while, if the process is alive then.
+func (p *Process) later(d time.Duration, do func()) {
+	p.loop.After(d, func() {
+		if p.Alive() {
+			do()
+		}
+	})
+}
+
+// Task is a coroutine of a process.
+type Task struct {
+	p      *Process
+	next   func() (struct{}, bool)
+	stop   func()
+	yield  func(struct{}) bool
+	number int   // how often it has waited
+	waits  bool  // it does now
+	ctx    *Span // while it waits
+	over   bool  // the run has ended
+}
+
+// ErrOver ends what waits when the run is over.
+var ErrOver = errors.New("the run is over")
+
+// Start runs do as a task of the process, and then reports. The context ends what it waits for.
+func (p *Process) Start(do func(context.Context) error, then func(error)) *Span {
+	ctx := &Span{s: p.Scheduler}
+	p.spawn(func(t *Task) {
+		if err := do(ctx); !t.over {
+			p.later(0, func() { then(err) })
+		}
+	})
+	return ctx
+}
+
+func (p *Process) spawn(do func(*Task)) {
+	t := &Task{p: p}
+	t.next, t.stop = iter.Pull(func(yield func(struct{}) bool) {
+		t.yield = yield
+		do(t)
+	})
+	p.tasks = append(p.tasks, t)
+	p.later(0, t.resume)
+}
+
+// resume lets it go on until it waits again, or ends.
+func (t *Task) resume() {
+	s := t.p.Scheduler
+	before := s.running
+	s.running = t
+	if _, more := t.next(); !more {
+		s.tasks = slices.DeleteFunc(s.tasks, func(x *Task) bool { return x == t })
+	}
+	s.running = before
+}
+
+// Wait lets the others go on until somebody wakes the task, until a moment (0: none), or until ctx
+// ends (nil: it does not), and says why if that has ended.
+func (t *Task) Wait(ctx *Span, until time.Duration) error {
+	if t.over {
+		return ErrOver
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	t.number++
+	if end := ctx.until(); end != 0 && (until == 0 || end < until) {
+		until = end
+	}
+	if until != 0 {
+		number := t.number
+		t.p.loop.At(until, func() { t.awake(number) })
+	}
+	t.ctx, t.waits = ctx, true
+	ctx.count(1)
+	t.over = !t.yield(struct{}{})
+	t.waits = false
+	ctx.count(-1)
+	if t.over {
+		return ErrOver
+	}
+	return ctx.Err()
+}
+
+// Wake ends its waiting, soon.
+func (t *Task) Wake() {
+	if t.waits {
+		number := t.number
+		t.p.loop.After(0, func() { t.awake(number) })
+	}
+}
+
+func (t *Task) awake(number int) {
+	if t.waits && t.number == number && t.p.Alive() {
+		t.resume()
+	}
+}
+
+// End ends all that wait yet.
+func (s *Scheduler) End() {
+	for len(s.tasks) > 0 {
+		t := s.tasks[0]
+		s.tasks = s.tasks[1:]
+		s.running, t.over = t, true
+		for c := t.ctx; c != nil; c = c.parent {
+			c.err = ErrOver
+		}
+		t.stop()
+	}
+}
+
+// Await starts something that says when it is done, and waits for that.
+func (p *Process) Await(ctx context.Context, begin func(done func(error))) error {
+	t := p.running
+	over := false
+	var result error
+	begin(func(err error) {
+		over, result = true, err
+		t.Wake()
+	})
+	for !over {
+		if err := t.Wait(ctx.(*Span), 0); err != nil && !over {
+			return err
+		}
+	}
+	return result
+}
+
+// Span is a context.Context by the time of the simulation.
+type Span struct {
+	s       *Scheduler
+	parent  *Span
+	end     time.Duration // 0: none of its own
+	err     error
+	waiting int // tasks that wait in it or below
+}
+
+// Deadline implements context.Context: who wants to wait does so by Task.Wait.
+func (c *Span) Deadline() (time.Time, bool) { return time.Time{}, false }
+
+// Done implements context.Context.
+func (c *Span) Done() <-chan struct{} { return nil }
+
+// Value implements context.Context.
+func (c *Span) Value(any) any { return nil }
+
+// Err implements context.Context.
+func (c *Span) Err() error {
+	for ; c != nil; c = c.parent {
+		switch {
+		case c.err != nil:
+			return c.err
+		case c.end != 0 && c.s.loop.Now >= c.end:
+			return context.DeadlineExceeded
+		}
+	}
+	return nil
+}
+
+// until is when it ends by itself; 0: it does not.
+func (c *Span) until() (end time.Duration) {
+	for ; c != nil; c = c.parent {
+		if c.end != 0 && (end == 0 || c.end < end) {
+			end = c.end
+		}
+	}
+	return end
+}
+
+func (c *Span) count(n int) {
+	for ; c != nil; c = c.parent {
+		c.waiting += n
+	}
+}
+
+// Cancel ends it.
+func (c *Span) Cancel(err error) {
+	if c.err == nil {
+		c.err = err
+	}
+	if c.waiting == 0 {
+		return
+	}
+	for _, t := range c.s.tasks {
+		for x := t.ctx; t.waits && x != nil; x = x.parent {
+			if x == c {
+				t.Wake()
+			}
+		}
+	}
+}
+
+// Runtime is an ops.Runtime.
+type Runtime struct {
+	*Process
+	// EndsEarly: ForEach does not wait for all that it has begun (a mutant).
+	EndsEarly bool
+}
+
+// Now implements ops.Runtime.
+func (r Runtime) Now() time.Duration { return r.loop.Now }
+
+// Sleep implements ops.Runtime.
+func (r Runtime) Sleep(ctx context.Context, d time.Duration) error {
+	return r.running.Wait(ctx.(*Span), r.loop.Now+max(d, 1))
+}
+
+// WithTimeout implements ops.Runtime.
+func (r Runtime) WithTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	inner := &Span{s: r.Scheduler, parent: ctx.(*Span), end: r.loop.Now + d}
+	return inner, func() { inner.Cancel(context.Canceled) }
+}
+
+// ForEach implements ops.Runtime.
+func (r Runtime) ForEach(ctx context.Context, n, window int, do func(context.Context, int) error) error {
+	inner := &Span{s: r.Scheduler, parent: ctx.(*Span)}
+	t := r.running
+	begun, done, left := 0, 0, min(n, window)
+	early := r.EndsEarly && window > 2
+	var failed error
+	for range left {
+		r.spawn(func(*Task) {
+			for begun < n && inner.Err() == nil {
+				i := begun
+				begun++
+				if err := do(inner, i); err != nil && failed == nil {
+					failed = err
+					inner.Cancel(err)
+				}
+				if done++; early {
+					t.Wake()
+				}
+			}
+			if left--; left == 0 {
+				t.Wake()
+			}
+		})
+	}
+	for left > 0 && !t.over && !(early && done >= (n+1)/2) {
+		_ = t.Wait(nil, 0)
+	}
+	if early {
+		inner.Cancel(context.Canceled)
+		return ctx.Err()
+	}
+	if failed == nil && t.over {
+		failed = ErrOver
+	}
+	if failed == nil {
+		failed = ctx.Err()
+	}
+	return failed
+}

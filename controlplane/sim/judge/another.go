@@ -1,0 +1,85 @@
+package judge
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/netcraq/netcraq/api/wire"
+)
+
+// What is told of a key is the key's own: what was written under its KEY_ID, or what a move has put
+// there. A KEY_ID gets a slot that another had before, at switches that may have been away
+// meanwhile, so this is looked at apart.
+
+// place of a value: a name, and the number of one of its KEY_IDs.
+type place struct {
+	key   wire.Key
+	under int
+}
+
+func (o *Call) place() place { return place{o.Key, o.Under} }
+
+// Guesses are the reads of KEY_IDs that nobody has been told yet (world/peek.go). They say nothing
+// of the order of calls, since the key may never be placed: but what is told of it must be its own.
+type Guesses struct {
+	Ops   []Call
+	Moved map[wire.Key]string // the value that a KEY_ID is placed with by a move
+}
+
+// another finds what calls of a key were told that is another's, or that an earlier key has left in
+// the slot.
+func another(ops []Call, guessed Guesses) (out []Violation) {
+	written := map[string]place{}
+	moved := map[place]string{}
+	for _, o := range guessed.Ops {
+		if value, ok := guessed.Moved[o.ID]; ok {
+			moved[o.place()] = value
+		}
+	}
+	first := map[place]wire.Version{} // by which the controller has placed it
+	for _, o := range ops {
+		switch {
+		case o.Move:
+			moved[o.place()] = o.Value
+			first[o.place()] = o.Version
+		case o.Places && first[o.place()] == 0:
+			first[o.place()] = o.Version
+		case o.Op != wire.Read && !o.Del && !o.Places:
+			written[o.Value] = o.place()
+		}
+	}
+	said := map[wire.Key]bool{}
+	tell := func(o Call, format string, args ...any) {
+		if said[o.Key] {
+			return
+		}
+		said[o.Key] = true
+		out = append(out, Violation{Kind: AnothersValue, Key: o.Key, What: fmt.Sprintf("%s by %s at %v: %s: %s", o.Request(), o.Client,
+			o.End, o.Result(), fmt.Sprintf(format, args...))})
+	}
+	for _, o := range slices.Concat(ops, guessed.Ops) {
+		value, found := o.Value, o.Found
+		switch {
+		case o.Outcome == Failed:
+			value = o.Saw
+		case o.Outcome != Done || o.Op != wire.Read:
+			continue
+		}
+		if found {
+			by, known := written[value]
+			if m, ok := moved[o.place()]; by != o.place() && !(ok && m == value) {
+				if !known {
+					tell(o, "nobody has written that")
+				} else {
+					tell(o, "that was written of %v, under its KEY_ID number %d, and not %d", by.key, by.under, o.Under)
+				}
+				continue
+			}
+		}
+		// (What the controller writes several times is told to watchers each time.)
+		if v := o.Version; !o.Notified && first[o.place()] != 0 && v&(1<<ComposedShift-1) != 0 && v < first[o.place()] {
+			tell(o, "the first version of its KEY_ID is %v", first[o.place()])
+		}
+	}
+	return out
+}

@@ -1,0 +1,8 @@
+// Package judge says whether what clients were told can be. It knows calls and their answers, and
+// nothing of how a run came to them.
+//
+// history.go has the calls. check.go asks porcupine, key by key, for an order of the calls that
+// explains all answers, and looks for answers that contradict each other. another.go finds values
+// that are another key's, and names.go versions of a name that went back. Everything that must not
+// happen, whoever finds it, is a Violation of one of the kinds in check.go.
+package judge

@@ -1,0 +1,66 @@
+package rules
+
+// Removed is the rules that are not kept, of those that are not the P4 program's.
+type Removed struct {
+	Wait             bool
+	Freeze           bool
+	Lost             bool
+	AckFromTailAlone bool // (what the program needs to break it: groups by which a replica can acknowledge)
+	StoreCompare     bool
+	Leads            bool
+	Before           bool
+	Arbitration      bool
+	Connections      bool
+	MoveLeaves       bool
+	Drainless        bool
+	SameID           bool
+	LookupOnce       bool
+	Persist          bool
+	Redrive          bool
+	RedriveSession   bool
+	RedriveEpoch     bool
+	RedriveStuck     bool
+	RedriveAlone     bool
+	RedriveAll       bool
+	RedriveThawed    bool
+	CopySessions     bool
+	CopyNewest       bool
+	Comparison       bool
+	EmptyHasNoRole   bool
+	RecordStays      bool
+	ToldVersions     bool
+	Open             bool
+	Hidden           bool
+	BlindWrites      bool
+	OneCopy          bool
+	FormerKeys       bool
+	FormerMembers    bool
+	WritesAnew       bool
+	SuspendedClock   bool
+	StaleHeld        bool
+	EndsEarly        bool
+	CleanCells       bool
+	KeysGoOn         bool
+	DropsMoving      bool
+	TidyBusy         bool
+	WatchesStay      bool
+	LeftOut          bool
+	Rejoin           bool
+	Late             bool
+	Unjudged         bool
+	Unequal          bool
+	Watched          bool
+	HeardForEver     bool
+	ShortLease       bool
+	FillsFromBefore  bool
+	FillingLease     bool
+	FillingUnmarked  bool
+	FillingUnknown   bool
+	Outcome          bool
+	Floor            bool
+	Unseen           bool
+	Mistrust         bool
+	LeaseTag         bool
+	Margin           bool
+	Peers            bool
+}

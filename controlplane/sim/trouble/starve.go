@@ -1,0 +1,39 @@
+package trouble
+
+import (
+	"slices"
+	"time"
+
+	"github.com/netcraq/netcraq/controlplane/sim/clockwork"
+	"github.com/netcraq/netcraq/controlplane/sim/world"
+)
+
+// Controllers that are starved: their machine has too much to do, so they do late what is due, and
+// take in late what switches have answered. Nothing is wrong with the switches. As with machines
+// that are suspended, this has dice of its own.
+
+// Starvations has controllers starved from time to time, in some runs.
+func Starvations(w *world.World, p *Schedule, seed uint64, end time.Duration) {
+	d := clockwork.NewDice(seed, clockwork.DiceStarve)
+	if !d.Chance(0.3) {
+		return
+	}
+	fromTimeToTime(w, d, 3*p.every, end, func() {
+		Starve(w, d.Between(50*time.Millisecond, 500*time.Millisecond), world.Starvation{
+			Tick: d.Between(0, w.Lease), Hears: d.Between(0, 2*w.Lease)})
+	})
+}
+
+// Starve has the newest controller starved for a while.
+func Starve(w *world.World, length time.Duration, how world.Starvation) {
+	s := w.Controller()
+	// and not noticed, perhaps
+	wiped := func(n *world.Node) bool { return n.Bare && w.Store.Record.Config.IsMember(n.Name) }
+	if s == nil || !s.Alive || slices.ContainsFunc(w.Nodes, wiped) {
+		return
+	}
+	w.Cover.Count("fault.controller starved", 1)
+	w.Trace("fault", "%s is starved: what is due it does %v late, and hears %v late", s.Name, how.Tick, how.Hears)
+	how.Until = w.Loop.Now + length
+	s.Starved = how
+}

@@ -1,0 +1,266 @@
+package world
+
+import (
+	"bytes"
+	"errors"
+	"time"
+
+	"github.com/netcraq/netcraq/api/wire"
+	"github.com/netcraq/netcraq/controlplane/sim/clockwork"
+)
+
+// P4Runtime promises an order only within a stream, and that a switch carries out no change of
+// somebody who is not its primary at that moment. So packet-outs, packet-ins and each call are
+// channels of their own. A call whose deadline has passed may be carried out later, as long as its
+// election id is still the highest; a packet that the server of a switch has taken may wait before
+// the pipeline (its CPU port queue), whoever is primary when it gets there.
+
+// channel is a way that messages between a controller and a switch go.
+type channel int
+
+const (
+	arbitration channel = iota // on the stream, and answered
+	PacketOuts                 // on the stream, to the switch
+	PacketIns                  // on the stream, from the switch: with what the server itself says
+	Writes                     // Write, each a call of its own
+	Loads                      // SetForwardingPipelineConfig
+	Reads                      // Read
+	answers                    // of calls
+	channels                   // that there are
+)
+
+// disorder is how late messages come where each channel is for itself. What comes late on a stream
+// holds up all that follows on it; packets are late in the switch, where they wait apart.
+type disorder struct {
+	clockwork.Dice
+	Apart bool // each channel is for itself; otherwise all of a way are in one order
+	late  [channels]lateness
+}
+
+// lateness is how often something is late, and by how much at most.
+type lateness struct {
+	often float64
+	most  time.Duration
+}
+
+// Disorders has channels be for themselves, in most runs.
+func (w *World) Disorders(seed uint64) {
+	d := clockwork.NewDice(seed, clockwork.DiceChannels)
+	w.Disorder = disorder{Dice: d}
+	if !clockwork.Included[clockwork.GroupLate] || !d.Chance(0.6) {
+		return
+	}
+	w.CallTimeout = clockwork.Pick(d, 30*time.Millisecond, 60*time.Millisecond, 200*time.Millisecond)
+	late := func(often ...float64) lateness {
+		return lateness{clockwork.Pick(d, often...),
+			clockwork.Pick(d, 2*time.Millisecond, 20*time.Millisecond, 80*time.Millisecond,
+				200*time.Millisecond)}
+	}
+	w.Disorder.Apart = true
+	w.Disorder.late = [channels]lateness{
+		arbitration: late(0, 0.05),
+		PacketOuts:  late(0, 0.01, 0.05, 0.2),
+		PacketIns:   late(0, 0.01, 0.05, 0.2),
+		Writes:      late(0, 0.01, 0.05),
+		Loads:       late(0, 0.2),
+		Reads:       late(0, 0.01, 0.05),
+		answers:     late(0, 0.01, 0.05),
+	}
+}
+
+// lateBy is how late something is that goes to a switch or comes from it; 0: it is not. A
+// controller may give up a switch for something that is so late that a deadline passes, or that no
+// LEASE is answered. So that is a failure of the switch, until it has given answers for a while,
+// and happens where it can fail.
+func (n *Node) lateBy(c channel) time.Duration {
+	w, d := n.w, &n.w.Disorder
+	if !d.Apart || w.Mended || !d.Chance(d.late[c].often) {
+		return 0
+	}
+	w.Cover.Count("channels.late "+c.String(), 1)
+	late, lease := d.Between(0, d.late[c].most), w.Store.Record.Config.Lease
+	harmless := w.CallTimeout / 2
+	if lease > 0 {
+		harmless = min(harmless, lease/4)
+	}
+	switch {
+	case late <= harmless:
+	case w.Spare(n):
+		n.doubtful = max(n.doubtful, w.Loop.Now+late+w.CallTimeout+lease)
+	default:
+		late = harmless
+	}
+	return late
+}
+
+func (c channel) toNode() bool { return c != PacketIns && c != answers }
+
+func (c channel) String() string {
+	return [...]string{"arbitration", "packet-out", "packet-in", "Write", "SetForwardingPipelineConfig", "Read", "answer"}[c]
+}
+
+// inOrder is when a message arrives that would at a moment: not before those that were sent before
+// it in its order. In scenarios there is one order for all messages of a way, so that what is to be
+// overtaken is held back by name.
+func (d *Device) inOrder(c channel, at time.Duration) time.Duration {
+	if d.Shell.World.Disorder.Apart && c != PacketOuts && c != PacketIns {
+		if at += d.Node.lateBy(c); c != arbitration { // which is the first of its stream
+			return at
+		}
+	}
+	order := PacketOuts
+	if !c.toNode() {
+		order = PacketIns
+	}
+	at = max(at, d.last[order])
+	d.last[order] = at
+	return at
+}
+
+// DefaultCallTimeout is how long a call may take in a scenario.
+const DefaultCallTimeout = time.Second
+
+// setUpAgain is after how long a controller sets a switch up again in the same connection.
+const setUpAgain = 10 * time.Millisecond
+
+var errDeadline = errors.New("the deadline has passed")
+
+// deadline ends a call that takes too long. What becomes of it nobody knows: so after a call that
+// changes something the controller goes on by another connection, with a higher election id, or
+// what it writes next could be overtaken by this one.
+func (d *Device) deadline(c *asked, number int, x channel) {
+	if x == arbitration {
+		return
+	}
+	d.Shell.World.Loop.After(d.Shell.World.CallTimeout, func() {
+		if c.then == nil || !d.Shell.Alive || !d.connected || d.Number != number {
+			return
+		}
+		d.Shell.World.Cover.Count("controller."+x.String()+" given up", 1)
+		if d.Shell.World.tracing() {
+			d.Shell.World.Trace(d.Shell.Name, "has no answer from %s to a %v, and gives it up", d.Node.Name, x)
+		}
+		if x == Reads || d.Shell.World.Without.Outcome {
+			c.end(errDeadline)
+			return
+		}
+		c.late = errDeadline
+		d.Broken(number)
+	})
+}
+
+// ControlRule is what a scenario holds back between controllers and a switch.
+type ControlRule struct {
+	Node    *Node
+	Channel channel
+	Op      wire.Op // of a packet; 0: any
+	What    string  // of a call; "ANY": any
+	Times   int     // how many more; -1: any number
+}
+
+// heldControl is what a rule holds back.
+type heldControl struct {
+	n    *Node
+	what string
+	goOn func()
+}
+
+// holdsBack says whether a rule holds something back, which goes on then when it is let go.
+func (n *Node) holdsBack(what string, takes func(*ControlRule) bool, goOn func()) bool {
+	w, starts := n.w, n.Starts
+	for _, r := range w.ControlRules {
+		if r.Node != n || r.Times == 0 || !takes(r) {
+			continue
+		}
+		if r.Times > 0 {
+			r.Times--
+		}
+		w.Trace("net", "held back at %s: %s", n.Name, what)
+		w.controlHeld = append(w.controlHeld, heldControl{n, what, func() {
+			if n.Alive && n.Starts == starts {
+				goOn()
+			}
+		}})
+		return true
+	}
+	return false
+}
+
+// LetGo lets go the first some of what is held back at a switch (nil: at any); -1: all of it.
+func (w *World) LetGo(n *Node, most int) {
+	var kept []heldControl
+	for _, h := range w.controlHeld {
+		if most == 0 || n != nil && h.n != n {
+			kept = append(kept, h)
+			continue
+		}
+		most--
+		w.Trace("net", "let go at %s: %s", h.n.Name, h.what)
+		w.Loop.After(0, h.goOn)
+	}
+	w.controlHeld = kept
+}
+
+// carryOut has a switch carry a call out, when it gets to it.
+func (n *Node) carryOut(x step, do func()) {
+	if len(n.w.ControlRules) > 0 && n.holdsBack(x.channel.String()+" of "+x.what, func(r *ControlRule) bool {
+		return r.Channel == x.channel && (r.What == x.what || r.What == "ANY")
+	}, do) {
+		return
+	}
+	do()
+}
+
+// queueOut takes a packet-out that the server has taken to the pipeline. It was sent by a
+// connection, at a place in its order.
+func (d *Device) queueOut(frame []byte, number, sent int, waits time.Duration) {
+	d.Node.queue(PacketOuts, frame, waits, func() {
+		d.arrives(PacketOuts, sent)
+		switch n := d.Node; {
+		case d.Shell.election != n.election:
+			n.w.Cover.Count("channels.packet-out of a controller before", 1)
+		case number != n.connection:
+			n.w.Cover.Count("channels.packet-out of a connection before", 1)
+		}
+		d.Node.Process(cpuPort, frame)
+	})
+}
+
+// sends is a message's place in the order in which a controller sends to a switch.
+func (d *Device) sends() int {
+	d.sent++
+	return d.sent
+}
+
+// arrives notes that a message has come to where it has an effect, and whether one that was sent
+// later has come there before it.
+func (d *Device) arrives(c channel, sent int) {
+	if sent < d.arrived {
+		d.Shell.World.Cover.Count("channels.overtaken "+c.String(), 1)
+	}
+	d.arrived = max(d.arrived, sent)
+}
+
+// queueIn takes a packet for the controller from the pipeline to the server.
+func (n *Node) queueIn(frame []byte) {
+	frame = bytes.Clone(frame)
+	n.queue(PacketIns, frame, 0, func() { n.w.toController(n, frame) })
+}
+
+func (n *Node) queue(c channel, frame []byte, waits time.Duration, goOn func()) {
+	if len(n.w.ControlRules) > 0 && n.holdsBack(c.String()+" "+describe(frame[2:]), func(r *ControlRule) bool {
+		return r.Channel == c && (r.Op == 0 || r.Op == packetOf(frame[2:]).Op)
+	}, goOn) {
+		return
+	}
+	if late := max(n.lateBy(c), waits); late > 0 {
+		starts := n.Starts
+		n.w.Loop.After(late, func() {
+			if n.Alive && n.Starts == starts {
+				goOn()
+			}
+		})
+		return
+	}
+	goOn()
+}

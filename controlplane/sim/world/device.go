@@ -1,0 +1,634 @@
+package world
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/netcraq/netcraq/api/wire"
+	"github.com/netcraq/netcraq/controlplane/chain"
+	"github.com/netcraq/netcraq/controlplane/chain/ops"
+	"github.com/netcraq/netcraq/controlplane/controller/tableplan"
+	"github.com/netcraq/netcraq/controlplane/p4rt"
+	"github.com/netcraq/netcraq/controlplane/sim/compiled"
+	"github.com/netcraq/netcraq/controlplane/sim/judge"
+	"github.com/netcraq/netcraq/switch/target"
+)
+
+// Device is a controller's P4Runtime connection to a switch: a stream, and calls besides, until it
+// breaks (channels.go). A switch that cannot be reached is noticed only after a while. What was
+// sent meanwhile waits in the kernel of the sender. It may arrive when the network is whole again,
+// even if the controller has given the connection up.
+type Device struct {
+	Shell *Shell
+	Node  *Node
+	// What procedures know of it: all but copies, and copies.
+	other, copies *ops.Switch
+
+	connected bool // the controller has a connection
+	Ready     bool // ... and has said SwitchUp
+	Number    int  // of the connection
+	starts    int  // n.starts when it was made
+	Cut       bool // this controller cannot reach the switch
+	freshAt   int  // the connection in which the program was pushed
+	emptying  bool // it is being emptied
+	// keyIndex is what the switch has acknowledged to have, and part its part in the chain.
+	keyIndex map[wire.Key]ops.Entry
+	part     *chain.Assignment
+
+	last    [channels]time.Duration // arrival of the last message, where messages are in order
+	sent    int                     // how many messages were sent to the switch
+	waits   time.Duration           // for how long the next packet-out waits in the switch, at least
+	arrived int                     // which of them has come, at the latest
+	stuck   []message               // sent while the switch cannot be reached
+	pending []*asked                // without an answer
+	jobs    []func(done func())
+	busy    bool
+
+	watchConf  *chain.Config // what watches are written for; nil: nothing was installed in this connection
+	watchWaits bool          // they are to be written
+}
+
+type message struct {
+	number  int // of the connection
+	starts  int // n.starts when it was sent: with the process, its connections end
+	arrive  func()
+	channel channel
+	asks    bool // whether a switch that is no member answers: takes as long each time
+}
+
+// reachable says whether messages get through.
+func (d *Device) reachable() bool { return d.Shell.Alive && d.Node.Alive && !d.Cut && !d.Node.Isolated }
+
+// connect makes a connection, or tries again later.
+func (d *Device) connect() {
+	if !d.Shell.Alive || d.connected || d.Shell.Deposed {
+		return
+	}
+	if !d.reachable() {
+		d.Shell.World.Loop.After(d.Shell.World.Control.Between(10*time.Millisecond, 40*time.Millisecond), d.connect)
+		return
+	}
+	d.connected, d.Number, d.starts, d.emptying = true, d.Number+1, d.Node.Starts, false
+	d.last, d.jobs, d.busy = [channels]time.Duration{}, nil, false
+	d.watchConf, d.watchWaits = nil, false
+	number := d.Number
+	d.submit(func(done func()) { d.setUp(number, done) })
+}
+
+// setUp makes a switch that has just been connected ready for chains, and reads what it has.
+func (d *Device) setUp(number int, done func()) {
+	loaded, fresh, backup := false, false, false
+	var r chain.Report
+	var index map[wire.Key]ops.Entry
+	arbitrate := step{arbitration, "arbitration", func() {
+		backup = d.Node.election > d.Shell.election && !d.Shell.World.Without.Arbitration
+		if d.Node.election <= d.Shell.election {
+			d.Node.election, d.Node.connection = d.Shell.election, number
+		}
+		d.Node.tellBackups()
+		loaded = d.Node.Loaded
+	}}
+	program := func() step {
+		if loaded {
+			return step{Reads, "program", func() {}}
+		}
+		return step{Loads, "program", func() {
+			d.Node.load()
+			fresh = true
+		}}
+	}
+	then := func(err error) {
+		if err == errPrimary && backup {
+			d.Shell.depose(d)
+		}
+		if fresh {
+			d.freshAt = number
+		}
+		if err != nil {
+			if d.connected && d.Number == number && err == errDeadline { // it is tried again
+				d.Shell.Later(setUpAgain, func() {
+					if d.connected && d.Number == number {
+						d.setUp(number, done)
+					}
+				})
+				return
+			}
+			d.Broken(number)
+			return
+		}
+		r.Fresh = d.freshAt == number
+		d.part = r.Assignment
+		if d.Shell.World.Without.Lost {
+			d.Shell.pretendHeld(d.Node.Name, &r)
+		}
+		d.Ready, d.keyIndex = true, index
+		d.Shell.untidy[d.Node.Name] = true
+		d.Shell.Machine.SwitchUp(d.Shell.Clock(), d.Node.Name, r)
+		d.Shell.Flush()
+		done()
+	}
+	d.call(arbitrate, func(err error) {
+		if err != nil {
+			then(err)
+			return
+		}
+		d.each([]step{program(),
+			{Writes, "base", func() {
+				d.Node.setBase()
+			}},
+			{Reads, "report", func() { r, index = d.Node.report(), d.Node.KeyIndex }},
+		}, then)
+	})
+}
+
+// tellBackups tells controllers that they are not primary any more.
+func (n *Node) tellBackups() {
+	if n.w.Without.Arbitration {
+		return
+	}
+	for _, s := range n.w.Controllers {
+		if d := s.Devices[n.Index]; s.election < n.election && d.connected {
+			d.send(d.Number, PacketIns, func() { s.depose(d) })
+		}
+	}
+}
+
+// report is what a controller reads back from a switch.
+func (n *Node) report() chain.Report {
+	r := chain.Report{Keys: len(n.KeyIndex)}
+	if n.Assignment != nil {
+		a := *n.Assignment
+		r.Assignment = &a
+	}
+	return r
+}
+
+// Broken: the controller gives a connection up.
+func (d *Device) Broken(number int) {
+	if !d.Shell.Alive || !d.connected || d.Number != number {
+		return
+	}
+	d.connected = false
+	pending, jobs := d.pending, d.jobs
+	d.pending, d.jobs, d.busy = nil, nil, false
+	if d.Ready {
+		d.Ready = false
+		d.Shell.World.Trace(d.Shell.Name, "the connection to %s is lost", d.Node.Name)
+		d.Shell.Machine.SwitchDown(d.Shell.Clock(), d.Node.Name)
+		d.Shell.Flush()
+	}
+	for _, c := range pending {
+		c.end(cmp.Or(c.late, errConnection))
+	}
+	for _, job := range jobs { // each finds that there is no connection
+		job(func() {})
+	}
+	d.Shell.World.Loop.After(d.Shell.World.Control.Between(time.Millisecond, 20*time.Millisecond), d.connect)
+}
+
+// Unreachable: messages do not get through from now on. It is noticed in a while, unless it is over
+// by then.
+func (d *Device) Unreachable(notice time.Duration) {
+	number := d.Number
+	d.Shell.World.Loop.After(notice, func() {
+		if d.connected && d.Number == number && (!d.reachable() || d.starts != d.Node.Starts) {
+			d.Broken(number)
+		}
+	})
+}
+
+// Healed: messages get through again.
+func (d *Device) Healed() {
+	stuck := d.stuck
+	d.stuck = nil
+	late := d.Shell.World.Late
+	if late == 0 && len(stuck) > 0 {
+		late = d.Shell.World.Control.Between(0, 80*time.Millisecond)
+	}
+	for _, m := range stuck {
+		switch {
+		case m.starts != d.Node.Starts:
+		case m.number == d.Number && d.connected:
+			d.deliver(m)
+		case m.channel.toNode() && (d.Shell.World.Late > 0 || d.Shell.World.Control.Chance(0.5)):
+			// TCP sends what was written before the end of a connection, with pauses of its own
+			d.Shell.World.Loop.After(late, func() {
+				if d.Node.Alive && d.Node.Starts == m.starts && d.reachable() {
+					m.arrive()
+				}
+			})
+		}
+	}
+}
+
+// primary says whether the switch takes what comes by a connection: it takes nothing of an earlier
+// one, nor from an earlier controller.
+func (d *Device) primary(number int) bool {
+	r := d.Shell.World.Without
+	return r.Arbitration || d.Node.election < d.Shell.election ||
+		d.Node.election == d.Shell.election && (number >= d.Node.connection || r.Connections)
+}
+
+// send sends a message by a connection, either way.
+func (d *Device) send(number int, c channel, arrive func()) {
+	d.sendMessage(message{number: number, starts: d.Node.Starts, arrive: arrive, channel: c})
+}
+
+func (d *Device) sendMessage(m message) {
+	if !d.Node.Alive {
+		return
+	}
+	if !d.reachable() {
+		d.stuck = append(d.stuck, m)
+		return
+	}
+	d.deliver(m)
+}
+
+func (d *Device) deliver(m message) {
+	w := d.Shell.World
+	starts := d.Node.Starts
+	at := w.Loop.Now + 20*time.Microsecond + w.ControlDelay
+	if !m.asks {
+		at = w.Loop.Now + w.Control.Between(20*time.Microsecond, 100*time.Microsecond) + w.Control.About(w.ControlDelay)
+	}
+	if !m.channel.toNode() {
+		at += d.Shell.hearsLate()
+	}
+	at = d.inOrder(m.channel, at)
+	w.Loop.At(at, func() {
+		if d.Node.Starts != starts || !d.Node.Alive {
+			return // with the process, the connection is gone
+		}
+		if !d.reachable() && d.Shell.Alive {
+			d.stuck = append(d.stuck, m)
+			return
+		}
+		if !m.channel.toNode() && (!d.Shell.Alive || !d.connected || d.Number != m.number) {
+			return
+		}
+		m.arrive()
+	})
+}
+
+// asked is something that a controller has asked a switch for.
+type asked struct {
+	d    *Device
+	then func(error) // nil: it was told
+	late error       // its deadline has passed, and that is what ends the connection; nil: it has not
+}
+
+// expect notes that an answer is waited for.
+func (d *Device) expect(then func(error)) *asked {
+	c := &asked{d: d, then: then}
+	d.pending = append(d.pending, c)
+	return c
+}
+
+// end tells what came of it, once.
+func (c *asked) end(err error) {
+	c.d.pending = slices.DeleteFunc(c.d.pending, func(x *asked) bool { return x == c })
+	if then := c.then; then != nil && c.d.Shell.Alive {
+		c.then = nil
+		then(err)
+	}
+}
+
+// step is something that is done at a switch by one call.
+type step struct {
+	channel channel
+	what    string // for scenarios: which call it is
+	do      func()
+}
+
+// call has something done at the switch, and says when it was, or that it may not have been.
+func (d *Device) call(x step, then func(error)) {
+	if !d.connected {
+		then(errConnection)
+		return
+	}
+	c := d.expect(then)
+	number, starts, sent := d.Number, d.Node.Starts, d.sends()
+	d.send(number, x.channel, func() {
+		d.Node.carryOut(x, func() {
+			if d.Node.Starts != starts || !d.Node.Alive {
+				return
+			}
+			d.arrives(x.channel, sent)
+			if c.then == nil {
+				d.Shell.World.Cover.Count("channels.carried out when it was given up: "+x.channel.String(), 1)
+			}
+			err := errPrimary
+			if d.primary(number) || x.channel == Reads {
+				x.do()
+				if d.primary(number) || x.channel == Reads {
+					err = nil
+				}
+			}
+			d.send(number, answers, func() { c.end(err) })
+		})
+	})
+	d.deadline(c, number, x.channel)
+}
+
+// read has n things read at the switch, whoever is its primary: one after the other, and packets
+// pass in between.
+func (d *Device) read(n int, one func(i int), then func(error)) {
+	if !d.connected {
+		then(errConnection)
+		return
+	}
+	c := d.expect(then)
+	number, starts := d.Number, d.Node.Starts
+	i := 0
+	var next func()
+	next = func() {
+		w := d.Shell.World
+		switch {
+		case d.Node.Starts != starts || !d.Node.Alive: // with the process, the connection is gone
+		case d.Node.Suspended:
+			w.Loop.After(time.Millisecond, next)
+		case i == n:
+			d.send(number, answers, func() { c.end(nil) })
+		default:
+			one(i)
+			i++
+			w.Loop.After(w.Control.Between(time.Microsecond, 20*time.Microsecond), next)
+		}
+	}
+	d.send(number, Reads, func() { d.Node.carryOut(step{Reads, "registers", nil}, next) })
+	d.deadline(c, number, Reads)
+}
+
+// each has some things done one after the other, up to the first that fails.
+func (d *Device) each(steps []step, then func(error)) {
+	if len(steps) == 0 {
+		then(nil)
+		return
+	}
+	d.call(steps[0], func(err error) {
+		if err != nil {
+			then(err)
+			return
+		}
+		d.each(steps[1:], then)
+	})
+}
+
+// submit gives the device's worker something to do after all that it was given before.
+func (d *Device) submit(job func(done func())) {
+	d.jobs = append(d.jobs, job)
+	d.work()
+}
+
+func (d *Device) work() {
+	if d.busy || len(d.jobs) == 0 {
+		return
+	}
+	job := d.jobs[0]
+	d.jobs = d.jobs[1:]
+	d.busy = true
+	number := d.Number
+	job(func() {
+		if d.Number == number {
+			d.busy = false
+			d.work()
+		}
+	})
+}
+
+// packetOut sends a frame into the switch's pipeline. Nobody hears whether it arrived.
+func (d *Device) packetOut(frame []byte) { d.sendPacket(frame, false) }
+
+// ask is packetOut for a LEASE to a switch that is no member.
+func (d *Device) ask(frame []byte) { d.sendPacket(frame, true) }
+
+func (d *Device) sendPacket(frame []byte, asks bool) {
+	if !d.connected {
+		return
+	}
+	number, sent, waits := d.Number, d.sends(), d.waits
+	d.waits = 0
+	d.sendMessage(message{number: number, starts: d.Node.Starts, channel: PacketOuts, asks: asks, arrive: func() {
+		if d.primary(number) {
+			d.queueOut(frame, number, sent, waits)
+		}
+	}})
+}
+
+const cpuPort = 510
+
+// packetInOp is where the op is in a packet that comes to the controller.
+const packetInOp = 2 + wire.FrameOverhead
+
+// toController takes a packet that a switch sends to whoever is its primary.
+func (w *World) toController(n *Node, frame []byte) {
+	for _, s := range w.Controllers {
+		if !s.Alive || s.election != n.election && !w.Without.Arbitration {
+			continue
+		}
+		d := s.Devices[n.Index]
+		asks := len(frame) > packetInOp && frame[packetInOp] == byte(wire.LeaseReply) &&
+			(n.Assignment == nil || !n.Assignment.Holds())
+		d.sendMessage(message{number: d.Number, starts: n.Starts, channel: PacketIns, asks: asks,
+			arrive: func() { s.packetIn(d, frame) }})
+	}
+}
+
+// depose: another controller is primary at a switch. This one lets go of all.
+func (s *Shell) depose(d *Device) {
+	if s.Deposed {
+		return
+	}
+	s.Deposed = true
+	s.World.Cover.Count("controller.deposed", 1)
+	s.World.Trace(s.Name, "another controller is primary at %s: this one does nothing any more", d.Node.Name)
+	for _, d := range s.Devices {
+		if d.Ready {
+			d.Ready = false
+			s.Machine.SwitchDown(s.Clock(), d.Node.Name)
+			s.Flush()
+		}
+	}
+}
+
+// ---- What calls do at the switch ----
+
+// setBase is what follows from the topology, and from the leases of sessions, being written.
+func (n *Node) setBase() {
+	for _, e := range slices.Concat(n.w.leases[n.Index], n.w.base[n.Index]) {
+		n.Set(e)
+	}
+	if !n.w.Without.Peers {
+		e := n.w.Program.Encode(tableplan.PeerDefault(false))
+		Must(n.Pipeline.SetDefault(e.Table, e.TableEntry))
+	}
+	n.Bare = false
+}
+
+// addPeers makes a switch believe what some chain_peer entries say, and what those say that it has.
+func (n *Node) addPeers(peers []p4rt.Entry) {
+	if n.w.Without.Peers {
+		return
+	}
+	for _, p := range peers {
+		e := n.w.Program.Encode(p)
+		for _, old := range n.Entries {
+			for i := range e.TableEntry.Action.Params {
+				if same(old, e) && old.TableEntry.Action.Params[i][0] == 1 {
+					e.TableEntry.Action.Params[i] = old.TableEntry.Action.Params[i]
+				}
+			}
+		}
+		n.Set(e)
+	}
+}
+
+// dropOtherPeers leaves a switch no chain_peer entries but these.
+func (n *Node) dropOtherPeers(peers []p4rt.Entry) {
+	if n.w.Without.Peers {
+		return
+	}
+	var want []compiled.Entry
+	for _, p := range peers {
+		want = append(want, n.w.Program.Encode(p))
+	}
+	for _, old := range slices.Clone(n.Entries) {
+		if old.Table == Register("chain_peer") &&
+			!slices.ContainsFunc(want, func(e compiled.Entry) bool { return same(e, old) }) {
+			n.Unset(old)
+		}
+	}
+	for _, e := range want {
+		n.Set(e)
+	}
+}
+
+func (n *Node) setGroup(g p4rt.Group) {
+	replicas := []target.Replica{}
+	for _, r := range g.Replicas {
+		replicas = append(replicas, target.Replica{Port: r.Port, Instance: uint16(r.Instance)})
+	}
+	Must(n.Pipeline.SetMulticastGroup(g.ID, replicas))
+}
+
+// dropOtherGroups removes the multicast groups of earlier configurations.
+func (n *Node) dropOtherGroups(keep []p4rt.Group) {
+	for id := range n.Pipeline.MulticastGroups() {
+		kept := false
+		for _, g := range slices.Concat(keep, n.watched.Groups) {
+			kept = kept || g.ID == id
+		}
+		if !kept {
+			Must(n.Pipeline.SetMulticastGroup(id, nil))
+		}
+	}
+}
+
+// strange: a switch has not what it was known to have, so what was to be changed was not: it is
+// read again, in another connection.
+func (d *Device) strange() error {
+	d.Shell.World.Cover.Count("controller.found a switch changed", 1)
+	d.Broken(d.Number)
+	return errChanged
+}
+
+// writeEntries makes or deletes key_index entries by a Write, and remembers what the switch has. An
+// entry that is changed or deleted must be there, and one that is inserted must not.
+func (d *Device) writeEntries(insert bool, entries []ops.Entry, then func(error)) {
+	known, strange := d.keyIndex, false
+	d.call(step{Writes, "keys", func() {
+		for _, e := range entries {
+			had, was := known[e.ID]
+			if _, is := d.Node.KeyIndex[e.ID]; d.Shell.World.Without.Unseen {
+				d.Node.place(e, insert)
+			} else if was == insert && had == e || !was && !insert { // nothing is to be written
+			} else if is != was {
+				strange = true
+			} else {
+				d.Node.place(e, insert)
+			}
+		}
+	}}, func(err error) {
+		if err == nil && strange {
+			err = d.strange()
+		}
+		if err == nil {
+			d.keyIndex = maps.Clone(d.keyIndex)
+			for _, e := range entries {
+				if delete(d.keyIndex, e.ID); insert {
+					d.keyIndex[e.ID] = e
+				}
+			}
+		}
+		then(err)
+	})
+}
+
+// place makes or deletes a key_index entry.
+func (n *Node) place(planned ops.Entry, insert bool) {
+	if planned.Slot >= MaxSlots {
+		panic(fmt.Sprintf("the key %v is beyond the %d slots of a run", planned.ID, MaxSlots))
+	}
+	if insert {
+		n.w.checkAlias(n, planned)
+	}
+	e := n.w.Program.Encode(tableplan.SlotEntry(planned))
+	n.KeyIndex = maps.Clone(n.KeyIndex)
+	delete(n.KeyIndex, planned.ID)
+	if insert {
+		n.Set(e)
+		n.KeyIndex[planned.ID] = planned
+	} else {
+		n.Unset(e)
+	}
+}
+
+// checkAlias notes an entry that lets others than the controller at a slot by its alias.
+func (w *World) checkAlias(n *Node, planned ops.Entry) {
+	for _, k := range w.Store.Dir.Keys {
+		if want := tableplan.AliasEntry(k); k.Alias == planned.ID && want != planned && len(w.Contradicted) == 0 {
+			w.Contradicted = append(w.Contradicted, judge.Violation{Kind: judge.AliasOpen, Key: k.ID,
+				What: fmt.Sprintf("%s is given the entry %+v, and it should be %+v", n.Name, planned, want)})
+		}
+	}
+}
+
+// forgetFormer drops the entries that a switch must not have as a member.
+func (d *Device) forgetFormer(former func(wire.Key) bool) {
+	d.keyIndex = maps.Clone(d.keyIndex)
+	for id := range d.Node.KeyIndex {
+		if former(id) {
+			d.Node.place(ops.Entry{ID: id}, false)
+			delete(d.keyIndex, id)
+		}
+	}
+}
+
+// The entries of the service address at a switch, for their matches.
+func takeEntry(service netip.Addr) p4rt.Entry {
+	return p4rt.Entry{Table: "local_address", Match: p4rt.Match{"ipv4_dst": p4rt.Exact(service)}, Action: "set_local"}
+}
+
+func routeEntry(service netip.Addr) p4rt.Entry {
+	return p4rt.Entry{Table: "ipv4_lpm", Match: p4rt.Match{"ipv4_dst": p4rt.LPM(service, 32)}, Action: "to_controller"}
+}
+
+// acknowledgeToo gives a replica the groups with which it can acknowledge as a tail does: the
+// tree's ports, and the port by which the write goes on.
+func acknowledgeToo(part *tableplan.Part) {
+	const base = 1000
+	if len(part.Groups) == 0 {
+		return
+	}
+	acks := part.Groups[0].Replicas
+	part.Config.Params["reply_group"] = uint16(base)
+	for port := uint32(1); port < 8; port++ {
+		part.Groups = append(part.Groups, p4rt.Group{ID: base + port, Replicas: append(slices.Clone(acks),
+			p4rt.Replica{Port: port, Instance: 2})})
+	}
+}

@@ -1,0 +1,277 @@
+package world
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/netcraq/netcraq/controlplane/controller/program"
+	"github.com/netcraq/netcraq/controlplane/controller/tableplan"
+	"github.com/netcraq/netcraq/controlplane/sim/compiled"
+	"github.com/netcraq/netcraq/controlplane/sim/shapes"
+
+	"github.com/netcraq/netcraq/api/wire"
+	"github.com/netcraq/netcraq/controlplane/chain"
+	"github.com/netcraq/netcraq/controlplane/chain/ops"
+	"github.com/netcraq/netcraq/controlplane/topology"
+	"github.com/netcraq/netcraq/switch/interp"
+	"github.com/netcraq/netcraq/switch/target"
+)
+
+// What a run uses of a switch. All of it is empty when a run begins and when a switch is started
+// again.
+const (
+	MaxSlots    = 8
+	MaxSessions = topology.ControllerSessions + 88
+	DirtyCells  = 4 // DIRTY_BITS 2
+	events      = 64
+)
+
+// engine is an interpreter with the program, used by one run after the other: making one takes
+// longer than a run.
+type engine struct {
+	Pipeline *interp.Pipeline
+	Entries  []compiled.Entry // what a run has put into its tables
+	buffer   interp.Buffer
+}
+
+func newEngine(p *compiled.Program) (*engine, error) {
+	e := &engine{}
+	var err error
+	if e.Pipeline, err = interp.New(p.JSON, interp.Options{}); err != nil {
+		return nil, fmt.Errorf("the program: %w", err)
+	}
+	return e, nil
+}
+
+// Must ends the simulator where it has made a mistake itself.
+func Must(err error) {
+	if err != nil {
+		panic(err) // the simulator's own mistake
+	}
+}
+
+// The registers and counters of the program, and how many cells of each a run can touch, by what.
+var (
+	slotRegisters    = []string{"versions", "slot_writer"}
+	objectRegisters  = []string{"objects.objects_length", "objects.objects_store"}
+	sessionRegisters = []string{"session_request", "session_version"}
+)
+
+// Register is the full name of a register of the program.
+func Register(name string) string { return "NetcraqIngress.pipeline.chain." + name }
+
+const eventsCounter = "NetcraqIngress.pipeline.events"
+
+// clear makes it as it was when it was made.
+func (e *engine) clear() {
+	e.ClearTables()
+	e.ClearRegisters()
+}
+
+// ClearTables empties all tables and multicast groups.
+func (e *engine) ClearTables() {
+	for _, x := range e.Entries {
+		Must(e.Pipeline.DeleteEntry(x.Table, x.TableEntry))
+	}
+	e.Entries = e.Entries[:0]
+	for id := range e.Pipeline.MulticastGroups() {
+		Must(e.Pipeline.SetMulticastGroup(id, nil))
+	}
+}
+
+func (e *engine) ClearRegisters() {
+	zero := func(name string, cells int) {
+		name = Register(name)
+		width := (e.Pipeline.Program().Register(name).Width + 7) / 8
+		for i := range cells {
+			Must(e.Pipeline.WriteRegister(name, i, make([]byte, width)))
+		}
+	}
+	for _, r := range slotRegisters {
+		zero(r, MaxSlots)
+	}
+	for _, r := range objectRegisters {
+		zero(r, MaxSlots*(DirtyCells+1))
+	}
+	for _, r := range sessionRegisters {
+		zero(r, MaxSessions)
+	}
+	zero("lease_expiry", shapes.ChainID+1)
+	for i := range events {
+		Must(e.Pipeline.WriteCounter(eventsCounter, i, target.CounterData{}))
+	}
+}
+
+// Set inserts an entry, or changes the one with its match.
+func (e *engine) Set(x compiled.Entry) {
+	for i, old := range e.Entries {
+		if same(old, x) {
+			Must(e.Pipeline.ModifyEntry(x.Table, x.TableEntry))
+			e.Entries[i] = x
+			return
+		}
+	}
+	Must(e.Pipeline.InsertEntry(x.Table, x.TableEntry))
+	e.Entries = append(e.Entries, x)
+}
+
+// Unset deletes the entry with a match, if there is one.
+func (e *engine) Unset(x compiled.Entry) {
+	for i, old := range e.Entries {
+		if same(old, x) {
+			Must(e.Pipeline.DeleteEntry(x.Table, x.TableEntry))
+			e.Entries = append(e.Entries[:i], e.Entries[i+1:]...)
+			return
+		}
+	}
+}
+
+// same says whether two entries have the same match.
+func same(a, b compiled.Entry) bool {
+	match := func(a, b target.FieldMatch) bool {
+		return a.PrefixLen == b.PrefixLen && string(a.Value) == string(b.Value)
+	}
+	return a.Table == b.Table && slices.EqualFunc(a.TableEntry.Match, b.TableEntry.Match, match)
+}
+
+// Node is a switch: the program, the tables and registers, a clock of its own.
+type Node struct {
+	w      *World
+	Index  int
+	Switch *topology.Switch
+	Name   string
+	*engine
+
+	NoRegisters bool // it shows none, as BMv2
+
+	Alive    bool
+	Isolated bool          // no controller can reach it
+	backAt   time.Duration // when one could again
+	doubtful time.Duration // until when a controller may give it up for what is late
+	Data     bool          // it has what a member must have, as far as anybody can tell
+	born     time.Duration // when its clock was 0; the clock starts anew when the switch does
+	Rate     float64       // of its clock
+	Loaded   bool          // the program has been pushed since it was started
+	Bare     bool          // it has lost something, and has not been set up since
+	Starts   int           // how often it was started
+
+	Suspended bool          // its machine is
+	Asleep    []asleepFrame // what came meanwhile
+	Stood     time.Duration // for how long its clock has stood still
+
+	// What a controller reads back from it.
+	Assignment *chain.Assignment
+	KeyIndex   map[wire.Key]ops.Entry // never changed, but replaced
+	election   uint64                 // the highest election id that a controller has come with
+	connection int                    // ... and the newest of its connections
+	watched    tableplan.WatchPart    // who watches what
+}
+
+// asleepFrame is a frame that waits until the switch's machine goes on.
+type asleepFrame struct {
+	Port  uint32
+	Frame []byte
+}
+
+// clock is what the program sees as the time.
+func (n *Node) clock() time.Duration {
+	return time.Duration(float64(n.w.Loop.Now-n.born-n.Stood) * n.Rate)
+}
+
+// Start is the process being started, with nothing in it.
+func (n *Node) Start() {
+	n.wipe()
+	n.Alive, n.Loaded, n.election, n.connection = true, false, 0, 0
+	n.Suspended, n.Asleep, n.Stood = false, nil, 0
+	n.Starts++
+	n.born = n.w.Loop.Now - n.w.Control.Between(0, time.Second)
+}
+
+// kill is kill -9: registers, tables and all are gone.
+func (n *Node) kill() {
+	n.Count()
+	n.Alive, n.Data = false, false
+}
+
+// Count adds what became of the switch's packets to the run's coverage.
+func (n *Node) Count() {
+	for i := range events {
+		c, err := n.Pipeline.ReadCounter(eventsCounter, i)
+		Must(err)
+		if c.Packets > 0 {
+			n.w.Cover.Count("packets."+program.EventNames[i], int(c.Packets))
+		}
+	}
+}
+
+// Process takes a frame that came in by a port, and sends on what comes out.
+func (n *Node) Process(port uint32, frame []byte) {
+	if !n.Alive {
+		return
+	}
+	if n.Suspended {
+		if len(n.Asleep) < asleepFrames {
+			n.Asleep = append(n.Asleep, asleepFrame{port, frame})
+		}
+		return
+	}
+	w := n.w
+	w.Packets++
+	var before [events]uint64
+	if w.tracing() {
+		n.events(&before)
+	}
+	n.Pipeline.ProcessInto(&n.buffer, n.clock(), port, frame)
+	if w.tracing() {
+		n.trace(port, frame, &before)
+	}
+	for _, o := range n.buffer.Outs {
+		if o.Port == topology.CPUPort {
+			n.queueIn(o.Frame)
+		} else {
+			w.FromNode(n, o.Port, o.Frame)
+		}
+	}
+}
+
+func (n *Node) events(out *[events]uint64) {
+	for i := range out {
+		c, err := n.Pipeline.ReadCounter(eventsCounter, i)
+		Must(err)
+		out[i] = c.Packets
+	}
+}
+
+// ID is the KEY_ID that a name has now, as the store knows.
+func (w *World) ID(name wire.Key) wire.Key {
+	for _, k := range w.Store.Dir.Keys {
+		if k.Name == shapes.NameOf(name) {
+			return k.ID
+		}
+	}
+	return name
+}
+
+// Slot is what a switch holds for a key.
+type Slot struct{ Committed, Latest wire.Version }
+
+func (n *Node) Slot(key wire.Key) (Slot, bool) {
+	at, ok := n.KeyIndex[key]
+	if !ok {
+		return Slot{}, false
+	}
+	b, err := n.Pipeline.ReadRegister(Register("versions"), at.Slot)
+	Must(err)
+	return Slot{wire.Version(be64(b[:8])), wire.Version(be64(b[8:]))}, true
+}
+
+func be64(b []byte) (v uint64) {
+	for _, x := range b {
+		v = v<<8 | uint64(x)
+	}
+	return v
+}
+
+// asleepFrames is how many frames wait for a switch that is suspended; the rest is lost.
+const asleepFrames = 64

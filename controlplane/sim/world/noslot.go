@@ -1,0 +1,64 @@
+package world
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/netcraq/netcraq/api/wire"
+	"github.com/netcraq/netcraq/client/core"
+	"github.com/netcraq/netcraq/controlplane/sim/judge"
+)
+
+// slotSaid is what clients were told of a KEY_ID's slot: when anybody was told first that there is
+// none, in answer to what.
+type slotSaid struct {
+	none time.Duration // 0: nobody was
+	what string
+	// at least it was tried: such a KEY_ID goes away at one switch after the other, and may come
+	// back. No slot is no answer there (docs/protocol.md, "Moving keys")
+	moved bool
+}
+
+// hear notes what a client is told of a KEY_ID's slot. Once somebody has been told that there is
+// none (NOT_FOUND without a version, to a read or a write), nobody who asks after that may be told
+// of a value, or that he has written one, whichever switch he asks. EVENTUAL reads may go back in
+// time.
+func (w *World) hear(who string, k *call, r core.Result) {
+	said := w.slotsSaid[k.req.Key]
+	if said == nil {
+		said = &slotSaid{}
+		w.slotsSaid[k.req.Key] = said
+	}
+	var e *core.OpError
+	none, there := false, r.Err == nil
+	version := r.Version
+	if errors.As(r.Err, &e) {
+		// (A key that is being added has no slot in anybody's eyes, until its entries are open.)
+		none = errors.Is(e, core.ErrNotFound) && e.Version == 0 && w.opened[k.req.Key]
+		there = errors.Is(e, core.ErrCASFailed) && e.Found
+		version = e.Version
+	}
+	w.told(who, k, version)
+	switch {
+	case k.op.Eventual || said.moved:
+	case none && said.none == 0:
+		said.none, said.what = w.Loop.Now, k.op.Request()+" by "+who
+	case there && said.none != 0 && said.none < k.at && len(w.Contradicted) == 0:
+		w.Contradicted = append(w.Contradicted, judge.Violation{Kind: judge.NoSlotAndYet, Key: k.op.Key,
+			What: fmt.Sprintf("%s: %v has no slot, said at %v; %s by %s, begun at %v and answered at %v: version %v",
+				said.what, k.req.Key, said.none, k.op.Request(), who, k.at, w.Loop.Now, r.Version)})
+	}
+}
+
+// told notes that somebody was told of a version of a KEY_ID's slot. Before its entries are opened
+// the slot may have what another key has left there, and the controller may have to write it once
+// more.
+func (w *World) told(who string, k *call, v wire.Version) {
+	if v == 0 || w.opened[k.req.Key] || len(w.Contradicted) > 0 {
+		return
+	}
+	w.Contradicted = append(w.Contradicted, judge.Violation{Kind: judge.SeenHidden, Key: k.op.Key,
+		What: fmt.Sprintf("%s by %s was told version %v of %v at %v, and its entries are not open", k.op.Request(), who, v,
+			k.req.Key, w.Loop.Now)})
+}

@@ -1,0 +1,42 @@
+package world
+
+import (
+	"fmt"
+
+	"github.com/netcraq/netcraq/api/wire"
+	"github.com/netcraq/netcraq/controlplane/sim/compiled"
+	"github.com/netcraq/netcraq/controlplane/sim/judge"
+	"github.com/netcraq/netcraq/controlplane/sim/shapes"
+	"github.com/netcraq/netcraq/controlplane/topology"
+)
+
+// overheard is the last request that a client has sent.
+type overheard struct {
+	Client *Client
+	Packet *wire.Packet
+}
+
+// overhear notes what a client sends.
+func (w *World) overhear(c *Client, payload []byte) {
+	p := new(wire.Packet)
+	if w.Attacked && p.Unmarshal(payload, compiled.Profile) == nil {
+		w.Overheard = &overheard{c, p}
+	}
+}
+
+// intrusion notes what must not have come to a hostile host.
+func (w *World) intrusion(h *topology.Host, frame []byte) {
+	_, payload, err := wire.ParseFrame(frame)
+	var p wire.Packet
+	if err != nil || p.Unmarshal(payload, compiled.Profile) != nil || len(w.Intrusions) > 0 {
+		return
+	}
+	w.Cover.Count("hostile.answered", 1)
+	// A refusal has what was sent in it.
+	told := p.Op.IsReply() && p.Key != shapes.SharedKey && (p.Status == wire.OK || p.Status == wire.CASFailed ||
+		p.Status == wire.Superseded)
+	if h.Principal == "" || told {
+		w.Intrusions = append(w.Intrusions, judge.Violation{Kind: judge.Intrusion, Key: p.Key,
+			What: fmt.Sprintf("%s, which may not use it, was told %v", h.Name, &p)})
+	}
+}

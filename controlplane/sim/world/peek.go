@@ -1,0 +1,115 @@
+package world
+
+import (
+	"errors"
+	"net/netip"
+	"time"
+
+	"github.com/netcraq/netcraq/api/wire"
+	"github.com/netcraq/netcraq/client/core"
+	"github.com/netcraq/netcraq/controlplane/chain"
+	"github.com/netcraq/netcraq/controlplane/sim/clockwork"
+	"github.com/netcraq/netcraq/controlplane/sim/judge"
+)
+
+// What happens while a key is being placed. Somebody who guesses its KEY_ID (they count up) reads
+// it, before the directory tells it to anybody; and the chain gets another head while the first
+// write is on its way.
+
+// peeks are the guesses of a run, and how they are made.
+type peeks struct {
+	clockwork.Dice
+	judge.Guesses
+	often  float64
+	reader *Client
+}
+
+// Curious has KEY_IDs guessed, in some runs.
+func (w *World) Curious(seed uint64) {
+	d := clockwork.NewDice(seed, clockwork.DicePeek)
+	w.Peeks.Dice, w.Peeks.often = d, clockwork.Pick(d, 0, 0.5)
+	if w.Peeks.often > 0 {
+		w.Peeks.reader = w.NewClient("peeker", clockwork.Pick(d, w.Shape.Friends()...), 0, nil)
+	}
+}
+
+// placing notes that a key is being placed, from when its KEY_ID is given.
+func (w *World) placing(id wire.Key, value []byte) {
+	p := &w.Peeks
+	if value != nil {
+		p.Moved[id] = string(value)
+	}
+	if !p.Chance(p.often) {
+		return
+	}
+	for range 4 + p.IntN(8) {
+		w.Loop.After(p.About(2*time.Millisecond), func() {
+			if !w.Mended {
+				w.peek(id)
+			}
+		})
+	}
+}
+
+// peek reads a KEY_ID at some switch.
+func (w *World) peek(id wire.Key) {
+	p, c := &w.Peeks, w.Peeks.reader
+	req := core.Request{Op: wire.Read, Key: id, Eventual: p.Chance(0.3), Deadline: w.Loop.Now + 5*time.Millisecond,
+		To: []netip.AddrPort{Address(clockwork.Pick(p.Dice, w.Nodes...))}}
+	of := w.Incarnations[id]
+	op := judge.Call{Client: c.Name, Key: of.Name, ID: id, Under: of.Number, Op: wire.Read,
+		Eventual: req.Eventual, Begin: w.Loop.Now}
+	w.Cover.Count("calls.guessed KEY_ID", 1)
+	c.begin(&call{op: op, req: req, peeks: true})
+}
+
+// peeked notes what a peek was told.
+func (w *World) peeked(k *call, r core.Result) {
+	var e *core.OpError
+	if errors.As(r.Err, &e) && !errors.Is(e, core.ErrNotFound) {
+		return
+	}
+	k.op.End = w.Loop.Now
+	take(&k.op, r)
+	if k.op.Version == 0 {
+		return // no answer
+	}
+	w.Cover.Count("calls.guessed KEY_ID answered", 1)
+	w.told(k.op.Client, k, k.op.Version)
+	k.op.Version = w.composed(k.req.Key, k.op.Version)
+	w.Peeks.Ops = append(w.Peeks.Ops, k.op)
+	if w.tracing() {
+		w.TraceKey(k.op.Key, w.Peeks.reader.Name, "%v: %s: %s", k.req.Key, k.op.Request(), k.op.Result())
+	}
+}
+
+// headChange is how often the chain gets another head when a key is written first.
+const headChange = 0.25
+
+// firstWrite has the chain get another head, or be without the one that it has, soon after a write
+// of the controller's is sent to it. It is for how long that packet waits in the switch.
+func (w *World) firstWrite(s *Shell) (wait time.Duration) {
+	d := w.Disorder.Dice
+	if !w.Disorder.Apart || w.Mended || !d.Chance(headChange) {
+		return 0
+	}
+	w.Loop.After(d.Between(0, 3*time.Millisecond), func() {
+		if w.Mended || s != w.Controller() || !w.Serving() {
+			return
+		}
+		members := s.Status.Config.Members
+		head := w.Node(members[0])
+		switch {
+		case len(members) < 2:
+		case d.Chance(0.5):
+			w.Trace("operator", "%s is no longer to be the head", head.Name)
+			w.Cover.Count("fault.another head for a first write", 1)
+			s.Propose(chain.Change{Members: append(append([]string{}, members[1:]...), head.Name)})
+		case w.Spare(head):
+			w.Trace("operator", "%s is no longer to be a member", head.Name)
+			w.Cover.Count("fault.another head for a first write", 1)
+			s.Propose(chain.Change{Members: append([]string{}, members[1:]...)})
+		}
+	})
+	return d.Between(0, 100*time.Millisecond)
+}

@@ -1,0 +1,711 @@
+package world
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/netcraq/netcraq/controlplane/sim/coroutine"
+
+	"github.com/netcraq/netcraq/api/wire"
+	"github.com/netcraq/netcraq/controlplane/chain"
+	"github.com/netcraq/netcraq/controlplane/chain/ops"
+	"github.com/netcraq/netcraq/controlplane/controller/tableplan"
+	"github.com/netcraq/netcraq/controlplane/keyspace"
+	"github.com/netcraq/netcraq/controlplane/sessions"
+	"github.com/netcraq/netcraq/controlplane/sim/compiled"
+	"github.com/netcraq/netcraq/controlplane/sim/judge"
+	"github.com/netcraq/netcraq/controlplane/sim/logbook"
+	"github.com/netcraq/netcraq/controlplane/sim/shapes"
+)
+
+// This file is the simulator's counterpart of package controller: it carries out what chain.Machine
+// asks for, on simulated switches, and reports back. The machine is the real one, and so are the
+// procedures (package ops; package coroutine and target.go run them), the table entries
+// (tableplan.Plan) and the packets.
+
+// Shell is a controller process.
+type Shell struct {
+	World    *World
+	Name     string
+	election uint64
+	Alive    bool
+	origin   time.Duration // when its clock was 0
+	rate     float64       // of its clock
+	leads    float64       // of the one by which it counts for how long it may act as the leader
+	Machine  *chain.Machine
+	Devices  []*Device // as the switches
+	tick     int       // number of the newest timer
+	Deposed  bool
+	led      time.Duration // when it asked the store whether it leads, and it did
+	savedAt  time.Duration // when the last record is written
+	Saving   int           // records on their way to the store
+	Before   *chain.Record // what may come back if the power is cut now; nil: nothing
+
+	port       uint16
+	dir        *keyspace.Directory
+	next       map[uint8]uint32     // the directory's, while a mutant has it forget them
+	waiting    map[uint16]*exchange // by port
+	ops        *ops.Chain           // what is done to switches
+	copies     *ops.Chain           // ... of that, copying; apart for mutants' sake
+	process    *coroutine.Process   // what its procedures run in
+	copying    *coroutine.Span      // the copy that is under way, or was last
+	redriving  uint16               // the epoch of what was re-propagated last
+	lastOp     chain.OpID
+	lastSaid   chain.OpID // the last by which an operator has said who is a member
+	operations map[chain.OpID]*operation
+	// begun are the additions and removals that have begun: some wait for the directory to be on
+	// record before the machine hears of them.
+	begun map[*operation]bool
+	// finished are the moves that have come to their end, and are on no record yet.
+	finished []*mover
+	// proposed is the members that operators' changes ask for, rejoins what the machine asked for,
+	// by operation.
+	proposed map[chain.OpID][]string
+	rejoins  map[chain.OpID]uint64
+	Done     func(chain.OpID, error) // told of every operation's end
+	Status   chain.Status            // after the last input
+	untidy   map[string]bool         // switches that have come up since they were tidied
+	tidying  map[wire.Key]bool       // keys whose entries are being made or dropped for that
+	tidied   bool                    // switches and directory were compared
+
+	watching map[wire.Key]string // names, by KEY_ID
+	Starved  Starvation
+	ShadowAt time.Duration            // since when the same switch is being brought in
+	toldAt   map[uint16]time.Duration // when members were first told of the controller's sessions
+
+	pretended map[string]uint16 // the last epoch in which a switch was said to be fenced (a mutant's)
+
+	// switches that have left the network, and those of them that the machine does not know any
+	// more
+	Left, forgotten map[string]bool
+}
+
+// operation is a change of keys.
+type operation struct {
+	ops.Writes
+	running *coroutine.Span       // the step that is being done; nil: none
+	writes  map[wire.Key]*writing // that were sent
+	// told of each write that is sent; nil: nobody is
+	sent func(call time.Duration)
+	// told of each write that was answered; nil: nobody is
+	noted func(key wire.Key, call time.Duration, version wire.Version)
+	done  func(error) // what follows its end; nil: nothing
+}
+
+// newOperation makes an operation on some keys, all with the same value; nil is a tombstone.
+func newOperation(value []byte, keys ...keyspace.Key) *operation {
+	o := &operation{Writes: ops.Writes{Keys: keys}, writes: map[wire.Key]*writing{}}
+	for range keys {
+		o.Values = append(o.Values, value)
+	}
+	return o
+}
+
+// writing is a write of an operation's.
+type writing struct {
+	request uint32
+	call    time.Duration
+	noted   bool
+}
+
+// The controller's own writer sessions are 1 to controllerSessions: a session has one write on its
+// way at most. Clients' begin above those that the program keeps for controllers.
+const ControllerSessions = 4
+
+// leasePort is where LEASEs come from, as in package controller.
+const leasePort = 20036
+
+var (
+	errConnection = errors.New("the connection was lost")
+	errPrimary    = errors.New("another controller is primary")
+	errTimeout    = errors.New("no answer")
+	errChanged    = errors.New("somebody else changes it, or it was emptied")
+)
+
+// Leading is for how long a controller may give leases after it has heard from the store that it
+// leads. One that takes over takes it that the one before did.
+const Leading = 40 * time.Millisecond
+
+// runtime is what procedures run on; copies: of those that copy.
+func (s *Shell) runtime(copies bool) coroutine.Runtime {
+	return coroutine.Runtime{Process: s.process, EndsEarly: copies && s.World.Without.EndsEarly}
+}
+
+// storeReads is how long the store takes to answer a controller that has just been elected.
+const storeReads = 200 * time.Microsecond
+
+// newShell starts a controller, which takes over in the store, and goes on from what an earlier one
+// stored.
+func newShell(w *World, name string, election uint64) *Shell {
+	s := &Shell{World: w, Name: name, election: election, Alive: true, rate: w.ClockRate(),
+		port:    30000 + uint16(w.Control.IntN(20000)),
+		waiting: map[uint16]*exchange{}, operations: map[chain.OpID]*operation{}, begun: map[*operation]bool{},
+		proposed: map[chain.OpID][]string{}, rejoins: map[chain.OpID]uint64{},
+		Left:   map[string]bool{},
+		toldAt: map[uint16]time.Duration{},
+		untidy: map[string]bool{}, forgotten: map[string]bool{}, pretended: map[string]uint16{}}
+	s.process = &coroutine.Process{Scheduler: w.tasks, Alive: func() bool { return s.Alive }}
+	if s.leads = s.rate; w.slews {
+		s.leads = w.slewed(w.leaders)
+	}
+	if w.Without.Margin {
+		s.rate *= 1.125 / 1.01 // the same, for it, as a margin of a hundredth
+	}
+	w.Trace(name, "starts")
+	for _, n := range w.Nodes {
+		d := &Device{Shell: s, Node: n}
+		d.other = ops.NewSwitch(n.Name, s.runtime(false), &opsTarget{Device: d})
+		d.copies = ops.NewSwitch(n.Name, s.runtime(true), &opsTarget{Device: d, copying: true,
+			seen: map[int][]byte{}})
+		s.Devices = append(s.Devices, d)
+	}
+	pool := ops.NewPool(ControllerSessions, func(recorded []uint32) (uint32, error) {
+		return sessions.Begin(recorded, w.Control.Uint32), nil
+	})
+	s.ops = &ops.Chain{Runtime: s.runtime(false), ID: shapes.ChainID, Pool: pool, Entry: s.entryOf,
+		Equality: &ops.Equality{},
+		Buries:   func(ops.Key) bool { return true },
+		Switch:   func(name string) (*ops.Switch, error) { return s.Device(name).other, nil }}
+	s.copies = &ops.Chain{Runtime: s.runtime(true), ID: shapes.ChainID, Pool: pool, Entry: s.entryOf,
+		Switch: func(name string) (*ops.Switch, error) { return s.Device(name).copies, nil }}
+	w.Store.leader = election
+	s.Later(storeReads, s.begin)
+	return s
+}
+
+// begin makes the machine.
+func (s *Shell) begin() {
+	w := s.World
+	if w.Store.leader != s.election {
+		s.Deposed = true
+		return
+	}
+	var names []string
+	for _, sw := range w.Shape.Topology.Switches {
+		names = append(names, sw.Name)
+	}
+	o := chain.Options{Name: "main", Switches: names, Members: w.Members, Lease: w.Lease,
+		EpochFloor: w.EpochFloor, FailureTimeout: w.Patience, PriorLeaseBound: Leading, Rejoin: w.rejoinPolicy(),
+		ShortLease: w.ShortLease, ShortTimeout: w.ShortLease / 2, ShortAfter: w.ShortAfter}
+	if w.Without.Before {
+		o.PriorLeaseBound = 0
+	}
+	o.Record = w.Store.Record
+	s.origin = w.Loop.Now
+	s.Machine = chain.New(o)
+	w.Store.settle() // where the machine has lived on
+	s.newDirectory(w.Store.Dir)
+	s.countKeys()
+	if ops.InUse(s.dir, shapes.ChainID) {
+		s.ops.Equality.HasKeys(shapes.ChainID)
+	}
+	for _, d := range s.Devices {
+		w.Loop.After(w.Control.Between(0, time.Millisecond), d.connect)
+	}
+	s.lead()
+	s.undoUnfinished()
+	s.Machine.Tick(0)
+	s.Flush()
+}
+
+// lead asks the store again and again whether this controller still leads.
+func (s *Shell) lead() {
+	asked := s.World.Loop.Now
+	s.World.Loop.After(s.World.Control.Between(50*time.Microsecond, 500*time.Microsecond), func() {
+		if !s.Alive {
+			return
+		}
+		if s.World.Store.leader != s.election {
+			s.World.Cover.Count("controller.heard that another leads", 1)
+			return
+		}
+		s.led = asked
+		s.Later(Leading/4, s.lead)
+	})
+}
+
+// Kill ends the process, or its machine. What it has sent is on its way; what it stored stays, but
+// for a record of which it has not heard that it is durable: after a power cut it may be the one
+// before.
+func (s *Shell) Kill() {
+	w := s.World
+	w.Trace(s.Name, "is killed")
+	s.Alive = false
+	if w.Store.Renamed != nil && w.Store.leader == s.election && w.Disk.Chance(w.PowerCuts) {
+		w.Trace("store", "the power was cut: the directory is the one before")
+		w.Cover.Count("store.older directory", 1)
+		w.Store.Renamed = nil
+	}
+	if was := s.Before; was != nil && w.Store.leader == s.election && w.Disk.Chance(w.PowerCuts) {
+		w.Trace("store", "the power was cut: the record is the one before")
+		w.Cover.Count("store.older record", 1)
+		w.Store.SetRecord(was)
+	}
+}
+
+// Clock is what its own clock shows.
+func (s *Shell) Clock() chain.Time { return time.Duration(float64(s.World.Loop.Now-s.origin) * s.rate) }
+
+// Device finds its connection to a switch.
+func (s *Shell) Device(sw string) *Device {
+	return s.Devices[slices.IndexFunc(s.Devices, func(d *Device) bool { return d.Node.Name == sw })]
+}
+
+// Flush does what the machine asks for, until it asks for nothing more, and arranges its next tick.
+func (s *Shell) Flush() {
+	for actions := s.Machine.Actions(); len(actions) > 0; actions = s.Machine.Actions() {
+		for _, a := range actions {
+			if _, lease := a.(chain.Lease); s.World.tracing() {
+				s.World.onLine(logbook.Line{At: s.World.Loop.Now, Who: s.Name, What: a.String(), Lease: lease})
+			}
+			s.do(a)
+		}
+	}
+	s.forget()
+	was := s.Status.Config.Shadow
+	if s.Status = s.Machine.Status(s.Clock()); s.Status.Config.Shadow != was {
+		s.ShadowAt = s.World.Loop.Now
+	}
+	if s.World.Without.Wait && s.pretendFenced() {
+		return
+	}
+	s.tidy()
+	s.tick++
+	if at, ok := s.Machine.Next(s.Clock()); ok {
+		tick := s.tick
+		s.World.Loop.At(s.origin+time.Duration(float64(at)/s.rate)+time.Microsecond+s.tickLate(), func() {
+			if s.Alive && s.tick == tick {
+				s.late(at)
+				s.Machine.Tick(s.Clock())
+				s.Flush()
+			}
+		})
+	}
+}
+
+// checkWhole notes a step on keys that is asked for while an earlier controller's recovery, or a
+// configuration of this one's, is not at its end.
+func (s *Shell) checkWhole(a chain.Action) {
+	st := s.Machine.Status(s.Clock())
+	if (st.Config.Shadow != "" || !st.Installed || st.Config.Freeze != chain.Thawed) && len(s.World.Contradicted) == 0 {
+		s.World.Contradicted = append(s.World.Contradicted, judge.Violation{Kind: judge.HalfChanged,
+			What: fmt.Sprintf("%s is asked for %v in %v, installed: %v", s.Name, a, st.Config, st.Installed)})
+	}
+}
+
+// do carries out one action.
+func (s *Shell) do(a chain.Action) {
+	switch a.(type) {
+	case chain.InsertKeys, chain.OpenKeys, chain.DeleteKeys, chain.DrainKeys, chain.WriteKeys, chain.DeleteValues:
+		s.checkWhole(a)
+	}
+	switch a := a.(type) {
+	case chain.Event:
+		s.World.Cover.Count("chain."+a.Type, 1)
+		s.givenUpInVain(a)
+		if strings.HasPrefix(a.Message, "it is out of reach, and its lease") {
+			s.World.Cover.Count("controller.lease waited out", 1)
+		}
+	case chain.Persist:
+		s.persist(a)
+	case chain.Lease:
+		s.lease(a)
+	case chain.Install:
+		s.install(a)
+	case chain.Reconnect:
+		d := s.Device(a.Switch)
+		number := d.Number
+		s.World.Loop.After(0, func() { d.Broken(number) })
+	case chain.Redrive:
+		s.redrive(a)
+	case chain.Rejoin:
+		s.rejoin(a)
+	case chain.Erase:
+		s.erase(a)
+	case chain.Copy:
+		s.copy(a)
+	case chain.CancelCopy:
+		if s.copying != nil {
+			s.copying.Cancel(context.Canceled)
+		}
+	case chain.InsertKeys:
+		s.entries(a.Op, a.Attempt, a.Switch, true, s.operations[a.Op].Keys, s.entriesBy(a.Alias))
+	case chain.OpenKeys:
+		written := s.operations[a.Op].Written()
+		for _, k := range written {
+			s.World.opened[k.ID] = true
+		}
+		s.entries(a.Op, a.Attempt, a.Switch, true, written, s.World.Shape.Layout.OpenEntry)
+	case chain.DeleteKeys:
+		s.entries(a.Op, a.Attempt, a.Switch, false, s.operations[a.Op].Keys, s.entriesBy(a.Alias))
+	case chain.DrainKeys:
+		s.drain(a)
+	case chain.WriteKeys:
+		s.values(a.Op, a.Attempt, false)
+	case chain.DeleteValues:
+		s.values(a.Op, a.Attempt, true)
+	case chain.CancelKeys:
+		if o := s.operations[a.Op]; o != nil && o.running != nil && !s.World.Without.KeysGoOn {
+			o.running.Cancel(context.Canceled)
+		}
+	case chain.Done:
+		o := s.operations[a.Op]
+		delete(s.operations, a.Op)
+		s.leavesOut(a.Op, a.Err)
+		if seq, ok := s.rejoins[a.Op]; ok {
+			delete(s.rejoins, a.Op)
+			s.Machine.Rejoined(s.Clock(), seq, a.Err)
+		}
+		if o != nil && o.done != nil {
+			o.done(a.Err)
+		}
+		if s.Done != nil {
+			s.Done(a.Op, a.Err)
+		}
+	default:
+		panic(fmt.Sprintf("an action that the simulator does not know: %T", a))
+	}
+}
+
+// ---- Actions ----
+
+var (
+	errLeader = ops.ErrNotLeading
+	errDisk   = errors.New("forcing the directory to the disk failed")
+)
+
+// persist makes a record durable, in a while. Whether or not the controller lives to hear of it.
+func (s *Shell) persist(a chain.Persist) {
+	w := s.World
+	took := w.Control.Between(50*time.Microsecond, time.Millisecond)
+	if w.Control.Chance(w.SlowDisk) {
+		took += w.Control.Between(0, 60*time.Millisecond)
+	}
+	if w.Without.Persist {
+		took += w.Control.Between(0, 60*time.Millisecond)
+		w.Loop.After(0, func() { s.Machine.Persisted(s.Clock(), a.Seq, nil); s.Flush() })
+	}
+	s.Saving++
+	// One after the other.
+	s.savedAt = max(s.savedAt, w.Loop.Now+took/2)
+	w.Loop.At(s.savedAt, func() {
+		var err error
+		was := w.Store.Record
+		switch {
+		case w.Store.leader != s.election && !w.Without.StoreCompare:
+			err = errLeader
+		case w.Disk.Chance(w.BadDisk): // the folder was not synced
+			err = errDisk
+			w.Cover.Count("store.not synced", 1)
+			if w.Disk.Chance(0.5) {
+				break
+			}
+			fallthrough
+		default:
+			r := a.Record
+			if c := &r.Config; c.Filling && w.Without.FillingUnknown {
+				c.Members, c.Shadow, c.Filling = c.Learners(), "", false
+			}
+			s.Before = was
+			w.Store.SetRecord(&r)
+		}
+		record := w.Store.Record
+		w.Loop.After(took/2, func() {
+			if err == nil && w.Store.Record == record {
+				s.Before = nil
+			}
+			if s.Saving--; s.Alive && !w.Without.Persist {
+				s.Machine.Persisted(s.Clock(), a.Seq, err)
+				s.Flush()
+			}
+		})
+	})
+}
+
+// leaseKey is the key of this controller's LEASEs, which is no other controller's.
+func (s *Shell) leaseKey() wire.Key { return wire.MakeKey(shapes.ChainID, uint32(s.election)) }
+
+// lease sends a LEASE.
+func (s *Shell) lease(a chain.Lease) {
+	if float64(s.World.Loop.Now-s.led)*s.leads > float64(Leading) && !s.World.Without.Leads {
+		return
+	}
+	if a.Duration == s.World.ShortLease {
+		s.World.Cover.Count("controller.short lease", 1)
+		if s.World.Without.ShortLease {
+			a.Duration = s.World.Lease
+		}
+	}
+	if a.Duration == 0 && s.World.Without.FillingLease {
+		a.Duration = s.World.Lease
+	}
+	d := s.Device(a.Switch)
+	send := d.packetOut
+	if a.Duration == 0 {
+		send = d.ask
+		if s.World.Without.Unjudged {
+			s.Machine.Alive(a.Switch)
+			s.Machine.Working(s.Clock(), a.Switch)
+		}
+	}
+	send(s.frame(d, leasePort, &wire.Packet{Op: wire.Lease, Epoch: a.Epoch, Session: a.Number,
+		Key: s.leaseKey(), Request: uint32(a.Duration.Microseconds()), Version: wire.Version(a.Clock)}))
+}
+
+// install writes a switch's part of a configuration: groups, the chain_config entry, the service
+// address; then what nothing refers to any more. Packets pass in between.
+func (s *Shell) install(a chain.Install) {
+	d := s.Device(a.Switch)
+	n := d.Node
+	if s.World.Without.Freeze && a.Config.Shadow != "" {
+		a.Config.Freeze = chain.Thawed
+	}
+	part := s.World.Shape.Layout.Chain(s.World.Shape.Topology.Chains[0], n.Switch, a.Config)
+	if s.World.Without.AckFromTailAlone && a.Assignment.Role == chain.Replica {
+		acknowledgeToo(&part)
+	}
+	peers := tableplan.PeerEntries(shapes.ChainID, part.Peers)
+	encode := s.World.Program.Encode
+	strange := false
+	steps := []step{
+		{Writes, "groups", func() {
+			if a.Assignment.Role.Member() && !s.World.Without.FormerKeys {
+				had := chain.None
+				if n.Assignment != nil {
+					had = n.Assignment.Role
+				}
+				used := s.dir.Used(shapes.ChainID)
+				if s.World.Without.FormerMembers {
+					used = func(wire.Key) bool { return false }
+				}
+				d.forgetFormer(ops.Former(had, s.dir.Chain(shapes.ChainID), used))
+			}
+			for _, g := range part.Groups {
+				n.setGroup(g)
+			}
+			n.addPeers(peers)
+		}},
+		{Writes, "chain", func() {
+			assignment := a.Assignment
+			if assignment.Filling() && s.World.Without.FillingUnmarked {
+				assignment.Head = a.Config.Members[0]
+			}
+			// The entry that is changed must be there, and one that is inserted must not.
+			if strange = (n.Assignment == nil) != (d.part == nil) && !s.World.Without.Unseen; strange {
+				return
+			}
+			n.Set(encode(part.Config))
+			n.Assignment, n.Data = &assignment, assignment.Role.Member()
+		}},
+		{Writes, "address", func() {
+			if strange {
+				return
+			}
+			if part.Take != nil {
+				n.Set(encode(*part.Take))
+			}
+			if part.Route != nil {
+				n.Set(encode(*part.Route))
+			}
+		}},
+		{Writes, "former", func() {
+			if strange {
+				return
+			}
+			if part.Take == nil {
+				n.Unset(s.World.serviceTake)
+			}
+			if part.Route == nil {
+				n.Unset(s.World.serviceRoute)
+			}
+			n.dropOtherGroups(part.Groups)
+			n.dropOtherPeers(peers)
+		}},
+	}
+	d.submit(func(done func()) {
+		d.each(steps, func(err error) {
+			if err == nil && strange {
+				err = d.strange()
+			}
+			if err == nil {
+				d.part = &a.Assignment
+			}
+			s.Machine.Installed(s.Clock(), a.Switch, a.Seq, err)
+			s.Flush()
+			if err == nil {
+				d.watchFrom(a.Config)
+			}
+			done()
+		})
+	})
+}
+
+// entryOf is the key_index entry of a key.
+func (s *Shell) entryOf(k keyspace.Key) ops.Entry {
+	if s.World.Without.Open && !k.Hidden() || s.World.Without.Hidden && k.Hidden() {
+		return s.World.Shape.Layout.OpenEntry(k)
+	}
+	return s.World.Shape.Layout.Entry(k)
+}
+
+// entriesBy makes the entries of keys, or of their aliases.
+func (s *Shell) entriesBy(alias bool) func(keyspace.Key) ops.Entry {
+	if alias {
+		return tableplan.AliasEntry
+	}
+	return s.entryOf
+}
+
+// entries makes or deletes an entry of the key_index for each of an operation's keys at a switch.
+func (s *Shell) entries(op chain.OpID, attempt int, sw string, insert bool, of []keyspace.Key,
+	entry func(keyspace.Key) ops.Entry) {
+	d := s.Device(sw)
+	var entries []ops.Entry
+	for _, k := range of {
+		e := entry(k)
+		if s.World.Without.MoveLeaves && !insert && e.ID != k.Alias && k.Alias != 0 &&
+			sw != s.Status.Config.Members[0] {
+			continue
+		}
+		entries = append(entries, e)
+	}
+	d.submit(func(done func()) {
+		d.writeEntries(insert, entries, func(err error) {
+			s.Machine.KeysDone(s.Clock(), op, attempt, err, true)
+			s.Flush()
+			done()
+		})
+	})
+}
+
+// values writes the values of an operation's keys.
+func (s *Shell) values(op chain.OpID, attempt int, remove bool) {
+	members := slices.Clone(s.Status.Config.Members)
+	s.work(op, attempt, func(ctx context.Context, o *operation) error {
+		if !remove && !s.World.Without.Unequal {
+			begun := func() map[uint16]uint32 { return maps.Clone(s.World.begun) }
+			if err := s.ops.Equalise(ctx, func() (_, _ []string) { return members, nil }, begun); err != nil {
+				return err
+			}
+		}
+		return s.ops.WriteAll(ctx, &o.Writes, members, remove)
+	})
+}
+
+// work does a step of an operation, which takes a while.
+func (s *Shell) work(op chain.OpID, attempt int, do func(context.Context, *operation) error) {
+	o := s.operations[op]
+	o.running = s.process.Start(func(ctx context.Context) error { return do(ctx, o) }, func(err error) {
+		s.Machine.KeysDone(s.Clock(), op, attempt, err, true)
+		s.Flush()
+	})
+}
+
+// writes notes a write of the controller's that is sent.
+func (s *Shell) writes(p *wire.Packet) {
+	for _, id := range slices.Sorted(maps.Keys(s.operations)) {
+		o := s.operations[id]
+		if slices.ContainsFunc(o.Keys, func(k keyspace.Key) bool { return k.ID == p.Key }) {
+			if was := o.writes[p.Key]; was != nil && was.request == p.Request {
+				return
+			}
+			o.writes[p.Key] = &writing{request: p.Request, call: s.World.Loop.Now}
+			if o.sent != nil {
+				o.sent(s.World.Loop.Now)
+			}
+		}
+	}
+}
+
+// wrote notes the answer to one.
+func (s *Shell) wrote(p, r *wire.Packet) {
+	for _, id := range slices.Sorted(maps.Keys(s.operations)) {
+		o := s.operations[id]
+		x := o.writes[p.Key]
+		if x != nil && !x.noted && r.Request == x.request && (r.Status == wire.OK ||
+			r.Status == wire.Superseded) && o.noted != nil {
+			x.noted = true
+			o.noted(p.Key, x.call, r.Version)
+		}
+	}
+}
+
+// Propose asks the machine for a change of the configuration. A controller that has just been
+// started refuses (0).
+func (s *Shell) Propose(c chain.Change) chain.OpID {
+	if s.Machine == nil {
+		return 0
+	}
+	s.lastOp++
+	if c.Members != nil {
+		s.proposed[s.lastOp], s.lastSaid = slices.Clone(c.Members), s.lastOp
+		for _, m := range c.Members { // from now on it may be on record, whatever the operator is told
+			delete(s.World.leftOut, m)
+		}
+	}
+	c.Rest = s.World.Without.LeftOut
+	s.Machine.Propose(s.Clock(), s.lastOp, c)
+	s.Flush()
+	return s.lastOp
+}
+
+// ---- Packets of the controller's ----
+
+// Later does something if the controller still lives then.
+func (s *Shell) Later(d time.Duration, do func()) {
+	s.World.Loop.After(d, func() {
+		if s.Alive {
+			do()
+		}
+	})
+}
+
+// frame wraps a packet for packet-out at a switch, packet-out header included.
+func (s *Shell) frame(d *Device, srcPort uint16, p *wire.Packet) []byte {
+	payload, err := p.Marshal(compiled.Profile)
+	Must(err)
+	f := wire.Frame{Src: netip.AddrPortFrom(s.World.Shape.Topology.Controller.Address, srcPort),
+		Dst: netip.AddrPortFrom(d.Node.Switch.Address, wire.Port)}
+	copy(f.EthernetDst[:], d.Node.Switch.MAC)
+	b, err := f.AppendTo([]byte{0, 0x40}, payload) // submit_to_ingress
+	Must(err)
+	return b
+}
+
+// packetIn takes a packet that a switch sent to the controller, packet-in header included.
+func (s *Shell) packetIn(d *Device, frame []byte) {
+	f, payload, err := wire.ParseFrame(frame[2:])
+	var p wire.Packet
+	if err != nil || p.Unmarshal(payload, compiled.Profile) != nil {
+		return
+	}
+	if p.Op == wire.LeaseReply && p.Status != wire.OK && s.World.Without.Mistrust && s.trustsAnyway(d, &p) {
+		return
+	}
+	if p.Op == wire.LeaseReply {
+		if p.Key != s.leaseKey() {
+			s.World.Cover.Count("controller.heard the reply to another's LEASE", 1)
+			if !s.World.Without.LeaseTag {
+				return
+			}
+		}
+		if d.emptying {
+			return
+		}
+		s.Machine.LeaseReply(s.Clock(), d.Node.Name, chain.LeaseAnswer{Number: p.Session, Clock: uint64(p.Version),
+			Left: time.Duration(p.Request) * time.Microsecond, Epoch: p.Epoch, Granted: p.Status == wire.OK})
+		s.Flush()
+		return
+	}
+	if x := s.waiting[f.Dst.Port()]; x != nil {
+		p.Value = bytes.Clone(p.Value)
+		x.deliver(&p)
+	}
+}

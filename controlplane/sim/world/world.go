@@ -1,0 +1,277 @@
+package world
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/netcraq/netcraq/controlplane/sim/coroutine"
+
+	"github.com/netcraq/netcraq/api/wire"
+	"github.com/netcraq/netcraq/controlplane/sim/clockwork"
+	"github.com/netcraq/netcraq/controlplane/sim/compiled"
+	"github.com/netcraq/netcraq/controlplane/sim/judge"
+	"github.com/netcraq/netcraq/controlplane/sim/logbook"
+	"github.com/netcraq/netcraq/controlplane/sim/rules"
+	"github.com/netcraq/netcraq/controlplane/sim/shapes"
+	"github.com/netcraq/netcraq/controlplane/topology"
+)
+
+// World is one run: a network with its switches, controllers and clients, and the time.
+type World struct {
+	Program *compiled.Program
+	Without rules.Removed
+	Shape   *shapes.Shape
+	Loop    clockwork.Loop
+	Dice    struct{ run, network, Clients, Faults clockwork.Dice }
+	Control clockwork.Dice // delays of what controllers do, and clocks
+	onLine  func(logbook.Line)
+	Cover   logbook.Coverage
+	Packets int
+	Mended  bool // faults have ended
+
+	Network      network
+	Nodes        []*Node
+	byName       map[string]*Node
+	hosts        map[*topology.Host]*host
+	base         [][]compiled.Entry
+	leases       [][]compiled.Entry // of sessions to hosts, by switch
+	serviceTake  compiled.Entry
+	serviceRoute compiled.Entry
+
+	Controllers []*Shell
+	tasks       *coroutine.Scheduler // of controllers
+	Store       store
+	Members     []string // as the topology file would want them
+	Lease       time.Duration
+	EpochFloor  uint16 // the last epoch of the chain that had the slots before
+	ShortAfter  time.Duration
+	ShortLease  time.Duration   // while everything is prompt; 0: there are none
+	Patience    time.Duration   // of controllers with members that are out of reach; 0: an operator gives them up
+	OnlyStarved bool            // controllers are starved, and nothing else is wrong
+	SettleFor   time.Duration   // for how long members that were lost must be steady to come back; 0: they do not
+	leftOut     map[string]bool // by operators
+	// what was sent by connections that were given up comes so long after the network is whole; 0:
+	// chance decides when, and whether
+	Late         time.Duration
+	Disorder     disorder
+	Peeks        peeks
+	ControlRules []*ControlRule
+	controlHeld  []heldControl
+	CallTimeout  time.Duration  // of controllers' calls
+	ControlDelay time.Duration  // mean of what chance adds to the delay of a controller's messages
+	SlowDisk     float64        // how often the store takes long
+	Drift        float64        // of clocks, either way
+	slews        bool           // clocks are slewed
+	leaders      clockwork.Dice // of leaders' clocks, where they are
+	Disk         clockwork.Dice // of what becomes of records
+	BadDisk      float64        // how often the store fails, and has the new record or the one before
+	PowerCuts    float64        // how often the record before comes back when a controller is killed while it saves
+
+	Keys         []wire.Key                     // the first KEY_ID of each: for clients, its name
+	Incarnations map[wire.Key]judge.Incarnation // of all KEY_IDs that a name has had
+	Offsets      map[wire.Key]uint64            // of KEY_IDs: what makes their versions those of the name
+	Emptied      bool                           // all keys are taken out, and stay out for a while
+	Order        []int                          // in which keys are placed again
+	PlacesAll    bool                           // and they are
+	Moving       bool                           // keys are moved, or removed and placed again
+	GoneUntil    time.Duration                  // keys that were removed are not placed again before
+	slotsSaid    map[wire.Key]*slotSaid         // what clients were told of KEY_IDs' slots
+	opened       map[wire.Key]bool              // KEY_IDs whose entries are open to clients, or being opened
+	Clients      []*Client
+	History      judge.History
+	lastPort     uint16
+	LastSession  uint16
+	begun        map[uint16]uint32 // what the records of sessions were set to that were leased again
+	lastValue    int
+	Attacked     bool  // a hostile host is there
+	Worker       *Node // a hostile worker; nil: there is none
+	Intrusions   []judge.Violation
+	Contradicted []judge.Violation // what somebody was told, and what he was told before
+	Overheard    *overheard
+	watcher      *watcher // nil: nobody watches
+}
+
+// Node finds a switch by its name; nil: there is none.
+func (w *World) Node(name string) *Node { return w.byName[name] }
+
+// ClockRate is how fast a clock runs: nearly right.
+func (w *World) ClockRate() float64 {
+	if w.Drift == 0 {
+		return 1
+	}
+	return 1 + w.Drift*(2*w.Control.Float64()-1)
+}
+
+// Controller is the controller that was started last.
+func (w *World) Controller() *Shell { return w.Controllers[len(w.Controllers)-1] }
+
+// StartController starts a controller, which takes over from those before it.
+func (w *World) StartController() *Shell {
+	n := len(w.Controllers) + 1
+	s := newShell(w, fmt.Sprintf("controller%d", n), uint64(n))
+	w.Controllers = append(w.Controllers, s)
+	return s
+}
+
+// Serving says whether a controller is there and the chain as it should be.
+func (w *World) Serving() bool {
+	s := w.Controller()
+	return s.Alive && !s.Deposed && s.Status.Ready
+}
+
+// ---- Faults ----
+
+// Reconnect ends that.
+func (w *World) Reconnect(n *Node) {
+	if !n.Isolated {
+		return
+	}
+	w.Trace("fault", "%s is no longer cut off from the controller", n.Name)
+	n.Isolated, n.backAt = false, w.Loop.Now
+	for _, s := range w.Controllers {
+		s.Devices[n.Index].Healed()
+	}
+}
+
+// CutLink cuts a link of the data plane, or mends it.
+func (w *World) CutLink(l link, cut bool) {
+	w.Trace("fault", "the link %s - %s is %s", l.a, l.b, map[bool]string{true: "cut", false: "mended"}[cut])
+	if cut {
+		w.Network.Cut[l] = true
+	} else {
+		delete(w.Network.Cut, l)
+	}
+}
+
+// Links is all links between switches, in order.
+func (w *World) Links() []link {
+	var out []link
+	for _, n := range w.Nodes {
+		for _, p := range n.Switch.Ports {
+			if p.Peer != nil {
+				if l := Between(n.Name, p.Peer.Name); !slices.Contains(out, l) {
+					out = append(out, l)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// HostLinks is the links to a switch's host.
+func (w *World) HostLinks(n *Node) []link {
+	var out []link
+	for _, p := range n.Switch.Ports {
+		if p.Host != nil {
+			out = append(out, Between(n.Name, p.Host.Name))
+		}
+	}
+	return out
+}
+
+// KillNode is kill -9 of a switch: what was in it is gone. Its connections break at once.
+func (w *World) KillNode(n *Node) {
+	w.Trace("fault", "%s is killed", n.Name)
+	n.kill()
+	for _, s := range w.Controllers {
+		s.Devices[n.Index].stuck = nil
+		s.Devices[n.Index].Unreachable(w.Control.Between(100*time.Microsecond, 2*time.Millisecond))
+	}
+}
+
+// StartNode starts a killed switch, with nothing in it.
+func (w *World) StartNode(n *Node) {
+	if n.Alive {
+		return
+	}
+	w.Trace("fault", "%s is started", n.Name)
+	n.Start()
+}
+
+// Good says whether a switch can keep the chain's data: it is a member, it has the data, and the
+// controller reaches it. One that the controller has lost from sight may be given up at any moment,
+// so it counts as failed; so it does for a lease after it is back, since it is given up for the
+// answers that it owed meanwhile until it has given one.
+func (w *World) Good(n *Node) bool {
+	d := w.Controller().Devices[n.Index]
+	if n.backAt > 0 && w.Loop.Now < n.backAt+w.Store.Record.Config.Lease || w.Loop.Now < n.doubtful {
+		return false
+	}
+	return n.Alive && !n.Isolated && n.Data && !d.Cut && d.Ready &&
+		w.Store.Record.Config.IsMember(n.Name) && w.Controller().Status.Config.IsMember(n.Name) &&
+		!w.Controller().Left[n.Name]
+}
+
+// Spare says whether there is a good switch besides n, so that n can fail: the protocol stands for
+// as many failures as leave one.
+func (w *World) Spare(n *Node) bool {
+	for _, s := range w.Controllers {
+		if s.Alive && s.Saving > 0 {
+			return false // who will be a member is being decided
+		}
+	}
+	return slices.ContainsFunc(w.Nodes, func(x *Node) bool { return x != n && w.Good(x) })
+}
+
+// Isolate cuts a switch off from all controllers, but from nobody else; they notice after a while.
+func (w *World) Isolate(n *Node, notice time.Duration) {
+	w.Trace("fault", "%s is cut off from the controller", n.Name)
+	n.Isolated = true
+	for _, s := range w.Controllers {
+		s.Devices[n.Index].Unreachable(notice)
+	}
+}
+
+// Engines are used by one run after the other.
+type Engines []*engine
+
+// New makes a network in which nothing has been started. All rules but those in without are
+// kept.
+func New(p *compiled.Program, without rules.Removed, engines *Engines, sh *shapes.Shape, seed uint64,
+	onLine func(logbook.Line)) (*World, error) {
+	w := &World{Program: p,
+		Peeks: peeks{Guesses: judge.Guesses{Moved: map[wire.Key]string{}}}, Without: without, Shape: sh,
+		onLine: onLine, Cover: logbook.Coverage{},
+		leftOut:      map[string]bool{},
+		Incarnations: map[wire.Key]judge.Incarnation{}, Offsets: map[wire.Key]uint64{},
+		slotsSaid: map[wire.Key]*slotSaid{},
+		opened:    map[wire.Key]bool{},
+		byName:    map[string]*Node{}, hosts: map[*topology.Host]*host{},
+		base: sh.BaseOf(p), Members: sh.Members(), Lease: shapes.DefaultLease, lastPort: 40000,
+		CallTimeout: DefaultCallTimeout,
+		LastSession: topology.ControllerSessions, begun: map[uint16]uint32{},
+		leases: make([][]compiled.Entry, len(sh.Topology.Switches))}
+	w.Store.w = w
+	w.tasks = coroutine.NewScheduler(&w.Loop)
+	if seed/2%2 == 0 {
+		w.Store.etcd = map[string]string{}
+	}
+	dice := func(stream uint64) clockwork.Dice { return clockwork.NewDice(seed, stream) }
+	w.Dice.run, w.Dice.network = dice(clockwork.DiceRun), dice(clockwork.DiceNetwork)
+	w.Dice.Clients, w.Dice.Faults = dice(clockwork.DiceClients), dice(clockwork.DiceFaults)
+	w.Control = dice(clockwork.DiceControl)
+	w.Network = network{Conditions: Conditions{Delay: 20 * time.Microsecond}, Cut: map[link]bool{}}
+	for i, sw := range sh.Topology.Switches {
+		if i == len(*engines) {
+			e, err := newEngine(p)
+			if err != nil {
+				return nil, err
+			}
+			*engines = append(*engines, e)
+		}
+		n := &Node{w: w, Index: i, Switch: sw, Name: sw.Name, engine: (*engines)[i], Rate: w.ClockRate()}
+		w.Nodes = append(w.Nodes, n)
+		w.byName[n.Name] = n
+	}
+	for _, h := range sh.Topology.Hosts {
+		w.hosts[h] = &host{w: w, h: h}
+	}
+	service := sh.Topology.Chains[0].Address
+	w.serviceTake = p.Encode(takeEntry(service))
+	w.serviceRoute = p.Encode(routeEntry(service))
+	return w, nil
+}
+
+// EndTasks ends what controllers have not come to the end of.
+func (w *World) EndTasks() { w.tasks.End() }
