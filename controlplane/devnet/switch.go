@@ -64,7 +64,7 @@ func (s *Switch) Start() error {
 	s.listener = l
 	s.server = grpc.NewServer(p4rt.ServerOptions()...)
 	server := s.server
-	p4rt.New(&device{s}, p4rt.Options{DeviceID: uint64(s.number), Log: slog.New(slog.DiscardHandler)}).
+	p4rt.New(&device{s: s}, p4rt.Options{DeviceID: uint64(s.number), Log: slog.New(slog.DiscardHandler)}).
 		Register(server)
 	go func() { _ = server.Serve(listener{l, s}) }() // it ends with Kill
 	return nil
@@ -172,12 +172,25 @@ func (s *Switch) process(port uint32, frame []byte) {
 }
 
 // device is a switch as its P4Runtime server sees it. It implements target.Device.
-type device struct{ s *Switch }
+type device struct {
+	s *Switch
+
+	// Verify compiles a program, which takes a tenth of a second. Prepare uses what came of it.
+	mu       sync.Mutex
+	verified *bmv2json.Program
+	compiled *interp.Pipeline
+}
 
 func (d *device) Engine() string { return "interp, in this process" }
+
 func (d *device) Verify(prog *bmv2json.Program) error {
-	return interp.Verify(prog, interp.Options{})
+	p, err := interp.New(prog, interp.Options{})
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.verified, d.compiled = prog, p
+	return err
 }
+
 func (d *device) AddPort(target.Port) error                  { return nil }
 func (d *device) RemovePort(uint32) error                    { return nil }
 func (d *device) Ports() map[target.Port]target.PortCounters { return nil }
@@ -197,6 +210,13 @@ func (d *device) Commit(prog *bmv2json.Program) error {
 }
 
 func (d *device) Prepare(prog *bmv2json.Program) (target.Pipeline, error) {
+	d.mu.Lock()
+	verified, compiled := d.verified, d.compiled
+	d.verified, d.compiled = nil, nil
+	d.mu.Unlock()
+	if verified == prog && compiled != nil {
+		return compiled, nil
+	}
 	return interp.New(prog, interp.Options{})
 }
 
