@@ -20,14 +20,15 @@ import (
 	"github.com/netcraq/netcraq/api/node"
 )
 
-const devHelp = `Start a chain of switches, its controller and the node API in this process, without root and without installation. Press Ctrl-C
+const devHelp = `Start a chain of switches, its controller, the node API and an etcd gateway in this process, without root and without installation. Press Ctrl-C
 to stop it.
 
 The parts are those that ship. Only the switches differ from those of a cluster: they interpret the P4 program in this process,
-so this server shows what the store does, not how fast switches in the kernel are.
+so this server shows what the store does, not how fast switches in the kernel are. An etcd in this process serves etcd's clients
+through the gateway, and keeps the keys of the namespace durable.
 
 Only this user can use the node API and the controller, because of their sockets' permissions. Other users of this machine can
-reach the switches themselves on 127.0.0.0/8. So use it for development, not for secrets.`
+reach the gateway, and the switches themselves on 127.0.0.0/8. So use it for development, not for secrets.`
 
 // devOptions are the flags of dev.
 type devOptions struct {
@@ -40,10 +41,11 @@ type devOptions struct {
 func (c *cli) devCommand() *cobra.Command {
 	var o devOptions
 	cmd := &cobra.Command{
-		Use: "dev", Short: "Start a chain and the node API in this process, without root", Long: devHelp,
+		Use: "dev", Short: "Start a chain, the node API and an etcd gateway in this process, without root", Long: devHelp,
 		Example: `  netcraq dev
   netcraq dev --switches 5 --kill s2 --after 5s
-  netcraq dev --socket /tmp/mine/netcraq.sock --page none`,
+  netcraq dev --data ~/netcraq
+  netcraq dev --socket /tmp/mine/netcraq.sock --page none --gateway none`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			began := time.Now()
 			if err := c.checkDev(cmd, &o); err != nil {
@@ -56,6 +58,8 @@ func (c *cli) devCommand() *cobra.Command {
 	f.SortFlags = false
 	f.IntVar(&o.Switches, "switches", 3, fmt.Sprintf("`N` switches in the chain, 1 to %d", dev.MaxSwitches))
 	f.StringVar(&o.Page, "page", admin.DefaultAddress, "`HOST:PORT` of the controller's page on the loopback interface, or none")
+	f.StringVar(&o.Gateway, "gateway", defaultGateway, "`HOST:PORT` of the etcd gateway on the loopback interface, or none")
+	f.StringVar(&o.Data, "data", "", "keep durable keys in `DIR` (default: they are lost, too)")
 	f.StringVar(&o.kill, "kill", "", "kill this `SWITCH` (s1, s2, ...) after a while, and print what the failover cost")
 	f.DurationVar(&o.after, "after", 5*time.Second, "time from the start to --kill")
 	f.StringVar(&o.logLevel, "log-level", "error", "print log lines from this `LEVEL` on: debug, info, warn or error")
@@ -85,13 +89,15 @@ func (c *cli) checkDev(cmd *cobra.Command, o *devOptions) error {
 		return fmt.Errorf("--socket %s: the path is too long for a Unix socket; pass one of at most %d bytes", path,
 			maxSocketPath-len(place.AdminSocket("")))
 	}
-	switch o.Page {
-	case "none", "":
-		o.Page = ""
-	default:
-		host, _, err := net.SplitHostPort(o.Page)
-		if ip := net.ParseIP(host); err != nil || ip == nil || !ip.IsLoopback() {
-			return fmt.Errorf("--page %s: pass HOST:PORT on the loopback interface, such as %s, or none", o.Page, admin.DefaultAddress)
+	if o.Page, err = loopback("page", o.Page, admin.DefaultAddress); err != nil {
+		return err
+	}
+	if o.Gateway, err = loopback("gateway", o.Gateway, defaultGateway); err != nil {
+		return err
+	}
+	if o.Data != "" {
+		if o.Data, err = filepath.Abs(o.Data); err != nil {
+			return err
 		}
 	}
 	if cmd.Flags().Changed("after") && o.kill == "" {
@@ -109,6 +115,21 @@ func (c *cli) checkDev(cmd *cobra.Command, o *devOptions) error {
 		}
 	}
 	return nil
+}
+
+// defaultGateway is where etcd's clients look for etcd.
+const defaultGateway = "127.0.0.1:2379"
+
+// loopback reads a flag's HOST:PORT; "": the flag says none.
+func loopback(flag, address, example string) (string, error) {
+	if address == "none" || address == "" {
+		return "", nil
+	}
+	host, _, err := net.SplitHostPort(address)
+	if ip := net.ParseIP(host); err != nil || ip == nil || !ip.IsLoopback() {
+		return "", fmt.Errorf("--%s %s: pass HOST:PORT on the loopback interface, such as %s, or none", flag, address, example)
+	}
+	return address, nil
 }
 
 // maxSocketPath is the longest path of a Unix socket, in bytes. The node API's server makes its
@@ -158,6 +179,9 @@ func (c *cli) printReady(s *dev.Server, o *devOptions, took time.Duration) {
 	fmt.Fprintf(c.out(), "ready in %.1f s: a chain of %s in this process\n\n", took.Seconds(), switches)
 	t := tabwriter.NewWriter(c.out(), 0, 8, 2, ' ', 0)
 	fmt.Fprintf(t, "  node API\tunix://%s\n", o.Socket)
+	if s.GatewayURL != "" {
+		fmt.Fprintf(t, "  etcd gateway\t%s\n", s.GatewayURL)
+	}
 	if s.PageURL != "" {
 		fmt.Fprintf(t, "  page\t%s\n", s.PageURL)
 	}
@@ -169,8 +193,20 @@ Try there:
   netcraq put color blue
   netcraq get color
   netcraq lock printer -- sleep 5
-Keys are lost when this process ends. Stop it with Ctrl-C.
-`, node.SocketVariable, o.Socket)
+%s Stop it with Ctrl-C.
+`, node.SocketVariable, o.Socket, durability(o))
+}
+
+// durability says what is left when the process ends.
+func durability(o *devOptions) string {
+	if o.Data == "" {
+		return "Keys are lost when this process ends (--data DIR keeps durable keys)."
+	}
+	kept := "those of the namespace " + dev.DurableNamespace
+	if o.Gateway != "" {
+		kept += " and what etcd's clients write"
+	}
+	return fmt.Sprintf("Keys are lost when this process ends, except %s: %s keeps them.", kept, o.Data)
 }
 
 // showFailover kills a switch after a while, and prints what that cost.

@@ -11,6 +11,9 @@ import (
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
 	api "github.com/netcraq/netcraq/api/node"
 	"github.com/netcraq/netcraq/client/node"
 )
@@ -76,6 +79,7 @@ func TestDev(t *testing.T) {
 	u.watches()
 	u.excludes()
 	u.streams()
+	u.etcd(server)
 	if code := server.interrupt(t); code != 0 {
 		t.Errorf("exit code %d: %s", code, server.said)
 	}
@@ -148,6 +152,59 @@ func (u *user) streams() {
 	if err != nil || len(got.Records) != 1 || got.Records[0].Value == nil || *got.Records[0].Value != value {
 		u.t.Errorf("read %+v, %v", got, err)
 	}
+}
+
+// etcd: an etcd client writes and reads through the gateway.
+func (u *user) etcd(server *running) {
+	u.t.Helper()
+	url := regexp.MustCompile(`etcd gateway +(http://\S+)`).FindStringSubmatch(server.said.String())
+	if url == nil {
+		u.t.Fatalf("no gateway: %s", server.said)
+	}
+	ctx, cancel := context.WithTimeout(u.t.Context(), soon)
+	defer cancel()
+	c, err := clientv3.New(clientv3.Config{Endpoints: []string{url[1]}, Logger: zap.NewNop()})
+	if err != nil {
+		u.t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Put(ctx, "/k", "v"); err != nil {
+		u.t.Fatal(err)
+	}
+	got, err := c.Get(ctx, "/k")
+	if err != nil || len(got.Kvs) != 1 || string(got.Kvs[0].Value) != "v" {
+		u.t.Errorf("etcd has %v, %v", got, err)
+	}
+}
+
+// TestData: keys of the namespace durable, and etcd's, are there after a restart with --data.
+// Others are gone.
+func TestData(t *testing.T) {
+	u := newUser(t)
+	data := filepath.Join(u.home, "run", "data")
+	for round := range 2 {
+		server := u.dev("--switches", "2", "--data", data)
+		if !strings.Contains(server.said.String(), data+" keeps them") {
+			t.Errorf("it says %s", server.said)
+		}
+		_, _, volatile := u.run("get", "k")
+		kept, _, durable := u.run("get", "k", "--namespace", "durable")
+		if volatile != exitNotFound || round == 0 && durable != exitNotFound || round == 1 && kept != "kept\n" {
+			t.Errorf("round %d: volatile %d, durable %d, %q", round, volatile, durable, kept)
+		}
+		u.must("put", "k", "lost")
+		u.must("put", "k", "kept", "--namespace", "durable")
+		u.etcd(server)
+		if code := server.interrupt(t); code != 0 {
+			t.Errorf("exit code %d: %s", code, server.said)
+		}
+	}
+	server := u.dev("--switches", "1", "--data", data)
+	_, errs, code := u.run("dev", "--page", "none", "--gateway", "none", "--socket", u.socket()+"2", "--data", data)
+	if code != 1 || !strings.Contains(errs, "does another process use it?") {
+		t.Errorf("a second server in %s: %d, %s", data, code, errs)
+	}
+	server.interrupt(t)
 }
 
 // TestKill: a switch is killed, the report says what that cost, and keys survive it.

@@ -152,7 +152,7 @@ func (r *running) interrupt(t *testing.T) (code int) {
 // dev starts a server.
 func (u *user) dev(args ...string) *running {
 	u.t.Helper()
-	r := u.start(append([]string{"dev", "--page", "none"}, args...)...)
+	r := u.start(append([]string{"dev", "--page", "none", "--gateway", "127.0.0.1:0"}, args...)...)
 	r.says(u.t, "Ctrl-C")
 	return r
 }
@@ -181,6 +181,7 @@ func TestUsage(t *testing.T) {
 		{"dev --kill s2 --after -3s", "pass 0s or more"},
 		{"dev --page 0.0.0.0:1", "on the loopback interface"},
 		{"dev --page here", "pass HOST:PORT"},
+		{"dev --gateway 10.0.0.1:2379", "on the loopback interface"},
 		{"dev --log-level loud", "pass debug, info, warn or error"},
 		{"dev --socket tcp://127.0.0.1:1", "pass the path of a Unix socket"},
 		{"dev --socket /" + strings.Repeat("long/", 30), "too long for a Unix socket"},

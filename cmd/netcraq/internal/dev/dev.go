@@ -1,9 +1,10 @@
 // Package dev is the server of `netcraq dev`: everything that a cluster has, in one process,
 // without root. The parts are those that ship; only the switches' cables are different.
 //
-//	programs ─ node API ─┐                                  ┌─ controller ─ admin API, page
-//	           (sidecar) ├─ UDP on 127.78.67.0/24 ─ devnet ─┤  (P4Runtime)
-//	etcd's clients ─ ...─┘                                  └─ s1 ─ s2 ─ s3
+//	programs ─ node API ── UDP on 127.78.67.0/24 ──▶ devnet: s1 ─ s2 ─ s3 ◀── P4Runtime ── controller
+//	              │ durable keys                                              admin API, page ─┘
+//	              ▼
+//	            etcd ◀── gateway ◀── etcd's clients
 package dev
 
 import (
@@ -15,6 +16,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -39,13 +41,19 @@ type Config struct {
 	Switches int    // of the chain
 	Socket   string // of the node API: an absolute path
 	Page     string // HOST:PORT of the controller's page; "": none
-	Log      *slog.Logger
+	Gateway  string // HOST:PORT of the etcd gateway; "": none
+	// Data is the folder of the etcd that keeps durable keys; "": they are lost when the server
+	// ends.
+	Data string
+	Log  *slog.Logger
 }
 
 // Server is a running server.
 type Server struct {
 	// PageURL opens the controller's page, once; "": there is none.
 	PageURL string
+	// GatewayURL is where etcd's API is served; "": nowhere.
+	GatewayURL string
 
 	cfg     Config
 	folder  *folder
@@ -55,6 +63,8 @@ type Server struct {
 	ended   <-chan struct{}
 	parts   sync.WaitGroup
 	err     func() error
+	node    chan struct{} // closed when the node API has ended; nil: it has not begun
+	closers []func()      // of etcd and the gateway; the last first
 }
 
 // Start starts a server, and returns when a key can be written. The server ends with Close, or when
@@ -79,10 +89,14 @@ func Start(ctx context.Context, cfg Config) (_ *Server, err error) {
 	if err := s.control(running); err != nil {
 		return nil, err
 	}
+	endpoint, err := s.startEtcd(ctx) // while the switches compile the program
+	if err != nil {
+		return nil, err
+	}
 	if err := s.waitFor(ctx, s.admin.Ready); err != nil {
 		return nil, fmt.Errorf("the chain is not ready: %w", err)
 	}
-	if err := s.serve(ctx, running); err != nil {
+	if err := s.serve(ctx, running, endpoint); err != nil {
 		return nil, err
 	}
 	if cfg.Page != "" {
@@ -151,15 +165,25 @@ func (s *Server) waitFor(ctx context.Context, try func(context.Context) error) e
 	}
 }
 
-// serve starts the node API, and waits until it answers.
-func (s *Server) serve(ctx, running context.Context) error {
+// serve starts the node API, and waits until it answers. Durable keys are kept in the etcd at an
+// endpoint.
+func (s *Server) serve(ctx, running context.Context, endpoint string) error {
+	durable, err := s.durableArgs(endpoint)
+	if err != nil {
+		return err
+	}
 	ready := make(chan struct{})
 	said := &firstLine{told: ready}
 	log := &lines{log: s.cfg.Log}
 	args := []string{"--listen", "unix://" + s.cfg.Socket, "--socket-mode", "600", "--node", "dev",
 		"--namespace", "default", "--successor-socket", filepath.Join(s.folder.path, "successor"), "--grace", grace,
 		"--admin", "unix://" + place.AdminSocket(s.cfg.Socket), "--token-file", ""}
-	s.goes("the node API", func() error { return sidecar.Execute(running, "netcraq dev", args, said, log) })
+	args = append(args, durable...)
+	s.node = make(chan struct{})
+	s.goes("the node API", func() error {
+		defer close(s.node)
+		return sidecar.Execute(running, "netcraq dev", args, said, log)
+	})
 	select {
 	case <-ready:
 	case <-s.ended:
@@ -194,6 +218,12 @@ var errClosed = errors.New("the server is closed")
 // if it did.
 func (s *Server) Close() error {
 	s.stop(errClosed)
+	if s.node != nil {
+		<-s.node // its clients may finish, and need the rest for that
+	}
+	for _, c := range slices.Backward(s.closers) {
+		c()
+	}
 	s.parts.Wait()
 	if s.admin != nil {
 		s.admin.Close()
