@@ -16,6 +16,7 @@ import (
 
 	api "github.com/netcraq/netcraq/api/node"
 	"github.com/netcraq/netcraq/client/node"
+	"github.com/netcraq/netcraq/internal/poll"
 )
 
 // TestDev goes through what somebody does who is new, as a user without rights.
@@ -154,7 +155,7 @@ func (u *user) streams() {
 	}
 }
 
-// etcd: an etcd client writes and reads through the gateway.
+// etcd: an etcd client writes and reads through the gateway, also a key that is placed.
 func (u *user) etcd(server *running) {
 	u.t.Helper()
 	url := regexp.MustCompile(`etcd gateway +(http://\S+)`).FindStringSubmatch(server.said.String())
@@ -168,12 +169,21 @@ func (u *user) etcd(server *running) {
 		u.t.Fatal(err)
 	}
 	defer c.Close()
-	if _, err := c.Put(ctx, "/k", "v"); err != nil {
-		u.t.Fatal(err)
-	}
-	got, err := c.Get(ctx, "/k")
-	if err != nil || len(got.Kvs) != 1 || string(got.Kvs[0].Value) != "v" {
-		u.t.Errorf("etcd has %v, %v", got, err)
+	for _, value := range []string{"v", "w", "x"} {
+		if _, err := c.Put(ctx, "/k", value); err != nil {
+			u.t.Fatal(err)
+		}
+		got, err := c.Get(ctx, "/k")
+		if err != nil || len(got.Kvs) != 1 || string(got.Kvs[0].Value) != value {
+			u.t.Errorf("etcd has %v, %v; want %s", got, err, value)
+		}
+		if value == "v" { // from now on the switches have it
+			u.must("placement", "pin", "/k")
+			poll.Until(u.t, soon, "it is placed", func() bool {
+				out, _, _ := u.run("placement", "why", "/k")
+				return strings.Contains(out, "/k is placed in chain main")
+			})
+		}
 	}
 }
 

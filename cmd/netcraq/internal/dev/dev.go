@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"os"
 	"path/filepath"
 	"runtime/debug"
 	"slices"
@@ -22,11 +23,15 @@ import (
 	"time"
 
 	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/client/etcd/placement"
 	"github.com/netcraq/netcraq/client/node"
 	"github.com/netcraq/netcraq/cmd/internal/place"
 	"github.com/netcraq/netcraq/controlplane/admin"
 	"github.com/netcraq/netcraq/controlplane/controller"
+	"github.com/netcraq/netcraq/controlplane/etcdstore"
+	"github.com/netcraq/netcraq/controlplane/placement/policy"
 	"github.com/netcraq/netcraq/controlplane/server"
+	"github.com/netcraq/netcraq/etcd-monitor/embedded"
 	"github.com/netcraq/netcraq/nodeapi/sidecar"
 )
 
@@ -63,8 +68,9 @@ type Server struct {
 	ended   <-chan struct{}
 	parts   sync.WaitGroup
 	err     func() error
-	node    chan struct{} // closed when the node API has ended; nil: it has not begun
-	closers []func()      // of etcd and the gateway; the last first
+	node    chan struct{}    // closed when the node API has ended; nil: it has not begun
+	closers []func()         // of the gateway; the last first
+	etcd    *embedded.Server // nil: there is none
 }
 
 // Start starts a server, and returns when a key can be written. The server ends with Close, or when
@@ -86,17 +92,19 @@ func Start(ctx context.Context, cfg Config) (_ *Server, err error) {
 	if s.network, err = openNetwork(cfg.Switches); err != nil {
 		return nil, err
 	}
+	if err := s.startEtcd(ctx); err != nil {
+		return nil, err
+	}
 	if err := s.control(running); err != nil {
 		return nil, err
 	}
-	endpoint, err := s.startEtcd(ctx) // while the switches compile the program
-	if err != nil {
+	if err := s.startGateway(ctx); err != nil { // while the switches compile the program
 		return nil, err
 	}
 	if err := s.waitFor(ctx, s.admin.Ready); err != nil {
 		return nil, fmt.Errorf("the chain is not ready: %w", err)
 	}
-	if err := s.serve(ctx, running, endpoint); err != nil {
+	if err := s.serve(ctx, running); err != nil {
 		return nil, err
 	}
 	if cfg.Page != "" {
@@ -134,11 +142,17 @@ func (s *Server) control(ctx context.Context) error {
 		mux.Handle("/", &replica)
 		return door.Serve(ctx, mux)
 	})
+	var places *server.Placement
+	if s.etcd != nil {
+		places = &server.Placement{Window: time.Minute, Prefix: placement.DefaultPrefix, Limits: policy.DefaultLimits()}
+	}
 	s.goes("the controller", func() error {
-		return server.Run(ctx, server.Config{Store: controller.Memory{}, Log: s.cfg.Log,
+		return server.Run(ctx, server.Config{Store: controller.Memory{}, Etcd: s.etcdAddress(), Log: s.cfg.Log,
+			Identity: etcdstore.Identity{Name: fmt.Sprintf("netcraq dev %d", os.Getpid())},
+			StandBy:  func(etcdstore.Identity) {},
 			Lead: func(ctx context.Context, term *server.Term) error {
 				c, err := server.New(term, server.Options{Topology: s.network.topology, Replica: &replica,
-					Log: s.cfg.Log})
+					Placement: places, Log: s.cfg.Log})
 				if err != nil {
 					return err
 				}
@@ -165,10 +179,9 @@ func (s *Server) waitFor(ctx context.Context, try func(context.Context) error) e
 	}
 }
 
-// serve starts the node API, and waits until it answers. Durable keys are kept in the etcd at an
-// endpoint.
-func (s *Server) serve(ctx, running context.Context, endpoint string) error {
-	durable, err := s.durableArgs(endpoint)
+// serve starts the node API, and waits until it answers.
+func (s *Server) serve(ctx, running context.Context) error {
+	durable, err := s.durableArgs()
 	if err != nil {
 		return err
 	}
@@ -225,6 +238,9 @@ func (s *Server) Close() error {
 		c()
 	}
 	s.parts.Wait()
+	if s.etcd != nil {
+		s.etcd.Close()
+	}
 	if s.admin != nil {
 		s.admin.Close()
 	}
