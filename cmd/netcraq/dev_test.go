@@ -264,20 +264,41 @@ func TestAgain(t *testing.T) {
 	}
 	third.interrupt(t)
 
-	u.env = append(u.env, "XDG_RUNTIME_DIR=")
-	fourth := u.dev("--switches", "1")
-	u.must("put", "k", "v")
-	if !strings.Contains(fourth.said.String(), "/tmp/netcraq-") {
-		t.Errorf("it says %s", fourth.said)
-	}
-	fourth.interrupt(t)
-	uid := os.Getuid()
+}
+
+// TestTmp: without a runtime folder the socket is in a folder of the user's own in /tmp, which
+// nobody else can have prepared.
+func TestTmp(t *testing.T) {
+	u := newUser(t)
+	tmp, uid := filepath.Join(u.home, "tmp"), os.Getuid()
 	if uid == 0 {
 		uid = nobody
 	}
-	folder := fmt.Sprintf("/tmp/netcraq-%d", uid)
-	if _, err := os.Stat(folder); !os.IsNotExist(err) {
-		t.Errorf("%s is left: %v", folder, err)
+	own := filepath.Join(tmp, fmt.Sprintf("netcraq-%d", uid))
+	if err := os.MkdirAll(own, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{tmp, own} {
+		if err := os.Chmod(dir, 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}
+	u.env = append(u.env, "XDG_RUNTIME_DIR=", "TMPDIR="+tmp)
+	_, errs, code := u.run("dev", "--page", "none", "--gateway", "none")
+	if code != 1 || !strings.Contains(errs, "is not a folder that only this user can enter. Remove it") {
+		t.Errorf("in somebody's folder: %d, %s", code, errs)
+	}
+	if err := os.Remove(own); err != nil {
+		t.Fatal(err)
+	}
+	server := u.dev("--switches", "1")
+	u.must("put", "k", "v")
+	if !strings.Contains(server.said.String(), own) {
+		t.Errorf("it says %s", server.said)
+	}
+	server.interrupt(t)
+	if _, err := os.Stat(own); !os.IsNotExist(err) {
+		t.Errorf("%s is left: %v", own, err)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"strconv"
 	"strings"
@@ -32,10 +33,27 @@ func (c *cli) connect(ctx context.Context) (*node.Client, error) {
 	}
 	cl, err := node.Connect(ctx, node.Config{Socket: socket, Namespace: c.namespace, Agent: "netcraq",
 		Wait: connectTime, Timeout: c.timeout()})
+	if err != nil && ctx.Err() == nil && !listens(socket) {
+		return nil, fmt.Errorf("no server listens at %s. Start one with netcraq dev, or name another with --socket", socket)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("cannot connect to the node API at %s: %w. Start one with netcraq dev, or name another with --socket", socket, err)
+		return nil, fmt.Errorf("cannot connect to the node API at %s: %w", socket, err)
 	}
 	return cl, nil
+}
+
+// listens says whether somebody takes connections at a socket.
+func listens(socket string) bool {
+	network, address := "unix", strings.TrimPrefix(socket, "unix://")
+	if tcp, ok := strings.CutPrefix(socket, "tcp://"); ok {
+		network, address = "tcp", tcp
+	}
+	nc, err := net.DialTimeout(network, address, connectTime)
+	if err != nil {
+		return false
+	}
+	nc.Close()
+	return true
 }
 
 // connectTime is long enough for a server that is replaced to be there again.

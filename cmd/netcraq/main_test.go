@@ -204,9 +204,14 @@ func TestUsage(t *testing.T) {
 			t.Errorf("%s: exit code %d, %q; want 2 and %q", c.args, code, errs, c.want)
 		}
 	}
-	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
-	if _, errs, code := here(t, "get", "color", "--socket", "/nowhere/s"); code != 1 || !strings.Contains(errs, "netcraq dev") {
+	t.Setenv("TMPDIR", t.TempDir())
+	_, errs, code := here(t, "get", "color", "--socket", "/nowhere/s")
+	if code != 1 || !strings.Contains(errs, "no server listens at /nowhere/s. Start one with netcraq dev") {
 		t.Errorf("without a server: %d, %s", code, errs)
+	}
+	_, errs, code = here(t, "get", "color")
+	if code != 1 || !strings.Contains(errs, "found no NetCRAQ server") || !strings.Contains(errs, ": netcraq dev\n") {
+		t.Errorf("without a socket: %d, %s", code, errs)
 	}
 }
 

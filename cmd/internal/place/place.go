@@ -18,7 +18,7 @@ import (
 )
 
 // Socket is the default place of the node API's socket: netcraq.sock in $XDG_RUNTIME_DIR or, if
-// that is not set, in a folder of this user in /tmp.
+// that is not set, in a folder of this user in /tmp ($TMPDIR).
 func Socket(getenv func(string) string) string {
 	if dir := getenv("XDG_RUNTIME_DIR"); dir != "" {
 		return filepath.Join(dir, "netcraq.sock")
@@ -27,7 +27,7 @@ func Socket(getenv func(string) string) string {
 }
 
 // own is the folder of this user in /tmp.
-func own() string { return fmt.Sprintf("/tmp/netcraq-%d", os.Geteuid()) }
+func own() string { return filepath.Join(os.TempDir(), fmt.Sprintf("netcraq-%d", os.Geteuid())) }
 
 // Folder is the folder of the server that has a socket.
 func Folder(socket string) string { return socket + ".d" }
