@@ -255,6 +255,12 @@ func TestAgain(t *testing.T) {
 	if got := u.must("get", "k"); got != "first" {
 		t.Errorf("the first has %q", got)
 	}
+	if got := u.must("chain", "show", "--socket", other); !strings.Contains(got, "s2") {
+		t.Errorf("the second's chain: %s", got)
+	}
+	if got := u.must("chain", "show"); strings.Contains(got, "s2") {
+		t.Errorf("the first's chain: %s", got)
+	}
 	second.interrupt(t)
 	_ = first.Process.Kill()
 	<-first.ended

@@ -13,5 +13,7 @@ import (
 func main() { operate.Main(program(os.Getenv)) }
 
 func program(getenv func(string) string) operate.Program {
-	return operate.Program{Name: "netcraq", Admin: func() string { return place.Admin(getenv) }, Complete: complete}
+	c := &cli{getenv: getenv}
+	return operate.Program{Name: "netcraq", Complete: c.complete,
+		Admin: func() string { return place.Admin(c.socket, getenv) }}
 }

@@ -46,8 +46,8 @@ const (
 )
 
 // complete adds to the commands of operators what only netcraq has.
-func complete(root *cobra.Command, std operate.Streams, getenv func(string) string) func(error) int {
-	c := &cli{std: std, getenv: getenv, root: root}
+func (c *cli) complete(root *cobra.Command, std operate.Streams) func(error) int {
+	c.std, c.root = std, root
 	root.Use, root.Short, root.Long = "netcraq", "A key-value store that runs in network switches", rootHelp
 	root.Example = `  netcraq dev                                  # in one terminal
   netcraq put color blue && netcraq get color  # in another

@@ -36,7 +36,7 @@ type Program struct {
 	Admin func() string
 	// Complete gives the root command its texts and further commands, and says which exit codes
 	// errors of these have (0: that of an operators' command). nil: the program is netcraqctl.
-	Complete func(root *cobra.Command, std Streams, getenv func(string) string) (code func(error) int)
+	Complete func(root *cobra.Command, std Streams) (code func(error) int)
 }
 
 // Netcraqctl is the program netcraqctl.

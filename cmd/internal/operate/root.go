@@ -84,7 +84,7 @@ func (c *cli) root(getenv func(string) string) (root *cobra.Command, code func(e
 	root.AddCommand(bench, c.chainCommand(), c.switchCommand(), c.placementCommand(), c.sessionCommand(),
 		c.eventsCommand(), c.pageCommand(), c.doctorCommand())
 	if c.program.Complete != nil {
-		code = c.program.Complete(root, c.std, getenv)
+		code = c.program.Complete(root, c.std)
 	}
 	root.CompletionOptions.HiddenDefaultCmd = c.program.Complete == nil
 	usage(root)

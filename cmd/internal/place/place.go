@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"github.com/netcraq/netcraq/api/admin"
@@ -96,12 +97,13 @@ func NodeSocket(getenv func(string) string) string {
 	return ""
 }
 
-// Admin is where commands look for a controller: at a `netcraq dev`, then where controllers listen.
-func Admin(getenv func(string) string) string {
-	socket := Socket(getenv)
-	if s := getenv(node.SocketVariable); s != "" {
-		socket = s
+// Admin is where commands look for a controller: at the `netcraq dev` that has a node API's socket
+// ("": the first of the candidates), then where controllers listen.
+func Admin(socket string, getenv func(string) string) string {
+	if socket == "" {
+		socket = Candidates(getenv)[0][0]
 	}
+	socket = strings.TrimPrefix(socket, "unix://")
 	if at := AdminSocket(socket); filepath.IsAbs(at) && usable(at) {
 		return "unix://" + at + "," + admin.DefaultSocket()
 	}
