@@ -74,7 +74,8 @@ func (p *parser) address(path, what, s, owner string) netip.Addr {
 		p.add(path, what, "give an IPv4 address")
 	case err != nil || !a.Is4():
 		p.add(path, what, "%q is not an IPv4 address (such as 10.0.0.1, without a prefix length)", s)
-	case a.IsUnspecified() || a.IsMulticast() || a.IsLoopback() || a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+	case a.IsUnspecified() || a.IsMulticast() || a.IsLoopback() && !p.loopback ||
+		a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
 		p.add(path, what, "%s cannot be an address in the data plane: give a unicast one", s)
 	case p.addresses[a] != "":
 		p.add(path, what, "the address %s is that of %s already: each switch, host and chain needs its own", s, p.addresses[a])

@@ -59,6 +59,7 @@ type parser struct {
 
 	t         *Topology
 	hostRate  int
+	loopback  bool                  // addresses of 127.0.0.0/8 are allowed
 	addresses map[netip.Addr]string // who has it
 	macs      map[string]string
 }
@@ -154,6 +155,7 @@ func newParser(name string) *parser {
 
 // check makes the topology.
 func (p *parser) check(f *Spec) (*Topology, error) {
+	p.loopback = f.Loopback
 	p.program(f)
 	p.tls(f)
 	p.controller(f)
@@ -221,7 +223,9 @@ func (p *parser) walk(n *yaml.Node, t reflect.Type, path string) {
 	case n.Kind == yaml.MappingNode && t.Kind() == reflect.Struct:
 		fields := map[string]reflect.Type{}
 		for f := range t.Fields() {
-			fields[f.Tag.Get("yaml")] = f.Type
+			if name := f.Tag.Get("yaml"); name != "-" {
+				fields[name] = f.Type
+			}
 		}
 		for i := 0; i+1 < len(n.Content); i += 2 {
 			key := n.Content[i].Value

@@ -14,6 +14,9 @@ type Spec struct {
 	HostRate   int            `yaml:"hostRate"`
 	Realms     []RealmSpec    `yaml:"realms"`
 	Chains     []ChainSpec    `yaml:"chains"`
+	// Loopback allows addresses of 127.0.0.0/8, for networks inside one process whose only host is
+	// this machine (devnet.Loopback). A file cannot ask for it.
+	Loopback bool `yaml:"-"`
 }
 
 // ProgramSpec is a Spec's program.

@@ -19,8 +19,10 @@ var floors = [][]string{
 	{"p4src", "api"},
 	{"switch", "client"},
 	{"streams"},
-	{"controlplane", "etcd-monitor", "nodeapi", "pipelets", "cmd"},
-	{"cni-plugin"},
+	{"controlplane", "etcd-monitor", "nodeapi", "pipelets"},
+	// netcraq dev runs a controller, the node API and a gateway in one process, so commands stand
+	// above those, as the node agents do.
+	{"cni-plugin", "cmd"},
 	{"experiments", "netchain-baseline"},
 	{"test"},
 }

@@ -76,6 +76,22 @@ func (b badInput) Unwrap() error { return b.error }
 // Run is the command, until it is told to end. It returns the process's exit code. Beside the kinds
 // of sources that each has, streams may have more.
 func Run(name string, args []string, stdout, stderr io.Writer, more ...Kind) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	err := Execute(ctx, name, args, stdout, stderr, more...)
+	if err == nil {
+		return exitOK
+	}
+	fmt.Fprintf(stderr, "%s: %v\n", name, err)
+	if errors.As(err, new(badInput)) || strings.HasPrefix(err.Error(), "unknown command") {
+		return exitBadInput
+	}
+	return exitFailed
+}
+
+// Execute is the command until ctx ends, for processes that do more than that. It prints no error
+// and handles no signal. It returns nil if it ended because of ctx or of a successor.
+func Execute(ctx context.Context, name string, args []string, stdout, stderr io.Writer, more ...Kind) error {
 	o := options{name: name, kinds: append([]Kind{ofEtcd()}, more...)}
 	cmd := &cobra.Command{
 		Use:   name,
@@ -141,17 +157,7 @@ in the policy.`,
 	cmd.SetOut(stdout)
 	cmd.SetErr(stderr)
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return badInput{err} })
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	err := cmd.ExecuteContext(ctx)
-	if err == nil {
-		return exitOK
-	}
-	fmt.Fprintf(stderr, "%s: %v\n", name, err)
-	if errors.As(err, new(badInput)) || strings.HasPrefix(err.Error(), "unknown command") {
-		return exitBadInput
-	}
-	return exitFailed
+	return cmd.ExecuteContext(ctx)
 }
 
 func serve(ctx context.Context, o options, stdout, stderr io.Writer) error {

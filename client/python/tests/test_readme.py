@@ -36,7 +36,8 @@ NOT_RUN = {
     "reads: any switch": "a drawing",
     "make test ": "jobs of CI run these targets",
     "kind: Pipelet": "a part of a file, with addresses of etcds that are elsewhere; make test-pipelets runs whole ones",
-    "netcraq> h1": "TestReadme of cmd/netcraqctl runs it",
+    "netcraq put greeting": "TestReadme of cmd/netcraq runs it",
+    "netcraq> h1": "TestReadme of cmd/internal/operate runs it",
     "make figures-quick": "they measure for minutes to hours; experiments/test_figures.py tests what they are made of",
     "bin/netcraq-switch -i": "it takes the reader's program and interfaces; the tests of switch/cmd/netcraq-switch start it",
 }

@@ -91,14 +91,14 @@ func growthWithoutKeys(t *testing.T, how string) {
 	r.Stop()
 	r = x.controller()
 	r.WaitAllReady()
-	x.switches[3].suspend()
+	x.switches[3].Suspend()
 	keys, failed = addKeys(t, r, "a", "second", n)
 	removeAll(keys)
 	second := lease()
 	for second.Sessions[0].ID != first.Sessions[0].ID {
 		second = lease()
 	}
-	x.switches[3].resume()
+	x.switches[3].Resume()
 	r.WaitUntil(func() bool { s, err := r.API.Switches(t.Context()); return err == nil && s[3].Ready }, "s4 to be there")
 	chain := "a"
 	switch how {

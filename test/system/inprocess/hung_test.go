@@ -30,7 +30,7 @@ func TestSessionsBesideAHungSwitch(t *testing.T) {
 			r := x.controller()
 			r.WaitAllReady()
 			r.WaitUntil(func() bool { s, err := r.API.Switches(t.Context()); return err == nil && s[3].Ready }, "s4 to be there")
-			x.switches[c.hung-1].suspend()
+			x.switches[c.hung-1].Suspend()
 			// The first request comes before anybody can know that the switch hangs. One may be too
 			// late on a machine that has other things to do.
 			var times []time.Duration
@@ -72,7 +72,7 @@ func TestStateBesideAHungSwitch(t *testing.T) {
 	if _, err := r.API.AddKeys(t.Context(), "a", keys); err != nil {
 		t.Fatal(err)
 	}
-	x.switches[1].suspend()
+	x.switches[1].Suspend()
 	began := time.Now()
 	got, err := r.API.Directory(t.Context(), "", true)
 	took := time.Since(began)

@@ -91,13 +91,11 @@ func besideAJoiner(t *testing.T, n int, mute bool) {
 	s := x.switches[5]
 	silence := func(on bool) {
 		if mute {
-			s.mu.Lock()
-			s.mute = on
-			s.mu.Unlock()
+			s.SetMute(on)
 		} else if on {
-			s.suspend()
+			s.Suspend()
 		} else {
-			s.resume()
+			s.Resume()
 		}
 	}
 	round := 0
@@ -108,7 +106,7 @@ func besideAJoiner(t *testing.T, n int, mute bool) {
 		stop := func() { once.Do(func() { silence(true); close(silent) }) }
 		switch {
 		case m.loaded:
-			s.onLoad(stop)
+			s.OnLoad(stop)
 		case m.part == nil:
 			stop()
 		default:
@@ -157,7 +155,7 @@ func besideAJoiner(t *testing.T, n int, mute bool) {
 		waited := w.stop()
 		silence(false)
 		s.onPart(nil)
-		s.onLoad(nil)
+		s.OnLoad(nil)
 		x.switches[0].onPart(nil)
 		err = <-recovered
 		t.Logf("%s: %v; a write waited for %v; recover: %v", m.name, took, waited, err)
@@ -200,28 +198,19 @@ func besideAJoiner(t *testing.T, n int, mute bool) {
 // lateness is what a machine that has other things to do may add.
 const lateness = 150 * time.Millisecond
 
-// onLoad sets what is done before the switch loads a program.
-func (s *bedSwitch) onLoad(f func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.loads = f
-}
-
 // onPart sets who is told of each part in chain a that the switch is given.
 func (s *bedSwitch) onPart(f func(role chain.Role, frozen, filling bool)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.wrote = nil
 	if f == nil {
+		s.OnWrite(nil)
 		return
 	}
-	s.wrote = func(table string, e *target.TableEntry) {
+	s.OnWrite(func(table string, e *target.TableEntry) {
 		if !strings.HasSuffix(table, "chain_config") || number64(e.Match[0].Value) != 1 {
 			return
 		}
 		p := e.Action.Params // role, frozen, lease_required, epoch, head, next, tail
 		f(chain.Role(number64(p[0])), number64(p[1]) == 1, number64(p[4]) == number64(p[6]))
-	}
+	})
 }
 
 // operationTook is how long an operation took.

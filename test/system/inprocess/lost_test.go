@@ -43,7 +43,7 @@ func TestNodeKeysLost(t *testing.T) {
 		t.Fatalf("the watch begins with %+v", c)
 	}
 	for _, s := range x.switches[:2] {
-		s.kill()
+		s.Kill()
 	}
 	r.WaitEvent("switch.disconnected", "s1")
 	r.WaitEvent("switch.disconnected", "s2")

@@ -14,6 +14,7 @@ import (
 
 	api "github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
+	"github.com/netcraq/netcraq/controlplane/devnet"
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
@@ -83,7 +84,7 @@ func (r *relay) serve(s *net.UDPConn, service netip.Addr) {
 		if err != nil {
 			continue
 		}
-		r.bed.deliver(func() { r.bed.switches[r.host-1].process(1, frame) })
+		r.bed.network.Inject(devnet.Port{Switch: r.host, Number: 1}, frame)
 	}
 }
 

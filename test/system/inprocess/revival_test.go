@@ -62,7 +62,7 @@ func goneKey(t *testing.T, moved bool) {
 	}
 	c.WaitUntil(gone, "the old KEY_ID to have no entry")
 	// A switch that is in the other chain alone is killed, and comes back.
-	x.switches[3].kill()
+	x.switches[3].Kill()
 	c.WaitEvent("switch.disconnected", "s4")
 	x.switches[3].start()
 	c.WaitUntil(func() bool { s, err := c.API.Switches(t.Context()); return err == nil && s[3].Ready }, "s4 to be there")
@@ -76,7 +76,7 @@ func goneKey(t *testing.T, moved bool) {
 		}
 		for _, s := range x.switches {
 			if slot, has := s.keys()[old.KeyID]; has {
-				t.Errorf("%s, s%d has an entry for %#x, slot %d", when, s.n, old.KeyID, slot)
+				t.Errorf("%s, s%d has an entry for %#x, slot %d", when, s.Number(), old.KeyID, slot)
 			}
 		}
 		if r, err := x.write(a, session, old.KeyID, "lost"); err != nil || r.Status != wire.NotFound {
@@ -118,9 +118,9 @@ func TestForgottenKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Stop()
-	x.switches[1].suspend()
+	x.switches[1].Suspend()
 	c = x.controllerWith(saved.Memory{})
-	time.AfterFunc(200*time.Millisecond, x.switches[1].resume)
+	time.AfterFunc(200*time.Millisecond, x.switches[1].Resume)
 	k, err := c.API.AddKey(t.Context(), "a", api.KeySpec{Name: "/new", Value: []byte("new")})
 	if err != nil {
 		t.Fatal(err)

@@ -59,7 +59,7 @@ func earlierRecord(t *testing.T, fenced, both bool) {
 			return err == nil && ch.Ready && len(ch.Members) == want
 		}
 	}
-	x.switches[2].suspend()
+	x.switches[2].Suspend()
 	c.WaitUntil(members(2), "the chain to go on without s3")
 	leased, err := c.API.NewSessions(t.Context(), api.SessionsRequest{Count: 1})
 	if err != nil {
@@ -71,20 +71,20 @@ func earlierRecord(t *testing.T, fenced, both bool) {
 	}
 	later := add("/later", "new")
 	if fenced {
-		x.switches[2].resume()
+		x.switches[2].Resume()
 		c.WaitUntil(func() bool { s, err := c.API.Switches(t.Context()); return err == nil && s[2].Ready }, "s3 to be back")
 		time.Sleep(50 * time.Millisecond) // and to be told
 	}
 	c.Stop()
-	x.switches[2].resume()
+	x.switches[2].Resume()
 	for f, b := range copies {
 		if err := os.WriteFile(f, b, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	// The one that knows least is heard first.
-	x.switches[0].suspend()
-	x.switches[1].suspend()
+	x.switches[0].Suspend()
+	x.switches[1].Suspend()
 	c = x.controller()
 	done := make(chan struct{})
 	var reader sync.WaitGroup
@@ -102,8 +102,8 @@ func earlierRecord(t *testing.T, fenced, both bool) {
 		}
 	})
 	time.Sleep(500 * time.Millisecond)
-	x.switches[0].resume()
-	x.switches[1].resume()
+	x.switches[0].Resume()
+	x.switches[1].Resume()
 	c.WaitUntil(members(2), "the chain to be what it was")
 	time.Sleep(300 * time.Millisecond)
 	close(done)
@@ -123,7 +123,7 @@ func earlierRecord(t *testing.T, fenced, both bool) {
 	next := add("/next", "new")
 	for _, s := range x.switches[:2] {
 		if keys := s.keys(); len(keys) != 3 || next == later || next == gone {
-			t.Errorf("s%d has %v; the next key is %#x", s.n, keys, next)
+			t.Errorf("s%d has %v; the next key is %#x", s.Number(), keys, next)
 		}
 	}
 	if _, err := c.API.Lookup(t.Context(), "/gone"); err == nil {

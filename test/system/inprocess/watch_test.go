@@ -45,12 +45,11 @@ func heard(t *testing.T, told chan *wire.Packet, key uint32, value string, again
 
 // tableSize is how many entries a table of a switch has.
 func (s *bedSwitch) tableSize(table string) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.pipe == nil {
+	pipe := s.Pipeline()
+	if pipe == nil {
 		return 0
 	}
-	all, err := s.pipe.Entries(table)
+	all, err := pipe.Entries(table)
 	if err != nil {
 		s.bed.t.Fatal(err)
 	}
@@ -124,7 +123,7 @@ func TestObserver(t *testing.T) {
 		}
 	}
 
-	x.switches[0].kill()
+	x.switches[0].Kill()
 	newest("with a chain of one")
 	x.switches[0].start()
 	c.Heal()

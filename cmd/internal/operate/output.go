@@ -1,4 +1,4 @@
-package main
+package operate
 
 import (
 	"encoding/json"
@@ -10,6 +10,7 @@ import (
 	"time"
 
 	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/node"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client"
 )
@@ -17,12 +18,12 @@ import (
 // show prints v as JSON, or what text writes.
 func (c *cli) show(v any, text func(w io.Writer)) error {
 	if c.output == "json" {
-		e := json.NewEncoder(c.std.out)
+		e := json.NewEncoder(c.std.Out)
 		e.SetIndent("", "  ")
 		e.SetEscapeHTML(false)
 		return e.Encode(v)
 	}
-	text(c.std.out)
+	text(c.std.Out)
 	return nil
 }
 
@@ -73,12 +74,21 @@ var kinds = []struct {
 	{client.ErrBadSession, "bad_session"}, {client.ErrFull, "full"},
 }
 
+// silent is an error of a program that needs no message.
+type silent interface {
+	error
+	Silent() bool
+}
+
 func (c *cli) printError(err error) {
 	if ill := (unwell{}); c.output == "json" && errors.As(err, &ill) {
 		return // the report has said it
 	}
+	if s := silent(nil); errors.As(err, &s) && s.Silent() {
+		return
+	}
 	if c.output != "json" {
-		fmt.Fprintf(c.std.err, "netcraqctl: %v\n", err)
+		fmt.Fprintf(c.std.Err, "%s: %v\n", c.program.Name, err)
 		return
 	}
 	f := failure{Kind: "error", Message: err.Error()}
@@ -100,6 +110,8 @@ func (c *cli) printError(err error) {
 		f.Kind = a.Code
 	} else if errors.As(err, &usage) {
 		f.Kind = "usage"
+	} else if n := (*node.Error)(nil); errors.As(err, &n) {
+		f.Kind, f.OutcomeUnknown = string(n.Code), n.Code == node.CodeOutcomeUnknown
 	}
 	_ = c.show(map[string]failure{"error": f}, nil)
 }

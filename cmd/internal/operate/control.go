@@ -1,4 +1,4 @@
-package main
+package operate
 
 import (
 	"context"
@@ -529,7 +529,7 @@ func (c *cli) showSessions(s *api.Sessions, err error) error {
 // pageCommand asks for a link to the controller's page.
 func (c *cli) pageCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "page", Short: "Give a link by which a browser is let in to the controller's page, once",
+		Use: "page", Short: "Print a one-time link that opens the controller's page",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), c.timeout)
 			defer cancel()

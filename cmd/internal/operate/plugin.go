@@ -1,4 +1,4 @@
-package main
+package operate
 
 import (
 	"context"
@@ -74,7 +74,7 @@ func (p *plugin) arguments(args []string) (out []string) {
 
 // run runs the command in an agent's container, and gives its exit code. Of a command that answers
 // with the page's link it says how to follow that from here.
-func (p *plugin) run(ctx context.Context, args []string, std streams, page bool) (int, error) {
+func (p *plugin) run(ctx context.Context, args []string, std Streams, page bool) (int, error) {
 	for _, a := range args {
 		if strings.HasPrefix(a, "@") && a != "@-" {
 			return 0, usageError{fmt.Errorf("%s would be a file in the agent's container: give the value on standard input, as @-", a)}
@@ -85,7 +85,7 @@ func (p *plugin) run(ctx context.Context, args []string, std streams, page bool)
 		return 0, err
 	}
 	cmd := p.command(ctx, append([]string{"exec", "-i", "-n", p.namespace, pod, "-c", "agent", "--", "netcraqctl"}, args...)...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = std.in, std.out, std.err
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = std.In, std.Out, std.Err
 	err = cmd.Run()
 	var ended *exec.ExitError
 	if errors.As(err, &ended) && ended.ExitCode() > 0 {
@@ -95,7 +95,7 @@ func (p *plugin) run(ctx context.Context, args []string, std streams, page bool)
 		return 0, fmt.Errorf("running kubectl: %w", err)
 	}
 	if page {
-		fmt.Fprintf(std.err, "the page is on that node: kubectl -n %s port-forward %s 20036 brings it here\n", p.namespace, pod)
+		fmt.Fprintf(std.Err, "the page is on that node: kubectl -n %s port-forward %s 20036 brings it here\n", p.namespace, pod)
 	}
 	return exitOK, nil
 }

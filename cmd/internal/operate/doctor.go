@@ -1,4 +1,4 @@
-package main
+package operate
 
 import (
 	"fmt"
@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/netcraq/netcraq/cmd/netcraqctl/internal/doctor"
+	"github.com/netcraq/netcraq/cmd/internal/doctor"
 )
 
 // unwell is what doctor ends with where it has found problems.
@@ -37,7 +37,7 @@ func (c *cli) doctorCommand() *cobra.Command {
 		fmt.Fprintf(&lines, "  %-13s %s\n", check[0], check[1])
 	}
 	cmd := &cobra.Command{
-		Use: "doctor", Short: "Look at this machine and say what is wrong and what to do",
+		Use: "doctor", Short: "Check this machine and say what to fix",
 		Long: fmt.Sprintf(doctorHelp, strings.TrimRight(lines.String(), "\n")),
 		Example: `  netcraqctl doctor
   netcraqctl doctor --check hooks,interfaces --interface eth0

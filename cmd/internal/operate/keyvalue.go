@@ -1,4 +1,4 @@
-package main
+package operate
 
 import (
 	"context"
@@ -43,7 +43,7 @@ func (c *cli) getCommand() *cobra.Command {
 					return err
 				}
 				if raw {
-					_, err := c.std.out.Write(r.Value)
+					_, err := c.std.Out.Write(r.Value)
 					return err
 				}
 				return c.show(answer{
@@ -224,7 +224,7 @@ func (c *cli) value(s string) ([]byte, error) {
 	var b []byte
 	var err error
 	if file == "-" {
-		b, err = io.ReadAll(c.std.in)
+		b, err = io.ReadAll(c.std.In)
 	} else {
 		b, err = os.ReadFile(file)
 	}

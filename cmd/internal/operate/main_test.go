@@ -1,4 +1,4 @@
-package main
+package operate
 
 import (
 	"bytes"
@@ -232,7 +232,7 @@ func newController(t *testing.T, cfg refchain.Config) *controller {
 func ctl(t *testing.T, env map[string]string, stdin string, args ...string) (out, errs string, code int) {
 	t.Helper()
 	var o, e bytes.Buffer
-	code = run(t.Context(), append([]string{"netcraqctl"}, args...), streams{strings.NewReader(stdin), &o, &e},
+	code = Netcraqctl.Run(t.Context(), append([]string{"netcraqctl"}, args...), Streams{strings.NewReader(stdin), &o, &e},
 		func(k string) string { return env[k] })
 	return o.String(), e.String(), code
 }
@@ -512,7 +512,7 @@ func TestAuthority(t *testing.T) {
 
 // TestReadme types what README.md has for the prompt, but for how long it measures.
 func TestReadme(t *testing.T) {
-	readme, err := os.ReadFile("../../README.md")
+	readme, err := os.ReadFile("../../../README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -622,9 +622,8 @@ func TestAdmin(t *testing.T) {
 		shown = ""
 		var out, complaint bytes.Buffer
 		args := append([]string{"netcraqctl"}, c.args...)
-		code := run(t.Context(), args, streams{strings.NewReader(""), &out, &complaint}, func(k string) string {
-			return c.env[k]
-		})
+		code := Netcraqctl.Run(t.Context(), args, Streams{strings.NewReader(""), &out, &complaint},
+			func(k string) string { return c.env[k] })
 		if c.fails != "" {
 			if code != exitError || !strings.Contains(complaint.String(), c.fails) {
 				t.Errorf("%q: %d %s", c.args, code, complaint.String())

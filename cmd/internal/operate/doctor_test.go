@@ -1,4 +1,4 @@
-package main
+package operate
 
 import (
 	"bytes"
@@ -8,14 +8,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/netcraq/netcraq/cmd/netcraqctl/internal/doctor"
+	"github.com/netcraq/netcraq/cmd/internal/doctor"
 )
 
 // start runs the command by a name.
 func start(t *testing.T, name string, args ...string) (code int, out, complaint string) {
 	t.Helper()
 	var o, e bytes.Buffer
-	code = run(t.Context(), append([]string{name}, args...), streams{strings.NewReader("in"), &o, &e},
+	code = Netcraqctl.Run(t.Context(), append([]string{name}, args...), Streams{strings.NewReader("in"), &o, &e},
 		func(string) string { return "" })
 	return code, o.String(), e.String()
 }

@@ -1,4 +1,4 @@
-package main
+package operate
 
 import (
 	"context"
@@ -119,9 +119,9 @@ func (c *cli) chainWatch() *cobra.Command {
 					return nil
 				}
 				if asJSON {
-					return json.NewEncoder(c.std.out).Encode(e)
+					return json.NewEncoder(c.std.Out).Encode(e)
 				}
-				_, err := fmt.Fprintf(c.std.out, "%s  %-24s %-12s %s\n", e.Time.Format("15:04:05.000"), e.Type,
+				_, err := fmt.Fprintf(c.std.Out, "%s  %-24s %-12s %s\n", e.Time.Format("15:04:05.000"), e.Type,
 					strings.TrimSpace(e.Chain+" "+e.Switch), e.Message)
 				return err
 			})

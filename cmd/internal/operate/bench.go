@@ -1,4 +1,4 @@
-package main
+package operate
 
 import (
 	"context"
@@ -19,7 +19,7 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client"
 	"github.com/netcraq/netcraq/client/core"
-	"github.com/netcraq/netcraq/cmd/netcraqctl/internal/bench"
+	"github.com/netcraq/netcraq/cmd/internal/bench"
 )
 
 const benchHelp = `Measure queries a second and latency with a closed loop: a fixed number of queries is outstanding, each answer starts the next.
@@ -107,11 +107,11 @@ func (c *cli) bench(ctx context.Context, b *benchFlags) error {
 		Eventual: b.eventual, ValueBytes: b.valueBytes,
 		Duration: b.duration, Count: b.count, Timeout: c.timeout, Seed: b.seed,
 	}
-	if c.output == "text" && isTerminal(c.std.err) {
+	if c.output == "text" && isTerminal(c.std.Err) {
 		cfg.Progress = func(d time.Duration, n uint64) {
-			fmt.Fprintf(c.std.err, "\r%s: %s queries, %s a second ", d.Round(time.Second), grouped(n), grouped(uint64(float64(n)/d.Seconds())))
+			fmt.Fprintf(c.std.Err, "\r%s: %s queries, %s a second ", d.Round(time.Second), grouped(n), grouped(uint64(float64(n)/d.Seconds())))
 		}
-		defer fmt.Fprint(c.std.err, "\r\x1b[K")
+		defer fmt.Fprint(c.std.Err, "\r\x1b[K")
 	}
 	if mix.Put+mix.CAS > 0 {
 		source, err := c.sessionSource(ctx, max(b.sessions, b.workers), owner())

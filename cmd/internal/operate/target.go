@@ -1,4 +1,4 @@
-package main
+package operate
 
 import (
 	"context"
@@ -188,7 +188,7 @@ func (c *cli) sessionSource(ctx context.Context, n int, owner string) (client.Se
 		ask, cancel := context.WithTimeout(ctx, c.timeout)
 		defer cancel()
 		if _, err := c.api.Chains(ask); err != nil {
-			fmt.Fprintln(c.std.err, "netcraqctl: no controller to lease a session from: writes are sent without one, and may be executed more than once")
+			fmt.Fprintln(c.std.Err, c.program.Name+": no controller to lease a session from: writes are sent without one, and may be executed more than once")
 			return nil, nil
 		}
 	}

@@ -1,4 +1,4 @@
-package main
+package operate
 
 import (
 	"fmt"
@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	api "github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
@@ -18,15 +19,16 @@ const (
 	tokenVariable = "NETCRAQ_TOKEN_FILE"
 )
 
-// streams are what a command reads and writes.
-type streams struct {
-	in       io.Reader
-	out, err io.Writer
+// Streams are what a command reads and writes.
+type Streams struct {
+	In       io.Reader
+	Out, Err io.Writer
 }
 
 // cli is one run of the command: the flags that all verbs share.
 type cli struct {
-	std        streams
+	program    Program
+	std        Streams
 	args       []string
 	plugin     *plugin // where the command was started as kubectl netcraq
 	servers    []string
@@ -57,44 +59,65 @@ The controller lets in root, and its own user, by its Unix socket (its --admin-u
 Exit codes: 0 done, 1 error, 2 wrong usage, 3 the key (or chain, switch, lease) is not there, 4 compare and swap failed,
 5 doctor has found a problem.`
 
-func (c *cli) root(getenv func(string) string) *cobra.Command {
-	root := &cobra.Command{
-		Use: "netcraqctl", Short: "Read, write, measure and show the key-value store in the switches", Long: rootHelp,
+// root makes the root command, and what says which exit codes a program's own errors have.
+func (c *cli) root(getenv func(string) string) (root *cobra.Command, code func(error) int) {
+	root = &cobra.Command{
 		SilenceErrors: true, SilenceUsage: true,
-		Example: `  netcraqctl get /registry/leases/kube-system/kube-scheduler
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return c.prepare(cmd, getenv) },
+	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usageError{fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
+	})
+	code = func(error) int { return 0 }
+	f := root.PersistentFlags()
+	f.StringVar(&c.admin, "admin", "", "the controller's admin API: unix:///PATH, or http://HOST:PORT with a token (default $"+adminVariable+", or "+api.SystemSocket+")")
+	f.StringVar(&c.tokenFile, "token-file", "", "the file with the token that the controller asks for over TCP (default $"+tokenVariable+")")
+	f.StringVarP(&c.output, "output", "o", "text", "text for people, or json for programs")
+	f.DurationVar(&c.timeout, "timeout", 2*time.Second, "give a query or a request to the controller up after this time")
+	bench := c.benchCommand()
+	if c.program.Complete == nil {
+		c.netcraqctl(root)
+		c.queryFlags(f)
+	} else {
+		c.queryFlags(bench.Flags())
+	}
+	root.AddCommand(bench, c.chainCommand(), c.switchCommand(), c.placementCommand(), c.sessionCommand(),
+		c.eventsCommand(), c.pageCommand(), c.doctorCommand())
+	if c.program.Complete != nil {
+		code = c.program.Complete(root, c.std)
+	}
+	root.CompletionOptions.HiddenDefaultCmd = c.program.Complete == nil
+	usage(root)
+	return root, code
+}
+
+// netcraqctl gives the root command the texts and the commands that only netcraqctl has.
+func (c *cli) netcraqctl(root *cobra.Command) {
+	root.Use, root.Long = "netcraqctl", rootHelp
+	root.Short = "Read, write, measure and show the key-value store in the switches"
+	root.Example = `  netcraqctl get /registry/leases/kube-system/kube-scheduler
   netcraqctl put 0x01000007 "on"
   netcraqctl cas 0x01000007 3.17 "off"
   netcraqctl --server 10.0.0.100 --value-bits 128 get 0x01000007
   netcraqctl bench --duration 10s --outstanding 128 --mix get=95,put=5
   netcraqctl chain show
-  netcraqctl placement why /registry/services/endpoints/default/kubernetes`,
-		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return c.prepare(cmd, getenv) },
-	}
-	f := root.PersistentFlags()
-	f.StringSliceVarP(&c.servers, "server", "s", nil, "where to send queries: ADDRESS[:PORT], several with commas, the preferred first (default: ask the controller)")
-	f.StringSliceVar(&c.services, "service", nil, "the chain's service address, ADDRESS[:PORT], where answers come from (default: ask the controller, else only --server)")
-	f.StringVar(&c.admin, "admin", "", "the controller's admin API: unix:///PATH, or http://HOST:PORT with a token (default $"+adminVariable+", or "+api.SystemSocket+")")
-	f.StringVar(&c.tokenFile, "token-file", "", "the file with the token that the controller asks for over TCP (default $"+tokenVariable+")")
-	f.StringVarP(&c.output, "output", "o", "text", "text for people, or json for programs")
-	f.StringVar(&c.valueBits, "value-bits", "", "width of the switches' value field: 128, 1024, 4096 or 8192 (default: ask the controller, else 128)")
-	f.DurationVar(&c.timeout, "timeout", 2*time.Second, "give a query or a request to the controller up after this time")
-	f.DurationVar(&c.retransmit, "retransmit", 50*time.Millisecond, "send a query again, to the next address, when there is no answer within this time")
-	f.StringSliceVar(&c.sessions, "session", nil, "sessions to write with, as ID:NEXT-REQUEST (default: lease them from the controller)")
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usageError{fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
-	})
+  netcraqctl placement why /registry/services/endpoints/default/kubernetes`
 	if c.plugin != nil {
 		root.Use, root.Long = pluginName, pluginHelp+rootHelp
 		root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl netcraq"}
 		root.Example = strings.ReplaceAll(root.Example, "  netcraqctl ", "  kubectl netcraq ")
-		c.plugin.flags(f)
+		c.plugin.flags(root.PersistentFlags())
 	}
-	root.AddCommand(c.getCommand(), c.putCommand(), c.deleteCommand(), c.casCommand(), c.benchCommand(),
-		c.chainCommand(), c.switchCommand(),
-		c.placementCommand(), c.sessionCommand(), c.eventsCommand(), c.pageCommand(), c.doctorCommand())
-	root.CompletionOptions.HiddenDefaultCmd = true
-	usage(root)
-	return root
+	root.AddCommand(c.getCommand(), c.putCommand(), c.deleteCommand(), c.casCommand())
+}
+
+// queryFlags are those of commands that send packets to the switches.
+func (c *cli) queryFlags(f *pflag.FlagSet) {
+	f.StringSliceVarP(&c.servers, "server", "s", nil, "where to send queries: ADDRESS[:PORT], several with commas, the preferred first (default: ask the controller)")
+	f.StringSliceVar(&c.services, "service", nil, "the chain's service address, ADDRESS[:PORT], where answers come from (default: ask the controller, else only --server)")
+	f.StringVar(&c.valueBits, "value-bits", "", "width of the switches' value field: 128, 1024, 4096 or 8192 (default: ask the controller, else 128)")
+	f.DurationVar(&c.retransmit, "retransmit", 50*time.Millisecond, "send a query again, to the next address, when there is no answer within this time")
+	f.StringSliceVar(&c.sessions, "session", nil, "sessions to write with, as ID:NEXT-REQUEST (default: lease them from the controller)")
 }
 
 // usage makes mistakes in the arguments of a command and of those below it usage errors, and
@@ -145,6 +168,9 @@ func (c *cli) prepare(cmd *cobra.Command, getenv func(string) string) error {
 	}
 	if !cmd.Flags().Changed("token-file") {
 		c.tokenFile = getenv(tokenVariable)
+	}
+	if c.admin == "" && c.program.Admin != nil {
+		c.admin = c.program.Admin()
 	}
 	c.api = api.NewClient(c.admin, api.TokenFile(c.tokenFile))
 	if c.plugin != nil && !cmd.HasSubCommands() && !c.adminGiven && len(c.servers) == 0 {

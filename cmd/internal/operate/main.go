@@ -1,0 +1,110 @@
+// Package operate has the commands of operators: chains, switches, placement, sessions, events,
+// measurements and the doctor. Commands netcraqctl and netcraq share them. netcraqctl also reads
+// and writes keys by sending packets to the switches itself; netcraq reads and writes keys through
+// the node API.
+package operate
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/client"
+	"github.com/netcraq/netcraq/internal/helptext"
+)
+
+// The exit codes. The help of the root command documents them.
+const (
+	exitOK        = 0
+	exitError     = 1
+	exitUsage     = 2
+	exitNotFound  = 3
+	exitCASFailed = 4
+	exitUnwell    = 5
+)
+
+// Program is a command that has the commands of operators.
+type Program struct {
+	Name string
+	// Admin is where the controller is, if neither --admin nor the environment says so. nil: where
+	// package admin looks for it.
+	Admin func() string
+	// Complete gives the root command its texts and further commands, and says which exit codes
+	// errors of these have (0: that of an operators' command). nil: the program is netcraqctl.
+	Complete func(root *cobra.Command, std Streams) (code func(error) int)
+}
+
+// Netcraqctl is the program netcraqctl.
+var Netcraqctl = Program{Name: "netcraqctl"}
+
+// Main runs a program, and ends the process.
+func Main(p Program) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := p.Run(ctx, os.Args, Streams{os.Stdin, os.Stdout, os.Stderr}, os.Getenv)
+	stop()
+	os.Exit(code)
+}
+
+// Run is the whole program, for Main and for tests. args begin with the name by which it was
+// started.
+func (p Program) Run(ctx context.Context, args []string, std Streams, getenv func(string) string) int {
+	c := &cli{program: p, std: std, args: args[1:]}
+	if p.Complete == nil && isPlugin(args[0]) {
+		c.plugin = &plugin{kubectl: "kubectl"}
+	}
+	root, code := c.root(getenv)
+	root.SetArgs(c.args)
+	root.SetIn(std.In)
+	root.SetOut(std.Out)
+	root.SetErr(std.Err)
+	helptext.Fit(root)
+	err := root.ExecuteContext(ctx)
+	var elsewhere ranElsewhere
+	if errors.As(err, &elsewhere) {
+		return elsewhere.code
+	}
+	if err != nil {
+		c.printError(err)
+		if code := code(err); code != 0 {
+			return code
+		}
+	}
+	return exitCode(err)
+}
+
+// usageError is a mistake in the command line.
+type usageError struct{ error }
+
+// UsageError makes a mistake in the command line of an error: the exit code is 2.
+func UsageError(err error) error { return usageError{err} }
+
+func (e usageError) Unwrap() error { return e.error }
+
+// ranElsewhere is the end of a command that has run, and said what there was to say, in an agent's
+// container.
+type ranElsewhere struct{ code int }
+
+func (e ranElsewhere) Error() string { return "it ran elsewhere" }
+
+func exitCode(err error) int {
+	var usage usageError
+	var ill unwell
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, &ill):
+		return exitUnwell
+	case errors.As(err, &usage):
+		return exitUsage
+	case errors.Is(err, client.ErrNotFound), errors.Is(err, &api.Error{Code: api.CodeNotFound}):
+		return exitNotFound
+	case errors.Is(err, client.ErrCASFailed):
+		return exitCASFailed
+	}
+	return exitError
+}

@@ -1,0 +1,244 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/netcraq/netcraq/cmd/internal/operate"
+	"github.com/netcraq/netcraq/cmd/internal/place"
+	"github.com/netcraq/netcraq/cmd/netcraq/internal/dev"
+
+	"github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/node"
+)
+
+const devHelp = `Start a chain of switches, its controller, the node API and an etcd gateway in this process, without root and without installation. Press Ctrl-C
+to stop it.
+
+The parts are those that ship. Only the switches differ from those of a cluster: they interpret the P4 program in this process,
+so this server shows what the store does, not how fast switches in the kernel are. An etcd in this process serves etcd's clients
+through the gateway, and keeps the keys of the namespace durable.
+
+Only this user can use the node API and the controller, because of their sockets' permissions. Other users of this machine can
+reach the gateway, and the switches themselves on 127.0.0.0/8. So use it for development, not for secrets.`
+
+// devOptions are the flags of dev.
+type devOptions struct {
+	dev.Config
+	kill     string
+	after    time.Duration
+	logLevel string
+}
+
+func (c *cli) devCommand() *cobra.Command {
+	var o devOptions
+	cmd := &cobra.Command{
+		Use: "dev", Short: "Start a chain, the node API and an etcd gateway in this process, without root", Long: devHelp,
+		Example: `  netcraq dev
+  netcraq dev --switches 5 --kill s2 --after 5s
+  netcraq dev --data ~/netcraq
+  netcraq dev --socket /tmp/mine/netcraq.sock --page none --gateway none`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			began := time.Now()
+			if err := c.checkDev(cmd, &o); err != nil {
+				return operate.UsageError(err)
+			}
+			return c.runDev(cmd.Context(), &o, began)
+		},
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.IntVar(&o.Switches, "switches", 3, fmt.Sprintf("`N` switches in the chain, 1 to %d", dev.MaxSwitches))
+	f.StringVar(&o.Page, "page", admin.DefaultAddress, "`HOST:PORT` of the controller's page on the loopback interface, or none")
+	f.StringVar(&o.Gateway, "gateway", defaultGateway, "`HOST:PORT` of the etcd gateway on the loopback interface, or none")
+	f.StringVar(&o.Data, "data", "", "keep durable keys in `DIR` (default: they are lost, too)")
+	f.StringVar(&o.kill, "kill", "", "kill this `SWITCH` (s1, s2, ...) after a while, and print what the failover cost")
+	f.DurationVar(&o.after, "after", 5*time.Second, "time from the start to --kill")
+	f.StringVar(&o.logLevel, "log-level", "error", "print log lines from this `LEVEL` on: debug, info, warn or error")
+	return cmd
+}
+
+// checkDev checks the flags of dev, and fills in what they leave out.
+func (c *cli) checkDev(cmd *cobra.Command, o *devOptions) error {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(o.logLevel)); err != nil {
+		return fmt.Errorf("--log-level %s: pass debug, info, warn or error", o.logLevel)
+	}
+	o.Log = slog.New(slog.NewTextHandler(c.std.Err, &slog.HandlerOptions{Level: level}))
+	if o.Switches < 1 || o.Switches > dev.MaxSwitches {
+		return fmt.Errorf("--switches %d: pass 1 to %d", o.Switches, dev.MaxSwitches)
+	}
+	o.Socket = c.socket
+	if o.Socket == "" {
+		o.Socket = place.Socket(c.getenv)
+	}
+	o.Socket = strings.TrimPrefix(o.Socket, "unix://")
+	path, err := filepath.Abs(o.Socket)
+	if err != nil || strings.HasPrefix(o.Socket, "tcp://") {
+		return fmt.Errorf("--socket %s: pass the path of a Unix socket", o.Socket)
+	}
+	if o.Socket = path; len(place.AdminSocket(path)) > maxSocketPath {
+		return fmt.Errorf("--socket %s: the path is too long for a Unix socket; pass one of at most %d bytes", path,
+			maxSocketPath-len(place.AdminSocket("")))
+	}
+	if o.Page, err = loopback("page", o.Page, admin.DefaultAddress); err != nil {
+		return err
+	}
+	if o.Gateway, err = loopback("gateway", o.Gateway, defaultGateway); err != nil {
+		return err
+	}
+	if o.Data != "" {
+		if o.Data, err = filepath.Abs(o.Data); err != nil {
+			return err
+		}
+	}
+	if cmd.Flags().Changed("after") && o.kill == "" {
+		return fmt.Errorf("--after is the time to --kill: pass --kill SWITCH, too")
+	}
+	if o.after < 0 {
+		return fmt.Errorf("--after %v: pass 0s or more", o.after)
+	}
+	if n := 0; o.kill != "" {
+		if _, err := fmt.Sscanf(o.kill+"\n", "s%d\n", &n); err != nil || n < 1 || n > o.Switches {
+			return fmt.Errorf("--kill %s: pass a switch of the chain, s1 to s%d", o.kill, o.Switches)
+		}
+		if o.Switches == 1 {
+			return fmt.Errorf("--kill %s: the chain's only switch has nobody to take over. Pass --switches 2 or more", o.kill)
+		}
+	}
+	return nil
+}
+
+// defaultGateway is where etcd's clients look for etcd.
+const defaultGateway = "127.0.0.1:2379"
+
+// loopback reads a flag's HOST:PORT; "": the flag says none.
+func loopback(flag, address, example string) (string, error) {
+	if address == "none" || address == "" {
+		return "", nil
+	}
+	host, _, err := net.SplitHostPort(address)
+	if ip := net.ParseIP(host); err != nil || ip == nil || !ip.IsLoopback() {
+		return "", fmt.Errorf("--%s %s: pass HOST:PORT on the loopback interface, such as %s, or none", flag, address, example)
+	}
+	return address, nil
+}
+
+// maxSocketPath is the longest path of a Unix socket, in bytes. The node API's server makes its
+// socket in a folder beside its place, with a name that is up to 14 bytes longer.
+const maxSocketPath = 107 - 14
+
+// runDev runs a server until it is interrupted.
+func (c *cli) runDev(ctx context.Context, o *devOptions, began time.Time) error {
+	s, err := dev.Start(ctx, o.Config)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	c.printReady(s, o, time.Since(began))
+	failed := make(chan error, 1)
+	if o.kill != "" {
+		go func() { failed <- c.showFailover(ctx, s, o) }()
+	}
+	select {
+	case <-ctx.Done():
+	case <-s.Ended():
+	case err = <-failed:
+		if err == nil {
+			select {
+			case <-ctx.Done():
+			case <-s.Ended():
+			}
+		}
+	}
+	if ended := s.Close(); ended != nil {
+		return ended
+	}
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// printReady says where everything is.
+func (c *cli) printReady(s *dev.Server, o *devOptions, took time.Duration) {
+	switches := "1 switch"
+	if o.Switches > 1 {
+		switches = fmt.Sprintf("%d switches", o.Switches)
+	}
+	fmt.Fprintf(c.out(), "ready in %.1f s: a chain of %s in this process\n\n", took.Seconds(), switches)
+	t := tabwriter.NewWriter(c.out(), 0, 8, 2, ' ', 0)
+	fmt.Fprintf(t, "  node API\tunix://%s\n", o.Socket)
+	if s.GatewayURL != "" {
+		fmt.Fprintf(t, "  etcd gateway\t%s\n", s.GatewayURL)
+	}
+	if s.PageURL != "" {
+		fmt.Fprintf(t, "  page\t%s\n", s.PageURL)
+	}
+	_ = t.Flush()
+	fmt.Fprintf(c.out(), `
+For programs in another terminal:
+  export %s=%s
+Try there:
+  netcraq put color blue
+  netcraq get color
+  netcraq lock printer -- sleep 5
+%s Stop it with Ctrl-C.
+`, node.SocketVariable, o.Socket, durability(o))
+}
+
+// durability says what is left when the process ends.
+func durability(o *devOptions) string {
+	if o.Data == "" {
+		return "Keys are lost when this process ends (--data DIR keeps durable keys)."
+	}
+	kept := "those of the namespace " + dev.DurableNamespace
+	if o.Gateway != "" {
+		kept += " and what etcd's clients write"
+	}
+	return fmt.Sprintf("Keys are lost when this process ends, except %s: %s keeps them.", kept, o.Data)
+}
+
+// showFailover kills a switch after a while, and prints what that cost.
+func (c *cli) showFailover(ctx context.Context, s *dev.Server, o *devOptions) error {
+	select {
+	case <-time.After(o.after):
+	case <-ctx.Done():
+		return nil
+	}
+	r, err := s.Failover(ctx, o.kill)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(c.out(), "\nkilled %s; the chain is %s\n", o.kill, strings.Join(r.Members, "-"))
+	t := tabwriter.NewWriter(c.out(), 0, 8, 2, ' ', 0)
+	for _, line := range []struct {
+		name string
+		dev.Calls
+	}{{"reads", r.Reads}, {"writes", r.Writes}} {
+		fmt.Fprintf(t, "  %s\tlongest %v\tmedian before %v\t%d of %d failed\n", line.name, rounded(line.Longest),
+			rounded(line.Median), line.Failed, line.Count)
+	}
+	return t.Flush()
+}
+
+// rounded is a duration with three digits or fewer.
+func rounded(d time.Duration) time.Duration {
+	switch {
+	case d >= 100*time.Millisecond:
+		return d.Round(time.Millisecond)
+	case d >= time.Millisecond:
+		return d.Round(10 * time.Microsecond)
+	}
+	return d.Round(time.Microsecond)
+}

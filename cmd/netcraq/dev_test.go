@@ -1,0 +1,357 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	api "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/client/node"
+	"github.com/netcraq/netcraq/internal/poll"
+)
+
+// TestDev goes through what somebody does who is new, as a user without rights.
+func TestDev(t *testing.T) {
+	u := newUser(t)
+	began := time.Now()
+	server := u.dev()
+	ready := time.Since(began)
+	began = time.Now()
+	version := u.must("put", "color", "blue")
+	put := time.Since(began)
+	began = time.Now()
+	if got := u.must("get", "color"); got != "blue" {
+		t.Errorf("get: %q", got)
+	}
+	t.Logf("ready after %v, put %v, get %v", ready, put, time.Since(began))
+	if !regexp.MustCompile(`^\d+\.\d+$`).MatchString(version) {
+		t.Errorf("put prints %q", version)
+	}
+	if got := u.must("get", "color", "-o", "json"); got != `{"key":"color","found":true,"value":"blue","version":"`+version+`"}` {
+		t.Errorf("get -o json prints %s", got)
+	}
+	for _, c := range []struct {
+		args string
+		code int
+		want string // in what it prints
+	}{
+		{"get nothing", exitNotFound, "nothing has no value"},
+		{"get nothing -o json", exitNotFound, `"found":false`},
+		{"put color red --if-version 9.9", exitRefused, "color has version " + version + ", not 9.9; nothing was written"},
+		{"put color red --if-absent", exitRefused, "nothing was written"},
+		{"cas color 0 red", exitRefused, "nothing was written"},
+		{"delete color --if-version 9.9", exitRefused, "nothing was deleted"},
+		{"cas color " + version + " red", 0, "."},
+		{"get color", 0, "red\n"},
+		{"get color --version", 0, "\tred\n"},
+		{"delete color", 0, "."},
+		{"get color", exitNotFound, "no value"},
+		{"put color again --if-absent", 0, "."},
+		{"increment visits", 0, "1\n"},
+		{"increment visits --by -3", 0, "-2\n"},
+		{"put other mine --namespace elsewhere", 0, "."},
+		{"get other", exitNotFound, "no value"},
+		{"lock printer -- sh -c exit\\ $((NETCRAQ_TOKEN>0))", 1, "holding printer with token "},
+		{"elect boss --value me -- true", 0, "holding boss"},
+		{"semaphore uploads 2 -- true", 0, "holding uploads"},
+		{"lock printer -- /nowhere", 1, "cannot run /nowhere"},
+		{"chain show", 0, "chain main"},
+		{"switch list", 0, "s3"},
+		{"bench --duration 100ms", 0, "queries"},
+	} {
+		args := strings.Fields(strings.ReplaceAll(c.args, "\\ ", "\x00"))
+		for i := range args {
+			args[i] = strings.ReplaceAll(args[i], "\x00", " ")
+		}
+		out, errs, code := u.run(args...)
+		if code != c.code || !strings.Contains(out+errs, c.want) {
+			t.Errorf("%s: exit code %d, %s%s; want %d, %q", c.args, code, out, errs, c.code, c.want)
+		}
+	}
+	u.watches()
+	u.excludes()
+	u.streams()
+	u.etcd(server)
+	if code := server.interrupt(t); code != 0 {
+		t.Errorf("exit code %d: %s", code, server.said)
+	}
+	if left, err := filepath.Glob(filepath.Join(u.home, "run", "*")); len(left) > 0 || err != nil {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+// watches: a watch prints the state, each change, and runs a command for it.
+func (u *user) watches() {
+	u.t.Helper()
+	u.must("put", "watched", "one")
+	w := u.start("watch", "watched")
+	w.says(u.t, "\twatched\tone\n")
+	u.must("put", "watched", "two")
+	w.says(u.t, "\twatched\ttwo\n")
+	u.must("delete", "watched")
+	w.says(u.t, "\twatched\t(no value)\n")
+	if code := w.interrupt(u.t); code != 0 {
+		u.t.Errorf("watch ends with %d: %s", code, w.said)
+	}
+	u.must("put", "watched", "three")
+	said := u.must("watch", "--prefix", "watch", "--count", "1", "--", "sh", "-c", "echo $NETCRAQ_KEY is $NETCRAQ_VALUE")
+	if said != "watched is three" {
+		u.t.Errorf("the command says %q", said)
+	}
+}
+
+// excludes: a lock is held until Ctrl-C, others wait, and the next token is greater.
+func (u *user) excludes() {
+	u.t.Helper()
+	first := u.start("lock", "door")
+	first.says(u.t, "holding door with token ")
+	if _, errs, code := u.run("lock", "door", "--no-wait"); code != exitRefused || !strings.Contains(errs, "door is not free") {
+		u.t.Errorf("a second holder: %d, %s", code, errs)
+	}
+	second := u.start("lock", "door")
+	if code := first.interrupt(u.t); code != 0 {
+		u.t.Errorf("lock ends with %d: %s", code, first.said)
+	}
+	second.says(u.t, "holding door with token ")
+	var a, b uint64
+	_, err := fmt.Sscanf(first.said.String(), "holding door with token %d", &a)
+	_, err2 := fmt.Sscanf(second.said.String(), "holding door with token %d", &b)
+	if err != nil || err2 != nil || b <= a {
+		u.t.Errorf("tokens %d, then %d", a, b)
+	}
+	second.interrupt(u.t)
+}
+
+// streams: a program appends records and reads them.
+func (u *user) streams() {
+	u.t.Helper()
+	ctx, cancel := context.WithTimeout(u.t.Context(), soon)
+	defer cancel()
+	c, err := node.Connect(ctx, node.Config{Socket: u.socket()})
+	if err != nil {
+		u.t.Fatal(err)
+	}
+	defer c.Close(ctx)
+	if _, err := c.OpenStream(ctx, "orders", &api.StreamConfig{Objects: 16}); err != nil {
+		u.t.Fatal(err)
+	}
+	value, orders := "one", api.StreamData{Stream: "orders"}
+	records := []api.RecordData{{Value: &value}}
+	if _, err := c.Append(ctx, api.AppendData{StreamData: orders, Records: records}); err != nil {
+		u.t.Fatal(err)
+	}
+	got, err := c.Read(ctx, api.ReadData{StreamData: orders, From: api.FromEarliest})
+	if err != nil || len(got.Records) != 1 || got.Records[0].Value == nil || *got.Records[0].Value != value {
+		u.t.Errorf("read %+v, %v", got, err)
+	}
+}
+
+// etcd: an etcd client writes and reads through the gateway, also a key that is placed.
+func (u *user) etcd(server *running) {
+	u.t.Helper()
+	url := regexp.MustCompile(`etcd gateway +(http://\S+)`).FindStringSubmatch(server.said.String())
+	if url == nil {
+		u.t.Fatalf("no gateway: %s", server.said)
+	}
+	ctx, cancel := context.WithTimeout(u.t.Context(), soon)
+	defer cancel()
+	c, err := clientv3.New(clientv3.Config{Endpoints: []string{url[1]}, Logger: zap.NewNop()})
+	if err != nil {
+		u.t.Fatal(err)
+	}
+	defer c.Close()
+	for _, value := range []string{"v", "w", "x"} {
+		if _, err := c.Put(ctx, "/k", value); err != nil {
+			u.t.Fatal(err)
+		}
+		got, err := c.Get(ctx, "/k")
+		if err != nil || len(got.Kvs) != 1 || string(got.Kvs[0].Value) != value {
+			u.t.Errorf("etcd has %v, %v; want %s", got, err, value)
+		}
+		if value == "v" { // from now on the switches have it
+			u.must("placement", "pin", "/k")
+			poll.Until(u.t, soon, "it is placed", func() bool {
+				out, _, _ := u.run("placement", "why", "/k")
+				return strings.Contains(out, "/k is placed in chain main")
+			})
+		}
+	}
+}
+
+// TestData: keys of the namespace durable, and etcd's, are there after a restart with --data.
+// Others are gone.
+func TestData(t *testing.T) {
+	u := newUser(t)
+	data := filepath.Join(u.home, "run", "data")
+	for round := range 2 {
+		server := u.dev("--switches", "2", "--data", data)
+		if !strings.Contains(server.said.String(), data+" keeps them") {
+			t.Errorf("it says %s", server.said)
+		}
+		_, _, volatile := u.run("get", "k")
+		kept, _, durable := u.run("get", "k", "--namespace", "durable")
+		if volatile != exitNotFound || round == 0 && durable != exitNotFound || round == 1 && kept != "kept\n" {
+			t.Errorf("round %d: volatile %d, durable %d, %q", round, volatile, durable, kept)
+		}
+		u.must("put", "k", "lost")
+		u.must("put", "k", "kept", "--namespace", "durable")
+		u.etcd(server)
+		if code := server.interrupt(t); code != 0 {
+			t.Errorf("exit code %d: %s", code, server.said)
+		}
+	}
+	server := u.dev("--switches", "1", "--data", data)
+	_, errs, code := u.run("dev", "--page", "none", "--gateway", "none", "--socket", u.socket()+"2", "--data", data)
+	if code != 1 || !strings.Contains(errs, "does another process use it?") {
+		t.Errorf("a second server in %s: %d, %s", data, code, errs)
+	}
+	server.interrupt(t)
+}
+
+// TestKill: a switch is killed, the report says what that cost, and keys survive it.
+func TestKill(t *testing.T) {
+	u := newUser(t)
+	server := u.dev("--switches", "4", "--kill", "s1", "--after", "1s")
+	u.must("put", "survivor", "alive")
+	server.says(t, "\nkilled s1; the chain is s2-s3-s4\n")
+	server.says(t, "writes")
+	report := server.said.String()
+	t.Log(report[strings.Index(report, "killed"):])
+	if !regexp.MustCompile(`(?s)reads +longest .* 0 of \d+ failed\n +writes +longest .* 0 of \d+ failed`).MatchString(report) {
+		t.Errorf("%s", report)
+	}
+	if got := u.must("get", "survivor"); got != "alive" {
+		t.Errorf("get: %q", got)
+	}
+	u.must("put", "survivor", "still")
+	if code := server.interrupt(t); code != 0 {
+		t.Errorf("exit code %d: %s", code, server.said)
+	}
+}
+
+// TestAgain: a second server is refused where the first is, has room elsewhere, and starts where
+// one was killed. Without a runtime folder the socket is in a folder of the user's own.
+func TestAgain(t *testing.T) {
+	u := newUser(t)
+	first := u.dev("--switches", "1")
+	_, errs, code := u.run("dev")
+	if want := fmt.Sprintf("(process %d) has it. Stop it, or pass --socket PATH", first.Process.Pid); code != 1 ||
+		!strings.Contains(errs, want) {
+		t.Errorf("a second: %d, %s; want %q", code, errs, want)
+	}
+	other := filepath.Join(u.home, "run", "other")
+	second := u.dev("--socket", other, "--switches", "2")
+	u.must("put", "k", "first")
+	u.must("put", "k", "second", "--socket", other)
+	if got := u.must("get", "k"); got != "first" {
+		t.Errorf("the first has %q", got)
+	}
+	if got := u.must("chain", "show", "--socket", other); !strings.Contains(got, "s2") {
+		t.Errorf("the second's chain: %s", got)
+	}
+	if got := u.must("chain", "show"); strings.Contains(got, "s2") {
+		t.Errorf("the first's chain: %s", got)
+	}
+	second.interrupt(t)
+	_ = first.Process.Kill()
+	<-first.ended
+	third := u.dev("--switches", "1")
+	if _, _, code := u.run("get", "k"); code != exitNotFound {
+		t.Errorf("the third knows a key of the first's: %d", code)
+	}
+	third.interrupt(t)
+
+}
+
+// TestTmp: without a runtime folder the socket is in a folder of the user's own in /tmp, which
+// nobody else can have prepared.
+func TestTmp(t *testing.T) {
+	u := newUser(t)
+	tmp, uid := filepath.Join(u.home, "tmp"), os.Getuid()
+	if uid == 0 {
+		uid = nobody
+	}
+	own := filepath.Join(tmp, fmt.Sprintf("netcraq-%d", uid))
+	if err := os.MkdirAll(own, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{tmp, own} {
+		if err := os.Chmod(dir, 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}
+	u.env = append(u.env, "XDG_RUNTIME_DIR=", "TMPDIR="+tmp)
+	_, errs, code := u.run("dev", "--page", "none", "--gateway", "none")
+	if code != 1 || !strings.Contains(errs, "is not a folder that only this user can enter. Remove it") {
+		t.Errorf("in somebody's folder: %d, %s", code, errs)
+	}
+	if err := os.Remove(own); err != nil {
+		t.Fatal(err)
+	}
+	server := u.dev("--switches", "1")
+	u.must("put", "k", "v")
+	if !strings.Contains(server.said.String(), own) {
+		t.Errorf("it says %s", server.said)
+	}
+	server.interrupt(t)
+	if _, err := os.Stat(own); !os.IsNotExist(err) {
+		t.Errorf("%s is left: %v", own, err)
+	}
+}
+
+// TestPortInUse: the message names the flag, and the process where that is this user's.
+func TestPortInUse(t *testing.T) {
+	u := newUser(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, errs, code := u.run("dev", "--page", l.Addr().String())
+	if code != 1 || !strings.Contains(errs, "cannot listen on "+l.Addr().String()) ||
+		!strings.Contains(errs, "pass --page HOST:PORT, or --page none") {
+		t.Errorf("%d: %s", code, errs)
+	}
+	if left, err := filepath.Glob(filepath.Join(u.home, "run", "*")); len(left) > 0 || err != nil {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+// TestReadme: the commands of the README's first block print what it says.
+func TestReadme(t *testing.T) {
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := regexp.MustCompile("(?s)```console\n([^`]*bin/netcraq dev[^`]*)```").FindStringSubmatch(string(readme))
+	if block == nil {
+		t.Fatal("the README has no block with netcraq dev")
+	}
+	u := newUser(t)
+	u.dev()
+	ran := 0
+	for _, step := range strings.Split(block[1], "$ ")[1:] {
+		line, want, _ := strings.Cut(step, "\n")
+		args, ours := strings.CutPrefix(line, "bin/netcraq ")
+		if !ours || strings.HasPrefix(args, "dev") {
+			continue
+		}
+		ran++
+		out, errs, code := u.run(strings.Fields(args)...)
+		if got := errs + out; code != 0 || got != want {
+			t.Errorf("%s: exit code %d, %q; the README says %q", line, code, got, want)
+		}
+	}
+	if ran < 3 {
+		t.Errorf("only %d commands were run", ran)
+	}
+}

@@ -1,0 +1,188 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/netcraq/netcraq/client/node"
+	"github.com/netcraq/netcraq/cmd/internal/operate"
+)
+
+// holdFlags are those of commands that hold something.
+type holdFlags struct {
+	ttl, wait time.Duration
+	noWait    bool
+}
+
+func (h *holdFlags) add(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.DurationVar(&h.ttl, "ttl", 10*time.Second, "let others have it within this `TIME` after this process has died; 500ms to 1h")
+	f.DurationVar(&h.wait, "wait", 0, "give up if it is not free within this `TIME` (0: never)")
+	f.BoolVar(&h.noWait, "no-wait", false, "give up if it is not free now")
+}
+
+type options = []node.Option
+
+// options are the flags for the client.
+func (h *holdFlags) options() (options, error) {
+	if h.ttl < 500*time.Millisecond || h.ttl > time.Hour {
+		return nil, operate.UsageError(fmt.Errorf("--ttl %v: pass 500ms to 1h", h.ttl))
+	}
+	if h.wait < 0 || h.noWait && h.wait > 0 {
+		return nil, operate.UsageError(errors.New("--wait: pass a time above 0, and not --no-wait as well"))
+	}
+	o := []node.Option{node.TTL(h.ttl)}
+	if h.noWait || h.wait > 0 {
+		o = append(o, node.Wait(h.wait))
+	}
+	return o, nil
+}
+
+const holdHelp = `Without COMMAND, hold it until Ctrl-C. With -- COMMAND, hold it while the command runs; the command's environment has
+NETCRAQ_TOKEN, and its exit code becomes this one's. If it is lost meanwhile, the command gets SIGTERM and the exit code is 7.
+
+The fencing token is a number that grows with each holder. Pass it to what the holder changes, and let that refuse lower ones.`
+
+func (c *cli) lockCommand() *cobra.Command {
+	var h holdFlags
+	cmd := &cobra.Command{
+		Use: "lock NAME [-- COMMAND ARG...]", Short: "Hold a lock, or run a command while holding it",
+		Args: cobra.MinimumNArgs(1), Long: "Wait for a lock, and hold it. " + holdHelp,
+		Example: `  netcraq lock printer -- ./print-all.sh
+  netcraq lock printer --no-wait -- true || echo "somebody prints"`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.hold(cmd, args, 1, &h, func(ctx context.Context, cl *node.Client, o options) (*node.Held, error) {
+				return cl.Lock(ctx, args[0], o...)
+			})
+		},
+	}
+	h.add(cmd)
+	return cmd
+}
+
+func (c *cli) electCommand() *cobra.Command {
+	var h holdFlags
+	var value string
+	cmd := &cobra.Command{
+		Use: "elect NAME [-- COMMAND ARG...]", Short: "Campaign for leadership, or run a command while leading",
+		Args: cobra.MinimumNArgs(1), Long: "Wait until this process leads, and lead. " + holdHelp,
+		Example: `  netcraq elect scheduler --value "$(hostname)" -- ./scheduler`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.hold(cmd, args, 1, &h, func(ctx context.Context, cl *node.Client, o options) (*node.Held, error) {
+				return cl.Campaign(ctx, args[0], value, o...)
+			})
+		},
+	}
+	host, _ := os.Hostname()
+	cmd.Flags().StringVar(&value, "value", host, "tell others this `TEXT` about who leads")
+	h.add(cmd)
+	return cmd
+}
+
+func (c *cli) semaphoreCommand() *cobra.Command {
+	var h holdFlags
+	cmd := &cobra.Command{
+		Use: "semaphore NAME PERMITS [-- COMMAND ARG...]", Short: "Hold one of N permits, or run a command while holding it",
+		Args: cobra.MinimumNArgs(2), Long: "Wait for one of PERMITS permits, and hold it. All must pass the same number. " + holdHelp,
+		Example: `  netcraq semaphore uploads 3 -- ./upload.sh`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			n, err := strconv.Atoi(args[1])
+			if err != nil || n < 1 {
+				return operate.UsageError(fmt.Errorf("PERMITS %s: pass a number above 0", args[1]))
+			}
+			return c.hold(cmd, args, 2, &h, func(ctx context.Context, cl *node.Client, o options) (*node.Held, error) {
+				return cl.Acquire(ctx, args[0], n, o...)
+			})
+		},
+	}
+	h.add(cmd)
+	return cmd
+}
+
+// hold takes something of a name, and keeps it while a command runs or until the end.
+func (c *cli) hold(cmd *cobra.Command, args []string, n int, h *holdFlags,
+	take func(context.Context, *node.Client, options) (*node.Held, error)) error {
+	own, command := split(cmd, args)
+	if len(own) != n {
+		return operate.UsageError(fmt.Errorf("pass %s, and a command only after --", cmd.Use))
+	}
+	options, err := h.options()
+	if err != nil {
+		return err
+	}
+	return c.call(cmd, func(ctx context.Context, cl *node.Client) error {
+		held, err := take(ctx, cl, options)
+		if ctx.Err() != nil {
+			return ranCode{silent{ctx.Err()}, 1}
+		}
+		if node.CodeOf(err) == node.CodeNotHeld {
+			return refused{fmt.Errorf("%s is not free", own[0])}
+		}
+		if err != nil {
+			return err
+		}
+		if err := c.holding(held, command); err != nil {
+			return err
+		}
+		if len(command) > 0 {
+			err = c.runHolding(ctx, held, command)
+		} else {
+			select {
+			case <-ctx.Done():
+			case <-held.Lost():
+				err = lost(held)
+			}
+		}
+		giveBack, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.timeout())
+		defer cancel()
+		if e := held.Release(giveBack); e != nil && err == nil {
+			err = ranCode{fmt.Errorf("%s was lost before it was given back: %w", held.Name(), e), exitLost}
+		}
+		return err
+	})
+}
+
+// holding says that something is held: on standard error if a command has the standard output.
+func (c *cli) holding(held *node.Held, command []string) error {
+	text := fmt.Sprintf("holding %s with token %d", held.Name(), held.Token())
+	if len(command) > 0 {
+		_, err := fmt.Fprintln(c.std.Err, text)
+		return err
+	}
+	return c.show(map[string]string{"name": held.Name(), "token": strconv.FormatUint(held.Token(), 10),
+		"lease": held.Lease()}, text)
+}
+
+func lost(held *node.Held) error {
+	return ranCode{fmt.Errorf("%s is lost: %w", held.Name(), held.Err()), exitLost}
+}
+
+// runHolding runs a command until it ends. It gets SIGTERM if this process is to end, or has lost
+// what it held.
+func (c *cli) runHolding(ctx context.Context, held *node.Held, command []string) error {
+	run := c.command(command)
+	run.Env = append(os.Environ(), "NETCRAQ_TOKEN="+strconv.FormatUint(held.Token(), 10))
+	if err := run.Start(); err != nil {
+		return ran(err, command[0])
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- run.Wait() }()
+	select {
+	case err := <-ended:
+		return ran(err, command[0])
+	case <-held.Lost():
+		_ = run.Process.Signal(syscall.SIGTERM)
+		<-ended
+		return lost(held)
+	case <-ctx.Done():
+		_ = run.Process.Signal(syscall.SIGTERM)
+		return ran(<-ended, command[0])
+	}
+}

@@ -1,0 +1,165 @@
+package dev
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+
+	"go.etcd.io/etcd/client/pkg/v3/transport"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/zap"
+
+	"github.com/netcraq/netcraq/client/etcd/guarded"
+	"github.com/netcraq/netcraq/client/etcd/placement"
+	"github.com/netcraq/netcraq/client/etcd/reserved"
+	"github.com/netcraq/netcraq/client/etcd/seal"
+	"github.com/netcraq/netcraq/client/etcd/service"
+	"github.com/netcraq/netcraq/controlplane/server"
+	"github.com/netcraq/netcraq/etcd-monitor/embedded"
+	"github.com/netcraq/netcraq/etcd-monitor/gateway"
+	"github.com/netcraq/netcraq/etcd-monitor/hotkeys"
+)
+
+// DurableNamespace is the node API's namespace whose keys are kept in etcd.
+const DurableNamespace = "durable"
+
+// The etcd of a server is the only member of its cluster, so nobody can answer it late, and it may
+// elect itself at once.
+const (
+	etcdTick     = 10  // milliseconds
+	etcdElection = 100 // milliseconds
+	etcdGrace    = 2 * time.Second
+)
+
+// startEtcd starts the etcd that keeps durable keys and the state of the controller and of the
+// gateway, if it is wanted.
+func (s *Server) startEtcd(ctx context.Context) (err error) {
+	if s.cfg.Gateway == "" && s.cfg.Data == "" {
+		return nil
+	}
+	dir := s.cfg.Data
+	if dir == "" {
+		dir = filepath.Join(s.folder.path, "etcd")
+	}
+	s.etcd, err = embedded.Start(ctx, embedded.Config{DataDir: dir,
+		LogOutput: filepath.Join(s.folder.path, "etcd.log"),
+		Adjust: func(c *embed.Config) {
+			c.TickMs, c.ElectionMs = etcdTick, etcdElection
+			c.UnsafeNoFsync = s.cfg.Data == "" // what is lost when the process ends need not reach the disk
+			c.MaxTxnOps += guarded.MoreTxnOps
+			c.MaxRequestBytes += guarded.MoreRequestBytes
+		}})
+	if err != nil {
+		return err
+	}
+	s.goes("etcd", func() error {
+		select {
+		case err := <-s.etcd.Err():
+			return err
+		case <-s.ended:
+			return s.err()
+		}
+	})
+	return s.forget(ctx)
+}
+
+// forget removes from etcd what another server's controller and gateway knew of their switches,
+// which were others.
+func (s *Server) forget(ctx context.Context) error {
+	if s.cfg.Data == "" {
+		return nil
+	}
+	c, err := s.etcdAddress().Connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	_, err = c.Delete(ctx, statePrefix, clientv3.WithPrefix())
+	return err
+}
+
+// statePrefix is what the names of the controller's and the gateway's own keys in etcd begin with.
+const statePrefix = "/netcraq/"
+
+// etcdAddress is the etcd as the controller reaches it; nil: there is none.
+func (s *Server) etcdAddress() *server.Etcd {
+	if s.etcd == nil {
+		return nil
+	}
+	return &server.Etcd{Endpoints: []string{s.etcd.Endpoint()}, Prefix: statePrefix}
+}
+
+// startGateway serves etcd's API to other programs. Keys that are placed in the switches
+// (netcraq placement pin) are read from there.
+func (s *Server) startGateway(ctx context.Context) error {
+	if s.cfg.Gateway == "" {
+		return nil
+	}
+	l, err := gateway.Listen(url.URL{Scheme: "http", Host: s.cfg.Gateway}, transport.TLSInfo{})
+	if err != nil {
+		return inUse(err, s.cfg.Gateway, "--gateway HOST:PORT, or --gateway none")
+	}
+	s.GatewayURL = "http://" + l.Addr().String()
+	closes := func(f func()) { s.closers = append(s.closers, f) }
+	closes(func() { l.Close() })
+	upstream, err := gateway.Dial(gateway.UpstreamConfig{Endpoints: []string{s.etcd.Endpoint()}, Log: s.cfg.Log})
+	if err != nil {
+		return err
+	}
+	closes(func() { upstream.Close() })
+	own, err := upstream.NewClient(ctx, "", "")
+	if err != nil {
+		return err
+	}
+	closes(func() { own.Close() })
+	nobody, err := upstream.NewClient(ctx, "", "")
+	if err != nil {
+		return err
+	}
+	closes(func() { nobody.Close() })
+	newest := new(gateway.Newest)
+	metrics := hotkeys.NewMetrics(hotkeys.Bounds{Top: hotkeys.DefaultTop}, newest.Revision)
+	keys, err := service.Open(ctx, service.Config{Own: own, Nobody: nobody, Etcd: gateway.Forward(upstream, metrics),
+		Newest: newest, Observer: metrics, Prefix: placement.DefaultPrefix, Reserved: []string{statePrefix},
+		Controller: s.admin, Owner: "netcraq dev's gateway", RoundTrip: metrics.Network, Keeper: true,
+		SealAge: seal.DefaultAge, Log: s.cfg.Log, Detail: zap.NewNop(),
+		MaxTxnOps: int(embed.DefaultMaxTxnOps), MaxRequestBytes: gateway.DefaultMaxRequestBytes})
+	if err != nil {
+		return err
+	}
+	closes(keys.Close)
+	g, err := gateway.New(gateway.Config{Upstream: upstream, KV: keys.Server, Newest: newest, Metrics: metrics,
+		Log: s.cfg.Log, Reserved: reserved.With(statePrefix), AsSelf: own, AuthEnable: keys.Enabling})
+	if err != nil {
+		return err
+	}
+	closes(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), etcdGrace)
+		defer cancel()
+		g.Shutdown(ctx)
+	})
+	s.goes("the etcd gateway", func() error { return g.Serve(l) })
+	s.parts.Go(g.Reach)
+	return nil
+}
+
+// durableArgs are the node API's flags that keep the keys of DurableNamespace in etcd.
+func (s *Server) durableArgs() ([]string, error) {
+	if s.etcd == nil {
+		return nil, nil
+	}
+	users := fmt.Sprintf("  - {user: %d, access: {\"*\": write}}\n", os.Geteuid())
+	if os.Geteuid() != 0 {
+		users += "  - {user: 0, access: {\"*\": write}}\n"
+	}
+	policy := "callers:\n" + users + "namespaces:\n  " + DurableNamespace + ": {durable: true}\n"
+	path, endpoint := filepath.Join(s.folder.path, "policy.yaml"), s.etcd.Endpoint()
+	if s.GatewayURL != "" {
+		endpoint = s.GatewayURL
+	}
+	return []string{"--policy", path, "--endpoints", endpoint}, os.WriteFile(path, []byte(policy), 0o600)
+}

@@ -1,0 +1,19 @@
+// Command netcraq is the one command that people need: it starts a key-value store on this machine
+// (netcraq dev), reads, writes, watches and locks keys by name through the node API, and has the
+// commands of operators. See netcraq --help.
+package main
+
+import (
+	"os"
+
+	"github.com/netcraq/netcraq/cmd/internal/operate"
+	"github.com/netcraq/netcraq/cmd/internal/place"
+)
+
+func main() { operate.Main(program(os.Getenv)) }
+
+func program(getenv func(string) string) operate.Program {
+	c := &cli{getenv: getenv}
+	return operate.Program{Name: "netcraq", Complete: c.complete,
+		Admin: func() string { return place.Admin(c.socket, getenv) }}
+}

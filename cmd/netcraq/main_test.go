@@ -1,0 +1,242 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/netcraq/netcraq/cmd/internal/operate"
+	"github.com/netcraq/netcraq/internal/helptext"
+	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/internal/syncbuffer"
+)
+
+// envMain makes the test's binary be the command.
+const envMain = "NETCRAQ_TEST_MAIN"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(envMain) != "" {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+const (
+	soon   = 2 * time.Minute
+	nobody = 65534
+)
+
+// user runs commands as somebody without rights: as nobody where the test is root.
+type user struct {
+	t      *testing.T
+	binary string
+	home   string
+	env    []string
+}
+
+func newUser(t *testing.T) *user {
+	t.Helper()
+	home, err := os.MkdirTemp("", "netcraq-user-") // t.TempDir is closed to other users
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(home) })
+	u := &user{t: t, binary: filepath.Join(home, "netcraq"), home: home}
+	b, err := os.ReadFile("/proc/self/exe")
+	if err == nil {
+		err = os.WriteFile(u.binary, b, 0o755)
+	}
+	if err == nil {
+		err = os.Chmod(home, 0o755)
+	}
+	run := filepath.Join(home, "run")
+	if err == nil {
+		err = os.Mkdir(run, 0o700)
+	}
+	if err == nil && os.Getuid() == 0 {
+		err = os.Chown(run, nobody, nobody)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.env = []string{envMain + "=1", "PATH=" + os.Getenv("PATH"), "XDG_RUNTIME_DIR=" + run}
+	return u
+}
+
+func (u *user) socket() string { return filepath.Join(u.home, "run", "netcraq.sock") }
+
+func (u *user) command(args ...string) *exec.Cmd {
+	if args[0] != "dev" { // a busy machine, with the race detector, is slow
+		args = append([]string{"--timeout", "60s"}, args...)
+	}
+	c := exec.Command(u.binary, args...)
+	c.Env, c.Dir = u.env, "/"
+	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if os.Getuid() == 0 {
+		c.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
+	}
+	return c
+}
+
+// run runs a command to its end.
+func (u *user) run(args ...string) (out, errs string, code int) {
+	u.t.Helper()
+	var o, e bytes.Buffer
+	c := u.command(args...)
+	c.Stdout, c.Stderr = &o, &e
+	err := c.Run()
+	if err != nil && c.ProcessState == nil {
+		u.t.Fatal(err)
+	}
+	return o.String(), e.String(), c.ProcessState.ExitCode()
+}
+
+// must runs a command that has to succeed, and returns what it prints.
+func (u *user) must(args ...string) string {
+	u.t.Helper()
+	out, errs, code := u.run(args...)
+	if code != 0 {
+		u.t.Fatalf("%q: exit code %d: %s%s", args, code, out, errs)
+	}
+	return strings.TrimSuffix(out, "\n")
+}
+
+// running is a command that runs.
+type running struct {
+	*exec.Cmd
+	said  *syncbuffer.Buffer
+	ended chan struct{}
+}
+
+func (u *user) start(args ...string) *running {
+	u.t.Helper()
+	r := &running{u.command(args...), new(syncbuffer.Buffer), make(chan struct{})}
+	r.Stdout, r.Stderr = r.said, r.said
+	if err := r.Start(); err != nil {
+		u.t.Fatal(err)
+	}
+	go func() { _ = r.Wait(); close(r.ended) }()
+	u.t.Cleanup(func() { _ = r.Process.Kill(); <-r.ended })
+	return r
+}
+
+func (r *running) says(t *testing.T, what string) {
+	t.Helper()
+	poll.Until(t, soon, "it says "+what, func() bool {
+		select {
+		case <-r.ended:
+			if !strings.Contains(r.said.String(), what) {
+				t.Fatalf("it has ended, and never said %q: %s", what, r.said)
+			}
+		default:
+		}
+		return strings.Contains(r.said.String(), what)
+	}, r.said.String)
+}
+
+// interrupt is Ctrl-C, after which it has to end by itself.
+func (r *running) interrupt(t *testing.T) (code int) {
+	t.Helper()
+	_ = r.Process.Signal(os.Interrupt)
+	select {
+	case <-r.ended:
+	case <-time.After(soon):
+		t.Fatalf("it does not end: %s", r.said)
+	}
+	return r.ProcessState.ExitCode()
+}
+
+// dev starts a server.
+func (u *user) dev(args ...string) *running {
+	u.t.Helper()
+	r := u.start(append([]string{"dev", "--page", "none", "--gateway", "127.0.0.1:0"}, args...)...)
+	r.says(u.t, "Ctrl-C")
+	return r
+}
+
+// here runs the command in this process.
+func here(t *testing.T, args ...string) (out, errs string, code int) {
+	t.Helper()
+	var o, e bytes.Buffer
+	env := func(string) string { return "" }
+	code = program(env).Run(t.Context(), append([]string{"netcraq"}, args...),
+		operate.Streams{In: strings.NewReader(""), Out: &o, Err: &e}, env)
+	return o.String(), e.String(), code
+}
+
+// TestUsage: mistakes are found before anything starts, and the message says what to pass.
+func TestUsage(t *testing.T) {
+	for _, c := range []struct{ args, want string }{
+		{"dev --switches 0", "--switches 0: pass 1 to 8"},
+		{"dev --switches 9", "--switches 9: pass 1 to 8"},
+		{"dev --switches many", "invalid argument"},
+		{"dev --kill s4", "--kill s4: pass a switch of the chain, s1 to s3"},
+		{"dev --kill edge", "pass a switch of the chain"},
+		{"dev --kill s1x", "pass a switch of the chain"},
+		{"dev --switches 1 --kill s1", "Pass --switches 2 or more"},
+		{"dev --after 3s", "pass --kill SWITCH, too"},
+		{"dev --kill s2 --after -3s", "pass 0s or more"},
+		{"dev --page 0.0.0.0:1", "on the loopback interface"},
+		{"dev --page here", "pass HOST:PORT"},
+		{"dev --gateway 10.0.0.1:2379", "on the loopback interface"},
+		{"dev --log-level loud", "pass debug, info, warn or error"},
+		{"dev --socket tcp://127.0.0.1:1", "pass the path of a Unix socket"},
+		{"dev --socket /" + strings.Repeat("long/", 30), "too long for a Unix socket"},
+		{"dev now", "usage: netcraq dev"},
+		{"devv", "unknown command"},
+		{"put color", "usage: netcraq put KEY VALUE"},
+		{"put color x --if-version 1", "pass a version such as 1.7"},
+		{"put color x --if-version 1.7 --if-absent", "pass one"},
+		{"put color hex:0", "Pass text:hex:0"},
+		{"cas color one x", "pass a version such as 1.7"},
+		{"watch", "pass keys, or --prefix"},
+		{"watch a --prefix b", "pass keys, or --prefix"},
+		{"lock a b", "a command only after --"},
+		{"semaphore a none", "pass a number above 0"},
+		{"lock a --ttl 1ms", "pass 500ms to 1h"},
+		{"lock a --wait 1s --no-wait", "not --no-wait as well"},
+		{"get a -o yaml", "want text or json"},
+	} {
+		if _, errs, code := here(t, strings.Fields(c.args)...); code != 2 || !strings.Contains(errs, c.want) {
+			t.Errorf("%s: exit code %d, %q; want 2 and %q", c.args, code, errs, c.want)
+		}
+	}
+	t.Setenv("TMPDIR", t.TempDir())
+	_, errs, code := here(t, "get", "color", "--socket", "/nowhere/s")
+	if code != 1 || !strings.Contains(errs, "no server listens at /nowhere/s. Start one with netcraq dev") {
+		t.Errorf("without a server: %d, %s", code, errs)
+	}
+	_, errs, code = here(t, "get", "color")
+	if code != 1 || !strings.Contains(errs, "found no NetCRAQ server") || !strings.Contains(errs, ": netcraq dev\n") {
+		t.Errorf("without a socket: %d, %s", code, errs)
+	}
+}
+
+// TestHelp: each command has a sentence that says what to do with it, and help that fits.
+func TestHelp(t *testing.T) {
+	all, _, code := here(t, "--help")
+	found := regexp.MustCompile(`(?m)^  ([a-z]+) +([A-Z].*)$`).FindAllStringSubmatch(all, -1)
+	for _, want := range []string{"dev", "get", "watch", "lock", "chain", "switch", "doctor", "completion", "version"} {
+		if code != 0 || !strings.Contains(all, "\n  "+want+" ") {
+			t.Errorf("netcraq --help has no %s:\n%s", want, all)
+		}
+	}
+	imperative := regexp.MustCompile(`^[A-Z][a-z]+ .*[^.]$`)
+	for _, f := range found {
+		out, errs, code := here(t, f[1], "--help")
+		if code != 0 || errs != "" || !imperative.MatchString(f[2]) {
+			t.Errorf("%s: %d, %s; short text %q", f[1], code, errs, f[2])
+		}
+		for line := range strings.SplitSeq(out, "\n") {
+			if len([]rune(line)) > helptext.Width && f[1] != "completion" {
+				t.Errorf("%s --help has a line of %d columns: %s", f[1], len([]rune(line)), line)
+			}
+		}
+	}
+}

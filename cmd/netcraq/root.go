@@ -1,0 +1,121 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/netcraq/netcraq/client/node"
+	"github.com/netcraq/netcraq/cmd/internal/operate"
+)
+
+// Exit codes beyond those of the operators' commands.
+const (
+	exitNotFound = 3
+	exitRefused  = 4 // a condition was not met
+	exitUnknown  = 6 // a write may or may not have happened
+	exitLost     = 7 // a command ran, and what it was to hold was lost meanwhile
+)
+
+const rootHelp = `netcraq: a key-value store that runs in network switches
+
+Start one on this machine with netcraq dev, without root. The commands for keys and locks use the node API at
+$NETCRAQ_NODE_SOCKET, otherwise that of a running netcraq dev, otherwise /run/netcraq/node.sock.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 a condition was not met (--if-version, a lock that is not free),
+5 doctor found a problem, 6 a write may or may not have happened. A command that runs another exits with that command's code, or
+with 7 if it lost what it held.`
+
+// cli is one run of the command: the flags that all commands have, and what they read and write.
+type cli struct {
+	std       operate.Streams
+	getenv    func(string) string
+	socket    string
+	namespace string
+	root      *cobra.Command
+}
+
+// The groups of the help.
+const (
+	groupStart   = "start"
+	groupKeys    = "keys"
+	groupHold    = "hold"
+	groupOperate = "operate"
+)
+
+// complete adds to the commands of operators what only netcraq has.
+func (c *cli) complete(root *cobra.Command, std operate.Streams) func(error) int {
+	c.std, c.root = std, root
+	root.Use, root.Short, root.Long = "netcraq", "A key-value store that runs in network switches", rootHelp
+	root.Example = `  netcraq dev                                  # in one terminal
+  netcraq put color blue && netcraq get color  # in another
+  netcraq lock printer -- sleep 5`
+	f := root.PersistentFlags()
+	f.StringVar(&c.socket, "socket", "", "`PATH` of the node API's socket (default $NETCRAQ_NODE_SOCKET, then as said above)")
+	f.StringVar(&c.namespace, "namespace", "", "`NAMESPACE` of the keys (default: the server's)")
+	root.AddGroup(&cobra.Group{ID: groupStart, Title: "Start here:"}, &cobra.Group{ID: groupKeys, Title: "Keys:"},
+		&cobra.Group{ID: groupHold, Title: "Coordination:"}, &cobra.Group{ID: groupOperate, Title: "Operate:"})
+	output, timeout, server, token := f.Lookup("output"), f.Lookup("timeout"), f.Lookup("admin"), f.Lookup("token-file")
+	if server != nil {
+		output.Usage = "print `FORMAT` text for people, or json with one object per line"
+		timeout.Usage = "`TIME` for one request"
+		server.Usage = "`URL` of the controller's admin API, for operators' commands (default $NETCRAQ_ADMIN, then as for the node API)"
+		token.Usage = "`FILE` with the token for an admin API over TCP (default $NETCRAQ_TOKEN_FILE)"
+	}
+	root.SetHelpCommandGroupID(groupStart)
+	root.SetCompletionCommandGroupID(groupStart)
+	for _, cmd := range root.Commands() {
+		cmd.GroupID = groupOperate
+		if cmd.Name() == "doctor" {
+			cmd.GroupID = groupStart
+		}
+	}
+	add := func(group string, commands ...*cobra.Command) {
+		for _, cmd := range commands {
+			cmd.GroupID = group
+			root.AddCommand(cmd)
+		}
+	}
+	add(groupStart, c.devCommand(), c.versionCommand())
+	add(groupKeys, c.getCommand(), c.putCommand(), c.casCommand(), c.deleteCommand(), c.watchCommand(),
+		c.incrementCommand())
+	add(groupHold, c.lockCommand(), c.electCommand(), c.semaphoreCommand())
+	return c.exitCode
+}
+
+// ranCode is an error with an exit code of its own, as that of a command that this one has run.
+type ranCode struct {
+	error
+	code int
+}
+
+func (r ranCode) Unwrap() error { return r.error }
+
+// exitCode is the exit code of an error; 0: that of an operators' command.
+func (c *cli) exitCode(err error) int {
+	var ran ranCode
+	switch {
+	case errors.As(err, &ran):
+		return ran.code
+	case errors.As(err, new(missing)):
+		return exitNotFound
+	case errors.As(err, new(refused)):
+		return exitRefused
+	case node.CodeOf(err) == node.CodeOutcomeUnknown:
+		return exitUnknown
+	}
+	return 0
+}
+
+// json says whether output is for programs.
+func (c *cli) json() bool { return c.root.PersistentFlags().Lookup("output").Value.String() == "json" }
+
+// timeout is the time for one request.
+func (c *cli) timeout() time.Duration {
+	d, _ := c.root.PersistentFlags().GetDuration("timeout")
+	return d
+}
+
+func (c *cli) out() io.Writer { return c.std.Out }
