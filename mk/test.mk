@@ -6,10 +6,10 @@
 # Packages whose tests make networks, start etcd or other programs, or wait in real time. The
 # longest come first, so that none is left over at the end.
 SYSTEM := ./test/system/lifecycle ./client/etcd/guarded ./test/system/faults ./test/system/late ./cni-plugin/agent \
-  ./etcd-monitor/gateway ./switch/ebpf ./test/system/inprocess ./switch/p4rt ./switch/ports ./switch/stf ./switch/offload \
+  ./etcd-monitor/gateway ./switch/ebpf ./test/system/inprocess ./switch/p4rtserver ./switch/ports ./switch/stf ./switch/offload \
   ./switch/queues ./cni-plugin/ingressfilter ./cni-plugin/kube ./cni-plugin/podroutes ./cni-plugin/nodeswitch ./cni-plugin/leader \
   ./controlplane/adminserver ./controlplane/controller ./controlplane/etcdstore ./controlplane/p4rt ./controlplane/placement/placementcontroller \
-  ./controlplane/server ./client ./client/etcd ./client/etcd/guardedshell ./client/etcd/seal ./client/etcd/slotclient \
+  ./controlplane/leadership ./client ./client/etcd ./client/etcd/guardedshell ./client/etcd/seal ./client/etcd/slotclient \
   ./client/fromadmin ./client/node ./client/streams ./test/clients/js ./test/clients/node ./test/clients/streams ./test/clients/udp \
   ./etcd-monitor/cmd/etcd-monitor ./etcd-monitor/etcdtest \
   ./etcd-monitor/hotkeys ./etcd-monitor/relay ./experiments/cmd/netcraq-doors ./experiments/cmd/netcraq-streams \

@@ -17,7 +17,7 @@ import (
 	"github.com/netcraq/netcraq/cmd/netcraq/internal/dev"
 
 	"github.com/netcraq/netcraq/api/admin"
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
 const devHelp = `Start a chain of switches, its controller, the node API and an etcd gateway in this process, without root and without installation. Press Ctrl-C
@@ -194,7 +194,7 @@ Try there:
   netcraq get color
   netcraq lock printer -- sleep 5
 %s Stop it with Ctrl-C.
-`, node.SocketVariable, o.Socket, durability(o))
+`, nodeapi.SocketVariable, o.Socket, durability(o))
 }
 
 // durability says what is left when the process ends.

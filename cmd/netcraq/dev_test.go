@@ -14,7 +14,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
-	api "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/client/node"
 	"github.com/netcraq/netcraq/internal/poll"
 )
@@ -141,15 +141,15 @@ func (u *user) streams() {
 		u.t.Fatal(err)
 	}
 	defer c.Close(ctx)
-	if _, err := c.OpenStream(ctx, "orders", &api.StreamConfig{Objects: 16}); err != nil {
+	if _, err := c.OpenStream(ctx, "orders", &nodeapi.StreamConfig{Objects: 16}); err != nil {
 		u.t.Fatal(err)
 	}
-	value, orders := "one", api.StreamData{Stream: "orders"}
-	records := []api.RecordData{{Value: &value}}
-	if _, err := c.Append(ctx, api.AppendData{StreamData: orders, Records: records}); err != nil {
+	value, orders := "one", nodeapi.StreamData{Stream: "orders"}
+	records := []nodeapi.RecordData{{Value: &value}}
+	if _, err := c.Append(ctx, nodeapi.AppendData{StreamData: orders, Records: records}); err != nil {
 		u.t.Fatal(err)
 	}
-	got, err := c.Read(ctx, api.ReadData{StreamData: orders, From: api.FromEarliest})
+	got, err := c.Read(ctx, nodeapi.ReadData{StreamData: orders, From: nodeapi.FromEarliest})
 	if err != nil || len(got.Records) != 1 || got.Records[0].Value == nil || *got.Records[0].Value != value {
 		u.t.Errorf("read %+v, %v", got, err)
 	}

@@ -16,7 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	api "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/client/node"
 	"github.com/netcraq/netcraq/cmd/internal/operate"
 	"github.com/netcraq/netcraq/cmd/internal/place"
@@ -61,7 +61,7 @@ const connectTime = time.Second
 
 // noServer says where a server was looked for.
 func (c *cli) noServer() error {
-	text := "found no NetCRAQ server\n  looked for   $" + api.SocketVariable + " (not set)"
+	text := "found no NetCRAQ server\n  looked for   $" + nodeapi.SocketVariable + " (not set)"
 	for _, p := range place.Candidates(c.getenv) {
 		text += ", " + p[0]
 	}

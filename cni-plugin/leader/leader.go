@@ -17,7 +17,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/adminserver"
 	"github.com/netcraq/netcraq/controlplane/controller"
 	"github.com/netcraq/netcraq/controlplane/etcdstore"
-	"github.com/netcraq/netcraq/controlplane/server"
+	"github.com/netcraq/netcraq/controlplane/leadership"
 )
 
 // LeaseName is the Lease that says which agent leads.
@@ -41,7 +41,7 @@ const (
 
 // Config is what the command line says of leading.
 type Config struct {
-	Etcd       server.Etcd
+	Etcd       leadership.Etcd
 	Prometheus string // the URL of one that scrapes the gateways; "": no keys of etcd's are placed
 	// GatewayPrefix is what the names of the gateways' own keys in etcd begin with.
 	GatewayPrefix string
@@ -214,7 +214,7 @@ func (l *Leader) campaign(ctx context.Context, holder string) {
 
 // run leads again and again until ctx ends.
 func (l *Leader) run(ctx context.Context) {
-	_ = server.Run(ctx, server.Config{ // it says no more than that ctx has ended
+	_ = leadership.Run(ctx, leadership.Config{ // it says no more than that ctx has ended
 		Etcd:     &l.o.Etcd,
 		Identity: l.o.Identity,
 		StandBy: func(other etcdstore.Identity) {
@@ -227,7 +227,7 @@ func (l *Leader) run(ctx context.Context) {
 }
 
 // once leads for one term.
-func (l *Leader) once(ctx context.Context, elected *server.Term) error {
+func (l *Leader) once(ctx context.Context, elected *leadership.Term) error {
 	t, err := newTerm(ctx, &l.o, elected)
 	if err != nil {
 		return err

@@ -17,7 +17,7 @@ import (
 
 	"github.com/netcraq/netcraq/controlplane/controller"
 	"github.com/netcraq/netcraq/controlplane/etcdstore"
-	"github.com/netcraq/netcraq/controlplane/server"
+	"github.com/netcraq/netcraq/controlplane/leadership"
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 )
 
@@ -81,7 +81,7 @@ func TestUnheard(t *testing.T) {
 	defer stop()
 	start := func(node, etcd string) chan struct{} {
 		began := make(chan struct{}, 10)
-		l := New(Options{Config: Config{Etcd: server.Etcd{Endpoints: []string{etcd}, Prefix: "/n"},
+		l := New(Options{Config: Config{Etcd: leadership.Etcd{Endpoints: []string{etcd}, Prefix: "/n"},
 			GatewayPrefix: "/g/"}, Node: node, Namespace: "agents", Leases: api, Dir: t.TempDir(),
 			Identity: etcdstore.Identity{Name: node}, Log: slog.New(slog.DiscardHandler),
 			Began:   func() { began <- struct{}{} },

@@ -12,8 +12,8 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client/etcd/placement"
 	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
+	"github.com/netcraq/netcraq/controlplane/leadership"
 	"github.com/netcraq/netcraq/controlplane/placement/policy"
-	"github.com/netcraq/netcraq/controlplane/server"
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
@@ -21,7 +21,7 @@ import (
 // controlled.
 type Term struct {
 	o    *Options
-	term *server.Term
+	term *leadership.Term
 	ctx  context.Context
 	end  context.CancelCauseFunc
 	// Recorded are the members of chains as an earlier leader left them.
@@ -39,7 +39,7 @@ type Term struct {
 
 // Hosted is the controller of this process.
 type Hosted struct {
-	*server.Server
+	*leadership.Server
 	Profile int // of its program: the width of a value in bits
 	stop    func()
 }
@@ -47,7 +47,7 @@ type Hosted struct {
 // etcdWait is how long a question to etcd may take.
 const etcdWait = 10 * time.Second
 
-func newTerm(ctx context.Context, o *Options, term *server.Term) (*Term, error) {
+func newTerm(ctx context.Context, o *Options, term *leadership.Term) (*Term, error) {
 	state, err := term.Elected.Load()
 	if err != nil {
 		return nil, fmt.Errorf("the chains' state: %w", err)
@@ -136,8 +136,8 @@ func (r *Term) Host(t *topology.Topology, profile int) error {
 	if hosted != nil {
 		return hosted.Controller.Update(r.ctx, t)
 	}
-	s, err := server.New(r.term, server.Options{Topology: t, TLS: r.o.TLS, Replica: r.o.Replica, Log: r.o.Log,
-		Placement: &server.Placement{Prometheus: r.o.Prometheus, Window: r.o.HeatWindow, Prefix: r.o.GatewayPrefix,
+	s, err := leadership.New(r.term, leadership.Options{Topology: t, TLS: r.o.TLS, Replica: r.o.Replica, Log: r.o.Log,
+		Placement: &leadership.Placement{Prometheus: r.o.Prometheus, Window: r.o.HeatWindow, Prefix: r.o.GatewayPrefix,
 			Limits: policy.DefaultLimits(), Leaving: r.IsLeaving}})
 	if err != nil {
 		return err
@@ -145,7 +145,7 @@ func (r *Term) Host(t *topology.Topology, profile int) error {
 	ctx, cancel := context.WithCancel(r.ctx)
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		if err := s.Run(ctx); errors.Is(err, server.ErrDeposed) {
+		if err := s.Run(ctx); errors.Is(err, leadership.ErrDeposed) {
 			r.end(err)
 		}
 	})

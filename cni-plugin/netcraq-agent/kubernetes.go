@@ -17,7 +17,7 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/placement"
 	"github.com/netcraq/netcraq/cni-plugin/fabric"
 	"github.com/netcraq/netcraq/cni-plugin/kube"
-	"github.com/netcraq/netcraq/controlplane/server"
+	"github.com/netcraq/netcraq/controlplane/leadership"
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
@@ -31,7 +31,7 @@ type kubeOptions struct {
 	fabric     string
 	ports      [3]int // P4Runtime, agent, health
 	cni        kube.CNI
-	etcd       server.Etcd
+	etcd       leadership.Etcd
 	lead       kube.Lead
 	nodeAPI    kube.NodeAPI
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/ebpf"
-	"github.com/netcraq/netcraq/switch/p4rt"
+	"github.com/netcraq/netcraq/switch/p4rtserver"
 	"github.com/netcraq/netcraq/switch/ports"
 	"github.com/netcraq/netcraq/switch/target"
 	"github.com/netcraq/netcraq/switch/userspace"
@@ -95,14 +95,14 @@ func Start(o Options) (*Switch, error) {
 	}
 	var endpoints []endpoint
 	if o.P4Runtime != "" {
-		endpoints = append(endpoints, endpoint{o.P4Runtime, p4rt.ServerOptions()})
+		endpoints = append(endpoints, endpoint{o.P4Runtime, p4rtserver.ServerOptions()})
 	}
 	if o.Secure != "" {
 		conf, err := mutual(o.TLS)
 		if err != nil {
 			return nil, fmt.Errorf("serving P4Runtime at %s: %w", o.Secure, err)
 		}
-		endpoints = append(endpoints, endpoint{o.Secure, append(p4rt.ServerOptions(),
+		endpoints = append(endpoints, endpoint{o.Secure, append(p4rtserver.ServerOptions(),
 			grpc.Creds(credentials.NewTLS(conf)))})
 	}
 	device, err := start(o)
@@ -114,7 +114,7 @@ func Start(o Options) (*Switch, error) {
 	if o.AfterOthers {
 		s.place = ingressfilter.LastFilter
 	}
-	service := p4rt.New(device, p4rt.Options{DeviceID: o.DeviceID, Log: o.Log})
+	service := p4rtserver.New(device, p4rtserver.Options{DeviceID: o.DeviceID, Log: o.Log})
 	for _, e := range endpoints {
 		listener, err := net.Listen("tcp", e.address)
 		if err != nil {
@@ -123,7 +123,7 @@ func Start(o Options) (*Switch, error) {
 		if e.address == o.Secure {
 			s.secure = listener.Addr()
 		}
-		bound := p4rt.NewConnections(maxConnections, o.Log)
+		bound := p4rtserver.NewConnections(maxConnections, o.Log)
 		server := grpc.NewServer(bound.ServerOptions(e.options...)...)
 		service.Register(server)
 		s.servers = append(s.servers, server)

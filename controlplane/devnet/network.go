@@ -1,8 +1,8 @@
 // Package devnet is a network of switches inside one process. Each switch is the interpreter
 // (switch/interp) with the P4 program that ships, controlled through the real P4Runtime server
-// (switch/p4rt). Cables are function calls, so the network needs no root, no namespace and no other
-// process, and starts in a tenth of a second. `netcraq dev` and the tests of the controller run on
-// it.
+// (switch/p4rtserver). Cables are function calls, so the network needs no root, no namespace and no
+// other process, and starts in a tenth of a second. `netcraq dev` and the tests of the controller
+// run on it.
 //
 //	n := devnet.New(func(from devnet.Port, frame []byte) { ... }) // frames that leave the network
 //	s1, err := n.AddSwitch()                                      // P4Runtime at s1.Address()

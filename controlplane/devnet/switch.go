@@ -12,7 +12,7 @@ import (
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/interp"
-	"github.com/netcraq/netcraq/switch/p4rt"
+	"github.com/netcraq/netcraq/switch/p4rtserver"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
@@ -62,9 +62,9 @@ func (s *Switch) Start() error {
 	s.awake = make(chan struct{})
 	close(s.awake)
 	s.listener = l
-	s.server = grpc.NewServer(p4rt.ServerOptions()...)
+	s.server = grpc.NewServer(p4rtserver.ServerOptions()...)
 	server := s.server
-	p4rt.New(&device{s: s}, p4rt.Options{DeviceID: uint64(s.number), Log: slog.New(slog.DiscardHandler)}).
+	p4rtserver.New(&device{s: s}, p4rtserver.Options{DeviceID: uint64(s.number), Log: slog.New(slog.DiscardHandler)}).
 		Register(server)
 	go func() { _ = server.Serve(listener{l, s}) }() // it ends with Kill
 	return nil

@@ -72,8 +72,8 @@ func (c *Client) ReadRegisterCells(ctx context.Context, register string, cells [
 	return out, nil
 }
 
-// What netcraq-switch knows besides P4Runtime (switch/p4rt, since.go): it names what it has told of
-// a register, and tells who gives the name what is other since. Other switches tell all.
+// What netcraq-switch knows besides P4Runtime (switch/p4rtserver, since.go): it names what it has
+// told of a register, and tells who gives the name what is other since. Other switches tell all.
 const (
 	sinceHeader    = "netcraq-since"
 	snapshotHeader = "netcraq-snapshot"

@@ -11,7 +11,7 @@ func TestRules(t *testing.T) {
 	for _, c := range []struct{ what, name, text, finds string }{
 		{"an import that goes up", "client/x.go", `package x; import "github.com/netcraq/netcraq/controlplane/controller"`, "arrows-go-down"},
 		{"one to the same floor", "etcd-monitor/x.go", `package x; import "github.com/netcraq/netcraq/controlplane/chain"`, "arrows-go-down"},
-		{"one that goes down", "controlplane/server/x.go", `package x; import "github.com/netcraq/netcraq/client"`, ""},
+		{"one that goes down", "controlplane/leadership/x.go", `package x; import "github.com/netcraq/netcraq/client"`, ""},
 		{"a test's", "client/x_test.go", `package x; import "github.com/netcraq/netcraq/controlplane/controller"`, ""},
 		{"internal's to a room", "internal/x/x.go", `package x; import "github.com/netcraq/netcraq/switch/target"`, "arrows-go-down"},
 		{"one out of the switch", "switch/interp/x.go", `package x; import "github.com/netcraq/netcraq/api/wire"`, "switch-is-a-leaf"},

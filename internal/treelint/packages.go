@@ -64,8 +64,8 @@ func (p packages) check() (out []string) {
 	return out
 }
 
-// sharedVerbs name dozens of functions each, so that nobody can search for one of them. A method has
-// its receiver; a function needs the name of its object, too.
+// sharedVerbs name dozens of functions each, so that nobody can search for one of them. A method
+// has its receiver; a function needs the name of its object, too.
 var sharedVerbs = []string{"Take", "Ask", "Tell", "Look", "Leave", "Keep", "At", "Of", "Has"}
 
 // checkVerbs finds exported functions with the name of a shared verb alone.

@@ -19,7 +19,7 @@ import (
 	"google.golang.org/protobuf/encoding/prototext"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
-	"github.com/netcraq/netcraq/switch/p4rt"
+	"github.com/netcraq/netcraq/switch/p4rtserver"
 	"github.com/netcraq/netcraq/switch/userspace"
 )
 
@@ -30,7 +30,7 @@ type world struct {
 	files   string // of the program, without their ends
 	json    []byte
 	info    *p4cfg.P4Info
-	server  *p4rt.Server
+	server  *p4rtserver.Server
 	thrift  string // the address
 	p4rt    p4v1.P4RuntimeClient
 	noP4    bool // the program is running without a P4Info
@@ -59,7 +59,7 @@ func newWorld(t *testing.T, change ...func(*world)) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = dev.Close() })
-	w.server = p4rt.New(dev, p4rt.Options{DeviceID: 1, Log: quiet})
+	w.server = p4rtserver.New(dev, p4rtserver.Options{DeviceID: 1, Log: quiet})
 	if w.noP4 {
 		prog, err := bmv2json.Parse(w.json)
 		if err != nil {
@@ -80,7 +80,7 @@ func newWorld(t *testing.T, change ...func(*world)) *world {
 	t.Cleanup(ts.Close)
 	w.thrift = l.Addr().String()
 
-	g := grpc.NewServer(p4rt.ServerOptions()...)
+	g := grpc.NewServer(p4rtserver.ServerOptions()...)
 	w.server.Register(g)
 	gl := listen(t)
 	go func() { _ = g.Serve(gl) }()

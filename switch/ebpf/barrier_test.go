@@ -26,7 +26,7 @@ import (
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 	ebpfruntime "github.com/netcraq/netcraq/switch/ebpf/runtime"
-	server "github.com/netcraq/netcraq/switch/p4rt"
+	"github.com/netcraq/netcraq/switch/p4rtserver"
 )
 
 // controlled is a switch that runs NetCRAQ, as the tail of a chain with one key, and a controller
@@ -53,8 +53,8 @@ func newControlled(t testing.TB) *controlled {
 	t.Cleanup(func() { d.Close() })
 
 	pipe := bufconn.Listen(1 << 20)
-	g := grpc.NewServer(server.ServerOptions()...)
-	server.New(d, server.Options{DeviceID: 1, Log: slog.New(slog.DiscardHandler)}).Register(g)
+	g := grpc.NewServer(p4rtserver.ServerOptions()...)
+	p4rtserver.New(d, p4rtserver.Options{DeviceID: 1, Log: slog.New(slog.DiscardHandler)}).Register(g)
 	go func() { _ = g.Serve(pipe) }()
 	t.Cleanup(g.Stop)
 	c := &controlled{device: d, info: info}

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	api "github.com/netcraq/netcraq/api/admin"
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client"
 )
@@ -110,8 +110,8 @@ func (c *cli) printError(err error) {
 		f.Kind = a.Code
 	} else if errors.As(err, &usage) {
 		f.Kind = "usage"
-	} else if n := (*node.Error)(nil); errors.As(err, &n) {
-		f.Kind, f.OutcomeUnknown = string(n.Code), n.Code == node.CodeOutcomeUnknown
+	} else if n := (*nodeapi.Error)(nil); errors.As(err, &n) {
+		f.Kind, f.OutcomeUnknown = string(n.Code), n.Code == nodeapi.CodeOutcomeUnknown
 	}
 	_ = c.show(map[string]failure{"error": f}, nil)
 }

@@ -15,7 +15,7 @@ import (
 	"syscall"
 
 	"github.com/netcraq/netcraq/api/admin"
-	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
 // Socket is the default place of the node API's socket: netcraq.sock in $XDG_RUNTIME_DIR or, if
@@ -81,16 +81,16 @@ func usable(socket string) bool {
 // Candidates are the sockets at which a command looks for a node API, the first first, each with a
 // word on where it comes from.
 func Candidates(getenv func(string) string) (out [][2]string) {
-	if s := getenv(node.SocketVariable); s != "" {
-		return [][2]string{{s, "$" + node.SocketVariable}}
+	if s := getenv(nodeapi.SocketVariable); s != "" {
+		return [][2]string{{s, "$" + nodeapi.SocketVariable}}
 	}
-	return [][2]string{{Socket(getenv), "netcraq dev"}, {node.DefaultSocket, "a node's server"}}
+	return [][2]string{{Socket(getenv), "netcraq dev"}, {nodeapi.DefaultSocket, "a node's server"}}
 }
 
 // NodeSocket is the first of the candidates that is there; "": none is.
 func NodeSocket(getenv func(string) string) string {
 	for _, c := range Candidates(getenv) {
-		if c[1] == "$"+node.SocketVariable || usable(c[0]) {
+		if c[1] == "$"+nodeapi.SocketVariable || usable(c[0]) {
 			return c[0]
 		}
 	}

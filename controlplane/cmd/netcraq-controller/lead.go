@@ -17,13 +17,13 @@ import (
 	"github.com/netcraq/netcraq/controlplane/adminserver"
 	"github.com/netcraq/netcraq/controlplane/controller/saved"
 	"github.com/netcraq/netcraq/controlplane/etcdstore"
-	"github.com/netcraq/netcraq/controlplane/server"
+	"github.com/netcraq/netcraq/controlplane/leadership"
 )
 
 // process is this controller's, whether it leads or stands by.
 type process struct {
 	network   *network
-	placement *server.Placement // nil: no keys of etcd's are placed
+	placement *leadership.Placement // nil: no keys of etcd's are placed
 	replica   adminserver.Replica
 	address   string // of the admin API, for people
 	log       *slog.Logger
@@ -40,7 +40,7 @@ func (p *process) serve(ctx context.Context, o options, store saved.Store) error
 	defer door.Close()
 	p.address = strings.Join(door.Addresses(), " and ")
 	p.replica.Token, p.replica.ReadToken = door.Tokens()
-	config := server.Config{Store: store, Lead: p.lead, Log: p.log}
+	config := leadership.Config{Store: store, Lead: p.lead, Log: p.log}
 	mux := http.NewServeMux()
 	mux.Handle("/", &p.replica)
 	if o.replicated() {
@@ -64,7 +64,7 @@ func (p *process) serve(ctx context.Context, o options, store saved.Store) error
 	if o.replicated() {
 		fmt.Fprintf(p.stdout, "standing by: %s; admin API at %s\n", config.Identity.Name, p.address)
 	}
-	err = server.Run(ctx, config)
+	err = leadership.Run(ctx, config)
 	cancel(nil)
 	serving.Wait()
 	if !errors.Is(err, context.Canceled) {
@@ -79,9 +79,9 @@ func (p *process) serve(ctx context.Context, o options, store saved.Store) error
 }
 
 // lead runs a controller for a term, and says why that has ended.
-func (p *process) lead(ctx context.Context, term *server.Term) error {
+func (p *process) lead(ctx context.Context, term *leadership.Term) error {
 	p.replica.StandBy("") // whoever led before leads no more
-	s, err := server.New(term, server.Options{Topology: p.network.topology(), Replica: &p.replica,
+	s, err := leadership.New(term, leadership.Options{Topology: p.network.topology(), Replica: &p.replica,
 		Placement: p.placement, Log: p.log})
 	if err != nil {
 		return err

@@ -18,7 +18,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/adminserver"
 	"github.com/netcraq/netcraq/controlplane/controller"
 	"github.com/netcraq/netcraq/controlplane/controller/saved"
-	"github.com/netcraq/netcraq/controlplane/server"
+	"github.com/netcraq/netcraq/controlplane/leadership"
 	"github.com/netcraq/netcraq/controlplane/topology"
 	"github.com/netcraq/netcraq/internal/helptext"
 )
@@ -36,7 +36,7 @@ type options struct {
 	state    string
 	logLevel string
 	check    bool
-	etcd     server.Etcd // without endpoints this controller is alone
+	etcd     leadership.Etcd // without endpoints this controller is alone
 	place    placementOptions
 }
 

@@ -11,8 +11,8 @@ import (
 
 	"github.com/netcraq/netcraq/client/etcd/placement"
 	"github.com/netcraq/netcraq/controlplane/etcdstore"
+	"github.com/netcraq/netcraq/controlplane/leadership"
 	"github.com/netcraq/netcraq/controlplane/placement/policy"
-	"github.com/netcraq/netcraq/controlplane/server"
 )
 
 // placementOptions say how etcd's hot keys are found and placed. Without prometheus none are.
@@ -48,7 +48,7 @@ func formerFlag(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 }
 
 // check says what is wrong with the options, before anything is begun.
-func (o *placementOptions) check(etcd *server.Etcd) error {
+func (o *placementOptions) check(etcd *leadership.Etcd) error {
 	if o.prometheus == "" {
 		return nil
 	}
@@ -66,12 +66,12 @@ func (o *placementOptions) check(etcd *server.Etcd) error {
 }
 
 // config is what the options say; nil: no keys are placed.
-func (o *placementOptions) config() *server.Placement {
+func (o *placementOptions) config() *leadership.Placement {
 	if o.prometheus == "" {
 		return nil
 	}
 	limits := policy.DefaultLimits()
 	limits.AdmitAfter, limits.MinResidency, limits.Cooldown, limits.MovesPerMinute = o.admitAfter,
 		o.residency, o.residency, o.perMinute
-	return &server.Placement{Prometheus: o.prometheus, Window: o.window, Prefix: o.prefix, Limits: limits}
+	return &leadership.Placement{Prometheus: o.prometheus, Window: o.window, Prefix: o.prefix, Limits: limits}
 }

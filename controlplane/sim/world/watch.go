@@ -20,10 +20,10 @@ import (
 
 // Watches. In half of the runs a server at some host has itself told of what is committed of the
 // keys, now of all of them and now of none. The rules by which a server tells its programs are
-// nodeapi/watch/watchrules's, and proven there; they build on what is looked at here: what a NOTIFY says
-// was committed before it came, so no read that begins after finds less (ahead), and nobody sees
-// another value of that version; that there are watches harms no member; and when all faults have
-// ended, each commit is told.
+// nodeapi/watch/watchrules's, and proven there; they build on what is looked at here: what a NOTIFY
+// says was committed before it came, so no read that begins after finds less (ahead), and nobody
+// sees another value of that version; that there are watches harms no member; and when all faults
+// have ended, each commit is told.
 
 // The server's UDP port, and for how long it is tried that a commit is told when nothing is wrong
 // any more.

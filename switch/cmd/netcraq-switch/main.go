@@ -13,7 +13,7 @@ import (
 	"runtime/debug"
 	"syscall"
 
-	"github.com/netcraq/netcraq/switch/p4rt"
+	"github.com/netcraq/netcraq/switch/p4rtserver"
 )
 
 // Exit codes.
@@ -45,7 +45,7 @@ func mainWith(ctx context.Context, args []string, stdout, stderr io.Writer) int 
 		usage(stdout)
 		return exitOK
 	case o.version:
-		fmt.Fprintf(stdout, "netcraq-switch %s (P4Runtime %s)\n", version(), p4rt.APIVersion)
+		fmt.Fprintf(stdout, "netcraq-switch %s (P4Runtime %s)\n", version(), p4rtserver.APIVersion)
 		return exitOK
 	case o.jsonVer:
 		fmt.Fprintln(stdout, jsonVersion)

@@ -29,7 +29,7 @@ import (
 	"github.com/netcraq/netcraq/switch/engineselect"
 	"github.com/netcraq/netcraq/switch/eventlog"
 	"github.com/netcraq/netcraq/switch/nanomsg"
-	"github.com/netcraq/netcraq/switch/p4rt"
+	"github.com/netcraq/netcraq/switch/p4rtserver"
 	"github.com/netcraq/netcraq/switch/ports"
 	"github.com/netcraq/netcraq/switch/target"
 	"github.com/netcraq/netcraq/switch/userspace"
@@ -190,7 +190,7 @@ func run(ctx context.Context, o *options, stdout, stderr io.Writer) error {
 			"the program: --engine interp", "engine", dev.Engine())
 	}
 	defer dev.Close()
-	server := p4rt.New(dev, p4rt.Options{DeviceID: o.deviceID, Log: log})
+	server := p4rtserver.New(dev, p4rtserver.Options{DeviceID: o.deviceID, Log: log})
 	if err := program.load(server); err != nil {
 		return err
 	}
@@ -212,7 +212,7 @@ func run(ctx context.Context, o *options, stdout, stderr io.Writer) error {
 	p4runtime := "no address"
 	if listener != nil {
 		p4runtime = listener.Addr().String()
-		connections := p4rt.NewConnections(o.maxConnections, log)
+		connections := p4rtserver.NewConnections(o.maxConnections, log)
 		gs := grpc.NewServer(connections.ServerOptions(gopts...)...)
 		server.Register(gs)
 		go func() { failed <- gs.Serve(connections.Listen(listener)) }()
@@ -387,7 +387,7 @@ func readProgram(o *options) (*startProgram, error) {
 		P4DeviceConfig: data}}, nil
 }
 
-func (p *startProgram) load(server *p4rt.Server) error {
+func (p *startProgram) load(server *p4rtserver.Server) error {
 	switch {
 	case p.prog == nil:
 		return nil
@@ -418,7 +418,7 @@ func listen(addr string) (net.Listener, error) {
 
 // serverOptions reads the certificates.
 func (g *grpcOptions) serverOptions() ([]grpc.ServerOption, error) {
-	opts := p4rt.ServerOptions()
+	opts := p4rtserver.ServerOptions()
 	if !g.tls {
 		return opts, nil
 	}

@@ -26,11 +26,11 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/placement"
 	"github.com/netcraq/netcraq/client/node"
 	"github.com/netcraq/netcraq/cmd/internal/place"
-	"github.com/netcraq/netcraq/controlplane/admin"
-	"github.com/netcraq/netcraq/controlplane/controller"
+	"github.com/netcraq/netcraq/controlplane/adminserver"
+	"github.com/netcraq/netcraq/controlplane/controller/saved"
 	"github.com/netcraq/netcraq/controlplane/etcdstore"
+	"github.com/netcraq/netcraq/controlplane/leadership"
 	"github.com/netcraq/netcraq/controlplane/placement/policy"
-	"github.com/netcraq/netcraq/controlplane/server"
 	"github.com/netcraq/netcraq/etcd-monitor/embedded"
 	"github.com/netcraq/netcraq/nodeapi/sidecar"
 )
@@ -125,33 +125,34 @@ func (s *Server) goes(name string, part func() error) {
 // control starts the controller and its admin API.
 func (s *Server) control(ctx context.Context) error {
 	socket := "unix://" + place.AdminSocket(s.cfg.Socket)
-	config := admin.Config{Endpoints: []string{socket}, Token: filepath.Join(s.folder.path, "token"),
+	config := adminserver.Config{Endpoints: []string{socket}, Token: filepath.Join(s.folder.path, "token"),
 		ReadToken: filepath.Join(s.folder.path, "read-token")}
 	if s.cfg.Page != "" {
 		config.Endpoints = append(config.Endpoints, s.cfg.Page)
 	}
-	door, err := admin.Listen(config, s.cfg.Log)
+	door, err := adminserver.Listen(config, s.cfg.Log)
 	if err != nil {
 		return inUse(err, s.cfg.Page, "--page HOST:PORT, or --page none")
 	}
 	s.admin = api.NewClient(socket)
-	var replica admin.Replica
+	var replica adminserver.Replica
 	replica.Token, replica.ReadToken = door.Tokens()
 	s.goes("the admin API", func() error {
 		mux := http.NewServeMux()
 		mux.Handle("/", &replica)
 		return door.Serve(ctx, mux)
 	})
-	var places *server.Placement
+	var places *leadership.Placement
 	if s.etcd != nil {
-		places = &server.Placement{Window: time.Minute, Prefix: placement.DefaultPrefix, Limits: policy.DefaultLimits()}
+		places = &leadership.Placement{Window: time.Minute, Prefix: placement.DefaultPrefix,
+			Limits: policy.DefaultLimits()}
 	}
 	s.goes("the controller", func() error {
-		return server.Run(ctx, server.Config{Store: controller.Memory{}, Etcd: s.etcdAddress(), Log: s.cfg.Log,
+		return leadership.Run(ctx, leadership.Config{Store: saved.Memory{}, Etcd: s.etcdAddress(), Log: s.cfg.Log,
 			Identity: etcdstore.Identity{Name: fmt.Sprintf("netcraq dev %d", os.Getpid())},
 			StandBy:  func(etcdstore.Identity) {},
-			Lead: func(ctx context.Context, term *server.Term) error {
-				c, err := server.New(term, server.Options{Topology: s.network.topology, Replica: &replica,
+			Lead: func(ctx context.Context, term *leadership.Term) error {
+				c, err := leadership.New(term, leadership.Options{Topology: s.network.topology, Replica: &replica,
 					Placement: places, Log: s.cfg.Log})
 				if err != nil {
 					return err

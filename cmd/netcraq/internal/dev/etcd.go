@@ -18,7 +18,7 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/reserved"
 	"github.com/netcraq/netcraq/client/etcd/seal"
 	"github.com/netcraq/netcraq/client/etcd/service"
-	"github.com/netcraq/netcraq/controlplane/server"
+	"github.com/netcraq/netcraq/controlplane/leadership"
 	"github.com/netcraq/netcraq/etcd-monitor/embedded"
 	"github.com/netcraq/netcraq/etcd-monitor/gateway"
 	"github.com/netcraq/netcraq/etcd-monitor/hotkeys"
@@ -86,11 +86,11 @@ func (s *Server) forget(ctx context.Context) error {
 const statePrefix = "/netcraq/"
 
 // etcdAddress is the etcd as the controller reaches it; nil: there is none.
-func (s *Server) etcdAddress() *server.Etcd {
+func (s *Server) etcdAddress() *leadership.Etcd {
 	if s.etcd == nil {
 		return nil
 	}
-	return &server.Etcd{Endpoints: []string{s.etcd.Endpoint()}, Prefix: statePrefix}
+	return &leadership.Etcd{Endpoints: []string{s.etcd.Endpoint()}, Prefix: statePrefix}
 }
 
 // startGateway serves etcd's API to other programs. Keys that are placed in the switches

@@ -1,0 +1,68 @@
+package leadership
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/netcraq/netcraq/controlplane/placement/placementcontroller"
+	"github.com/netcraq/netcraq/controlplane/placement/policy"
+)
+
+const (
+	prometheusWait = 2 * time.Second // for an answer
+	decideEvery    = time.Second
+)
+
+// Placement says how etcd's hot keys are found and placed.
+type Placement struct {
+	// Prometheus is the URL of one that scrapes the gateways; "": only pins are placed.
+	Prometheus string
+	// Window is what rates are taken over.
+	Window time.Duration
+	// Prefix is what the names of the gateways' own keys in etcd begin with.
+	Prefix string
+	Limits policy.Limits
+	// Leaving says which chains are to hold no keys of etcd's; nil: none.
+	Leaving func(chain string) bool
+}
+
+// New makes what places keys of an etcd in a network. Without the conditions, that this process
+// leads, it must not be run; without a network and an etcd it says whether the configuration can
+// be.
+func (p *Placement) New(network placementcontroller.Network, etcd *clientv3.Client, log *slog.Logger,
+	conditions ...clientv3.Cmp) (*placementcontroller.Controller, error) {
+	var source placementcontroller.Source = noSource{}
+	if p.Prometheus != "" {
+		prometheus, err := placementcontroller.NewPrometheus(p.Prometheus, p.Window, prometheusWait)
+		if err != nil {
+			return nil, fmt.Errorf("the hot keys' Prometheus: %w", err)
+		}
+		source = prometheus
+	}
+	c, err := placementcontroller.New(placementcontroller.Options{Network: network, Source: source, Etcd: etcd,
+		Prefix: p.Prefix, Conditions: conditions, Limits: p.Limits, Interval: decideEvery,
+		Leaving: p.Leaving, Log: log})
+	if err != nil {
+		return nil, fmt.Errorf("placement: %w", err)
+	}
+	return c, nil
+}
+
+// noSource is the source where no Prometheus was given.
+type noSource struct{}
+
+var errNoPrometheus = errors.New("how hot keys are is not known, because no Prometheus was given (--prometheus): only pins are placed")
+
+// Heat implements placementcontroller.Source.
+func (noSource) Heat(context.Context) (map[string]policy.Heat, error) { return nil, errNoPrometheus }
+
+// Scalar implements placementcontroller.Source.
+func (noSource) Scalar(context.Context, string) (float64, bool) { return 0, false }
+
+// Name implements placementcontroller.Source.
+func (noSource) Name() (url, window string) { return "", "" }

@@ -1,0 +1,104 @@
+// Package leadership assembles a controller with what works beside it, and runs it for as long as
+// it leads: the one place where all parts meet. The command netcraq-controller and the node agents
+// (cni-plugin/leader) both begin here.
+//
+//	Run ──▶ campaigns in etcd ──▶ Config.Lead(ctx, *Term) ──▶ resigns, and campaigns again until ctx ends
+//	                                   │
+//	                                   ▼
+//	        New ──▶ Server: the controller, placement beside it, and the admin API that both answer to
+//
+// Without etcd there is no election: Config.Lead is called once, and the controller's state is in
+// Config.Store.
+package leadership
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"github.com/netcraq/netcraq/controlplane/adminserver"
+	"github.com/netcraq/netcraq/controlplane/controller"
+	"github.com/netcraq/netcraq/controlplane/etcdstore"
+	"github.com/netcraq/netcraq/controlplane/placement/placementcontroller"
+	"github.com/netcraq/netcraq/controlplane/topology"
+)
+
+// Options are what a term's server is assembled of.
+type Options struct {
+	Topology *topology.Topology
+	// TLS is for the switches; nil: as the topology says.
+	TLS *tls.Config
+	// Replica serves the admin API: by this server while it runs, and by nobody known after that.
+	Replica *adminserver.Replica
+	// Placement places keys of etcd's; nil: none are.
+	Placement *Placement
+	Log       *slog.Logger
+}
+
+// Server is a controller and what works beside it.
+type Server struct {
+	Controller *controller.Controller
+	Placement  *placementcontroller.Controller // nil: there is none
+
+	replica *adminserver.Replica
+	elected bool
+}
+
+// ErrDeposed: another controller has taken over at a switch.
+var ErrDeposed = errors.New("another controller has taken over at a switch")
+
+// New assembles a server for a term. It touches nothing until it is run.
+func New(t *Term, o Options) (*Server, error) {
+	co := controller.Options{Topology: o.Topology, Store: t.store, TLS: o.TLS, Log: o.Log}
+	if e := t.Elected; e != nil {
+		co.Store, co.ElectionID, co.Led, co.Leading = e, e.ElectionID(), e.Led, etcdstore.Leading
+	}
+	c, err := controller.New(co)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{Controller: c, replica: o.Replica, elected: t.Elected != nil}
+	if o.Placement == nil {
+		return s, nil
+	}
+	if !s.elected {
+		return nil, errors.New("placement keeps what it decides in etcd: there is none")
+	}
+	if s.Placement, err = o.Placement.New(c, t.Etcd, o.Log, t.Elected.Leads()); err != nil {
+		return nil, err
+	}
+	if err := c.Registry().Register(s.Placement.Metrics()); err != nil {
+		return nil, fmt.Errorf("the placement's metrics: %w", err)
+	}
+	return s, nil
+}
+
+// Run works until ctx ends or another controller takes over (ErrDeposed), and says which it was.
+// What it writes to etcd has been written when it returns.
+func (s *Server) Run(ctx context.Context) error {
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	var parts sync.WaitGroup
+	parts.Go(func() { s.Controller.Run(ctx) })
+	var placement adminserver.Placement
+	if s.Placement != nil {
+		placement = s.Placement
+		parts.Go(func() { s.Placement.Run(ctx) })
+	}
+	s.replica.Lead(s.Controller, placement)
+	var deposed <-chan struct{} // one that is alone goes on with the switches that are left to it
+	if s.elected {
+		deposed = s.Controller.Deposed()
+	}
+	select {
+	case <-ctx.Done():
+	case <-deposed:
+		end(ErrDeposed)
+	}
+	s.replica.StandBy("")
+	parts.Wait()
+	return context.Cause(ctx)
+}

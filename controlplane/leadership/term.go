@@ -1,0 +1,84 @@
+package leadership
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/netcraq/netcraq/controlplane/controller/saved"
+	"github.com/netcraq/netcraq/controlplane/etcdstore"
+)
+
+// Config says how a process comes to lead, and what it does then.
+type Config struct {
+	// Etcd is where the state is, and where a leader is elected. nil: this process is alone, and
+	// its state is in Store.
+	Etcd  *Etcd
+	Store saved.Store
+	// Identity says who this is to the other candidates.
+	Identity etcdstore.Identity
+	// StandBy is told who leads, each time that is somebody else.
+	StandBy func(leader etcdstore.Identity)
+	// Lead leads until ctx ends, which it does with the term, and says why it has ended.
+	Lead func(ctx context.Context, t *Term) error
+	Log  *slog.Logger
+}
+
+// Term is the time for which this process leads.
+type Term struct {
+	Elected *etcdstore.Term  // nil: it is alone
+	Etcd    *clientv3.Client // nil: it is alone
+
+	store saved.Store
+}
+
+// retryPause is the time between the end of a term, or of a campaign that failed, and the next
+// campaign.
+const retryPause = time.Second
+
+// Run leads again and again until ctx ends. One that is alone leads once; what Lead says is what
+// Run says then.
+func Run(ctx context.Context, c Config) error {
+	if c.Etcd == nil {
+		return c.Lead(ctx, &Term{store: c.Store})
+	}
+	for ctx.Err() == nil {
+		err := c.campaign(ctx)
+		if ctx.Err() != nil {
+			break
+		}
+		c.Log.Warn("not leading", "error", err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(retryPause):
+		}
+	}
+	return context.Cause(ctx)
+}
+
+// campaign waits until this process leads, leads for one term, and says why that has ended.
+func (c Config) campaign(ctx context.Context) error {
+	client, err := c.Etcd.Connect(context.WithoutCancel(ctx)) // it is to resign yet when ctx ends
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	candidate := &etcdstore.Candidate{Client: client, Prefix: c.Etcd.KeyPrefix(), Identity: c.Identity, Log: c.Log}
+	elected, err := candidate.Campaign(ctx, c.StandBy)
+	if err != nil {
+		return err
+	}
+	defer elected.Resign()
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	go func() {
+		select {
+		case <-ctx.Done():
+		case <-elected.Over():
+			end(elected.Err())
+		}
+	}()
+	return c.Lead(ctx, &Term{Elected: elected, Etcd: client})
+}

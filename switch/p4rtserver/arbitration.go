@@ -1,0 +1,237 @@
+package p4rtserver
+
+import (
+	"cmp"
+	"sync"
+	"sync/atomic"
+
+	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
+	spb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+)
+
+// maxStreams bounds the controllers of one role.
+const maxStreams = 64
+
+// roleKey names a role: by name, or by the id that came before names (deprecated since P4Runtime
+// 1.4). The zero roleKey is the default role.
+type roleKey struct {
+	name string
+	id   uint64
+}
+
+func keyOfRole(name string, id uint64) roleKey {
+	if name != "" {
+		return roleKey{name: name}
+	}
+	return roleKey{id: id}
+}
+
+// role is the controllers that share a role. Every role has full pipeline access: role.config
+// schemes are agreed out of band, and with us none is.
+type role struct {
+	key     roleKey
+	streams map[*stream]bool
+	primary atomic.Pointer[primary]
+	highest *p4v1.Uint128 // the highest election id that any primary has had; nil before the first
+}
+
+// primary is the controller that may write, under the election id that made it so.
+type primary struct {
+	stream   *stream
+	election *p4v1.Uint128
+}
+
+// leads reports whether st is the role's primary.
+func (r *role) leads(st *stream) bool {
+	p := r.primary.Load()
+	return p != nil && p.stream == st
+}
+
+// arbiter decides who is primary, for each role on its own (specification section 5).
+type arbiter struct {
+	device uint64
+
+	mu    sync.Mutex // held through each change of primary, notifications included
+	roles map[roleKey]*role
+	list  atomic.Pointer[[]*role] // the same, for the packet paths
+}
+
+func (a *arbiter) init(device uint64) {
+	a.device = device
+	a.roles = map[roleKey]*role{}
+	a.role(roleKey{}) // the default role is always known
+}
+
+// role returns the role of that key, making it if need be. The caller holds a.mu (or is init).
+func (a *arbiter) role(k roleKey) *role {
+	r := a.roles[k]
+	if r == nil {
+		r = &role{key: k, streams: map[*stream]bool{}}
+		a.roles[k] = r
+		all := make([]*role, 0, len(a.roles))
+		for _, r := range a.roles {
+			all = append(all, r)
+		}
+		a.list.Store(&all)
+	}
+	return r
+}
+
+func compareID(x, y *p4v1.Uint128) int {
+	return cmp.Or(cmp.Compare(x.GetHigh(), y.GetHigh()), cmp.Compare(x.GetLow(), y.GetLow()))
+}
+
+// update handles a MasterArbitrationUpdate (section 5.3). An error ends the stream. drain waits
+// until the writes that have begun are over.
+func (a *arbiter) update(st *stream, m *p4v1.MasterArbitrationUpdate, drain func()) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	k := keyOfRole(m.GetRole().GetName(), roleID(m.GetRole()))
+	r := st.role
+	if r == nil {
+		if m.DeviceId != a.device {
+			return status.Errorf(codes.NotFound, "there is no device %d here; this is device %d",
+				m.DeviceId, a.device)
+		}
+		r = a.role(k)
+	} else {
+		if m.DeviceId != a.device {
+			return status.Errorf(codes.FailedPrecondition,
+				"this stream is for device %d; open another one for device %d", a.device,
+				m.DeviceId)
+		}
+		if r.key != k {
+			return status.Error(codes.FailedPrecondition,
+				"a stream keeps its role; open another one for another role")
+		}
+	}
+	if m.GetRole().GetConfig() != nil {
+		return status.Errorf(codes.InvalidArgument,
+			"role.config of type %q is not known here: every role has full pipeline access",
+			m.Role.Config.TypeUrl)
+	}
+	if m.ElectionId != nil {
+		for other := range r.streams {
+			if other != st && other.election != nil &&
+				compareID(other.election, m.ElectionId) == 0 {
+				return status.Errorf(codes.InvalidArgument,
+					"election id {high: %d low: %d} is in use by another controller of this role",
+					m.ElectionId.High, m.ElectionId.Low)
+			}
+		}
+	}
+	if st.role == nil {
+		if len(r.streams) >= maxStreams {
+			return status.Errorf(codes.ResourceExhausted,
+				"there are %d controllers of this role already", maxStreams)
+		}
+		st.role = r
+		r.streams[st] = true
+	}
+	st.election = proto.CloneOf(m.ElectionId)
+
+	before := r.primary.Load()
+	switch {
+	case m.ElectionId != nil && (r.highest == nil || compareID(m.ElectionId, r.highest) >= 0):
+		if before == nil {
+			// Writes of a primary that has gone may still be under way; they finish first.
+			drain()
+			r.highest = st.election
+			r.primary.Store(&primary{st, st.election})
+			r.notify(a.device)
+			return nil
+		}
+		r.primary.Store(nil) // from here on the old primary's writes are refused
+		r.highest = st.election
+		for other := range r.streams {
+			if other != st {
+				other.control(r.message(a.device, codes.AlreadyExists))
+			}
+		}
+		drain()
+		r.primary.Store(&primary{st, st.election})
+		st.control(r.message(a.device, codes.OK))
+	case before != nil && before.stream == st: // it stepped down
+		r.primary.Store(nil)
+		r.notify(a.device)
+	case before != nil:
+		st.control(r.message(a.device, codes.AlreadyExists))
+	default:
+		st.control(r.message(a.device, codes.NotFound))
+	}
+	return nil
+}
+
+// leave forgets a stream that has ended.
+func (a *arbiter) leave(st *stream) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	r := st.role
+	if r == nil {
+		return
+	}
+	delete(r.streams, st)
+	if r.leads(st) {
+		r.primary.Store(nil)
+		r.notify(a.device)
+	}
+}
+
+// notify tells every controller of the role how things stand.
+func (r *role) notify(device uint64) {
+	lead := r.primary.Load()
+	for st := range r.streams {
+		switch {
+		case lead != nil && lead.stream == st:
+			st.control(r.message(device, codes.OK))
+		case lead != nil:
+			st.control(r.message(device, codes.AlreadyExists))
+		default:
+			st.control(r.message(device, codes.NotFound))
+		}
+	}
+}
+
+// message is the advisory of section 5.4.
+func (r *role) message(device uint64, code codes.Code) *p4v1.StreamMessageResponse {
+	text := map[codes.Code]string{codes.OK: "you are the primary",
+		codes.AlreadyExists: "you are a backup: there is a primary",
+		codes.NotFound:      "you are a backup: there is no primary"}[code]
+	m := &p4v1.MasterArbitrationUpdate{
+		DeviceId: device, ElectionId: proto.CloneOf(r.highest),
+		Status: &spb.Status{Code: int32(code), Message: text},
+	}
+	if r.key != (roleKey{}) {
+		m.Role = &p4v1.Role{Name: r.key.name}
+		setRoleID(m.Role, r.key.id)
+	}
+	return &p4v1.StreamMessageResponse{Update: &p4v1.StreamMessageResponse_Arbitration{
+		Arbitration: m}}
+}
+
+// known reports whether any controller has ever taken the role: the check that writes begin with.
+func (a *arbiter) known(k roleKey) *role {
+	for _, r := range *a.list.Load() {
+		if r.key == k {
+			return r
+		}
+	}
+	return nil
+}
+
+// isPrimary reports whether id is the election id of the role's primary.
+func (r *role) isPrimary(id *p4v1.Uint128) bool {
+	p := r.primary.Load()
+	return p != nil && id != nil && compareID(id, p.election) == 0
+}
+
+// Role ids are deprecated in favour of names, yet still the specification's to accept.
+
+//nolint:staticcheck // see above
+func roleID(r *p4v1.Role) uint64 { return r.GetId() }
+
+//nolint:staticcheck // see above
+func setRoleID(r *p4v1.Role, id uint64) { r.Id = id }

@@ -1,0 +1,283 @@
+package p4rtserver
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/stats"
+	"google.golang.org/grpc/status"
+)
+
+// Bounds of one connection, and of those that get no more than a refusal.
+const (
+	maxStreamsOfOne = 256 // calls at a time; more wait in the client
+	// connections at a time that get the reason why they are refused; the rest is closed
+	maxRefusals   = 16
+	refusalTime   = time.Second      // for how long
+	handshakeTime = 10 * time.Second // until a connection must have said who it is
+	deadAfter     = 30 * time.Second // without a sign of life a connection is asked for one
+	logInterval   = 10 * time.Second // how often refusals are logged
+)
+
+// Connections bounds the connections to a server, so that they cannot use up what the switch needs
+// for its ports. Where there are as many as there may be, a new one takes the place of one by which
+// no call is under way: the oldest of those from the address that has the most. Where there is none
+// it is refused, with the reason. A controller always has a call under way, its stream.
+type Connections struct {
+	most int
+	log  *slog.Logger
+
+	mu      sync.Mutex
+	open    map[string]*connection // by the other end's address
+	logged  time.Time
+	refused int // since then, or ended for others
+
+	refuser  *grpc.Server
+	refusals *handedOver
+}
+
+// NewConnections makes a bound of most connections (at least 1).
+func NewConnections(most int, log *slog.Logger) *Connections {
+	return &Connections{most: most, log: log, open: map[string]*connection{}}
+}
+
+// ServerOptions are opts, and what the bound needs of the server whose connections Listen gives.
+func (c *Connections) ServerOptions(opts ...grpc.ServerOption) []grpc.ServerOption {
+	opts = append(opts, grpc.MaxConcurrentStreams(maxStreamsOfOne),
+		grpc.ConnectionTimeout(handshakeTime),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: deadAfter}))
+	c.refuser = grpc.NewServer(append(opts, grpc.UnknownServiceHandler(func(any,
+		grpc.ServerStream) error {
+		return status.Errorf(codes.ResourceExhausted,
+			"this switch has %d P4Runtime connections, as many as it may (--max-connections), and all are in use", c.most)
+	}))...)
+	return append(opts, grpc.StatsHandler(c))
+}
+
+// Listen is a listener whose connections are bounded. ServerOptions comes first.
+func (c *Connections) Listen(l net.Listener) net.Listener {
+	c.refusals = &handedOver{Listener: l, conns: make(chan net.Conn), ended: make(chan struct{})}
+	go func() { _ = c.refuser.Serve(c.refusals) }()
+	return &bounded{l, c}
+}
+
+// bounded is the listener.
+type bounded struct {
+	net.Listener
+	c *Connections
+}
+
+// Accept implements net.Listener.
+func (b *bounded) Accept() (net.Conn, error) {
+	for {
+		conn, err := b.Listener.Accept()
+		if err != nil {
+			if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) {
+				b.c.tell("no file descriptor is left for P4Runtime's connections", "err", err, "do",
+					"start the switch with more (ulimit -n, LimitNOFILE= of systemd), or allow fewer connections (--max-connections)")
+			}
+			return nil, err // gRPC tries again
+		}
+		if in := b.c.admit(closedFirst(conn)); in != nil {
+			return in, nil
+		}
+	}
+}
+
+// Close implements net.Listener.
+func (b *bounded) Close() error {
+	b.c.refusals.end()
+	b.c.refuser.Stop()
+	return b.Listener.Close()
+}
+
+// connection is one that has been admitted.
+type connection struct {
+	net.Conn
+	c     *Connections
+	name  string // the other end's address, with port
+	host  string
+	since time.Time
+	calls int // under way; guarded by c.mu
+	once  sync.Once
+}
+
+// Close implements net.Conn.
+func (k *connection) Close() error {
+	k.once.Do(func() {
+		k.c.mu.Lock()
+		defer k.c.mu.Unlock()
+		if k.c.open[k.name] == k {
+			delete(k.c.open, k.name)
+		}
+	})
+	return k.Conn.Close()
+}
+
+// admit gives a connection a place, or nil.
+func (c *Connections) admit(conn net.Conn) net.Conn {
+	name := conn.RemoteAddr().String()
+	host, _, err := net.SplitHostPort(name)
+	if err != nil {
+		host = name
+	}
+	k := &connection{Conn: conn, c: c, name: name, host: host, since: time.Now()}
+	c.mu.Lock()
+	var out *connection
+	full := len(c.open) >= c.most
+	if full {
+		if out = c.idle(); out != nil {
+			delete(c.open, out.name)
+		}
+	}
+	in := !full || out != nil
+	if in {
+		c.open[name] = k
+	}
+	c.mu.Unlock()
+	if full {
+		c.tell(
+			"there are as many P4Runtime connections as there may be: those without a call are ended for new ones, else new ones are refused",
+			"connections", c.most, "from", host, "do",
+			"keep others away from the port, or allow more (--max-connections)")
+	}
+	if out != nil {
+		_ = out.Close()
+	}
+	if !in {
+		c.refusals.take(conn)
+		return nil
+	}
+	return k
+}
+
+// idle is the connection whose place the next may have. The caller holds mu.
+func (c *Connections) idle() (out *connection) {
+	from := map[string]int{}
+	for _, k := range c.open {
+		if k.calls == 0 {
+			from[k.host]++
+		}
+	}
+	for _, k := range c.open {
+		if k.calls == 0 && (out == nil || from[k.host] > from[out.host] ||
+			from[k.host] == from[out.host] && k.since.Before(out.since)) {
+			out = k
+		}
+	}
+	return out
+}
+
+// tell tells the log, now and then.
+func (c *Connections) tell(what string, args ...any) {
+	c.mu.Lock()
+	c.refused++
+	n := c.refused
+	now := time.Now()
+	quiet := now.Sub(c.logged) < logInterval
+	if !quiet {
+		c.logged, c.refused = now, 0
+	}
+	c.mu.Unlock()
+	if !quiet {
+		c.log.Warn(what, append(args, "times", n)...)
+	}
+}
+
+// TagConn implements stats.Handler.
+func (c *Connections) TagConn(ctx context.Context, info *stats.ConnTagInfo) context.Context {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return context.WithValue(ctx, connectionKey{}, c.open[info.RemoteAddr.String()])
+}
+
+type connectionKey struct{}
+
+// HandleRPC implements stats.Handler: it counts the calls under way.
+func (c *Connections) HandleRPC(ctx context.Context, s stats.RPCStats) {
+	change := 0
+	switch s.(type) {
+	case *stats.Begin:
+		change = 1
+	case *stats.End:
+		change = -1
+	default:
+		return
+	}
+	if k, _ := ctx.Value(connectionKey{}).(*connection); k != nil {
+		c.mu.Lock()
+		k.calls += change
+		c.mu.Unlock()
+	}
+}
+
+// TagRPC implements stats.Handler.
+func (c *Connections) TagRPC(ctx context.Context,
+	_ *stats.RPCTagInfo) context.Context {
+	return ctx
+}
+
+// HandleConn implements stats.Handler.
+func (c *Connections) HandleConn(context.Context, stats.ConnStats) {}
+
+// handedOver is a listener for connections that another one has accepted.
+type handedOver struct {
+	net.Listener // for its address
+	conns        chan net.Conn
+	ended        chan struct{}
+	once         sync.Once
+
+	mu sync.Mutex
+	n  int
+}
+
+// take hands a connection over for refusalTime, or closes it.
+func (h *handedOver) take(conn net.Conn) {
+	h.mu.Lock()
+	many := h.n >= maxRefusals
+	if !many {
+		h.n++
+	}
+	h.mu.Unlock()
+	if many {
+		_ = conn.Close()
+		return
+	}
+	time.AfterFunc(refusalTime, func() {
+		_ = conn.Close()
+		h.mu.Lock()
+		h.n--
+		h.mu.Unlock()
+	})
+	select {
+	case h.conns <- conn:
+	case <-h.ended:
+		_ = conn.Close()
+	}
+}
+
+// Accept implements net.Listener.
+func (h *handedOver) Accept() (net.Conn, error) {
+	select {
+	case conn := <-h.conns:
+		return conn, nil
+	case <-h.ended:
+		return nil, net.ErrClosed
+	}
+}
+
+func (h *handedOver) end() { h.once.Do(func() { close(h.ended) }) }
+
+// Close implements net.Listener.
+func (h *handedOver) Close() error {
+	h.end()
+	return nil
+}

@@ -1,0 +1,146 @@
+package p4rtserver
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	"github.com/netcraq/netcraq/internal/syncbuffer"
+	"github.com/netcraq/netcraq/switch/userspace"
+)
+
+// boundedServer serves P4Runtime on the loopback interface to so many connections.
+func boundedServer(t *testing.T, most int) (c *Connections, address string, said *syncbuffer.Buffer) {
+	t.Helper()
+	dev, err := userspace.New(userspace.Options{Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	said = new(syncbuffer.Buffer)
+	c = NewConnections(most, slog.New(slog.NewTextHandler(said, nil)))
+	gs := grpc.NewServer(c.ServerOptions(ServerOptions()...)...)
+	New(dev, Options{Log: slog.New(slog.DiscardHandler)}).Register(gs)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error)
+	go func() { ended <- gs.Serve(c.Listen(l)) }()
+	t.Cleanup(func() {
+		gs.Stop()
+		<-ended
+		if err := dev.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c, l.Addr().String(), said
+}
+
+// control opens a stream as a controller does, and says what came of it.
+func control(t *testing.T, address string, election uint64) (p4v1.P4Runtime_StreamChannelClient,
+	func(), error) {
+	t.Helper()
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	end := func() { cancel(); _ = conn.Close() }
+	t.Cleanup(end)
+	stream, err := p4v1.NewP4RuntimeClient(conn).StreamChannel(ctx)
+	if err != nil {
+		return nil, end, err
+	}
+	return stream, end, arbitrate(stream, election)
+}
+
+func arbitrate(stream p4v1.P4Runtime_StreamChannelClient, election uint64) error {
+	_ = stream.Send(&p4v1.StreamMessageRequest{Update: &p4v1.StreamMessageRequest_Arbitration{
+		Arbitration: &p4v1.MasterArbitrationUpdate{ElectionId: &p4v1.Uint128{Low: election}}}})
+	_, err := stream.Recv()
+	return err
+}
+
+func (c *Connections) count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.open)
+}
+
+// TestIdleConnections: somebody opens connections, hundreds, and says nothing. The controller that
+// is there stays, the next is let in, and there are never more than there may be.
+func TestIdleConnections(t *testing.T) {
+	const most = 5
+	c, address, said := boundedServer(t, most)
+	first, _, err := control(t, address, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 300 {
+		idle, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer idle.Close()
+		if n := c.count(); n > most {
+			t.Fatalf("there are %d connections", n)
+		}
+	}
+	if _, _, err := control(t, address, 2); err != nil {
+		t.Errorf("a controller is kept out: %v", err)
+	}
+	if err := arbitrate(first, 3); err != nil {
+		t.Errorf("the controller that was there first is gone: %v", err)
+	}
+	if n := strings.Count(said.String(), "--max-connections"); n != 1 {
+		t.Errorf("the log was told %d times:\n%s", n, said)
+	}
+}
+
+// TestBusyConnections: where all connections are in use the next is told so, until one ends.
+func TestBusyConnections(t *testing.T) {
+	const most = 3
+	c, address, _ := boundedServer(t, most)
+	var ends []func()
+	for i := range most {
+		_, end, err := control(t, address, uint64(i+1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ends = append(ends, end)
+	}
+	for range 2 * maxRefusals { // most of them are closed without a word
+		conn, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn.Close()
+	}
+	time.Sleep(refusalTime + 100*time.Millisecond)
+	_, _, err := control(t, address, 9)
+	if status.Code(err) != codes.ResourceExhausted ||
+		!strings.Contains(err.Error(), "--max-connections") {
+		t.Errorf("one too many is told: %v", err)
+	}
+	if n := c.count(); n != most {
+		t.Errorf("there are %d connections", n)
+	}
+	ends[0]()
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if _, _, err = control(t, address, 10); err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("there is room again, and the next is told: %v", err)
+		}
+	}
+}

@@ -1,0 +1,158 @@
+package p4rtserver
+
+import (
+	"bytes"
+
+	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/netcraq/netcraq/switch/p4rtserver/translate"
+	"github.com/netcraq/netcraq/switch/target"
+)
+
+// writeRegister writes one cell or, where the index is unset, all (section 9.7).
+func (c *config) writeRegister(typ p4v1.Update_Type, e *p4v1.RegisterEntry) error {
+	if err := onlyModify("register", typ); err != nil {
+		return err
+	}
+	r := c.Registers[e.RegisterId]
+	if r == nil {
+		return translate.Invalidf("there is no register %d", e.RegisterId)
+	}
+	first, _, err := cells("register "+r.Name, r.Size, e.Index)
+	if err != nil {
+		return err
+	}
+	v, err := r.Type.Decode(e.Data)
+	if err != nil {
+		return err
+	}
+	if e.Index == nil {
+		return c.pipe.FillRegister(r.Name, v)
+	}
+	return c.pipe.WriteRegister(r.Name, first, v)
+}
+
+// adjacent is how many of the entities, from the first on, ask for cells of one register that
+// follow one another and are there; at least 1.
+func (c *config) adjacent(entities []*p4v1.Entity) int {
+	first := entities[0].GetRegisterEntry()
+	r := c.Registers[first.RegisterId]
+	if r == nil || first.Index == nil || first.Index.Index < 0 {
+		return 1
+	}
+	n := 1
+	for ; n < len(entities) && first.Index.Index+int64(n) < int64(r.Size); n++ {
+		q := entities[n].GetRegisterEntry()
+		if q == nil || q.RegisterId != first.RegisterId || q.Index == nil ||
+			q.Index.Index != first.Index.Index+int64(n) {
+			break
+		}
+	}
+	return n
+}
+
+// readRegisters reads the cells that a request asks for; where it asks for one, the n from that one
+// on.
+func (c *config) readRegisters(q *p4v1.RegisterEntry, n int, out *response) error {
+	which, err := pick(c.Schema, "register", q.RegisterId, c.Registers, c.RegisterOrder)
+	if err != nil {
+		return err
+	}
+	for _, r := range which {
+		index := q.Index
+		if q.RegisterId == 0 {
+			index = nil
+		}
+		first, count, err := cells("register "+r.Name, r.Size, index)
+		if err != nil {
+			return err
+		}
+		if n > 1 {
+			count = n
+		}
+		values, err := c.pipe.AppendRegisters(nil, r.Name, first, count)
+		if err != nil {
+			return err
+		}
+		if r.Type.Kind == translate.KindBits {
+			encodeCells(r, first, count, values, nil, out)
+			continue
+		}
+		for i, v := range target.SplitCells(values, count) {
+			data, _ := r.Type.Encode([][]byte{v})
+			out.add(&p4v1.Entity{Entity: &p4v1.Entity_RegisterEntry{
+				RegisterEntry: &p4v1.RegisterEntry{
+					RegisterId: r.ID, Index: &p4v1.Index{Index: int64(first + i)}, Data: data,
+				}}})
+		}
+	}
+	return nil
+}
+
+// Numbers of the fields that lead from a ReadResponse to a cell's value (p4runtime.proto).
+const (
+	fieldEntities      = 1  // ReadResponse, of Entity
+	fieldRegisterEntry = 11 // Entity, of RegisterEntry
+	fieldRegisterID    = 1  // RegisterEntry
+	fieldIndex         = 2  // RegisterEntry, of Index
+	fieldIndexIndex    = 1  // Index
+	fieldData          = 3  // RegisterEntry, of P4Data
+	fieldBitstring     = 1  // P4Data
+)
+
+// encodedBytes is about how much encode puts into one message: a client can take the first apart
+// while the next is on its way.
+const encodedBytes = 128 << 10
+
+// encodeCells writes cells of bit<W> down as protobuf has them. A controller reads a register of
+// 65,536 cells while a chain takes no writes (the end of a recovery), and to make six objects for
+// each cell, for a library to measure and to write them, takes ten times as long as reading the
+// cells does. values has count of them, one after the other; nothing is written of those that are
+// the same, by their places (nil: none is).
+func encodeCells(r *translate.Register, first, count int, values []byte, same func(int) bool, out *response) {
+	bytesField := func(number protowire.Number,
+		n int) int {
+		return protowire.SizeTag(number) + protowire.SizeBytes(n)
+	}
+	id := protowire.SizeTag(fieldRegisterID) + protowire.SizeVarint(uint64(r.ID))
+	b := make([]byte, 0, encodedBytes+1<<10)
+	for i := range count {
+		if same != nil && same(i) {
+			continue
+		}
+		v := values[i*len(values)/count : (i+1)*len(values)/count]
+		// the canonical form: at least one byte
+		v = v[len(v)-1-len(bytes.TrimLeft(v[:len(v)-1], "\x00")):]
+		n := uint64(first + i)
+		index := protowire.SizeTag(fieldIndexIndex) + protowire.SizeVarint(n)
+		if n == 0 {
+			index = 0
+		}
+		data := bytesField(fieldBitstring, len(v))
+		entry := id + bytesField(fieldIndex, index) + bytesField(fieldData, data)
+		b = protowire.AppendTag(b, fieldEntities, protowire.BytesType)
+		b = protowire.AppendVarint(b, uint64(bytesField(fieldRegisterEntry, entry)))
+		b = protowire.AppendTag(b, fieldRegisterEntry, protowire.BytesType)
+		b = protowire.AppendVarint(b, uint64(entry))
+		b = protowire.AppendTag(b, fieldRegisterID, protowire.VarintType)
+		b = protowire.AppendVarint(b, uint64(r.ID))
+		b = protowire.AppendTag(b, fieldIndex, protowire.BytesType)
+		b = protowire.AppendVarint(b, uint64(index))
+		if n != 0 {
+			b = protowire.AppendTag(b, fieldIndexIndex, protowire.VarintType)
+			b = protowire.AppendVarint(b, n)
+		}
+		b = protowire.AppendTag(b, fieldData, protowire.BytesType)
+		b = protowire.AppendVarint(b, uint64(data))
+		b = protowire.AppendTag(b, fieldBitstring, protowire.BytesType)
+		b = protowire.AppendBytes(b, v)
+		if len(b) >= encodedBytes {
+			out.addEncoded(b)
+			b = b[:0]
+		}
+	}
+	if len(b) > 0 {
+		out.addEncoded(b)
+	}
+}

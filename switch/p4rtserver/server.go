@@ -1,0 +1,108 @@
+package p4rtserver
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/p4rtserver/translate"
+	"github.com/netcraq/netcraq/switch/target"
+)
+
+// APIVersion is the version of the P4Runtime API that the server implements.
+const APIVersion = translate.APIVersion
+
+// MaxMessage is the largest message that the server accepts, in bytes: a pipeline configuration is
+// megabytes, and the default of gRPC is 4 MiB.
+const MaxMessage = 256 << 20
+
+// Options configure a Server.
+type Options struct {
+	// DeviceID is the device id that requests must carry.
+	DeviceID uint64
+	// Log receives what a person running the switch should know. nil means slog.Default().
+	Log *slog.Logger
+}
+
+// Server is a P4Runtime server for one device.
+type Server struct {
+	p4v1.UnimplementedP4RuntimeServer
+
+	dev target.Device
+	id  uint64
+	log *slog.Logger
+
+	arb arbiter
+
+	// state is held for writing by Write and SetForwardingPipelineConfig, for reading by Read and
+	// GetForwardingPipelineConfig.
+	state sync.RWMutex
+	live  *config // what the device runs; nil before the first
+	saved *config // VERIFY_AND_SAVE without COMMIT yet: reads and writes refer to it
+
+	// What others than P4Runtime's controllers have set (see Local).
+	source        []byte          // the BMv2 JSON of a program that runs without a P4Info
+	loaded        target.Pipeline // prepared and not yet swapped in; nil for none
+	loadedSource  []byte
+	onReplication func(target.Pipeline)
+	onIdle        func(target.Pipeline, []target.IdleEntry)
+	sweeping      atomic.Bool // a look at idle timeouts is to come
+	onDigest      atomic.Pointer[func(*bmv2json.Program, target.Digest)]
+	program       atomic.Pointer[bmv2json.Program] // that runs
+
+	current atomic.Pointer[config] // live, for the packet paths, which take no lock
+	dropped atomic.Uint64          // packet-ins and digests that nobody could take
+}
+
+// New makes a server for dev and takes over its packet-in and digest callbacks.
+func New(dev target.Device, opts Options) *Server {
+	s := &Server{dev: dev, id: opts.DeviceID, log: opts.Log}
+	if s.log == nil {
+		s.log = slog.Default()
+	}
+	s.arb.init(opts.DeviceID)
+	dev.OnPacketIn(s.packetIn)
+	dev.OnDigest(s.digest)
+	return s
+}
+
+// Register adds the P4Runtime service to a gRPC server.
+func (s *Server) Register(r grpc.ServiceRegistrar) { p4v1.RegisterP4RuntimeServer(r, s) }
+
+// ServerOptions are the gRPC options that the service needs.
+func ServerOptions() []grpc.ServerOption {
+	return []grpc.ServerOption{grpc.MaxRecvMsgSize(MaxMessage)}
+}
+
+// Capabilities implements the RPC of that name.
+func (s *Server) Capabilities(context.Context,
+	*p4v1.CapabilitiesRequest) (*p4v1.CapabilitiesResponse, error) {
+	return &p4v1.CapabilitiesResponse{P4RuntimeApiVersion: APIVersion}, nil
+}
+
+func (s *Server) checkDevice(id uint64) error {
+	if id != s.id {
+		return status.Errorf(codes.NotFound, "there is no device %d here; this is device %d", id,
+			s.id)
+	}
+	return nil
+}
+
+// effective returns the configuration that entity requests refer to. The caller holds s.state.
+func (s *Server) effective() (*config, error) {
+	if s.saved != nil {
+		return s.saved, nil
+	}
+	if s.live != nil {
+		return s.live, nil
+	}
+	return nil, status.Error(codes.FailedPrecondition,
+		"no forwarding pipeline configuration is set; push one with SetForwardingPipelineConfig")
+}

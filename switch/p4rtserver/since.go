@@ -1,0 +1,114 @@
+package p4rtserver
+
+import (
+	"bytes"
+	"crypto/rand"
+	"slices"
+	"sync"
+
+	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/netcraq/netcraq/switch/p4rtserver/translate"
+)
+
+// Reading what has changed. P4Runtime reads a register whole or cell by cell; a controller that
+// has read one and wants to know what is other since has to take all of it again. This server tells
+// it less where it asks for that in a way that the specification leaves free: by metadata of the
+// Read of one whole register of bit<W>.
+//
+// A request with SinceHeader gets SnapshotHeader in the answer's header: a name for what it was
+// told. Where the request's value is such a name, and the server still knows it, the answer's
+// header has it in SinceHeader again, and the answer has those cells alone that are other than
+// then. A client that does not ask, and a server that does not know of it, do as always.
+const (
+	SinceHeader    = "netcraq-since"
+	SnapshotHeader = "netcraq-snapshot"
+)
+
+// snapshotBytes is how much a configuration keeps of what it has told, the newest of it: of
+// NetCRAQ's program every register but the values', several times over. Who may read registers can
+// make it forget what others were told, and they read all again.
+const snapshotBytes = 8 << 20
+
+// snapshots are what readers of registers were told.
+type snapshots struct {
+	mu   sync.Mutex
+	kept []snapshot // the oldest first
+	size int        // of their cells, in bytes
+}
+
+// snapshot is what a register's cells were, one after the other.
+type snapshot struct {
+	name     string
+	register uint32
+	cells    []byte
+}
+
+// take finds what was told of a register by that name, and forgets it: its reader gets another.
+func (s *snapshots) take(register uint32, name string) []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := slices.IndexFunc(s.kept, func(k snapshot) bool { return k.name == name })
+	if at < 0 || s.kept[at].register != register {
+		return nil
+	}
+	cells := s.kept[at].cells
+	s.size -= len(cells)
+	s.kept = slices.Delete(s.kept, at, at+1)
+	return cells
+}
+
+// keep takes one in, and returns its name: "" where it is too large. What is oldest makes room.
+func (s *snapshots) keep(register uint32, cells []byte) string {
+	if len(cells) > snapshotBytes {
+		return ""
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old := 0
+	for s.size += len(cells); s.size > snapshotBytes; old++ {
+		s.size -= len(s.kept[old].cells)
+	}
+	s.kept = slices.Delete(s.kept, 0, old)
+	name := rand.Text()
+	s.kept = append(s.kept, snapshot{name, register, cells})
+	return name
+}
+
+// whole is the register that a request asks for, if it asks for all of one whose cells are plain
+// bit strings, and for nothing else; else nil.
+func (c *config) whole(req *p4v1.ReadRequest) *translate.Register {
+	if len(req.Entities) != 1 {
+		return nil
+	}
+	q := req.Entities[0].GetRegisterEntry()
+	if q == nil || q.Index != nil {
+		return nil
+	}
+	if r := c.Registers[q.RegisterId]; r != nil && r.Type.Kind == translate.KindBits && r.Size > 0 {
+		return r
+	}
+	return nil
+}
+
+// readSince reads a whole register, or of it what has changed since the reader was told the
+// snapshot of that name, and the header that goes with it.
+func (c *config) readSince(r *translate.Register, since string, out *response) (metadata.MD, error) {
+	cells, err := c.pipe.AppendRegisters(nil, r.Name, 0, r.Size)
+	if err != nil {
+		return nil, err
+	}
+	header := metadata.MD{}
+	var same func(int) bool
+	if was := c.snapshots.take(r.ID, since); len(was) == len(cells) {
+		header.Set(SinceHeader, since)
+		n := len(cells) / r.Size
+		same = func(i int) bool { return bytes.Equal(was[i*n:(i+1)*n], cells[i*n:(i+1)*n]) }
+	}
+	encodeCells(r, 0, r.Size, cells, same, out)
+	if name := c.snapshots.keep(r.ID, cells); name != "" {
+		header.Set(SnapshotHeader, name)
+	}
+	return header, nil
+}

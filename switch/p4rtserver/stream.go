@@ -1,0 +1,232 @@
+package p4rtserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+
+	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/netcraq/netcraq/switch/p4rtserver/translate"
+)
+
+// maxQueued is how many packet-ins, digests and stream errors wait for a slow controller before
+// further ones are dropped. Arbitration messages never are.
+const maxQueued = 4096
+
+// stream is one StreamChannel call.
+type stream struct {
+	// of the controller; nil before its first arbitration message. Set once, by the receiving
+	// goroutine under arbiter.mu
+	role *role
+	// the election id it gave last; nil if it gave none. Guarded by arbiter.mu
+	election *p4v1.Uint128
+
+	mu      sync.Mutex
+	first   []*p4v1.StreamMessageResponse // arbitration
+	queue   []*p4v1.StreamMessageResponse // the rest
+	pending chan struct{}                 // holds a token while there is something to send
+}
+
+func newStream() *stream { return &stream{pending: make(chan struct{}, 1)} }
+
+// control queues an arbitration message.
+func (st *stream) control(m *p4v1.StreamMessageResponse) {
+	st.mu.Lock()
+	st.first = append(st.first, m)
+	st.mu.Unlock()
+	st.signal()
+}
+
+// offer queues any other messages and reports whether there was room. While idle notifications wait
+// to be sent, there is no room for further ones: entries that stay idle are reported again later.
+func (st *stream) offer(ms ...*p4v1.StreamMessageResponse) bool {
+	isIdle := func(m *p4v1.StreamMessageResponse) bool {
+		return m.GetIdleTimeoutNotification() != nil
+	}
+	st.mu.Lock()
+	ok := len(st.queue) < maxQueued &&
+		!(slices.ContainsFunc(ms, isIdle) && slices.ContainsFunc(st.queue, isIdle))
+	if ok {
+		st.queue = append(st.queue, ms...)
+	}
+	st.mu.Unlock()
+	if ok {
+		st.signal()
+	}
+	return ok
+}
+
+func (st *stream) signal() {
+	select {
+	case st.pending <- struct{}{}:
+	default:
+	}
+}
+
+// send sends what is queued until ctx ends.
+func (st *stream) send(ctx context.Context, to p4v1.P4Runtime_StreamChannelServer) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-st.pending:
+		}
+		st.mu.Lock()
+		batch := append(st.first, st.queue...)
+		st.first, st.queue = nil, nil
+		st.mu.Unlock()
+		for _, m := range batch {
+			if err := to.Send(m); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// StreamChannel implements the RPC of that name (specification section 16).
+func (s *Server) StreamChannel(rpc p4v1.P4Runtime_StreamChannelServer) error {
+	st := newStream()
+	defer s.arb.leave(st)
+	ctx, cancel := context.WithCancel(rpc.Context())
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		_ = st.send(ctx, rpc) // an error shows in Recv, too
+	}()
+	// gRPC forbids sending once the handler has returned.
+	defer func() { cancel(); <-sent }()
+	for {
+		m, err := rpc.Recv()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		}
+		if a := m.GetArbitration(); a != nil {
+			if err := s.arb.update(st, a, s.drain); err != nil {
+				return err
+			}
+			continue
+		}
+		if e := s.handle(st, m); e != nil {
+			st.offer(&p4v1.StreamMessageResponse{Update: &p4v1.StreamMessageResponse_Error{
+				Error: e}})
+		}
+	}
+}
+
+// drain returns when the writes that have begun are over.
+func (s *Server) drain() {
+	s.state.Lock()
+	defer s.state.Unlock()
+}
+
+// handle processes a message other than arbitration and returns what went wrong (section 16.6).
+func (s *Server) handle(st *stream, m *p4v1.StreamMessageRequest) *p4v1.StreamError {
+	var err error
+	out := &p4v1.StreamError{}
+	switch u := m.Update.(type) {
+	case *p4v1.StreamMessageRequest_Packet:
+		if err = st.mayAct("send packets"); err == nil {
+			err = s.packetOut(u.Packet)
+		}
+		out.Details = &p4v1.StreamError_PacketOut{PacketOut: &p4v1.PacketOutError{
+			PacketOut: u.Packet}}
+	case *p4v1.StreamMessageRequest_DigestAck:
+		if err = st.mayAct("acknowledge digests"); err == nil {
+			err = s.digestAck(u.DigestAck)
+		}
+		out.Details = &p4v1.StreamError_DigestListAck{DigestListAck: &p4v1.DigestListAckError{
+			DigestListAck: u.DigestAck}}
+	case *p4v1.StreamMessageRequest_Other:
+		err = translate.Errorf(codes.Unimplemented, "stream messages of type %q are not known here",
+			u.Other.GetTypeUrl())
+		out.Details = &p4v1.StreamError_Other{Other: &p4v1.StreamOtherError{Other: u.Other}}
+	default:
+		err = translate.Invalidf("the stream message is empty, or of a kind that this server does not know")
+		out.Details = &p4v1.StreamError_Other{Other: &p4v1.StreamOtherError{}}
+	}
+	if err == nil {
+		return nil
+	}
+	c := translate.Canonical(err)
+	out.CanonicalCode, out.Message = int32(c.Code()), c.Message()
+	return out
+}
+
+// mayAct refuses what only a primary may do.
+func (st *stream) mayAct(what string) error {
+	if st.role == nil {
+		return translate.Errorf(codes.PermissionDenied,
+			"only a primary controller may %s; this stream has not sent an arbitration message yet",
+			what)
+	}
+	if !st.role.leads(st) {
+		return translate.Errorf(codes.PermissionDenied,
+			"only the primary controller may %s; this one is a backup", what)
+	}
+	return nil
+}
+
+// toPrimaries offers messages, if there are any, to the primary of every role and reports whether
+// anyone took them.
+func (s *Server) toPrimaries(ms ...*p4v1.StreamMessageResponse) bool {
+	taken := len(ms) == 0
+	for _, r := range *s.arb.list.Load() {
+		if p := r.primary.Load(); p != nil && p.stream.offer(ms...) {
+			taken = true
+		}
+	}
+	if !taken {
+		s.dropped.Add(1)
+	}
+	return taken
+}
+
+// authorize makes the checks that precede every change, in the order of section 12: device, role,
+// primary.
+func (s *Server) authorize(device uint64, k roleKey, election *p4v1.Uint128) error {
+	if err := s.checkDevice(device); err != nil {
+		return err
+	}
+	r := s.arb.known(k)
+	if r == nil {
+		return status.Errorf(codes.NotFound,
+			"no controller has taken the role %q (id %d) on this device", k.name, k.id)
+	}
+	if !r.isPrimary(election) {
+		return status.Error(codes.PermissionDenied,
+			"the election id is not that of the primary controller of this role")
+	}
+	return nil
+}
+
+// mayExecute makes the checks with which a change begins. It is called with s.state held, at the
+// moment when the change is executed and not when its message came: what has waited, for the lock
+// or on its way, may be of a controller that is not primary any more. A new primary waits for that
+// lock too (drain), so nothing of an earlier one is executed after it has been told that it is
+// primary. Nor is anything of a caller that has gone, who does not count on it.
+func (s *Server) mayExecute(ctx context.Context, device uint64, k roleKey,
+	election *p4v1.Uint128) error {
+	if err := s.authorize(device, k, election); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return callerGone(ctx, "nothing was done")
+	}
+	return nil
+}
+
+// callerGone is the error of a call whose context has ended.
+func callerGone(ctx context.Context, format string, args ...any) error {
+	st := status.FromContextError(ctx.Err())
+	return status.Errorf(st.Code(), "the caller has gone (%s): %s", st.Message(),
+		fmt.Sprintf(format, args...))
+}

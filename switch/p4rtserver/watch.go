@@ -1,0 +1,201 @@
+package p4rtserver
+
+import (
+	"encoding/binary"
+	"maps"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/status"
+
+	"github.com/netcraq/netcraq/switch/p4rtserver/translate"
+	"github.com/netcraq/netcraq/switch/target"
+)
+
+// Watch ports and backup replicas (sections 9.2.2 and 9.5.1). They make groups and clone sessions
+// depend on which ports are up. The server gives the engine what the ports make of each. It looks
+// at the ports with every sweep, which is as often as BMv2 does.
+
+// livePorts are the device's ports, and whether each is up.
+type livePorts map[uint32]bool
+
+// linkUp is hasCarrier, but for tests.
+var linkUp = hasCarrier
+
+// hasCarrier reports whether an interface is up and has a carrier.
+func hasCarrier(iface string) bool {
+	const flags = unix.IFF_UP | unix.IFF_RUNNING
+	link, err := netlink.LinkByName(iface)
+	return err == nil && link.Attrs().RawFlags&flags == flags
+}
+
+func (s *Server) livePorts() livePorts {
+	out := livePorts{}
+	for p := range s.dev.Ports() {
+		out[p.Number] = linkUp(p.Iface)
+	}
+	return out
+}
+
+// followerKey names what depends on ports.
+type followerKey struct {
+	in string // an action selector's name, or replication
+	id uint32
+}
+
+// The names that are not an action selector's.
+const (
+	inMulticast = "multicast group"
+	inClones    = "clone session"
+)
+
+// follower gives the engine what the ports make of something, and reports whether that has changed.
+type follower func(livePorts) (changed bool, err error)
+
+// follow sets what choose makes of the ports. If there is something to watch, the server does so
+// again whenever that changes. An error leaves everything as it was.
+func follow[T comparable](c *config, k followerKey, watches bool, choose func(livePorts) []T,
+	set func([]T) error) error {
+	var up livePorts
+	if watches {
+		up = c.server.livePorts()
+	}
+	last := choose(up)
+	if err := set(last); err != nil {
+		return err
+	}
+	if !watches {
+		delete(c.followers, k)
+		return nil
+	}
+	c.followers[k] = func(up livePorts) (bool, error) {
+		now := choose(up)
+		if slices.Equal(now, last) {
+			return false, nil
+		}
+		if err := set(now); err != nil {
+			return false, err
+		}
+		last = now
+		return true, nil
+	}
+	c.server.sweepSoon()
+	return nil
+}
+
+// followPorts makes groups and clone sessions follow the ports. The caller holds s.state. It
+// reports whether there is anything to watch.
+func (s *Server) followPorts() bool {
+	var up livePorts
+	for _, c := range []*config{s.live, s.saved} {
+		if c == nil || len(c.followers) == 0 {
+			continue
+		}
+		if up == nil {
+			up = s.livePorts()
+		}
+		replicates := false
+		for k, f := range c.followers {
+			changed, err := f(up)
+			if err != nil {
+				s.log.Warn("a group or clone session does not follow the ports that are up",
+					"of", k.in, "id", k.id, "err", err)
+			}
+			replicates = replicates || changed && (k.in == inMulticast || k.in == inClones)
+		}
+		if replicates && s.onReplication != nil && c == s.live {
+			s.onReplication(&local{c.pipe, c})
+		}
+	}
+	return up != nil
+}
+
+// watchedMember is a member of a group, and the port on which it depends.
+type watchedMember struct {
+	target.WeightedMember
+	port    uint32
+	watches bool
+}
+
+// watch reads the watch port of a group's member, and returns it as it is kept. An empty one means
+// that the member is always selected. have are the ports that there are.
+func (c *config) watch(m *watchedMember, port []byte, have func() livePorts) (kept []byte,
+	err error) {
+	if len(port) == 0 {
+		return nil, nil
+	}
+	if m.port, err = c.portOf(port); err != nil {
+		return nil, translate.Invalidf("watch_port: %s", status.Convert(err).Message())
+	}
+	m.watches = true
+	if _, ok := have()[m.port]; !ok {
+		return nil, translate.Invalidf("the switch has no port %d to watch; its ports are %v", m.port,
+			slices.Sorted(maps.Keys(have())))
+	}
+	return translate.Shorten(port), nil
+}
+
+// oldWatch is a watch port as the deprecated field has it. 0 is none.
+func oldWatch(port int32) []byte {
+	if port == 0 {
+		return nil
+	}
+	return binary.BigEndian.AppendUint32(nil, uint32(port))
+}
+
+// portOf reads a port's number.
+func (c *config) portOf(b []byte) (n uint32, err error) {
+	wide, err := translate.Widen(b, c.Ports)
+	for _, b := range wide {
+		n = n<<8 | uint32(b)
+	}
+	return n, err
+}
+
+// setGroup gives the engine a group, of which members are left out while their watch ports are
+// down.
+func (c *config) setGroup(p *translate.Profile, id uint32, members []watchedMember, insert bool) error {
+	choose := func(up livePorts) []target.WeightedMember {
+		live := []target.WeightedMember{}
+		for _, m := range members {
+			if !m.watches || up[m.port] {
+				live = append(live, m.WeightedMember)
+			}
+		}
+		return live
+	}
+	return follow(c, followerKey{p.Name, id},
+		slices.ContainsFunc(members, func(m watchedMember) bool { return m.watches }), choose,
+		func(live []target.WeightedMember) error {
+			err := c.pipe.SetGroup(p.Name, id, live, insert)
+			insert = insert && err != nil
+			return err
+		})
+}
+
+// deleteGroup takes a group from the engine.
+func (c *config) deleteGroup(p *translate.Profile, id uint32) error {
+	if err := c.pipe.DeleteGroup(p.Name, id); err != nil {
+		return err
+	}
+	delete(c.followers, followerKey{p.Name, id})
+	return nil
+}
+
+// setReplicas gives the engine of each list of replicas the first whose port is up, or the first of
+// all where none is.
+func (c *config) setReplicas(k followerKey, lists [][]target.Replica,
+	set func([]target.Replica) error) error {
+	choose := func(up livePorts) []target.Replica {
+		out := make([]target.Replica, len(lists))
+		for i, list := range lists {
+			live := slices.IndexFunc(list, func(r target.Replica) bool { return up[r.Port] })
+			out[i] = list[max(live, 0)]
+		}
+		return out
+	}
+	return follow(c, k, slices.ContainsFunc(lists, func(l []target.Replica) bool {
+		return len(l) > 1
+	}), choose, set)
+}
