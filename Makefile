@@ -50,6 +50,10 @@ endef
 build: deps ## build the commands into bin/
 	$(call compile,bin/,$(COMMANDS))
 
+.PHONY: netcraq
+netcraq: deps ### build bin/netcraq alone: one static file that can be copied to another machine
+	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o bin/netcraq ./cmd/netcraq
+
 # It builds what it starts, the gateway without an etcd of its own and the load without Redis' client (the tag slim; they go into bin/slim).
 CHAIN_COMMANDS := controlplane/cmd/netcraq-controller $(if $(filter bmv2,$(SWITCH)),,switch/cmd/netcraq-switch) nodeapi/cmd/netcraq-sidecar $(if $(KEEP),cmd/netcraqctl)
 run: deps ## start a chain, load and query keys; then move hot etcd keys into it
