@@ -20,15 +20,9 @@ import (
 // on to the one that does, at its address for other agents (TLS, both ways), so that every gateway
 // has a controller beside it.
 
-// adminPath is where an agent serves the admin API to other agents.
-const adminPath = "/admin/"
-
-// readOnlyHeader is set by an agent that passes on a request of somebody who may only look.
-const readOnlyHeader = "Netcraq-Read-Only"
-
 // serveAdmin begins to serve it to this node's processes; failed is told if that ends before ctx.
 func (p *operator) serveAdmin(ctx context.Context, failed context.CancelCauseFunc) error {
-	door, err := admin.Listen(p.o.Lead.Admin, p.log)
+	door, err := admin.Listen(p.o.Admin, p.log)
 	if err != nil {
 		return err
 	}
@@ -53,7 +47,7 @@ func (p *operator) serveAdmin(ctx context.Context, failed context.CancelCauseFun
 	})
 	p.serving.Go(func() {
 		err := door.Serve(ctx, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if holder := p.leader.Holder(); holder == "" || holder == p.self.Name || p.leader.Term() != nil {
+			if holder := p.leader.Holder(); holder == "" || holder == p.o.Self.Name || p.leader.Term() != nil {
 				p.replica.ServeHTTP(w, r)
 				return
 			}
@@ -66,22 +60,8 @@ func (p *operator) serveAdmin(ctx context.Context, failed context.CancelCauseFun
 	return nil
 }
 
-// byAgents serves what other agents pass on. The connection's other end has a controller's
-// certificate; whose node it is goes into the context.
-func byAgents(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 || len(r.TLS.PeerCertificates[0].DNSNames) != 1 {
-			http.Error(w, "which node's agent this is, is not known", http.StatusForbidden)
-			return
-		}
-		c := admin.Caller{Node: r.TLS.PeerCertificates[0].DNSNames[0], ReadOnly: r.Header.Get(readOnlyHeader) != ""}
-		if c.ReadOnly && r.Method != http.MethodGet && r.Method != http.MethodHead {
-			http.Error(w, "who asks may only look", http.StatusForbidden)
-			return
-		}
-		next.ServeHTTP(w, r.WithContext(admin.WithCaller(r.Context(), c)))
-	})
-}
+// forAgents serves the admin API to other agents, which pass requests on.
+func (p *operator) forAgents() http.Handler { return byAgents(&p.replica) }
 
 // dialLeader connects to the leading agent.
 func (p *operator) dialLeader(ctx context.Context, network, _ string) (net.Conn, error) {
@@ -90,7 +70,7 @@ func (p *operator) dialLeader(ctx context.Context, network, _ string) (net.Conn,
 	if err := p.client.Get(ctx, clientKey(holder), &n); err != nil {
 		return nil, fmt.Errorf("where the leading agent (%s) is: %w", holder, err)
 	}
-	conf := p.tls.Clone()
+	conf := p.o.TLS.Clone()
 	conf.ServerName = holder
 	return (&tls.Dialer{Config: conf}).DialContext(ctx, network, n.Status.Agent)
 }

@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/netcraq/netcraq/cni-plugin/identity"
 )
@@ -47,6 +48,13 @@ type asked struct {
 	name string
 	key  crypto.Signer
 	when time.Time
+}
+
+// newKeeper makes the keeper of a node's identity, for all roles that its agent has.
+func newKeeper(id *identity.Identity, node, namespace string, roles []identity.Role, mgr manager.Manager,
+	log *slog.Logger) *keeper {
+	return &keeper{identity: id, roles: roles, node: node, read: mgr.GetAPIReader(), write: mgr.GetClient(),
+		namespace: namespace, log: log}
 }
 
 // run keeps it until ctx ends.

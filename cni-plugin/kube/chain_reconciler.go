@@ -3,13 +3,9 @@ package kube
 import (
 	"context"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -80,15 +76,6 @@ func (r *chainReconciler) Reconcile(ctx context.Context, req reconcile.Request) 
 	return again, r.show(ctx, c, is, &p)
 }
 
-// inherits says whether gateways look for keys in a chain of an earlier leader that does not run
-// yet.
-func (t *term) inherits(chain string) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	_, ok := t.inherited[chain]
-	return ok
-}
-
 // Finalizer keeps a chain that is deleted until it holds no keys: were the agents removed before,
 // nobody could take them out of the network, and gateways would wait for that.
 const Finalizer = "netcraq.io/keys"
@@ -141,59 +128,4 @@ func (r *chainReconciler) show(ctx context.Context, c *v1alpha1.NetcraqChain, is
 	}
 	r.shown[c.Name] = shown{to, time.Now()}
 	return nil
-}
-
-// status is how a chain is.
-func status(
-	c *v1alpha1.NetcraqChain, was v1alpha1.NetcraqChainStatus, is *api.Chain, p *planned,
-) v1alpha1.NetcraqChainStatus {
-	s := v1alpha1.NetcraqChainStatus{ObservedGeneration: c.Generation, Conditions: slices.Clone(was.Conditions)}
-	set := func(kind string, yes bool, reason, message string) {
-		state := metav1.ConditionFalse
-		if yes {
-			state = metav1.ConditionTrue
-		}
-		meta.SetStatusCondition(&s.Conditions, metav1.Condition{Type: kind, Status: state, Reason: reason,
-			Message: message, ObservedGeneration: c.Generation})
-	}
-	if p.refused != "" {
-		set(v1alpha1.ConditionAccepted, false, "Conflict", p.refused)
-		set(v1alpha1.ConditionReady, false, "NotAccepted", "the chain is not formed")
-		set(v1alpha1.ConditionFullLength, false, "NotAccepted", "the chain is not formed")
-		return s
-	}
-	set(v1alpha1.ConditionAccepted, true, "Accepted", "")
-	if is == nil {
-		reason, message := "WaitingForNodes", p.waiting
-		if p.trouble != nil {
-			reason, message = "NotInstalled", p.trouble.Error()
-		}
-		set(v1alpha1.ConditionReady, false, reason, message)
-		set(v1alpha1.ConditionFullLength, false, reason, message)
-		return s
-	}
-	s.ServiceAddress, s.Epoch = is.ServiceAddress, int32(is.Epoch)
-	s.PlacedKeys, s.Slots = int32(is.Keys), int32(is.Slots)
-	for _, m := range is.Members {
-		s.Members = append(s.Members, v1alpha1.Member{Node: m.Switch, Role: m.Role, Ready: m.Ready && m.LeaseLive})
-	}
-	var names []string
-	for _, m := range s.Members {
-		names = append(names, m.Node)
-	}
-	s.Length, s.Order = int32(len(names)), strings.Join(names, " ")
-	switch {
-	case p.trouble != nil:
-		set(v1alpha1.ConditionReady, false, "NotInstalled", p.trouble.Error())
-	case is.Ready:
-		set(v1alpha1.ConditionReady, true, "Serving", "every member has the configuration and may answer")
-	default:
-		set(v1alpha1.ConditionReady, false, "NotServing", is.Reason)
-	}
-	if s.Length == c.Spec.Length {
-		set(v1alpha1.ConditionFullLength, true, "AsAsked", "")
-	} else {
-		set(v1alpha1.ConditionFullLength, false, "NodesMissing", fmt.Sprintf("%d of %d members", s.Length, c.Spec.Length))
-	}
-	return s
 }

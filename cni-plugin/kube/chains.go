@@ -143,3 +143,28 @@ func next(s *v1alpha1.NetcraqChainSpec, now *api.Chain, nodes []node, load map[s
 	}
 	return nil
 }
+
+// String says what a step does.
+func (s *step) String() string {
+	switch {
+	case s.bringIn != "":
+		return "bringing in " + s.bringIn
+	case s.members != nil:
+		return fmt.Sprintf("members %v", s.members)
+	}
+	return fmt.Sprintf("a lease of %d ms", *s.lease)
+}
+
+// undeleted are the chains that nobody has deleted.
+func undeleted(chains []v1alpha1.NetcraqChain) []v1alpha1.NetcraqChain {
+	return slices.DeleteFunc(slices.Clone(chains), func(c v1alpha1.NetcraqChain) bool {
+		return c.DeletionTimestamp != nil
+	})
+}
+
+func namesOf(chains []*v1alpha1.NetcraqChain) (out []string) {
+	for _, c := range chains {
+		out = append(out, c.Name)
+	}
+	return out
+}

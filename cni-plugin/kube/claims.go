@@ -3,13 +3,9 @@ package kube
 import (
 	"cmp"
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
-	"strconv"
 	"sync"
-
-	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
 // claims decides which node has which address and which prefix, where the Nodes contradict each
@@ -32,6 +28,10 @@ type claims struct {
 	mu   sync.Mutex
 	held map[claim]bool
 }
+
+// newClaims makes the claims of nodes that have made none. chained: another plugin is the pods'
+// network.
+func newClaims(a addressing, chained bool) *claims { return &claims{addressing: a, chained: chained} }
 
 // claim is an address or a prefix that a node says it has.
 type claim struct {
@@ -153,65 +153,4 @@ func (c *claims) conflict(x claim, accepted *acceptedClaims) string {
 		}
 	}
 	return ""
-}
-
-// usable says whether a node or a pod can have an address.
-func usable(a netip.Addr) bool {
-	return a.IsValid() && !a.Is4In6() && a.Zone() == "" && !a.IsUnspecified() && !a.IsMulticast() &&
-		!a.IsLoopback() && !(a.Is6() && a.IsLinkLocalUnicast()) &&
-		a != netip.AddrFrom4([4]byte{255, 255, 255, 255}) && a != topology.DefaultController
-}
-
-// endpoints has the nodes' statuses say only what can be so: the P4Runtime server and the agent of
-// a node are at the node's own addresses. TLS keeps the leader from taking one node for another.
-// The check keeps two switches from having one address, and the leader from connecting to whatever
-// a node names. Instead of a wrong address the leader uses the node's own, with the ports of the
-// leader's agent, because the agents of a cluster have the same ports. A node without an address
-// gets none.
-//
-// Of a node whose Node is gone nothing but the status is left. It counts if no other node has the
-// address.
-func endpoints(nodes []node, p4runtimePort, agentPort int) (wrong faults) {
-	taken := map[string]bool{}
-	owned := map[netip.Addr]bool{}
-	for _, n := range nodes {
-		owned[n.Address], owned[n.Second] = true, true
-	}
-	order := make([]*node, len(nodes))
-	for i := range nodes {
-		order[i] = &nodes[i]
-	}
-	slices.SortStableFunc(order, compareAge)
-	for _, n := range order {
-		for _, e := range []struct {
-			said   *string
-			port   int
-			reason string
-		}{{&n.status.P4Runtime, p4runtimePort, wrongP4Runtime}, {&n.status.Agent, agentPort, wrongAgent}} {
-			if *e.said == "" {
-				continue
-			}
-			at, err := netip.ParseAddrPort(*e.said)
-			ok := err == nil && at.Port() != 0 && usable(at.Addr())
-			if n.there {
-				ok = ok && (at.Addr() == n.Address || at.Addr() == n.Second)
-			} else {
-				ok = ok && !owned[at.Addr()]
-			}
-			if ok && !taken[at.String()] {
-				*e.said = at.String()
-				taken[*e.said] = true
-				continue
-			}
-			wrong.add(n.Name, e.reason, "%.64q is not an address and port of the node", *e.said)
-			*e.said = ""
-			if n.Address.IsValid() {
-				if own := net.JoinHostPort(n.Address.String(), strconv.Itoa(e.port)); !taken[own] {
-					*e.said = own
-					taken[own] = true
-				}
-			}
-		}
-	}
-	return wrong
 }

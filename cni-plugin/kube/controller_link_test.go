@@ -48,7 +48,7 @@ func TestControllerLink(t *testing.T) {
 		asked <- seen{r.Method, r.URL.EscapedPath(), string(b), caller}
 		_, _ = w.Write([]byte(`{}`))
 	})
-	leader := newAnswerer(ca.identity(t, "leader", identity.Controller).Client(), controller, nil,
+	leader := newAnswerer(ca.identity(t, "leader", identity.Controller).Client(), defaultKeys, controller, nil,
 		slog.New(slog.DiscardHandler))
 	c := api.NewClient("127.0.0.1", api.Through(link))
 	ctx := t.Context()
@@ -133,7 +133,7 @@ func TestControllerLink(t *testing.T) {
 		"see counters":                          func() error { _, err := c.Counters(ctx, "n2"); return err },
 		"bring in a switch":                     func() error { _, err := c.Recover(ctx, "main", "n2"); return err },
 		"send a long body": func() error {
-			_, err := c.RequestKey(ctx, api.KeyRequest{Name: "node/blue/" + strings.Repeat("a", linkBody), Quota: quota})
+			_, err := c.RequestKey(ctx, api.KeyRequest{Name: "node/blue/" + strings.Repeat("a", bodyLimit), Quota: quota})
 			return err
 		},
 	} {
@@ -162,7 +162,7 @@ func TestControllerLinkStrangers(t *testing.T) {
 	stolen.ServerName = "n1"
 	for name, conf := range map[string]*tls.Config{"with a worker's certificate": stolen,
 		"with none": {InsecureSkipVerify: true}} {
-		a := newAnswerer(conf, http.NotFoundHandler(), nil, slog.New(slog.DiscardHandler))
+		a := newAnswerer(conf, defaultKeys, http.NotFoundHandler(), nil, slog.New(slog.DiscardHandler))
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		err := a.answer(ctx, "n1", l.Addr().String(), netip.MustParseAddr("192.0.2.7"), newNodeShare())
 		cancel()
@@ -209,7 +209,7 @@ func TestControllerLinkLongAnswers(t *testing.T) {
 					n += m
 				}
 			}()
-			a := newAnswerer(ca.identity(t, "leader", identity.Controller).Client(), http.NotFoundHandler(), nil,
+			a := newAnswerer(ca.identity(t, "leader", identity.Controller).Client(), defaultKeys, http.NotFoundHandler(), nil,
 				slog.New(slog.DiscardHandler))
 			if err := a.answer(t.Context(), "n1", l.Addr().String(), netip.MustParseAddr("192.0.2.7"), newNodeShare()); err == nil {
 				t.Error("the leader has made a link of it")

@@ -93,7 +93,7 @@ func TestDurableKeys(t *testing.T) {
 	for range 2 { // terms
 		during, end := context.WithCancel(ctx)
 		defer end()
-		newAnswerer(ca.identity(t, "leader", identity.Controller).Client(), http.NotFoundHandler(), keys,
+		newAnswerer(ca.identity(t, "leader", identity.Controller).Client(), defaultKeys, http.NotFoundHandler(), keys,
 			quiet).follow(during, nodes, ownAddress)
 		poll.Nil(t, 20*time.Second, "a durable key is written", func() error { return put("vault", "a", true) })
 		got, err := etcd.Get(ctx, "/netcraq.io/keys/vault/a")
@@ -118,7 +118,7 @@ func TestDurableKeys(t *testing.T) {
 	// Without a gateway, what is asked is refused, and volatile keys go on.
 	during, end := context.WithCancel(ctx)
 	defer end()
-	newAnswerer(ca.identity(t, "leader", identity.Controller).Client(), http.NotFoundHandler(), nil,
+	newAnswerer(ca.identity(t, "leader", identity.Controller).Client(), defaultKeys, http.NotFoundHandler(), nil,
 		quiet).follow(during, nodes, ownAddress)
 	poll.Until(t, 20*time.Second, "the leader says that it has no gateway", func() bool {
 		nc, err := link.dialDurable(ctx, "")

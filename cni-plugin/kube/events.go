@@ -6,10 +6,8 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	api "github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
@@ -92,15 +90,4 @@ func reason(kind string) string {
 		b.WriteString(strings.ToUpper(w[:1]) + w[1:])
 	}
 	return b.String()
-}
-
-func clientKey(name string) client.ObjectKey { return client.ObjectKey{Name: name} }
-
-// ignoreGone: an object that was deleted or changed meanwhile is looked at again, because that is a
-// change.
-func ignoreGone(err error) error {
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil
-	}
-	return err
 }

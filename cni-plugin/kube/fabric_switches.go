@@ -1,11 +1,6 @@
 package kube
 
 import (
-	"context"
-	"net"
-	"sync"
-	"time"
-
 	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
 	"github.com/netcraq/netcraq/cni-plugin/fabric"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
@@ -25,32 +20,6 @@ func switchesOf(f *fabric.Fabric) []node {
 		out = append(out, node{Node: podroutes.Node{Name: s.Name}, number: int32(i + 1),
 			status: v1alpha1.NetcraqNodeStatus{P4Runtime: s.P4Runtime},
 			labels: map[string]string{LabelSwitch: s.Name}, there: true, ready: true, schedulable: true})
-	}
-	return out
-}
-
-// answerWait is how long a switch has to take a connection.
-const answerWait = time.Second
-
-// answering are the switches whose P4Runtime server takes connections.
-func answering(ctx context.Context, switches []node) []node {
-	there := make([]bool, len(switches))
-	var wg sync.WaitGroup
-	for i, p := range switches {
-		wg.Go(func() {
-			c, err := (&net.Dialer{Timeout: answerWait}).DialContext(ctx, "tcp", p.status.P4Runtime)
-			if err == nil {
-				c.Close()
-			}
-			there[i] = err == nil
-		})
-	}
-	wg.Wait()
-	var out []node
-	for i, p := range switches {
-		if there[i] {
-			out = append(out, p)
-		}
 	}
 	return out
 }

@@ -59,14 +59,14 @@ func TestBuildIPv6(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := addressing{netip.MustParsePrefix("10.0.254.0/24"), netip.MustParsePrefix("10.0.255.0/24")}
+	a := addressing{services: netip.MustParsePrefix("10.0.254.0/24"), switches: netip.MustParsePrefix("10.0.255.0/24")}
 	six := pod{agentapi.Pod{UID: "six"}, netip.MustParseAddr("fd00::2"), "02:00:00:00:00:01", 64}
 	asks := six
 	asks.UID, asks.MAC, asks.Port = "asks", "02:00:00:00:00:02", 65
 	four := pod{agentapi.Pod{UID: "four"}, netip.MustParseAddr("10.244.3.2"), "02:00:00:00:00:03", 64}
-	spec, wrong, err := a.build(clusterState{program: program, nodes: nodes,
+	spec, wrong, err := build(a, clusterState{program: program, nodes: nodes,
 		pods: map[string][]pod{"n1": {six, asks}, "n3": {four}}, open: map[podOn]string{{"asks", "n1"}: "team"},
-		chains: []formedChain{{"main", v1alpha1.NetcraqChainSpec{LeaseMillis: 200}, []string{"n1", "n2", "n3"}}}})
+		chains: []formedChain{{name: "main", spec: v1alpha1.NetcraqChainSpec{LeaseMillis: 200}, members: []string{"n1", "n2", "n3"}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,8 +86,8 @@ func TestBuildIPv6(t *testing.T) {
 		t.Errorf("prefixes: %v, %v", spec.Switches[0].Prefixes, p)
 	}
 	newTopology(t, spec)
-	small := addressing{a.services, netip.MustParsePrefix("10.0.255.0/26")}
-	spec, wrong, err = small.build(clusterState{program: program, nodes: nodes})
+	small := addressing{services: a.services, switches: netip.MustParsePrefix("10.0.255.0/26")}
+	spec, wrong, err = build(small, clusterState{program: program, nodes: nodes})
 	if err != nil || len(spec.Hosts) != 1 || len(wrong) != 2 || !strings.Contains(wrong.String(), "larger prefix") {
 		t.Errorf("no address is left for nodes without IPv4: %v, hosts %v, left out %v", err, spec.Hosts, wrong)
 	}

@@ -46,12 +46,6 @@ const (
 	reviewWait = 3 * time.Second
 )
 
-// principalOf is the principal of a namespace's pods, and the realm of its keys.
-func principalOf(namespace string) string { return "ns:" + namespace }
-
-// keysOf is what the names of a namespace's keys begin with.
-func keysOf(namespace string) string { return "ns/" + namespace + "/" }
-
 // account is a service account.
 type account struct{ namespace, name string }
 
@@ -170,7 +164,7 @@ func (f *fastPaths) open(ctx context.Context, chains []netip.AddrPort) (map[podO
 					"pod", p.Namespace+"/"+p.Name, "chains", chains)
 			}
 		case allowed:
-			out[podOn{string(p.UID), p.Spec.NodeName}] = p.Namespace
+			out[podOn{uid: string(p.UID), node: p.Spec.NodeName}] = p.Namespace
 		case known:
 			told[p.UID] = true
 			if !f.told[p.UID] {
@@ -182,10 +176,6 @@ func (f *fastPaths) open(ctx context.Context, chains []netip.AddrPort) (map[podO
 	f.told = told
 	return out, nil
 }
-
-// podOn is a pod on a node. What an agent says of its node's pods counts for pods that the API
-// server has there alone.
-type podOn struct{ uid, node string }
 
 // asksOtherwise leaves out pods that have nothing to do with the fast path, and changes that do
 // not.

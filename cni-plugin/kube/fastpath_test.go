@@ -220,9 +220,9 @@ func TestPodAuthority(t *testing.T) {
 	}
 	pods := map[string][]pod{"n1": {at("1", 1), at("2", 2), at("", 3), at("4", 4)}, "n2": {at("3", 13), at("1", 14)}}
 	open := map[podOn]string{{"1", "n1"}: "team", {"3", "n2"}: "team", {"4", "n1"}: "other", {"5", "n2"}: "without-a-pod"}
-	a := addressing{netip.MustParsePrefix("10.0.254.0/24"), netip.MustParsePrefix("10.0.255.0/24")}
-	spec, _, err := a.build(clusterState{program: program, nodes: nodes, pods: pods, open: open, podRate: 20000,
-		chains: []formedChain{{"main", v1alpha1.NetcraqChainSpec{LeaseMillis: 200}, []string{"n1", "n2"}}}})
+	a := addressing{services: netip.MustParsePrefix("10.0.254.0/24"), switches: netip.MustParsePrefix("10.0.255.0/24")}
+	spec, _, err := build(a, clusterState{program: program, nodes: nodes, pods: pods, open: open, podRate: 20000,
+		chains: []formedChain{{name: "main", spec: v1alpha1.NetcraqChainSpec{LeaseMillis: 200}, members: []string{"n1", "n2"}}}})
 	if err != nil {
 		t.Fatal(err)
 	}

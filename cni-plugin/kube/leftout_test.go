@@ -2,6 +2,7 @@ package kube
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -21,14 +22,23 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// threeNodes are nodes with two pods each, and a chain of all of them. n1 is the oldest.
-func threeNodes() (nodes []node, pods map[string][]pod) {
-	nodes, pods = cluster(3), map[string][]pod{}
+// threeNodes are nodes whose agents are there. n1 is the oldest.
+func threeNodes() []node {
+	nodes := cluster(3)
 	for i := range nodes {
 		n := &nodes[i]
 		n.Address = netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 1)})
 		n.PodCIDRs = []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 244, byte(i + 1), 0}), 24)}
 		n.status.Agent = fmt.Sprintf("192.0.2.%d:9560", i+1)
+	}
+	return nodes
+}
+
+// nodesWithPods are threeNodes with two pods each, and a chain of all of them.
+func nodesWithPods() (nodes []node, pods map[string][]pod) {
+	nodes, pods = threeNodes(), map[string][]pod{}
+	for i := range nodes {
+		n := &nodes[i]
 		for j := range 2 {
 			pods[n.Name] = append(pods[n.Name], hostAt(fmt.Sprintf("10.244.%d.%d", i+1, j+2),
 				fmt.Sprintf("0a:00:00:00:%02x:%02x", i+1, j+1), uint32(64+j)))
@@ -43,7 +53,7 @@ func hostAt(ip, mac string, port uint32) pod {
 	return pod{agentapi.Pod{UID: ip + mac}, a, mac, port}
 }
 
-var mainChain = []formedChain{{"main", v1alpha1.NetcraqChainSpec{LeaseMillis: 200}, []string{"n1", "n2", "n3"}}}
+var mainChain = []formedChain{{name: "main", spec: v1alpha1.NetcraqChainSpec{LeaseMillis: 200}, members: []string{"n1", "n2", "n3"}}}
 
 // leaderView is a leader without a term: it looks at nodes, and what it makes of them is looked at.
 type leaderView struct{ *networkReconciler }
@@ -51,21 +61,24 @@ type leaderView struct{ *networkReconciler }
 func newLeaderView(t *testing.T, chained bool) leaderView {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	o := Options{Services: netip.MustParsePrefix("10.0.254.0/24"), Switches: netip.MustParsePrefix("10.0.255.0/24"),
-		Chained: chained, P4RuntimePort: 9559, AgentPort: 9560, Lead: &Lead{}}
-	p := &operator{o: o, log: log, pods: newFollower(nil, log, nil),
-		claims: &claims{addressing: addressing{o.Services, o.Switches}, chained: chained},
-		fast:   newFastPaths(world(t), log, func() bool { return true }, nil)}
+	a := addressing{services: netip.MustParsePrefix("10.0.254.0/24"), switches: netip.MustParsePrefix("10.0.255.0/24")}
+	o := operatorOptions{Addresses: a, Chained: chained, P4RuntimePort: 9559, AgentPort: 9560,
+		Claims: newClaims(a, chained)}
+	p := &operator{o: o, log: log, fast: newFastPaths(world(t), log, func() bool { return true }, nil)}
 	return leaderView{&networkReconciler{operator: p, program: topology.ProgramSpec{Profile: "128", JSON: "a", P4Info: "b"}}}
 }
+
+// listedPods are lists of pods in which every entry is one.
+type listedPods map[string][]pod
+
+func (l listedPods) follow(context.Context, map[string]string) {}
+func (l listedPods) alive(string) bool                         { return true }
+func (l listedPods) all() (map[string][]pod, faults)           { return l, nil }
 
 // networkOf is what the leader makes of nodes' words.
 func (w leaderView) networkOf(t *testing.T, nodes []node, pods map[string][]pod) (*topology.Topology, faults) {
 	t.Helper()
-	w.pods.pods = map[string]podList{}
-	for node, list := range pods {
-		w.pods.pods[node] = podList{pods: list}
-	}
+	w.pods = listedPods(pods)
 	wrong := w.check(nodes)
 	spec, more, err := w.spec(t.Context(), nodes, mainChain)
 	if err != nil {
@@ -199,7 +212,7 @@ func TestLeftOut(t *testing.T) {
 			{"behind another plugin", true, true}} {
 			t.Run(c.what+" "+as.what, func(t *testing.T) {
 				w := newLeaderView(t, as.chained)
-				nodes, pods := threeNodes()
+				nodes, pods := nodesWithPods()
 				if as.seen { // whoever is the oldest may not take what others have
 					nodes[1].created = time.Unix(0, 0)
 				}
@@ -242,7 +255,7 @@ func TestLeftOut(t *testing.T) {
 // TestClaims: who keeps an address or a prefix that two Nodes have.
 func TestClaims(t *testing.T) {
 	nodes := func(change func(n []node)) []node {
-		n, _ := threeNodes()
+		n := threeNodes()
 		for i := range n {
 			n[i].created = time.Unix(int64(100+i), 0)
 			n[i].Second = netip.MustParseAddr(fmt.Sprintf("fd01::%d", i+1))
@@ -286,7 +299,7 @@ func TestClaims(t *testing.T) {
 		}, "n3: no address, no second address, 0 prefixes"},
 	} {
 		t.Run(c.what, func(t *testing.T) {
-			x := &claims{addressing: addressing{netip.MustParsePrefix("10.0.254.0/24"), netip.MustParsePrefix("10.0.255.0/24")},
+			x := &claims{addressing: addressing{services: netip.MustParsePrefix("10.0.254.0/24"), switches: netip.MustParsePrefix("10.0.255.0/24")},
 				chained: c.chained}
 			if c.seen {
 				x.settle(nodes(nil))
@@ -336,7 +349,7 @@ func TestEndpoints(t *testing.T) {
 		{"names", "n2:9559", "n2:9560", "192.0.2.2:9559 192.0.2.2:9560"},
 		{"one for both", "192.0.2.2:7", "192.0.2.2:7", "192.0.2.2:7 192.0.2.2:9560"},
 	} {
-		nodes, _ := threeNodes()
+		nodes := threeNodes()
 		nodes[1].Second = netip.MustParseAddr("fd01::2")
 		nodes[1].created, nodes[2].created = time.Unix(0, 0), time.Unix(1, 0) // a hostile node may be the oldest
 		nodes[1].status.P4Runtime, nodes[1].status.Agent = c.p4runtime, c.agent
@@ -360,7 +373,7 @@ func TestEndpoints(t *testing.T) {
 		}
 	}
 	// Of nodes that have gone the status is left. One that has lost its address has none.
-	nodes, _ := threeNodes()
+	nodes := threeNodes()
 	for i, at := range []string{"192.0.2.3:9559", "192.0.2.9:9559"} {
 		nodes[i] = node{Node: podroutes.Node{Name: nodes[i].Name}, number: int32(i + 1),
 			status: v1alpha1.NetcraqNodeStatus{P4Runtime: at}}
@@ -402,7 +415,7 @@ func TestPodsElsewhere(t *testing.T) {
 			return out
 		}
 		fresh := func() []node {
-			nodes, _ := threeNodes()
+			nodes := threeNodes()
 			for i := range nodes {
 				nodes[i].PodCIDRs = nil
 			}
@@ -498,6 +511,10 @@ func TestReadPods(t *testing.T) {
 			t.Errorf("%.60s: %d pods, %d malformed, %d surplus, %v", c.list, len(l.pods), l.malformed, l.surplus, err)
 		}
 	}
+}
+
+// TestPodsLeftOut: what is no pod in a node's list is left out, and said to be.
+func TestPodsLeftOut(t *testing.T) {
 	f := newFollower(nil, slog.New(slog.DiscardHandler), nil)
 	f.pods["n2"] = podList{malformed: 2, surplus: 3}
 	if pods, wrong := f.all(); len(pods) != 1 || wrong.total() != 5 || len(wrong) != 2 {
@@ -509,7 +526,7 @@ func TestReadPods(t *testing.T) {
 // something else all the time does not fill the log.
 func TestFaultReport(t *testing.T) {
 	var log bytes.Buffer
-	r := faultReport{log: slog.New(slog.NewTextHandler(&log, nil)), counter: newFaultCounter()}
+	r := newFaultReport(slog.New(slog.NewTextHandler(&log, nil)), newFaultCounter())
 	now := time.Unix(1000, 0)
 	look := func(what string, lines, count int, f faults) {
 		t.Helper()

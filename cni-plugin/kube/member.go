@@ -6,16 +6,13 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"reflect"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
@@ -58,13 +55,6 @@ func (m *member) setup(mgr manager.Manager) error {
 		WatchesRawSource(m.lost.source(theOne)).
 		Complete(m)
 }
-
-// nodeChanged leaves out that a kubelet says again and again that it is there.
-var nodeChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-	a, ok := e.ObjectOld.(*corev1.Node)
-	b, ok2 := e.ObjectNew.(*corev1.Node)
-	return !ok || !ok2 || !reflect.DeepEqual(fromNode(a), fromNode(b))
-}}
 
 // Reconcile implements reconcile.Reconciler.
 func (m *member) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {

@@ -93,15 +93,15 @@ func TestBuild(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := addressing{netip.MustParsePrefix("10.0.254.0/24"), netip.MustParsePrefix("10.0.255.0/24")}
+	a := addressing{services: netip.MustParsePrefix("10.0.254.0/24"), switches: netip.MustParsePrefix("10.0.255.0/24")}
 	pods := map[string][]pod{
 		"n1": {{agentapi.Pod{}, netip.MustParseAddr("10.244.0.2"), "02:00:00:00:00:01", 64}, {agentapi.Pod{}, netip.MustParseAddr("10.244.0.3"), "02:00:00:00:00:01", 65}},
 		"n2": {{agentapi.Pod{}, netip.MustParseAddr("10.244.0.2"), "02:00:00:00:00:02", 64},
 			{agentapi.Pod{}, netip.MustParseAddr("10.0.254.3"), "02:00:00:00:00:03", 65}, {agentapi.Pod{}, netip.MustParseAddr("10.244.1.4"), "02:00:00:00:00:04", 66}},
 		"n4": {{agentapi.Pod{}, netip.MustParseAddr("10.244.3.2"), "02:00:00:00:00:05", 64}},
 	}
-	spec, wrong, err := a.build(clusterState{program: program, nodes: nodes, pods: pods,
-		chains: []formedChain{{"main", v1alpha1.NetcraqChainSpec{ID: 2, LeaseMillis: 200}, []string{"n1", "n3"}}}})
+	spec, wrong, err := build(a, clusterState{program: program, nodes: nodes, pods: pods,
+		chains: []formedChain{{name: "main", spec: v1alpha1.NetcraqChainSpec{ID: 2, LeaseMillis: 200}, members: []string{"n1", "n3"}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,13 +116,13 @@ func TestBuild(t *testing.T) {
 	if p, ok := top.Switch("n1").Port(3); !ok || p.Peer.Name != "n3" || p.PeerPort != 1 {
 		t.Errorf("port 3 of n1 leads to %v", p)
 	}
-	if _, _, err := a.build(clusterState{program: program, nodes: nodes,
-		chains: []formedChain{{"far", v1alpha1.NetcraqChainSpec{ID: 253}, []string{"n1"}}}}); err != nil {
+	if _, _, err := build(a, clusterState{program: program, nodes: nodes,
+		chains: []formedChain{{name: "far", spec: v1alpha1.NetcraqChainSpec{ID: 253}, members: []string{"n1"}}}}); err != nil {
 		t.Errorf("the last id: %v", err)
 	}
-	small := addressing{netip.MustParsePrefix("10.0.254.0/30"), a.switches}
-	if _, _, err := small.build(clusterState{program: program, nodes: nodes,
-		chains: []formedChain{{"far", v1alpha1.NetcraqChainSpec{ID: 2}, []string{"n1"}}}}); err == nil ||
+	small := addressing{services: netip.MustParsePrefix("10.0.254.0/30"), switches: a.switches}
+	if _, _, err := build(small, clusterState{program: program, nodes: nodes,
+		chains: []formedChain{{name: "far", spec: v1alpha1.NetcraqChainSpec{ID: 2}, members: []string{"n1"}}}}); err == nil ||
 		!strings.Contains(err.Error(), "larger prefix") {
 		t.Errorf("no address is left: %v", err)
 	}

@@ -6,14 +6,12 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	api "github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/controlplane/chain/rejoin"
-	"github.com/netcraq/netcraq/controlplane/placement/placementcontroller"
 )
 
 // membershipReconciler brings a chain's members nearer to its spec, a step at a time, and empties a
@@ -84,17 +82,6 @@ type chainControl interface {
 	RemoveKey(ctx context.Context, chain, key string) error
 }
 
-// String says what a step does.
-func (s *step) String() string {
-	switch {
-	case s.bringIn != "":
-		return "bringing in " + s.bringIn
-	case s.members != nil:
-		return fmt.Sprintf("members %v", s.members)
-	}
-	return fmt.Sprintf("a lease of %d ms", *s.lease)
-}
-
 // take takes a chain's next step.
 func (t *term) take(ctx context.Context, c chainControl, chain string, s *step) error {
 	if s.bringIn == "" {
@@ -127,34 +114,6 @@ func (t *term) take(ctx context.Context, c chainControl, chain string, s *step) 
 		t.back.Later(time.Since(t.began), candidate)
 	}
 	return err
-}
-
-// emptied says whether a chain that is to go holds no keys, and no gateway looks for one there:
-// were the controller to end before, nobody could take them out, and gateways would wait for that.
-// left are those that the placement does not take out, which knows in which order etcd's go.
-func (t *term) emptied(ctx context.Context, chain string) (empty bool, left []api.Key, err error) {
-	h := t.Hosted()
-	if h == nil {
-		return false, nil, errors.New("there is no controller")
-	}
-	keys, err := h.Controller.Keys(ctx, chain)
-	if err != nil {
-		return false, nil, err
-	}
-	entries, err := t.Placed(ctx)
-	if err != nil {
-		return false, nil, err
-	}
-	for _, e := range entries {
-		if e.Chain == chain {
-			return false, nil, nil // the placement is at it
-		}
-	}
-	left = slices.DeleteFunc(slices.Clone(keys), func(k api.Key) bool {
-		// It is about to make an entry, or has just deleted it.
-		return strings.HasPrefix(k.Name, placementcontroller.DirectoryName(""))
-	})
-	return len(keys) == 0, left, nil
 }
 
 // empty takes keys out of a chain that is to go, but for etcd's.

@@ -2,12 +2,10 @@ package kube
 
 import (
 	"cmp"
-	"encoding/binary"
 	"fmt"
 	"maps"
 	"net"
 	"net/netip"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,50 +15,10 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/fabric"
 	"github.com/netcraq/netcraq/cni-plugin/nodeswitch"
 	"github.com/netcraq/netcraq/controlplane/topology"
-	"github.com/netcraq/netcraq/p4src"
 )
 
 // The network that the leader tells the controller of: each node's switch, a link between each two,
 // pods and the nodes themselves as hosts.
-
-// addressing says who has which address in the data plane.
-type addressing struct {
-	services, switches netip.Prefix
-}
-
-// service is the address of the chain with an id.
-func (a addressing) service(id int32) (netip.Addr, error) {
-	return nth(a.services, uint32(id)+1)
-}
-
-// ofSwitch is the address of the switch of the node with a number.
-func (a addressing) ofSwitch(number int32) (netip.Addr, error) {
-	return nth(a.switches, uint32(number))
-}
-
-// ofNode is the address that a node itself has as a host of the network: its own IPv4 address, or,
-// where it has none, the one of the switches' prefix that is a fixed way behind its switch's.
-func (a addressing) ofNode(n node) (netip.Addr, error) {
-	if four := n.In(false); four.IsValid() {
-		return four, nil
-	}
-	return a.ofHost(n.number)
-}
-
-// ofHost is that address for a node with a number, and without an IPv4 address.
-func (a addressing) ofHost(number int32) (netip.Addr, error) {
-	return nth(a.switches, uint32(v1alpha1.MaxNodes+1+number))
-}
-
-// nth is an address of a prefix; the first and the last are nobody's.
-func nth(p netip.Prefix, n uint32) (netip.Addr, error) {
-	if size := uint64(1) << (32 - p.Bits()); uint64(n) >= size-1 {
-		return netip.Addr{}, fmt.Errorf("%s has no address number %d: give a larger prefix", p, n)
-	}
-	b := p.Masked().Addr().As4()
-	binary.BigEndian.PutUint32(b[:], binary.BigEndian.Uint32(b[:])+n)
-	return netip.AddrFrom4(b), nil
-}
 
 // formedChain is a chain with members.
 type formedChain struct {
@@ -69,8 +27,8 @@ type formedChain struct {
 	members []string // head first: of the chain as it is, or those that are to form it
 }
 
-// chains writes chains down.
-func (a addressing) chains(chains []formedChain) (out []topology.ChainSpec, err error) {
+// chainSpecs writes chains down.
+func chainSpecs(a addressing, chains []formedChain) (out []topology.ChainSpec, err error) {
 	for _, c := range chains {
 		address, err := a.service(c.spec.ID)
 		if err != nil {
@@ -83,9 +41,6 @@ func (a addressing) chains(chains []formedChain) (out []topology.ChainSpec, err 
 	}
 	return out, nil
 }
-
-// connected is a node whose switch is, or was, to be reached.
-func (n node) connected() bool { return n.number != 0 && n.status.P4Runtime != "" }
 
 // nodeRealm are the keys of the node API.
 const nodeRealm = "node"
@@ -129,13 +84,13 @@ type candidateHost struct {
 // node's own network) may do everything, pods nothing but with the keys of their namespace, if they
 // are among the open ones. What is wrong with a node's list is left out, and does not change what
 // the network has of other nodes.
-func (a addressing) build(c clusterState) (spec topology.Spec, wrong faults, err error) {
+func build(a addressing, c clusterState) (spec topology.Spec, wrong faults, err error) {
 	spec.Program, spec.HostRate = c.program, c.podRate
-	up, err := a.addSwitches(&spec, c)
+	up, err := addSwitches(a, &spec, c)
 	if err != nil {
 		return spec, nil, err
 	}
-	if spec.Chains, err = a.chains(c.chains); err != nil {
+	if spec.Chains, err = chainSpecs(a, c.chains); err != nil {
 		return spec, nil, err
 	}
 	// The node API's keys are a realm of their own, of which no pod's principal has anything: pods
@@ -154,7 +109,7 @@ func (a addressing) build(c clusterState) (spec topology.Spec, wrong faults, err
 			port: nodeswitch.HostPort, self: true})
 	}
 	for _, n := range up {
-		all = append(all, a.hostsOf(n, c, up, &wrong)...)
+		all = append(all, hostsOf(a, n, c, up, &wrong)...)
 	}
 	all = uniqueAddresses(all, c.hosts, &wrong)
 	for _, h := range fairShare(all, hostsAtMost, &wrong) {
@@ -176,7 +131,7 @@ func (a addressing) build(c clusterState) (spec topology.Spec, wrong faults, err
 // number. A member of a chain has its switch there whatever its status says, because a chain with a
 // member that is not in the network would make the whole network invalid. The switch is then under
 // an address that leads nowhere, and the chain goes on without it as without one that has failed.
-func (a addressing) addSwitches(spec *topology.Spec, c clusterState) (up []*node, err error) {
+func addSwitches(a addressing, spec *topology.Spec, c clusterState) (up []*node, err error) {
 	for i := range c.nodes {
 		n := &c.nodes[i]
 		member := slices.ContainsFunc(c.chains, func(f formedChain) bool { return slices.Contains(f.members, n.Name) })
@@ -215,13 +170,13 @@ const nowherePort = 9
 
 // hostsOf are the hosts among what a node's agent lists as its pods: those that are right by
 // themselves and by what is known of the node.
-func (a addressing) hostsOf(n *node, c clusterState, up []*node, wrong *faults) (hosts []candidateHost) {
+func hostsOf(a addressing, n *node, c clusterState, up []*node, wrong *faults) (hosts []candidateHost) {
 	ports, macs := map[uint32]bool{}, map[string]bool{}
 	if own, err := a.ofNode(*n); err == nil {
 		macs[nodeswitch.HostMAC(own).String()] = true
 	}
 	for _, p := range c.pods[n.Name] {
-		namespace, open := c.open[podOn{p.UID, n.Name}]
+		namespace, open := c.open[podOn{uid: p.UID, node: n.Name}]
 		mac, err := net.ParseMAC(p.MAC)
 		switch {
 		case p.IP.Is6() && usable(p.IP):
@@ -261,12 +216,6 @@ func ofNodesPods(n *node, ip netip.Addr, chained bool, up []*node) bool {
 		return in(n) && ip != n.Address && ip != n.Second
 	}
 	return !slices.ContainsFunc(up, func(x *node) bool { return x != n && in(x) })
-}
-
-// switchMAC says whether a MAC address is that of a switch, which the topology makes from the
-// switch's address. Those of switches that have left count, too: a chain may still need them.
-func (a addressing) switchMAC(m net.HardwareAddr) bool {
-	return m[0] == 0x02 && m[1] == 0x4E && a.switches.Contains(netip.AddrFrom4([4]byte(m[2:6])))
 }
 
 // uniqueAddresses leaves one host of each address. Whoever had the address in the last network
@@ -332,14 +281,4 @@ func fairShare(all []candidateHost, most int, wrong *faults) (out []candidateHos
 		out = append(out, h)
 	}
 	return out
-}
-
-// writeProgram puts the compiled program for a width of values into a folder, where the controller
-// reads it.
-func writeProgram(dir string, profile int) (topology.ProgramSpec, error) {
-	json, info, err := p4src.Write(filepath.Join(dir, "netcraq"), profile)
-	if err != nil {
-		return topology.ProgramSpec{}, fmt.Errorf("writing the program for the controller: %w", err)
-	}
-	return topology.ProgramSpec{Profile: strconv.Itoa(profile), JSON: json, P4Info: info}, nil
 }

@@ -54,7 +54,7 @@ func (n *networkReconciler) Reconcile(ctx context.Context, _ reconcile.Request) 
 	if n.o.Fabric == nil {
 		n.pods.follow(t.Context(), agentsOf(nodes))
 	}
-	n.operator.nodes.follow(t.Context(), nodes, addressing{n.o.Services, n.o.Switches}.ofNode)
+	n.operator.nodes.follow(t.Context(), nodes, n.o.Addresses.ofNode)
 	accepted, refused := accept(undeleted(list.Items))
 	load := t.load(namesOf(accepted), now)
 	leaving := map[string]bool{}
@@ -97,21 +97,7 @@ func (n *networkReconciler) Reconcile(ctx context.Context, _ reconcile.Request) 
 
 // check takes out of nodes what they cannot have.
 func (n *networkReconciler) check(nodes []node) (wrong faults) {
-	return append(n.claims.settle(nodes), endpoints(nodes, n.o.P4RuntimePort, n.o.AgentPort)...)
-}
-
-// undeleted are the chains that nobody has deleted.
-func undeleted(chains []v1alpha1.NetcraqChain) []v1alpha1.NetcraqChain {
-	return slices.DeleteFunc(slices.Clone(chains), func(c v1alpha1.NetcraqChain) bool {
-		return c.DeletionTimestamp != nil
-	})
-}
-
-func namesOf(chains []*v1alpha1.NetcraqChain) (out []string) {
-	for _, c := range chains {
-		out = append(out, c.Name)
-	}
-	return out
+	return append(n.o.Claims.settle(nodes), endpoints(nodes, n.o.P4RuntimePort, n.o.AgentPort)...)
 }
 
 // agentsOf are the addresses of nodes' agents.
@@ -155,8 +141,8 @@ func (n *networkReconciler) leftovers(
 			t.mu.Unlock()
 			continue
 		}
-		formed = append(formed, formedChain{c.Name, v1alpha1.NetcraqChainSpec{ID: int32(c.ID),
-			Profile: int32(h.Profile), LeaseMillis: int32(c.LeaseMillis)}, members})
+		formed = append(formed, formedChain{name: c.Name, spec: v1alpha1.NetcraqChainSpec{ID: int32(c.ID),
+			Profile: int32(h.Profile), LeaseMillis: int32(c.LeaseMillis)}, members: members})
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -171,7 +157,7 @@ func (n *networkReconciler) leftovers(
 			spec.Profile = accepted[0].Spec.Profile
 		}
 		leaving[name] = true
-		formed = append(formed, formedChain{name, spec, t.recorded[name]})
+		formed = append(formed, formedChain{name: name, spec: spec, members: t.recorded[name]})
 	}
 	return formed
 }
@@ -204,7 +190,7 @@ func (n *networkReconciler) form(
 			}
 		}
 		if members != nil {
-			formed = append(formed, formedChain{c.Name, c.Spec, members})
+			formed = append(formed, formedChain{name: c.Name, spec: c.Spec, members: members})
 		}
 	}
 	return formed, waiting
@@ -278,9 +264,9 @@ func (n *networkReconciler) apply(
 func (n *networkReconciler) spec(
 	ctx context.Context, nodes []node, formed []formedChain,
 ) (topology.Spec, faults, error) {
-	a := addressing{n.o.Services, n.o.Switches}
+	a := n.o.Addresses
 	if f := n.o.Fabric; f != nil {
-		chains, err := a.chains(formed)
+		chains, err := chainSpecs(a, formed)
 		return f.Spec(n.program, chains), nil, err
 	}
 	var chains []netip.AddrPort
@@ -296,8 +282,8 @@ func (n *networkReconciler) spec(
 		return topology.Spec{}, nil, err
 	}
 	pods, wrong := n.pods.all()
-	spec, more, err := a.build(clusterState{program: n.program, nodes: nodes, pods: pods, open: open,
-		podRate: n.o.Lead.PodRate, chained: n.o.Chained, chains: formed, hosts: n.hosts})
+	spec, more, err := build(a, clusterState{program: n.program, nodes: nodes, pods: pods, open: open,
+		podRate: n.o.PodRate, chained: n.o.Chained, chains: formed, hosts: n.hosts})
 	if err == nil {
 		n.hosts = hostsByNode(spec)
 	}

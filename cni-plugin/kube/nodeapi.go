@@ -74,9 +74,9 @@ type nodeAPI struct {
 
 // serveNodeAPI begins to serve it. Its store is there when a controller has been heard; failed is
 // told if it ends before ctx.
-func serveNodeAPI(ctx context.Context, o Options, c client.Client, in cache.Cache, metrics prometheus.Registerer,
-	failed context.CancelCauseFunc) (*nodeAPI, error) {
-	pods, err := followPods(ctx, in, o.Node)
+func serveNodeAPI(ctx context.Context, o NodeAPI, node string, c client.Client, in cache.Cache, log *slog.Logger,
+	metrics prometheus.Registerer, failed context.CancelCauseFunc) (*nodeAPI, error) {
+	pods, err := followPods(ctx, in, node)
 	if err != nil {
 		return nil, fmt.Errorf("the node API: following pods: %w", err)
 	}
@@ -86,57 +86,57 @@ func serveNodeAPI(ctx context.Context, o Options, c client.Client, in cache.Cach
 	k := authority.KubernetesOptions{Pods: pods, Reviewer: reviews}
 	quota := func(string) authority.Quota { return authority.DefaultQuota }
 	var policy *authority.PolicyFile
-	if o.NodeAPI.Policy != "" {
-		if policy, err = authority.OpenPolicy(o.NodeAPI.Policy, authority.System{}, nil); err != nil {
+	if o.Policy != "" {
+		if policy, err = authority.OpenPolicy(o.Policy, authority.System{}, nil); err != nil {
 			return nil, fmt.Errorf("the node API: %w", err)
 		}
 		k.Hosts, quota = policy, policy.Quota
 	}
-	sources, endSources, err := sourcesOfStreams(o.NodeAPI)
+	sources, endSources, err := sourcesOfStreams(o)
 	if err != nil {
 		return nil, fmt.Errorf("the node API: %w", err)
 	}
-	prefix := o.NodeAPI.CgroupRoot
+	prefix := o.CgroupRoot
 	if prefix == "" {
 		prefix = authority.OwnPrefix()
 	}
-	listener, err := listenNode(o.NodeAPI.Socket)
+	listener, err := listenNode(o.Socket)
 	if err != nil {
 		endSources()
 		return nil, fmt.Errorf("the node API: %w", err)
 	}
 	var streams *broker.Options
-	if all := o.NodeAPI.StreamsMiB << 20; all > 0 {
-		streams = &broker.Options{Dir: o.NodeAPI.StreamsDir, Limits: broker.Limits{Bytes: all / 4, AllBytes: all}}
+	if all := o.StreamsMiB << 20; all > 0 {
+		streams = &broker.Options{Dir: o.StreamsDir, Limits: broker.Limits{Bytes: all / 4, AllBytes: all}}
 	}
 	quotas := authority.NewQuotas(quota, nil)
 	n := &nodeAPI{link: newControllerLink(), store: keys.NewLate(), pods: pods, etcd: endSources, quotas: quotas}
-	if n.keys, err = newDurableKeys(ctx, n.link, in, quotas, policy, o.Log, metrics); err != nil {
+	if n.keys, err = newDurableKeys(ctx, n.link, in, quotas, policy, log, metrics); err != nil {
 		listener.Close()
 		endSources()
 		return nil, fmt.Errorf("the node API: %w", err)
 	}
-	n.server = server.New(server.Config{Store: n.store, Name: "netcraq-agent", Node: o.Node,
+	n.server = server.New(server.Config{Store: n.store, Name: "netcraq-agent", Node: node,
 		Identify:  authority.Identifier{Cgroups: &authority.Cgroups{Prefix: prefix}},
 		Authority: authority.NewKubernetes(k), Quotas: quotas, Durable: n.keys.durable, Streams: streams,
-		Sources: sources, Log: o.Log, Metrics: metrics})
+		Sources: sources, Log: log, Metrics: metrics})
 	metrics.MustRegister(reviews.asked)
 	if policy != nil {
-		go policy.Follow(ctx, policyEvery, o.Log, func() { quotas.Changed(); n.keys.changed() })
+		go policy.Follow(ctx, policyEvery, log, func() { quotas.Changed(); n.keys.changed() })
 	}
-	storing := keys.Options{Admin: api.NewClient("127.0.0.1", api.Through(n.link)), Node: o.Node, Quota: quotas.Keys,
+	storing := keys.Options{Admin: api.NewClient("127.0.0.1", api.Through(n.link)), Node: node, Quota: quotas.Keys,
 		Metrics: metrics}
-	if !o.NodeAPI.NoPush {
-		n.push = notify.New(notify.Options{Admin: storing.Admin, Log: o.Log, Metrics: metrics})
+	if !o.NoPush {
+		n.push = notify.New(notify.Options{Admin: storing.Admin, Log: log, Metrics: metrics})
 		storing.Push = n.push
 	}
-	go n.store.Fill(ctx, storing, n.keys.with, o.Log)
+	go n.store.Fill(ctx, storing, n.keys.with, log)
 	go func() {
 		if err := n.server.Serve(listener); !errors.Is(err, server.ErrClosed) {
 			failed(fmt.Errorf("serving the node API: %w", err))
 		}
 	}()
-	o.Log.Info("the node API is served", "socket", o.NodeAPI.Socket, "control groups below", prefix+"/")
+	log.Info("the node API is served", "socket", o.Socket, "control groups below", prefix+"/")
 	return n, nil
 }
 

@@ -78,9 +78,9 @@ prefixes:
 	must(t, err)
 	informers := &informertest.FakeInformers{Scheme: scheme}
 	api := &accessReviews{allowed: func(authorization.SubjectAccessReviewSpec) bool { return false }}
-	o := Options{Node: "n1", Log: quiet, NodeAPI: NodeAPI{Socket: filepath.Join(t.TempDir(), "run", "node.sock"),
-		CgroupRoot: name, StreamsMiB: 64, StreamsEtcd: filepath.Join(config, "etcd.yaml")}}
-	n, err := serveNodeAPI(ctx, o, api, informers, prometheus.NewRegistry(), cancel)
+	o := NodeAPI{Socket: filepath.Join(t.TempDir(), "run", "node.sock"),
+		CgroupRoot: name, StreamsMiB: 64, StreamsEtcd: filepath.Join(config, "etcd.yaml")}
+	n, err := serveNodeAPI(ctx, o, "n1", api, informers, quiet, prometheus.NewRegistry(), cancel)
 	must(t, err)
 	defer n.end()
 	informer, err := informers.FakeInformerFor(ctx, &corev1.Pod{})
@@ -89,7 +89,7 @@ prefixes:
 		informer.Add(&corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: namespace, UID: types.UID(uid)},
 			Spec:       corev1.PodSpec{NodeName: "n1", ServiceAccountName: "default"}})
-		return startPodProcess(t, o.NodeAPI.Socket, folder+"/kubepods/burstable/pod"+uid+"/1")
+		return startPodProcess(t, o.Socket, folder+"/kubepods/burstable/pod"+uid+"/1")
 	}
 	open := func(id int, prefix string) string {
 		return fmt.Sprintf(`{"id":%d,"func":"openStream","data":{"stream":"s%d","config":{"source":{"etcd":{"prefix":%q}}}}}`,
@@ -119,11 +119,10 @@ func TestStreamsOfEtcdFile(t *testing.T) {
 		"endpoints: [http://x]":        0o666,
 	} {
 		config := filepath.Join(mounted(t, mode, map[string]string{"etcd.yaml": text}), "etcd.yaml")
-		o := Options{Node: "n1", Log: quiet, NodeAPI: NodeAPI{Socket: filepath.Join(t.TempDir(), "run", "node.sock"),
-			StreamsMiB: 64, StreamsEtcd: config}}
+		o := NodeAPI{Socket: filepath.Join(t.TempDir(), "run", "node.sock"), StreamsMiB: 64, StreamsEtcd: config}
 		ctx, cancel := context.WithCancelCause(t.Context())
 		informers := &informertest.FakeInformers{Scheme: scheme}
-		n, err := serveNodeAPI(ctx, o, nil, informers, prometheus.NewRegistry(), cancel)
+		n, err := serveNodeAPI(ctx, o, "n1", nil, informers, quiet, prometheus.NewRegistry(), cancel)
 		if err == nil {
 			n.end()
 			t.Errorf("it begins with %q, which has the mode %o", text, mode)

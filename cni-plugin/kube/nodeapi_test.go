@@ -171,8 +171,8 @@ func TestNodeAPI(t *testing.T) {
 		return s.User == "system:serviceaccount:green:reader" && a.Namespace == "blue" && a.Verb == "get" &&
 			a.Group == "netcraq.io" && a.Resource == "keys"
 	}}
-	o := Options{Node: "n1", Log: quiet, NodeAPI: NodeAPI{Socket: socket, CgroupRoot: name}}
-	n, err := serveNodeAPI(ctx, o, api, informers, prometheus.NewRegistry(), cancel)
+	o := NodeAPI{Socket: socket, CgroupRoot: name}
+	n, err := serveNodeAPI(ctx, o, "n1", api, informers, quiet, prometheus.NewRegistry(), cancel)
 	must(t, err)
 	defer n.end()
 	for path, want := range map[string]os.FileMode{socket: 0o666, filepath.Dir(socket): 0o755} {

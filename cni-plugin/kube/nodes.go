@@ -116,3 +116,18 @@ func peers(nodes []node, self string) map[uint32]podroutes.Node {
 	}
 	return out
 }
+
+// connected is a node whose switch is, or was, to be reached.
+func (n node) connected() bool { return n.number != 0 && n.status.P4Runtime != "" }
+
+// compareAge orders nodes by the age of their Node objects, which the API server wrote down. The
+// oldest comes first. Nodes without a Node object come last.
+func compareAge(a, b *node) int {
+	switch {
+	case a.there != b.there && a.there:
+		return -1
+	case a.there != b.there:
+		return 1
+	}
+	return cmp.Or(a.created.Compare(b.created), cmp.Compare(a.Name, b.Name))
+}

@@ -20,7 +20,7 @@ import (
 // waits for its next try; when a switch has connected that is tried, too.
 func TestWaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := workqueue.NewTypedRateLimitingQueue(retries(1, stepAtMost).RateLimiter)
+		q := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Second, time.Minute))
 		defer q.ShutDown()
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()

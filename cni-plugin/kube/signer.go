@@ -41,6 +41,17 @@ type signer struct {
 	log         *slog.Logger
 }
 
+// setupSigner has a manager keep the authority of a namespace's agents, and sign what they ask for.
+func setupSigner(mgr manager.Manager, namespace string, log *slog.Logger) error {
+	a := &authorities{read: mgr.GetAPIReader(), write: mgr.GetClient(), namespace: namespace,
+		now: time.Now, log: log}
+	s := &signer{client: mgr.GetClient(), authorities: a, namespace: namespace, log: log}
+	if err := errors.Join(mgr.Add(a), s.setup(mgr)); err != nil {
+		return fmt.Errorf("signing the agents' certificates: %w", err)
+	}
+	return nil
+}
+
 func (s *signer) setup(mgr manager.Manager) error {
 	ours := predicate.NewPredicateFuncs(func(o client.Object) bool {
 		c, ok := o.(*certificates.CertificateSigningRequest)

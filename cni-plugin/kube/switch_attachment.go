@@ -79,7 +79,7 @@ func (o *Options) connectNumbered(
 		if self.In(false).IsValid() || number == 0 {
 			return nil
 		}
-		address, err := addressing{o.Services, o.Switches}.ofHost(number)
+		address, err := addressing{services: o.Services, switches: o.Switches}.ofHost(number)
 		if err != nil || address == connected {
 			return err
 		}
