@@ -51,6 +51,11 @@ type authorities struct {
 	log       *slog.Logger
 }
 
+// newAuthorities makes what keeps the authority of a namespace's agents. read goes past the cache.
+func newAuthorities(read client.Reader, write client.Writer, namespace string, log *slog.Logger) *authorities {
+	return &authorities{read: read, write: write, namespace: namespace, now: time.Now, log: log}
+}
+
 // readState reads a State from a Secret.
 func readState(s *corev1.Secret) (identity.State, error) {
 	st := identity.State{Signing: identity.Pair{Certificate: s.Data[corev1.TLSCertKey],

@@ -13,7 +13,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/netcraq/netcraq/cni-plugin/identity"
 )
@@ -51,15 +50,14 @@ type asked struct {
 }
 
 // newKeeper makes the keeper of a node's identity, for all roles that its agent has.
-func newKeeper(id *identity.Identity, node, namespace string, roles []identity.Role, mgr manager.Manager,
-	log *slog.Logger) *keeper {
-	return &keeper{identity: id, roles: roles, node: node, read: mgr.GetAPIReader(), write: mgr.GetClient(),
-		namespace: namespace, log: log}
+func newKeeper(id *identity.Identity, node, namespace string, roles []identity.Role, read client.Reader,
+	write client.Writer, log *slog.Logger) *keeper {
+	return &keeper{identity: id, roles: roles, node: node, read: read, write: write, namespace: namespace, log: log,
+		asked: map[identity.Role]*asked{}}
 }
 
 // run keeps it until ctx ends.
 func (k *keeper) run(ctx context.Context) {
-	k.asked = map[identity.Role]*asked{}
 	var failed logOnce
 	for {
 		err := k.once(ctx)

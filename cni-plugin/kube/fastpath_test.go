@@ -33,7 +33,7 @@ func kubePod(namespace, name, uid, account, node, asks string) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(uid)},
 		Spec: corev1.PodSpec{ServiceAccountName: account, NodeName: node}}
 	if asks != "" {
-		p.Annotations = map[string]string{FastPath: asks}
+		p.Annotations = map[string]string{"netcraq.io/fast-path": asks}
 	}
 	return p
 }

@@ -25,6 +25,12 @@ type nodeIndexes struct {
 	inChain func(context.Context) (func(node string) bool, error)
 }
 
+// newNodeIndexes makes what gives nodes their indexes.
+func newNodeIndexes(c client.Client, fresh client.Reader, elsewhere bool,
+	inChain func(context.Context) (func(node string) bool, error)) *nodeIndexes {
+	return &nodeIndexes{client: c, fresh: fresh, elsewhere: elsewhere, inChain: inChain}
+}
+
 // Reconcile implements reconcile.Reconciler.
 func (r *nodeIndexes) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	inChain, err := r.inChain(ctx)

@@ -80,9 +80,7 @@ func serveNodeAPI(ctx context.Context, o NodeAPI, node string, c client.Client, 
 	if err != nil {
 		return nil, fmt.Errorf("the node API: following pods: %w", err)
 	}
-	reviews := &keyReviews{client: c, asked: prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "netcraq_nodeapi_reviews_total",
-		Help: "Questions to the API server about a service account's right to keys, by answer."}, []string{"answer"})}
+	reviews := newKeyReviews(c)
 	k := authority.KubernetesOptions{Pods: pods, Reviewer: reviews}
 	quota := func(string) authority.Quota { return authority.DefaultQuota }
 	var policy *authority.PolicyFile
@@ -241,6 +239,13 @@ func (p *nodePods) Changed() <-chan struct{} {
 type keyReviews struct {
 	client client.Client
 	asked  *prometheus.CounterVec
+}
+
+// newKeyReviews makes one that has asked nothing yet.
+func newKeyReviews(c client.Client) *keyReviews {
+	return &keyReviews{client: c, asked: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "netcraq_nodeapi_reviews_total",
+		Help: "Questions to the API server about a service account's right to keys, by answer."}, []string{"answer"})}
 }
 
 // Review implements authority.Reviewer.

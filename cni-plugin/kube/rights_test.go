@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	apps "k8s.io/api/apps/v1"
 	certificates "k8s.io/api/certificates/v1"
 	coordination "k8s.io/api/coordination/v1"
@@ -181,12 +180,11 @@ func TestRights(t *testing.T) {
 		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: AuthoritiesMap}}
 	}
 	keep := func(c client.Client) *authorities {
-		return &authorities{read: c, write: c, namespace: ns, now: time.Now, log: quiet}
+		return newAuthorities(c, c, ns, quiet)
 	}
 	must(t, keep(admin).keep(ctx))
 	anew := func() *keeper {
-		return &keeper{identity: identity.New("n01"), roles: []identity.Role{identity.Switch}, node: "n01",
-			read: worker, write: worker, namespace: ns, log: quiet, asked: map[identity.Role]*asked{}}
+		return newKeeper(identity.New("n01"), "n01", ns, []identity.Role{identity.Switch}, worker, worker, quiet)
 	}
 	// asks has an agent ask for a certificate; that it waits then is as it should be.
 	asks := func() error {
@@ -205,7 +203,7 @@ func TestRights(t *testing.T) {
 				SignerName: identity.Switch.Signer(), Usages: usagesOf(identity.Switch)}}
 		// Its own rights are being changed beside this.
 		poll.Nil(t, 10*time.Second, "the worker may ask", func() error { return worker.Create(ctx, c) })
-		_, err = (&signer{client: leader, authorities: keep(leader), namespace: ns, log: quiet}).Reconcile(ctx,
+		_, err = newSigner(leader, keep(leader), ns, quiet).Reconcile(ctx,
 			reconcile.Request{NamespacedName: client.ObjectKeyFromObject(c)})
 		if err == nil {
 			must(t, admin.Get(ctx, client.ObjectKeyFromObject(c), c))
@@ -263,9 +261,9 @@ func TestRights(t *testing.T) {
 	}
 	// index has the leader look at a node's index.
 	index := func(node string) error {
-		r := &nodeIndexes{client: leader, fresh: leader, inChain: func(context.Context) (func(string) bool, error) {
+		r := newNodeIndexes(leader, leader, false, func(context.Context) (func(string) bool, error) {
 			return func(string) bool { return false }, nil
-		}}
+		})
 		_, err := r.Reconcile(ctx, reconcile.Request{NamespacedName: client.ObjectKey{Name: node}})
 		return err
 	}
@@ -303,9 +301,7 @@ func TestRights(t *testing.T) {
 			return watch(worker, &corev1.NamespaceList{})
 		}},
 		{"netcraq-agent", "", "subjectaccessreviews", "create"}: {"the node API asks what a service account may", func() error {
-			r := &keyReviews{client: worker, asked: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "x"},
-				[]string{"answer"})}
-			_, err := r.Review(ctx, authority.Review{AccountNamespace: ns, Account: workerAccount, Verb: "get",
+			_, err := newKeyReviews(worker).Review(ctx, authority.Review{AccountNamespace: ns, Account: workerAccount, Verb: "get",
 				Namespace: "default"})
 			return err
 		}},

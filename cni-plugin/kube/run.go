@@ -80,7 +80,7 @@ func Run(told context.Context, o Options) error {
 			return err
 		}
 	}
-	certs := newKeeper(id, o.Node, o.Namespace, roles, mgr, o.Log)
+	certs := newKeeper(id, o.Node, o.Namespace, roles, mgr.GetAPIReader(), mgr.GetClient(), o.Log)
 	health.own.MustRegister(certs.metrics()...)
 	var keeping sync.WaitGroup
 	defer keeping.Wait()

@@ -68,8 +68,7 @@ func (p *operator) setup(mgr manager.Manager) error {
 	build := func(name string) *builder.Builder {
 		return ctrl.NewControllerManagedBy(mgr).Named(name).WithOptions(retries(1, restful))
 	}
-	indexes := &nodeIndexes{client: p.client, fresh: mgr.GetAPIReader(), elsewhere: p.o.Fabric != nil,
-		inChain: p.inChain}
+	indexes := newNodeIndexes(p.client, mgr.GetAPIReader(), p.o.Fabric != nil, p.inChain)
 	byIndex := handler.EnqueueRequestsFromMapFunc(indexes.concerned)
 	if err := build("node-index").
 		Watches(&corev1.Node{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(nodeChanged)).

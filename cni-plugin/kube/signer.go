@@ -41,11 +41,15 @@ type signer struct {
 	log         *slog.Logger
 }
 
+// newSigner makes a signer of requests by the agents of a namespace.
+func newSigner(c client.Client, a *authorities, namespace string, log *slog.Logger) *signer {
+	return &signer{client: c, authorities: a, namespace: namespace, log: log}
+}
+
 // setupSigner has a manager keep the authority of a namespace's agents, and sign what they ask for.
 func setupSigner(mgr manager.Manager, namespace string, log *slog.Logger) error {
-	a := &authorities{read: mgr.GetAPIReader(), write: mgr.GetClient(), namespace: namespace,
-		now: time.Now, log: log}
-	s := &signer{client: mgr.GetClient(), authorities: a, namespace: namespace, log: log}
+	a := newAuthorities(mgr.GetAPIReader(), mgr.GetClient(), namespace, log)
+	s := newSigner(mgr.GetClient(), a, namespace, log)
 	if err := errors.Join(mgr.Add(a), s.setup(mgr)); err != nil {
 		return fmt.Errorf("signing the agents' certificates: %w", err)
 	}
