@@ -7,6 +7,8 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/netcraq/netcraq/cni-plugin/fabric"
+	"github.com/netcraq/netcraq/cni-plugin/kube/podapi"
+	"github.com/netcraq/netcraq/cni-plugin/kube/reconcilers"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 )
 
@@ -43,8 +45,8 @@ type Options struct {
 	Services, Switches netip.Prefix
 
 	CNI     CNI
-	NodeAPI NodeAPI
-	Lead    *Lead // nil: this agent may not lead
+	NodeAPI podapi.Options
+	Lead    *reconcilers.Lead // nil: this agent may not lead
 	Log     *slog.Logger
 }
 

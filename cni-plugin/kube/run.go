@@ -26,6 +26,15 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/guards"
 	"github.com/netcraq/netcraq/cni-plugin/identity"
 	"github.com/netcraq/netcraq/cni-plugin/ingressfilter"
+	"github.com/netcraq/netcraq/cni-plugin/kube/adminrights"
+	"github.com/netcraq/netcraq/cni-plugin/kube/agentcerts"
+	"github.com/netcraq/netcraq/cni-plugin/kube/apiobjects"
+	"github.com/netcraq/netcraq/cni-plugin/kube/leaderlink"
+	"github.com/netcraq/netcraq/cni-plugin/kube/netplan"
+	"github.com/netcraq/netcraq/cni-plugin/kube/nodeclaims"
+	"github.com/netcraq/netcraq/cni-plugin/kube/nodeview"
+	"github.com/netcraq/netcraq/cni-plugin/kube/podapi"
+	"github.com/netcraq/netcraq/cni-plugin/kube/reconcilers"
 	"github.com/netcraq/netcraq/cni-plugin/masquerade"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 	"github.com/netcraq/netcraq/internal/persource"
@@ -50,7 +59,7 @@ func Run(told context.Context, o Options) error {
 	libraries := slog.New(onlyTrouble{o.Log.Handler()})
 	ctrl.SetLogger(logr.FromSlogHandler(libraries.Handler()))
 	klog.SetSlogLogger(libraries)
-	scheme, err := Scheme()
+	scheme, err := apiobjects.Scheme()
 	if err != nil {
 		return err
 	}
@@ -76,16 +85,16 @@ func Run(told context.Context, o Options) error {
 	roles := []identity.Role{identity.Switch}
 	if o.Lead != nil {
 		roles = append(roles, identity.Controller)
-		if err := setupSigner(mgr, o.Namespace, o.Log); err != nil {
+		if err := agentcerts.SetupSigner(mgr, o.Namespace, o.Log); err != nil {
 			return err
 		}
 	}
-	certs := newKeeper(id, o.Node, o.Namespace, roles, mgr.GetAPIReader(), mgr.GetClient(), o.Log)
-	health.own.MustRegister(certs.metrics()...)
+	certs := agentcerts.NewKeeper(id, o.Node, o.Namespace, roles, mgr.GetAPIReader(), mgr.GetClient(), o.Log)
+	health.own.MustRegister(certs.Metrics()...)
 	var keeping sync.WaitGroup
 	defer keeping.Wait()
 	defer cancel(nil)
-	keeping.Go(func() { certs.run(ctx) })
+	keeping.Go(func() { certs.Run(ctx) })
 	if o.MTU == 0 && !o.Chained {
 		if o.MTU, err = podroutes.MTU(self, o.Routes); err != nil {
 			return err
@@ -112,8 +121,8 @@ func Run(told context.Context, o Options) error {
 		return err
 	}
 	defer attached.close()
-	a, err := agent.New(agent.Options{Dir: o.StateDir, Switch: attached.sw, FirstPort: firstPodPort,
-		LastPort: lastPodPort, AfterOthers: o.AfterOthers, Services: []netip.Prefix{o.Services}, MTU: o.MTU,
+	a, err := agent.New(agent.Options{Dir: o.StateDir, Switch: attached.sw, FirstPort: netplan.FirstPodPort,
+		LastPort: netplan.LastPodPort, AfterOthers: o.AfterOthers, Services: []netip.Prefix{o.Services}, MTU: o.MTU,
 		Log: o.Log, Reserved: o.reserved()})
 	if err != nil {
 		return err
@@ -135,11 +144,11 @@ func Run(told context.Context, o Options) error {
 	if !o.Chained {
 		err = agent.EnableForwarding()
 	}
-	m := &member{lost: newWaker()}
-	err = errors.Join(err, attached.connectHost(), podroutes.Watch(ctx, o.Log, m.lost.wake),
+	m := &member{lost: apiobjects.NewWaker()}
+	err = errors.Join(err, attached.connectHost(), podroutes.Watch(ctx, o.Log, m.lost.Wake),
 		ingressfilter.Keep(ctx, func(name string, err error) {
 			report(guards.Table, name, err)
-			m.lost.wake() // masquerading may have gone with the same command
+			m.lost.Wake() // masquerading may have gone with the same command
 		}))
 	if err != nil {
 		return err
@@ -162,23 +171,23 @@ func Run(told context.Context, o Options) error {
 	}
 	secure := tls.NewListener(persource.Listen(leaders, connectionsOfOne), id.Server())
 	others := http.NewServeMux()
-	others.Handle("GET "+podsPath, servePods(a))
-	keysOf := defaultKeys
+	others.Handle("GET "+leaderlink.PodsPath, leaderlink.ServePods(a))
+	keysOf := adminrights.DefaultKeys
 	if o.NodeAPI.Socket != "" {
-		n, err := serveNodeAPI(ctx, o.NodeAPI, o.Node, mgr.GetClient(), mgr.GetCache(), o.Log, health.own, cancel)
+		n, err := podapi.Serve(ctx, o.NodeAPI, o.Node, mgr.GetClient(), mgr.GetCache(), o.Log, health.own, cancel)
 		if err != nil {
 			return err
 		}
-		defer n.end()
-		keysOf = n.quotas.Keys
-		others.Handle("GET "+linkPath, n.link)
-		last := lastMember{self: o.Node, chains: api.NewClient("127.0.0.1", api.Through(n.link)).Chains,
+		defer n.Close()
+		keysOf = n.Quotas.Keys
+		others.Handle("GET "+leaderlink.Path, n.Link)
+		last := lastMember{self: o.Node, chains: api.NewClient("127.0.0.1", api.Through(n.Link)).Chains,
 			most: lastMemberMost, silence: lastMemberSilence, log: o.Log}
 		first := func() {
 			if o.Fabric == nil { // else the chain's switches are elsewhere
 				last.wait()
 			}
-			n.drain(o.Log)
+			n.Drain(o.Log)
 		}
 		leave.Store(&first)
 	}
@@ -189,8 +198,8 @@ func Run(told context.Context, o Options) error {
 	}
 	serve("health and metrics", persource.Listen(plain, connectionsOfOne), health)
 
-	addresses := addressing{services: o.Services, switches: o.Switches}
-	m.client, m.self, m.claims, m.log = mgr.GetClient(), self, newClaims(addresses, o.Chained), o.Log
+	addresses := nodeview.Addressing{Services: o.Services, Switches: o.Switches}
+	m.client, m.self, m.claims, m.log = mgr.GetClient(), self, nodeclaims.New(addresses, o.Chained), o.Log
 	m.restart = func(err error) { cancel(err) }
 	m.connect, m.connectNumbered, m.route = attached.connectPeers, attached.connectNumbered, o.route
 	m.status = v1alpha1.NetcraqNodeStatus{P4Runtime: at(o.P4RuntimePort), Agent: at(o.AgentPort),
@@ -200,7 +209,8 @@ func Run(told context.Context, o Options) error {
 		return err
 	}
 	if o.Lead != nil {
-		p, err := newOperator(operatorOptions{Lead: *o.Lead, Config: o.Config, Self: self, Namespace: o.Namespace,
+		p, err := reconcilers.New(reconcilers.Options{Lead: *o.Lead, Config: o.Config, Self: self,
+			Namespace: o.Namespace,
 			// An agent in a container may have no other folder to write to.
 			Dir:           filepath.Join(filepath.Dir(o.Socket), "program"),
 			P4RuntimePort: o.P4RuntimePort, AgentPort: o.AgentPort, HealthPort: o.HealthPort, Fabric: o.Fabric,
@@ -209,10 +219,10 @@ func Run(told context.Context, o Options) error {
 		if err != nil {
 			return err
 		}
-		if err := p.serveAdmin(ctx, cancel); err != nil {
+		if err := p.ServeAdmin(ctx, cancel); err != nil {
 			return err
 		}
-		others.Handle(adminPath, http.StripPrefix(strings.TrimSuffix(adminPath, "/"), p.forAgents()))
+		others.Handle(adminrights.Path, http.StripPrefix(strings.TrimSuffix(adminrights.Path, "/"), p.ForAgents()))
 	}
 	if o.Chained {
 		var unchain func(*agent.Agent) error

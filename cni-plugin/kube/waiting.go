@@ -15,6 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"github.com/netcraq/netcraq/cni-plugin/kube/fastpath"
+	"github.com/netcraq/netcraq/cni-plugin/kube/nodeview"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 )
 
@@ -75,7 +77,7 @@ func ownNode(ctx context.Context, r client.Reader, name string, chained bool) (p
 	if err := r.Get(ctx, client.ObjectKey{Name: name}, &n); err != nil {
 		return podroutes.Node{}, err
 	}
-	out := fromNode(&n).Node
+	out := nodeview.FromNode(&n).Node
 	if chained && out.Address.Is4() {
 		return out, nil
 	}
@@ -102,7 +104,7 @@ func withoutBallast(o any) (any, error) {
 		n.Status.Images, n.Status.VolumesInUse, n.Status.VolumesAttached = nil, nil, nil
 	}
 	if p, ok := o.(*corev1.Pod); ok {
-		return onlyFastPath(p), nil
+		return fastpath.Trim(p), nil
 	}
 	if m, ok := o.(client.Object); ok {
 		m.SetManagedFields(nil)
