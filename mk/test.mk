@@ -5,9 +5,10 @@
 
 # Packages whose tests make networks, start etcd or other programs, or wait in real time. The
 # longest come first, so that none is left over at the end.
-SYSTEM := ./test/system/lifecycle ./client/etcd/guarded ./test/system/faults ./test/system/late ./cni-plugin/agent \
+SYSTEM := ./test/system/lifecycle ./cmd/netcraq ./client/etcd/guarded ./test/system/faults ./test/system/late ./cni-plugin/agent \
   ./etcd-monitor/gateway ./switch/ebpf ./test/system/inprocess ./switch/p4rtserver ./switch/ports ./switch/stf ./switch/offload \
-  ./switch/queues ./cni-plugin/ingressfilter ./cni-plugin/kube ./cni-plugin/podroutes ./cni-plugin/nodeswitch ./cni-plugin/leader \
+  ./switch/queues ./cni-plugin/ingressfilter ./cni-plugin/kube ./cni-plugin/kube/podapi \
+  ./cni-plugin/kube/leaderlink ./cni-plugin/kube/adminrights ./cni-plugin/podroutes ./cni-plugin/nodeswitch ./cni-plugin/leader \
   ./controlplane/adminserver ./controlplane/controller ./controlplane/etcdstore ./controlplane/p4rt ./controlplane/placement/placementcontroller \
   ./controlplane/leadership ./client ./client/etcd ./client/etcd/guardedshell ./client/etcd/seal ./client/etcd/slotclient \
   ./client/fromadmin ./client/node ./client/streams ./test/clients/js ./test/clients/node ./test/clients/streams ./test/clients/udp \

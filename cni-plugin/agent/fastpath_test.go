@@ -23,7 +23,7 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client"
 	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
-	"github.com/netcraq/netcraq/cni-plugin/kube"
+	"github.com/netcraq/netcraq/cni-plugin/kube/fastpath"
 )
 
 // TestFastPath: pods' ports are closed; one that asks for the fast path and may have it reads and
@@ -160,7 +160,7 @@ func TestFastPath(t *testing.T) {
 			k.allow("team", "fast")
 			k.becomes(fromMine, key, true)
 			check(t, k.c.Patch(ctx, mine.object, kubeclient.RawPatch(types.MergePatchType,
-				[]byte(`{"metadata": {"annotations": {"`+kube.FastPath+`": null}}}`))))
+				[]byte(`{"metadata": {"annotations": {"`+fastpath.Annotation+`": null}}}`))))
 			k.becomes(fromMine, key, false)
 			expect(t, "another pod of the namespace", fromFar, key, "bob")
 		})

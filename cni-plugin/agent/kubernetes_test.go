@@ -30,7 +30,8 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client/etcd/placement"
 	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
-	"github.com/netcraq/netcraq/cni-plugin/kube"
+	"github.com/netcraq/netcraq/cni-plugin/kube/apiobjects"
+	"github.com/netcraq/netcraq/cni-plugin/kube/fastpath"
 	"github.com/netcraq/netcraq/internal/kubetest"
 	"github.com/netcraq/netcraq/internal/poll"
 )
@@ -62,7 +63,7 @@ func newCluster(t *testing.T, n int, args ...string) *cluster {
 	// and not the policy about the fast path: the leader sees to it, too
 	k.Kubectl(t, o, "apply", "-f", "../deploy/crd", "-f", "../deploy/rbac.yaml")
 	k.Kubectl(t, o, "wait", "--for=condition=Established", "--timeout=60s", "crd", "netcraqchains.netcraq.io", "netcraqnodes.netcraq.io")
-	scheme, err := kube.Scheme()
+	scheme, err := apiobjects.Scheme()
 	check(t, err)
 	check(t, rbac.AddToScheme(scheme))
 	k.c, err = client.New(k.Config, client.Options{Scheme: scheme})
@@ -135,7 +136,7 @@ func (k *cluster) pod(i int, namespace, account string, asks bool) *pod {
 		Spec: corev1.PodSpec{ServiceAccountName: account, NodeName: k.name(i),
 			Containers: []corev1.Container{{Name: "main", Image: "none"}}}}
 	if asks {
-		o.Annotations = map[string]string{kube.FastPath: "true"}
+		o.Annotations = map[string]string{fastpath.Annotation: "true"}
 	}
 	check(k.t, k.c.Create(context.Background(), o))
 	p := k.nodes[i].newPod(k.t)

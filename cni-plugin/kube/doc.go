@@ -9,10 +9,22 @@
 //	          │ tunnels     │            │ switch,pods │       │ controller    │
 //	          └─────────────┘            └─────────────┘       └───────────────┘
 //
-// Each agent needs nothing but its own Node to attach pods, and the other Nodes to route to them
-// (member.go). One agent leads, as package leader decides, and runs the controller. Its reconcilers
-// (operator.go) give numbers to nodes (node_index.go), which are the ports by which their switches
-// are reached, tell the controller what the network is made of (network_reconciler.go, network.go),
-// bring chains to what their resources ask for (chains.go, membership_reconciler.go), and say there
-// how they are (chain_reconciler.go).
+// Run starts all of it on one node, in order (run.go). Each agent needs nothing but its own Node to
+// attach pods, and the other Nodes to route to them (member.go). One agent leads, as package leader
+// decides, and runs the controller; package reconcilers is what it does then. The packages below
+// this one, each with one subject, import only those that stand further down:
+//
+//	kube          one node's agent: its switch, the plugin, routes, health, the end
+//	reconcilers   while this agent leads: numbers, the network, chains, events
+//	podapi        the node API for this node's pods
+//	leaderlink    connections of the leader to all agents: pods, questions, durable keys
+//	adminrights   who may ask what of the admin API
+//	fastpath      which pods may send to the chains themselves
+//	agentcerts    the agents' certificates
+//	chainplan     decisions about chains; pure
+//	netplan       the network that follows from nodes, pods and chains
+//	nodeclaims    which of a node's statements are believed
+//	nodeview      what the API server knows of the nodes
+//	apiobjects    kinds of objects, and what wakes reconcilers
+//	logonce       an error that goes on is logged once
 package kube

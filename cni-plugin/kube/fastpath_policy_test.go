@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/netcraq/netcraq/cni-plugin/kube"
+	"github.com/netcraq/netcraq/cni-plugin/kube/fastpath"
 	"github.com/netcraq/netcraq/internal/kubetest"
 	"github.com/netcraq/netcraq/internal/poll"
 )
@@ -43,7 +43,7 @@ func TestFastPathPolicy(t *testing.T) {
 			Finalizers: []string{"test/held"}}, Spec: corev1.PodSpec{ServiceAccountName: account,
 			Containers: []corev1.Container{{Name: "c", Image: "none"}}}}
 		if asks != "" {
-			p.Annotations = map[string]string{kube.FastPath: asks}
+			p.Annotations = map[string]string{fastpath.Annotation: asks}
 		}
 		return p
 	}
@@ -81,7 +81,7 @@ func TestFastPathPolicy(t *testing.T) {
 	quiet, asking := pod("team", "default", ""), pod("team", "fast", "true")
 	must(t, admin.Create(ctx, quiet))
 	must(t, admin.Create(ctx, asking))
-	quiet.Annotations = map[string]string{kube.FastPath: "true"}
+	quiet.Annotations = map[string]string{fastpath.Annotation: "true"}
 	if err := admin.Update(ctx, quiet); !refused(err) {
 		t.Errorf("a pod asks afterwards: %v", err)
 	}

@@ -6,19 +6,20 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"reflect"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
+	"github.com/netcraq/netcraq/cni-plugin/kube/apiobjects"
+	"github.com/netcraq/netcraq/cni-plugin/kube/logonce"
+	"github.com/netcraq/netcraq/cni-plugin/kube/nodeclaims"
+	"github.com/netcraq/netcraq/cni-plugin/kube/nodeview"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 )
 
@@ -26,7 +27,7 @@ import (
 type member struct {
 	client client.Client
 	self   podroutes.Node
-	claims *claims
+	claims *nodeclaims.Claims
 	status v1alpha1.NetcraqNodeStatus
 	silent bool // there is no switch on the node to speak of
 	log    *slog.Logger
@@ -37,9 +38,9 @@ type member struct {
 	// restart is called when something has changed that needs a new start.
 	restart func(error)
 	// lost wakes Reconcile when somebody has deleted what this node has made in the kernel.
-	lost waker
+	lost apiobjects.Waker
 
-	trouble map[string]logOnce // by what they are about
+	trouble map[string]logonce.Last // by what they are about
 }
 
 const (
@@ -53,37 +54,30 @@ const (
 // setup has a manager call it.
 func (m *member) setup(mgr manager.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("member").
-		Watches(&corev1.Node{}, everything, builder.WithPredicates(nodeChanged)).
-		Watches(&v1alpha1.NetcraqNode{}, everything).
-		WatchesRawSource(m.lost.source(theOne)).
+		Watches(&corev1.Node{}, apiobjects.Everything, builder.WithPredicates(nodeview.Changed)).
+		Watches(&v1alpha1.NetcraqNode{}, apiobjects.Everything).
+		WatchesRawSource(m.lost.Source(apiobjects.One)).
 		Complete(m)
 }
 
-// nodeChanged leaves out that a kubelet says again and again that it is there.
-var nodeChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-	a, ok := e.ObjectOld.(*corev1.Node)
-	b, ok2 := e.ObjectNew.(*corev1.Node)
-	return !ok || !ok2 || !reflect.DeepEqual(fromNode(a), fromNode(b))
-}}
-
 // Reconcile implements reconcile.Reconciler.
 func (m *member) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
-	nodes, err := listNodes(ctx, m.client)
+	nodes, err := nodeview.List(ctx, m.client)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	own, _ := around(nodes, m.self.Name)
+	own, _ := nodeview.Around(nodes, m.self.Name)
 	for _, a := range []struct{ was, is netip.Addr }{{m.self.Address, own.Address}, {m.self.Second, own.Second}} {
-		if own.there && own.Address.IsValid() && a.was != a.is {
+		if own.There && own.Address.IsValid() && a.was != a.is {
 			m.restart(fmt.Errorf("this node's address was %s and is %s", a.was, a.is))
 			return reconcile.Result{}, nil
 		}
 	}
 	// This node knows its own address from its own Node, whatever others may have.
 	m.say("claims", "the nodes leave out some of what this node's Node says",
-		m.claims.settle(nodes).of(m.self.Name))
-	_, others := around(nodes, m.self.Name)
-	host := m.connectNumbered(own.number)
+		m.claims.Settle(nodes).ErrorOf(m.self.Name))
+	_, others := nodeview.Around(nodes, m.self.Name)
+	host := m.connectNumbered(own.Number)
 	if errors.Is(host, errRenumbered) {
 		m.restart(host)
 		return reconcile.Result{}, nil
@@ -92,13 +86,13 @@ func (m *member) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 	// and the rest is tried again.
 	again := reconcile.Result{RequeueAfter: lookAgain}
 	for _, did := range []bool{m.say("routes", "pods of some other nodes are not reached", m.route(m.self, others)),
-		m.say("peers", "the switches of some other nodes are not reached", m.connect(m.self, peers(nodes, m.self.Name))),
+		m.say("peers", "the switches of some other nodes are not reached", m.connect(m.self, nodeview.Peers(nodes, m.self.Name))),
 		m.say("host", "this node's own processes do not reach its switch", host)} {
 		if !did {
 			again.RequeueAfter = tryAgain
 		}
 	}
-	if own.number == 0 || own.status == m.status || m.silent {
+	if own.Number == 0 || own.Status == m.status || m.silent {
 		return again, nil
 	}
 	nn := &v1alpha1.NetcraqNode{}
@@ -109,17 +103,17 @@ func (m *member) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 	if err := m.client.Status().Update(ctx, nn); err != nil {
 		return reconcile.Result{}, fmt.Errorf("saying where this node's switch is: %w", err)
 	}
-	m.log.Info("this node has a number", "number", own.number)
+	m.log.Info("this node has a number", "number", own.Number)
 	return again, nil
 }
 
 // say logs an error once; false: there is one.
 func (m *member) say(subject, text string, err error) bool {
 	if m.trouble == nil {
-		m.trouble = map[string]logOnce{}
+		m.trouble = map[string]logonce.Last{}
 	}
 	c := m.trouble[subject]
-	if c.isNew(err) {
+	if c.IsNew(err) {
 		m.log.Error(text, "err", err)
 	}
 	m.trouble[subject] = c

@@ -4,28 +4,56 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/netcraq/netcraq/cni-plugin/agentapi"
 	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
+	"github.com/netcraq/netcraq/cni-plugin/kube/internal/testutil"
+	"github.com/netcraq/netcraq/cni-plugin/kube/nodeclaims"
+	"github.com/netcraq/netcraq/cni-plugin/kube/nodeview"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 )
+
+// TestMemberNumbered: a node without IPv4 is connected to its switch when it has a number, and
+// begins anew when that is another one.
+func TestMemberNumbered(t *testing.T) {
+	w := testutil.World(t, testutil.Node(1), testutil.Numbered("n01", 5, 0))
+	var restart, fails error
+	var numbers []int32
+	m := &member{client: w, self: nodeview.FromNode(testutil.Node(1)).Node, claims: &nodeclaims.Claims{},
+		log:     slog.New(slog.DiscardHandler),
+		route:   func(podroutes.Node, []podroutes.Node) error { return nil },
+		connect: func(podroutes.Node, map[uint32]podroutes.Node) error { return nil },
+		connectNumbered: func(number int32) error {
+			numbers = append(numbers, number)
+			return fails
+		},
+		restart: func(err error) { restart = err }}
+	testutil.Reconcile(t, m)
+	if len(numbers) != 1 || numbers[0] != 5 || restart != nil {
+		t.Errorf("connected by the numbers %v, %v", numbers, restart)
+	}
+	fails = errRenumbered
+	testutil.Reconcile(t, m)
+	if restart == nil || !strings.Contains(restart.Error(), "under another address") {
+		t.Errorf("its number has changed: %v", restart)
+	}
+}
 
 // TestMember: an agent is connected to the nodes that there are, by their numbers, and says where
 // it is.
 func TestMember(t *testing.T) {
-	impostor := kubeNode(5) // with an address of n02
+	impostor := testutil.Node(5) // with an address of n02
 	impostor.Status.Addresses[1].Address = "192.0.2.2"
-	w := world(t, kubeNode(1), kubeNode(2), kubeNode(3), kubeNode(4), impostor, numbered("n01", 1, 0),
-		numbered("n02", 7, 0), numbered("n04", 2, 0), numbered("n05", 3, 0), numbered("gone", 5, 0))
+	w := testutil.World(t, testutil.Node(1), testutil.Node(2), testutil.Node(3), testutil.Node(4), impostor,
+		testutil.Numbered("n01", 1, 0), testutil.Numbered("n02", 7, 0), testutil.Numbered("n04", 2, 0),
+		testutil.Numbered("n05", 3, 0), testutil.Numbered("gone", 5, 0))
 	var routes, ports []string
 	var restart error
-	m := &member{client: w, self: fromNode(kubeNode(1)).Node, claims: &claims{},
+	m := &member{client: w, self: nodeview.FromNode(testutil.Node(1)).Node, claims: &nodeclaims.Claims{},
 		status: v1alpha1.NetcraqNodeStatus{P4Runtime: "192.0.2.1:9559"}, log: slog.New(slog.DiscardHandler),
 		route: func(_ podroutes.Node, others []podroutes.Node) error {
 			routes = nil
@@ -46,7 +74,7 @@ func TestMember(t *testing.T) {
 		},
 		connectNumbered: func(int32) error { return nil },
 		restart:         func(err error) { restart = err }}
-	once(t, m)
+	testutil.Reconcile(t, m)
 	if got := strings.Join(routes, ", "); got != "10.244.2.0/24 via 192.0.2.2, 10.244.3.0/24 via 192.0.2.3, 10.244.4.0/24 via 192.0.2.4" {
 		t.Errorf("routes: %s", got)
 	}
@@ -58,12 +86,12 @@ func TestMember(t *testing.T) {
 		t.Errorf("it says %+v, %v", own.Status, err)
 	}
 	version := own.ResourceVersion
-	once(t, m)
+	testutil.Reconcile(t, m)
 	if err := w.Get(t.Context(), client.ObjectKey{Name: "n01"}, &own); err != nil || own.ResourceVersion != version {
 		t.Errorf("it says so again: %v", err)
 	}
 
-	n := kubeNode(1)
+	n := testutil.Node(1)
 	if err := w.Get(t.Context(), client.ObjectKeyFromObject(n), n); err != nil {
 		t.Fatal(err)
 	}
@@ -74,56 +102,8 @@ func TestMember(t *testing.T) {
 	if err := w.Update(t.Context(), n); err != nil {
 		t.Fatal(err)
 	}
-	once(t, m)
+	testutil.Reconcile(t, m)
 	if restart == nil || !strings.Contains(restart.Error(), "192.0.2.100") {
 		t.Errorf("its address has changed: %v", restart)
-	}
-}
-
-// TestBuild: the network that follows from nodes, pods and chains is one that the controller takes,
-// whatever is wrong with a pod.
-func TestBuild(t *testing.T) {
-	nodes := cluster(3)
-	for i := range nodes {
-		nodes[i].Address = netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 1)})
-		nodes[i].PodCIDRs = []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 244, byte(i), 0}), 24)}
-	}
-	nodes = append(nodes, node{Node: podroutes.Node{Name: "without-agent"}, number: 9, there: true})
-	program, err := writeProgram(t.TempDir(), 128)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := addressing{netip.MustParsePrefix("10.0.254.0/24"), netip.MustParsePrefix("10.0.255.0/24")}
-	pods := map[string][]pod{
-		"n1": {{agentapi.Pod{}, netip.MustParseAddr("10.244.0.2"), "02:00:00:00:00:01", 64}, {agentapi.Pod{}, netip.MustParseAddr("10.244.0.3"), "02:00:00:00:00:01", 65}},
-		"n2": {{agentapi.Pod{}, netip.MustParseAddr("10.244.0.2"), "02:00:00:00:00:02", 64},
-			{agentapi.Pod{}, netip.MustParseAddr("10.0.254.3"), "02:00:00:00:00:03", 65}, {agentapi.Pod{}, netip.MustParseAddr("10.244.1.4"), "02:00:00:00:00:04", 66}},
-		"n4": {{agentapi.Pod{}, netip.MustParseAddr("10.244.3.2"), "02:00:00:00:00:05", 64}},
-	}
-	spec, wrong, err := a.build(clusterState{program: program, nodes: nodes, pods: pods,
-		chains: []formedChain{{"main", v1alpha1.NetcraqChainSpec{ID: 2, LeaseMillis: 200}, []string{"n1", "n3"}}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	// an Ethernet address twice, an IP address of another node, and a chain's
-	if len(spec.Switches) != 3 || len(spec.Links) != 3 || len(spec.Hosts) != 5 || wrong.total() != 3 {
-		t.Errorf("%d switches, %d links, %d hosts, left out: %v", len(spec.Switches), len(spec.Links), len(spec.Hosts), wrong)
-	}
-	if c := spec.Chains[0]; c.Address != "10.0.254.3" || spec.Switches[2].Address != "10.0.255.3" {
-		t.Errorf("addresses: %s, %s", c.Address, spec.Switches[2].Address)
-	}
-	top := newTopology(t, spec)
-	if p, ok := top.Switch("n1").Port(3); !ok || p.Peer.Name != "n3" || p.PeerPort != 1 {
-		t.Errorf("port 3 of n1 leads to %v", p)
-	}
-	if _, _, err := a.build(clusterState{program: program, nodes: nodes,
-		chains: []formedChain{{"far", v1alpha1.NetcraqChainSpec{ID: 253}, []string{"n1"}}}}); err != nil {
-		t.Errorf("the last id: %v", err)
-	}
-	small := addressing{netip.MustParsePrefix("10.0.254.0/30"), a.switches}
-	if _, _, err := small.build(clusterState{program: program, nodes: nodes,
-		chains: []formedChain{{"far", v1alpha1.NetcraqChainSpec{ID: 2}, []string{"n1"}}}}); err == nil ||
-		!strings.Contains(err.Error(), "larger prefix") {
-		t.Errorf("no address is left: %v", err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"github.com/netcraq/netcraq/cni-plugin/kube/internal/testutil"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 )
 
@@ -20,7 +21,7 @@ func TestPrefixesOverlap(t *testing.T) {
 	services, err := serviceRanges(t.Context(), fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(
 		&networking.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"},
 			Spec: networking.ServiceCIDRSpec{CIDRs: []string{"10.1.0.0/16", "fd00:1::/112"}}}).Build())
-	must(t, err)
+	testutil.Must(t, err)
 	for _, c := range []struct {
 		services, switches, address, pods string
 		chained                           bool

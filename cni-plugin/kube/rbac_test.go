@@ -19,7 +19,8 @@ import (
 
 	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
 	"github.com/netcraq/netcraq/cni-plugin/identity"
-	"github.com/netcraq/netcraq/cni-plugin/kube"
+	"github.com/netcraq/netcraq/cni-plugin/kube/apiobjects"
+	"github.com/netcraq/netcraq/cni-plugin/kube/reconcilers"
 	"github.com/netcraq/netcraq/internal/kubetest"
 	"github.com/netcraq/netcraq/internal/poll"
 )
@@ -43,7 +44,7 @@ func as(t *testing.T, s *kubetest.Server, account, node string) client.Client {
 
 func clientOf(t *testing.T, s *kubetest.Server, token string) client.Client {
 	t.Helper()
-	scheme, err := kube.Scheme()
+	scheme, err := apiobjects.Scheme()
 	must(t, err)
 	must(t, coordination.AddToScheme(scheme))
 	c, err := client.New(s.As(token), client.Options{Scheme: scheme})
@@ -215,7 +216,7 @@ func TestRBAC(t *testing.T) {
 				if err := admin.Get(ctx, client.ObjectKeyFromObject(n), n); err != nil {
 					return err
 				}
-				n.Finalizers = []string{kube.Finalizer}
+				n.Finalizers = []string{reconcilers.Finalizer}
 				return c.Update(ctx, n, client.DryRunAll)
 			}
 		}},

@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	apps "k8s.io/api/apps/v1"
 	certificates "k8s.io/api/certificates/v1"
 	coordination "k8s.io/api/coordination/v1"
@@ -33,6 +32,14 @@ import (
 
 	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
 	"github.com/netcraq/netcraq/cni-plugin/identity"
+	"github.com/netcraq/netcraq/cni-plugin/kube/agentcerts"
+	"github.com/netcraq/netcraq/cni-plugin/kube/apiobjects"
+	"github.com/netcraq/netcraq/cni-plugin/kube/fastpath"
+	"github.com/netcraq/netcraq/cni-plugin/kube/internal/testutil"
+	"github.com/netcraq/netcraq/cni-plugin/kube/nodeclaims"
+	"github.com/netcraq/netcraq/cni-plugin/kube/nodeview"
+	"github.com/netcraq/netcraq/cni-plugin/kube/podapi"
+	"github.com/netcraq/netcraq/cni-plugin/kube/reconcilers"
 	agents "github.com/netcraq/netcraq/cni-plugin/leader"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 	"github.com/netcraq/netcraq/internal/kubetest"
@@ -49,7 +56,7 @@ func (r right) String() string { return r.role + "/" + r.namespace + ": " + r.ve
 func roles(t *testing.T) (out []client.Object) {
 	t.Helper()
 	b, err := os.ReadFile("../deploy/rbac.yaml")
-	must(t, err)
+	testutil.Must(t, err)
 	for d := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(b), 4096); ; {
 		var raw runtime.RawExtension
 		if err := d.Decode(&raw); errors.Is(err, io.EOF) {
@@ -58,15 +65,15 @@ func roles(t *testing.T) (out []client.Object) {
 			t.Fatal(err)
 		}
 		var kind metav1.TypeMeta
-		must(t, yaml.Unmarshal(raw.Raw, &kind))
+		testutil.Must(t, yaml.Unmarshal(raw.Raw, &kind))
 		switch kind.Kind {
 		case "ClusterRole":
 			r := &rbac.ClusterRole{}
-			must(t, yaml.UnmarshalStrict(raw.Raw, r))
+			testutil.Must(t, yaml.UnmarshalStrict(raw.Raw, r))
 			out = append(out, r)
 		case "Role":
 			r := &rbac.Role{}
-			must(t, yaml.UnmarshalStrict(raw.Raw, r))
+			testutil.Must(t, yaml.UnmarshalStrict(raw.Raw, r))
 			out = append(out, r)
 		}
 	}
@@ -123,7 +130,7 @@ func without(rules []rbac.PolicyRule, r right) (out []rbac.PolicyRule) {
 // not.
 func TestRightsAreWrittenDown(t *testing.T) {
 	b, err := os.ReadFile("../../docs/kubernetes.md")
-	must(t, err)
+	testutil.Must(t, err)
 	row := regexp.MustCompile("(?m)^\\| `(netcraq-agent|netcraq-leader)`(?: in `([a-z-]+)`)? \\| `([a-z./]+)` \\| ([a-z, ]+) \\| .+ \\|$")
 	written := map[right]bool{}
 	for _, m := range row.FindAllStringSubmatch(string(b), -1) {
@@ -153,44 +160,44 @@ func TestRights(t *testing.T) {
 	s.Kubectl(t, kubetest.Options{}, "wait", "--for=condition=Established", "--timeout=60s", "crd", "netcraqchains.netcraq.io", "netcraqnodes.netcraq.io")
 	ctx := t.Context()
 	const ns = "netcraq-system"
-	scheme, err := Scheme()
-	must(t, err)
-	must(t, errors.Join(coordination.AddToScheme(scheme), rbac.AddToScheme(scheme)))
+	scheme, err := apiobjects.Scheme()
+	testutil.Must(t, err)
+	testutil.Must(t, errors.Join(coordination.AddToScheme(scheme), rbac.AddToScheme(scheme)))
 	as := func(token string) client.WithWatch {
 		c, err := client.NewWithWatch(s.As(token), client.Options{Scheme: scheme})
-		must(t, err)
+		testutil.Must(t, err)
 		return c
 	}
 	admin := as(s.Config.BearerToken)
-	must(t, admin.Create(ctx, kubeNode(1)))
-	must(t, admin.Create(ctx, numbered("n01", 1, 0)))
-	must(t, admin.Create(ctx, &v1alpha1.NetcraqChain{ObjectMeta: metav1.ObjectMeta{Name: "main"},
+	testutil.Must(t, admin.Create(ctx, testutil.Node(1)))
+	testutil.Must(t, admin.Create(ctx, testutil.Numbered("n01", 1, 0)))
+	testutil.Must(t, admin.Create(ctx, &v1alpha1.NetcraqChain{ObjectMeta: metav1.ObjectMeta{Name: "main"},
 		Spec: v1alpha1.NetcraqChainSpec{Length: 3, Profile: 128, LeaseMillis: 200,
 			Placement: v1alpha1.Placement{Policy: v1alpha1.PlaceHot}}}))
-	workerToken, leaderToken := s.Token(t, ns, workerAccount, "n01"), s.Token(t, ns, leaderAccount, "n01")
+	workerToken, leaderToken := s.Token(t, ns, agentcerts.WorkerAccount, "n01"), s.Token(t, ns, agentcerts.LeaderAccount, "n01")
 	worker, leader := as(workerToken), as(leaderToken)
 	gone := func(objects ...client.Object) {
 		for _, o := range objects {
-			must(t, client.IgnoreNotFound(admin.Delete(ctx, o)))
+			testutil.Must(t, client.IgnoreNotFound(admin.Delete(ctx, o)))
 		}
 	}
 	secret := func() *corev1.Secret {
-		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: AuthoritySecret}}
+		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: agentcerts.AuthoritySecret}}
 	}
 	configMap := func() *corev1.ConfigMap {
-		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: AuthoritiesMap}}
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: agentcerts.AuthoritiesMap}}
 	}
-	keep := func(c client.Client) *authorities {
-		return &authorities{read: c, write: c, namespace: ns, now: time.Now, log: quiet}
+	keep := func(c client.Client) *agentcerts.Authorities {
+		return agentcerts.NewAuthorities(c, c, ns, testutil.Quiet)
 	}
-	must(t, keep(admin).keep(ctx))
-	anew := func() *keeper {
-		return &keeper{identity: identity.New("n01"), roles: []identity.Role{identity.Switch}, node: "n01",
-			read: worker, write: worker, namespace: ns, log: quiet, asked: map[identity.Role]*asked{}}
+	testutil.Must(t, keep(admin).Maintain(ctx))
+	anew := func() *agentcerts.Keeper {
+		return agentcerts.NewKeeper(identity.New("n01"), "n01", ns, []identity.Role{identity.Switch}, worker, worker,
+			testutil.Quiet)
 	}
 	// asks has an agent ask for a certificate; that it waits then is as it should be.
 	asks := func() error {
-		if err := anew().once(ctx); err != nil && !strings.Contains(err.Error(), "waits for an agent") {
+		if err := anew().Refresh(ctx); err != nil && !strings.Contains(err.Error(), "waits for an agent") {
 			return err
 		}
 		return nil
@@ -199,16 +206,16 @@ func TestRights(t *testing.T) {
 	signs := func(good bool) error {
 		node := map[bool]string{true: "n01", false: "n02"}[good]
 		_, request, err := identity.NewRequest(identity.Switch, node)
-		must(t, err)
+		testutil.Must(t, err)
 		c := &certificates.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"},
 			Spec: certificates.CertificateSigningRequestSpec{Request: request,
-				SignerName: identity.Switch.Signer(), Usages: usagesOf(identity.Switch)}}
+				SignerName: identity.Switch.Signer(), Usages: agentcerts.UsagesOf(identity.Switch)}}
 		// Its own rights are being changed beside this.
 		poll.Nil(t, 10*time.Second, "the worker may ask", func() error { return worker.Create(ctx, c) })
-		_, err = (&signer{client: leader, authorities: keep(leader), namespace: ns, log: quiet}).Reconcile(ctx,
+		_, err = agentcerts.NewSigner(leader, keep(leader), ns, testutil.Quiet).Reconcile(ctx,
 			reconcile.Request{NamespacedName: client.ObjectKeyFromObject(c)})
 		if err == nil {
-			must(t, admin.Get(ctx, client.ObjectKeyFromObject(c), c))
+			testutil.Must(t, admin.Get(ctx, client.ObjectKeyFromObject(c), c))
 			if good == (len(c.Status.Certificate) == 0) {
 				err = fmt.Errorf("%+v", c.Status)
 			}
@@ -216,14 +223,14 @@ func TestRights(t *testing.T) {
 		return err
 	}
 	leases, err := coordinationclient.NewForConfig(s.As(leaderToken))
-	must(t, err)
+	testutil.Must(t, err)
 	lock := &resourcelock.LeaseLock{LeaseMeta: metav1.ObjectMeta{Namespace: ns, Name: agents.LeaseName},
 		Client: leases, LockConfig: resourcelock.ResourceLockConfig{Identity: "n01"}}
 	holding := resourcelock.LeaderElectionRecord{HolderIdentity: "n01", LeaseDurationSeconds: 5,
 		AcquireTime: metav1.Now(), RenewTime: metav1.Now()}
 	lease := &coordination.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: agents.LeaseName}}
 	kube, err := kubernetes.NewForConfig(s.As(leaderToken))
-	must(t, err)
+	testutil.Must(t, err)
 	event := &corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: "main.1", Namespace: "default"},
 		InvolvedObject: corev1.ObjectReference{Kind: "NetcraqChain", Name: "main"}}
 	watch := func(c client.WithWatch, list client.ObjectList) error {
@@ -235,8 +242,9 @@ func TestRights(t *testing.T) {
 	}
 	member := func() error { // says where its switch is
 		var n v1alpha1.NetcraqNode
-		must(t, admin.Get(ctx, client.ObjectKey{Name: "n01"}, &n))
-		m := &member{client: worker, self: fromNode(kubeNode(1)).Node, claims: &claims{}, log: quiet,
+		testutil.Must(t, admin.Get(ctx, client.ObjectKey{Name: "n01"}, &n))
+		m := &member{client: worker, self: nodeview.FromNode(testutil.Node(1)).Node, claims: &nodeclaims.Claims{},
+			log:             testutil.Quiet,
 			route:           func(podroutes.Node, []podroutes.Node) error { return nil },
 			connect:         func(podroutes.Node, map[uint32]podroutes.Node) error { return nil },
 			connectNumbered: func(int32) error { return nil },
@@ -247,25 +255,25 @@ func TestRights(t *testing.T) {
 	}
 	chain := func(change func(*v1alpha1.NetcraqChain), update func(*v1alpha1.NetcraqChain) error) error {
 		var c v1alpha1.NetcraqChain
-		must(t, admin.Get(ctx, client.ObjectKey{Name: "main"}, &c))
+		testutil.Must(t, admin.Get(ctx, client.ObjectKey{Name: "main"}, &c))
 		change(&c)
 		return update(&c)
 	}
-	asking := kubePod(ns, "asks", "", workerAccount, "n01", "true")
+	asking := testutil.Pod(ns, "asks", "", agentcerts.WorkerAccount, "n01", "true")
 	asking.Spec.Containers = []corev1.Container{{Name: "c", Image: "none"}}
-	must(t, admin.Create(ctx, asking))
+	testutil.Must(t, admin.Create(ctx, asking))
 	// review has the leader look whether the pod's account may use the fast path.
 	review := func() error {
-		f := newFastPaths(leader, quiet, func() bool { return true }, func() {})
+		f := fastpath.New(leader, testutil.Quiet, func() bool { return true }, func() {})
 		_, err := f.Reconcile(ctx, reconcile.Request{NamespacedName: client.ObjectKey{Namespace: ns,
-			Name: workerAccount}})
+			Name: agentcerts.WorkerAccount}})
 		return err
 	}
 	// index has the leader look at a node's index.
 	index := func(node string) error {
-		r := &nodeIndexes{client: leader, fresh: leader, inChain: func(context.Context) (func(string) bool, error) {
+		r := reconcilers.NewNodeIndexes(leader, leader, false, func(context.Context) (func(string) bool, error) {
 			return func(string) bool { return false }, nil
-		}}
+		})
 		_, err := r.Reconcile(ctx, reconcile.Request{NamespacedName: client.ObjectKey{Name: node}})
 		return err
 	}
@@ -276,10 +284,10 @@ func TestRights(t *testing.T) {
 		{"netcraq-agent", "", "nodes", "get"}: {"an agent waits for its own node", func() error {
 			return worker.Get(ctx, client.ObjectKey{Name: "n01"}, &corev1.Node{})
 		}},
-		{"netcraq-agent", "", "nodes", "list"}:                        {"an agent makes routes to the other nodes", func() error { _, err := listNodes(ctx, worker); return err }},
+		{"netcraq-agent", "", "nodes", "list"}:                        {"an agent makes routes to the other nodes", func() error { _, err := nodeview.List(ctx, worker); return err }},
 		{"netcraq-agent", "", "nodes", "watch"}:                       {"an agent follows nodes that come and go", func() error { return watch(worker, &corev1.NodeList{}) }},
 		{"netcraq-agent", "", "netcraqnodes", "get"}:                  {"an agent says where its switch is", member},
-		{"netcraq-agent", "", "netcraqnodes", "list"}:                 {"an agent learns the nodes' numbers", func() error { _, err := listNodes(ctx, worker); return err }},
+		{"netcraq-agent", "", "netcraqnodes", "list"}:                 {"an agent learns the nodes' numbers", func() error { _, err := nodeview.List(ctx, worker); return err }},
 		{"netcraq-agent", "", "netcraqnodes", "watch"}:                {"an agent follows the nodes' numbers", func() error { return watch(worker, &v1alpha1.NetcraqNodeList{}) }},
 		{"netcraq-agent", "", "netcraqnodes/status", "update"}:        {"an agent says where its switch is", member},
 		{"netcraq-agent", "", "certificatesigningrequests", "create"}: {"an agent asks for a certificate", asks},
@@ -303,10 +311,8 @@ func TestRights(t *testing.T) {
 			return watch(worker, &corev1.NamespaceList{})
 		}},
 		{"netcraq-agent", "", "subjectaccessreviews", "create"}: {"the node API asks what a service account may", func() error {
-			r := &keyReviews{client: worker, asked: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "x"},
-				[]string{"answer"})}
-			_, err := r.Review(ctx, authority.Review{AccountNamespace: ns, Account: workerAccount, Verb: "get",
-				Namespace: "default"})
+			_, err := podapi.NewKeyReviews(worker).Review(ctx, authority.Review{AccountNamespace: ns,
+				Account: agentcerts.WorkerAccount, Verb: "get", Namespace: "default"})
 			return err
 		}},
 
@@ -317,7 +323,7 @@ func TestRights(t *testing.T) {
 		{"netcraq-leader", "", "netcraqchains", "watch"}: {"the leader follows chains", func() error { return watch(leader, &v1alpha1.NetcraqChainList{}) }},
 		{"netcraq-leader", "", "netcraqchains", "update"}: {"the leader holds a chain until its keys are out (finalizer)", func() error {
 			return chain(func(c *v1alpha1.NetcraqChain) {
-				c.Finalizers = []string{Finalizer}
+				c.Finalizers = []string{reconcilers.Finalizer}
 			}, func(c *v1alpha1.NetcraqChain) error { return leader.Update(ctx, c, client.DryRunAll) })
 		}},
 		{"netcraq-leader", "", "netcraqchains/status", "update"}: {"the leader says how a chain is", func() error {
@@ -332,17 +338,17 @@ func TestRights(t *testing.T) {
 			return watch(leader, &networking.NetworkPolicyList{})
 		}},
 		{"netcraq-leader", "", "netcraqnodes", "create"}: {"the leader gives a node its number", func() error {
-			gone(numbered("n01", 1, 0))
+			gone(testutil.Numbered("n01", 1, 0))
 			err := index("n01")
 			if err != nil { // for the others here
-				must(t, client.IgnoreAlreadyExists(
+				testutil.Must(t, client.IgnoreAlreadyExists(
 					admin.Create(ctx, &v1alpha1.NetcraqNode{ObjectMeta: metav1.ObjectMeta{Name: "n01"},
 						Spec: v1alpha1.NetcraqNodeSpec{Number: 1}})))
 			}
 			return err
 		}},
 		{"netcraq-leader", "", "netcraqnodes", "delete"}: {"the leader takes the number of a node back that has gone", func() error {
-			must(t, client.IgnoreAlreadyExists(
+			testutil.Must(t, client.IgnoreAlreadyExists(
 				admin.Create(ctx, &v1alpha1.NetcraqNode{ObjectMeta: metav1.ObjectMeta{Name: "n09"},
 					Spec: v1alpha1.NetcraqNodeSpec{Number: 9}})))
 			return index("n09")
@@ -370,39 +376,39 @@ func TestRights(t *testing.T) {
 			return lock.Create(ctx, holding)
 		}},
 		{"netcraq-leader", ns, "leases", "update"}: {"a leader goes on leading", func() error {
-			must(t, client.IgnoreAlreadyExists(admin.Create(ctx, lease.DeepCopy())))
+			testutil.Must(t, client.IgnoreAlreadyExists(admin.Create(ctx, lease.DeepCopy())))
 			if _, _, err := lock.Get(ctx); err != nil {
 				return err
 			}
 			return lock.Update(ctx, holding)
 		}},
-		{"netcraq-leader", ns, "secrets", "get"}: {"the signer reads the authority", func() error { _, err := keep(leader).signing(ctx); return err }},
+		{"netcraq-leader", ns, "secrets", "get"}: {"the signer reads the authority", func() error { _, err := keep(leader).Signing(ctx); return err }},
 		{"netcraq-leader", ns, "secrets", "create"}: {"the first agent makes the authority", func() error {
 			gone(secret())
-			defer func() { must(t, keep(admin).keep(ctx)) }()
-			return keep(leader).keep(ctx)
+			defer func() { testutil.Must(t, keep(admin).Maintain(ctx)) }()
+			return keep(leader).Maintain(ctx)
 		}},
 		{"netcraq-leader", ns, "secrets", "update"}: {"the authority is replaced", func() error {
 			gone(secret())
-			must(t, keep(admin).keep(ctx))
+			testutil.Must(t, keep(admin).Maintain(ctx))
 			s := secret()
-			must(t, admin.Get(ctx, client.ObjectKeyFromObject(s), s))
-			s.Annotations = map[string]string{ReplaceAnnotation: ""}
-			must(t, admin.Update(ctx, s))
-			return keep(leader).keep(ctx)
+			testutil.Must(t, admin.Get(ctx, client.ObjectKeyFromObject(s), s))
+			s.Annotations = map[string]string{agentcerts.ReplaceAnnotation: ""}
+			testutil.Must(t, admin.Update(ctx, s))
+			return keep(leader).Maintain(ctx)
 		}},
 		{"netcraq-leader", ns, "configmaps", "create"}: {"the first agent says whom to trust", func() error {
 			gone(configMap())
-			defer func() { must(t, keep(admin).keep(ctx)) }()
-			return keep(leader).keep(ctx)
+			defer func() { testutil.Must(t, keep(admin).Maintain(ctx)) }()
+			return keep(leader).Maintain(ctx)
 		}},
 		{"netcraq-leader", ns, "configmaps", "update"}: {"another authority is told to all", func() error {
 			m := configMap()
-			must(t, admin.Get(ctx, client.ObjectKeyFromObject(m), m))
-			m.Data = map[string]string{bundleFile: "old"}
-			must(t, admin.Update(ctx, m))
-			defer func() { must(t, keep(admin).keep(ctx)) }()
-			return keep(leader).keep(ctx)
+			testutil.Must(t, admin.Get(ctx, client.ObjectKeyFromObject(m), m))
+			m.Data = map[string]string{agentcerts.BundleFile: "old"}
+			testutil.Must(t, admin.Update(ctx, m))
+			defer func() { testutil.Must(t, keep(admin).Maintain(ctx)) }()
+			return keep(leader).Maintain(ctx)
 		}},
 		{"netcraq-leader", "default", "events", "create"}: {"the leader tells of chains", func() error {
 			gone(event)
@@ -410,7 +416,7 @@ func TestRights(t *testing.T) {
 			return err
 		}},
 		{"netcraq-leader", "default", "events", "patch"}: {"the leader counts what it tells again", func() error {
-			must(t, client.IgnoreAlreadyExists(admin.Create(ctx, event.DeepCopy())))
+			testutil.Must(t, client.IgnoreAlreadyExists(admin.Create(ctx, event.DeepCopy())))
 			_, err := kube.CoreV1().Events("default").PatchWithEventNamespaceWithContext(ctx, event, []byte(`{"count":2}`))
 			return err
 		}},
@@ -431,9 +437,9 @@ func TestRights(t *testing.T) {
 		if r.namespace != "" {
 			o = &rbac.Role{}
 		}
-		must(t, admin.Get(ctx, client.ObjectKey{Namespace: r.namespace, Name: r.role}, o))
+		testutil.Must(t, admin.Get(ctx, client.ObjectKey{Namespace: r.namespace, Name: r.role}, o))
 		*rulesOf(o) = rules(*rulesOf(o))
-		must(t, admin.Update(ctx, o))
+		testutil.Must(t, admin.Update(ctx, o))
 	}
 	// until tries until the API server has heard of the change.
 	until := func(c func() error, is func(error) bool) (err error) {

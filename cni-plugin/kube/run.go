@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -16,96 +17,28 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	apps "k8s.io/api/apps/v1"
-	authorization "k8s.io/api/authorization/v1"
-	certificates "k8s.io/api/certificates/v1"
-	corev1 "k8s.io/api/core/v1"
-	networking "k8s.io/api/networking/v1"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/manager"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	api "github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/cni-plugin/agent"
 	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
-	"github.com/netcraq/netcraq/cni-plugin/cniconf"
-	"github.com/netcraq/netcraq/cni-plugin/fabric"
 	"github.com/netcraq/netcraq/cni-plugin/guards"
 	"github.com/netcraq/netcraq/cni-plugin/identity"
 	"github.com/netcraq/netcraq/cni-plugin/ingressfilter"
+	"github.com/netcraq/netcraq/cni-plugin/kube/adminrights"
+	"github.com/netcraq/netcraq/cni-plugin/kube/agentcerts"
+	"github.com/netcraq/netcraq/cni-plugin/kube/apiobjects"
+	"github.com/netcraq/netcraq/cni-plugin/kube/leaderlink"
+	"github.com/netcraq/netcraq/cni-plugin/kube/netplan"
+	"github.com/netcraq/netcraq/cni-plugin/kube/nodeclaims"
+	"github.com/netcraq/netcraq/cni-plugin/kube/nodeview"
+	"github.com/netcraq/netcraq/cni-plugin/kube/podapi"
+	"github.com/netcraq/netcraq/cni-plugin/kube/reconcilers"
 	"github.com/netcraq/netcraq/cni-plugin/masquerade"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 	"github.com/netcraq/netcraq/internal/persource"
 )
-
-// Options are what an agent needs to know.
-type Options struct {
-	Config    *rest.Config // of the API server
-	Node      string       // this node's name
-	Component string       // of the agents, which this one's DaemonSet has as a label; "": any
-	Namespace string       // of the agents: of the authority's Secret, and of the leader's Lease
-
-	Socket    string // for the CNI plugin
-	StateDir  string // for records of attachments
-	Engine    string // of the switch: auto, ebpf or interp
-	MTU       int    // of pods, in bytes; 0: what the node's interface leaves
-	Routes    podroutes.Mode
-	P4Runtime string // a loopback address where the switch's P4Runtime is served in plain text; "": nowhere
-
-	Masquerade bool // pods reach what is outside of the cluster under the node's address
-	// Chained: another plugin is the pods' network. The agent puts the switch's ports at its
-	// interfaces, and makes no routes to pods, addresses or masquerading.
-	Chained bool
-	// AfterOthers: the switch's program comes after others' at an interface, not before them.
-	AfterOthers bool
-
-	P4RuntimePort int // of the node's address, with TLS
-	AgentPort     int // ... for the leader to learn of the node's pods
-	HealthPort    int // ... for /healthz, /readyz and /metrics, without
-
-	// Fabric is where the switches are that are not on the nodes; nil: each node runs its own.
-	Fabric *fabric.Fabric
-
-	// Services has the chains' service addresses: that of a chain is the first, and as many on as
-	// the chain's id says. Switches has the switches' own, by the nodes' numbers.
-	Services, Switches netip.Prefix
-
-	CNI     CNI
-	NodeAPI NodeAPI
-	Lead    *Lead // nil: this agent may not lead
-	Log     *slog.Logger
-}
-
-// CNI says where a container runtime looks for its network.
-type CNI struct {
-	ConfDir string // "": the runtime's configuration is not this agent's business
-	BinDir  string
-	From    string // the folder with the plugins to install; "": none are
-	Version string // of the specification
-}
-
-// Scheme has the kinds of object that are read and written here.
-func Scheme() (*runtime.Scheme, error) {
-	s := runtime.NewScheme()
-	if err := errors.Join(apps.AddToScheme(s), authorization.AddToScheme(s), corev1.AddToScheme(s),
-		certificates.AddToScheme(s), networking.AddToScheme(s), v1alpha1.AddToScheme(s)); err != nil {
-		return nil, fmt.Errorf("the kinds of objects: %w", err)
-	}
-	return s, nil
-}
-
-// startWait is the time between two looks at a node that cannot be worked with yet.
-const startWait = time.Second
-
-// connectionsOfOne is how many connections one address may have open at a listener of the agent. A
-// leader or another agent needs a few.
-const connectionsOfOne = 64
 
 // Run is the life of an agent. It returns when ctx ends and its node's switch may go (lastMember),
 // or with an error when it has to be started again.
@@ -126,7 +59,7 @@ func Run(told context.Context, o Options) error {
 	libraries := slog.New(onlyTrouble{o.Log.Handler()})
 	ctrl.SetLogger(logr.FromSlogHandler(libraries.Handler()))
 	klog.SetSlogLogger(libraries)
-	scheme, err := Scheme()
+	scheme, err := apiobjects.Scheme()
 	if err != nil {
 		return err
 	}
@@ -149,22 +82,19 @@ func Run(told context.Context, o Options) error {
 	}
 	// Certificates come when they come: pods do not wait for them.
 	id := identity.New(o.Node)
-	certs := &keeper{identity: id, roles: []identity.Role{identity.Switch}, node: o.Node,
-		read: mgr.GetAPIReader(), write: mgr.GetClient(), namespace: o.Namespace, log: o.Log}
+	roles := []identity.Role{identity.Switch}
 	if o.Lead != nil {
-		certs.roles = append(certs.roles, identity.Controller)
-		a := &authorities{read: mgr.GetAPIReader(), write: mgr.GetClient(), namespace: o.Namespace,
-			now: time.Now, log: o.Log}
-		s := &signer{client: mgr.GetClient(), authorities: a, namespace: o.Namespace, log: o.Log}
-		if err := errors.Join(mgr.Add(a), s.setup(mgr)); err != nil {
-			return fmt.Errorf("signing the agents' certificates: %w", err)
+		roles = append(roles, identity.Controller)
+		if err := agentcerts.SetupSigner(mgr, o.Namespace, o.Log); err != nil {
+			return err
 		}
 	}
-	health.own.MustRegister(certs.metrics()...)
+	certs := agentcerts.NewKeeper(id, o.Node, o.Namespace, roles, mgr.GetAPIReader(), mgr.GetClient(), o.Log)
+	health.own.MustRegister(certs.Metrics()...)
 	var keeping sync.WaitGroup
 	defer keeping.Wait()
 	defer cancel(nil)
-	keeping.Go(func() { certs.run(ctx) })
+	keeping.Go(func() { certs.Run(ctx) })
 	if o.MTU == 0 && !o.Chained {
 		if o.MTU, err = podroutes.MTU(self, o.Routes); err != nil {
 			return err
@@ -191,8 +121,8 @@ func Run(told context.Context, o Options) error {
 		return err
 	}
 	defer attached.close()
-	a, err := agent.New(agent.Options{Dir: o.StateDir, Switch: attached.sw, FirstPort: firstPodPort,
-		LastPort: lastPodPort, AfterOthers: o.AfterOthers, Services: []netip.Prefix{o.Services}, MTU: o.MTU,
+	a, err := agent.New(agent.Options{Dir: o.StateDir, Switch: attached.sw, FirstPort: netplan.FirstPodPort,
+		LastPort: netplan.LastPodPort, AfterOthers: o.AfterOthers, Services: []netip.Prefix{o.Services}, MTU: o.MTU,
 		Log: o.Log, Reserved: o.reserved()})
 	if err != nil {
 		return err
@@ -214,11 +144,11 @@ func Run(told context.Context, o Options) error {
 	if !o.Chained {
 		err = agent.EnableForwarding()
 	}
-	m := &member{lost: newWaker()}
-	err = errors.Join(err, attached.connectHost(), podroutes.Watch(ctx, o.Log, m.lost.wake),
+	m := &member{lost: apiobjects.NewWaker()}
+	err = errors.Join(err, attached.connectHost(), podroutes.Watch(ctx, o.Log, m.lost.Wake),
 		ingressfilter.KeepRules(ctx, func(name string, err error) {
 			report(guards.Table, name, err)
-			m.lost.wake() // masquerading may have gone with the same command
+			m.lost.Wake() // masquerading may have gone with the same command
 		}))
 	if err != nil {
 		return err
@@ -241,23 +171,23 @@ func Run(told context.Context, o Options) error {
 	}
 	secure := tls.NewListener(persource.Listen(leaders, connectionsOfOne), id.Server())
 	others := http.NewServeMux()
-	others.Handle("GET "+podsPath, servePods(a))
-	keysOf := defaultKeys
+	others.Handle("GET "+leaderlink.PodsPath, leaderlink.ServePods(a))
+	keysOf := adminrights.DefaultKeys
 	if o.NodeAPI.Socket != "" {
-		n, err := serveNodeAPI(ctx, o, mgr.GetClient(), mgr.GetCache(), health.own, cancel)
+		n, err := podapi.Serve(ctx, o.NodeAPI, o.Node, mgr.GetClient(), mgr.GetCache(), o.Log, health.own, cancel)
 		if err != nil {
 			return err
 		}
-		defer n.end()
-		keysOf = n.quotas.Keys
-		others.Handle("GET "+linkPath, n.link)
-		last := lastMember{self: o.Node, chains: api.NewClient("127.0.0.1", api.Through(n.link)).Chains,
+		defer n.Close()
+		keysOf = n.Quotas.Keys
+		others.Handle("GET "+leaderlink.Path, n.Link)
+		last := lastMember{self: o.Node, chains: api.NewClient("127.0.0.1", api.Through(n.Link)).Chains,
 			most: lastMemberMost, silence: lastMemberSilence, log: o.Log}
 		first := func() {
 			if o.Fabric == nil { // else the chain's switches are elsewhere
 				last.wait()
 			}
-			n.drain(o.Log)
+			n.Drain(o.Log)
 		}
 		leave.Store(&first)
 	}
@@ -268,8 +198,8 @@ func Run(told context.Context, o Options) error {
 	}
 	serve("health and metrics", persource.Listen(plain, connectionsOfOne), health)
 
-	claims := &claims{addressing: addressing{o.Services, o.Switches}, chained: o.Chained}
-	m.client, m.self, m.claims, m.log = mgr.GetClient(), self, claims, o.Log
+	addresses := nodeview.Addressing{Services: o.Services, Switches: o.Switches}
+	m.client, m.self, m.claims, m.log = mgr.GetClient(), self, nodeclaims.New(addresses, o.Chained), o.Log
 	m.restart = func(err error) { cancel(err) }
 	m.connect, m.connectNumbered, m.route = attached.connectPeers, attached.connectNumbered, o.route
 	m.status = v1alpha1.NetcraqNodeStatus{P4Runtime: at(o.P4RuntimePort), Agent: at(o.AgentPort),
@@ -279,15 +209,20 @@ func Run(told context.Context, o Options) error {
 		return err
 	}
 	if o.Lead != nil {
-		p, err := newOperator(o, mgr, id.Client(), self, health, claims)
+		p, err := reconcilers.New(reconcilers.Options{Lead: *o.Lead, Config: o.Config, Self: self,
+			Namespace: o.Namespace,
+			// An agent in a container may have no other folder to write to.
+			Dir:           filepath.Join(filepath.Dir(o.Socket), "program"),
+			P4RuntimePort: o.P4RuntimePort, AgentPort: o.AgentPort, HealthPort: o.HealthPort, Fabric: o.Fabric,
+			Addresses: addresses, Chained: o.Chained, TLS: id.Client(), Claims: m.claims, Quota: keysOf, Log: o.Log,
+			Metrics: health.own, Leads: health.lead, Mux: health.mux}, mgr)
 		if err != nil {
 			return err
 		}
-		p.nodes.quota = keysOf // before it leads
-		if err := p.serveAdmin(ctx, cancel); err != nil {
+		if err := p.ServeAdmin(ctx, cancel); err != nil {
 			return err
 		}
-		others.Handle(adminPath, http.StripPrefix(strings.TrimSuffix(adminPath, "/"), byAgents(&p.replica)))
+		others.Handle(adminrights.Path, http.StripPrefix(strings.TrimSuffix(adminrights.Path, "/"), p.ForAgents()))
 	}
 	if o.Chained {
 		var unchain func(*agent.Agent) error
@@ -321,17 +256,6 @@ func Run(told context.Context, o Options) error {
 	return err
 }
 
-// cache is what is kept of the API server's objects. An agent that may not lead has to do with its
-// own node's pods alone.
-func (o *Options) cache() cache.Options {
-	out := cache.Options{DefaultTransform: withoutBallast}
-	if o.Lead == nil {
-		out.ByObject = map[client.Object]cache.ByObject{&corev1.Pod{}: {
-			Field: fields.OneTermEqualSelector("spec.nodeName", o.Node)}}
-	}
-	return out
-}
-
 // onlyTrouble leaves out what Kubernetes' libraries say when all is well, which is much.
 type onlyTrouble struct{ slog.Handler }
 
@@ -350,125 +274,10 @@ func (h onlyTrouble) WithGroup(name string) slog.Handler {
 	return onlyTrouble{h.Handler.WithGroup(name)}
 }
 
-// waitForCluster waits until the API server answers, and knows enough of this node. Meanwhile the
-// kubelet is told that the agent is alive: when it starts an agent again it waits longer each time.
-func (o *Options) waitForCluster(
-	ctx context.Context, scheme *runtime.Scheme,
-) (mgr ctrl.Manager, self podroutes.Node, err error) {
-	if _, err := rest.HTTPClientFor(o.Config); err != nil { // no waiting mends that
-		return nil, self, fmt.Errorf("the API server: %w", err)
-	}
-	if end, err := serveWaiting(o.HealthPort); err == nil {
-		defer end()
-	} else {
-		o.Log.Warn("a kubelet may end this agent while it waits for the API server", "err", err)
-	}
-	err = o.waitFor(ctx, "the API server "+o.Config.Host, func() (err error) {
-		mgr, err = ctrl.NewManager(o.Config, manager.Options{Scheme: scheme,
-			Metrics: metricsserver.Options{BindAddress: "0"},
-			Cache:   o.cache(),
-			Client: client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{},
-				&corev1.ConfigMap{}}}}})
-		return err
-	})
-	if err == nil {
-		err = o.waitFor(ctx, "this node, "+o.Node, func() (err error) {
-			self, err = ownNode(ctx, mgr.GetAPIReader(), o.Node, o.Chained)
-			return err
-		})
-	}
-	return mgr, self, err
-}
-
-// waitFor calls get until it succeeds or ctx ends, and logs each new reason for waiting.
-func (o *Options) waitFor(ctx context.Context, what string, get func() error) error {
-	for said := ""; ; {
-		err := get()
-		if err == nil {
-			return nil
-		}
-		if text := err.Error(); text != said {
-			o.Log.Warn("waiting for "+what, "err", err)
-			said = text
-		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(startWait):
-		}
-	}
-}
-
-// ownNode is what the API server knows of this node. It has to have an address, and a prefix for
-// pods, which the controller manager gives it (--allocate-node-cidrs). Where another plugin is the
-// pods' network the prefix is not needed.
-func ownNode(ctx context.Context, r client.Reader, name string, chained bool) (podroutes.Node, error) {
-	var n corev1.Node
-	if err := r.Get(ctx, client.ObjectKey{Name: name}, &n); err != nil {
-		return podroutes.Node{}, err
-	}
-	out := fromNode(&n).Node
-	if chained && out.Address.Is4() {
-		return out, nil
-	}
-	return out, out.Check()
-}
-
 // route makes what the node needs for the others: ways to their pods, and who may send in tunnels.
 func (o *Options) route(self podroutes.Node, others []podroutes.Node) error {
 	if o.Chained {
 		return errors.Join(podroutes.ApplyTunnels(self, others), masquerade.Remove())
 	}
 	return errors.Join(podroutes.Apply(self, others, o.Routes), masquerade.KeepRules(o.Masquerade, self, others))
-}
-
-// plugins are those that the agent installs.
-func (c CNI) plugins(chained bool) cniconf.Plugins {
-	return cniconf.Plugins{From: c.From, To: c.BinDir, Own: "netcraq-cni", OnlyOwn: chained}
-}
-
-// install makes the node's container runtime use the plugin, and sees to it that the runtime goes
-// on until ctx ends. fail ends the agent.
-func (c CNI) install(
-	ctx context.Context, self podroutes.Node, socket string, log *slog.Logger, fail func(error),
-) error {
-	plugins := c.plugins(false)
-	if _, err := plugins.Install(); err != nil {
-		return err
-	}
-	config := cniconf.Config{Version: c.Version, Subnets: self.PodCIDRs, Socket: socket}
-	if c.ConfDir != "" {
-		if err := cniconf.UnchainOthers(c.ConfDir); err != nil { // of an agent that was behind another plugin
-			return err
-		}
-		changed, err := config.Write(c.ConfDir)
-		if err != nil {
-			return err
-		}
-		if changed {
-			log.Info("the container runtime's network is this one", "file", c.ConfDir+"/"+cniconf.File)
-		}
-	}
-	go func() {
-		if err := config.Keep(ctx, c.ConfDir, plugins, log); errors.Is(err, cniconf.ErrFolderGone) {
-			fail(err)
-		} else if err != nil {
-			log.Error("the container runtime's list of plugins is not kept", "err", err)
-		}
-	}()
-	return nil
-}
-
-// withoutBallast drops what nobody here reads of cached objects, such as a node's list of images.
-func withoutBallast(o any) (any, error) {
-	if n, ok := o.(*corev1.Node); ok {
-		n.Status.Images, n.Status.VolumesInUse, n.Status.VolumesAttached = nil, nil, nil
-	}
-	if p, ok := o.(*corev1.Pod); ok {
-		return onlyFastPath(p), nil
-	}
-	if m, ok := o.(client.Object); ok {
-		m.SetManagedFields(nil)
-	}
-	return o, nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/netcraq/netcraq/cni-plugin/agent"
 	"github.com/netcraq/netcraq/cni-plugin/guards"
+	"github.com/netcraq/netcraq/cni-plugin/kube/nodeview"
 	"github.com/netcraq/netcraq/cni-plugin/nodeswitch"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 )
@@ -79,7 +80,7 @@ func (o *Options) connectNumbered(
 		if self.In(false).IsValid() || number == 0 {
 			return nil
 		}
-		address, err := addressing{o.Services, o.Switches}.ofHost(number)
+		address, err := nodeview.Addressing{Services: o.Services, Switches: o.Switches}.OfHost(number)
 		if err != nil || address == connected {
 			return err
 		}

@@ -17,6 +17,8 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/placement"
 	"github.com/netcraq/netcraq/cni-plugin/fabric"
 	"github.com/netcraq/netcraq/cni-plugin/kube"
+	"github.com/netcraq/netcraq/cni-plugin/kube/podapi"
+	"github.com/netcraq/netcraq/cni-plugin/kube/reconcilers"
 	"github.com/netcraq/netcraq/controlplane/leadership"
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
@@ -32,8 +34,8 @@ type kubeOptions struct {
 	ports      [3]int // P4Runtime, agent, health
 	cni        kube.CNI
 	etcd       leadership.Etcd
-	lead       kube.Lead
-	nodeAPI    kube.NodeAPI
+	lead       reconcilers.Lead
+	nodeAPI    podapi.Options
 }
 
 func (o *kubeOptions) flags(f *pflag.FlagSet) {
@@ -50,7 +52,7 @@ func (o *kubeOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.cni.BinDir, "cni-bin-dir", "/opt/cni/bin", "`FOLDER` where it looks for plugins")
 	f.StringVar(&o.cni.From, "cni-plugins", "", "install the plugins of this `FOLDER` there")
 	f.StringVar(&o.cni.Version, "cni-version", "1.0.0", "`VERSION` of the CNI specification that the runtime speaks: 1.0.0, or 1.1.0 (containerd from 2.0 on)")
-	f.StringVar(&o.nodeAPI.Socket, "node-api", kube.DefaultNodeSocket, "`PATH` of the socket for this node's pods (docs/node-api.md); \"\": none")
+	f.StringVar(&o.nodeAPI.Socket, "node-api", podapi.DefaultSocket, "`PATH` of the socket for this node's pods (docs/node-api.md); \"\": none")
 	f.Int64Var(&o.nodeAPI.StreamsMiB, "node-api-streams", 0, "`MIB` of the agent's memory that streams may take, a namespace a quarter of it (0: there are none)")
 	f.StringVar(&o.nodeAPI.StreamsDir, "node-api-streams-dir", "", "`DIR`, in memory (tmpfs), root's alone, for streams that survive the agent (default: all are volatile)")
 	f.StringVar(&o.nodeAPI.StreamsEtcd, "node-api-streams-etcd", "", "`FILE`, YAML: an etcd whose keys may fill streams, and which namespace may have which of them\n(docs/streams.md; default: none)")

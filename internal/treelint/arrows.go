@@ -241,6 +241,21 @@ var arrowRules = []arrowRule{
 		may:  []string{"api", "client", "internal", "pipelets"},
 	},
 	{
+		name: "kube-decides-apart",
+		in:   []string{"cni-plugin/kube/chainplan"},
+		may: []string{"api", "client/etcd/placement", "cni-plugin/api", "cni-plugin/kube/chainplan",
+			"cni-plugin/kube/nodeview", "controlplane/placement/policy"},
+		pure: true,
+	},
+	{
+		name: "kube-decides-apart",
+		in: []string{"cni-plugin/kube/netplan", "cni-plugin/kube/nodeclaims", "cni-plugin/kube/nodeview",
+			"cni-plugin/kube/adminrights"},
+		may: []string{"api", "cni-plugin/agentapi", "cni-plugin/api", "cni-plugin/fabric", "cni-plugin/kube/netplan",
+			"cni-plugin/kube/nodeclaims", "cni-plugin/kube/nodeview", "cni-plugin/nodeswitch", "cni-plugin/podroutes",
+			"controlplane/adminserver", "controlplane/topology", "nodeapi/authority", "p4src"},
+	},
+	{
 		name: "streams-know-no-keys",
 		in:   []string{"streams"},
 		may:  []string{"api", "internal", "streams"},
@@ -309,6 +324,8 @@ var impure = []string{
 	"go.etcd.io/etcd/client/v3",
 	"golang.org/x/sys/unix",
 	"google.golang.org/grpc",
+	"k8s.io/client-go/rest",
+	"sigs.k8s.io/controller-runtime/pkg/client",
 }
 
 // clocks are what a pure core does not use of packages time and clock: its shell passes the time.

@@ -1,0 +1,37 @@
+// Package adminrights says who may ask what of the controller's admin API when the request comes
+// from another machine. Both kinds of callers have proved who they are by a certificate:
+//
+//   - An agent that may lead passes on what its node's gateway and netcraqctl ask (by_agents.go).
+//   - A node's agent asks for its pods (by_node.go). It may see chains, make keys of the node API,
+//     and lease sessions for its own address, and takes no more than its share of the leader's
+//     time (share.go).
+package adminrights
+
+import (
+	"net/http"
+
+	"github.com/netcraq/netcraq/controlplane/adminserver"
+)
+
+// ByAgents serves what other agents pass on. The connection's other end has a controller's
+// certificate; whose node it is goes into the context.
+func ByAgents(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 || len(r.TLS.PeerCertificates[0].DNSNames) != 1 {
+			http.Error(w, "which node's agent this is, is not known", http.StatusForbidden)
+			return
+		}
+		c := adminserver.Caller{Node: r.TLS.PeerCertificates[0].DNSNames[0], ReadOnly: r.Header.Get(ReadOnlyHeader) != ""}
+		if c.ReadOnly && r.Method != http.MethodGet && r.Method != http.MethodHead {
+			http.Error(w, "who asks may only look", http.StatusForbidden)
+			return
+		}
+		next.ServeHTTP(w, r.WithContext(adminserver.WithCaller(r.Context(), c)))
+	})
+}
+
+// Path is where an agent serves the admin API to other agents.
+const Path = "/admin/"
+
+// ReadOnlyHeader is set by an agent that passes on a request of somebody who may only look.
+const ReadOnlyHeader = "Netcraq-Read-Only"

@@ -1,0 +1,131 @@
+package adminrights
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"strings"
+
+	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/nodeapi"
+	"github.com/netcraq/netcraq/controlplane/adminserver"
+	"github.com/netcraq/netcraq/nodeapi/authority"
+)
+
+// BodyLimit bounds a request of a node, in bytes.
+const BodyLimit = 64 << 10
+
+// ByNode is what a node's agent may ask of the controller, whatever has become of the node: to see
+// chains, to see and make the node API's keys, to give those back that nobody uses, to lease
+// sessions for its own address, and to have a server there told of commits. quota is how many keys
+// a namespace may have.
+func ByNode(name string, host netip.Addr, share *Share, quota func(namespace string) int,
+	next http.Handler) http.Handler {
+	mux := http.NewServeMux()
+	pass := func(w http.ResponseWriter, r *http.Request) {
+		next.ServeHTTP(w, r.WithContext(adminserver.WithCaller(r.Context(), adminserver.Caller{Node: name})))
+	}
+	deny := func(w http.ResponseWriter, format string, args ...any) {
+		e := api.Errorf(api.CodePermissionDenied, format, args...)
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusForbidden)
+		_, _ = w.Write(api.MarshalError(e))
+	}
+	denyKey := func(w http.ResponseWriter, name string) {
+		deny(w, "a node may ask for keys whose names begin with %s, not for %.80q", nodeapi.KeyPrefix, name)
+	}
+	mux.HandleFunc("GET /v1/chains", pass)
+	mux.HandleFunc("GET /v1/chains/{chain}", pass)
+	list := share.lists.limit(pass)
+	mux.HandleFunc("GET /v1/keys", func(w http.ResponseWriter, r *http.Request) {
+		prefix := r.URL.Query()["prefix"]
+		if len(prefix) != 1 || !strings.HasPrefix(prefix[0], nodeapi.KeyPrefix) {
+			denyKey(w, strings.Join(prefix, " "))
+			return
+		}
+		if r.URL.Query().Has("state") {
+			deny(w, "a node reads what keys hold at its own switch")
+			return
+		}
+		list(w, r)
+	})
+	named := func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasPrefix(r.PathValue("name"), nodeapi.KeyPrefix) {
+			denyKey(w, r.PathValue("name"))
+			return
+		}
+		if r.URL.Query().Has("state") {
+			deny(w, "a node reads what keys hold at its own switch")
+			return
+		}
+		pass(w, r)
+	}
+	mux.HandleFunc("GET /v1/keys/{name}", named)
+	mux.HandleFunc("DELETE /v1/keys/{name}", named) // the controller removes it only if it has no value
+	mux.HandleFunc("POST /v1/keys", changed(func(k *api.KeyRequest) error {
+		namespace, key, ok := nodeapi.ParseKeyName(k.Name)
+		if !ok || authority.CheckNamespace(namespace) != nil || key == "" {
+			return fmt.Errorf("a node may make keys whose names are %sNAMESPACE/KEY, not %.80q", nodeapi.KeyPrefix,
+				k.Name)
+		}
+		if k.Quota == nil || k.Quota.Prefix != nodeapi.NamespacePrefix(namespace) {
+			return errors.New("a node makes keys within the quota of their namespace")
+		}
+		k.Node, k.Quota.Keys = name, min(k.Quota.Keys, quota(namespace))
+		return nil
+	}, deny, pass))
+	mux.HandleFunc("POST /v1/sessions", changed(func(s *api.SessionsRequest) error {
+		s.Address = host.String()
+		return nil
+	}, deny, pass))
+	mux.HandleFunc("PUT /v1/watches", changed(func(w *api.WatchRequest) error {
+		w.Address = host.String()
+		return nil
+	}, deny, share.watches.limit(pass)))
+	mux.HandleFunc("PUT /v1/sessions/{lease}", pass) // whose names cannot be guessed
+	mux.HandleFunc("DELETE /v1/sessions/{lease}", pass)
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		deny(w, "a node may not %s %.80s", r.Method, r.URL.Path)
+	})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.Header.Del(ReadOnlyHeader)
+		r.Body = http.MaxBytesReader(w, r.Body, BodyLimit)
+		if share.wait(r) != nil {
+			return // whoever asked has gone
+		}
+		mux.ServeHTTP(w, r)
+	})
+}
+
+// changed passes a request on as it was understood, and not as it was written.
+func changed[T any](check func(*T) error, deny func(http.ResponseWriter, string, ...any),
+	pass http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		what := new(T)
+		d := json.NewDecoder(r.Body)
+		d.DisallowUnknownFields()
+		if err := d.Decode(what); err != nil || d.More() {
+			deny(w, "the request's body is not understood: %v", err)
+			return
+		}
+		if err := check(what); err != nil {
+			deny(w, "%v", err)
+			return
+		}
+		b, err := json.Marshal(what)
+		if err != nil {
+			deny(w, "%v", err)
+			return
+		}
+		out := r.Clone(r.Context())
+		out.Body, out.ContentLength = io.NopCloser(bytes.NewReader(b)), int64(len(b))
+		pass(w, out)
+	}
+}
+
+// DefaultKeys is how many keys a namespace may have where the leader has no policy of its own.
+func DefaultKeys(string) int { return authority.DefaultQuota.Keys }

@@ -1,0 +1,29 @@
+// Package apiobjects is how the agent's packages deal with the objects of the API server: which
+// kinds of objects there are (scheme.go), how a process follows all objects of a kind without a
+// reconciler (follow.go), and how reconcilers are made to look at their objects again (waker.go).
+// It decides nothing about what the objects say.
+package apiobjects
+
+import (
+	"errors"
+	"fmt"
+
+	apps "k8s.io/api/apps/v1"
+	authorization "k8s.io/api/authorization/v1"
+	certificates "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	networking "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
+)
+
+// Scheme has the kinds of object that are read and written here.
+func Scheme() (*runtime.Scheme, error) {
+	s := runtime.NewScheme()
+	if err := errors.Join(apps.AddToScheme(s), authorization.AddToScheme(s), corev1.AddToScheme(s),
+		certificates.AddToScheme(s), networking.AddToScheme(s), v1alpha1.AddToScheme(s)); err != nil {
+		return nil, fmt.Errorf("the kinds of objects: %w", err)
+	}
+	return s, nil
+}

@@ -1,0 +1,178 @@
+// Package chainplan decides about chains, and does nothing: no clock, network or API server is
+// used here. Package reconcilers asks it what to do and what to write.
+//
+//   - Accept, Form and Next: which chains there are, their first members, and the next step of a
+//     chain that runs (chains.go)
+//   - Status: what the chain's resource says (status.go)
+//   - WantedRules and RuleChanges: which of etcd's keys may be in a chain (key_rules.go)
+package chainplan
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/labels"
+
+	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
+	"github.com/netcraq/netcraq/cni-plugin/kube/nodeview"
+)
+
+// Desired chain state and the next reconcile step. Pure.
+
+const (
+	// formWait is how long a new chain waits for as many nodes as it asks for, before it is formed
+	// with those that are there.
+	formWait = 30 * time.Second
+	// leastMembers is how many members a chain is formed with at least: what one switch alone has
+	// acknowledged dies with it.
+	leastMembers = 2
+)
+
+// Accept says which chains can be had together: the older of two wins. refused has the reasons of
+// the others, by name.
+func Accept(chains []v1alpha1.NetcraqChain) (accepted []*v1alpha1.NetcraqChain, refused map[string]string) {
+	refused = map[string]string{}
+	all := make([]*v1alpha1.NetcraqChain, len(chains))
+	for i := range chains {
+		all[i] = &chains[i]
+	}
+	slices.SortFunc(all, func(a, b *v1alpha1.NetcraqChain) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
+	for _, c := range all {
+		why := ""
+		for _, other := range accepted {
+			switch {
+			case other.Spec.ID == c.Spec.ID:
+				why = fmt.Sprintf("the chain %s has the id %d already: give this one another id", other.Name, c.Spec.ID)
+			case other.Spec.Profile != c.Spec.Profile:
+				why = fmt.Sprintf("all switches run one program, and the chain %s has the profile %d: this one can have no other", other.Name, other.Spec.Profile)
+			}
+			if why != "" {
+				break
+			}
+		}
+		if why != "" {
+			refused[c.Name] = why
+			continue
+		}
+		accepted = append(accepted, c)
+	}
+	return accepted, refused
+}
+
+// mayBeMember says whether a node may be a member of a chain.
+func mayBeMember(s *v1alpha1.NetcraqChainSpec, n nodeview.Node) bool {
+	return n.There && n.Connected() && !slices.Contains(s.ExcludedNodes, n.Name) &&
+		labels.SelectorFromSet(s.NodeSelector).Matches(labels.Set(n.Labels))
+}
+
+// candidates are the nodes that could become members, the best first: those in the fewest chains,
+// then by number. A node that takes no more pods takes no more chains.
+func candidates(s *v1alpha1.NetcraqChainSpec, nodes []nodeview.Node, members []string, load map[string]int) []string {
+	var good []nodeview.Node
+	for _, n := range nodes {
+		if mayBeMember(s, n) && n.Ready && n.Schedulable && !slices.Contains(members, n.Name) {
+			good = append(good, n)
+		}
+	}
+	slices.SortFunc(good, func(a, b nodeview.Node) int {
+		return cmp.Or(cmp.Compare(load[a.Name], load[b.Name]), cmp.Compare(a.Number, b.Number))
+	})
+	var out []string
+	for _, n := range good {
+		out = append(out, n.Name)
+	}
+	return out
+}
+
+// Form chooses the first members of a chain that has been waited with for so long; nil: not yet,
+// and why.
+func Form(s *v1alpha1.NetcraqChainSpec, nodes []nodeview.Node, load map[string]int, waited time.Duration) (
+	members []string, why string) {
+	c := candidates(s, nodes, nil, load)
+	switch {
+	case len(c) >= int(s.Length):
+		return c[:s.Length], ""
+	case len(c) < leastMembers:
+		return nil, fmt.Sprintf("a chain needs two nodes at least, and there are %d that could be members", len(c))
+	case waited < formWait:
+		return nil, fmt.Sprintf("%d of %d nodes are there", len(c), s.Length)
+	}
+	return c, ""
+}
+
+// Step is what is to be done for a chain that runs. At most one of its fields is set.
+type Step struct {
+	BringIn string   // a switch to be brought in
+	Members []string // the members that it should have from now on, fewer than now
+	Lease   *int     // milliseconds
+}
+
+// Next is the next step of a chain; nil: there is none, or it must wait. steady says whether a
+// switch has been ready for long enough.
+func Next(s *v1alpha1.NetcraqChainSpec, now *api.Chain, nodes []nodeview.Node, load map[string]int,
+	steady func(node string) bool) *Step {
+	if !now.Ready || now.Frozen {
+		return nil
+	}
+	if lease := int(s.LeaseMillis); lease != now.LeaseMillis {
+		return &Step{Lease: &lease}
+	}
+	var members, wanted []string
+	for _, m := range now.Members {
+		if m.Role == "SHADOW" {
+			return nil // one is being brought in
+		}
+		members = append(members, m.Switch)
+		if i := slices.IndexFunc(nodes, func(n nodeview.Node) bool {
+			return n.Name == m.Switch
+		}); i >= 0 && mayBeMember(s, nodes[i]) {
+			wanted = append(wanted, m.Switch)
+		}
+	}
+	// One that must go is replaced first, where there is another.
+	if len(wanted) < int(s.Length) {
+		for _, c := range candidates(s, nodes, members, load) {
+			if steady(c) {
+				return &Step{BringIn: c}
+			}
+		}
+	}
+	switch {
+	case len(wanted) > int(s.Length):
+		// the last ones have the least to say: reads are answered by all, writes begin at the head
+		return &Step{Members: wanted[:s.Length]}
+	case len(wanted) < len(members) && len(wanted) > 0:
+		return &Step{Members: wanted}
+	}
+	return nil
+}
+
+// String says what a step does.
+func (s *Step) String() string {
+	switch {
+	case s.BringIn != "":
+		return "bringing in " + s.BringIn
+	case s.Members != nil:
+		return fmt.Sprintf("members %v", s.Members)
+	}
+	return fmt.Sprintf("a lease of %d ms", *s.Lease)
+}
+
+// Undeleted are the chains that nobody has deleted.
+func Undeleted(chains []v1alpha1.NetcraqChain) []v1alpha1.NetcraqChain {
+	return slices.DeleteFunc(slices.Clone(chains), func(c v1alpha1.NetcraqChain) bool {
+		return c.DeletionTimestamp != nil
+	})
+}
+
+func Names(chains []*v1alpha1.NetcraqChain) (out []string) {
+	for _, c := range chains {
+		out = append(out, c.Name)
+	}
+	return out
+}

@@ -1,0 +1,85 @@
+package chainplan
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/client/etcd/placement"
+	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
+	"github.com/netcraq/netcraq/controlplane/placement/policy"
+)
+
+// everyKey is an exclusion of all keys that an API server has; pins and narrower rules are
+// exceptions from it.
+const everyKey = "/"
+
+// NeverPlaced are the keys of objects that Kubernetes writes to bring an agent back: a placed key
+// cannot be written while the network does not answer and nobody controls it, and then nobody ever
+// would. An agent that is replaced is deleted, counted, made anew and bound to its node, and asks
+// for a certificate; controllers and the leader of the agents hold Leases for that.
+func NeverPlaced(namespace string) []string {
+	out := []string{"/registry/leases/*", "/registry/netcraq.io/*", "/registry/certificatesigningrequests/*"}
+	for _, kind := range []string{"pods", "daemonsets", "controllerrevisions", "configmaps", "secrets", "serviceaccounts"} {
+		out = append(out, "/registry/"+kind+"/"+namespace+"/*")
+	}
+	return out
+}
+
+// WantedRules are the choices of some chains' specs, and what is excluded always.
+func WantedRules(chains []*v1alpha1.NetcraqChain, always []string) map[policy.Subject]policy.Choice {
+	out := map[policy.Subject]policy.Choice{}
+	hot := false
+	for _, c := range chains {
+		p := c.Spec.Placement
+		hot = hot || p.Policy == v1alpha1.PlaceHot || p.Policy == ""
+		if p.Policy == v1alpha1.PlaceNone {
+			continue
+		}
+		for _, k := range p.Pins {
+			out[subject(k)] = policy.Pin
+		}
+	}
+	if !hot {
+		out[policy.Subject{Name: everyKey, Prefix: true}] = policy.Exclude
+	}
+	exclusions := slices.Clone(always)
+	for _, c := range chains {
+		exclusions = append(exclusions, c.Spec.Placement.Exclusions...)
+	}
+	for _, k := range exclusions { // an exclusion is the safer choice of two
+		out[subject(k)] = policy.Exclude
+	}
+	return out
+}
+
+// subject reads KEY or PREFIX*.
+func subject(text string) policy.Subject {
+	name, prefix := strings.CutSuffix(text, "*")
+	return policy.Subject{Name: name, Prefix: prefix}
+}
+
+// RuleChanges are what makes the rules that there are those that are wanted.
+func RuleChanges(have []api.PlacementRule, want map[policy.Subject]policy.Choice) []api.PlacementRule {
+	left := maps.Clone(want)
+	var out []api.PlacementRule
+	for _, h := range have {
+		key, err := placement.ParsePrintable(h.Key)
+		if err != nil || h.Default {
+			continue
+		}
+		s := policy.Subject{Name: key, Prefix: h.Prefix}
+		if w, ok := left[s]; !ok {
+			out = append(out, api.PlacementRule{Key: h.Key, Prefix: h.Prefix, Choice: "clear"})
+		} else if string(w) == h.Choice {
+			delete(left, s)
+		}
+	}
+	byName := func(a, b policy.Subject) int { return strings.Compare(a.String(), b.String()) }
+	for _, s := range slices.SortedFunc(maps.Keys(left), byName) {
+		key := placement.Printable(s.Name)
+		out = append(out, api.PlacementRule{Key: key, Prefix: s.Prefix, Choice: string(left[s])})
+	}
+	return out
+}

@@ -1,0 +1,211 @@
+// Package fastpath says which pods may send to the chains themselves. Reconciler asks the API
+// server about the service accounts of pods that ask for it (fastpath.go), and looks whether
+// network policies let them (policy.go).
+package fastpath
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	authorization "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	networking "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
+	"github.com/netcraq/netcraq/cni-plugin/kube/netplan"
+)
+
+// A pod's port is closed: what it sends to the chains is dropped at its switch. The fast path opens
+// it for the keys of the pod's namespace. It takes two: the pod asks for it by an annotation, and
+// its service account has the right to it. An admission policy (deploy/fast-path.yaml) refuses pods
+// that ask without the right; since a policy may be missing, and rights are taken back while pods
+// run, the leader asks for itself, again and again.
+
+// Annotation is the annotation by which a pod asks for the fast path, with the value "true".
+const Annotation = "netcraq.io/fast-path"
+
+// What a service account needs: the verb on the resource, in the pod's namespace. There are no such
+// objects; roles can name the resource all the same.
+const (
+	verb     = "use"
+	resource = "fastpaths"
+)
+
+const (
+	// reviewEvery is how long an answer about a right counts, and so how long a right that was
+	// taken back can be used yet.
+	reviewEvery = 10 * time.Second
+	// reviewWait bounds a question.
+	reviewWait = 3 * time.Second
+)
+
+// account is a service account.
+type account struct{ namespace, name string }
+
+// Reconciler knows which pods may use the chains: it asks the API server about the service accounts
+// of those that ask for it.
+type Reconciler struct {
+	client  client.Client // reads pods from the cache, and creates SubjectAccessReviews
+	log     *slog.Logger
+	leading func() bool
+	changed func() // is called when an account has got or lost the right
+
+	mu      sync.Mutex
+	allowed map[account]bool   // what the API server has said
+	told    map[types.UID]bool // pods about which the log says that they may not
+}
+
+// New makes one that knows of no account yet. leading says whether this agent leads; changed is
+// called when an account has got or lost the right.
+func New(c client.Client, log *slog.Logger, leading func() bool, changed func()) *Reconciler {
+	return &Reconciler{client: c, log: log, leading: leading, changed: changed,
+		allowed: map[account]bool{}, told: map[types.UID]bool{}}
+}
+
+// Reconcile implements reconcile.Reconciler: it reviews a service account's right. Where the API
+// server does not answer, what it has said before holds.
+func (f *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	if !f.leading() {
+		return reconcile.Result{}, nil
+	}
+	a := account{req.Namespace, req.Name}
+	asking, err := f.asking(ctx)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if !slices.ContainsFunc(asking, func(p *corev1.Pod) bool { return ofPod(p) == a }) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		delete(f.allowed, a)
+		return reconcile.Result{}, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, reviewWait)
+	defer cancel()
+	r := &authorization.SubjectAccessReview{Spec: authorization.SubjectAccessReviewSpec{
+		User:   "system:serviceaccount:" + a.namespace + ":" + a.name,
+		Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + a.namespace, "system:authenticated"},
+		ResourceAttributes: &authorization.ResourceAttributes{Group: v1alpha1.GroupVersion.Group,
+			Resource: resource, Verb: verb, Namespace: a.namespace}}}
+	if err := f.client.Create(ctx, r); err != nil {
+		return reconcile.Result{}, fmt.Errorf("whether the service account may use the fast path: %w", err)
+	}
+	f.mu.Lock()
+	was, known := f.allowed[a]
+	f.allowed[a] = r.Status.Allowed
+	f.mu.Unlock()
+	if !known || was != r.Status.Allowed {
+		f.changed()
+	}
+	return reconcile.Result{RequeueAfter: reviewEvery}, nil
+}
+
+// asking are the pods that ask for the fast path and run on a node, for a service account.
+func (f *Reconciler) asking(ctx context.Context) (out []*corev1.Pod, err error) {
+	var all corev1.PodList
+	if err := f.client.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing pods: %w", err)
+	}
+	for i := range all.Items {
+		if p := &all.Items[i]; p.Annotations[Annotation] == "true" && p.Spec.NodeName != "" &&
+			p.Spec.ServiceAccountName != "" {
+			out = append(out, p)
+		}
+	}
+	return out, nil
+}
+
+func ofPod(p *corev1.Pod) account { return account{p.Namespace, p.Spec.ServiceAccountName} }
+
+// AccountOf is the account that a pod's coming, change or going is about.
+func AccountOf(_ context.Context, o client.Object) []reconcile.Request {
+	p, ok := o.(*corev1.Pod)
+	if !ok {
+		return nil
+	}
+	a := types.NamespacedName{Namespace: p.Namespace, Name: p.Spec.ServiceAccountName}
+	return []reconcile.Request{{NamespacedName: a}}
+}
+
+// Accounts are those of all pods that ask.
+func (f *Reconciler) Accounts(ctx context.Context) (out []reconcile.Request) {
+	asking, _ := f.asking(ctx) // of the cache there are no errors
+	for _, p := range asking {
+		out = append(out, AccountOf(ctx, p)...)
+	}
+	return out
+}
+
+// Open gives the namespaces of the pods whose ports are to be open now, by the pods' UIDs and
+// nodes. chains are the addresses that they send to.
+func (f *Reconciler) Open(ctx context.Context, chains []netip.AddrPort) (map[netplan.PodOn]string, error) {
+	asking, err := f.asking(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var policies networking.NetworkPolicyList
+	if err := f.client.List(ctx, &policies, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing network policies: %w", err)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out := map[netplan.PodOn]string{}
+	told := map[types.UID]bool{}
+	for _, p := range asking {
+		switch allowed, known := f.allowed[ofPod(p)]; {
+		case allowed && !mayReach(p, policies.Items, chains):
+			told[p.UID] = true
+			if !f.told[p.UID] {
+				f.log.Warn("a pod asks for the fast path, and network policies do not let it send to all chains: its port stays closed",
+					"pod", p.Namespace+"/"+p.Name, "chains", chains)
+			}
+		case allowed:
+			out[netplan.PodOn{UID: string(p.UID), Node: p.Spec.NodeName}] = p.Namespace
+		case known:
+			told[p.UID] = true
+			if !f.told[p.UID] {
+				f.log.Warn("a pod asks for the fast path, and its service account has no right to it: its port stays closed", "pod", p.Namespace+"/"+p.Name, "account", p.Spec.ServiceAccountName,
+					"right", fmt.Sprintf("%s %s.%s", verb, resource, v1alpha1.GroupVersion.Group))
+			}
+		}
+	}
+	f.told = told
+	return out, nil
+}
+
+// Changed leaves out pods that have nothing to do with the fast path, and changes that do
+// not.
+var Changed = predicate.Funcs{
+	CreateFunc:  func(e event.CreateEvent) bool { return e.Object.GetAnnotations()[Annotation] != "" },
+	DeleteFunc:  func(e event.DeleteEvent) bool { return e.Object.GetAnnotations()[Annotation] != "" },
+	GenericFunc: func(event.GenericEvent) bool { return false },
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		a, b := e.ObjectOld.GetAnnotations()[Annotation], e.ObjectNew.GetAnnotations()[Annotation]
+		p, ok := e.ObjectOld.(*corev1.Pod)
+		q, ok2 := e.ObjectNew.(*corev1.Pod)
+		return a != b || b != "" && ok && ok2 && (p.Spec.NodeName != q.Spec.NodeName || !maps.Equal(p.Labels, q.Labels))
+	},
+}
+
+// Trim is what the cache keeps of a pod.
+func Trim(p *corev1.Pod) *corev1.Pod {
+	out := &corev1.Pod{TypeMeta: p.TypeMeta}
+	out.Namespace, out.Name, out.UID, out.ResourceVersion = p.Namespace, p.Name, p.UID, p.ResourceVersion
+	if v, ok := p.Annotations[Annotation]; ok {
+		out.Annotations = map[string]string{Annotation: v}
+		out.Labels = p.Labels // by which policies select it
+	}
+	out.Spec.NodeName, out.Spec.ServiceAccountName = p.Spec.NodeName, p.Spec.ServiceAccountName
+	out.Status.Phase = p.Status.Phase
+	return out
+}

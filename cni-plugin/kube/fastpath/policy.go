@@ -1,0 +1,70 @@
+package fastpath
+
+import (
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	networking "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// What a pod with the fast path sends to the chains its switch takes before the kernel's netfilter,
+// where implementations of NetworkPolicy look, sees it. So the leader looks at the policies, too: a
+// pod that they do not let send to the chains has a port that is closed.
+
+// mayReach says whether the policies of a pod's namespace let it send UDP to all of these
+// addresses, which are no pods'. What a policy says of pods and namespaces allows none of them.
+func mayReach(pod *corev1.Pod, policies []networking.NetworkPolicy, to []netip.AddrPort) bool {
+	var egress []networking.NetworkPolicyEgressRule
+	isolated := false
+	for i := range policies {
+		if p := &policies[i]; p.Namespace == pod.Namespace && aboutEgress(p) && selects(&p.Spec.PodSelector, pod) {
+			isolated = true
+			egress = append(egress, p.Spec.Egress...)
+		}
+	}
+	return !isolated || !slices.ContainsFunc(to, func(a netip.AddrPort) bool {
+		return !slices.ContainsFunc(egress, func(r networking.NetworkPolicyEgressRule) bool {
+			return toAddress(r.To, a.Addr()) && toPort(r.Ports, a.Port())
+		})
+	})
+}
+
+// aboutEgress: a policy without types is about egress if it has rules for it.
+func aboutEgress(p *networking.NetworkPolicy) bool {
+	if len(p.Spec.PolicyTypes) == 0 {
+		return len(p.Spec.Egress) > 0
+	}
+	return slices.Contains(p.Spec.PolicyTypes, networking.PolicyTypeEgress)
+}
+
+// selects takes a selector that cannot be read, which the API server lets nobody write, for one of
+// all pods: a policy that is not understood must not open anything.
+func selects(s *metav1.LabelSelector, pod *corev1.Pod) bool {
+	selector, err := metav1.LabelSelectorAsSelector(s)
+	return err != nil || selector.Matches(labels.Set(pod.Labels))
+}
+
+func toAddress(peers []networking.NetworkPolicyPeer, a netip.Addr) bool {
+	in := func(s string) bool { p, err := netip.ParsePrefix(s); return err == nil && p.Contains(a) }
+	return len(peers) == 0 || slices.ContainsFunc(peers, func(p networking.NetworkPolicyPeer) bool {
+		return p.IPBlock != nil && in(p.IPBlock.CIDR) && !slices.ContainsFunc(p.IPBlock.Except, in)
+	})
+}
+
+// toPort takes ports' names for those of pods, and so for none of a chain's.
+func toPort(ports []networking.NetworkPolicyPort, udp uint16) bool {
+	return len(ports) == 0 || slices.ContainsFunc(ports, func(p networking.NetworkPolicyPort) bool {
+		switch {
+		case p.Protocol == nil || *p.Protocol != corev1.ProtocolUDP: // without one it is TCP
+			return false
+		case p.Port == nil:
+			return true
+		case p.EndPort != nil:
+			return p.Port.IntVal <= int32(udp) && int32(udp) <= *p.EndPort
+		}
+		return p.Port.IntVal == int32(udp)
+	})
+}

@@ -1,0 +1,19 @@
+// Package testutil has what tests of several packages of the agent need: a fake API server with
+// nodes and pods in it, and agents with certificates.
+package testutil
+
+import (
+	"log/slog"
+	"testing"
+)
+
+// Quiet is a log that nobody reads.
+var Quiet = slog.New(slog.DiscardHandler)
+
+// Must ends a test that cannot go on.
+func Must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

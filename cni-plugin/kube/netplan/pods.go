@@ -1,0 +1,81 @@
+package netplan
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/netcraq/netcraq/cni-plugin/agentapi"
+)
+
+// Pod is a host at a node's switch.
+type Pod struct {
+	agentapi.Pod
+	IP   netip.Addr `json:"ip"`
+	MAC  string     `json:"mac"`
+	Port uint32     `json:"port"`
+}
+
+// PodsOf is what is attached: its IPv4 addresses, and those of pods that have no IPv4, for the
+// leader to say so of those that ask for the fast path.
+func PodsOf(records []agentapi.Record) []Pod {
+	out := []Pod{}
+	for _, r := range records {
+		if r.State != agentapi.Ready {
+			continue
+		}
+		var ip netip.Addr // a port leads to one host
+		for _, a := range r.Addresses {
+			if !ip.IsValid() || ip.Is6() && a.Prefix.Addr().Is4() {
+				ip = a.Prefix.Addr()
+			}
+		}
+		if ip.IsValid() {
+			out = append(out, Pod{r.Pod, ip, r.Container.MAC, r.Port})
+		}
+	}
+	return out
+}
+
+// PodList is an agent's list, as far as it can be one.
+type PodList struct {
+	Pods      []Pod
+	Malformed int // entries that are not pods
+	Surplus   int // entries after the first PodPorts, which a switch has no ports for
+}
+
+func (l PodList) Equal(o PodList) bool {
+	return l.Malformed == o.Malformed && l.Surplus == o.Surplus && slices.Equal(l.Pods, o.Pods)
+}
+
+// ListLimit bounds a list, in bytes.
+const ListLimit = 1 << 20
+
+// ReadPods reads one list. It keeps no more entries than a node can have pods.
+func ReadPods(in *json.Decoder) (l PodList, err error) {
+	begin, err := in.Token()
+	if err != nil || begin == nil { // null is an empty list
+		return l, err
+	}
+	if begin != json.Delim('[') {
+		return l, fmt.Errorf("a list of pods begins with %v", begin)
+	}
+	for in.More() {
+		var entry json.RawMessage
+		if err := in.Decode(&entry); err != nil {
+			return l, err
+		}
+		var p Pod
+		switch {
+		case len(l.Pods)+l.Malformed >= PodPorts:
+			l.Surplus++
+		case json.Unmarshal(entry, &p) != nil:
+			l.Malformed++
+		default:
+			l.Pods = append(l.Pods, p)
+		}
+	}
+	_, err = in.Token()
+	return l, err
+}

@@ -1,0 +1,97 @@
+// Package nodeclaims decides which of the nodes' statements about themselves are believed. It
+// computes and logs, and talks to nobody.
+//
+//	[]nodeview.Node ──▶ Claims.Settle ──▶ Endpoints ──▶ nodes without what is wrong
+//	                          │              │
+//	                          └── Faults ────┴─────────▶ Report: log lines and a counter
+package nodeclaims
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// A node describes itself: its kubelet writes the addresses of its Node, its agent writes the
+// status of its NetcraqNode and lists its pods. A worker that was taken over can put anything
+// there. The leader therefore checks each statement against the node that makes it. It leaves a
+// wrong one out, and builds the network of everybody else as if the statement were not there.
+
+// Why a statement is left out: the values of the label "reason".
+const (
+	wrongAddress     = "internal-ip"      // an InternalIP that the node cannot have
+	wrongPrefix      = "pod-cidr"         // a podCIDR that the node cannot have
+	wrongP4Runtime   = "p4runtime"        // a P4Runtime address that is not at the node
+	wrongAgent       = "agent"            // an agent's address that is not at the node
+	WrongNodeHost    = "node-host"        // the switches' prefix has no address for the node
+	WrongEntry       = "pod-entry"        // an entry of a list that is not a pod
+	WrongPodIP       = "pod-ip"           // an address that no pod can have
+	PodIPElsewhere   = "pod-ip-elsewhere" // an address that is not one of the node's own pods
+	PodIPTaken       = "pod-ip-taken"     // an address that another host has
+	WrongPodPort     = "pod-port"         // a port that is not for pods, or another pod's
+	WrongPodMAC      = "pod-mac"          // no MAC address, or another host's
+	PodWithoutIPv4   = "pod-without-ipv4" // a pod that asks for the fast path, which needs IPv4
+	TooManyPods      = "too-many-pods"    // more entries than a switch has ports for pods
+	TooManyInNetwork = "network-full"     // more hosts than the switches' tables take
+)
+
+// Fault is one or more statements of a node that are left out for one reason.
+type Fault struct {
+	Node, Reason string
+	example      string // one of them, for people
+	count        int
+}
+
+// Faults are the statements that are left out, at most one fault for each node and reason.
+type Faults []Fault
+
+// Add notes a statement.
+func (f *Faults) Add(node, reason, format string, args ...any) {
+	f.AddMany(node, reason, 1, format, args...)
+}
+
+// AddMany notes several statements.
+func (f *Faults) AddMany(node, reason string, count int, format string, args ...any) {
+	i := slices.IndexFunc(*f, func(x Fault) bool { return x.Node == node && x.Reason == reason })
+	if i >= 0 {
+		(*f)[i].count += count
+		return
+	}
+	*f = append(*f, Fault{node, reason, fmt.Sprintf(format, args...), count})
+}
+
+// Total is how many statements are left out.
+func (f Faults) Total() (n int) {
+	for _, x := range f {
+		n += x.count
+	}
+	return n
+}
+
+// String describes the faults of one node.
+func (f Faults) String() string {
+	var out []string
+	for _, x := range f {
+		s := x.Reason + ": " + x.example
+		if x.count > 1 {
+			s += fmt.Sprintf(" (and %d more)", x.count-1)
+		}
+		out = append(out, s)
+	}
+	return strings.Join(out, "; ")
+}
+
+// ErrorOf is an error that describes the faults of a node; nil: it has none.
+func (f Faults) ErrorOf(node string) error {
+	var own Faults
+	for _, x := range f {
+		if x.Node == node {
+			own = append(own, x)
+		}
+	}
+	if own == nil {
+		return nil
+	}
+	return errors.New(own.String())
+}

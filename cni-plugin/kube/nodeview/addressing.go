@@ -1,0 +1,63 @@
+package nodeview
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
+	"github.com/netcraq/netcraq/controlplane/topology"
+)
+
+// Addressing says who has which address in the data plane.
+type Addressing struct {
+	Services, Switches netip.Prefix
+}
+
+// Service is the address of the chain with an id.
+func (a Addressing) Service(id int32) (netip.Addr, error) {
+	return nth(a.Services, uint32(id)+1)
+}
+
+// OfSwitch is the address of the switch of the node with a number.
+func (a Addressing) OfSwitch(number int32) (netip.Addr, error) {
+	return nth(a.Switches, uint32(number))
+}
+
+// OfNode is the address that a node itself has as a host of the network: its own IPv4 address, or,
+// where it has none, the one of the switches' prefix that is a fixed way behind its switch's.
+func (a Addressing) OfNode(n Node) (netip.Addr, error) {
+	if four := n.In(false); four.IsValid() {
+		return four, nil
+	}
+	return a.OfHost(n.Number)
+}
+
+// OfHost is that address for a node with a number, and without an IPv4 address.
+func (a Addressing) OfHost(number int32) (netip.Addr, error) {
+	return nth(a.Switches, uint32(v1alpha1.MaxNodes+1+number))
+}
+
+// nth is an address of a prefix; the first and the last are nobody's.
+func nth(p netip.Prefix, n uint32) (netip.Addr, error) {
+	if size := uint64(1) << (32 - p.Bits()); uint64(n) >= size-1 {
+		return netip.Addr{}, fmt.Errorf("%s has no address number %d: give a larger prefix", p, n)
+	}
+	b := p.Masked().Addr().As4()
+	binary.BigEndian.PutUint32(b[:], binary.BigEndian.Uint32(b[:])+n)
+	return netip.AddrFrom4(b), nil
+}
+
+// IsSwitchMAC says whether a MAC address is that of a switch, which the topology makes from the
+// switch's address. Those of switches that have left count, too: a chain may still need them.
+func (a Addressing) IsSwitchMAC(m net.HardwareAddr) bool {
+	return m[0] == 0x02 && m[1] == 0x4E && a.Switches.Contains(netip.AddrFrom4([4]byte(m[2:6])))
+}
+
+// Usable says whether a node or a pod can have an address.
+func Usable(a netip.Addr) bool {
+	return a.IsValid() && !a.Is4In6() && a.Zone() == "" && !a.IsUnspecified() && !a.IsMulticast() &&
+		!a.IsLoopback() && !(a.Is6() && a.IsLinkLocalUnicast()) &&
+		a != netip.AddrFrom4([4]byte{255, 255, 255, 255}) && a != topology.DefaultController
+}

@@ -1,0 +1,25 @@
+package nodeview
+
+import (
+	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
+	"github.com/netcraq/netcraq/cni-plugin/fabric"
+	"github.com/netcraq/netcraq/cni-plugin/podroutes"
+)
+
+// LabelSwitch is the label that a switch of a fabric has for a chain's nodeSelector: its name.
+const LabelSwitch = "netcraq.io/switch"
+
+// FabricSwitches are a fabric's switches, numbered in the order of the file, as what chains are
+// made of: they are no nodes, but have what matters of one here. Of no fabric there are none.
+func FabricSwitches(f *fabric.Fabric) []Node {
+	if f == nil {
+		return nil
+	}
+	var out []Node
+	for i, s := range f.Switches() {
+		out = append(out, Node{Node: podroutes.Node{Name: s.Name}, Number: int32(i + 1),
+			Status: v1alpha1.NetcraqNodeStatus{P4Runtime: s.P4Runtime},
+			Labels: map[string]string{LabelSwitch: s.Name}, There: true, Ready: true, Schedulable: true})
+	}
+	return out
+}

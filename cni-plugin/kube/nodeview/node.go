@@ -1,0 +1,139 @@
+// Package nodeview is what the API server knows of the cluster's nodes: for each node one value
+// that is made of its Node and its NetcraqNode, or of a switch of the fabric.
+//
+// What a node says of itself is in these values as the node says it. Package nodeclaims decides
+// which of it is believed. Addressing says which addresses of the data plane follow from a node's
+// number and a chain's id.
+package nodeview
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
+	"github.com/netcraq/netcraq/cni-plugin/podroutes"
+)
+
+// Node is what the API server knows of one node.
+type Node struct {
+	podroutes.Node
+	Number      int32 // 0: none yet
+	Status      v1alpha1.NetcraqNodeStatus
+	Labels      map[string]string
+	There       bool      // it has a Node; else only its number is left
+	Created     time.Time // the Node
+	Ready       bool      // as its kubelet says
+	Schedulable bool
+}
+
+// List is what the API server knows of all nodes, in the order of their names. What the nodes
+// say of themselves there is not checked (package nodeclaims).
+func List(ctx context.Context, r client.Reader) ([]Node, error) {
+	nodes, _, err := ListWithNumbers(ctx, r)
+	return nodes, err
+}
+
+// ListWithNumbers is the same, and the numbers as they are written.
+func ListWithNumbers(ctx context.Context, r client.Reader) ([]Node, []v1alpha1.NetcraqNode, error) {
+	var nodes corev1.NodeList
+	if err := r.List(ctx, &nodes); err != nil {
+		return nil, nil, fmt.Errorf("listing nodes: %w", err)
+	}
+	var numbers v1alpha1.NetcraqNodeList
+	if err := r.List(ctx, &numbers); err != nil {
+		return nil, nil, fmt.Errorf("listing the nodes' numbers: %w", err)
+	}
+	byName := map[string]*Node{}
+	for i := range nodes.Items {
+		n := FromNode(&nodes.Items[i])
+		byName[n.Name] = &n
+	}
+	for _, nn := range numbers.Items {
+		n := byName[nn.Name]
+		if n == nil {
+			n = &Node{Node: podroutes.Node{Name: nn.Name}}
+			byName[nn.Name] = n
+		}
+		n.Number, n.Status = nn.Spec.Number, nn.Status
+	}
+	var out []Node
+	for _, n := range byName {
+		out = append(out, *n)
+	}
+	slices.SortFunc(out, func(a, b Node) int { return cmp.Compare(a.Name, b.Name) })
+	return out, numbers.Items, nil
+}
+
+// FromNode takes what is needed from a Node.
+func FromNode(n *corev1.Node) Node {
+	out := Node{Node: podroutes.Node{Name: n.Name}, Labels: n.Labels, There: true,
+		Created: n.CreationTimestamp.Time, Schedulable: !n.Spec.Unschedulable}
+	for _, a := range n.Status.Addresses { // the node's primary one comes first
+		ip, err := netip.ParseAddr(a.Address)
+		switch {
+		case err != nil || a.Type != corev1.NodeInternalIP:
+		case !out.Address.IsValid():
+			out.Address = ip
+		case !out.Second.IsValid() && ip.Is4() != out.Address.Is4():
+			out.Second = ip
+		}
+	}
+	for _, s := range n.Spec.PodCIDRs {
+		if p, err := netip.ParsePrefix(s); err == nil {
+			out.PodCIDRs = append(out.PodCIDRs, p.Masked())
+		}
+	}
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			out.Ready = c.Status == corev1.ConditionTrue
+		}
+	}
+	return out
+}
+
+// Around splits nodes into one and the others that there are.
+func Around(nodes []Node, self string) (own Node, others []podroutes.Node) {
+	for _, n := range nodes {
+		switch {
+		case n.Name == self:
+			own = n
+		case n.There:
+			others = append(others, n.Node)
+		}
+	}
+	return own, others
+}
+
+// Peers are the other nodes that have numbers, by these: the ports by which a node's switch reaches
+// theirs.
+func Peers(nodes []Node, self string) map[uint32]podroutes.Node {
+	out := map[uint32]podroutes.Node{}
+	for _, n := range nodes {
+		if n.Name != self && n.There && n.Number != 0 && n.Address.IsValid() {
+			out[uint32(n.Number)] = n.Node
+		}
+	}
+	return out
+}
+
+// Connected is a node whose switch is, or was, to be reached.
+func (n Node) Connected() bool { return n.Number != 0 && n.Status.P4Runtime != "" }
+
+// CompareAge orders nodes by the age of their Node objects, which the API server wrote down. The
+// oldest comes first. Nodes without a Node object come last.
+func CompareAge(a, b *Node) int {
+	switch {
+	case a.There != b.There && a.There:
+		return -1
+	case a.There != b.There:
+		return 1
+	}
+	return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
+}

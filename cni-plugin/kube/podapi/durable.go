@@ -1,0 +1,157 @@
+package podapi
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	corev1 "k8s.io/api/core/v1"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+
+	"github.com/netcraq/netcraq/cni-plugin/kube/apiobjects"
+	"github.com/netcraq/netcraq/cni-plugin/kube/leaderlink"
+	"github.com/netcraq/netcraq/nodeapi/authority"
+	"github.com/netcraq/netcraq/nodeapi/durable"
+	"github.com/netcraq/netcraq/nodeapi/kinds"
+	"github.com/netcraq/netcraq/nodeapi/store"
+)
+
+// Durable keys of the node API are in etcd, for which an agent that may not lead has no
+// certificate. It asks the one that leads, by the connection that this has made (package
+// leaderlink).
+
+// KeysAnnotation of a Namespace says what its pods' new keys are: KeysDurable or KeysVolatile.
+// Without it the node's policy says so, and without that they are volatile.
+const (
+	KeysAnnotation = "netcraq.io/keys"
+	KeysDurable    = "durable"
+	KeysVolatile   = "volatile"
+)
+
+// namespaceKinds follows what Namespaces say of their keys.
+type namespaceKinds struct {
+	policy  *authority.PolicyFile // nil: there is none
+	log     *slog.Logger
+	synced  func() bool
+	changed func()
+
+	mu   sync.Mutex
+	said map[string]bool
+}
+
+func (n *namespaceKinds) set(o any, there bool) {
+	ns, ok := o.(*corev1.Namespace)
+	if !ok {
+		return
+	}
+	text, says := ns.Annotations[KeysAnnotation]
+	if says && text != KeysDurable && text != KeysVolatile {
+		n.log.Error("a Namespace's annotation is not understood, and counts for nothing", "namespace", ns.Name,
+			"annotation", KeysAnnotation, "is", text, "want", KeysDurable+" or "+KeysVolatile)
+		says = false
+	}
+	n.mu.Lock()
+	before, said := n.said[ns.Name]
+	if says = says && there; says {
+		n.said[ns.Name] = text == KeysDurable
+	} else {
+		delete(n.said, ns.Name)
+	}
+	n.mu.Unlock()
+	if says != said || says && before != (text == KeysDurable) {
+		n.changed()
+	}
+}
+
+// of is what was said of a namespace.
+func (n *namespaceKinds) of(namespace string) (durable, said bool) {
+	n.mu.Lock()
+	durable, said = n.said[namespace]
+	n.mu.Unlock()
+	if !said && n.policy != nil {
+		durable, said = n.policy.Durable(namespace)
+	}
+	return durable, said
+}
+
+// durableKeys are an agent's.
+type durableKeys struct {
+	namespaces *namespaceKinds
+	defaults   kinds.Defaults
+	connection *durable.Connection
+	store      *durable.Store
+
+	mu   sync.Mutex
+	both *kinds.Store // nil: the other kind's store is not there yet
+	stop context.CancelFunc
+	done chan struct{}
+}
+
+// newDurableKeys makes them, by a link to the leader.
+func newDurableKeys(ctx context.Context, link *leaderlink.Link, in cache.Cache, quotas *authority.Quotas,
+	policy *authority.PolicyFile, log *slog.Logger, metrics prometheus.Registerer) (*durableKeys, error) {
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{"the agent that leads"}, Logger: zap.NewNop(),
+		DialKeepAliveTime: leaderlink.Beat, DialKeepAliveTimeout: leaderlink.Wait, PermitWithoutStream: true,
+		DialOptions: []grpc.DialOption{grpc.WithContextDialer(link.DialDurable),
+			grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond,
+				Multiplier: 1.6, Jitter: .2, MaxDelay: 2 * time.Second}, MinConnectTimeout: leaderlink.Wait})}})
+	if err != nil {
+		return nil, fmt.Errorf("durable keys: %w", err)
+	}
+	d := &durableKeys{connection: durable.Over(client), done: make(chan struct{}),
+		namespaces: &namespaceKinds{policy: policy, log: log, said: map[string]bool{}}}
+	d.namespaces.changed, d.defaults.Said = d.changed, d.namespaces.of
+	if d.namespaces.synced, err = apiobjects.Follow(ctx, in, &corev1.Namespace{}, d.namespaces.set); err != nil {
+		client.Close()
+		return nil, fmt.Errorf("following namespaces: %w", err)
+	}
+	d.store = durable.New(durable.Options{Etcd: d.connection, Quota: quotas.Keys, Metrics: metrics})
+	ctx, d.stop = context.WithCancel(ctx)
+	go func() {
+		defer close(d.done)
+		d.store.FollowMade(ctx, func(made map[string]bool) {
+			d.defaults.Made(made)
+			d.changed()
+		})
+	}()
+	return d, nil
+}
+
+// with is a store of both kinds, as soon as it is known which namespaces are durable: a key that is
+// made before would be of the wrong kind.
+func (d *durableKeys) with(ctx context.Context, volatile store.Store) store.Store {
+	if !toolscache.WaitForCacheSync(ctx.Done(), d.namespaces.synced) {
+		return volatile // ctx has ended: nobody asks it any more
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.both = kinds.New(volatile, d.store, d.defaults.Of)
+	return d.both
+}
+
+// changed says that namespaces' kinds are others, perhaps.
+func (d *durableKeys) changed() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.both != nil {
+		d.both.Changed()
+	}
+}
+
+// durable says whether a namespace's new keys are.
+func (d *durableKeys) durable(namespace string) bool { return d.defaults.Of(namespace).Durable }
+
+func (d *durableKeys) close() {
+	d.stop()
+	<-d.done
+	_ = d.store.Close()
+	_ = d.connection.Close()
+}

@@ -1,0 +1,133 @@
+package reconcilers
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
+	"github.com/netcraq/netcraq/cni-plugin/kube/apiobjects"
+	"github.com/netcraq/netcraq/cni-plugin/kube/chainplan"
+)
+
+// specChanged leaves out what the leader itself has written.
+var specChanged = predicate.GenerationChangedPredicate{}
+
+// keysEvery is the least time between two writings of a status where nothing has changed but the
+// number of keys: hot keys come and go all the time, and each writing is one in the cluster's etcd.
+const keysEvery = time.Minute
+
+// chainReconciler says in a chain's resource how the chain is, and holds the resource until the
+// chain is empty.
+type chainReconciler struct {
+	*Operator
+
+	in    *term            // of which what follows is
+	shown map[string]shown // statuses as they were last written
+}
+
+// shown is a status that was written.
+type shown struct {
+	status v1alpha1.NetcraqChainStatus
+	at     time.Time
+}
+
+// Reconcile implements reconcile.Reconciler.
+func (r *chainReconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	t := r.leading()
+	if t == nil {
+		return reconcile.Result{}, nil
+	}
+	if r.in != t {
+		r.in, r.shown = t, map[string]shown{}
+	}
+	c := &v1alpha1.NetcraqChain{}
+	if err := r.client.Get(ctx, req.NamespacedName, c); err != nil {
+		delete(r.shown, req.Name)
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	p, ok := t.of(c.Name)
+	if !ok || p.Generation < c.Generation {
+		return reconcile.Result{}, nil // the network comes first, and wakes this
+	}
+	now, _, err := t.look(ctx)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	is := chainNamed(now, c.Name)
+	if p.Refused != "" {
+		is = nil
+	}
+	if err := r.hold(ctx, c, c.DeletionTimestamp == nil || is != nil || t.inherits(c.Name)); err != nil {
+		return reconcile.Result{}, err
+	}
+	again := reconcile.Result{RequeueAfter: restless}
+	if c.DeletionTimestamp != nil {
+		return again, nil
+	}
+	if is != nil && is.Ready && len(is.Members) == int(c.Spec.Length) || p.Refused != "" {
+		again.RequeueAfter = restful
+	}
+	return again, r.show(ctx, c, is, &p)
+}
+
+// Finalizer keeps a chain that is deleted until it holds no keys: were the agents removed before,
+// nobody could take them out of the network, and gateways would wait for that.
+const Finalizer = "netcraq.io/keys"
+
+// hold sees to it that a chain's resource has the finalizer, or has not.
+func (r *chainReconciler) hold(ctx context.Context, c *v1alpha1.NetcraqChain, hold bool) error {
+	if controllerutil.ContainsFinalizer(c, Finalizer) == hold {
+		return nil
+	}
+	c = c.DeepCopy()
+	if hold {
+		if c.DeletionTimestamp != nil {
+			return nil // too late
+		}
+		controllerutil.AddFinalizer(c, Finalizer)
+	} else {
+		controllerutil.RemoveFinalizer(c, Finalizer)
+	}
+	if err := r.client.Update(ctx, c); apiobjects.IgnoreGone(err) != nil {
+		return fmt.Errorf("the finalizer of the chain %s: %w", c.Name, err)
+	}
+	return nil
+}
+
+// show writes a chain's status where it has changed.
+func (r *chainReconciler) show(ctx context.Context, c *v1alpha1.NetcraqChain, is *api.Chain, p *chainplan.Plan) error {
+	was := c.Status
+	if s, ok := r.shown[c.Name]; ok {
+		was = s.status // the cache may not have it yet
+	}
+	to := chainplan.Status(c, was, is, p)
+	if to.PlacedKeys != was.PlacedKeys && time.Since(r.shown[c.Name].at) < keysEvery {
+		same := to
+		same.PlacedKeys = was.PlacedKeys
+		if equality.Semantic.DeepEqual(same, was) {
+			return nil
+		}
+	}
+	if equality.Semantic.DeepEqual(to, c.Status) {
+		r.shown[c.Name] = shown{to, r.shown[c.Name].at}
+		return nil
+	}
+	fresh := &v1alpha1.NetcraqChain{}
+	if err := r.client.Get(ctx, apiobjects.Key(c.Name), fresh); err != nil {
+		return apiobjects.IgnoreGone(err)
+	}
+	fresh.Status = to
+	if err := r.client.Status().Update(ctx, fresh); err != nil {
+		return apiobjects.IgnoreGone(err)
+	}
+	r.shown[c.Name] = shown{to, time.Now()}
+	return nil
+}

@@ -1,0 +1,94 @@
+package reconcilers
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
+	"github.com/netcraq/netcraq/cni-plugin/kube/apiobjects"
+	"github.com/netcraq/netcraq/controlplane/controller"
+)
+
+// bad are the controller's events that somebody may have to do something about. The others that are
+// told are good, or begin with "chain.".
+var bad = []string{"chain.failover", "chain.lost", "chain.lost-member", "chain.not-ready", "chain.not-recovered", "chain.recovery-abandoned", "chain.not-drained", "chain.not-redriven", "chain.epoch", "chain.epochs", "chain.left-out", "keys.forgotten",
+	"lease.refused", "controller.held-up", "state.not-saved", "switch.disconnected", "switch.unreachable", "switch.not-set-up", "switch.refused", "switch.backup", "keys.not-tidied"}
+
+// good are those of switches that are told, too. A switch that has just come back has hundreds of
+// others.
+var good = []string{"switch.connected", "switch.program-loaded"}
+
+// follow makes Kubernetes' events of the controller's, and has the network looked at when there are
+// some about chains or switches. Keys come and go all the time.
+func (p *Operator) follow(ctx context.Context, c *controller.Controller) {
+	for since := uint64(0); ; {
+		events, more := c.Events(since)
+		news := false
+		for _, e := range events {
+			since = e.ID
+			if slices.Contains(good, e.Type) { // what failed may have failed for the want of this switch
+				p.network.Retry()
+				p.membership.Retry()
+			}
+			news = news || strings.HasPrefix(e.Type, "chain.") || slices.Contains(good, e.Type) ||
+				slices.Contains(bad, e.Type)
+			p.tell(ctx, e)
+		}
+		if news {
+			for _, w := range []apiobjects.Waker{p.network, p.membership, p.chains} {
+				w.Wake()
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-more:
+		}
+	}
+}
+
+func (p *Operator) tell(ctx context.Context, e api.Event) {
+	kind := corev1.EventTypeNormal
+	if slices.Contains(bad, e.Type) {
+		kind = corev1.EventTypeWarning
+	} else if !strings.HasPrefix(e.Type, "chain.") && !slices.Contains(good, e.Type) {
+		return
+	}
+	var about runtime.Object
+	switch {
+	case e.Chain != "":
+		c := &v1alpha1.NetcraqChain{}
+		if p.client.Get(ctx, apiobjects.Key(e.Chain), c) != nil {
+			return // it is gone
+		}
+		about = c
+	case e.Switch != "" && p.o.Fabric != nil:
+		return // a switch that is on no node is no object; the log and the metrics have it
+	case e.Switch != "":
+		// What kubelets write about nodes has the name for the UID, too, and `kubectl describe
+		// node` asks for that.
+		about = &corev1.ObjectReference{Kind: "Node", Name: e.Switch, UID: types.UID(e.Switch)}
+	default:
+		return
+	}
+	message := e.Message
+	if e.Chain != "" && e.Switch != "" && !strings.Contains(message, e.Switch) {
+		message = e.Switch + ": " + message
+	}
+	p.recorder.Event(about, kind, reason(e.Type), message)
+}
+
+// reason makes "ChainLostMember" of "chain.lost-member".
+func reason(kind string) string {
+	var b strings.Builder
+	for _, w := range strings.FieldsFunc(kind, func(c rune) bool { return c == '.' || c == '-' }) {
+		b.WriteString(strings.ToUpper(w[:1]) + w[1:])
+	}
+	return b.String()
+}

@@ -1,0 +1,49 @@
+package reconcilers
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
+	"github.com/netcraq/netcraq/cni-plugin/kube/chainplan"
+)
+
+// choiceWait is for a choice to be taken.
+const choiceWait = 5 * time.Second
+
+// keyChoices keeps the choices of placement those of the chains' specs. They are about keys, and
+// hold for all chains; choices that were made otherwise are taken back.
+type keyChoices struct{ *Operator }
+
+// Reconcile implements reconcile.Reconciler.
+func (k *keyChoices) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+	t := k.leading()
+	if t == nil {
+		return reconcile.Result{}, nil
+	}
+	h := t.Hosted()
+	if h == nil {
+		return reconcile.Result{}, nil
+	}
+	var list v1alpha1.NetcraqChainList
+	if err := k.client.List(ctx, &list); err != nil {
+		return reconcile.Result{}, fmt.Errorf("listing the chains: %w", err)
+	}
+	accepted, _ := chainplan.Accept(chainplan.Undeleted(list.Items))
+	ctx, cancel := context.WithTimeout(ctx, choiceWait)
+	defer cancel()
+	shown, err := h.Placement.Show(ctx)
+	if err != nil {
+		return reconcile.Result{}, fmt.Errorf("the choice of keys: %w", err)
+	}
+	want := chainplan.WantedRules(accepted, chainplan.NeverPlaced(k.o.Namespace))
+	for _, c := range chainplan.RuleChanges(shown.Rules, want) {
+		if _, err = h.Placement.SetRule(ctx, c); err != nil {
+			return reconcile.Result{}, fmt.Errorf("the choice of keys: %s %s: %w", c.Choice, c.Key, err)
+		}
+	}
+	return reconcile.Result{RequeueAfter: restful}, nil
+}

@@ -1,0 +1,156 @@
+package reconcilers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/cni-plugin/kube/chainplan"
+	"github.com/netcraq/netcraq/cni-plugin/kube/nodeview"
+	"github.com/netcraq/netcraq/controlplane/chain/rejoin"
+)
+
+// membershipReconciler brings a chain's members nearer to its spec, a step at a time, and empties a
+// chain that is to go. A step may take long; the chain's status is written beside it
+// (chainReconciler).
+type membershipReconciler struct{ *Operator }
+
+// Reconcile implements reconcile.Reconciler.
+func (m *membershipReconciler) Reconcile(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
+	t := m.leading()
+	if t == nil {
+		return reconcile.Result{}, nil
+	}
+	c, ok := t.of(r.Name)
+	h := t.Hosted()
+	if !ok || !c.Formed || c.Trouble != nil || h == nil {
+		return reconcile.Result{}, nil // the network comes first
+	}
+	nodes := nodeview.FabricSwitches(m.o.Fabric)
+	if m.o.Fabric == nil {
+		var err error
+		if nodes, err = nodeview.List(ctx, m.client); err != nil {
+			return reconcile.Result{}, err
+		}
+	}
+	if !c.Wanted {
+		err := t.empty(ctx, h.Controller, r.Name)
+		m.network.Wake()
+		return reconcile.Result{RequeueAfter: restless}, err
+	}
+	now, ready, err := t.look(ctx)
+	is := chainNamed(now, r.Name)
+	if err != nil || is == nil {
+		return reconcile.Result{}, err
+	}
+	s := chainplan.Next(&c.Spec, is, nodes, t.load(t.wanted(), now), t.settled(is, nodes, ready))
+	if s != nil {
+		// The step ends with the term, which may be before the agent does.
+		err := t.take(t.Context(), h.Controller, r.Name, s)
+		m.chains.Wake()
+		if err != nil && t.Context().Err() == nil {
+			return reconcile.Result{}, fmt.Errorf("%s: %w", s, err)
+		}
+	}
+	if s != nil || !is.Ready || len(is.Members) != int(c.Spec.Length) {
+		return reconcile.Result{RequeueAfter: restless}, nil
+	}
+	return reconcile.Result{RequeueAfter: restful}, nil
+}
+
+// wanted are the chains that are wanted.
+func (t *term) wanted() (out []string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for name, p := range t.plan {
+		if p.Wanted {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// chainControl is what steps need of a controller.
+type chainControl interface {
+	Chain(ctx context.Context, name string) (*api.Chain, error)
+	BringIn(ctx context.Context, chain, sw string) (*api.Chain, error)
+	ChangeChain(ctx context.Context, chain string, change api.ChainChange) (*api.Chain, error)
+	RemoveKey(ctx context.Context, chain, key string) error
+}
+
+// take takes a chain's next step.
+func (t *term) take(ctx context.Context, c chainControl, chain string, s *chainplan.Step) error {
+	if s.BringIn == "" {
+		change := api.ChainChange{LeaseMillis: s.Lease}
+		if s.Members != nil {
+			change.Members = &s.Members
+		}
+		_, err := c.ChangeChain(ctx, chain, change)
+		return err
+	}
+	candidate := rejoin.Candidate{Chain: chain, Switch: s.BringIn}
+	before, err := c.Chain(ctx, chain)
+	if err != nil {
+		return err
+	}
+	_, err = c.BringIn(ctx, chain, s.BringIn)
+	after, failed := c.Chain(ctx, chain)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	// What was refused at once costs nothing.
+	cost := failed != nil || after.Epoch != before.Epoch
+	if err == nil || cost {
+		t.back.Tried(time.Since(t.began), candidate)
+	}
+	switch silent := errors.Is(err, &api.Error{Code: api.CodeDeadlineExceeded}); {
+	case err == nil:
+	case cost || silent:
+		t.back.Again(time.Since(t.began), candidate)
+	default: // another chain needs it, or the like
+		t.back.Later(time.Since(t.began), candidate)
+	}
+	return err
+}
+
+// empty takes keys out of a chain that is to go, but for etcd's.
+func (t *term) empty(ctx context.Context, c chainControl, chain string) error {
+	_, left, err := t.emptied(ctx, chain)
+	if err != nil {
+		return fmt.Errorf("emptying it: %w", err)
+	}
+	for _, k := range left {
+		err := c.RemoveKey(ctx, chain, strconv.FormatUint(uint64(k.KeyID), 10))
+		if err != nil && !errors.Is(err, &api.Error{Code: api.CodeNotFound}) {
+			return fmt.Errorf("removing its keys: %w", err)
+		}
+	}
+	return nil
+}
+
+// settled says of which nodes' switches have been ready for long enough to be brought into a chain:
+// ready are those that are now. For a member that is lost it begins anew.
+func (t *term) settled(is *api.Chain, nodes []nodeview.Node, ready map[string]bool) func(node string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := time.Since(t.began)
+	for _, n := range nodes {
+		member := slices.ContainsFunc(is.Members, func(m api.Member) bool { return m.Switch == n.Name })
+		if c := (rejoin.Candidate{Chain: is.Name, Switch: n.Name}); ready[n.Name] && !member {
+			t.back.There(now, c)
+		} else {
+			t.back.Away(c)
+		}
+	}
+	return func(node string) bool {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		due, ok := t.back.Due(now, rejoin.Candidate{Chain: is.Name, Switch: node})
+		return ok && due <= now
+	}
+}

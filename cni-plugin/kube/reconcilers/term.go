@@ -1,0 +1,121 @@
+package reconcilers
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
+	"github.com/netcraq/netcraq/cni-plugin/kube/chainplan"
+	"github.com/netcraq/netcraq/cni-plugin/leader"
+	"github.com/netcraq/netcraq/controlplane/chain/rejoin"
+	"github.com/netcraq/netcraq/controlplane/placement/placementcontroller"
+)
+
+// term is what the reconcilers know in a term of this agent's.
+type term struct {
+	*leader.Term
+
+	mu        sync.Mutex
+	plan      map[string]chainplan.Plan            // by the chain's name; nil: the network was not looked at yet
+	recorded  map[string][]string                  // as the Term has them, without chains that are gone
+	inherited map[string]v1alpha1.NetcraqChainSpec // ... and those that run again
+	back      *rejoin.Tracker                      // of switches that are no members
+	began     time.Time                            // the term
+}
+
+// look asks the controller, if there is one, how chains are and which switches can be worked with.
+func (t *term) look(ctx context.Context) (chains []api.Chain, ready map[string]bool, err error) {
+	h := t.Hosted()
+	if h == nil {
+		return nil, nil, nil
+	}
+	if chains, err = h.Controller.Chains(ctx); err != nil {
+		return nil, nil, err
+	}
+	switches, err := h.Controller.Switches(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	ready = map[string]bool{}
+	for _, s := range switches {
+		if s.Ready {
+			ready[s.Name] = true
+		}
+	}
+	return chains, ready, nil
+}
+
+// chainNamed is a chain among those that the controller has; nil: it is not there.
+func chainNamed(chains []api.Chain, name string) *api.Chain {
+	if i := slices.IndexFunc(chains, func(c api.Chain) bool { return c.Name == name }); i >= 0 {
+		return &chains[i]
+	}
+	return nil
+}
+
+// members are those that a chain has, or had when it was last heard of; nil: it was never formed.
+func (t *term) members(chain string, now []api.Chain) []string {
+	if c := chainNamed(now, chain); c != nil {
+		var out []string
+		for _, m := range c.Members {
+			out = append(out, m.Switch)
+		}
+		return out
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.recorded[chain]
+}
+
+// load is in how many of some chains a switch is a member.
+func (t *term) load(chains []string, now []api.Chain) map[string]int {
+	load := map[string]int{}
+	for _, name := range chains {
+		for _, m := range t.members(name, now) {
+			load[m]++
+		}
+	}
+	return load
+}
+
+// inherits says whether gateways look for keys in a chain of an earlier leader that does not run
+// yet.
+func (t *term) inherits(chain string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	_, ok := t.inherited[chain]
+	return ok
+}
+
+// emptied says whether a chain that is to go holds no keys, and no gateway looks for one there:
+// were the controller to end before, nobody could take them out, and gateways would wait for that.
+// left are those that the placement does not take out, which knows in which order etcd's go.
+func (t *term) emptied(ctx context.Context, chain string) (empty bool, left []api.Key, err error) {
+	h := t.Hosted()
+	if h == nil {
+		return false, nil, errors.New("there is no controller")
+	}
+	keys, err := h.Controller.Keys(ctx, chain)
+	if err != nil {
+		return false, nil, err
+	}
+	entries, err := t.Placed(ctx)
+	if err != nil {
+		return false, nil, err
+	}
+	for _, e := range entries {
+		if e.Chain == chain {
+			return false, nil, nil // the placement is at it
+		}
+	}
+	left = slices.DeleteFunc(slices.Clone(keys), func(k api.Key) bool {
+		// It is about to make an entry, or has just deleted it.
+		return strings.HasPrefix(k.Name, placementcontroller.DirectoryName(""))
+	})
+	return len(keys) == 0, left, nil
+}
