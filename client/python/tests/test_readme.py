@@ -17,6 +17,9 @@ import pytest
 from netcraq.testing import RefController
 
 ROOT = Path(__file__).resolve().parents[3]
+HOSTS = "topologies/README.md"
+"""The page with programs that run in a host."""
+
 PATIENCE = 60
 """Seconds for a program to start and to do little, on a busy machine too."""
 
@@ -27,15 +30,12 @@ RUN = [
     "from netcraq.node import connect",
     "from 'netcraq'",
     "client.open_stream",
-    "from netcraq.admin import Admin",
-    "from netcraq.aio import Client",
 ]
 """A text of each block that a test below runs."""
 
 NOT_RUN = {
     "reads: any switch": "a drawing",
     "make test ": "jobs of CI run these targets",
-    "kind: Pipelet": "a part of a file, with addresses of etcds that are elsewhere; make test-pipelets runs whole ones",
     "netcraq put greeting": "TestReadme of cmd/netcraq runs it",
     "netcraq> h1": "TestReadme of cmd/internal/operate runs it",
     "make figures-quick": "they measure for minutes to hours; experiments/test_figures.py tests what they are made of",
@@ -44,15 +44,15 @@ NOT_RUN = {
 """A text of each block that no test here runs, and why."""
 
 
-def blocks() -> list[tuple[str, str]]:
-    """The README's blocks, with their languages."""
-    return re.findall(r"^```(\w*)\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
+def blocks(page: str = "README.md") -> list[tuple[str, str]]:
+    """A page's blocks, with their languages."""
+    return re.findall(r"^```(\w*)\n(.*?)^```", (ROOT / page).read_text(), re.M | re.S)
 
 
-def block(language: str, with_text: str) -> str:
-    """The README's block of a language that has a text in it."""
-    assert with_text in RUN
-    (found,) = [text for of, text in blocks() if of == language and with_text in text]
+def block(language: str, with_text: str, page: str = "README.md") -> str:
+    """A page's block of a language that has a text in it."""
+    assert with_text in RUN or page != "README.md"
+    (found,) = [text for of, text in blocks(page) if of == language and with_text in text]
     return found
 
 
@@ -148,12 +148,15 @@ def controller(
 
 def test_in_a_host(controller: RefController) -> None:
     controller.put("/leader", 1, b"alice")
-    assert run(sys.executable, "-c", block("python", "from netcraq.admin import Admin")) == f"{1 << 48 | 2} b'dave'\n"
+    assert (
+        run(sys.executable, "-c", block("python", "from netcraq.admin import Admin", HOSTS))
+        == f"{1 << 48 | 2} b'dave'\n"
+    )
 
 
 def test_asyncio(controller: RefController) -> None:
     keys = [controller.put(f"/key/{n}", n, b"%d" % n) for n in range(3)]
-    program = block("python", "from netcraq.aio import Client")
+    program = block("python", "from netcraq.aio import Client", HOSTS)
     body = textwrap.indent(f"{program}print([v.value for v in values])\n", "    ")
     program = f"import asyncio\nkeys = {keys}\nasync def main():\n{body}asyncio.run(main())\n"
     assert run(sys.executable, "-c", program) == "[b'0', b'1', b'2']\n"
