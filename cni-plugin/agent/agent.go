@@ -17,7 +17,7 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/framefilter"
 	"github.com/netcraq/netcraq/cni-plugin/ingressfilter"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
-	"github.com/netcraq/netcraq/internal/netdump"
+	"github.com/netcraq/netcraq/internal/netlinkdump"
 )
 
 // Switch is what the agent asks of the node's switch. A port that nobody has said more about is a
@@ -282,7 +282,7 @@ func (a *Agent) Reconcile() error {
 
 // unrecorded lists interfaces of the agent that no record is about.
 func (a *Agent) unrecorded() ([]netlink.Link, error) {
-	links, err := netdump.Whole(netlink.LinkList)
+	links, err := netlinkdump.Whole(netlink.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("listing interfaces: %w", err)
 	}

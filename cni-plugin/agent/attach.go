@@ -19,7 +19,7 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
 	"github.com/netcraq/netcraq/cni-plugin/framefilter"
 	"github.com/netcraq/netcraq/cni-plugin/ingressfilter"
-	"github.com/netcraq/netcraq/internal/netdump"
+	"github.com/netcraq/netcraq/internal/netlinkdump"
 )
 
 // Steps of an attachment, in their order.
@@ -500,7 +500,7 @@ func (c *container) setUp(r *agentapi.Record) error {
 // routes are those of the container in a table; 0 is the main one.
 func (c *container) routes(table int) ([]netlink.Route, error) {
 	filter := &netlink.Route{Table: cmp.Or(table, unix.RT_TABLE_MAIN)}
-	return netdump.Whole(func() ([]netlink.Route, error) {
+	return netlinkdump.Whole(func() ([]netlink.Route, error) {
 		return c.handle.RouteListFiltered(netlink.FAMILY_ALL, filter, netlink.RT_FILTER_TABLE)
 	})
 }

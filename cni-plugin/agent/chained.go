@@ -12,7 +12,7 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
 	"github.com/netcraq/netcraq/cni-plugin/framefilter"
 	"github.com/netcraq/netcraq/cni-plugin/ingressfilter"
-	"github.com/netcraq/netcraq/internal/netdump"
+	"github.com/netcraq/netcraq/internal/netlinkdump"
 )
 
 // Behind another plugin the interfaces belong to that plugin. The agent puts four things on the
@@ -176,7 +176,7 @@ func (c *container) ends(name string) (host, inside netlink.Link, err error) {
 
 // has says which address an interface of the container lacks.
 func (c *container) has(l netlink.Link, want []agentapi.Address) error {
-	addrs, err := netdump.Whole(func() ([]netlink.Addr, error) { return c.handle.AddrList(l, netlink.FAMILY_ALL) })
+	addrs, err := netlinkdump.Whole(func() ([]netlink.Addr, error) { return c.handle.AddrList(l, netlink.FAMILY_ALL) })
 	if err != nil {
 		return fmt.Errorf("the addresses of the container's %s: %w", l.Attrs().Name, err)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
 	"github.com/netcraq/netcraq/cni-plugin/framefilter"
 	"github.com/netcraq/netcraq/cni-plugin/ingressfilter"
-	"github.com/netcraq/netcraq/internal/netdump"
+	"github.com/netcraq/netcraq/internal/netlinkdump"
 )
 
 // Check looks whether an attachment is as it was made, and names everything that is not.
@@ -79,7 +79,7 @@ func (a *Agent) checkHost(r *agentapi.Record, req *agentapi.Check, note func(str
 	}
 	checkLink(l, r.Host, req.Host, false, note)
 	checkFilters(l.Attrs().Index, r.Host.Name, note)
-	addrs, err := netdump.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(l, netlink.FAMILY_ALL) })
+	addrs, err := netlinkdump.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(l, netlink.FAMILY_ALL) })
 	if err != nil {
 		note("the addresses of %s: %v", r.Host.Name, err)
 	}
@@ -88,7 +88,8 @@ func (a *Agent) checkHost(r *agentapi.Record, req *agentapi.Check, note func(str
 			note("%s does not have the gateway's address %s", r.Host.Name, addr.Gateway)
 		}
 	}
-	routes, err := netdump.Whole(func() ([]netlink.Route, error) { return netlink.RouteList(l, netlink.FAMILY_ALL) })
+	routes, err := netlinkdump.Whole(func() ([]netlink.Route, error) { return netlink.RouteList(l,
+		netlink.FAMILY_ALL) })
 	if err != nil {
 		note("the routes by %s: %v", r.Host.Name, err)
 	}
@@ -118,7 +119,7 @@ func (c *container) check(r *agentapi.Record, req *agentapi.Check, note func(str
 		return
 	}
 	checkLink(l, r.Container, req.Container, true, note)
-	addrs, err := netdump.Whole(func() ([]netlink.Addr, error) { return c.handle.AddrList(l, netlink.FAMILY_ALL) })
+	addrs, err := netlinkdump.Whole(func() ([]netlink.Addr, error) { return c.handle.AddrList(l, netlink.FAMILY_ALL) })
 	if err != nil {
 		note("the addresses of the container's %s: %v", r.Container.Name, err)
 	}
@@ -127,7 +128,8 @@ func (c *container) check(r *agentapi.Record, req *agentapi.Check, note func(str
 			note("the container's %s does not have the address %s", r.Container.Name, addr.Prefix)
 		}
 	}
-	routes, err := netdump.Whole(func() ([]netlink.Route, error) { return c.handle.RouteList(l, netlink.FAMILY_ALL) })
+	routes, err := netlinkdump.Whole(func() ([]netlink.Route, error) { return c.handle.RouteList(l,
+		netlink.FAMILY_ALL) })
 	if err != nil {
 		note("the routes of the container: %v", err)
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/netcraq/netcraq/internal/netdump"
+	"github.com/netcraq/netcraq/internal/netlinkdump"
 )
 
 // EnableForwarding makes the node one that passes packets on, in both families.
@@ -47,7 +47,7 @@ const allForwarding = "ipv6/conf/all/forwarding"
 
 // keepRouters has interfaces with routes from Router Advertisements go on taking these.
 func keepRouters() error {
-	routes, err := netdump.Whole(func() ([]netlink.Route, error) {
+	routes, err := netlinkdump.Whole(func() ([]netlink.Route, error) {
 		return netlink.RouteListFiltered(netlink.FAMILY_V6, &netlink.Route{Protocol: unix.RTPROT_RA},
 			netlink.RT_FILTER_PROTOCOL)
 	})

@@ -9,7 +9,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/netcraq/netcraq/internal/netdump"
+	"github.com/netcraq/netcraq/internal/netlinkdump"
 	"github.com/netcraq/netcraq/switch/offload"
 )
 
@@ -64,7 +64,7 @@ func (s side) attachFilterNamed(ifindex int, prog *ebpf.Program, name string) er
 
 // findFilter is the filter at an interface; nil: there is none.
 func (s side) findFilter(ifindex int) (*netlink.BpfFilter, error) {
-	filters, err := netdump.Whole(func() ([]netlink.Filter, error) {
+	filters, err := netlinkdump.Whole(func() ([]netlink.Filter, error) {
 		return netlink.FilterList(&netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: ifindex}},
 			s.parent)
 	})

@@ -13,7 +13,7 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/ingressfilter"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 	"github.com/netcraq/netcraq/controlplane/topology"
-	"github.com/netcraq/netcraq/internal/netdump"
+	"github.com/netcraq/netcraq/internal/netlinkdump"
 )
 
 // The node's own processes (and pods in the host's network, such as the etcd gateway) reach the
@@ -83,7 +83,7 @@ func (s *Switch) ConnectHost(node netip.Addr, services []netip.Prefix) error {
 // haveAddress gives the node's end an address that the node has at no other interface, and takes
 // others of an earlier call away.
 func haveAddress(l netlink.Link, node netip.Addr) error {
-	all, err := netdump.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_V4) })
+	all, err := netlinkdump.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_V4) })
 	if err != nil {
 		return fmt.Errorf("listing addresses: %w", err)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/netcraq/netcraq/cni-plugin/ingressfilter"
-	"github.com/netcraq/netcraq/internal/netdump"
+	"github.com/netcraq/netcraq/internal/netlinkdump"
 )
 
 // The switches of two nodes are connected by a tunnel that only they use, as by a cable. A network
@@ -64,7 +64,7 @@ func PeerLink(self, peer Node) (string, error) {
 
 // RemovePeerLinks removes the tunnels to nodes that are not among those named.
 func RemovePeerLinks(keep []Node) error {
-	links, err := netdump.Whole(netlink.LinkList)
+	links, err := netlinkdump.Whole(netlink.LinkList)
 	if err != nil {
 		return fmt.Errorf("listing interfaces: %w", err)
 	}

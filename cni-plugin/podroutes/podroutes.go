@@ -35,7 +35,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/netcraq/netcraq/cni-plugin/ingressfilter"
-	"github.com/netcraq/netcraq/internal/netdump"
+	"github.com/netcraq/netcraq/internal/netlinkdump"
 )
 
 const (
@@ -335,7 +335,7 @@ func replaceRoutes(protocol int, want map[netip.Prefix]*netlink.Route) error {
 			errs = append(errs, fmt.Errorf("the route to %s: %w", to, err))
 		}
 	}
-	have, err := netdump.Whole(func() ([]netlink.Route, error) {
+	have, err := netlinkdump.Whole(func() ([]netlink.Route, error) {
 		return netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Protocol: netlink.RouteProtocol(protocol)},
 			netlink.RT_FILTER_PROTOCOL)
 	})
@@ -449,7 +449,7 @@ func tunnel(self Node, to []Node, six bool) (int, error) {
 
 // sourceLink is the interface that has an address.
 func sourceLink(a netip.Addr) (netlink.Link, error) {
-	addrs, err := netdump.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
+	addrs, err := netlinkdump.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
 		return nil, fmt.Errorf("listing addresses: %w", err)
 	}
@@ -483,7 +483,7 @@ func neighbours(index int, to []Node, six bool) error {
 		}
 	}
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6, unix.AF_BRIDGE} {
-		have, err := netdump.Whole(func() ([]netlink.Neigh, error) { return netlink.NeighList(index, family) })
+		have, err := netlinkdump.Whole(func() ([]netlink.Neigh, error) { return netlink.NeighList(index, family) })
 		if err != nil {
 			return fmt.Errorf("listing the tunnels' neighbours: %w", err)
 		}

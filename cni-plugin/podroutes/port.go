@@ -9,7 +9,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/netcraq/netcraq/api/wire"
-	"github.com/netcraq/netcraq/internal/netdump"
+	"github.com/netcraq/netcraq/internal/netlinkdump"
 )
 
 // ownPrefix begins the names of all interfaces of NetCRAQ's.
@@ -19,7 +19,7 @@ const ownPrefix = "ncq"
 // would drop what comes by them, and their plugin's pods would not reach each other: so nothing is
 // filtered, and there are no tunnels, until one of both has another port.
 func checkPort() error {
-	links, err := netdump.Whole(netlink.LinkList)
+	links, err := netlinkdump.Whole(netlink.LinkList)
 	if err != nil {
 		return fmt.Errorf("listing interfaces: %w", err)
 	}

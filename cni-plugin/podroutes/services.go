@@ -8,7 +8,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/netcraq/netcraq/internal/netdump"
+	"github.com/netcraq/netcraq/internal/netlinkdump"
 )
 
 // servicesProtocol marks routes to service addresses, as Protocol does the others of this package.
@@ -43,7 +43,7 @@ func RemoveServices() error {
 // forgetSwitches removes the neighbour entries that ApplyServices has made, but that of one
 // interface.
 func forgetSwitches(but int) error {
-	all, err := netdump.Whole(func() ([]netlink.Neigh, error) { return netlink.NeighList(0, netlink.FAMILY_V4) })
+	all, err := netlinkdump.Whole(func() ([]netlink.Neigh, error) { return netlink.NeighList(0, netlink.FAMILY_V4) })
 	if err != nil {
 		return fmt.Errorf("listing neighbours: %w", err)
 	}

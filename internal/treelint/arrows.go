@@ -70,7 +70,7 @@ var arrowRules = []arrowRule{
 	{
 		name: "ebpf-rooms",
 		in:   []string{"switch/ebpf/attach"},
-		may:  []string{"switch/ebpf/attach", "switch/offload", "internal/netdump"},
+		may:  []string{"switch/ebpf/attach", "switch/offload", "internal/netlinkdump"},
 	},
 	{
 		name: "interp-rooms",

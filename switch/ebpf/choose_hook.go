@@ -5,7 +5,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/netcraq/netcraq/internal/netdump"
+	"github.com/netcraq/netcraq/internal/netlinkdump"
 	"github.com/netcraq/netcraq/switch/ebpf/attach"
 )
 
@@ -20,7 +20,7 @@ func (d *device) chooseHook(q *port, l netlink.Link) {
 		q.reason = "on a veth tc is as fast as XDP and needs nothing of the peer"
 		return
 	}
-	if f, err := d.features(q.Ifindex); err != nil || f&netdump.RunsXDP == 0 {
+	if f, err := d.features(q.Ifindex); err != nil || f&netlinkdump.RunsXDP == 0 {
 		d.atTC(q, fmt.Sprintf("the driver of %s does not run XDP programs natively", q.Iface))
 		return
 	}
@@ -52,7 +52,7 @@ func (d *device) atTC(q *port, why string) {
 // 6.3).
 func (d *device) features(ifindex int) (f uint64, err error) {
 	err = d.netns.Do(func() error {
-		f, err = netdump.XDPFeatures(ifindex)
+		f, err = netlinkdump.XDPFeatures(ifindex)
 		return err
 	})
 	return f, err
@@ -74,7 +74,7 @@ func (d *device) refresh(q *port) {
 	shaped, err := d.shaped(q.Ifindex)
 	switch {
 	case err != nil:
-	case f&netdump.TakesXDP != 0 && !shaped:
+	case f&netlinkdump.TakesXDP != 0 && !shaped:
 		d.PortMap.SetXDP(q.Number, q.Ifindex)
 	default:
 		d.PortMap.SetXDP(q.Number, 0)

@@ -14,7 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/netcraq/netcraq/internal/netdump"
+	"github.com/netcraq/netcraq/internal/netlinkdump"
 	"github.com/netcraq/netcraq/switch/ebpf/attach"
 	"github.com/netcraq/netcraq/switch/offload"
 )
@@ -23,11 +23,11 @@ import (
 // frames from them once its peer has a program.
 func TestFeatures(t *testing.T) {
 	sw, _ := inNamespace(t)
-	f, err := netdump.XDPFeatures(sw.Attrs().Index)
+	f, err := netlinkdump.XDPFeatures(sw.Attrs().Index)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f&netdump.RunsXDP == 0 || f&netdump.TakesXDP != 0 {
+	if f&netlinkdump.RunsXDP == 0 || f&netlinkdump.TakesXDP != 0 {
 		t.Errorf("a veth without programs has the features %#x", f)
 	}
 }

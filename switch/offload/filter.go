@@ -9,7 +9,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/netcraq/netcraq/internal/netdump"
+	"github.com/netcraq/netcraq/internal/netlinkdump"
 )
 
 // A program that a kernel before 6.6 runs at tc is a filter of the interface's clsact queueing
@@ -35,7 +35,7 @@ func FilterName(added bool) (string, error) {
 // RemoveFilters takes away what dead processes have left on an interface of the calling thread's
 // network namespace.
 func RemoveFilters(l netlink.Link) error {
-	filters, err := netdump.Whole(func() ([]netlink.Filter, error) {
+	filters, err := netlinkdump.Whole(func() ([]netlink.Filter, error) {
 		return netlink.FilterList(l, netlink.HANDLE_MIN_INGRESS)
 	})
 	if err != nil {
@@ -73,7 +73,7 @@ func Discipline(ifindex int) *netlink.GenericQdisc {
 // RemoveDiscipline removes clsact from an interface if nobody has filters there.
 func RemoveDiscipline(l netlink.Link) error {
 	for _, parent := range []uint32{netlink.HANDLE_MIN_INGRESS, netlink.HANDLE_MIN_EGRESS} {
-		filters, err := netdump.Whole(func() ([]netlink.Filter, error) { return netlink.FilterList(l, parent) })
+		filters, err := netlinkdump.Whole(func() ([]netlink.Filter, error) { return netlink.FilterList(l, parent) })
 		if err != nil || len(filters) > 0 {
 			return err
 		}
@@ -87,7 +87,7 @@ func RemoveDiscipline(l netlink.Link) error {
 
 // removeAllFilters is RemoveFilters for every interface that has a clsact discipline.
 func removeAllFilters() error {
-	disciplines, err := netdump.Whole(func() ([]netlink.Qdisc, error) { return netlink.QdiscList(nil) })
+	disciplines, err := netlinkdump.Whole(func() ([]netlink.Qdisc, error) { return netlink.QdiscList(nil) })
 	if err != nil {
 		return fmt.Errorf("looking for filters of dead switches: %w", err)
 	}

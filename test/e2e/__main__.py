@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from e2e import binaries, checks, install, kills, other_network, page, settings, worker
+from e2e import binaries, checks, install, kills, other_network, settings, worker, workload_report
 from e2e.acceptance import CheckError
 from e2e.checks import QUICK_START
 from e2e.cluster import Cluster, Say, missing
@@ -199,7 +199,9 @@ def go(options: argparse.Namespace) -> int:
         failed = "cluster"
         say(f"FAILED: {error}")
     if all(comparison.runs.values()):
-        say(f"the workload's figures: {page.write(comparison.runs, facts(), settings.OUT).relative_to(settings.ROOT)}")
+        say(
+            f"the workload's figures: {workload_report.write(comparison.runs, facts(), settings.OUT).relative_to(settings.ROOT)}"
+        )
     Path(settings.OUT / "result.json").write_text(json.dumps(results, indent=1) + "\n")
     if failed:
         print(f"The nodes' logs are in {settings.OUT.relative_to(settings.ROOT)}/nodes/*/log")

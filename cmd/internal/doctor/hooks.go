@@ -14,7 +14,7 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 
-	"github.com/netcraq/netcraq/internal/netdump"
+	"github.com/netcraq/netcraq/internal/netlinkdump"
 )
 
 // hooked is a program at an interface.
@@ -141,7 +141,7 @@ func programsAt(k netlink.Link) (all []hooked, failed map[string]error) {
 		name   string
 		parent uint32
 	}{{"clsact ingress", netlink.HANDLE_MIN_INGRESS}, {"clsact egress", netlink.HANDLE_MIN_EGRESS}} {
-		filters, err := netdump.Whole(func() ([]netlink.Filter, error) { return netlink.FilterList(k, at.parent) })
+		filters, err := netlinkdump.Whole(func() ([]netlink.Filter, error) { return netlink.FilterList(k, at.parent) })
 		if err != nil {
 			failed[at.name] = err
 			continue

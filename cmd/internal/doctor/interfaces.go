@@ -9,7 +9,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/netcraq/netcraq/api/wire"
-	"github.com/netcraq/netcraq/internal/netdump"
+	"github.com/netcraq/netcraq/internal/netlinkdump"
 )
 
 const (
@@ -20,7 +20,7 @@ const (
 
 // links are the interfaces to look at.
 func (l *look) links() ([]netlink.Link, error) {
-	all, err := netdump.Whole(netlink.LinkList)
+	all, err := netlinkdump.Whole(netlink.LinkList)
 	if err != nil {
 		return nil, err
 	}
@@ -54,8 +54,8 @@ func interfaces(_ context.Context, l *look) {
 		if uplinks[a.Index] {
 			l.uplink(link)
 		}
-		features, err := netdump.XDPFeatures(a.Index)
-		native := err == nil && features&netdump.RunsXDP != 0
+		features, err := netlinkdump.XDPFeatures(a.Index)
+		native := err == nil && features&netlinkdump.RunsXDP != 0
 		if native && link.Type() != "veth" {
 			l.ok(a.Name, "its driver runs XDP programs natively")
 		} else if err == nil && !native && uplinks[a.Index] {
@@ -68,7 +68,7 @@ func interfaces(_ context.Context, l *look) {
 func (l *look) uplinks() map[int]bool {
 	out := map[int]bool{}
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-		routes, err := netdump.Whole(func() ([]netlink.Route, error) { return netlink.RouteList(nil, family) })
+		routes, err := netlinkdump.Whole(func() ([]netlink.Route, error) { return netlink.RouteList(nil, family) })
 		if err != nil {
 			l.unseen("routes", "listing them", err)
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/netcraq/netcraq/internal/netdump"
+	"github.com/netcraq/netcraq/internal/netlinkdump"
 	"github.com/netcraq/netcraq/switch/offload"
 )
 
@@ -240,7 +240,7 @@ func (a *Attachment) findFilter() (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	filters, err := netdump.Whole(func() ([]netlink.Filter, error) {
+	filters, err := netlinkdump.Whole(func() ([]netlink.Filter, error) {
 		return netlink.FilterList(&netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: a.Ifindex}},
 			netlink.HANDLE_MIN_INGRESS)
 	})

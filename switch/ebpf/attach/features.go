@@ -5,7 +5,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/netcraq/netcraq/internal/netdump"
+	"github.com/netcraq/netcraq/internal/netlinkdump"
 )
 
 // plainDisciplines are those that interfaces have by themselves, and those that hold programs.
@@ -15,7 +15,7 @@ var plainDisciplines = []string{"noqueue", "mq", "pfifo_fast", "fq_codel", "fq",
 // Shaped reports whether an interface has a queueing discipline that somebody has chosen.
 func Shaped(ifindex int) (yes bool, err error) {
 	l := &netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: ifindex}}
-	disciplines, err := netdump.Whole(func() ([]netlink.Qdisc, error) { return netlink.QdiscList(l) })
+	disciplines, err := netlinkdump.Whole(func() ([]netlink.Qdisc, error) { return netlink.QdiscList(l) })
 	for _, q := range disciplines {
 		yes = yes || !slices.Contains(plainDisciplines, q.Type())
 	}

@@ -1,5 +1,5 @@
-// Package netdump reads lists from the kernel by netlink whole.
-package netdump
+// Package netlinkdump reads lists from the kernel by netlink whole.
+package netlinkdump
 
 import (
 	"errors"

@@ -1,4 +1,4 @@
-package netdump
+package netlinkdump
 
 import (
 	"errors"
