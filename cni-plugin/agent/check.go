@@ -88,8 +88,10 @@ func (a *Agent) checkHost(r *agentapi.Record, req *agentapi.Check, note func(str
 			note("%s does not have the gateway's address %s", r.Host.Name, addr.Gateway)
 		}
 	}
-	routes, err := netlinkdump.Whole(func() ([]netlink.Route, error) { return netlink.RouteList(l,
-		netlink.FAMILY_ALL) })
+	routes, err := netlinkdump.Whole(func() ([]netlink.Route, error) {
+		return netlink.RouteList(l,
+			netlink.FAMILY_ALL)
+	})
 	if err != nil {
 		note("the routes by %s: %v", r.Host.Name, err)
 	}
@@ -128,8 +130,10 @@ func (c *container) check(r *agentapi.Record, req *agentapi.Check, note func(str
 			note("the container's %s does not have the address %s", r.Container.Name, addr.Prefix)
 		}
 	}
-	routes, err := netlinkdump.Whole(func() ([]netlink.Route, error) { return c.handle.RouteList(l,
-		netlink.FAMILY_ALL) })
+	routes, err := netlinkdump.Whole(func() ([]netlink.Route, error) {
+		return c.handle.RouteList(l,
+			netlink.FAMILY_ALL)
+	})
 	if err != nil {
 		note("the routes of the container: %v", err)
 	}
