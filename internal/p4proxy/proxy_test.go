@@ -285,6 +285,8 @@ func TestHolds(t *testing.T) {
 	if d, err := first.Release(ctx); err != nil || len(d) != 1 || string(d[0].Payload) != "one" {
 		t.Errorf("%v, %v", d, err)
 	}
+	// The stream and the calls are separate channels: no order between them is promised.
+	s.expect(t, "arbitration", "packet two", "write 8", "write 7", "packet one")
 	if _, err := c.Write(ctx, write(configTable, 9)); err != nil { // its rule has ended
 		t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ func (l listener) Publish(m []byte) { l <- append([]byte{}, m...) }
 func TestAgeing(t *testing.T) {
 	heard := make(listener, 16)
 	w := newWorld(t, func(w *world) {
-		w.files, w.options.Publisher = "../p4rt/testdata/ageing", heard
+		w.files, w.options.Publisher = "../p4rtserver/testdata/ageing", heard
 	})
 	c, begun := w.dial(t), time.Now()
 	add := func(last byte) idl.Handle {

@@ -34,7 +34,7 @@ func (h *heard) take() [][]byte {
 
 func entities(t *testing.T) *bmv2json.Program {
 	t.Helper()
-	json, err := os.ReadFile("../p4rt/testdata/entities.json")
+	json, err := os.ReadFile("../p4rtserver/testdata/entities.json")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,7 @@ import (
 	"github.com/netcraq/netcraq/switch/userspace"
 )
 
-const program = "../p4rt/testdata/entities"
+const program = "../p4rtserver/testdata/entities"
 
 // world is a switch with both of its servers, on loopback.
 type world struct {

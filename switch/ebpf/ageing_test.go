@@ -15,7 +15,7 @@ func TestIdleTimeouts(t *testing.T) {
 	for _, made := range []string{"general", "made for its tables"} {
 		t.Run(made, func(t *testing.T) {
 			eachHook(t, "kernel", func(t *testing.T, h Hook) {
-				c, err := newCaptured(t, readProgram(t, "../p4rt/testdata/ageing.json"), h)
+				c, err := newCaptured(t, readProgram(t, "../p4rtserver/testdata/ageing.json"), h)
 				check(t, err)
 				idleTimeouts(t, c, made != "general")
 			})

@@ -11,7 +11,7 @@ import (
 
 // TestIdleTimeouts lets entries go idle by a clock that the test turns.
 func TestIdleTimeouts(t *testing.T) {
-	prog, err := bmv2json.ReadFile("../p4rt/testdata/ageing.json")
+	prog, err := bmv2json.ReadFile("../p4rtserver/testdata/ageing.json")
 	must(t, err)
 	p, err := New(prog, Options{})
 	must(t, err)

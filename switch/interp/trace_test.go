@@ -10,7 +10,7 @@ import (
 
 // TestTrace follows a packet that hits a table and one that no table knows.
 func TestTrace(t *testing.T) {
-	prog, err := bmv2json.ReadFile("../p4rt/testdata/ageing.json")
+	prog, err := bmv2json.ReadFile("../p4rtserver/testdata/ageing.json")
 	must(t, err)
 	var lines []string
 	p, err := New(prog, Options{Trace: func(s string) { lines = append(lines, s) }})

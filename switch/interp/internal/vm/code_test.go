@@ -32,8 +32,10 @@ func TestCode(t *testing.T) {
 	must(t, err)
 	more, err := filepath.Glob(filepath.Join("..", "..", "..", "..", "*", "compiled", "*-128.json.gz"))
 	must(t, err)
+	drawn, err := filepath.Glob(filepath.Join("..", "..", "..", "..", "test", "progfuzz", "testdata", "*.json"))
+	must(t, err)
 	run := 0
-	for _, file := range append(files, more...) {
+	for _, file := range slices.Concat(files, more, drawn) {
 		prog, err := bmv2json.ReadFile(file)
 		if err != nil {
 			continue // what it is of is tested elsewhere
