@@ -122,11 +122,10 @@ func (x *testbed) left(_ devnet.Port, frame []byte) {
 		return
 	}
 	p.Value = slices.Clone(p.Value)
-	x.mu.Lock()
-	ch := x.replies[f.Dst.Port()]
-	x.mu.Unlock()
+	x.mu.Lock() // for as long as it is sent: who waits no more closes the channel
+	defer x.mu.Unlock()
 	select {
-	case ch <- p:
+	case x.replies[f.Dst.Port()] <- p:
 	default: // nobody waits for it any more
 	}
 }
