@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -116,29 +115,27 @@ func (c *cli) show(v any, text string) error {
 	return err
 }
 
+// showVersion prints the version that a key has now.
+func (c *cli) showVersion(key string, v node.Version) error {
+	return c.show(map[string]string{"key": key, "version": string(v)}, string(v))
+}
+
 // value reads VALUE.
 func (c *cli) value(s string) ([]byte, error) {
-	if digits, ok := strings.CutPrefix(s, "hex:"); ok {
-		b, err := hex.DecodeString(digits)
-		if err != nil {
-			return nil, operate.UsageError(fmt.Errorf("the value %s: %w. Pass text:%s if that is the text itself", s, err, s))
-		}
-		return b, nil
-	}
-	if text, ok := strings.CutPrefix(s, "text:"); ok {
-		return []byte(text), nil
-	}
 	if s == "-" {
 		return io.ReadAll(c.std.In)
 	}
-	if file, ok := strings.CutPrefix(s, "@"); ok {
-		b, err := os.ReadFile(file)
-		if err != nil {
-			return nil, fmt.Errorf("cannot read the value: %w. Pass text:%s if that is the text itself", err, s)
-		}
+	b, file, isFile, err := operate.ParseValue(s)
+	if err != nil {
+		return nil, operate.UsageError(fmt.Errorf("the value %s: %w. Pass text:%s if that is the text itself", s, err, s))
+	}
+	if !isFile {
 		return b, nil
 	}
-	return []byte(s), nil
+	if b, err = os.ReadFile(file); err != nil {
+		return nil, fmt.Errorf("cannot read the value: %w. Pass text:%s if that is the text itself", err, s)
+	}
+	return b, nil
 }
 
 // version reads a version; "0" is that of a key that was never written.
@@ -225,7 +222,7 @@ func (c *cli) putCommand() *cobra.Command {
 					if err != nil {
 						return err
 					}
-					return c.show(map[string]string{"key": args[0], "version": string(v)}, string(v))
+					return c.showVersion(args[0], v)
 				})
 			}
 			if ifAbsent {
@@ -255,7 +252,7 @@ func (c *cli) putAbsent(ctx context.Context, cl *node.Client, key string, value 
 		case err != nil:
 			return err
 		case swapped:
-			return c.show(map[string]string{"key": key, "version": string(i.Version)}, string(i.Version))
+			return c.showVersion(key, i.Version)
 		case i.Found:
 			return refused{fmt.Errorf("%s has a value, of version %s; nothing was written", key, i.Version)}
 		}
@@ -273,7 +270,7 @@ func (c *cli) swap(cmd *cobra.Command, key string, expected node.Version, value 
 		if !swapped {
 			return refused{fmt.Errorf("%s has version %s, not %s; nothing was written", key, i.Version, expected)}
 		}
-		return c.show(map[string]string{"key": key, "version": string(i.Version)}, string(i.Version))
+		return c.showVersion(key, i.Version)
 	})
 }
 
@@ -322,7 +319,7 @@ func (c *cli) deleteCommand() *cobra.Command {
 				if !deleted {
 					return refused{fmt.Errorf("%s has version %s, not %s; nothing was deleted", args[0], i.Version, ifVersion)}
 				}
-				return c.show(map[string]string{"key": args[0], "version": string(i.Version)}, string(i.Version))
+				return c.showVersion(args[0], i.Version)
 			})
 		},
 	}

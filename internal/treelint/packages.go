@@ -14,10 +14,6 @@ import (
 // mind, and in every package that had more the references between files had no direction.
 const maxFiles = 25
 
-// ownModules are folders whose Go packages are not the project's own: they are built from others'
-// modules, or are copies of programs of the tests.
-var ownModules = []string{"test/e2e/", "test/etcdsuite/module/"}
-
 // packages are the folders with Go files of the project's, and what is in each.
 type packages map[string]*goPackage
 
@@ -28,8 +24,7 @@ type goPackage struct {
 
 // add counts a file, if it belongs to a package.
 func (p packages) add(file string, text []byte) {
-	if !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") || generated(file, text) ||
-		slices.ContainsFunc(ownModules, func(m string) bool { return strings.HasPrefix(file, m) }) {
+	if !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") || generated(file, text) {
 		return
 	}
 	parsed, err := parser.ParseFile(token.NewFileSet(), file, text, parser.PackageClauseOnly)

@@ -85,6 +85,24 @@ func (l *look) port(p port, inodes []int, holders map[int]process) {
 	}
 }
 
+// TCPHolder is the process that listens on a TCP port; 0: none does, or the process belongs to
+// another user.
+func TCPHolder(port int) (pid int) {
+	l := newLook(Options{})
+	taken := map[string][]int{}
+	for _, file := range []string{"tcp", "tcp6"} {
+		_ = l.sockets("tcp", file, taken) // a table that cannot be read has nobody
+	}
+	wanted := map[int]bool{}
+	for _, inode := range taken["tcp"+strconv.Itoa(port)] {
+		wanted[inode] = true
+	}
+	for _, p := range l.socketHolders(wanted) {
+		return p.pid
+	}
+	return 0
+}
+
 // sockets adds the inodes of those that listen (TCP) or are bound (UDP), of this
 // thread's network namespace.
 func (l *look) sockets(protocol, file string, to map[string][]int) error {

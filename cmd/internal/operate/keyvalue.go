@@ -207,22 +207,13 @@ func owner() string {
 
 // value reads VALUE.
 func (c *cli) value(s string) ([]byte, error) {
-	if digits, ok := strings.CutPrefix(s, "hex:"); ok {
-		b, err := hex.DecodeString(digits)
-		if err != nil {
-			return nil, usageError{fmt.Errorf("the value %q: %w (text:%s is the text itself)", s, err, s)}
-		}
+	b, file, isFile, err := ParseValue(s)
+	if err != nil {
+		return nil, usageError{fmt.Errorf("the value %q: %w (text:%s is the text itself)", s, err, s)}
+	}
+	if !isFile {
 		return b, nil
 	}
-	if text, ok := strings.CutPrefix(s, "text:"); ok {
-		return []byte(text), nil
-	}
-	file, ok := strings.CutPrefix(s, "@")
-	if !ok {
-		return []byte(s), nil
-	}
-	var b []byte
-	var err error
 	if file == "-" {
 		b, err = io.ReadAll(c.std.In)
 	} else {
@@ -232,4 +223,18 @@ func (c *cli) value(s string) ([]byte, error) {
 		return nil, fmt.Errorf("reading the value (text:%s is the text itself): %w", s, err)
 	}
 	return b, nil
+}
+
+// ParseValue reads VALUE: hex:00ff, @FILE, whose name it returns, or text, which may begin with
+// text: if it looks like one of these.
+func ParseValue(s string) (value []byte, file string, isFile bool, err error) {
+	if digits, ok := strings.CutPrefix(s, "hex:"); ok {
+		value, err = hex.DecodeString(digits)
+		return value, "", false, err
+	}
+	if text, ok := strings.CutPrefix(s, "text:"); ok {
+		return []byte(text), "", false, nil
+	}
+	file, isFile = strings.CutPrefix(s, "@")
+	return []byte(s), file, isFile, nil
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -136,14 +137,7 @@ func (w *network) program() (json, p4info string, err error) {
 }
 
 // number is the number of a switch of the chain; 0: there is none of this name.
-func (w *network) number(name string) int {
-	for i, n := range w.names {
-		if n == name {
-			return i + 1
-		}
-	}
-	return 0
-}
+func (w *network) number(name string) int { return 1 + slices.Index(w.names, name) }
 
 func (w *network) close() {
 	w.Network.Close()
