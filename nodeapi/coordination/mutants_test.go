@@ -89,7 +89,7 @@ var mutants = []struct{ rule, file, old, new string }{
 	{"unknown outcomes are looked into", "lease.go", `		unknown = unknown || !nothingDone(err)
 `, `		unknown = unknown || !nothingDone(err)
 		if leftOut == "unknown outcomes are looked into" {
-			return item, false, node.Errorf(node.CodeUnavailable, "", "it failed")
+			return item, false, nodeapi.Errorf(nodeapi.CodeUnavailable, "", "it failed")
 		}
 `},
 	{"keys go with their lease", "follow.go", `	if len(l.bound) > 0 {
