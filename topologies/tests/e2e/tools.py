@@ -229,13 +229,22 @@ def acknowledgements_lost(net: ChainNetwork, key: int, *values: bytes) -> Iterat
 @contextlib.contextmanager
 def frozen(net: ChainNetwork) -> Iterator[None]:
     """Let the chain take no writes for the block: the controller re-propagates nothing then, so
-    what is dirty stays so.
+    what is dirty stays so. The block begins when no switch counts anything more: a write that was
+    on its way would be acknowledged later.
     """
     net.admin.change_chain("main", frozen=True)
     try:
+        wait_until("nothing is on its way", lambda: _quiet(net, 0.3))
         yield
     finally:
         net.admin.change_chain("main", frozen=False)
+
+
+def _quiet(net: ChainNetwork, seconds: float) -> bool:
+    """Whether no switch counts anything for some seconds, but what the controller causes."""
+    with Moved(net) as moved:
+        time.sleep(seconds)
+    return not moved.settled()
 
 
 # ---- What was seen ----
