@@ -66,6 +66,8 @@ func TestDev(t *testing.T) {
 		{"lock printer -- /nowhere", 1, "cannot run /nowhere"},
 		{"chain show", 0, "chain main"},
 		{"switch list", 0, "s3"},
+		{"status", 0, "no problems"},
+		{"status --over 1h", 2, "pass 100ms to 1m"},
 		{"bench --duration 100ms", 0, "queries"},
 	} {
 		args := strings.Fields(strings.ReplaceAll(c.args, "\\ ", "\x00"))
@@ -79,7 +81,10 @@ func TestDev(t *testing.T) {
 	}
 	u.watches()
 	u.excludes()
+	u.leases()
+	u.services()
 	u.streams()
+	u.streamCommands()
 	u.etcd(server)
 	if code := server.interrupt(t); code != 0 {
 		t.Errorf("exit code %d: %s", code, server.said)
@@ -129,6 +134,103 @@ func (u *user) excludes() {
 		u.t.Errorf("tokens %d, then %d", a, b)
 	}
 	second.interrupt(u.t)
+}
+
+// leases: a key goes with its lease.
+func (u *user) leases() {
+	u.t.Helper()
+	lease := u.must("lease", "grant", "1m")
+	u.must("put", "worker", "busy", "--lease", lease)
+	u.must("lease", "keep", lease, "--once")
+	u.must("lease", "revoke", lease)
+	if out, _, code := u.run("get", "worker"); code != exitNotFound {
+		u.t.Errorf("the key of a revoked lease: %s", out)
+	}
+	for _, args := range [][]string{{"lease", "keep", lease}, {"lease", "revoke", lease}} {
+		if _, errs, code := u.run(args...); code != exitNotFound || !strings.Contains(errs, "run out") {
+			u.t.Errorf("%v of a revoked lease: %d, %s", args, code, errs)
+		}
+	}
+	if _, errs, code := u.run("lease", "grant", "2h"); code != 2 || !strings.Contains(errs, "500ms to 1h") {
+		u.t.Errorf("a lease of two hours: %d, %s", code, errs)
+	}
+	short := u.must("lease", "grant", "500ms")
+	u.must("put", "worker", "busy", "--lease", short)
+	poll.Until(u.t, soon, "the key has gone with its lease", func() bool {
+		_, _, code := u.run("get", "worker")
+		return code == exitNotFound
+	})
+}
+
+// services: an instance is listed while it is registered, and those who watch are told.
+func (u *user) services() {
+	u.t.Helper()
+	if _, errs, code := u.run("service", "list", "web"); code != exitNotFound || !strings.Contains(errs, "web has no instance") {
+		u.t.Errorf("a service without instances: %d, %s", code, errs)
+	}
+	w := u.start("service", "watch", "web")
+	w.says(u.t, "0 instances")
+	r := u.start("service", "register", "web", "10.0.0.7:80", "--instance", "one")
+	r.says(u.t, "registered one of web at 10.0.0.7:80")
+	w.says(u.t, "1 instances\t10.0.0.7:80")
+	if got := u.must("service", "list", "web"); got != "10.0.0.7:80\tone" {
+		u.t.Errorf("service list prints %q", got)
+	}
+	out, errs, code := u.run("service", "register", "web", "10.0.0.8:80", "--instance", "two", "--", "sh", "-c", "echo $NETCRAQ_INSTANCE; exit 9")
+	if out != "two\n" || code != 9 {
+		u.t.Errorf("the command: %d, %s%s", code, out, errs)
+	}
+	if code := r.interrupt(u.t); code != 0 {
+		u.t.Errorf("register ends with %d: %s", code, r.said)
+	}
+	if out, _, code := u.run("service", "list", "web"); code != exitNotFound {
+		u.t.Errorf("after both have ended: %d, %s", code, out)
+	}
+	w.interrupt(u.t)
+	if _, errs, code := u.run("service", "register", "web", "10.0.0.7"); code != 2 || !strings.Contains(errs, "address with its port") {
+		u.t.Errorf("an address without a port: %d, %s", code, errs)
+	}
+}
+
+// streamCommands: what is appended is read, from everywhere, and by a consumer once.
+func (u *user) streamCommands() {
+	u.t.Helper()
+	if _, errs, code := u.run("stream", "append", "log", "x"); code != 1 || !strings.Contains(errs, `no stream "log"`) {
+		u.t.Errorf("no stream yet: %d, %s", code, errs)
+	}
+	u.must("stream", "create", "log")
+	u.must("stream", "append", "log", "a", "hex:ff00")
+	lines := u.command("stream", "append", "log")
+	lines.Stdin = strings.NewReader("c\nd\n")
+	if out, err := lines.CombinedOutput(); err != nil || string(out) != "2\n3\n" {
+		u.t.Errorf("lines appended: %v, %q", err, out)
+	}
+	if got := u.must("stream", "read", "log"); got != "0\ta\n1\t\xff\x00\n2\tc\n3\td" {
+		u.t.Errorf("stream read prints %q", got)
+	}
+	if got := u.must("stream", "read", "log", "--from", "1", "--count", "1", "-o", "json"); !strings.Contains(got, `"offset":"1"`) ||
+		!strings.Contains(got, `"valueBase64":"/wA="`) {
+		u.t.Errorf("stream read -o json prints %s", got)
+	}
+	f := u.start("stream", "read", "log", "--consumer", "me", "--follow")
+	f.says(u.t, "3\td\n")
+	u.must("stream", "append", "log", "e")
+	f.says(u.t, "4\te\n")
+	if code := f.interrupt(u.t); code != 0 {
+		u.t.Errorf("stream read --follow ends with %d: %s", code, f.said)
+	}
+	u.must("stream", "create", "changes", "--keys", "of/")
+	u.must("put", "of/it", "on")
+	follow := u.start("stream", "read", "changes", "--from", "earliest", "--follow")
+	follow.says(u.t, `"key":"of/it","found":true,"value":"on"`)
+	follow.interrupt(u.t)
+	if got := u.must("stream", "list"); got != "changes\nlog\norders" {
+		u.t.Errorf("stream list prints %q", got)
+	}
+	u.must("stream", "delete", "log")
+	if _, _, code := u.run("stream", "read", "log"); code != 1 {
+		u.t.Errorf("reading a deleted stream: %d", code)
+	}
 }
 
 // streams: a program appends records and reads them.

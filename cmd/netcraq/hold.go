@@ -167,22 +167,30 @@ func lost(held *node.Held) error {
 // runHolding runs a command until it ends. It gets SIGTERM if this process is to end, or has lost
 // what it held.
 func (c *cli) runHolding(ctx context.Context, held *node.Held, command []string) error {
+	isLost, err := c.run(ctx, command, "NETCRAQ_TOKEN="+strconv.FormatUint(held.Token(), 10), held.Lost())
+	if isLost {
+		return lost(held)
+	}
+	return err
+}
+
+// run runs a command until it ends, with a variable more in its environment. It gets SIGTERM when
+// this process is to end, or when stop is closed; isStopped says which.
+func (c *cli) run(ctx context.Context, command []string, variable string, stop <-chan struct{}) (isStopped bool, err error) {
 	run := c.command(command)
-	run.Env = append(os.Environ(), "NETCRAQ_TOKEN="+strconv.FormatUint(held.Token(), 10))
+	run.Env = append(os.Environ(), variable)
 	if err := run.Start(); err != nil {
-		return ran(err, command[0])
+		return false, ran(err, command[0])
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- run.Wait() }()
 	select {
 	case err := <-ended:
-		return ran(err, command[0])
-	case <-held.Lost():
-		_ = run.Process.Signal(syscall.SIGTERM)
-		<-ended
-		return lost(held)
+		return false, ran(err, command[0])
+	case <-stop:
+		isStopped = true
 	case <-ctx.Done():
-		_ = run.Process.Signal(syscall.SIGTERM)
-		return ran(<-ended, command[0])
 	}
+	_ = run.Process.Signal(syscall.SIGTERM)
+	return isStopped, ran(<-ended, command[0])
 }

@@ -227,7 +227,7 @@ func TestHelp(t *testing.T) {
 			t.Errorf("netcraq --help has no %s:\n%s", want, all)
 		}
 	}
-	imperative := regexp.MustCompile(`^[A-Z][a-z]+ .*[^.]$`)
+	imperative := regexp.MustCompile(`^[A-Z][a-z]+,? .*[^.]$`)
 	for _, f := range found {
 		out, errs, code := here(t, f[1], "--help")
 		if code != 0 || errs != "" || !imperative.MatchString(f[2]) {

@@ -42,6 +42,7 @@ const (
 	groupStart   = "start"
 	groupKeys    = "keys"
 	groupHold    = "hold"
+	groupData    = "data"
 	groupOperate = "operate"
 )
 
@@ -56,7 +57,8 @@ func (c *cli) complete(root *cobra.Command, std operate.Streams) func(error) int
 	f.StringVar(&c.socket, "socket", "", "`PATH` of the node API's socket (default $NETCRAQ_NODE_SOCKET, then as said above)")
 	f.StringVar(&c.namespace, "namespace", "", "`NAMESPACE` of the keys (default: the server's)")
 	root.AddGroup(&cobra.Group{ID: groupStart, Title: "Start here:"}, &cobra.Group{ID: groupKeys, Title: "Keys:"},
-		&cobra.Group{ID: groupHold, Title: "Coordination:"}, &cobra.Group{ID: groupOperate, Title: "Operate:"})
+		&cobra.Group{ID: groupHold, Title: "Coordination:"}, &cobra.Group{ID: groupData, Title: "Data:"},
+		&cobra.Group{ID: groupOperate, Title: "Operate:"})
 	output, timeout, server, token := f.Lookup("output"), f.Lookup("timeout"), f.Lookup("admin"), f.Lookup("token-file")
 	if server != nil {
 		output.Usage = "print `FORMAT` text for people, or json with one object per line"
@@ -81,7 +83,8 @@ func (c *cli) complete(root *cobra.Command, std operate.Streams) func(error) int
 	add(groupStart, c.devCommand(), c.versionCommand())
 	add(groupKeys, c.getCommand(), c.putCommand(), c.casCommand(), c.deleteCommand(), c.watchCommand(),
 		c.incrementCommand())
-	add(groupHold, c.lockCommand(), c.electCommand(), c.semaphoreCommand())
+	add(groupHold, c.lockCommand(), c.electCommand(), c.semaphoreCommand(), c.leaseCommand(), c.serviceCommand())
+	add(groupData, c.streamCommand())
 	return c.exitCode
 }
 

@@ -183,6 +183,9 @@ func newController(t *testing.T, cfg refchain.Config) *controller {
 				{Slot: 1, Writes: 2}, {Slot: 2, KeyID: 0x01000009, Name: "/quiet"}},
 		}, nil
 	})
+	handle("GET /v1/placement", func(*http.Request) (any, error) {
+		return nil, api.Errorf(api.CodeFailedPrecondition, "this controller places no keys")
+	})
 	handle("POST /v1/sessions", func(r *http.Request) (any, error) {
 		var req api.SessionsRequest
 		if err := json.NewDecoder(r.Body).Decode(&req); err != nil || req.Owner == "" {
