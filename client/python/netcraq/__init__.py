@@ -1,12 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NetCRAQ from Python.
+"""NetCRAQ from Python: a key-value store that runs in network switches.
 
-* :mod:`netcraq.wire` encodes and decodes the packet; it needs nothing but Python.
-* :mod:`netcraq.scapy_layer` is the packet as a scapy layer (the extra ``netcraq[scapy]``).
-* :mod:`netcraq.client` is a small synchronous client.
-* :mod:`netcraq.names` is one that knows keys by their names, wherever they are.
-* :mod:`netcraq.admin` asks the controller for what a client cannot know: addresses, KEY_IDs of
+    import netcraq
+
+    with netcraq.connect() as client:
+        client.put("color", "blue")
+        print(client.get("color").text)
+        with client.lock("printer") as lock:
+            print(lock.token)
+
+:func:`netcraq.connect` connects to the server of this machine or pod (``netcraq dev`` starts one),
+and is all that an application needs. It is :func:`netcraq.node.connect`; :mod:`netcraq.node` has
+the errors and the types, :mod:`netcraq.node.aio` is for asyncio, :mod:`netcraq.streams` reads
+streams from shared memory.
+
+For experts, who send packets to the switches themselves:
+
+* :mod:`netcraq.client` is a synchronous UDP client, by KEY_ID and session.
+* :mod:`netcraq.names` is one that knows keys by their names.
+* :mod:`netcraq.admin` asks the controller for what such a client cannot know: addresses, KEY_IDs of
   names, sessions.
-
-``docs/protocol.md`` is the normative description of all of it.
+* :mod:`netcraq.wire` encodes and decodes the packet; ``docs/protocol.md`` is its specification.
+* :mod:`netcraq.scapy_layer` is the packet as a scapy layer (the extra ``netcraq[scapy]``).
 """
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from netcraq.node import connect
+
+__all__ = ["connect"]
+
+
+def __getattr__(name: str) -> object:
+    """Import :mod:`netcraq.node` when it is used: users of the packet alone do not need asyncio."""
+    if name == "connect":
+        from netcraq.node import connect
+
+        return connect
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -27,7 +27,7 @@ PATIENCE = 60
 RUN = [
     "nc -N -U",
     "node.Connect(",
-    "from netcraq.node import connect",
+    "netcraq.connect()",
     "from 'netcraq'",
     "client.open_stream",
 ]
@@ -92,7 +92,7 @@ def test_the_line_of_json() -> None:
 
 @pytest.mark.usefixtures("place")
 def test_python() -> None:
-    assert run(sys.executable, "-c", block("python", "from netcraq.node import connect")).startswith("b'blue' ")
+    assert run(sys.executable, "-c", block("python", "netcraq.connect()")).startswith("b'blue' ")
 
 
 @pytest.mark.usefixtures("place")

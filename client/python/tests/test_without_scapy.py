@@ -26,3 +26,19 @@ for module in pkgutil.walk_packages(netcraq.__path__, "netcraq."):
     said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
     lines = [line for line in said.splitlines() if "pyarrow" not in line]
     assert lines == ["netcraq.scapy_layer netcraq.scapy_layer needs scapy: pip install 'netcraq[scapy]'"]
+
+
+def test_the_package_itself_imports_nothing_and_has_connect():
+    """Users of the packet do not pay for asyncio; applications find connect at once."""
+    script = """
+import sys, netcraq
+assert "asyncio" not in sys.modules
+from netcraq.node import connect
+assert netcraq.connect is connect
+try:
+    netcraq.nothing
+except AttributeError as e:
+    print(e)
+"""
+    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert said == "module 'netcraq' has no attribute 'nothing'\n"
