@@ -176,7 +176,8 @@ func (c *cli) runHolding(ctx context.Context, held *node.Held, command []string)
 
 // run runs a command until it ends, with a variable more in its environment. It gets SIGTERM when
 // this process is to end, or when stop is closed; isStopped says which.
-func (c *cli) run(ctx context.Context, command []string, variable string, stop <-chan struct{}) (isStopped bool, err error) {
+func (c *cli) run(ctx context.Context, command []string, variable string, stop <-chan struct{}) (isStopped bool,
+	err error) {
 	run := c.command(command)
 	run.Env = append(os.Environ(), variable)
 	if err := run.Start(); err != nil {

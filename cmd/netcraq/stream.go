@@ -110,7 +110,8 @@ func (c *cli) streamAppend() *cobra.Command {
   tail -f access.log | netcraq stream append log`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.call(cmd, func(ctx context.Context, cl *node.Client) error {
-				d := nodeapi.AppendData{StreamData: nodeapi.StreamData{Namespace: c.namespace, Stream: args[0]}, Partition: partition}
+				stream := nodeapi.StreamData{Namespace: c.namespace, Stream: args[0]}
+				d := nodeapi.AppendData{StreamData: stream, Partition: partition}
 				if len(args) > 1 {
 					for _, v := range args[1:] {
 						value, err := c.value(v)

@@ -81,8 +81,8 @@ func (c *cli) root(getenv func(string) string) (root *cobra.Command, code func(e
 	} else {
 		c.queryFlags(bench.Flags())
 	}
-	root.AddCommand(c.statusCommand(), bench, c.chainCommand(), c.switchCommand(), c.placementCommand(), c.sessionCommand(),
-		c.eventsCommand(), c.pageCommand(), c.doctorCommand())
+	root.AddCommand(c.statusCommand(), bench, c.chainCommand(), c.switchCommand(), c.placementCommand(),
+		c.sessionCommand(), c.eventsCommand(), c.pageCommand(), c.doctorCommand())
 	if c.program.Complete != nil {
 		code = c.program.Complete(root, c.std)
 	}

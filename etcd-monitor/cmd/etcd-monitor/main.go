@@ -83,6 +83,6 @@ code 0: ended so; 1: could not start or run; 2: mistake on the command line or i
 	}
 	o.flags(cmd.Flags())
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return badInput{err} })
-	cmd.AddCommand(hotKeys(stdout, stderr), dictionary(stdout), sealing(stdout))
+	cmd.AddCommand(dictionary(stdout), sealing(stdout))
 	return cmd
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/common/expfmt"
 
+	"github.com/netcraq/netcraq/controlplane/placement/forecast"
 	"github.com/netcraq/netcraq/controlplane/placement/policy"
-	"github.com/netcraq/netcraq/etcd-monitor/forecast"
 	"github.com/netcraq/netcraq/etcd-monitor/hotkeys"
 )
 
@@ -77,8 +77,8 @@ func TestForecast(t *testing.T) {
 	for range 10 {
 		g.Keys.Write([]byte("/hot"))
 	}
-	f, err := forecast.New(before, g.sample(start.Add(10*time.Second)), forecast.Options{Slots: 2, Switch: 100 * time.Microsecond,
-		Limits: policy.DefaultLimits()})
+	f, err := forecast.New(before, g.sample(start.Add(10*time.Second)), forecast.Options{Slots: 2,
+		Switch: 100 * time.Microsecond, Limits: policy.DefaultLimits()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +123,8 @@ func TestNetwork(t *testing.T) {
 		g.Network("read", 50*time.Microsecond)
 	}
 	g.read("/other", 10)
-	f, err := forecast.New(before, g.sample(start.Add(time.Second)), forecast.Options{Slots: 9, Switch: time.Second, Limits: policy.DefaultLimits()})
+	f, err := forecast.New(before, g.sample(start.Add(time.Second)), forecast.Options{Slots: 9,
+		Switch: time.Second, Limits: policy.DefaultLimits()})
 	if err != nil || f.Network != .75 || math.Abs(f.SwitchSeconds-50e-6) > 1e-9 || f.Answered != 1 {
 		t.Errorf("%+v, %v", f, err)
 	}
@@ -139,7 +140,8 @@ func TestNoGateway(t *testing.T) {
 	g := newGateway(t)
 	g.read("/k", 10)
 	start := time.Now()
-	if _, err := forecast.New(g.sample(start), newGateway(t).sample(start.Add(time.Second)), forecast.Options{}); err == nil {
+	anew := newGateway(t).sample(start.Add(time.Second))
+	if _, err := forecast.New(g.sample(start), anew, forecast.Options{}); err == nil {
 		t.Error("a gateway that was restarted")
 	}
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -11,8 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/netcraq/netcraq/cmd/internal/operate"
+	"github.com/netcraq/netcraq/controlplane/placement/forecast"
 	"github.com/netcraq/netcraq/controlplane/placement/policy"
-	"github.com/netcraq/netcraq/etcd-monitor/forecast"
 )
 
 const hotKeysHelp = `Print which keys a gateway's clients read most, and what it would gain and cost to have the
@@ -23,36 +23,35 @@ A key is worth a slot if its reads a second, less 3 for each write a second, are
 not looked at: one of more than 1,024 bytes does not fit a slot. A write of a placed key takes 1.5
 to 2 times as long (docs/measuring.md).`
 
-// maxMetrics bounds what is read of a gateway's metrics, in bytes: 10,000 keys of 1,024 bytes, twice.
+// maxMetrics bounds what is read of a gateway's metrics, in bytes. 10,000 keys of 1,024
+// bytes, named twice, are 20 MB.
 const maxMetrics = 64 << 20
 
-// hotKeys is the command that forecasts what placement would do.
-func hotKeys(stdout, stderr io.Writer) *cobra.Command {
-	var url, output string
+// hotKeysCommand forecasts what placement would do.
+func (c *cli) hotKeysCommand() *cobra.Command {
+	var url string
 	var over time.Duration
 	var top int
 	o := forecast.Options{Limits: policy.DefaultLimits()}
 	cmd := &cobra.Command{
 		Use: "hot-keys", Short: "Print the keys that are read most, and what placing them would gain", Long: hotKeysHelp,
 		Example: `  etcd-monitor --endpoints 10.0.0.1:2379    # in one terminal
-  etcd-monitor hot-keys --over 1m           # in another, while a client uses 127.0.0.1:23790`,
+  netcraq hot-keys --over 1m                # in another, while a client uses 127.0.0.1:23790`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case over < time.Second || over > time.Hour:
-				return badInput{fmt.Errorf("--over %v: give 1s to 1h", over)}
+				return operate.UsageError(fmt.Errorf("--over %v: pass 1s to 1h", over))
 			case o.Slots < 1 || top < 1:
-				return badInput{fmt.Errorf("--slots %d, --top %d: give numbers from 1", o.Slots, top)}
+				return operate.UsageError(fmt.Errorf("--slots %d, --top %d: pass numbers from 1", o.Slots, top))
 			case o.Switch <= 0 || !(o.Limits.MinScore > 0):
-				return badInput{fmt.Errorf("--switch-time %v, --min-score %v: give numbers above 0", o.Switch, o.Limits.MinScore)}
-			case output != "text" && output != "json":
-				return badInput{fmt.Errorf("-o %s: give text or json", output)}
+				return operate.UsageError(fmt.Errorf("--switch-time %v, --min-score %v: pass numbers above 0", o.Switch, o.Limits.MinScore))
 			}
 			before, err := sample(cmd.Context(), url)
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(stderr, "measuring for %v\n", over)
+			fmt.Fprintf(c.std.Err, "measuring for %v\n", over)
 			select {
 			case <-cmd.Context().Done():
 				return cmd.Context().Err()
@@ -66,20 +65,19 @@ func hotKeys(stdout, stderr io.Writer) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if output == "json" {
-				return json.NewEncoder(stdout).Encode(f)
+			if c.json() {
+				return c.show(f, "")
 			}
-			return printForecast(stdout, f, o.Slots, top)
+			return printForecast(c.out(), f, o.Slots, top)
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&url, "metrics", "http://"+defaultMetrics+"/metrics", "`URL` of the gateway's metrics, as its ready line says")
+	f.StringVar(&url, "metrics", "http://127.0.0.1:23791/metrics", "`URL` of the gateway's metrics, as its ready line says")
 	f.DurationVar(&over, "over", time.Minute, "measure for this `TIME`, 1s to 1h")
 	f.IntVar(&top, "top", 20, "print this `NUMBER` of keys")
 	f.IntVar(&o.Slots, "slots", 16384, "assume this `NUMBER` of slots in the switches")
 	f.DurationVar(&o.Switch, "switch-time", 100*time.Microsecond, "assume this `TIME` for a read at the switches, if the gateway has measured none")
 	f.Float64Var(&o.Limits.MinScore, "min-score", o.Limits.MinScore, "place keys from this `SCORE` on, in reads a second")
-	f.StringVarP(&output, "output", "o", "text", "print `FORMAT` text for people, or json for programs")
 	return cmd
 }
 
@@ -89,7 +87,7 @@ func sample(ctx context.Context, url string) (*forecast.Sample, error) {
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return nil, badInput{fmt.Errorf("--metrics: %w", err)}
+		return nil, operate.UsageError(fmt.Errorf("--metrics: %w", err))
 	}
 	at := time.Now()
 	r, err := http.DefaultClient.Do(req)
@@ -98,11 +96,11 @@ func sample(ctx context.Context, url string) (*forecast.Sample, error) {
 	}
 	defer r.Body.Close()
 	if r.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("cannot read the gateway's metrics: %s says %s. Give the URL of its ready line", url, r.Status)
+		return nil, fmt.Errorf("cannot read the gateway's metrics: %s says %s. Pass the URL of its ready line", url, r.Status)
 	}
 	s, err := forecast.Parse(io.LimitReader(r.Body, maxMetrics), at)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w. Give the URL of its ready line", url, err)
+		return nil, fmt.Errorf("%s: %w. Pass the URL of its ready line", url, err)
 	}
 	return s, nil
 }

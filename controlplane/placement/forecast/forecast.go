@@ -173,7 +173,9 @@ func New(before, after *Sample, o Options) (*Forecast, error) {
 		}
 		f.Keys = append(f.Keys, k)
 	}
-	slices.SortFunc(f.Keys, func(a, b Key) int { return cmp.Or(cmp.Compare(b.Reads, a.Reads), cmp.Compare(a.Name, b.Name)) })
+	slices.SortFunc(f.Keys, func(a, b Key) int {
+		return cmp.Or(cmp.Compare(b.Reads, a.Reads), cmp.Compare(a.Name, b.Name))
+	})
 	f.judge(o)
 	f.EtcdSeconds, f.SwitchSeconds = after.Etcd.since(before.Etcd), after.Switch.since(before.Switch)
 	if f.SwitchSeconds == 0 {
