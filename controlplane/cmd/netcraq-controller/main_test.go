@@ -24,8 +24,8 @@ import (
 	"github.com/netcraq/netcraq/controlplane/controller"
 	"github.com/netcraq/netcraq/controlplane/controller/saved"
 	"github.com/netcraq/netcraq/controlplane/topology"
-	"github.com/netcraq/netcraq/internal/poll"
-	"github.com/netcraq/netcraq/internal/syncbuffer"
+	"github.com/netcraq/netcraq/internal/testutil/poll"
+	"github.com/netcraq/netcraq/internal/testutil/syncbuffer"
 )
 
 const example = "../../topology/example.yaml"
