@@ -16,7 +16,7 @@ import (
 
 	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/client/node"
-	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
 // TestDev goes through what somebody does who is new, as a user without rights.

@@ -13,8 +13,8 @@ import (
 
 	"github.com/netcraq/netcraq/cmd/internal/operate"
 	"github.com/netcraq/netcraq/internal/helptext"
-	"github.com/netcraq/netcraq/internal/poll"
-	"github.com/netcraq/netcraq/internal/syncbuffer"
+	"github.com/netcraq/netcraq/internal/testutil/poll"
+	"github.com/netcraq/netcraq/internal/testutil/syncbuffer"
 )
 
 // envMain makes the test's binary be the command.

@@ -20,7 +20,7 @@ import (
 	"time"
 
 	api "github.com/netcraq/netcraq/api/admin"
-	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
 // envAsk makes this binary a client that asks a controller for its chains, by a socket or URL, and

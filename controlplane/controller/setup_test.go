@@ -31,8 +31,8 @@ import (
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/p4rt/p4rttest"
 	"github.com/netcraq/netcraq/controlplane/topology"
-	"github.com/netcraq/netcraq/internal/poll"
-	"github.com/netcraq/netcraq/internal/testcerts"
+	"github.com/netcraq/netcraq/internal/testutil/poll"
+	"github.com/netcraq/netcraq/internal/testutil/testcerts"
 )
 
 // These tests bring up switches that are P4Runtime servers without a data plane: they need no root,

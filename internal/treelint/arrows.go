@@ -363,6 +363,9 @@ func checkImports(name string, text []byte) (out []string) {
 		if ours && goesUp(from, to) {
 			complain("arrows-go-down", "which stands on its floor or above")
 		}
+		if ours && inside(to, "internal/testutil") && !helpsTests(from) {
+			complain("testutil-is-for-tests", "which only tests and packages named *test import")
+		}
 		for _, s := range shelves {
 			if why := s.wrong(from, imported); why != "" {
 				complain("compiler-shelf", why)
@@ -425,6 +428,11 @@ func goesUp(from, to string) bool {
 		return floor(b) != 0
 	}
 	return floor(b) >= floor(a) && floor(a) >= 0
+}
+
+// helpsTests says whether a folder's non-test files serve tests.
+func helpsTests(folder string) bool {
+	return inside(folder, "test") || inside(folder, "internal/testutil") || strings.HasSuffix(folder, "test")
 }
 
 // inside says whether a folder is another one or in it.

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/api/nodeapi"
-	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
 // pods is a Pods of tests.

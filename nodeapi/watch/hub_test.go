@@ -11,7 +11,7 @@ import (
 
 	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/wire"
-	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/internal/testutil/poll"
 	"github.com/netcraq/netcraq/nodeapi/store"
 	"github.com/netcraq/netcraq/nodeapi/watch/watchrules"
 )
