@@ -153,6 +153,26 @@ func TestStore(t *testing.T) {
 			if err != nil || !slices.Equal(list, []store.Key{key("a"), key("a/a"), key("a/b")}) {
 				t.Error(list, err)
 			}
+			var names []string
+			for r := (store.Range{Namespace: "shop", Prefix: "a", Most: 2, Bytes: 1 << 20}); ; {
+				page, err := s.Page(ctx, r)
+				if err != nil || len(page.Names) > 2 {
+					t.Fatal(page, err)
+				}
+				for _, n := range page.Names {
+					names = append(names, n.Key.Name)
+					if n.Key.Namespace != "shop" || n.Read != (name == "memory") {
+						t.Error(n)
+					}
+				}
+				if !page.More || len(page.Names) == 0 {
+					break
+				}
+				r.After = names[len(names)-1]
+			}
+			if !slices.Equal(names, []string{"a", "a/a", "a/b"}) {
+				t.Errorf("pages: %q", names)
+			}
 			if s.MaxValue("shop") != 16 {
 				t.Error(s.MaxValue("shop"))
 			}
@@ -238,6 +258,8 @@ func TestRefusals(t *testing.T) {
 	_, err = s.Put(ctx, unknown, nil)
 	wantCode(t, err, nodeapi.CodeUnavailable)
 	_, err = s.List(ctx, "shop", "")
+	wantCode(t, err, nodeapi.CodeUnavailable)
+	_, err = s.Page(ctx, store.Range{Namespace: "shop", Most: 10, Bytes: 1})
 	wantCode(t, err, nodeapi.CodeUnavailable)
 	x.SetDown(false)
 
