@@ -55,10 +55,10 @@ func (c *Client) ListPage(ctx context.Context, prefix, cursor string, opts ...Op
 // their names, a page at a time. It ends at the first error, which it yields. A key that could not
 // be read is an Item with an Err, and the list goes on. Options: KeysOnly, PageSize.
 //
-// A key that has a value during the whole listing is yielded exactly once, and no key twice. Each is
-// as it was when its page was read. Pages are read one after the other, so a key that is made or
-// deleted meanwhile may be missing or not. A Watch with the versions of the items as After tells
-// what has changed since.
+// A key that has a value during the whole listing is yielded exactly once, and no key twice. Each
+// item is as its key was when the page was read. Pages are read one after the other, so a key that
+// is made or deleted meanwhile may be missing or not. A Watch with the versions of the items as
+// After tells what has changed since.
 func (c *Client) List(ctx context.Context, prefix string, opts ...Option) iter.Seq2[Item, error] {
 	return func(yield func(Item, error) bool) {
 		opts := append([]Option{PageSize(nodeapi.MaxList)}, opts...)

@@ -322,8 +322,8 @@ func TestNoController(t *testing.T) {
 	}
 }
 
-// TestDirectoryPage: pages have each key once. A controller that knows no pages is asked for all, and
-// the client cuts the page out.
+// TestDirectoryPage: pages have each key once. A controller that knows no pages answers with all
+// keys, and the client cuts the page out.
 func TestDirectoryPage(t *testing.T) {
 	all := []api.Key{{Name: "a"}, {Name: "a/1"}, {Name: "a/2"}, {Name: "b"}, {Name: "c"}}
 	for name, old := range map[string]bool{"pages": false, "an old controller": true} {

@@ -174,8 +174,8 @@ func getMany(ctx context.Context, k *call, d *nodeapi.GetManyData) (any, error) 
 	return &out, nil
 }
 
-// each calls do for the numbers 0 to n-1, several at a time if the subject's share of helpers allows
-// it.
+// each calls do for the numbers 0 to n-1, several at a time if the subject's share of helpers
+// allows it.
 func (k *call) each(n int, do func(int)) {
 	var next atomic.Int64
 	all := func() {
