@@ -561,3 +561,77 @@ func counted(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	}
 	return out
 }
+
+// TestPagesMeanwhile: while keys move to another chain, and others are made, deleted and removed,
+// pages have each key that stays once, and reading it finds its value.
+func TestPagesMeanwhile(t *testing.T) {
+	x := newBed(t, 64)
+	writer, s := x.store(), x.store()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	stay := map[string]int{}
+	for i := range 10 {
+		name := fmt.Sprintf("k%d", i)
+		stay[name] = 0
+		if _, err := writer.Put(ctx, key(name), []byte(name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	over := make(chan struct{})
+	var wg sync.WaitGroup
+	again := func(do func(n int)) {
+		wg.Go(func() {
+			for n := 0; ; n++ {
+				select {
+				case <-over:
+					return
+				case <-time.After(3 * time.Millisecond):
+					do(n)
+				}
+			}
+		})
+	}
+	again(func(n int) {
+		x.Move(nodeapi.KeyName("shop", fmt.Sprintf("k%d", n%10)), []string{"a", "b"}[n/10%2], time.Millisecond)
+	})
+	again(func(n int) {
+		name := fmt.Sprintf("k%d+", n%10)
+		if _, err := writer.Put(ctx, key(name), []byte(name)); err != nil {
+			t.Error(err)
+		}
+		if _, err := writer.Delete(ctx, key(name)); err != nil {
+			t.Error(err)
+		}
+		x.Remove(nodeapi.KeyName("shop", name))
+	})
+	defer wg.Wait()
+	defer close(over)
+	for round := 1; round <= 10; round++ {
+		r := store.Range{Namespace: "shop", Prefix: "k", Most: 1 + round%5, Bytes: 1}
+		for more := true; more; {
+			page, err := s.Page(ctx, r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, n := range page.Names {
+				if n.Key.Name <= r.After {
+					t.Errorf("%q after %q", n.Key.Name, r.After)
+				}
+				r.After = n.Key.Name
+				if _, stays := stay[n.Key.Name]; !stays {
+					continue
+				}
+				stay[n.Key.Name]++
+				if got, err := s.Get(ctx, n.Key, false); err != nil || string(got.Value) != n.Key.Name {
+					t.Errorf("%+v, %v", got, err)
+				}
+			}
+			more = page.More
+		}
+		for name, times := range stay {
+			if times != round {
+				t.Errorf("%s was listed %d times in %d rounds", name, times, round)
+			}
+		}
+	}
+}
