@@ -189,6 +189,20 @@ func (s *Store) List(ctx context.Context, namespace, prefix string) ([]store.Key
 	return slices.Compact(keys), nil
 }
 
+// Page implements [store.Store].
+func (s *Store) Page(ctx context.Context, r store.Range) (store.Page, error) {
+	first, other := s.stores(r.Namespace)
+	page, err := first.Page(ctx, r)
+	if err != nil || other == nil {
+		return page, err
+	}
+	more, err := other.Page(ctx, r)
+	if err != nil {
+		return store.Page{}, err
+	}
+	return store.Merge(page, more, r.Most), nil
+}
+
 // Watch implements [store.Store]. It ends with CodeUnavailable when the namespace may have keys of
 // the other kind, too, from then on.
 func (s *Store) Watch(ctx context.Context, w store.Watch, tell func([]store.Change)) error {

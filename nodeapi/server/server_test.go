@@ -136,7 +136,7 @@ func TestKeys(t *testing.T) {
 	for _, c := range []struct{ request, want string }{
 		{`{"id":1,"func":"hello","data":{"agent":"a test"}}`,
 			`{"id":1,"data":{"server":"test","node":"n1","namespace":"default","known":false,"maxValue":1024,` +
-				`"inFlight":1024,"maxMessage":262144,"durable":false}}`},
+				`"inFlight":1024,"maxMessage":262144,"durable":false,"maxList":256}}`},
 		{`{"id":2,"func":"ping"}`, `{"id":2,"data":{}}`},
 		{`{"id":3,"func":"get","data":{"key":"k"}}`, `{"id":3,"data":{"key":"k","found":false,"version":"0.0"}}`},
 		{`{"id":4,"func":"put","data":{"key":"k","value":"v"}}`, `{"id":4,"data":{"version":"1.1"}}`},

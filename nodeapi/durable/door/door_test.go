@@ -109,6 +109,15 @@ func TestStore(t *testing.T) {
 	if len(all) != 2 {
 		t.Errorf("%v", all)
 	}
+	for i := range 100 { // more than the door lets a node read at once
+		_, err := a.Put(ctx, key(fmt.Sprint("many", i)), []byte("v"))
+		must(err)
+	}
+	page, err := b.Page(ctx, store.Range{Namespace: "ns", Prefix: "many", Most: 256, Bytes: 1 << 20})
+	must(err)
+	if len(page.Names) != 100 || page.More {
+		t.Errorf("%d names", len(page.Names))
+	}
 	gone, done, err := b.CompareAndDelete(ctx, key("l"), got.Version)
 	must(err)
 	if !done {
