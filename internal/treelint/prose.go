@@ -232,7 +232,7 @@ func helpConstants(d *ast.GenDecl) (out []ast.Expr) {
 		}
 		for i, name := range v.Names {
 			if lower := strings.ToLower(name.Name); i < len(v.Values) &&
-				(strings.HasSuffix(lower, "usage") || strings.HasSuffix(lower, "help") || strings.HasSuffix(lower, "long")) {
+				(strings.Contains(lower, "usage") || strings.Contains(lower, "help")) {
 				out = append(out, v.Values[i])
 			}
 		}
