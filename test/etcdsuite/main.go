@@ -72,14 +72,14 @@ func main() {
 func run(ctx context.Context, args []string) error {
 	var o options
 	f := flag.NewFlagSet("suite", flag.ContinueOnError)
-	modes := f.String("modes", strings.Join(allModes, ","), "how the tests are run")
-	suites := f.String("suites", "", "which of the suites, with commas: "+strings.Join(names(), ", ")+" (default: all)")
+	modes := f.String("modes", strings.Join(allModes, ","), "ways to run the tests, with commas")
+	suites := f.String("suites", "", "suites to run, with commas: "+strings.Join(names(), ", ")+" (default: all)")
 	only := f.String("run", "", "only tests whose names this regular expression finds; the list of known failures is taken for these only")
-	f.StringVar(&o.out, "out", "out/etcd-suite", "where to build and to leave logs and results")
+	f.StringVar(&o.out, "out", "out/etcd-suite", "directory for builds, logs and results")
 	f.StringVar(&o.engine, "engine", "auto", "of the switches that keys are placed in: auto, ebpf or interp")
 	f.StringVar(&o.flags, "gateway-flags", "", "flags that gateways are given besides, with spaces between them: --relay=false")
-	f.DurationVar(&o.limit, "limit", 3*time.Minute, "how long one test may take")
-	f.IntVar(&o.attempts, "attempts", 3, "how often a test may fail before it has failed: many of etcd's are about time, and this machine may be busy")
+	f.DurationVar(&o.limit, "limit", 3*time.Minute, "time limit of one test")
+	f.IntVar(&o.attempts, "attempts", 3, "number of attempts for each test; many of etcd's tests depend on time, and the machine may be busy")
 	f.StringVar(&o.inside, "inside", "", "for the program's own use")
 	if err := f.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {

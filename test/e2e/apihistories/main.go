@@ -47,9 +47,9 @@ func main() {
 		"HTTP2_PING_TIMEOUT_SECONDS": "2"} {
 		_ = os.Setenv(name, seconds)
 	}
-	kubeconfig := flag.String("kubeconfig", "", "who asks; its server is not asked")
+	kubeconfig := flag.String("kubeconfig", "", "`FILE` with the credentials; its server is ignored")
 	namespace := flag.String("namespace", "histories",
-		"where objects are made; it is made anew, and deleted")
+		"namespace for the objects; it is created for the run and deleted afterwards")
 	late := flag.Duration("late", 10*time.Second,
 		"a watch that tells a completed write later than this is stuck")
 	pause := flag.Duration("pause", 150*time.Millisecond, "between two requests of one client")
