@@ -43,8 +43,7 @@ func TestPages(t *testing.T) {
 		}
 		t.Run(filepath.Base(filepath.Dir(page))+"/"+filepath.Base(page), func(t *testing.T) {
 			u := newUser(t)
-			u.env[1] = "PATH=" + u.home + ":" + os.Getenv("PATH")
-			u.env = append(u.env, "HOME="+filepath.Join(u.home, "run"), "PYTHONPATH="+absolute(t, "../../client/python"))
+			u.onPath()
 			var server *running
 			for _, block := range blocks {
 				if block[1] != "" {
@@ -74,7 +73,7 @@ func (u *user) typed(step string, server *running) *running {
 		if server != nil {
 			server.interrupt(u.t)
 		}
-		return u.dev(strings.Fields(args)...)
+		return u.dev(strings.Fields(strings.ReplaceAll(args, "~", filepath.Join(u.home, "run")))...)
 	}
 	c := exec.Command("sh", "-c", line)
 	var said bytes.Buffer
@@ -96,11 +95,16 @@ func (u *user) typed(step string, server *running) *running {
 	return server
 }
 
-func absolute(t *testing.T, path string) string {
-	t.Helper()
-	path, err := filepath.Abs(path)
-	if err != nil {
-		t.Fatal(err)
+// onPath lets a shell find the command as netcraq, patient as [user.command] is.
+func (u *user) onPath() {
+	u.t.Helper()
+	bin := filepath.Join(u.home, "bin")
+	script := "#!/bin/sh\nexec " + u.binary + " --timeout 60s \"$@\"\n"
+	if err := os.Mkdir(bin, 0o755); err != nil {
+		u.t.Fatal(err)
 	}
-	return path
+	if err := os.WriteFile(filepath.Join(bin, "netcraq"), []byte(script), 0o755); err != nil {
+		u.t.Fatal(err)
+	}
+	u.env = append(u.env, "PATH="+bin+":"+os.Getenv("PATH"))
 }
