@@ -15,9 +15,10 @@ bpf-check: deps ### check that the eBPF programs in C and what is compiled agree
 	@$(GO) test ./internal/bpf -count 1 -v -run TestCompiled
 
 .PHONY: generate generate-check
-generate: deps ### write the Kubernetes resources' definitions anew from their Go types
+generate: deps ### write the resources' definitions and docs/reference anew from the code
+	@$(GO) test ./test/reference ./cmd/netcraq -run '^(TestErrors|TestCounters|TestMetrics|TestReferencePage)$$' -count 1 -update
 	@for d in cni-plugin/api/v1alpha1 pipelets/api; do (cd $$d && PATH="$$(dirname "$$(command -v $(GO))"):$$PATH" $(GO_ABS) generate ./...) || exit 1; done
 
-generate-check: generate ### check that the definitions that are committed are those
-	@git diff --exit-code --stat -- cni-plugin/api cni-plugin/deploy/crd pipelets/api pipelets/deploy || \
-	  { echo "The committed definitions were not what the types say. Commit what make generate has written, and run make chart."; exit 1; }
+generate-check: generate ### check that what is committed is what make generate writes
+	@git diff --exit-code --stat -- cni-plugin/api cni-plugin/deploy/crd pipelets/api pipelets/deploy docs/reference || \
+	  { echo "The committed files were not what the code says. Commit what make generate has written, and run make chart."; exit 1; }

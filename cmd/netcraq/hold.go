@@ -81,7 +81,8 @@ func (c *cli) electCommand() *cobra.Command {
 		},
 	}
 	host, _ := os.Hostname()
-	cmd.Flags().StringVar(&value, "value", host, "tell others this `TEXT` about who leads")
+	cmd.Flags().StringVar(&value, "value", host, "tell others this `TEXT` about who leads (default: this host's name)")
+	cmd.Flags().Lookup("value").DefValue = "" // the help is the same on each host
 	h.add(cmd)
 	return cmd
 }

@@ -160,3 +160,32 @@ def test_asyncio(controller: RefController) -> None:
     body = textwrap.indent(f"{program}print([v.value for v in values])\n", "    ")
     program = f"import asyncio\nkeys = {keys}\nasync def main():\n{body}asyncio.run(main())\n"
     assert run(sys.executable, "-c", program) == "[b'0', b'1', b'2']\n"
+
+
+PAGES = sorted([*(ROOT / "docs" / "tutorials").glob("*.md"), *(ROOT / "docs" / "how-to").glob("*.md")])
+PROGRAM = re.compile(r"^```python\n(.*?)^```\n\nIt prints:\n\n```text\n(.*?)^```", re.M | re.S)
+"""A program of a page, and what the page says that it prints. "..." stands for any text."""
+
+
+@pytest.mark.usefixtures("place")
+@pytest.mark.parametrize("page", [p for p in PAGES if "```python" in p.read_text()], ids=lambda page: page.stem)
+def test_programs_of_pages(page: Path) -> None:
+    programs = PROGRAM.findall(page.read_text())
+    assert len(programs) == page.read_text().count("```python"), "each program is followed by what it prints"
+    for program, want in programs:
+        said = run(sys.executable, "-c", program)
+        assert re.fullmatch(re.escape(want).replace(r"\.\.\.", ".*"), said), said
+
+
+def test_languages_of_pages() -> None:
+    """No program of these pages is in a language that no test runs."""
+    for page in PAGES:
+        languages = {language for language, _ in blocks(str(page.relative_to(ROOT)))}
+        assert languages <= {"console", "python", "text", "yaml"}, page
+
+
+def test_the_cluster_tutorial_has_the_lines_of_the_quick_start() -> None:
+    """`make e2e-k8s` types those of docs/kubernetes.md."""
+    typed = [line for _, text in blocks("docs/tutorials/cluster.md") for line in text.splitlines()]
+    known = block("console", "$ helm install netcraq", "docs/kubernetes.md").splitlines()
+    assert typed == known

@@ -1,0 +1,44 @@
+// Package refpage keeps the pages of docs/reference that are generated: a test writes what it reads
+// from the code, and fails if the committed page differs. make generate writes them anew.
+package refpage
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "write the pages of docs/reference anew")
+
+// Check compares a page of docs/reference with its text.
+func Check(t testing.TB, root, name, text string) {
+	t.Helper()
+	path := filepath.Join(root, "docs", "reference", name)
+	if *update {
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	is, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(is) != text {
+		t.Errorf("docs/reference/%s differs from the code. Run make generate, and commit the page", name)
+	}
+}
+
+// Head is how a generated page begins.
+func Head(title, source, intro string) string {
+	return "<!-- Code generated from " + source + " by make generate; DO NOT EDIT. -->\n\n# " + title + "\n\n" + intro + "\n"
+}
+
+// Row is a row of a table in Markdown. Bars in cells are escaped.
+func Row(cells ...string) string {
+	for i, c := range cells {
+		cells[i] = strings.ReplaceAll(strings.Join(strings.Fields(c), " "), "|", `\|`)
+	}
+	return "| " + strings.Join(cells, " | ") + " |\n"
+}

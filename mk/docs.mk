@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: Apache-2.0
+# The documentation as a site. make deps does not install what only this needs: it has an environment of its own.
+
+DOCS_VENV := out/docs/venv
+
+$(DOCS_VENV)/.requirements: requirements-docs.txt
+	@/usr/bin/python3 -m venv $(DOCS_VENV)
+	@$(DOCS_VENV)/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements-docs.txt
+	@touch $@
+
+# --strict: a link that leads nowhere, a heading that is not there and a page without a place in the navigation are errors.
+.PHONY: docs
+docs: $(DOCS_VENV)/.requirements ### build the documentation as a site into out/site
+	@NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/python -m mkdocs build --quiet --strict --clean
+	@echo "out/site/index.html"
