@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestSwitchEventsMetric: /metrics shows what switches count, without a switch that does not answer.
+// TestSwitchEventsMetric: /metrics shows what switches count, without those that do not answer.
 func TestSwitchEventsMetric(t *testing.T) {
 	const events = 306332976 // the id of the P4 counter (p4src/include/pipeline.p4)
 	f := newFakes(t, nil)
