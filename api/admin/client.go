@@ -199,7 +199,8 @@ func (c *Client) DirectoryPage(ctx context.Context, prefix, after string, limit 
 // PageOf returns up to limit of the keys, which are in the order of their names, beginning with the
 // first name after the given one.
 func PageOf(keys []Key, after string, limit int) []Key {
-	from, found := slices.BinarySearchFunc(keys, after, func(k Key, name string) int { return strings.Compare(k.Name, name) })
+	byName := func(k Key, name string) int { return strings.Compare(k.Name, name) }
+	from, found := slices.BinarySearchFunc(keys, after, byName)
 	if found {
 		from++
 	}

@@ -27,8 +27,8 @@ type Quota struct {
 }
 
 // DefaultQuota is a namespace's of which nothing else is said.
-var DefaultQuota = Quota{Connections: 2048, Watches: 50_000, RequestsPerSecond: 50_000, Burst: 20_000, ListsPerSecond: 20,
-	Keys: 10_000}
+var DefaultQuota = Quota{Connections: 2048, Watches: 50_000, RequestsPerSecond: 50_000, Burst: 20_000,
+	ListsPerSecond: 20, Keys: 10_000}
 
 // listBurst is how many lists may come at once.
 func (q Quota) listBurst() int { return int(min(math.Ceil(5*q.ListsPerSecond), math.MaxInt32)) }

@@ -48,7 +48,8 @@ func TestPages(t *testing.T) {
 		t.Fatal(err)
 	}
 	for what, at := range map[string]*Store{"gateway": s, "etcd": open(t, Options{}, w.Endpoints()...)} {
-		for _, r := range []store.Range{{Most: 256, Bytes: 1 << 20}, {Most: 40, Bytes: 1 << 20}, {Most: 1000, Bytes: 350}} {
+		for _, r := range []store.Range{{Most: 256, Bytes: 1 << 20}, {Most: 40, Bytes: 1 << 20},
+			{Most: 1000, Bytes: 350}} {
 			r.Namespace, r.Prefix = ns, "conf/"
 			var found []string
 			pages := 0
@@ -80,8 +81,8 @@ func TestPages(t *testing.T) {
 		}
 	}
 	for _, after := range []string{"conf/149", "conf/\xff", "zzz", "conf0"} {
-		if page, err := s.Page(ctx, store.Range{Namespace: ns, Prefix: "conf/", After: after, Most: 10, Bytes: 1}); err != nil || len(page.Names) > 0 ||
-			page.More {
+		page, err := s.Page(ctx, store.Range{Namespace: ns, Prefix: "conf/", After: after, Most: 10, Bytes: 1})
+		if err != nil || len(page.Names) > 0 || page.More {
 			t.Errorf("after the last: %+v, %v", page, err)
 		}
 	}

@@ -286,7 +286,8 @@ func (s *Store) Page(ctx context.Context, r store.Range) (store.Page, error) {
 		if _, _, known := s.names.Place(keys[i].Name); !known {
 			s.names.Learn(&keys[i]) // whoever reads the key need not ask for its place
 		}
-		key := store.Key{Namespace: r.Namespace, Name: strings.TrimPrefix(keys[i].Name, nodeapi.NamespacePrefix(r.Namespace))}
+		key := store.Key{Namespace: r.Namespace}
+		key.Name = strings.TrimPrefix(keys[i].Name, nodeapi.NamespacePrefix(r.Namespace))
 		out.Names = append(out.Names, store.Listed{Item: store.Item{Key: key}})
 	}
 	return out, nil

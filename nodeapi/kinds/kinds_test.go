@@ -209,7 +209,8 @@ func TestKeysStayWhatTheyAre(t *testing.T) {
 				t.Errorf("listed: %v, %v", all, err)
 			}
 			page, err := w.Page(ctx, store.Range{Namespace: "ns", Most: 10, Bytes: 100})
-			if err != nil || len(page.Names) != 2 || page.Names[0].Key != key("new") || page.Names[1].Key != key("old") || page.More {
+			if err != nil || len(page.Names) != 2 || page.Names[0].Key != key("new") ||
+				page.Names[1].Key != key("old") || page.More {
 				t.Errorf("a page: %+v, %v", page, err)
 			}
 			gone, done, err := w.CompareAndDelete(ctx, key("old"), got.Version)

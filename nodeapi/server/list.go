@@ -184,8 +184,8 @@ func jsonBytes(s string) int {
 
 // A cursor is a byte with its format, a sum, and the name after which the next page begins. The sum
 // shows whether a cursor was damaged or belongs to another list. It does not keep a caller from
-// making a cursor. That does no harm, because a page has only what its caller may read, wherever the
-// page begins.
+// making a cursor. That does no harm, because a page has only what its caller may read, wherever
+// the page begins.
 const (
 	cursorFormat = 1
 	cursorSum    = 8

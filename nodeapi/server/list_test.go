@@ -212,7 +212,8 @@ func TestListRefused(t *testing.T) {
 		{nodeapi.ListData{Prefix: "ab", Cursor: page.Cursor}, nodeapi.CodeInvalidArgument, `the prefix "ab"`, do},
 		{nodeapi.ListData{Prefix: "a", Namespace: "other", Cursor: page.Cursor}, nodeapi.CodeInvalidArgument, "the namespace other", do},
 	} {
-		if _, e := l.list(c.d); e == nil || e.Code != c.code || !strings.Contains(e.Message, c.says) || !strings.Contains(e.Do, c.do) {
+		_, e := l.list(c.d)
+		if e == nil || e.Code != c.code || !strings.Contains(e.Message, c.says) || !strings.Contains(e.Do, c.do) {
 			t.Errorf("%+v: %v, want %s: %s (%s)", c.d, e, c.code, c.says, c.do)
 		}
 	}
@@ -268,7 +269,8 @@ func TestListWithAKeyThatFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	items, _ := l.listAll(nodeapi.ListData{})
-	if !slices.Equal(namesOf(items), []string{"a", "b", "c"}) || items[1].Error == nil || items[1].Error.Code != nodeapi.CodeInternal {
+	if !slices.Equal(namesOf(items), []string{"a", "b", "c"}) || items[1].Error == nil ||
+		items[1].Error.Code != nodeapi.CodeInternal {
 		t.Errorf("%+v", items)
 	}
 }
@@ -334,8 +336,8 @@ func TestFloodOfLists(t *testing.T) {
 	if _, failed := attacker.list(nodeapi.ListData{Limit: 200}); failed != nil {
 		t.Error(failed)
 	}
-	if _, failed := attacker.list(nodeapi.ListData{Limit: 200}); failed == nil || failed.Code != nodeapi.CodeQuotaExceeded ||
-		!strings.Contains(failed.Message, "requests a second") {
+	_, failed := attacker.list(nodeapi.ListData{Limit: 200})
+	if failed == nil || failed.Code != nodeapi.CodeQuotaExceeded || !strings.Contains(failed.Message, "requests a second") {
 		t.Errorf("the second 200 keys of 320 requests: %v", failed)
 	}
 	if n := st.keys.Load(); n != 200 {

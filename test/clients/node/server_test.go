@@ -190,7 +190,8 @@ func TestList(t *testing.T) {
 	if _, err := c.Put(ctx, "other", nil); err != nil {
 		t.Fatal(err)
 	}
-	for what, opts := range map[string][]node.Option{"all": nil, "keys only": {node.KeysOnly()}, "small pages": {node.PageSize(7)}} {
+	for what, opts := range map[string][]node.Option{"all": nil, "keys only": {node.KeysOnly()},
+		"small pages": {node.PageSize(7)}} {
 		var found []string
 		for i, err := range c.List(ctx, "conf/", opts...) {
 			if err != nil {
@@ -200,7 +201,8 @@ func TestList(t *testing.T) {
 			if what == "keys only" {
 				value = ""
 			}
-			if found = append(found, i.Key); !i.Found || i.Err != nil || string(i.Value) != value || i.Version != want[i.Key] {
+			found = append(found, i.Key)
+			if !i.Found || i.Err != nil || string(i.Value) != value || i.Version != want[i.Key] {
 				t.Errorf("%s: %+v", what, i)
 			}
 		}
@@ -212,7 +214,8 @@ func TestList(t *testing.T) {
 	if err != nil || len(page.Items) != 100 || page.Cursor == "" {
 		t.Fatal(len(page.Items), page.Cursor, err)
 	}
-	if page, err = c.ListPage(ctx, "conf/", page.Cursor, node.PageSize(1)); err != nil || len(page.Items) != 1 || page.Items[0].Key != "conf/100" {
+	page, err = c.ListPage(ctx, "conf/", page.Cursor, node.PageSize(1))
+	if err != nil || len(page.Items) != 1 || page.Items[0].Key != "conf/100" {
 		t.Error(page, err)
 	}
 	_, err = c.ListPage(ctx, "other", page.Cursor)
