@@ -14,7 +14,7 @@ import (
 
 var (
 	// pageBlock is a console block of a page, with the comment that says why no test runs it.
-	pageBlock = regexp.MustCompile("(?ms)^(<!-- not run: [^>]+\s-->\n)?```console\n(.*?)^```")
+	pageBlock = regexp.MustCompile("(?ms)^(<!-- not run: [^>]+[ \n]-->\n)?```console\n(.*?)^```")
 	// pageComment is what a reader sees of a command that is explained.
 	pageComment = regexp.MustCompile(`  +# .*$`)
 )
