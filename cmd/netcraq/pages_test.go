@@ -13,15 +13,15 @@ import (
 )
 
 var (
-	// pageBlock is a console block of a page, with the comment before it that says why no test runs it.
-	pageBlock = regexp.MustCompile("(?ms)^(<!-- not run: [^\n]+ -->\n)?```console\n(.*?)^```")
+	// pageBlock is a console block of a page, with the comment that says why no test runs it.
+	pageBlock = regexp.MustCompile("(?ms)^(<!-- not run: [^>]+[ \n]-->\n)?```console\n(.*?)^```")
 	// pageComment is what a reader sees of a command that is explained.
 	pageComment = regexp.MustCompile(`  +# .*$`)
 )
 
-// TestPages types the console blocks of tutorials and how-to pages at a netcraq dev, in their order,
-// and compares what they print. "..." on a page stands for text that differs from run to run. A block
-// after a comment "not run: REASON" is left out.
+// TestPages types the console blocks of tutorials and how-to pages at a netcraq dev, in their
+// order, and compares what they print. "..." on a page stands for text that differs from run to
+// run. A block after a comment "not run: REASON" is left out.
 func TestPages(t *testing.T) {
 	pages, err := filepath.Glob("../../docs/tutorials/*.md")
 	if err != nil {

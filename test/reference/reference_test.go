@@ -94,9 +94,9 @@ var description = regexp.MustCompile(`fqName: ("(?:[^"\\]|\\.)*"), help: ("(?:[^
 func TestMetrics(t *testing.T) {
 	var page strings.Builder
 	page.WriteString(refpage.Head("Metrics", "the collectors of `controlplane/controller/observe` and `etcd-monitor/hotkeys`",
-		"The controller and the gateway answer `GET /metrics` in Prometheus's text format. A histogram `NAME` has\n"+
-			"the series `NAME_bucket`, `NAME_sum` and `NAME_count`. [Watching](../operations.md#watching) says how\n"+
-			"to scrape them."))
+		"The controller and the gateway answer `GET /metrics` in Prometheus's text format. A histogram\n"+
+			"`NAME` has the series `NAME_bucket`, `NAME_sum` and `NAME_count`. [Watching](../operations.md#watching)\n"+
+			"says how to scrape them."))
 	for _, part := range []struct {
 		title     string
 		collector prometheus.Collector
