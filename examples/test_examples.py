@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs each example against one ``netcraq dev``, and reads what it prints."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+PATIENCE = 120.0  # seconds; on an idle machine each wait takes a few at most
+LANGUAGES = ("go", "python", "js")
+
+
+def wait_for(what: str, condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        if time.monotonic() > deadline:
+            pytest.fail(f"waited {PATIENCE:.0f} s for {what}")
+        time.sleep(0.02)
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Program:
+    """A process, and what it has printed."""
+
+    def __init__(self, command: list[str], log: Path, **options) -> None:
+        self.log = log
+        with log.open("wb") as out:
+            self.process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, **options)
+
+    @property
+    def said(self) -> str:
+        return self.log.read_text()
+
+    def says(self, pattern: str) -> re.Match[str]:
+        """Wait until it has printed something."""
+        found: list[re.Match[str]] = []
+
+        def look() -> bool:
+            ended = self.process.poll() is not None
+            found.extend(re.finditer(pattern, self.said))
+            assert found or not ended, f"{self.process.args} ended without printing {pattern!r}: {self.said}"
+            return bool(found)
+
+        wait_for(f"{pattern!r} of {self.process.args}", look)
+        return found[0]
+
+    def signal(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    def ends(self) -> int:
+        return self.process.wait(PATIENCE)
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory) -> Callable[[str], list[str]]:
+    """How to start an example: it builds one in Go, and gives one in JavaScript its dependency."""
+    folder = tmp_path_factory.mktemp("built")
+
+    def command(name: str, source: str) -> list[str]:
+        if source == "main.go":
+            go = shutil.which("go") or shutil.which(ROOT / ".venv/bin/go") or pytest.skip("Go is not installed")
+            if not (folder / name).exists():
+                subprocess.run([go, "build", "-o", folder / name, f"./examples/{name}"], cwd=ROOT, check=True)
+            return [str(folder / name)]
+        if source.endswith(".mjs"):
+            node = shutil.which("node") or pytest.skip("Node.js is not installed")
+            # What npm install does, without its network.
+            shutil.copytree(HERE / name, folder / name, dirs_exist_ok=True, ignore=lambda *_: {"node_modules"})
+            (folder / name / "node_modules").mkdir(exist_ok=True)
+            link = folder / name / "node_modules" / "netcraq"
+            if not link.exists():
+                link.symlink_to(ROOT / "client" / "js")
+            return [node, str(folder / name / source)]
+        return [sys.executable, str(HERE / name / source)]
+
+    return command
+
+
+@pytest.fixture(scope="module")
+def dev(tmp_path_factory) -> Iterator[dict[str, str]]:
+    """A running netcraq dev: the environment in which programs find it, with GATEWAY."""
+    assert (ROOT / "bin" / "netcraq").exists(), "bin/netcraq is not built: run make netcraq"
+    folder = tmp_path_factory.mktemp("dev")
+    path, gateway = str(folder / "netcraq.sock"), f"127.0.0.1:{free_port()}"
+    command = [str(ROOT / "bin" / "netcraq"), "dev", "--socket", path, "--page", "none", "--gateway", gateway]
+    server = Program(command, folder / "log")
+    try:
+        server.says("ready in")
+        yield {**os.environ, "NETCRAQ_NODE_SOCKET": path, "GATEWAY": f"http://{gateway}"}
+    finally:
+        server.signal(signal.SIGINT)
+        server.ends()
+
+
+@pytest.fixture
+def start(build, dev, tmp_path) -> Iterator[Callable[..., Program]]:
+    """Start an example: start(name, source, *arguments). It ends with the test."""
+    programs: list[Program] = []
+
+    def run(name: str, source: str, *arguments: str) -> Program:
+        command = [*build(name, source), *arguments]
+        programs.append(Program(command, tmp_path / f"log-{len(programs)}", env=dev))
+        return programs[-1]
+
+    yield run
+    for p in programs:
+        p.signal(signal.SIGCONT)
+        p.process.kill()
+        p.process.wait()
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_lock(start, language):
+    """The next holder takes over from one that was killed, whose late write is refused."""
+    source = {"go": "main.go", "python": "lock.py", "js": "lock.mjs"}[language]
+    address = f"127.0.0.1:{free_port()}"
+
+    def run(role: str) -> Program:
+        return start(f"lock-{language}", source, role, address)
+
+    def post(token: int) -> str:
+        with socket.create_connection(address.split(":")) as s:
+            s.sendall(f"POST /{token} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode())
+            return s.makefile().readline().split()[1]
+
+    storage = run("storage")
+    host, port = address.split(":")
+    wait_for("the storage", lambda: socket.socket().connect_ex((host, int(port))) == 0)
+    first = run("first")
+    token = int(first.says(r"first: token (\d+): 200\n")[1])
+    second = run("second")
+    first.signal(signal.SIGKILL)
+    newer = int(second.says(r"second: token (\d+): 200\n")[1])
+    assert newer > token
+    assert post(token) == "409"
+    assert post(newer) == "200"
+    assert storage.process.poll() is None
+
+
+def test_size():
+    """An example fits on a screen: 60 lines of code at most, in one file."""
+    for folder in sorted(p for p in HERE.iterdir() if (p / "README.md").exists()):
+        for source in (p for p in folder.iterdir() if p.suffix in {".go", ".py", ".mjs", ".p4"}):
+            lines = [line.strip() for line in source.read_text().splitlines()]
+            code = [line for line in lines if line and not line.startswith(("//", "#"))]
+            assert len(code) <= 60, f"{source}: {len(code)} lines of code"
