@@ -154,6 +154,20 @@ def test_lock(start, language):
     assert storage.process.poll() is None
 
 
+def test_election_go(start):
+    """A leader that is interrupted hands over, and the next one need not wait for a lease."""
+    first = start("election-go", "main.go", "first")
+    first.says("first leads\n")
+    second = start("election-go", "main.go", "second")
+    second.says("second waits, because this one leads: first\n")
+    first.signal(signal.SIGTERM)
+    second.says("second leads\n")
+    assert first.ends() == 0
+    assert "first has handed over\n" in first.said
+    second.signal(signal.SIGINT)
+    assert second.ends() == 0
+
+
 def test_size():
     """An example fits on a screen: 60 lines of code at most, in one file."""
     for folder in sorted(p for p in HERE.iterdir() if (p / "README.md").exists()):
