@@ -168,6 +168,23 @@ def test_election_go(start):
     assert second.ends() == 0
 
 
+def test_service_discovery_js(start):
+    """The balancer follows instances that come, go, and die."""
+    a, b = sorted(f"127.0.0.1:{free_port()}" for _ in range(2))
+    balancer = start("service-discovery-js", "service.mjs", "balancer")
+    first = start("service-discovery-js", "service.mjs", "instance", a)
+    first.says("registered")
+    second = start("service-discovery-js", "service.mjs", "instance", b)
+    balancer.says(f"instances: {a} {b}\n")
+    balancer.says(f"hello from {a}\n")
+    balancer.says(f"hello from {b}\n")
+    first.signal(signal.SIGTERM)
+    balancer.says(f"instances: {a} {b}\n(.*\n)*instances: {b}\n")
+    assert first.ends() == 0
+    second.signal(signal.SIGKILL)
+    balancer.says(f"instances: {b}\n(.*\n)*instances: none\n")
+
+
 def test_size():
     """An example fits on a screen: 60 lines of code at most, in one file."""
     for folder in sorted(p for p in HERE.iterdir() if (p / "README.md").exists()):
