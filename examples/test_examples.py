@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import netcraq
 import pytest
 
 HERE = Path(__file__).resolve().parent
@@ -183,6 +184,23 @@ def test_service_discovery_js(start):
     assert first.ends() == 0
     second.signal(signal.SIGKILL)
     balancer.says(f"instances: {b}\n(.*\n)*instances: none\n")
+
+
+def test_stream_python(start, dev):
+    """A consumer that was stopped is told how many records it has missed."""
+    consumer = start("stream-python", "stream.py", "consumer")
+    start("stream-python", "stream.py", "producer")
+    consumer.says("read .* records")
+    consumer.signal(signal.SIGSTOP)
+    with netcraq.connect(socket=dev["NETCRAQ_NODE_SOCKET"]) as client:
+
+        def appended() -> int:
+            return client.open_stream("clicks")["partitions"][0]["next"]
+
+        behind = appended() + 1000
+        wait_for("1,000 records that the consumer does not read", lambda: appended() > behind)
+    consumer.signal(signal.SIGCONT)
+    assert int(consumer.says(r"missed (\d+) records before offset \d+\n")[1]) > 100
 
 
 def test_size():
