@@ -203,6 +203,16 @@ def test_stream_python(start, dev):
     assert int(consumer.says(r"missed (\d+) records before offset \d+\n")[1]) > 100
 
 
+def test_rate_limiter_python(start):
+    """Three workers make 5 calls each, of which 5 at most are in one second."""
+    limiter = start("rate-limiter-python", "limiter.py")
+    assert limiter.ends() == 0, limiter.said
+    calls = re.findall(r"(\d+): worker (\d) makes call (\d)\n", limiter.said)
+    assert len(calls) == 15
+    seconds = [second for second, _, _ in calls]
+    assert max(map(seconds.count, seconds)) <= 5
+
+
 def test_size():
     """An example fits on a screen: 60 lines of code at most, in one file."""
     for folder in sorted(p for p in HERE.iterdir() if (p / "README.md").exists()):
