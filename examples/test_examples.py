@@ -220,3 +220,23 @@ def test_size():
             lines = [line.strip() for line in source.read_text().splitlines()]
             code = [line for line in lines if line and not line.startswith(("//", "#"))]
             assert len(code) <= 60, f"{source}: {len(code)} lines of code"
+
+
+def test_p4_counter(start, tmp_path):
+    """The program's counters have what was sent."""
+    pytest.importorskip("p4runtime_sh", reason="p4runtime-shell is not installed")
+    binary = ROOT / "bin" / "netcraq-switch"
+    if not binary.exists():
+        pytest.skip("bin/netcraq-switch is not built: run make build")
+    address = f"127.0.0.1:{free_port()}"
+    command = [str(binary), "--engine", "interp", "--device-id", "1", "--no-p4", "--"]
+    switch = Program([*command, "--grpc-server-addr", address, "--cpu-port", "255"], tmp_path / "switch.log")
+    try:
+        switch.says("ready")
+        p4 = str(ROOT / "switch" / "p4rtserver" / "testdata" / "entities")
+        program = start("p4-counter", "counter.py", address, f"{p4}.p4info.txtpb", f"{p4}.json")
+        assert program.ends() == 0, program.said
+        assert program.said == "port 1: 1 packets\nport 2: 2 packets\nentry for 02:00:00:00:00:02: 0 packets\n"
+    finally:
+        switch.process.kill()
+        switch.ends()
