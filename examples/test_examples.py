@@ -222,6 +222,22 @@ def test_size():
             assert len(code) <= 60, f"{source}: {len(code)} lines of code"
 
 
+def test_etcd_before_after(start, dev, tmp_path):
+    """One program reads a key of an etcd, and of the gateway."""
+    etcd = shutil.which("etcd") or pytest.skip("etcd is not installed")
+    before, peers = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
+    urls = ["--listen-client-urls", before, "--advertise-client-urls", before, "--listen-peer-urls", peers]
+    server = Program([etcd, "--data-dir", str(tmp_path / "etcd"), *urls], tmp_path / "etcd.log")
+    try:
+        program = start("etcd-before-after", "main.go", before, dev["GATEWAY"])
+        assert program.ends() == 0, program.said
+        for endpoint in (before, dev["GATEWAY"]):
+            assert re.search(rf"{endpoint} +read p50 [\d.]+[mµ]?s, p99 [\d.]+[mµ]?s\n", program.said), program.said
+    finally:
+        server.process.kill()
+        server.ends()
+
+
 def test_p4_counter(start, tmp_path):
     """The program's counters have what was sent."""
     pytest.importorskip("p4runtime_sh", reason="p4runtime-shell is not installed")
