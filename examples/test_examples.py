@@ -16,6 +16,7 @@ from pathlib import Path
 
 import netcraq
 import pytest
+from netcraq.node.engine import DEFAULT_SOCKET
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -256,3 +257,21 @@ def test_p4_counter(start, tmp_path):
     finally:
         switch.process.kill()
         switch.ends()
+
+
+def test_kubernetes():
+    """The Deployment mounts the folder where libraries look; the alerts are documented."""
+    yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
+    folder = HERE / "kubernetes"
+    pod = yaml.safe_load((folder / "deployment.yaml").read_text())["spec"]["template"]["spec"]
+    documented = (ROOT / "docs" / "kubernetes.md").read_text()
+    assert pod["volumes"][0]["hostPath"]["path"] == "/run/netcraq-node"
+    assert "`/run/netcraq-node/node.sock`" in documented
+    mounted = pod["containers"][0]["volumeMounts"][0]["mountPath"]
+    assert f"{mounted}/node.sock" == DEFAULT_SOCKET
+    blocks = re.findall(r"```yaml\n(- alert:.*?)```", (ROOT / "docs" / "operations.md").read_text(), re.S)
+    known = {rule["alert"]: rule for block in blocks for rule in yaml.safe_load(block)}
+    (group,) = yaml.safe_load((folder / "alerts.yaml").read_text())["groups"]
+    for rule in group["rules"]:
+        assert rule.pop("annotations")["summary"]
+        assert rule == known[rule["alert"]]
