@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -275,3 +276,72 @@ def test_kubernetes():
     for rule in group["rules"]:
         assert rule.pop("annotations")["summary"]
         assert rule == known[rule["alert"]]
+
+
+@pytest.fixture
+def postgresql(tmp_path) -> Iterator[Callable[[str], str]]:
+    """A PostgreSQL at .port: psql(statements) gives what it prints."""
+    found = shutil.which("initdb") or next(iter(sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))), None)
+    folder = Path(found).resolve().parent if found else pytest.skip("PostgreSQL is not installed")
+    data, port = Path(tempfile.mkdtemp()), str(free_port())
+    who = {}
+    if os.getuid() == 0:  # PostgreSQL refuses to run as root
+        who["user"] = "nobody"
+        shutil.chown(data, "nobody")
+    subprocess.run([folder / "initdb", "-D", data / "d", "-U", "netcraq", "-A", "trust"], check=True, cwd="/", **who)
+    options = ["-h", "127.0.0.1", "-p", port, "-k", str(data), "-c", "fsync=off"]
+    server = Program([str(folder / "postgres"), "-D", str(data / "d"), *options], tmp_path / "postgres", cwd="/", **who)
+
+    def psql(statements: str) -> str:
+        command = [folder / "psql", "-X", "-qtA", "-h", "127.0.0.1", "-p", port, "-U", "netcraq", "postgres"]
+        done = subprocess.run(command, input=statements, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    psql.port = port
+    try:
+        server.says("ready to accept connections")
+        yield psql
+    finally:
+        server.signal(signal.SIGINT)
+        server.ends()
+        shutil.rmtree(data)
+
+
+def test_postgres_to_parquet(postgresql, tmp_path):
+    """Each row arrives once, though the pipelet is killed while it copies."""
+    binary = ROOT / "bin" / "netcraq-pipelets"
+    if not binary.exists():
+        pytest.skip("bin/netcraq-pipelets is not built: run make test-pipelets")
+    example, lake = HERE / "postgres-to-parquet", tmp_path / "lake"
+    lake.mkdir()
+    postgresql((example / "orders.sql").read_text())
+    text = (example / "orders.yaml").read_text()
+    pipelet = tmp_path / "orders.yaml"
+    pipelet.write_text(text.replace("127.0.0.1:5432", f"127.0.0.1:{postgresql.port}").replace("/tmp/lake", str(lake)))
+    run = [str(binary), "run", str(pipelet)]
+    first = Program(run, tmp_path / "first")
+    try:
+        wait_for("a file", lambda: list(lake.rglob("*.parquet")) or first.process.poll() is not None)
+    finally:
+        first.process.kill()
+        first.ends()
+    postgresql((example / "orders.sql").read_text().replace("order-", "later-"))
+    # A second pipelet reads the files, so that PostgreSQL can count their rows.
+    postgresql("CREATE TABLE copied (key text, value text)")
+    back = tmp_path / "back.yaml"
+    folder = next(lake.rglob("*.parquet")).parent
+    target = f'{{address: "127.0.0.1:{postgresql.port}", database: postgres, table: copied, append: true}}'
+    back.write_text(f"""apiVersion: netcraq.io/v1alpha1
+kind: Pipelet
+metadata: {{name: back}}
+spec: {{src: [{{parquet: {{path: {folder}}}}}], dst: [{{postgresql: {target}}}], eoio: true}}
+""")
+    second, reader = Program(run, tmp_path / "second"), Program([str(binary), "run", str(back)], tmp_path / "back")
+    try:
+        count = "SELECT count(*), count(DISTINCT key), sum(value::int) FROM copied"
+        wait_for("all rows", lambda: int(postgresql(count).split("|")[0]) >= 10_000)
+        assert postgresql(count) == f"10000|10000|{2 * 5000 * 5001 // 2}"
+    finally:
+        for p in (second, reader):
+            p.signal(signal.SIGTERM)
+            p.ends()
