@@ -278,6 +278,17 @@ def test_kubernetes():
         assert rule == known[rule["alert"]]
 
 
+def test_arrow_pipeline(start):
+    """Three steps pass batches, and the middle one copies only the column that it adds."""
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed: make test-arrow installs it")
+    report, enrich = (start("arrow-pipeline", "pipeline.py", step) for step in ("report", "enrich"))
+    produce = start("arrow-pipeline", "pipeline.py", "produce")
+    for step in (produce, enrich, report):
+        assert step.ends() == 0, step.said
+    assert report.said == "200000 rows: 999900000 cents net, 1999800000 cents gross\n"
+    assert enrich.said == "enrich copied 1600000 bytes, and shared 1600000\n"
+
+
 @pytest.fixture
 def postgresql(tmp_path) -> Iterator[Callable[[str], str]]:
     """A PostgreSQL at .port: psql(statements) gives what it prints."""
