@@ -198,7 +198,7 @@ func (c *cli) benchKeys(ctx context.Context, b *benchFlags) ([]wire.Key, *target
 		last, err2 := wire.ParseKey(to)
 		if isRange && err1 == nil && err2 == nil {
 			if last < first || last-first >= 1<<24 || first.Chain() != last.Chain() {
-				return nil, nil, usageError{fmt.Errorf("--keys: %s is no range of KEY_IDs of one chain", s)}
+				return nil, nil, usageError{fmt.Errorf("--keys: %s is not a range of KEY_IDs of one chain", s)}
 			}
 			for k := first; k <= last; k++ {
 				keys = append(keys, k)

@@ -42,7 +42,7 @@ func (c *cli) chainFail() *cobra.Command {
 			}
 			switch {
 			case len(members) == len(here):
-				return &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("%s is no member of chain %s, whose members are %s", args[0], ch.Name, list(here))}
+				return &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("%s is not a member of chain %s, whose members are %s", args[0], ch.Name, list(here))}
 			case len(members) == 0:
 				return &api.Error{Code: api.CodeFailedPrecondition, Message: fmt.Sprintf(
 					"%s is the only member of chain %s, and without it the values would be gone: bring another in first (chain recover)", args[0], ch.Name)}
