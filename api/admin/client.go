@@ -355,7 +355,7 @@ func (c *Client) unreachable(err error) error {
 	if u := (*url.Error)(nil); errors.As(err, &u) {
 		err = u.Err
 	}
-	return fmt.Errorf("asking the controller at %s (is it running, and is this one of its --admin addresses?): %w", c.where, err)
+	return fmt.Errorf("cannot reach the controller at %s: %w (is it running, and is this one of its --admin addresses?)", c.where, err)
 }
 
 // failure reads the error of a response.

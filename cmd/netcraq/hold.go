@@ -23,7 +23,7 @@ type holdFlags struct {
 
 func (h *holdFlags) add(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.DurationVar(&h.ttl, "ttl", 10*time.Second, "let others have it within this `TIME` after this process has died; 500ms to 1h")
+	f.DurationVar(&h.ttl, "ttl", 10*time.Second, "release it at most this `TIME` after this process has died; 500ms to 1h")
 	f.DurationVar(&h.wait, "wait", 0, "give up if it is not free within this `TIME` (0: never)")
 	f.BoolVar(&h.noWait, "no-wait", false, "give up if it is not free now")
 }
@@ -81,7 +81,7 @@ func (c *cli) electCommand() *cobra.Command {
 		},
 	}
 	host, _ := os.Hostname()
-	cmd.Flags().StringVar(&value, "value", host, "tell others this `TEXT` about who leads (default: this host's name)")
+	cmd.Flags().StringVar(&value, "value", host, "publish this `TEXT` about the leader (default: this host's name)")
 	cmd.Flags().Lookup("value").DefValue = "" // the help is the same on each host
 	h.add(cmd)
 	return cmd

@@ -15,12 +15,12 @@ import (
 	"github.com/netcraq/netcraq/controlplane/placement/policy"
 )
 
-const hotKeysHelp = `Print which keys a gateway's clients read most, and what it would gain and cost to have the
-network answer them. It needs no switches: run etcd-monitor before your etcd, point a client at it,
-and ask its metrics after a while.
+const hotKeysHelp = `Print the keys that a gateway's clients read most, and the gain and cost of answering them from the
+network. You need no switches: run etcd-monitor in front of your etcd, point a client at it, and run
+this command after a while.
 
-A key is worth a slot if its reads a second, less 3 for each write a second, are above --min-score. Values are
-not looked at: one of more than 1,024 bytes does not fit a slot. A write of a placed key takes 1.5
+A key is worth a slot if its reads a second, less 3 for each write a second, exceed --min-score.
+The command does not check values; one of more than 1,024 bytes does not fit into a slot. A write of a placed key takes 1.5
 to 2 times as long (docs/measuring.md).`
 
 // maxMetrics bounds what is read of a gateway's metrics, in bytes. 10,000 keys of 1,024

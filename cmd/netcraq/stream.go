@@ -60,7 +60,7 @@ func (c *cli) streamCreate() *cobra.Command {
 	f := cmd.Flags()
 	f.IntVar(&cfg.Partitions, "partitions", 1, "`NUMBER` of partitions, 1 to 32; records of one partition keep their order")
 	f.StringVar(&keys, "keys", "", "fill it with the changes of the keys whose names begin with `PREFIX`")
-	f.BoolVar(&cfg.Volatile, "volatile", false, "let its records go with the server's process")
+	f.BoolVar(&cfg.Volatile, "volatile", false, "drop its records when the server stops")
 	return cmd
 }
 

@@ -222,7 +222,7 @@ func run(ctx context.Context, o *options) error {
 		}
 	}
 	if err := a.Reconcile(); err != nil {
-		log.Error("pods whose interfaces are no ports keep their connectivity, but for NetCRAQ", "err", err)
+		log.Error("pods whose interfaces are not attached to the switch keep their connectivity, but cannot use NetCRAQ", "err", err)
 	}
 	if err := guards.Watch(ctx, log, func() {
 		if !o.chained {

@@ -17,9 +17,9 @@
 //
 // The first is a page for people, which shows the rest (package page).
 //
-// Handler asks nobody who he is. A Server, which serves it, does: the kernel says who is at the
-// other end of a Unix socket, and over TCP who asks has to have a token (POST /v1/page is the
-// Server's own: a link for a browser). Requests whose Host is a name other than localhost are
+// Handler authenticates nobody. The Server, which serves it, does: the kernel identifies the caller
+// at the other end of a Unix socket, and a caller over TCP needs a token. (Only the Server itself
+// has POST /v1/page, a link for a browser.) Requests whose Host is a name other than localhost are
 // refused, so that no web page can reach it through a browser (DNS rebinding), and so are changes
 // that a browser asks for from another site's page (cross-site request forgery). What a request may
 // be is bounded: bodies in bytes, and in the time that they take, each and all together; answers in

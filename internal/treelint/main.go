@@ -1,6 +1,6 @@
-// Command treelint checks the rules in docs/architecture.md that no compiler checks: imports between
-// rooms, the number of files of a package and its name, the width of lines, retired words, and the
-// patterns of prose that readers had to read twice. make lint runs it.
+// Command treelint checks the rules in docs/architecture.md that no compiler checks: imports
+// between rooms, the number of files of a package and its name, the width of lines, retired words,
+// and patterns of prose that readers had to read twice. make lint runs it.
 //
 //	treelint [FILE ...]
 //

@@ -159,7 +159,7 @@ func TestOtherNamesOfANamespace(t *testing.T) {
 				c = Caller{Kind: Process}
 			}
 			err := z.Authorize(ctx, c, Read, name)
-			refused(t, err, nodeapi.CodeInvalidArgument, "is no namespace")
+			refused(t, err, nodeapi.CodeInvalidArgument, "is not a namespace")
 			if err != nil && len(err.Error()) > 1000 {
 				t.Errorf("the refusal has %d bytes", len(err.Error()))
 			}

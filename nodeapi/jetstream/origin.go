@@ -162,7 +162,7 @@ func (f *file) check(cluster bool) error {
 	}
 	for name, p := range f.Producers {
 		if len(p.Publish) == 0 || name == own {
-			return fmt.Errorf("producers: %s: say what he may publish, and choose another name than %s", name, own)
+			return fmt.Errorf("producers: %s: list the subjects that it may publish, and choose another name than %s", name, own)
 		}
 		if _, err := secret(p.PasswordFile); err != nil {
 			return fmt.Errorf("producers: %s: %w", name, err)

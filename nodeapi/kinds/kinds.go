@@ -2,9 +2,10 @@
 // (nodeapi/durable). A namespace's default says which kind a new key is; a key that is there stays
 // what it is.
 //
-// Where a namespace has keys of one kind alone, its store is asked and nothing else. Where it may
-// have both, the default's is asked first and, where that has no such key, the other. So a changed
-// default hides no key, and costs those that are found at once nothing.
+// If a namespace has keys of only one kind, every request goes to the store of that kind. If it may
+// have both kinds, a request goes first to the default's store and then, if the key is not there,
+// to the other. So a changed default hides no key, and keys in the default's store cost nothing
+// more.
 package kinds
 
 import (

@@ -108,8 +108,8 @@ func TestCompactRefused(t *testing.T) {
 		id      uint64
 		want    string
 	}{
-		{[]any{}, 0, "this is no request"},
-		{[]any{2, "ping", nil, 0, 0, 0, 0}, 2, "this is no request"},
+		{[]any{}, 0, "this is not a request"},
+		{[]any{2, "ping", nil, 0, 0, 0, 0}, 2, "this is not a request"},
 		{[]any{"2", "ping"}, 0, "cannot unmarshal"},
 		{[]any{2, 3}, 2, "cannot unmarshal"},
 		{[]any{-2, "ping"}, 0, "cannot unmarshal"},

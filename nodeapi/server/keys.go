@@ -114,7 +114,7 @@ func parseVersion(s string) (wire.Version, error) {
 			return v, nil
 		}
 	}
-	return 0, rpc.Invalid("%.64q is no version: it is EPOCH.SEQUENCE, as answers have it, or 0.0 for a key that was never written", s)
+	return 0, rpc.Invalid("%.64q is not a version: pass EPOCH.SEQUENCE, as in answers, or 0.0 for a key that was never written", s)
 }
 
 // item is a key's state as clients see it.
@@ -294,7 +294,7 @@ func increment(ctx context.Context, k *call, d *nodeapi.IncrementData) (any, err
 		number := int64(0)
 		if i.Found {
 			if number, err = strconv.ParseInt(string(i.Value), 10, 64); err != nil {
-				return nil, rpc.Invalid("the value of %q is no decimal number of 64 bits", key.Name)
+				return nil, rpc.Invalid("the value of %q is not a decimal number of 64 bits", key.Name)
 			}
 		}
 		if by > 0 && number > math.MaxInt64-by || by < 0 && number < math.MinInt64-by {

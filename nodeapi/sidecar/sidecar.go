@@ -271,7 +271,7 @@ func (o *options) authority(c *server.Config) (*authority.Quotas, *authority.Pol
 	if o.policy == "" {
 		for _, address := range o.listen {
 			if strings.HasPrefix(address, "tcp://") {
-				return nil, nil, fmt.Errorf("--listen %s: who comes by TCP is not known, so a --policy has to say what he may (tcp: true)", address)
+				return nil, nil, fmt.Errorf("--listen %s: callers over TCP cannot be identified, so pass a --policy that says what they may do (tcp: true)", address)
 			}
 		}
 		quotas := authority.NewQuotas(func(string) authority.Quota { return authority.DefaultQuota }, nil)

@@ -1,6 +1,6 @@
-// Package store is what the node API's server needs of a store of keys by names, and what the
-// coordination on top of it is built from: the network's chains (nodeapi/keys) are one, and Memory
-// is one for tests.
+// Package store is the interface between the node API's server and a store of keys by name.
+// Coordination is built on it, too. The network's chains (nodeapi/keys) are such a store, and
+// Memory is one for tests.
 package store
 
 import (

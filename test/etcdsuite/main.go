@@ -13,8 +13,8 @@
 // there and does not fail is an error, too.
 //
 // etcd's tests are the published module go.etcd.io/etcd/tests/v3, of the version in module/go.mod
-// and with the checksum in module/go.sum. Go's tools fetch it into the module cache; a copy of it
-// in the output directory is what is compiled, because Go replaces no file of the cache. For
+// and with the checksum in module/go.sum. Go's tools fetch it into the module cache. This command
+// compiles a copy of it in the output directory, because Go replaces no file of the cache. For
 // gateways one file is replaced: that which makes the framework's connections (module/testdata).
 // For client/etcd it is one name: who calls clientv3.New calls direct.New (rewrite.go).
 package main

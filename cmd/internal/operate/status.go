@@ -34,7 +34,7 @@ func (c *cli) statusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "status", Short: "Show chains, switches, keys and problems on one screen",
 		Long: "Show chains, switches, keys and problems on one screen. Rates are measured over --over.\n" +
-			"The exit code is 5 where there is a problem, else 0.",
+			"The exit code is 5 if there is a problem, otherwise 0.",
 		Example: `  netcraqctl status
   netcraqctl status -o json --over 5s`,
 		RunE: func(cmd *cobra.Command, _ []string) error {

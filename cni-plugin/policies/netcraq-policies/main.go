@@ -1,4 +1,4 @@
-// Command netcraq-policies enforces NetworkPolicy on a node whose network is NetCRAQ's: it is SIG
+// Command netcraq-policies enforces NetworkPolicy on a node with NetCRAQ's pod network. It is SIG
 // Network's kube-network-policies (sigs.k8s.io/kube-network-policies), which judges the first
 // packet of each connection, with the kernel's rules (package queue) and the node's knowledge of
 // pods' addresses (package podaddresses) that it needs for what Kubernetes promises.

@@ -157,7 +157,7 @@ func (o *options) checkOwn() error {
 	}
 	for _, p := range o.controllers {
 		if p == "" {
-			return fmt.Errorf("--etcd-prefix: give some text, such as %s, as the controllers are told: without any no key would be a client's", defaultControllers)
+			return fmt.Errorf("--etcd-prefix: pass the controllers' prefix, such as %s: with an empty one clients could use no key", defaultControllers)
 		}
 	}
 	if (o.user == "") != (o.password == "") {

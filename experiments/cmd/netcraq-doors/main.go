@@ -1,6 +1,6 @@
-// Command netcraq-doors is what make bench-nodeapi measures, and its load in Go: one store in
-// memory behind several doors, so that the doors alone are compared. experiments/bench_nodeapi.py
-// starts it.
+// Command netcraq-doors has the servers that make bench-nodeapi measures, and their load in Go. All
+// servers share one store in memory, so the benchmark compares only the servers' interfaces.
+// experiments/bench_nodeapi.py starts it.
 package main
 
 import (

@@ -28,7 +28,7 @@ func explain() *cobra.Command {
 			case (len(files) > 0) == cluster:
 				return errors.New("either files are given, or --cluster")
 			case cluster && replicas > 0:
-				return errors.New("--replicas is for files: a cluster's replicas are what they are")
+				return errors.New("--replicas is only for files: with --cluster the operator's replicas are used")
 			case replicas < 0 || replicas > 1000:
 				return errors.New("--replicas: 0 to 1000")
 			case cluster:

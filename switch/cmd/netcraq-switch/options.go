@@ -253,7 +253,7 @@ func (d decimal[T]) Type() string { return "number" }
 func (d decimal[T]) Set(s string) error {
 	n, err := strconv.ParseUint(s, 10, 64)
 	if err != nil {
-		return errors.New("it is no number, or too large")
+		return errors.New("it is not a number, or it is too large")
 	}
 	if *d.to = T(n); uint64(*d.to) != n || *d.to < 0 {
 		return errors.New("it is too large")

@@ -1,6 +1,6 @@
 // Command apihistories writes, reads, lists and watches objects at several API servers of a cluster
-// at once, and says whether what it saw is what one store would have told: whether the history is
-// linearizable over all servers, lists and watches included, and no watch is stuck.
+// at once, and checks that they behave as one store: the history is linearizable over all servers,
+// lists and watches included, and no watch is stuck.
 //
 //	apihistories --kubeconfig FILE [flags] NAME=URL...
 //	apihistories --check FILE

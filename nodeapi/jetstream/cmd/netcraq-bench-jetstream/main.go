@@ -1,4 +1,4 @@
-// Command netcraq-bench-jetstream is what make bench-streams compares with: NATS JetStream, and
+// Command netcraq-bench-jetstream runs NATS JetStream for the comparison of make bench-streams, and
 // the loads of netcraq-streams with JetStream's own client. experiments/bench_streams.py starts
 // them, each in a process of its own.
 package main
