@@ -119,4 +119,4 @@ test-arrow-go: deps $(VENV)/.requirements-arrow ### test Arrow in streams for Go
 
 test-java: deps $(VENV)/.packages-modules ### build and test the Java client and the Flink source (JDK 17, Maven)
 	@mkdir -p out && $(GO) build -o out/memserver ./nodeapi/internal/memserver
-	@cd client/java && NETCRAQ_MEMSERVER=$(CURDIR)/out/memserver mvn -q -B verify
+	@cd client/java && NETCRAQ_MEMSERVER=$(CURDIR)/out/memserver mvn -q -B -Dorg.slf4j.simpleLogger.log.org.codehaus.mojo.license=warn verify
