@@ -390,8 +390,9 @@ def pair_of_namespaces():
             subprocess.run(["ip", "netns", "delete", name], check=False, capture_output=True)
 
 
-SERVER = """
+SERVER = f"""
 import sys
+sys.path.insert(0, {str(Path(__file__).resolve().parents[1] / "test")!r})
 from refchain import RefChain
 chain = RefChain([("10.77.0.2", 20035)], value_bits=int(sys.argv[1]))
 chain.place(*(1 << 24 | n for n in range(10)))

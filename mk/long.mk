@@ -100,6 +100,7 @@ E2E := $(SUDO) env PATH="$$PATH" GO="$(GO)" PYTHONPATH=test:cni-plugin $(PYTHON)
 e2e-k8s: deps-k8s ## bring up a real Kubernetes of three nodes and try everything on it
 	@$(E2E) $(if $(FAMILY),--family $(FAMILY)) $(if $(KEEP),--keep) $(if $(CNI),--cni $(CNI)) $(if $(ONLY),--only $(ONLY)) \
 	  $(if $(CONTROLPLANES),--control-planes $(CONTROLPLANES)) --seconds $(SECONDS)
+	@$(GO) run ./internal/licences # now that Kubernetes' modules are in Go's cache
 
 e2e-kills: deps-k8s ### kill nodes and programs of three control planes for SECONDS
 	@$(E2E) --control-planes 3 --only ready,chain,kills --seconds $(SECONDS)

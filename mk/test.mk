@@ -83,9 +83,23 @@ test-e2e-1 test-e2e-2: build
 
 # ---- Modules of their own, and the clients in other languages ----
 
-.PHONY: test-modules test-arrow test-arrow-go test-java test-jetstream test-policies test-pipelets
+.PHONY: test-modules licences test-arrow test-arrow-go test-java test-jetstream test-policies test-pipelets
 test-modules: deps $(VENV)/.packages-modules ## vet, build and test every other Go module of the tree
 	@GO="$(GO_ABS)" mk/modules.sh
+	@$(MAKE) --no-print-directory licences
+
+# Licences that a Python package may have, as its metadata calls them. scapy, which is under the
+# GPL, is an extra of client/python and drives tests: nothing that ships imports it unasked.
+LICENCES := Apache Software License;Apache-2.0;Apache-2.0 OR BSD-2-Clause;BSD License;BSD-2-Clause;BSD-3-Clause;\
+  BSD-3-Clause AND 0BSD AND MIT AND Zlib AND CC0-1.0;ISC License (ISCL);MIT;MIT License;MIT-CMU;PSF-2.0;Python Software Foundation License
+REQUIREMENTS := requirements.txt requirements-go.txt client/python/requirements-arrow.txt experiments/doors/requirements.txt
+
+# After the modules are built: their licences are read from Go's module cache. Python packages are
+# read as they are installed. make test-java checks those of Java.
+licences: deps ### check the licence of every dependency of Go, Python and Node.js
+	@$(GO) run ./internal/licences
+	@$(PYTHON) -m piplicenses --with-system --ignore-packages scapy --packages $$(sed -n 's/==.*//p' $(REQUIREMENTS)) \
+	  --allow-only "$(subst ; ,;,$(LICENCES))" >/dev/null
 
 test-jetstream: deps ### build and test the sidecar with NATS JetStream
 	@GO="$(GO_ABS)" mk/modules.sh nodeapi/jetstream
@@ -105,4 +119,4 @@ test-arrow-go: deps $(VENV)/.requirements-arrow ### test Arrow in streams for Go
 
 test-java: deps $(VENV)/.packages-modules ### build and test the Java client and the Flink source (JDK 17, Maven)
 	@mkdir -p out && $(GO) build -o out/memserver ./nodeapi/internal/memserver
-	@cd client/java && NETCRAQ_MEMSERVER=$(CURDIR)/out/memserver mvn -q -B verify
+	@cd client/java && NETCRAQ_MEMSERVER=$(CURDIR)/out/memserver mvn -q -B -Dorg.slf4j.simpleLogger.log.org.codehaus.mojo.license=warn verify

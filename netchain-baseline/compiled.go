@@ -4,7 +4,7 @@ import (
 	"embed"
 	"fmt"
 
-	"github.com/netcraq/netcraq/internal/gunzip"
+	"github.com/netcraq/netcraq/api/gunzip"
 )
 
 //go:embed compiled/netchain-*.json.gz compiled/netchain-*.p4info.txtpb

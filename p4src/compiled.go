@@ -11,7 +11,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/netcraq/netcraq/internal/gunzip"
+	"github.com/netcraq/netcraq/api/gunzip"
 )
 
 //go:embed compiled/netcraq-*.json.gz compiled/netcraq-*.p4info.txtpb

@@ -17,7 +17,7 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/framefilter"
 	"github.com/netcraq/netcraq/cni-plugin/ingressfilter"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
-	"github.com/netcraq/netcraq/internal/netlinkdump"
+	"github.com/netcraq/netcraq/switch/netlinkdump"
 )
 
 // Switch is what the agent asks of the node's switch. A port that nobody has said more about is a

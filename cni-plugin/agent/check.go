@@ -11,7 +11,7 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
 	"github.com/netcraq/netcraq/cni-plugin/framefilter"
 	"github.com/netcraq/netcraq/cni-plugin/ingressfilter"
-	"github.com/netcraq/netcraq/internal/netlinkdump"
+	"github.com/netcraq/netcraq/switch/netlinkdump"
 )
 
 // Check looks whether an attachment is as it was made, and names everything that is not.

@@ -9,7 +9,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/netcraq/netcraq/internal/netlinkdump"
+	"github.com/netcraq/netcraq/switch/netlinkdump"
 )
 
 // EnableForwarding makes the node one that passes packets on, in both families.

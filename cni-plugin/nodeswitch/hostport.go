@@ -13,7 +13,7 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/ingressfilter"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 	"github.com/netcraq/netcraq/controlplane/topology"
-	"github.com/netcraq/netcraq/internal/netlinkdump"
+	"github.com/netcraq/netcraq/switch/netlinkdump"
 )
 
 // The node's own processes (and pods in the host's network, such as the etcd gateway) reach the

@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/netcraq/netcraq/internal/gunzip"
+	"github.com/netcraq/netcraq/api/gunzip"
 )
 
 // Pipeline is a compiled program: its P4Info and what the target runs (for BMv2 and those that

@@ -18,6 +18,7 @@ func TestRules(t *testing.T) {
 		{"a test helper's to another", "etcd-monitor/etcdtest/x.go", `package x; import "github.com/netcraq/netcraq/internal/testutil/poll"`, ""},
 		{"a test's to a helper", "nodeapi/server/x_test.go", `package x; import "github.com/netcraq/netcraq/internal/testutil/poll"`, ""},
 		{"one out of the switch", "switch/interp/x.go", `package x; import "github.com/netcraq/netcraq/api/wire"`, "switch-is-a-leaf"},
+		{"one from the switch to the root's module", "switch/ports/x.go", `package x; import "github.com/netcraq/netcraq/internal/poll"`, "switch-is-a-leaf"},
 		{"one up between the engine's rooms", "switch/ebpf/ir/x.go", `package x; import "github.com/netcraq/netcraq/switch/ebpf/compile"`, "ebpf-rooms"},
 		{"one up between the interpreter's rooms", "switch/interp/internal/packet/x.go", `package x; import "github.com/netcraq/netcraq/switch/interp/internal/matchtables"`, "interp-rooms"},
 		{"one up between the compiler's packages", "switch/ebpf/compile/paths/x.go", `package x; import "github.com/netcraq/netcraq/switch/ebpf/compile/locking"`, "compiler-shelf"},

@@ -5,7 +5,7 @@ import (
 	"math/big"
 	"os"
 
-	"github.com/netcraq/netcraq/internal/gunzip"
+	"github.com/netcraq/netcraq/api/gunzip"
 )
 
 // The version of the format that this package knows. A newer minor version is accepted: the

@@ -5,8 +5,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/netcraq/netcraq/internal/netlinkdump"
 	"github.com/netcraq/netcraq/switch/ebpf/attach"
+	"github.com/netcraq/netcraq/switch/netlinkdump"
 )
 
 // chooseHook decides where a port's frames are met, and prepares the peer of a veth.

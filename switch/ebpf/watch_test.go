@@ -14,8 +14,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/netcraq/netcraq/internal/netlinkdump"
 	"github.com/netcraq/netcraq/switch/ebpf/attach"
+	"github.com/netcraq/netcraq/switch/netlinkdump"
 	"github.com/netcraq/netcraq/switch/offload"
 )
 

@@ -263,7 +263,6 @@ def test_a_program_ends_that_closes_nothing(server: StreamServer, client: node.C
     code = """
 import asyncio, sys
 from netcraq.streams import aio
-from refchain import StreamServer
 async def go():
     reader = await aio.read("s", socket=sys.argv[1])
     try:

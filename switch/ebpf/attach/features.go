@@ -5,7 +5,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/netcraq/netcraq/internal/netlinkdump"
+	"github.com/netcraq/netcraq/switch/netlinkdump"
 )
 
 // plainDisciplines are those that interfaces have by themselves, and those that hold programs.

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+)
+
+// checkNPM returns how many packages a package.json's lock file names, and what is wrong with them.
+// The lock file has the licence that each package declares.
+func checkNPM(file string) (packages int, findings []string, err error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return 0, nil, err
+	}
+	var wants struct{ Dependencies, DevDependencies, OptionalDependencies map[string]string }
+	if err := json.Unmarshal(text, &wants); err != nil {
+		return 0, nil, err
+	}
+	text, err = os.ReadFile(filepath.Join(filepath.Dir(file), "package-lock.json"))
+	if errors.Is(err, os.ErrNotExist) {
+		if len(wants.Dependencies)+len(wants.DevDependencies)+len(wants.OptionalDependencies) > 0 {
+			findings = append(findings, "it has dependencies, but no package-lock.json that names their licences")
+		}
+		return 0, findings, nil
+	}
+	if err != nil {
+		return 0, nil, err
+	}
+	var lock struct {
+		Packages map[string]struct{ Version, License string }
+	}
+	if err := json.Unmarshal(text, &lock); err != nil {
+		return 0, nil, err
+	}
+	for _, path := range slices.Sorted(maps.Keys(lock.Packages)) {
+		if path == "" { // the project's own
+			continue
+		}
+		packages++
+		p := lock.Packages[path]
+		if p.License == "" {
+			findings = append(findings, path+"@"+p.Version+": it declares no licence")
+		} else if wrong := refuse(p.License); wrong != "" {
+			findings = append(findings, path+"@"+p.Version+": "+wrong)
+		}
+	}
+	return packages, findings, nil
+}
