@@ -31,8 +31,8 @@ var prosePatterns = []prosePattern{
 		`name the people or programs: "for callers that hold a token"`),
 	pattern("is-no", `(\w+ )?(is|are) no [a-z]+`,
 		`^(?:there|here) |\bno (longer|more|less|fewer|such|later|larger|smaller|greater|higher|lower|bigger|`+
-			`better|worse|wider|longer|shorter|faster|slower|older|newer|earlier|stronger|weaker|different|matter|`+
-			`use|good|and|or|but)$`,
+			`better|worse|wider|shorter|faster|slower|older|newer|earlier|stronger|weaker|different|matter|`+
+			`use|good|reason|doubt|surprise|accident|and|or|but)$`,
 		`write "is not a"`),
 	pattern("possessive", `(is|are) (the |a |an |its |their )?[a-z]+['’]s(?:[.,;:)]|$)`, `(is|are) (it|that|let|what)['’]s`,
 		`say who does it or has it: "the node handles the rest", not "is the node's"`),

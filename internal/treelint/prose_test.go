@@ -18,7 +18,7 @@ func TestProsePatterns(t *testing.T) {
 		{"It is for users, who have a token.", ""},
 		{"A page is no server.", "is-no"},
 		{"There is no server, and it is no longer there.", ""},
-		{"One server is no better than another.", ""},
+		{"One server is no better than another, which is no reason to wait.", ""},
 		{"The rest is the node's.", "possessive"},
 		{"The rest is the node's work.", ""},
 		{"Writes go to the leader alone.", "alone"},

@@ -206,7 +206,8 @@ class Admin:
                 text = response.read()
         except (OSError, ValueError, http.client.HTTPException) as e:
             raise AdminError(
-                "unreachable", f"cannot reach the controller at {self.url}: {e} (is it running, and is this its address?)"
+                "unreachable",
+                f"cannot reach the controller at {self.url}: {e} (is it running, and is this its address?)",
             ) from None
         if response.status < 300:
             return text
