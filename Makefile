@@ -65,8 +65,10 @@ ifndef KEEP
 	@$(SUDO) $(PYTHON) experiments/hot_keys.py --switch $(SWITCH) --engine $(ENGINE) --hook $(HOOK) --bin bin/slim --keys 500 --row 0.5 --after 1
 endif
 
-lint: deps ## run gofmt, go vet, staticcheck, treelint and ruff
-	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$unformatted" ] || { echo "gofmt would change:" $$unformatted; exit 1; }
+lint: deps ## run gofmt, node --check, go vet, staticcheck, treelint and ruff
+	@unformatted=$$(gofmt -l $$(git ls-files '*.go')) && [ -z "$$unformatted" ] || { echo "gofmt would change, or cannot parse:" $$unformatted; exit 1; }
+	@git ls-files '*.js' '*.mjs' '*.cjs' | while read -r f; do case $$f in *.cjs) type=commonjs ;; *) type=module ;; esac; \
+	  node --input-type=$$type --check - <$$f || { echo "$$f: a syntax error"; exit 1; }; done
 	@$(GO) vet $(PACKAGES)
 	@$(GO) tool staticcheck $(PACKAGES)
 	@$(GO) run ./internal/treelint

@@ -10,16 +10,17 @@
 //
 // A client needs one address, the chain's service address: the first switch of the chain on the way
 // serves the request or forwards it. More addresses (the switches' own) are where requests go when
-// the first does not answer. Switches answer from the service address, wherever they were asked;
-// what comes from an address that is neither that (Config.Addresses, Config.Services) nor was asked
-// is no answer.
+// the first does not answer. Switches answer from the service address, whichever of their addresses
+// a request went to. The client ignores packets from other addresses than the service addresses
+// (Config.Addresses, Config.Services) and those that it sent to.
 //
 // Reads go out as they come. Writes are executed once because each travels under a session with a
 // number of its own; a session has one write on its way at a time, so the number of sessions bounds
 // the writes that are on their way at once. A write that ends without an answer has an unknown
 // outcome, and so has one that was refused (ErrNotFound, ErrDenied, ErrBadSession): the refusal
-// speaks for one copy of its packet, and networks double packets. OpError says so. What is surely
-// not executed is what was not sent, and a CompareAndSwap with a session that failed.
+// speaks for one copy of its packet, and networks double packets. OpError says so. Only two kinds
+// of writes are certainly not executed: those that were not sent, and a CompareAndSwap with a
+// session that failed.
 //
 // A controller leases sessions (LeasedSessions) to one host: switches take no write under them from
 // another. When they take none under any session of a lease, the client leases others. A

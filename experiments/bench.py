@@ -414,7 +414,7 @@ def arguments() -> argparse.ArgumentParser:
     )
     parser.add_argument("--quick", action="store_true", help="one short repetition: a look, not a measurement")
     parser.add_argument(
-        "--out", type=Path, default=ROOT / "out" / "bench.json", help="where the figures go (default: out/bench.json)"
+        "--out", type=Path, default=ROOT / "out" / "bench.json", help="file for the results (default: out/bench.json)"
     )
     return parser
 

@@ -180,7 +180,8 @@ def table(rounds: Rounds) -> Table:
 def arguments() -> argparse.ArgumentParser:
     """The command line."""
     parser = argparse.ArgumentParser(
-        prog="bench_streams_latency.py", description="Measure when a consumer is told of a commit, beside etcd's watch."
+        prog="bench_streams_latency.py",
+        description="Measure the time from a commit until a consumer or an etcd watch receives it.",
     )
     launch.add_switch_arguments(parser)
     parser.add_argument("--writes", type=int, default=1000, metavar="N", help="of a round, by each way (default 1000)")

@@ -91,7 +91,7 @@ def arguments() -> argparse.ArgumentParser:
         "--trace", type=Path, default=etcd_data.TRACE, metavar="FILE", help="recorded requests to replay"
     )
     parser.add_argument(
-        "--replay", type=float, default=4, metavar="SECONDS", help="what to compress the trace into (default 4)"
+        "--replay", type=float, default=4, metavar="SECONDS", help="length to compress the trace to (default 4)"
     )
     parser.add_argument(
         "--load",
@@ -105,7 +105,7 @@ def arguments() -> argparse.ArgumentParser:
         type=Path,
         default=ROOT / "out" / "run.json",
         metavar="FILE",
-        help="where the figures go (default out/run.json)",
+        help="file for the results (default out/run.json)",
     )
     parser.add_argument("--keep", action="store_true", help="leave the network up, with a prompt")
     return parser

@@ -172,7 +172,7 @@ def arguments() -> argparse.ArgumentParser:
         type=Path,
         default=ROOT / "out" / "hot-keys.json",
         metavar="FILE",
-        help="where the figures go (default out/hot-keys.json)",
+        help="file for the results (default out/hot-keys.json)",
     )
     return parser
 

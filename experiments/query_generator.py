@@ -659,7 +659,7 @@ def parser() -> argparse.ArgumentParser:
         "--distribution",
         choices=("uniform", "zipf"),
         default="uniform",
-        help="how popular keys are (default: %(default)s)",
+        help="distribution of queries over the keys (default: %(default)s)",
     )
     exponent = "of Zipf's law: the n-th key of the list has a share of 1/n^S (default: %(default)s)"
     what.add_argument("--zipf-exponent", type=float, default=0.99, metavar="S", help=exponent)
@@ -679,8 +679,8 @@ def parser() -> argparse.ArgumentParser:
     much = p.add_argument_group("how much")
     much.add_argument("--rate", type=float, default=1000, metavar="N", help="queries a second (default: %(default)s)")
     end = much.add_mutually_exclusive_group()
-    end.add_argument("--count", type=int, metavar="N", help="how many queries")
-    end.add_argument("--duration", type=float, metavar="SECONDS", help="for how long (default: 10)")
+    end.add_argument("--count", type=int, metavar="N", help="number of queries")
+    end.add_argument("--duration", type=float, metavar="SECONDS", help="length of the run (default: 10)")
     lost = "a query without an answer by then is lost (default: %(default)s)"
     much.add_argument("--timeout", type=float, default=1, metavar="SECONDS", help=lost)
     how = p.add_argument_group("how")

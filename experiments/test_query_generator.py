@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 from netcraq import wire
-from netcraq.testing import CHAIN, RefChain, RefController
+from refchain import CHAIN, RefChain, RefController
 
 from experiments import query_generator as qg
 
@@ -392,7 +392,7 @@ def pair_of_namespaces():
 
 SERVER = """
 import sys
-from netcraq.testing import RefChain
+from refchain import RefChain
 chain = RefChain([("10.77.0.2", 20035)], value_bits=int(sys.argv[1]))
 chain.place(*(1 << 24 | n for n in range(10)))
 print("up", flush=True)

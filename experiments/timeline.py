@@ -116,7 +116,7 @@ def arguments() -> argparse.ArgumentParser:
         "--victim",
         choices=("s1", "s2", "s3", "s4"),
         default="s3",
-        help="who dies: s1 is the head, s4 the tail (default s3)",
+        help="switch to kill: s1 is the head, s4 the tail (default s3)",
     )
     parser.add_argument("--lease", type=int, default=200, metavar="MS", help="read lease (default 200)")
     parser.add_argument(

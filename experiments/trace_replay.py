@@ -103,7 +103,7 @@ def main() -> int:
     parser.add_argument("--export", type=Path, default=EXPORT)
     parser.add_argument("--no-dictionary", dest="dictionary", action="store_false", help="compress without one")
     parser.add_argument(
-        "--out", type=Path, default=ROOT / "out" / "replay.json", help="where the figures go (default out/replay.json)"
+        "--out", type=Path, default=ROOT / "out" / "replay.json", help="file for the results (default out/replay.json)"
     )
     options = parser.parse_args()
     options.out.parent.mkdir(parents=True, exist_ok=True)

@@ -20,7 +20,7 @@ for m in "$@"; do
   cd "$root/$m"
   unformatted=$(gofmt -l .)
   [ -z "$unformatted" ] || { echo "gofmt would change: $unformatted"; exit 1; }
-  packages=$("$go" list ./... 2>/dev/null)
+  packages=$("$go" list ./...)
   if [ -z "$packages" ]; then
     "$go" mod verify
     continue

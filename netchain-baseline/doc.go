@@ -13,6 +13,6 @@
 // the paper's and what is not.
 //
 // It is to be as good as its authors would make it: the same routes, targets and load as NetCRAQ,
-// no handicap. What it lacks it lacks by design: reads are answered by the tail alone; a lost
-// packet is the client's to send again, and a write that is sent again is executed again.
+// no handicap. It lacks some properties by design: only the tail answers reads, clients resend lost
+// packets, and a write that is sent again is executed again.
 package netchain

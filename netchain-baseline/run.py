@@ -45,7 +45,7 @@ def arguments() -> argparse.ArgumentParser:
         "--seq-bits", choices=("16", "128"), default="128", help="width of sequence numbers (default 128)"
     )
     parser.add_argument("--groups", default="100", help="virtual groups that the keys are spread over (default 100)")
-    parser.add_argument("--keys", default="256", help="how many keys there are (default 256)")
+    parser.add_argument("--keys", default="256", help="number of keys (default 256)")
     return parser
 
 

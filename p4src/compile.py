@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compile the P4 programs of a folder with p4c, and check that what is committed is what p4c makes
-of the sources.
+"""Compile the P4 programs of a folder with p4c, and check that the committed files match the
+sources.
 
     compile.py make  [FOLDER]   compile every target that FOLDER/programs.json lists into
                                 FOLDER/compiled/, and write compiled/manifest.json

@@ -2,7 +2,7 @@
 // need neither p4c nor a path to run it.
 //
 // The sources are beside it: netcraq.p4 is where to start reading. compile.py compiles them into
-// compiled/ and checks that what is there is what p4c makes of the sources.
+// compiled/, and checks that the files there match the sources.
 package p4src
 
 import (

@@ -31,7 +31,7 @@ def add_switch_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--engine", choices=p4app.ENGINES, default="auto", help="engine of the embedded switch")
     parser.add_argument(
-        "--hook", choices=p4app.HOOKS, default="auto", help="where the embedded switch's eBPF meets frames"
+        "--hook", choices=p4app.HOOKS, default="auto", help="kernel hook of the embedded switch's eBPF programs"
     )
 
 
@@ -56,7 +56,7 @@ def arguments() -> argparse.ArgumentParser:
         "--admin",
         default=ADMIN,
         metavar="HOST:PORT",
-        help=f"where the controller serves its page and metrics (default {ADMIN})",
+        help=f"address of the controller's page and metrics (default {ADMIN})",
     )
     parser.add_argument(
         "--out", type=Path, default=p4app.ROOT / "out" / "network", metavar="DIR", help="for logs (default out/network)"

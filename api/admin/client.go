@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -183,6 +184,29 @@ func (c *Client) Directory(ctx context.Context, prefix string, state bool) ([]Ke
 	return out, c.do(ctx, http.MethodGet, "/v1/keys?"+q.Encode(), nil, &out)
 }
 
+// DirectoryPage lists up to limit of the keys that Directory lists, beginning with the first name
+// after the given one. more is true if names may follow.
+func (c *Client) DirectoryPage(ctx context.Context, prefix, after string, limit int) (keys []Key, more bool,
+	err error) {
+	q := url.Values{"prefix": {prefix}, "after": {after}, "limit": {strconv.Itoa(limit)}}
+	if err := c.do(ctx, http.MethodGet, "/v1/keys?"+q.Encode(), nil, &keys); err != nil {
+		return nil, false, err
+	}
+	keys = PageOf(keys, after, limit) // a controller that does not know pages answers with all
+	return keys, len(keys) == limit, nil
+}
+
+// PageOf returns up to limit of the keys, which are in the order of their names, beginning with the
+// first name after the given one.
+func PageOf(keys []Key, after string, limit int) []Key {
+	byName := func(k Key, name string) int { return strings.Compare(k.Name, name) }
+	from, found := slices.BinarySearchFunc(keys, after, byName)
+	if found {
+		from++
+	}
+	return keys[from:min(len(keys), from+limit)]
+}
+
 // Lookup finds one placed key by its exact name; errors.Is(err, &Error{Code: CodeNotFound}) where
 // it is not placed.
 func (c *Client) Lookup(ctx context.Context, name string) (*Key, error) {
@@ -331,7 +355,7 @@ func (c *Client) unreachable(err error) error {
 	if u := (*url.Error)(nil); errors.As(err, &u) {
 		err = u.Err
 	}
-	return fmt.Errorf("asking the controller at %s (is it running, and is this one of its --admin addresses?): %w", c.where, err)
+	return fmt.Errorf("cannot reach the controller at %s: %w (is it running, and is this one of its --admin addresses?)", c.where, err)
 }
 
 // failure reads the error of a response.

@@ -1,11 +1,12 @@
 // Package admin is the controller's admin API as its users see it: the JSON types and a client.
 //
-// The API is HTTP and JSON, by a Unix socket (SystemSocket), and over TCP for who has a token. It
-// answers the questions an operator asks (which switches make up the chain, which keys are in the
-// network, what did each switch count) and takes the orders that change them (add a key, remove
-// one, change a lease). It is also where clients of the data plane learn what they cannot know by
-// themselves: the service address of a chain, the KEY_ID of an etcd key, and a session id that is
-// theirs alone. It is not on the path of any read or write: those are packets to the switches.
+// The API is HTTP and JSON over a Unix socket (SystemSocket), and over TCP for callers with a
+// token. It answers the questions an operator asks (which switches make up the chain, which keys
+// are in the network, what did each switch count) and takes the orders that change them (add a key,
+// remove one, change a lease). It is also where clients of the data plane learn what they cannot
+// know by themselves: the service address of a chain, the KEY_ID of an etcd key, and a session id
+// that is theirs alone. It is not on the path of any read or write: those are packets to the
+// switches.
 //
 // A failure is an HTTP status of 400 or above and the body {"error": {"code": "...", "message":
 // "..."}}; the client returns it as *Error.

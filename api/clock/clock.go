@@ -4,8 +4,8 @@
 //
 // Whoever may act until a time is over needs a clock that goes on while the machine is suspended:
 // [Now]. Go's own (time.Since, timers) stands still then, as CLOCK_MONOTONIC does, so that after
-// half a day with its lid closed a machine would go on as if nothing had happened. Time that a
-// machine is kept from running by its hypervisor is not told by any of its clocks.
+// half a day with its lid closed a machine would go on as if nothing had happened. No clock of a
+// machine counts the time for which its hypervisor stops it.
 //
 // Whoever waits until somebody else's time is over needs a clock that does not run too fast: [Raw].
 // All other clocks of a machine are slewed: a program that sets the time has them run faster or

@@ -41,6 +41,8 @@ type HelloAnswer struct {
 	MaxBytes int  `json:"maxMessage"`
 	Durable  bool `json:"durable"` // the namespace's keys are kept in etcd
 	Draining bool `json:"draining,omitempty"`
+	// MaxList is the largest Limit of a list. 0: the server is older than list.
+	MaxList int `json:"maxList,omitempty"`
 }
 
 // CancelData ends a request under way: it is answered with CodeCanceled, or as if nothing had
@@ -71,7 +73,7 @@ type Item struct {
 	ValueBase64 []byte  `json:"valueBase64,omitempty"`
 	Version     string  `json:"version"`
 	Lease       string  `json:"lease,omitempty"`
-	Error       *Error  `json:"error,omitempty"` // in getMany: why this one was not read
+	Error       *Error  `json:"error,omitempty"` // in getMany and list: why this one was not read
 }
 
 // GetManyData reads several keys, each for itself: no order is promised between them.
@@ -84,6 +86,27 @@ type GetManyData struct {
 // GetManyAnswer has the keys in the order of the request.
 type GetManyAnswer struct {
 	Items []Item `json:"items"`
+}
+
+// ListData asks for a page of the keys whose names begin with Prefix ("": all of the namespace), in
+// the order of the bytes of their names.
+type ListData struct {
+	Namespace string `json:"namespace,omitempty"`
+	Prefix    string `json:"prefix,omitempty"`
+	// Limit is how many names the server looks at for this page, 1 to MaxList. 0: DefaultList.
+	Limit int `json:"limit,omitempty"`
+	// Cursor is that of the page before, unchanged. "": this is the first page.
+	Cursor string `json:"cursor,omitempty"`
+	// KeysOnly leaves the values out of the answer. Items have their versions and leases.
+	KeysOnly bool `json:"keysOnly,omitempty"`
+}
+
+// ListAnswer has the keys of a page that have a value. There may be fewer than the limit, or none,
+// although more pages follow. A key that could not be read has an Error.
+type ListAnswer struct {
+	Items []Item `json:"items"`
+	// Cursor is for the next page. "": this is the last one.
+	Cursor string `json:"cursor,omitempty"`
 }
 
 // PutData writes a value, and makes the key where there is none.

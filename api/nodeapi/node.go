@@ -64,6 +64,8 @@ const (
 	MaxInFlight    = 1024      // requests of one connection that are under way; beyond it the server stops reading
 	MaxWatches     = 4096      // of one connection
 	MaxMany        = 256       // keys of one getMany
+	MaxList        = 256       // names that one list looks at
+	DefaultList    = 100       // ... if the request has no limit
 	MaxUnsentBytes = 4 << 20   // answers that a client has not read: beyond it the connection is cut off
 
 	DefaultTimeoutMillis = 5_000
@@ -80,6 +82,7 @@ const (
 	FuncCancel    = "cancel" // of a request of this connection that is under way, a watch for example
 	FuncGet       = "get"
 	FuncGetMany   = "getMany"
+	FuncList      = "list"
 	FuncPut       = "put"
 	FuncCAS       = "cas"
 	FuncDelete    = "delete"

@@ -23,7 +23,7 @@
 // (2), writes that execute once and replies that find their request (6), and values of variable
 // length (2).
 //
-// Requests have UDP destination port Port, replies have it as their source port. Which of the two
-// meanings the second byte has is known from the op alone (Op.IsReply), so a Packet has both Flags
-// and Status, and Marshal refuses a packet that sets the wrong one.
+// Requests have UDP destination port Port, replies have it as their source port. The op determines
+// the meaning of the second byte (Op.IsReply), so a Packet has both Flags and Status, and Marshal
+// refuses a packet that sets the wrong one.
 package wire

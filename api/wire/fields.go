@@ -176,7 +176,7 @@ func ParseKey(s string) (Key, error) {
 	}
 	n, err := strconv.ParseUint(digits, base, 32)
 	if err != nil {
-		return 0, fmt.Errorf("%q is no KEY_ID: want a number below 2^32, decimal or hexadecimal with 0x", s)
+		return 0, fmt.Errorf("%q is not a KEY_ID: pass a number below 2^32, decimal or hexadecimal with 0x", s)
 	}
 	return Key(n), nil
 }
@@ -213,7 +213,7 @@ func (v Version) String() string {
 
 // ParseVersion reads what String writes, and plain numbers: decimal, or hexadecimal with 0x.
 func ParseVersion(s string) (Version, error) {
-	bad := fmt.Errorf("%q is no version: want EPOCH.SEQUENCE (as 3.17), or the 64-bit number, decimal or hexadecimal with 0x", s)
+	bad := fmt.Errorf("%q is not a version: pass EPOCH.SEQUENCE (as 3.17), or the 64-bit number, decimal or hexadecimal with 0x", s)
 	if epoch, sequence, ok := strings.Cut(s, "."); ok {
 		e, err1 := strconv.ParseUint(epoch, 10, 16)
 		q, err2 := strconv.ParseUint(sequence, 10, 48)
@@ -272,7 +272,7 @@ func (p Profile) String() string { return strconv.Itoa(int(p)) }
 func ParseProfile(s string) (Profile, error) {
 	n, err := strconv.Atoi(s)
 	if err != nil || !Profile(n).Valid() {
-		return 0, fmt.Errorf("%q is no profile: VALUE_BITS is 128, 1024, 4096 or 8192", s)
+		return 0, fmt.Errorf("%q is not a profile: VALUE_BITS is 128, 1024, 4096 or 8192", s)
 	}
 	return Profile(n), nil
 }

@@ -4,10 +4,10 @@
 //	c, err := clientv3.New(clientv3.Config{Endpoints: endpoints})
 //	n, err := etcd.Use(ctx, c, etcd.Config{Controller: "10.0.0.1:20036"})
 //
-// From there on c's KV and Watcher are this package's, and so is what stands on them (Txn, Do,
-// packages concurrency, namespace, mirror). Answers are those of a gateway, by the same code
-// (package guarded): linearizable, conditional where a write is conditional, and weaker than etcd's
-// only in what docs/etcd.md names. Watches and leases are etcd's.
+// From there on c uses the KV and the Watcher of this package, and so does everything built on them
+// (Txn, Do, packages concurrency, namespace, mirror). Answers come from the code of the gateway
+// (package guarded). They are linearizable, conditional where a write is conditional, and weaker
+// than etcd's only in the points that docs/etcd.md names. etcd itself serves watches and leases.
 //
 // # Who may
 //
@@ -28,11 +28,11 @@
 // refused with PermissionDenied, and nothing was written; a read that they refuse is etcd's (Stats
 // counts it as "denied").
 //
-// Where the client has a user's name etcd may look at who asks, and no read is answered by the
-// network. Without one it is found out four times a second whether etcd lets everybody read, as
-// gateways do. Writes take guards in either case.
+// If the client has a user name, etcd may check its permissions, so the network answers no read.
+// Without one the client checks four times a second whether etcd lets everybody read, as gateways
+// do. Writes take guards in either case.
 //
-// All writers of placed keys have to be gateways or programs of this package: a program that writes
-// one by clientv3 alone goes past the guards. So does one that asks clientv3.NewKV(c) and not c, or
-// a KV of Use: clientv3.NewKV makes another one, which knows nothing of this.
+// All writers of placed keys have to be gateways or programs of this package. A program that writes
+// one only through clientv3 bypasses the guards. So does one that asks clientv3.NewKV(c) and not c,
+// or a KV of Use: clientv3.NewKV makes another one, which knows nothing of this.
 package etcd

@@ -98,8 +98,22 @@ export interface Item {
   readonly value: Buffer | undefined
   readonly version: Version
   readonly lease?: string
-  /** In getMany: why this one was not read. */
+  /** In getMany and lists: why this one was not read. */
   readonly error?: NodeError
+}
+
+export interface ListOptions extends CallOptions {
+  /** How many names the server looks at for one page: 1 to 256. */
+  pageSize?: number
+  /** Leaves the values out. */
+  keysOnly?: boolean
+}
+
+/** A page of a list, in the order of the names. One that is not the last may have few items, or none. */
+export interface Page {
+  readonly items: Item[]
+  /** For the next page; '' if this is the last one. */
+  readonly cursor: string
 }
 
 /** A key's newest version. */
@@ -208,6 +222,8 @@ export interface Server {
   readonly inFlight: number
   readonly maxMessage: number
   readonly durable: boolean
+  /** The largest page of a list. None: the server is older than list. */
+  readonly maxList?: number
   readonly draining?: boolean
 }
 
@@ -219,6 +235,13 @@ export class Client extends EventEmitter {
   get(key: string, options?: ReadOptions): Promise<Item>
   /** In the order of keys. */
   getMany(keys: Iterable<string>, options?: ReadOptions): Promise<Item[]>
+  /** One page of the keys whose names begin with prefix ('': all of the namespace); cursor is that of the page before. */
+  listPage(prefix: string, options?: ListOptions & { cursor?: string }): Promise<Page>
+  /**
+   * The keys whose names begin with prefix, by their names. A key that has a value during the whole listing comes
+   * exactly once. timeout is for one page.
+   */
+  list(prefix: string, options?: ListOptions): AsyncGenerator<Item, void, undefined>
   /** Writes a value, and makes the key where there is none. */
   put(key: string, value: Value, options?: WriteOptions): Promise<Version>
   /** Writes a value if the version is the expected one; the item is the key as it is then. */

@@ -12,6 +12,6 @@
 // that it is done once. Where a server that was started anew does not know it, the call fails with
 // CodeOutcomeUnknown. Watches are taken up where they were.
 //
-// Each call ends with its context, or after Config.Timeout where that has no deadline. Errors are
-// *Error, with a Code; errors.Is(err, &node.Error{Code: node.CodeTimeout}) asks for one.
+// Each call ends with its context, or after Config.Timeout if the context has no deadline. Errors
+// are *Error, with a Code; errors.Is(err, &node.Error{Code: node.CodeTimeout}) asks for one.
 package node

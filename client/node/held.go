@@ -100,7 +100,7 @@ func (c *Client) hold(ctx context.Context, kind holdKind, d nodeapi.LockData, op
 		}
 		switch {
 		case err == nil && over:
-			return nil, &Error{Code: CodeNotHeld, Message: fmt.Sprintf("%s %q is another's", kind.what, d.Name)}
+			return nil, &Error{Code: CodeNotHeld, Message: fmt.Sprintf("another caller holds %s %q", kind.what, d.Name)}
 		case err == nil:
 			continue
 		case l != nil && !over && (code == CodeOutcomeUnknown || code == CodeLeaseGone || code == CodeCanceled):

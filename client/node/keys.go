@@ -43,15 +43,16 @@ type Item struct {
 	Value   []byte
 	Version Version
 	Lease   string // with which it goes
-	// Err is why this key was not read, in GetMany's answer.
+	// Err is why this key was not read, in the answers of GetMany and List.
 	Err error
 }
 
 // Option changes how one call is made. A call looks at those that its comment names, and In.
 type Option struct {
-	kind optionKind
-	text string
-	time time.Duration
+	kind   optionKind
+	text   string
+	time   time.Duration
+	number int
 }
 
 type optionKind uint8
@@ -65,6 +66,8 @@ const (
 	optWait
 	optInstance
 	optNearest
+	optKeysOnly
+	optPageSize
 )
 
 // Eventual lets a read be answered with the last committed value that the nearest member knows.
@@ -82,6 +85,8 @@ func IfVersion(v Version) Option { return Option{kind: optVersion, text: string(
 
 type options struct {
 	eventual, nearest         bool
+	keysOnly                  bool
+	pageSize                  int
 	namespace, lease, version string
 	instance                  string
 	ttl                       time.Duration
@@ -108,6 +113,10 @@ func gather(list []Option) options {
 			o.instance = x.text
 		case optNearest:
 			o.nearest = true
+		case optKeysOnly:
+			o.keysOnly = true
+		case optPageSize:
+			o.pageSize = x.number
 		}
 	}
 	return o

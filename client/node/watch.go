@@ -225,7 +225,7 @@ func (f *follower) wait(ctx context.Context, take func() bool) error {
 		select {
 		case <-f.wake:
 		case <-ctx.Done():
-			return because(ctx.Err(), codeOf(ctx.Err()), "", "%s: nothing was told in time", f.fn)
+			return because(ctx.Err(), codeOf(ctx.Err()), "", "%s: no event in time", f.fn)
 		}
 	}
 }

@@ -1,11 +1,10 @@
 // Package refchain is one correct chain on loopback sockets, for tests: it answers as
 // docs/protocol.md says a chain does, with everything that happens between head and tail happening
-// at once, behind a network that loses, duplicates and reorders packets as it is told to.
+// at once, behind a network that loses, duplicates and reorders packets as the test configures it.
 //
-// Every host may use every key and every session, until it is told otherwise: keys of realms
-// (SetRealm) are for principals (SetPrincipal) that are granted access, sessions that are leased
-// (Lease) for their holders. A host is an IPv4 address: tests bind their clients to addresses of
-// 127.0.0.0/8.
+// By default every host may use every key and every session. Keys of realms (SetRealm) are for
+// principals (SetPrincipal) with a grant, and leased sessions (Lease) are for their holders. A host
+// is an IPv4 address: tests bind their clients to addresses of 127.0.0.0/8.
 //
 // It also watches its clients: a packet that no host may send, or a request number that comes back
 // with other content, is a violation.

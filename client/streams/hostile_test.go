@@ -289,7 +289,7 @@ func FuzzMemory(f *testing.F) {
 		false)
 	calls := 0
 	f.Fuzz(func(t *testing.T, segment, cursor, later []byte, offset, object, missed, size uint64, skip bool) {
-		// (internal/growth is the root module's.)
+		// (internal/testutil/growth is of the root module.)
 		if calls++; calls%1000 == 0 {
 			if open, _ := os.ReadDir("/proc/self/fd"); len(open) > 300 || runtime.NumGoroutine() > 600 {
 				t.Fatalf("after %d inputs %d files are open and %d goroutines run", calls, len(open), runtime.NumGoroutine())

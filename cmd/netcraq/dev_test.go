@@ -16,7 +16,7 @@ import (
 
 	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/client/node"
-	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
 // TestDev goes through what somebody does who is new, as a user without rights.
@@ -79,6 +79,7 @@ func TestDev(t *testing.T) {
 			t.Errorf("%s: exit code %d, %s%s; want %d, %q", c.args, code, out, errs, c.code, c.want)
 		}
 	}
+	u.lists()
 	u.watches()
 	u.excludes()
 	u.leases()
@@ -91,6 +92,36 @@ func TestDev(t *testing.T) {
 	}
 	if left, err := filepath.Glob(filepath.Join(u.home, "run", "*")); len(left) > 0 || err != nil {
 		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+// lists: all keys of a prefix are printed, in order, with their versions, and no deleted one.
+func (u *user) lists() {
+	u.t.Helper()
+	want, keys := "", ""
+	for _, key := range []string{"list/a", "list/b", "list/c"} {
+		v := u.must("put", key, "of "+key)
+		want += v + "\t" + key + "\tof " + key + "\n"
+		keys += v + "\t" + key + "\n"
+	}
+	u.must("put", "list/gone", "x")
+	u.must("delete", "list/gone")
+	if got := u.must("list", "list/") + "\n"; got != want {
+		u.t.Errorf("list prints\n%swant\n%s", got, want)
+	}
+	if got := u.must("list", "list/", "--keys-only") + "\n"; got != keys {
+		u.t.Errorf("list --keys-only prints\n%s", got)
+	}
+	if got := u.must("list", "none"); got != "" {
+		u.t.Errorf("list of nothing prints %s", got)
+	}
+	out, errs, code := u.run("list", "list/", "--limit", "1", "-o", "json")
+	if code != 0 || strings.Count(out, "\n") != 1 || !strings.HasPrefix(out, `{"key":"list/a","found":true,"value":"of list/a","version":"`) ||
+		!strings.Contains(errs, "more keys follow") {
+		u.t.Errorf("list --limit 1 -o json: %d, %s%s", code, out, errs)
+	}
+	if out, errs, code := u.run("list", "list/", "--limit", "3"); code != 0 || out != want || errs != "" {
+		u.t.Errorf("list --limit 3: %d, %s%s", code, out, errs)
 	}
 }
 

@@ -23,7 +23,7 @@ type holdFlags struct {
 
 func (h *holdFlags) add(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.DurationVar(&h.ttl, "ttl", 10*time.Second, "let others have it within this `TIME` after this process has died; 500ms to 1h")
+	f.DurationVar(&h.ttl, "ttl", 10*time.Second, "release it at most this `TIME` after this process has died; 500ms to 1h")
 	f.DurationVar(&h.wait, "wait", 0, "give up if it is not free within this `TIME` (0: never)")
 	f.BoolVar(&h.noWait, "no-wait", false, "give up if it is not free now")
 }
@@ -81,7 +81,7 @@ func (c *cli) electCommand() *cobra.Command {
 		},
 	}
 	host, _ := os.Hostname()
-	cmd.Flags().StringVar(&value, "value", host, "tell others this `TEXT` about who leads (default: this host's name)")
+	cmd.Flags().StringVar(&value, "value", host, "publish this `TEXT` about the leader (default: this host's name)")
 	cmd.Flags().Lookup("value").DefValue = "" // the help is the same on each host
 	h.add(cmd)
 	return cmd
@@ -177,7 +177,8 @@ func (c *cli) runHolding(ctx context.Context, held *node.Held, command []string)
 
 // run runs a command until it ends, with a variable more in its environment. It gets SIGTERM when
 // this process is to end, or when stop is closed; isStopped says which.
-func (c *cli) run(ctx context.Context, command []string, variable string, stop <-chan struct{}) (isStopped bool, err error) {
+func (c *cli) run(ctx context.Context, command []string, variable string, stop <-chan struct{}) (isStopped bool,
+	err error) {
 	run := c.command(command)
 	run.Env = append(os.Environ(), variable)
 	if err := run.Start(); err != nil {

@@ -78,7 +78,7 @@ func (c *cli) leaseKeep() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&once, "once", false, "renew it once and end")
+	cmd.Flags().BoolVar(&once, "once", false, "renew it once, then exit")
 	return cmd
 }
 

@@ -13,8 +13,8 @@ import (
 
 	"github.com/netcraq/netcraq/cmd/internal/operate"
 	"github.com/netcraq/netcraq/internal/helptext"
-	"github.com/netcraq/netcraq/internal/poll"
-	"github.com/netcraq/netcraq/internal/syncbuffer"
+	"github.com/netcraq/netcraq/internal/testutil/poll"
+	"github.com/netcraq/netcraq/internal/testutil/syncbuffer"
 )
 
 // envMain makes the test's binary be the command.
@@ -197,6 +197,8 @@ func TestUsage(t *testing.T) {
 		{"cas color one x", "pass a version such as 1.7"},
 		{"watch", "pass keys, or --prefix"},
 		{"watch a --prefix b", "pass keys, or --prefix"},
+		{"list", "usage: netcraq list PREFIX"},
+		{"list a --limit -1", "--limit -1: pass 0 or more"},
 		{"lock a b", "a command only after --"},
 		{"semaphore a none", "pass a number above 0"},
 		{"lock a --ttl 1ms", "pass 500ms to 1h"},
@@ -222,7 +224,7 @@ func TestUsage(t *testing.T) {
 func TestHelp(t *testing.T) {
 	all, _, code := here(t, "--help")
 	found := regexp.MustCompile(`(?m)^  ([a-z]+) +([A-Z].*)$`).FindAllStringSubmatch(all, -1)
-	for _, want := range []string{"dev", "get", "watch", "lock", "chain", "switch", "doctor", "completion", "version"} {
+	for _, want := range []string{"dev", "get", "list", "watch", "lock", "chain", "switch", "doctor", "completion", "version"} {
 		if code != 0 || !strings.Contains(all, "\n  "+want+" ") {
 			t.Errorf("netcraq --help has no %s:\n%s", want, all)
 		}

@@ -60,7 +60,7 @@ func (c *cli) streamCreate() *cobra.Command {
 	f := cmd.Flags()
 	f.IntVar(&cfg.Partitions, "partitions", 1, "`NUMBER` of partitions, 1 to 32; records of one partition keep their order")
 	f.StringVar(&keys, "keys", "", "fill it with the changes of the keys whose names begin with `PREFIX`")
-	f.BoolVar(&cfg.Volatile, "volatile", false, "let its records go with the server's process")
+	f.BoolVar(&cfg.Volatile, "volatile", false, "drop its records when the server stops")
 	return cmd
 }
 
@@ -110,7 +110,8 @@ func (c *cli) streamAppend() *cobra.Command {
   tail -f access.log | netcraq stream append log`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.call(cmd, func(ctx context.Context, cl *node.Client) error {
-				d := nodeapi.AppendData{StreamData: nodeapi.StreamData{Namespace: c.namespace, Stream: args[0]}, Partition: partition}
+				stream := nodeapi.StreamData{Namespace: c.namespace, Stream: args[0]}
+				d := nodeapi.AppendData{StreamData: stream, Partition: partition}
 				if len(args) > 1 {
 					for _, v := range args[1:] {
 						value, err := c.value(v)

@@ -249,7 +249,7 @@ func (a *Agent) Reconcile() error {
 	defer a.mu.Unlock()
 	records, err := a.store.all()
 	if err != nil {
-		a.log.Error("records that cannot be read: GC removes what they are about", "err", err)
+		a.log.Error("unreadable attachment records: GC will remove their interfaces", "err", err)
 	}
 	var failed []string
 	for name, r := range records {

@@ -19,8 +19,8 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
 	"github.com/netcraq/netcraq/cni-plugin/ingressfilter"
-	"github.com/netcraq/netcraq/internal/syncbuffer"
-	"github.com/netcraq/netcraq/internal/testcerts"
+	"github.com/netcraq/netcraq/internal/testutil/syncbuffer"
+	"github.com/netcraq/netcraq/internal/testutil/testcerts"
 )
 
 // rack is three top-of-rack switches, each connected to each, with a node at each of the first two.

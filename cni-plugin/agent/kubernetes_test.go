@@ -32,8 +32,8 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
 	"github.com/netcraq/netcraq/cni-plugin/kube/apiobjects"
 	"github.com/netcraq/netcraq/cni-plugin/kube/fastpath"
-	"github.com/netcraq/netcraq/internal/kubetest"
-	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/internal/testutil/kubetest"
+	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
 // cluster is a real API server with namespaces for nodes, on one link, where agents run as they do

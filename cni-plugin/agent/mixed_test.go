@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
-	"github.com/netcraq/netcraq/internal/before"
+	"github.com/netcraq/netcraq/internal/testutil/before"
 )
 
 // TestMixedAgents has a node's agent and its CNI plugin replaced by those of this release, and

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
-	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
 // lan is a number of nodes with one link that all share, or with a router between each two that

@@ -1,5 +1,5 @@
-// Package agentapi is what the CNI plugin and the node agent say to each other: HTTP with JSON over
-// a Unix socket that only root can open.
+// Package agentapi is the protocol between the CNI plugin and the node agent: HTTP with JSON over a
+// Unix socket that only root can open.
 //
 //	POST /v1/attach   Attach            give a container an interface at the node's switch    Attached
 //	POST /v1/chain    Chain             make an interface that another plugin made a port     {}

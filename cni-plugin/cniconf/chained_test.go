@@ -14,8 +14,8 @@ import (
 
 	"github.com/containernetworking/cni/libcni"
 
-	"github.com/netcraq/netcraq/internal/poll"
-	"github.com/netcraq/netcraq/internal/syncbuffer"
+	"github.com/netcraq/netcraq/internal/testutil/poll"
+	"github.com/netcraq/netcraq/internal/testutil/syncbuffer"
 )
 
 var behind = Chained{Socket: "/run/netcraq/agent.sock"}

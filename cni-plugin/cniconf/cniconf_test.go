@@ -14,8 +14,8 @@ import (
 
 	"github.com/containernetworking/cni/libcni"
 
-	"github.com/netcraq/netcraq/internal/poll"
-	"github.com/netcraq/netcraq/internal/syncbuffer"
+	"github.com/netcraq/netcraq/internal/testutil/poll"
+	"github.com/netcraq/netcraq/internal/testutil/syncbuffer"
 )
 
 // TestWrite: a runtime's own library reads the list, and a second writing of the same changes

@@ -7,7 +7,8 @@
 //
 // To the switches a node is one host. Its pods would share its address and its rights, so the node
 // carries no NetCRAQ packet of theirs ([Fabric.Connect], and the filters at their interfaces). The
-// port is a host's, so the program believes no acknowledgement or reply that comes from there.
+// switch treats the port as one of a host, so the program believes no acknowledgement or reply that
+// comes from there.
 package fabric
 
 import (

@@ -16,12 +16,12 @@
 // Where a checksum begins stands only in the kernel's own struct sk_buff. The program reads it by
 // the kernel function bpf_cast_to_kern_ctx, which the kernel gives to programs under the GPL only.
 // So the licence of frames.c is BSD or GPL. [Supported] says whether this kernel has what is
-// needed: tcx (Linux 6.6) and BTF. Where it has not, the agent has the pod's own interface finish
+// needed: tcx (Linux 6.6) and BTF. On other kernels the agent makes the pod's own interface finish
 // each frame before it reaches the node ([FinishAtSource]).
 //
 // # Limits
 //
 // A frame whose unfinished checksum is inside a tunnel that begins in the pod is dropped, because
-// the node may unwrap it. Pods that run such tunnels turn the offload off:
-// "ethtool -K eth0 tx off".
+// the node may unwrap it. Pods that run such tunnels turn the offload off: "ethtool -K eth0 tx
+// off".
 package framefilter

@@ -18,7 +18,7 @@ def main() -> int:
         prog="make images", description="Build the project's images into a folder, each with its SBOM."
     )
     parser.add_argument("--out", type=Path, default=ROOT / "out" / "images", help="the folder (default: out/images)")
-    parser.add_argument("--registry", default="localhost/netcraq", help="what comes before the images' names")
+    parser.add_argument("--registry", default="localhost/netcraq", help="prefix of the images' names")
     parser.add_argument("--tag", default="dev")
     parser.add_argument("--arch", default="", help="amd64 or arm64 (default: this machine's)")
     parser.add_argument("--check", action="store_true", help="build everything twice, and compare")

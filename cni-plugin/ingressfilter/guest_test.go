@@ -13,7 +13,7 @@ import (
 	"golang.org/x/net/icmp"
 	icmp6 "golang.org/x/net/ipv6"
 
-	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/internal/testutil/poll"
 	"github.com/netcraq/netcraq/switch/udpmatch/udptest"
 )
 

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/netcraq/netcraq/internal/kubetest"
+	"github.com/netcraq/netcraq/internal/testutil/kubetest"
 )
 
 // TestChart installs the Helm chart into a real API server, which takes each object of it; upgrades

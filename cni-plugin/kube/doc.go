@@ -11,8 +11,8 @@
 //
 // Run starts all of it on one node, in order (run.go). Each agent needs nothing but its own Node to
 // attach pods, and the other Nodes to route to them (member.go). One agent leads, as package leader
-// decides, and runs the controller; package reconcilers is what it does then. The packages below
-// this one, each with one subject, import only those that stand further down:
+// decides. It runs the controller and package reconcilers. The packages below this one, each with
+// one subject, import only those that stand further down:
 //
 //	kube          one node's agent: its switch, the plugin, routes, health, the end
 //	reconcilers   while this agent leads: numbers, the network, chains, events

@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/netcraq/netcraq/cni-plugin/kube/fastpath"
-	"github.com/netcraq/netcraq/internal/kubetest"
-	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/internal/testutil/kubetest"
+	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
 // TestFastPathPolicy: who asks for the fast path without the right to it is refused and told why,

@@ -9,8 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/netcraq/netcraq/internal/kubetest"
-	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/internal/testutil/kubetest"
+	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
 // TestNodePorts: a Service or a pod that wants a port of NetCRAQ's on nodes is refused, and told

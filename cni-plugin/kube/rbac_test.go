@@ -21,8 +21,8 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/identity"
 	"github.com/netcraq/netcraq/cni-plugin/kube/apiobjects"
 	"github.com/netcraq/netcraq/cni-plugin/kube/reconcilers"
-	"github.com/netcraq/netcraq/internal/kubetest"
-	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/internal/testutil/kubetest"
+	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
 const namespace = "netcraq-system"

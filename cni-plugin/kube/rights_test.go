@@ -42,8 +42,8 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/kube/reconcilers"
 	agents "github.com/netcraq/netcraq/cni-plugin/leader"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
-	"github.com/netcraq/netcraq/internal/kubetest"
-	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/internal/testutil/kubetest"
+	"github.com/netcraq/netcraq/internal/testutil/poll"
 	"github.com/netcraq/netcraq/nodeapi/authority"
 )
 

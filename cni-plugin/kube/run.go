@@ -154,7 +154,7 @@ func Run(told context.Context, o Options) error {
 		return err
 	}
 	if err := a.Reconcile(); err != nil {
-		o.Log.Error("pods whose interfaces are no ports keep their connectivity, but for NetCRAQ", "err", err)
+		o.Log.Error("pods whose interfaces are not attached to the switch keep their connectivity, but cannot use NetCRAQ", "err", err)
 	}
 	if err := guards.Watch(ctx, o.Log, func() {
 		if !o.Chained {

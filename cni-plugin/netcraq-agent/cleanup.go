@@ -19,12 +19,12 @@ func cleanUpCommand() *cobra.Command {
 	var confDir, stateDir string
 	c := &cobra.Command{
 		Use:   "cleanup",
-		Short: "Take NetCRAQ off a node whose agent has ended",
-		Long: `cleanup removes what an agent leaves on its node when it ends: the container runtime's
-configuration (first, so that the node takes no more pods), routes to other nodes' pods,
-tunnels, nftables' tables (masquerading; who may send in tunnels and to the switch), and
-the node's own end at the switch or its routes to those of a fabric. Interfaces of pods go
-with the pods: drain the node before.`,
+		Short: "Remove NetCRAQ from a node whose agent has stopped",
+		Long: `cleanup removes everything that a stopped agent leaves on its node. It begins with the container
+runtime's configuration, so that the node accepts no more pods. Then it removes routes to other
+nodes' pods, tunnels, the nftables tables (masquerading; filters for tunnels and the switch), and
+the node's own interface at the switch or its routes to the switches of a fabric. Pods keep their
+interfaces until they end, so drain the node first.`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			return errors.Join(cniconf.Remove(confDir), agent.ReleaseRecorded(stateDir),
@@ -33,7 +33,7 @@ with the pods: drain the node before.`,
 				podroutes.RemoveServices())
 		},
 	}
-	c.Flags().StringVar(&confDir, "cni-conf-dir", "/etc/cni/net.d", "`FOLDER` where the container runtime looks for its network's configuration")
+	c.Flags().StringVar(&confDir, "cni-conf-dir", "/etc/cni/net.d", "`FOLDER` with the container runtime's network configuration")
 	c.Flags().StringVar(&stateDir, "state-dir", "/run/netcraq/attachments", "`FOLDER` with the agent's records of attachments")
 	return c
 }

@@ -64,19 +64,19 @@ func main() {
 	cmd := &cobra.Command{
 		Use:   "netcraq-agent",
 		Short: "Run a node's switch and attach pods to it",
-		Long: `netcraq-agent runs the switch of a Kubernetes node, attaches pods to it as the CNI plugin
-netcraq-cni asks, and keeps the routes to the pods of other nodes. It runs in the node's
-network namespace, as root. Pods keep their connectivity when it ends or is killed, but
-for NetCRAQ itself.
+		Long: `netcraq-agent runs the switch of a Kubernetes node, attaches pods to it for the CNI plugin
+netcraq-cni, and maintains the routes to the pods of other nodes. It runs as root in the node's
+network namespace. Pods keep their connectivity when the agent stops or is killed, but they
+cannot use NetCRAQ until it is back.
 
 For example, with a tunnel from the switch's port 1 to the switch of node2:
 
   netcraq-agent --device-id 1 --nodes /etc/netcraq/nodes.json --node node1 --peer 1@node2
 
-SIGHUP has it read the file of nodes again.
+On SIGHUP it rereads the file of nodes.
 
-In a Kubernetes cluster it learns all of this from the API server, and agents with --etcd
-choose one of themselves that runs the controller (docs/kubernetes.md):
+In a Kubernetes cluster the agent reads all of this from the API server. Agents with --etcd elect
+one of themselves to run the controller (docs/kubernetes.md):
 
   netcraq-agent --kubernetes --node node1 --etcd https://127.0.0.1:2379 ...`,
 		Args:          cobra.NoArgs,
@@ -105,21 +105,21 @@ choose one of themselves that runs the controller (docs/kubernetes.md):
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return badInput{err} })
 	f := cmd.Flags()
 	f.StringVar(&o.socket, "socket", agentapi.DefaultSocket, "`PATH` of the socket for the CNI plugin; only root can enter its folder")
-	f.StringVar(&o.stateDir, "state-dir", "/run/netcraq/attachments", "`FOLDER` for records of attachments; it should be emptied when the machine starts")
-	f.IntVar(&o.mtu, "mtu", 0, "`BYTES` of the pods' MTU; 0: that of the node's own interface, less what VXLAN takes unless --routes is direct")
-	f.StringArrayVar(&o.uplinks, "uplink", nil, "make an interface of the node that leads to one other switch a port, `PORT@IFACE`; repeat for each (ports 1 to 63)")
-	f.StringArrayVar(&o.peers, "peer", nil, "make a tunnel to another node's switch a port, `PORT@NODE`; repeat for each (ports 1 to 63)")
-	f.StringArrayVar(&o.services, "services", nil, "chains' service addresses, `PREFIX`, that the node's own processes reach by the switch; repeat for each. It needs --nodes")
+	f.StringVar(&o.stateDir, "state-dir", "/run/netcraq/attachments", "`FOLDER` for records of attachments; empty it when the machine starts")
+	f.IntVar(&o.mtu, "mtu", 0, "MTU of the pods in `BYTES`; 0: the MTU of the node's interface, less the VXLAN header unless --routes is direct")
+	f.StringArrayVar(&o.uplinks, "uplink", nil, "attach an interface that leads to one other switch as a port, `PORT@IFACE`; repeat for each (ports 1 to 63)")
+	f.StringArrayVar(&o.peers, "peer", nil, "attach a tunnel to another node's switch as a port, `PORT@NODE`; repeat for each (ports 1 to 63)")
+	f.StringArrayVar(&o.services, "services", nil, "route the node's own processes to chains' service addresses through the switch, `PREFIX`; repeat for each. Needs --nodes")
 	f.Uint64Var(&o.deviceID, "device-id", 1, "P4Runtime device `ID` of the switch")
-	f.StringVar(&o.engine, "engine", "auto", "what runs the switch's program: `auto|ebpf|interp`")
-	f.StringVar(&o.p4runtime, "p4runtime", "127.0.0.1:9559", "loopback `ADDRESS` of the switch's P4Runtime server, in plain text; with --kubernetes there is none unless it is given")
-	f.StringVar(&o.nodes, "nodes", "", "`FILE` with the cluster's nodes: {\"nodes\": [{\"name\": ..., \"address\": ..., \"podCIDRs\": [...]}, ...]}; without it there are no routes to other nodes")
+	f.StringVar(&o.engine, "engine", "auto", "engine that runs the switch's program: `auto|ebpf|interp`")
+	f.StringVar(&o.p4runtime, "p4runtime", "127.0.0.1:9559", "loopback `ADDRESS` of the switch's P4Runtime server, without TLS (default with --kubernetes: no such server)")
+	f.StringVar(&o.nodes, "nodes", "", "`FILE` with the cluster's nodes: {\"nodes\": [{\"name\": ..., \"address\": ..., \"podCIDRs\": [...]}, ...]} (default: no routes to other nodes)")
 	f.StringVar(&o.node, "node", os.Getenv("NODE_NAME"), "`NAME` of this node in the file, or of its Node ($NODE_NAME)")
-	f.Var(&o.routes, "routes", "how pods of other nodes are reached: directly where nodes share a link, or through VXLAN; `auto|direct|vxlan`")
-	f.BoolVar(&o.masks, "masquerade", true, "have pods reach what is outside of the cluster under the node's address (nftables)")
-	f.BoolVar(&o.chained, "chained", false, "another plugin makes the pods' network: put the switch's ports at its interfaces, and make no routes to pods, addresses or masquerading (docs/kubernetes.md)")
-	f.BoolVar(&o.after, "after-others", false, "the switch's program comes after other programs at an interface (a late filter of clsact), which see its packets first; without it, before them (tcx)")
-	f.TextVar(&o.logLevel, "log-level", slog.LevelInfo, "debug, info, warn or error; `LEVEL`")
+	f.Var(&o.routes, "routes", "path to the pods of other nodes: directly if the nodes share a link, or through VXLAN; `auto|direct|vxlan`")
+	f.BoolVar(&o.masks, "masquerade", true, "translate pods' addresses to the node's address on the way out of the cluster (nftables)")
+	f.BoolVar(&o.chained, "chained", false, "attach the switch to the interfaces of another plugin's pod network, without making routes, addresses or masquerading (docs/kubernetes.md)")
+	f.BoolVar(&o.after, "after-others", false, "run the switch's program after other programs at an interface, as a late clsact filter (default: before them, with tcx)")
+	f.TextVar(&o.logLevel, "log-level", slog.LevelInfo, "print log lines from this `LEVEL` on: debug, info, warn or error")
 	o.kube.flags(f)
 	cmd.AddCommand(cleanUpCommand())
 	helptext.Fit(cmd)
@@ -222,7 +222,7 @@ func run(ctx context.Context, o *options) error {
 		}
 	}
 	if err := a.Reconcile(); err != nil {
-		log.Error("pods whose interfaces are no ports keep their connectivity, but for NetCRAQ", "err", err)
+		log.Error("pods whose interfaces are not attached to the switch keep their connectivity, but cannot use NetCRAQ", "err", err)
 	}
 	if err := guards.Watch(ctx, log, func() {
 		if !o.chained {

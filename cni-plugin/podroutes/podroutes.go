@@ -1,6 +1,6 @@
 // Package podroutes makes pods of different nodes reach each other: for the pods of each other node
-// there is one route, straight to the node where the two share a link, and through a VXLAN tunnel
-// where they do not.
+// there is one route, straight to the node if the two share a link, and through a VXLAN tunnel
+// otherwise.
 //
 //	10.244.2.0/24 via 192.168.0.2            the node 192.168.0.2 is on a link of ours
 //	10.244.3.0/24 via 10.244.3.0 dev ncqvx   it is not: VXLAN to 192.168.7.3
@@ -12,12 +12,12 @@
 // it back. A pod's own route is more specific, and any other route to the prefix has a lower
 // metric.
 //
-// Prefixes of both families go by one tunnel, over IPv4 where both nodes have it and over IPv6 (the
-// interface ncqvx6) where they have not.
+// Prefixes of both families go through one tunnel, over IPv4 if both nodes have it and otherwise
+// over IPv6 (the interface ncqvx6).
 //
-// The routes carry a protocol number of their own. So what the package made is told from what
-// others made, and [Apply] can be called at any time, after a crash as well: it adds what is
-// missing, changes what is different, and removes what nobody asks for any more.
+// The routes carry a protocol number of their own, which distinguishes them from other programs'
+// routes. So [Apply] can be called at any time, after a crash as well: it adds missing routes,
+// changes different ones, and removes those that nobody asks for any more.
 //
 // A tunnel needs no exchange of addresses: the Ethernet address of a node's end is made from the
 // node's address, and its IP address is the first of its pods' prefix, as flannel has it too.

@@ -14,7 +14,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	api "github.com/netcraq/netcraq/api/admin"
-	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
 // browse opens a page in a headless Chromium, and gives what runs actions in it, and what the

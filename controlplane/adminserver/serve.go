@@ -58,11 +58,11 @@ func DefaultEndpoints() []string { return []string{api.DefaultSocket(), api.Defa
 
 // Flags adds the flags that fill in a Config.
 func (c *Config) Flags(f *pflag.FlagSet) {
-	f.StringSliceVar(&c.Endpoints, "admin", DefaultEndpoints(), "`ADDRESSES` where the admin API is served: unix:///PATH for root, this process's own user\nand those below; HOST:PORT for who has the token")
-	f.StringSliceVar(&c.Users, "admin-users", nil, "`USERS`, names or numbers, that are let in by the Unix socket as well")
-	f.StringVar(&c.Group, "admin-group", "", "a `GROUP`, name or number, whose members are let in by the Unix socket")
-	f.StringVar(&c.Token, "admin-token", api.DefaultToken(), "`FILE` with the token that HOST:PORT asks for, made if it is not there; several controllers\nof one network share it")
-	f.StringVar(&c.ReadToken, "admin-read-token", api.DefaultReadToken(), "... and with the one that changes nothing")
+	f.StringSliceVar(&c.Endpoints, "admin", DefaultEndpoints(), "`ADDRESSES` of the admin API: unix:///PATH admits root, this process's user, --admin-users and --admin-group; HOST:PORT admits callers with the token")
+	f.StringSliceVar(&c.Users, "admin-users", nil, "more `USERS` to admit at the Unix socket, names or numbers")
+	f.StringVar(&c.Group, "admin-group", "", "`GROUP` to admit at the Unix socket, name or number")
+	f.StringVar(&c.Token, "admin-token", api.DefaultToken(), "`FILE` with the token for HOST:PORT, created if missing; the controllers of one network share it")
+	f.StringVar(&c.ReadToken, "admin-read-token", api.DefaultReadToken(), "`FILE` with the read-only token for HOST:PORT, created if missing")
 }
 
 // Server serves the admin API at its addresses, to those who may ask.

@@ -20,7 +20,7 @@ import (
 	"time"
 
 	api "github.com/netcraq/netcraq/api/admin"
-	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
 // envAsk makes this binary a client that asks a controller for its chains, by a socket or URL, and
@@ -415,7 +415,7 @@ func TestTokenFile(t *testing.T) {
 	for want, spoil := range map[string]func() error{
 		"can be read":           func() error { return os.Chmod(path, 0o640) },
 		"no line of 32 or more": func() error { return os.WriteFile(path, []byte("short\n"), 0o600) },
-		"is no line of 32 or more char": func() error {
+		"is not one line of 32 or more char": func() error {
 			return os.WriteFile(path, []byte(strings.Repeat("a", 40)+"\n"+strings.Repeat("b", 40)), 0o600)
 		},
 	} {

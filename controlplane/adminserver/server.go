@@ -17,9 +17,9 @@
 //
 // The first is a page for people, which shows the rest (package page).
 //
-// Handler asks nobody who he is. A Server, which serves it, does: the kernel says who is at the
-// other end of a Unix socket, and over TCP who asks has to have a token (POST /v1/page is the
-// Server's own: a link for a browser). Requests whose Host is a name other than localhost are
+// Handler authenticates nobody. The Server, which serves it, does: the kernel identifies the caller
+// at the other end of a Unix socket, and a caller over TCP needs a token. (Only the Server itself
+// has POST /v1/page, a link for a browser.) Requests whose Host is a name other than localhost are
 // refused, so that no web page can reach it through a browser (DNS rebinding), and so are changes
 // that a browser asks for from another site's page (cross-site request forgery). What a request may
 // be is bounded: bodies in bytes, and in the time that they take, each and all together; answers in
@@ -107,9 +107,7 @@ func handler(b Backend, p Placement, bounds *bodies) http.Handler {
 		return nil, b.RemoveKey(r.Context(), r.PathValue("chain"), r.PathValue("key"))
 	})
 	handle("POST /v1/chains/{chain}/keys/{key}/move", s.moveKey)
-	handle("GET /v1/keys", func(r *http.Request) (any, error) {
-		return b.Directory(r.Context(), r.URL.Query().Get("prefix"), wantsState(r))
-	})
+	handle("GET /v1/keys", s.directory)
 	handle("POST /v1/keys", s.requestKey)
 	handle("DELETE /v1/keys/{name}", func(r *http.Request) (any, error) {
 		version, err := strconv.ParseUint(r.URL.Query().Get("version"), 10, 64)
@@ -226,6 +224,23 @@ func (s *server) counters(r *http.Request) (any, error) {
 func wantsState(r *http.Request) bool {
 	on, err := strconv.ParseBool(r.URL.Query().Get("state"))
 	return err == nil && on
+}
+
+// directory lists keys by their names: all, or a page of them.
+func (s *server) directory(r *http.Request) (any, error) {
+	q := r.URL.Query()
+	limit := 0
+	if text := q.Get("limit"); text != "" {
+		var err error
+		if limit, err = strconv.Atoi(text); err != nil || limit < 1 {
+			return nil, api.Errorf(api.CodeInvalidArgument, "limit is %.20q: pass a number of keys, 1 or more", text)
+		}
+	}
+	keys, err := s.b.Directory(r.Context(), q.Get("prefix"), wantsState(r))
+	if err != nil || limit == 0 {
+		return keys, err
+	}
+	return api.PageOf(keys, q.Get("after"), limit), nil
 }
 
 // decode reads a JSON body strictly: a field that nobody reads is a mistake that its writer wants

@@ -1,7 +1,9 @@
 package adminserver
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -28,6 +30,7 @@ type backend struct {
 
 	// what there is in the place of one chain without anything
 	chains   []api.Chain
+	keys     []api.Key
 	switches []api.Switch
 	counted  func(sw string) *api.Counters
 }
@@ -85,7 +88,7 @@ func (b *backend) MoveKey(_ context.Context, c, k, to string) (*api.Key, error) 
 }
 func (b *backend) RemoveKey(_ context.Context, c, k string) error { return b.note("remove", c, k) }
 func (b *backend) Directory(_ context.Context, p string, state bool) ([]api.Key, error) {
-	return []api.Key{}, b.note("directory", p, map[bool]string{true: "state"}[state])
+	return append([]api.Key{}, b.keys...), b.note("directory", p, map[bool]string{true: "state"}[state])
 }
 func (b *backend) Lookup(_ context.Context, n string, _ bool) (*api.Key, error) {
 	return &api.Key{Name: n}, b.note("lookup", n)
@@ -166,6 +169,7 @@ func TestClient(t *testing.T) {
 		{"remove main ..", func() error { return c.RemoveKey(ctx, "main", "..") }},
 		{"remove main a?b#c%2F", func() error { return c.RemoveKey(ctx, "main", "a?b#c%2F") }},
 		{"directory /registry/ state", func() error { _, err := c.Directory(ctx, "/registry/", true); return err }},
+		{"directory a ", func() error { _, _, err := c.DirectoryPage(ctx, "a", "a/1", 10); return err }},
 		{"directory & ", func() error { _, err := c.Directory(ctx, "&", false); return err }},
 		{"lookup /registry/ä", func() error { _, err := c.Lookup(ctx, "/registry/ä"); return err }},
 		{"request node/shop/a v a b node/shop/ 3", func() error {
@@ -240,6 +244,8 @@ func TestBadRequests(t *testing.T) {
 		{"POST", "/v1/chains/main/keys", `[{"name": "a", "value": "%%%"}]`, "", 400, "illegal base64"},
 		{"POST", "/v1/chains/main/keys", `{"name": "a", "keyId": -1}`, "", 400, "cannot unmarshal"},
 		{"POST", "/v1/sessions", `{"count": 99999999999999999999}`, "", 400, "cannot unmarshal"},
+		{"GET", "/v1/keys?limit=0", "", "", 400, "limit is \\\"0\\\": pass a number"},
+		{"GET", "/v1/keys?limit=many", "", "", 400, "pass a number"},
 		{"GET", "/v1/events?since=x", "", "", 400, "not an event's number"},
 		{"GET", "/v1/chains", "", "evil.example", 403, "not served as"},
 		{"GET", "/v1/chains", "", "localhost:20036", 200, "main"},
@@ -313,5 +319,43 @@ func TestNoController(t *testing.T) {
 	_, err := api.NewClient(s.URL).Chains(t.Context())
 	if !errors.As(err, &e) || e.Status != http.StatusBadGateway || !strings.Contains(e.Message, "a proxy says no") {
 		t.Error(err)
+	}
+}
+
+// TestDirectoryPage: pages have each key once. A controller that knows no pages answers with all
+// keys, and the client cuts the page out.
+func TestDirectoryPage(t *testing.T) {
+	all := []api.Key{{Name: "a"}, {Name: "a/1"}, {Name: "a/2"}, {Name: "b"}, {Name: "c"}}
+	for name, old := range map[string]bool{"pages": false, "an old controller": true} {
+		b := &backend{keys: all}
+		_, url := serve(t, b)
+		if old {
+			mux := http.NewServeMux()
+			mux.HandleFunc("GET /v1/keys", func(w http.ResponseWriter, r *http.Request) { _ = json.NewEncoder(w).Encode(all) })
+			server := httptest.NewServer(mux)
+			defer server.Close()
+			url = server.URL
+		} else if r, err := http.Get(url + "/v1/keys?after=a&limit=2"); err != nil {
+			t.Fatal(err)
+		} else if text, _ := io.ReadAll(r.Body); bytes.Count(text, []byte(`"name"`)) != 2 {
+			t.Errorf("a page of 2: %s", text)
+		}
+		c := api.NewClient(url)
+		for limit := 1; limit < 7; limit++ {
+			var names []string
+			for after, more := "", true; more; {
+				var keys []api.Key
+				var err error
+				if keys, more, err = c.DirectoryPage(t.Context(), "", after, limit); err != nil || len(keys) > limit {
+					t.Fatal(name, keys, err)
+				}
+				for _, k := range keys {
+					names, after = append(names, k.Name), k.Name
+				}
+			}
+			if len(names) != len(all) || names[0] != "a" || names[4] != "c" {
+				t.Errorf("%s, %d at once: %q", name, limit, names)
+			}
+		}
 	}
 }

@@ -42,7 +42,7 @@ func loadToken(path string) (string, error) {
 	}
 	token := strings.TrimSpace(string(b))
 	if len(token) < leastToken || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return "", fmt.Errorf("the admin API's token %s is no line of %d or more characters: remove it, and another one is made", path, leastToken)
+		return "", fmt.Errorf("the admin API's token %s is not one line of %d or more characters: remove the file, and the controller creates another", path, leastToken)
 	}
 	return token, nil
 }

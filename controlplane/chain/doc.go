@@ -1,5 +1,5 @@
-// Package chain is what the controller knows and decides about one chain, as a state machine
-// without input or output: no packets, no clocks, no goroutines.
+// Package chain is the controller's state machine for one chain. It does no input or output: it has
+// no packets, no clocks and no goroutines.
 //
 // What happens goes in by methods that take the time (a switch is connected, a configuration was
 // installed, a lease was answered, an operator asks for a change); what is to be done comes out of

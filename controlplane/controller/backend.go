@@ -7,9 +7,11 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc/codes"
 
 	api "github.com/netcraq/netcraq/api/admin"
@@ -414,19 +416,11 @@ func (c *Controller) Counters(ctx context.Context, name string) (*api.Counters, 
 	if err := c.call(ctx, func() { keys = c.dir.List("") }); err != nil {
 		return nil, apiError(err)
 	}
-	out := &api.Counters{Switch: name, Events: map[string]uint64{}, Slots: []api.SlotCounters{},
+	out := &api.Counters{Switch: name, Slots: []api.SlotCounters{},
 		Ports: describePorts(c.net().topo.Switch(d.Spec.Name))}
-	events, err := d.Client.ReadCounter(ctx, "events")
-	if err != nil {
+	var err error
+	if out.Events, err = readEvents(ctx, d); err != nil {
 		return nil, apiError(err)
-	}
-	for i, n := range events {
-		switch label, ok := program.EventNames[i]; {
-		case ok:
-			out.Events[label] = n.Packets
-		case n.Packets > 0:
-			out.Events[fmt.Sprintf("event_%d", i)] = n.Packets
-		}
 	}
 	slices.SortFunc(keys, func(a, b keyspace.Key) int { return a.Slot - b.Slot })
 	cells := make([]int, len(keys))
@@ -451,6 +445,45 @@ func (c *Controller) Counters(ctx context.Context, name string) (*api.Counters, 
 		}
 	}
 	return out, nil
+}
+
+// readEvents reads a switch's P4 counter `events`: packets by what became of them.
+func readEvents(ctx context.Context, d *device) (map[string]uint64, error) {
+	counts, err := d.Client.ReadCounter(ctx, "events")
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]uint64{}
+	for i, n := range counts {
+		switch label, ok := program.EventNames[i]; {
+		case ok:
+			out[label] = n.Packets
+		case n.Packets > 0:
+			out[fmt.Sprintf("event_%d", i)] = n.Packets
+		}
+	}
+	return out, nil
+}
+
+// switchEvents reads the counter `events` of all switches, for Prometheus. It leaves out those that
+// do not answer.
+func (c *Controller) switchEvents(ctx context.Context) map[string]map[string]uint64 {
+	var mu sync.Mutex
+	var g errgroup.Group
+	g.SetLimit(16)
+	out := map[string]map[string]uint64{}
+	for _, d := range c.net().devices {
+		g.Go(func() error {
+			if events, err := readEvents(ctx, d); err == nil {
+				mu.Lock()
+				defer mu.Unlock()
+				out[d.Spec.Name] = events
+			}
+			return nil
+		})
+	}
+	_ = g.Wait()
+	return out
 }
 
 // Events is the events after the one numbered since that are kept, and a channel that is closed

@@ -13,7 +13,7 @@
 // neighbours have the calls of the admin API (request.go, keys.go, move.go, unused.go, sessions.go,
 // watches.go, operations.go, update.go). controller.go carries out what the machines ask for.
 // switches.go, rejoin.go, reroute.go, rolling.go, erase.go and tidy.go see to the switches.
-// owner.go is what devices know of the controller.
+// owner.go is the interface through which devices call the controller.
 //
 // One goroutine (run) owns the machines, the directory and the sessions; nothing else touches them.
 // What takes time (P4Runtime requests, packets that are to be answered) happens on others, and its

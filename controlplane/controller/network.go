@@ -134,6 +134,7 @@ func (n *network) needs(sw string) bool {
 // startDevice connects to a switch.
 func (c *Controller) startDevice(d *device) {
 	c.running.Go(func() { d.Run(c.ctx) })
+	c.avoidLater(d, avoidAtStart)
 }
 
 // retire ends the connection to a switch that has left, or that is somewhere else now.

@@ -15,9 +15,13 @@ import (
 // cannot be shortened sooner, for the lease has to run out.
 const avoidAfter = 50 * time.Millisecond
 
-// avoidLater has a switch avoided if it does not come back soon.
-func (c *Controller) avoidLater(d *device) {
-	time.AfterFunc(avoidAfter, func() {
+// avoidAtStart is the time that a switch has to be set up when the controller starts or the switch
+// joins. A switch that died together with the controller's predecessor is not on record as avoided.
+const avoidAtStart = 5 * time.Second
+
+// avoidLater has a switch avoided unless it is set up after a time.
+func (c *Controller) avoidLater(d *device, after time.Duration) {
+	time.AfterFunc(after, func() {
 		c.post(func() {
 			if d.ready || c.deposed != "" || c.avoided[d.Spec.Name] || !c.isCurrent(d) {
 				return

@@ -93,7 +93,7 @@ func (c *Controller) OpenSessions(ctx context.Context, r api.SessionsRequest) (*
 				c.publishLeases()
 			}
 		})
-		return nil, api.Errorf(api.CodeUnavailable, "the switches could not be told of the sessions: %v", err)
+		return nil, api.Errorf(api.CodeUnavailable, "the controller could not write the sessions to the switches: %v", err)
 	}
 	return out, nil
 }

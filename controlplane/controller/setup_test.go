@@ -31,8 +31,8 @@ import (
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/p4rt/p4rttest"
 	"github.com/netcraq/netcraq/controlplane/topology"
-	"github.com/netcraq/netcraq/internal/poll"
-	"github.com/netcraq/netcraq/internal/testcerts"
+	"github.com/netcraq/netcraq/internal/testutil/poll"
+	"github.com/netcraq/netcraq/internal/testutil/testcerts"
 )
 
 // These tests bring up switches that are P4Runtime servers without a data plane: they need no root,
@@ -242,22 +242,42 @@ func TestIdempotent(t *testing.T) {
 	}
 }
 
-// TestPeers: a switch takes a chain's messages by the ports that they come by and by no others,
-// also when their way changes under a controller that has found everything installed.
-func TestPeers(t *testing.T) {
+// newFakesAround are s1 and s3, which are the chain, and between them s2 and, instead of it, s4.
+func newFakesAround(t *testing.T) *fakes {
+	t.Helper()
 	s4 := &p4rttest.Server{DeviceID: 4}
 	answering(s4, records)
 	if err := s4.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(s4.Stop)
-	f := newFakes(t, func(top map[string]any) { // s1 and s3, between them s2 and, instead of it, s4
+	f := newFakes(t, func(top map[string]any) {
 		top["switches"] = append(top["switches"].([]map[string]any), map[string]any{"name": "s4",
 			"p4runtime": s4.Addr, "deviceId": 4, "address": "10.0.255.4"})
 		top["links"] = [][]string{{"s1:2", "s2:2"}, {"s2:3", "s3:2"}, {"s1:3", "s4:2"}, {"s4:3", "s3:3"}}
 		top["chains"].([]map[string]any)[0]["members"] = []string{"s1", "s3"}
 	})
 	f.servers = append(f.servers, s4)
+	return f
+}
+
+// TestNeverThere: a switch that died before the controller has started, and is on no record, is
+// avoided too.
+func TestNeverThere(t *testing.T) {
+	f := newFakesAround(t)
+	f.servers[1].Stop()
+	c, _ := f.start()
+	ready(t, c)
+	waitText(t, c, "switch.avoided", "routes go around it")
+	want := "chain_peer chain=0x00 ingress_port=0x03 -> peer(member=0x01, predecessor=0x01, tail=0x00)"
+	poll.Until(t, 20*time.Second, "s3 takes writes by port 3", func() bool { return slices.Contains(f.tables(2, "chain_peer"), want) },
+		func() string { return strings.Join(f.tables(2, "chain_peer"), "\n") })
+}
+
+// TestPeers: a switch takes a chain's messages by the ports that they come by and by no others,
+// also when their way changes under a controller that has found everything installed.
+func TestPeers(t *testing.T) {
+	f := newFakesAround(t)
 	shows := func(server int, port, what string) func() bool {
 		want := []string{"chain_peer chain=0x00 ingress_port=" + port + " -> peer(" + what + ")",
 			"chain_peer default -> peer(member=0x00, predecessor=0x00, tail=0x00)"}

@@ -18,7 +18,7 @@ func (c *Controller) connection(d *device, s p4rt.State) {
 		for _, ch := range c.net().chains {
 			c.touch(ch).SwitchDown(c.now(), d.Spec.Name)
 		}
-		c.avoidLater(d)
+		c.avoidLater(d, avoidAfter)
 	}
 	if s.Phase == p4rt.Backup && c.deposed == "" {
 		c.depose(d.Spec.Name, fmt.Sprintf("another controller (election id %v) has taken over at %s: this one does nothing any more; "+

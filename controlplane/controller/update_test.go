@@ -11,13 +11,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/netcraq/netcraq/internal/topologytest"
+	"github.com/netcraq/netcraq/internal/testutil/topologytest"
 
 	api "github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/controlplane/controller"
 	"github.com/netcraq/netcraq/controlplane/p4rt/p4rttest"
 	"github.com/netcraq/netcraq/controlplane/topology"
-	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
 // topology is the fakes' file with changes.

@@ -16,9 +16,9 @@
 // # One at a time
 //
 // Every write is a transaction on two conditions: the writer's key in the election is still there,
-// under the revision that made it leader, and "revision" is what the writer saw last. So what an
-// earlier leader sends late does nothing, two leaders never build on the same record, and whoever
-// reads the record reads the newest.
+// under the revision that made it leader, and "revision" is unchanged since the writer last read
+// it. So a late write of an earlier leader does nothing, two leaders never build on the same
+// record, and every reader of the record reads the newest.
 //
 // The revision that made it leader grows from leader to leader. It is the high half of the election
 // id at the switches (P4Runtime arbitration), which therefore take nothing from an earlier leader

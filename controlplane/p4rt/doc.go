@@ -3,8 +3,8 @@
 // exchanges packets with it.
 //
 // It is general: nothing in it knows NetCRAQ, and it makes no difference which target answers.
-// Targets differ in small ways; the ones that it allows for are said where they matter, and are in
-// short:
+// Targets differ in small ways. Comments in the code describe the differences that it allows for;
+// in short they are:
 //
 //   - Byte strings are canonical in what is sent (P4Runtime 1.5, section 9.1.1: the shortest that
 //     holds the value) and compared as numbers in what is read, because older targets pad.

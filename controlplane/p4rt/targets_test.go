@@ -25,8 +25,8 @@ import (
 
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
-	"github.com/netcraq/netcraq/internal/poll"
-	"github.com/netcraq/netcraq/internal/testport"
+	"github.com/netcraq/netcraq/internal/testutil/poll"
+	"github.com/netcraq/netcraq/internal/testutil/testport"
 )
 
 // startTarget starts a real switch without ports, with more target options if any are given, and

@@ -10,7 +10,7 @@ import (
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 
 	"github.com/netcraq/netcraq/controlplane/p4rt"
-	"github.com/netcraq/netcraq/internal/testcerts"
+	"github.com/netcraq/netcraq/internal/testutil/testcerts"
 )
 
 // TestTLS: a real switch that asks for certificates serves those who have one, and nobody else; and

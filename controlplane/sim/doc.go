@@ -14,7 +14,7 @@
 //	history ──▶ porcupine               │ shell    ◀─▶ chain, ops   │ ──▶ store (etcd)
 //	            per key                 └───────────────────────────┘
 //
-// Each run is judged three ways. What clients were told must be linearizable, key by key (package
+// Each run is judged three ways. The answers to clients must be linearizable, key by key (package
 // judge). One version has one value, whoever reads it, EVENTUAL reads too. And when all faults have
 // ended, the chain becomes whole, every key clean at every member, and every compare and swap is
 // decided (settle.go).
@@ -25,13 +25,13 @@
 //	 │        └─────────┴────▶ judge, clockwork, coroutine, logbook, rules
 //	 └───▶ mutants ─▶ judge, rules
 //
-// Package world is what a run is made of: switches, a network, controllers, clients. What it does
-// to switches is what the controller does: the procedures of controlplane/chain/ops, run as
-// coroutines over simulated connections. Package trouble draws a seed's schedule and causes its
-// faults. Package mutants removes rules, one at a time, to see that the simulator would notice.
-// Here they are put together: run.go runs a seed, settle.go ends its faults and waits for
-// everything to become whole, many.go runs many seeds, hunt.go hunts mutants. testdata has the
-// cases of docs/protocol.md, "Changing a chain", one by one, as scenarios to read.
+// Package world has the parts of a run: switches, a network, controllers, clients. It changes
+// switches as the controller does: by the procedures of controlplane/chain/ops, run as coroutines
+// over simulated connections. Package trouble draws a seed's schedule and causes its faults.
+// Package mutants removes rules, one at a time, to see that the simulator would notice. Here they
+// are put together: run.go runs a seed, settle.go ends its faults and waits for everything to
+// become whole, many.go runs many seeds, hunt.go hunts mutants. testdata has the cases of
+// docs/protocol.md, "Changing a chain", one by one, as scenarios to read.
 //
 // A failing seed prints the command that runs it again with its timeline: who did what, when.
 package sim

@@ -110,9 +110,9 @@ func (p *parser) authority(path string, h *Host, f *HostSpec) {
 	}
 	switch {
 	case f.Principal == DefaultRealm:
-		p.add(path+".principal", f.Name, "%q is the principal of hosts of whom nothing is said: choose another name", DefaultRealm)
+		p.add(path+".principal", f.Name, "%q is the principal of hosts without one: choose another name", DefaultRealm)
 	case f.Principal == "" && f.Name == DefaultRealm && f.Access != nil && len(*f.Access) > 0:
-		p.add(path+".name", f.Name, "its principal would be %q, that of hosts of whom nothing is said: give it a principal", DefaultRealm)
+		p.add(path+".name", f.Name, "its principal would be %q, that of hosts without one: give it a principal", DefaultRealm)
 	case f.Principal != "":
 		h.Principal = f.Principal
 	case f.Access == nil:

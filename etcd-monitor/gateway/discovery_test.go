@@ -16,8 +16,8 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
-	"github.com/netcraq/netcraq/internal/testcerts"
-	"github.com/netcraq/netcraq/internal/testport"
+	"github.com/netcraq/netcraq/internal/testutil/testcerts"
+	"github.com/netcraq/netcraq/internal/testutil/testport"
 )
 
 // A gateway that is told of one member hears of the others, and goes on without the first: its

@@ -9,7 +9,7 @@
 //
 // What it does to what passes:
 //
-//   - The header of each answer is looked at for its revision: [Newest] is the newest one that was
+//   - It reads the revision in the header of each answer: [Newest] is the newest one that it has
 //     seen.
 //   - Watches of several clients that are the same are one at etcd, and keep-alives of leases go
 //     there on a few streams (watch.go, shared_watches.go, keepalive.go).

@@ -17,8 +17,8 @@ import (
 
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 	"github.com/netcraq/netcraq/etcd-monitor/hotkeys"
-	"github.com/netcraq/netcraq/internal/testcerts"
-	"github.com/netcraq/netcraq/internal/testport"
+	"github.com/netcraq/netcraq/internal/testutil/testcerts"
+	"github.com/netcraq/netcraq/internal/testutil/testport"
 )
 
 // get asks for a page, by HTTP/1.1 or HTTP/2 as the server prefers.

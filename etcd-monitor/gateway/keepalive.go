@@ -234,7 +234,7 @@ func (st *keepStream) run(ctx context.Context) error {
 	return receiveAll(up, func(f frame) error {
 		var a pb.LeaseKeepAliveResponse
 		if err := a.Unmarshal(f.bytes); err != nil {
-			return fmt.Errorf("gateway: an answer of etcd's to who keeps a lease alive: %w", err)
+			return fmt.Errorf("gateway: forwarding etcd's answer to a keep-alive of a lease: %w", err)
 		}
 		g.newest.Saw(a.GetHeader().GetRevision())
 		st.answered(a.ID, pieces{f.bytes})

@@ -26,7 +26,7 @@ import (
 
 	"github.com/netcraq/netcraq/client/etcd/etcderrors"
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
-	"github.com/netcraq/netcraq/internal/syncbuffer"
+	"github.com/netcraq/netcraq/internal/testutil/syncbuffer"
 )
 
 // asked counts what each member of a cluster is asked, by method.

@@ -109,7 +109,7 @@ func (f *leaseFilter) refused(ctx context.Context, id int64) (pieces, error) {
 	b, err := (&pb.LeaseKeepAliveResponse{Header: &pb.ResponseHeader{Revision: f.g.newest.Revision()}, ID: id}).
 		Marshal()
 	if err != nil {
-		return nil, fmt.Errorf("gateway: an answer to who keeps a lease alive: %w", err)
+		return nil, fmt.Errorf("gateway: answering a keep-alive of a lease: %w", err)
 	}
 	return pieces{b}, nil
 }

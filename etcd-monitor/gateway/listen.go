@@ -132,7 +132,7 @@ func (l *accepting) Accept() (net.Conn, error) {
 		l.metrics.AcceptError()
 		if time.Since(l.said) >= acceptSaid {
 			l.said, l.told = time.Now(), true
-			l.log.Error("clients cannot connect: those that are connected are served, and others wait", "address", l.Addr().String(), "error", err, "do", advice(err))
+			l.log.Error("new clients cannot connect: existing clients are served, and new ones wait", "address", l.Addr().String(), "error", err, "do", advice(err))
 		}
 		select {
 		case <-time.After(wait):

@@ -21,7 +21,7 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/placement"
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 	"github.com/netcraq/netcraq/etcd-monitor/hotkeys"
-	"github.com/netcraq/netcraq/internal/testport"
+	"github.com/netcraq/netcraq/internal/testutil/testport"
 )
 
 // beginGRPCProxy starts etcd's own proxy, as "etcd grpc-proxy start" does, until the test ends.

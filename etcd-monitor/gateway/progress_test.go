@@ -12,8 +12,8 @@ import (
 
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 	"github.com/netcraq/netcraq/internal/etcdversion"
-	"github.com/netcraq/netcraq/internal/syncbuffer"
-	"github.com/netcraq/netcraq/internal/testport"
+	"github.com/netcraq/netcraq/internal/testutil/syncbuffer"
+	"github.com/netcraq/netcraq/internal/testutil/testport"
 )
 
 // TestEarlyProgress: an etcd that announces progress before the events that came before it loses no

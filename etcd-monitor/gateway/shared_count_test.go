@@ -20,7 +20,7 @@ import (
 
 	"github.com/netcraq/netcraq/client/etcd/reserved"
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
-	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
 // metricOf is a metric of an etcd, summed over its labels. All etcds of a process have the same

@@ -261,7 +261,7 @@ func (x *call) trailers(fields []hpack.HeaderField) {
 	if code == codes.OK && plan.Answer != nil {
 		m := x.kept
 		if len(m) < prefixLen || m[0] != 0 || int(binary.BigEndian.Uint32(m[1:])) != len(m)-prefixLen {
-			x.finish(codes.Internal, "etcd-monitor: etcd's answer is no message")
+			x.finish(codes.Internal, "etcd-monitor: etcd's answer is not a valid message")
 			return
 		}
 		answer, ok := plan.Answer(m[prefixLen:])

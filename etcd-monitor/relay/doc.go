@@ -9,15 +9,14 @@
 //
 // A request (HEADERS, DATA with the end of the stream) is collected if its method may be passed on.
 // Router.Plan then says whether it is, and what etcd is sent for it, or that this process answers
-// it (Plan.Serve): then its answer is written here, too; where it takes no waiting (Plan.Now) by
-// who reads the connection. Else it goes, as it came, to the gRPC server of this process, by a
-// connection in memory: streams, and everything that is wrong. What etcd answers goes to the client
-// as it comes. So errors, metadata and details are etcd's.
+// it (Plan.Serve). In the second case this package also writes the answer. If that takes no waiting
+// (Plan.Now), the goroutine that reads the connection writes it. All other requests (streams, and
+// everything that is wrong) go unchanged to the gRPC server of this process, over a connection in
+// memory. The relay forwards etcd's answers unchanged, with their errors, metadata and details.
 //
-// A goroutine that another one wakes costs more than what it does here, where a processor sleeps
-// most of all. So who reads a connection also writes what there is to be said to it, when all that
-// has come together was handled, if the kernel has room; where it has not, or others have something
-// to say, a second goroutine writes.
+// Waking a goroutine costs more than the work itself, above all when the processor sleeps. So the
+// goroutine that reads a connection also writes to it, after it has handled all frames that arrived
+// together. If the kernel has no room, or other goroutines write too, a second goroutine writes.
 //
 // Frames are read and written by golang.org/x/net/http2's Framer, headers by its hpack. What is
 // here is what stands on them: streams and their windows (RFC 9113, section 5), who gives way to

@@ -25,8 +25,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 
-	"github.com/netcraq/netcraq/internal/growth"
-	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/internal/testutil/growth"
+	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
 // raw is a codec for messages that are bytes.

@@ -192,7 +192,7 @@ def arguments() -> argparse.ArgumentParser:
         help="with commas, what everything that forwards may use: one CPU, or all (default: one,all)",
     )
     parser.add_argument(
-        "--repetitions", type=int, default=5, help="how often the networks are brought up anew (default: 5)"
+        "--repetitions", type=int, default=5, help="number of times the networks are created (default: 5)"
     )
     parser.add_argument("--slices", type=int, default=8, help="of each system at each place, each time (default: 8)")
     parser.add_argument("--seconds", type=float, default=0.15, help="of each slice (default: 0.15)")

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/netcraq/netcraq/internal/poll"
-	"github.com/netcraq/netcraq/internal/testport"
+	"github.com/netcraq/netcraq/internal/testutil/poll"
+	"github.com/netcraq/netcraq/internal/testutil/testport"
 )
 
 // memory is a store that lives in the test, so that it can be made to lie.

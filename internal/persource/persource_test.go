@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
 // dial connects from an address and reports whether the server keeps the connection.

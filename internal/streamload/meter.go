@@ -1,5 +1,5 @@
-// Package streamload is what loads of streams have in common, whatever keeps the streams: what they
-// count, what records they write, and what they do with those that they read.
+// Package streamload has the common parts of load generators for streams, whatever keeps the
+// streams: their counters, the records that they write, and the work that they do with records.
 package streamload
 
 import (

@@ -24,7 +24,7 @@ var floors = [][]string{
 	// above those, as the node agents do.
 	{"cni-plugin", "cmd"},
 	{"experiments", "netchain-baseline"},
-	{"test"},
+	{"examples", "test"},
 }
 
 // arrowRule narrows what a folder imports of the project, or, where pure is set, of anything.
@@ -36,6 +36,7 @@ type arrowRule struct {
 }
 
 var arrowRules = []arrowRule{
+	{name: "examples-use-the-libraries", in: []string{"examples"}, may: []string{"client"}},
 	{name: "api-imports-nothing", in: []string{"api"}, may: []string{"api"}},
 	{name: "switch-is-a-leaf", in: []string{"switch"}, may: []string{"switch", "internal", "api/clock"}},
 	{
@@ -363,6 +364,9 @@ func checkImports(name string, text []byte) (out []string) {
 		if ours && goesUp(from, to) {
 			complain("arrows-go-down", "which stands on its floor or above")
 		}
+		if ours && inside(to, "internal/testutil") && !helpsTests(from) {
+			complain("testutil-is-for-tests", "which only tests and packages named *test import")
+		}
 		for _, s := range shelves {
 			if why := s.wrong(from, imported); why != "" {
 				complain("compiler-shelf", why)
@@ -425,6 +429,11 @@ func goesUp(from, to string) bool {
 		return floor(b) != 0
 	}
 	return floor(b) >= floor(a) && floor(a) >= 0
+}
+
+// helpsTests says whether a folder's non-test files serve tests.
+func helpsTests(folder string) bool {
+	return inside(folder, "test") || inside(folder, "internal/testutil") || strings.HasSuffix(folder, "test")
 }
 
 // inside says whether a folder is another one or in it.

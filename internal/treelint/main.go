@@ -1,6 +1,6 @@
-// Command treelint checks what the tree as a whole promises and no compiler looks at
-// (docs/architecture.md): which room imports which, how many files a package has and what it is
-// called, how wide lines are, and which words are not used any more. make lint runs it.
+// Command treelint checks the rules in docs/architecture.md that no compiler checks: imports
+// between rooms, the number of files of a package and its name, the width of lines, retired words,
+// and patterns of prose that readers had to read twice. make lint runs it.
 //
 //	treelint [FILE ...]
 //
@@ -68,7 +68,7 @@ func check(name string, text []byte) []string {
 		out = append(append(out, checkImports(name, text)...), checkVerbs(name, text)...)
 	}
 	out = append(append(out, checkP4(name, text)...), checkWidth(name, text)...)
-	return append(out, checkWords(name, text)...)
+	return append(append(out, checkWords(name, text)...), checkProse(name, text)...)
 }
 
 // generated says whether a file is written by a tool, or kept as somebody else wrote it.

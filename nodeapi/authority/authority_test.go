@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/api/nodeapi"
-	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
 // pods is a Pods of tests.
@@ -159,7 +159,7 @@ func TestOtherNamesOfANamespace(t *testing.T) {
 				c = Caller{Kind: Process}
 			}
 			err := z.Authorize(ctx, c, Read, name)
-			refused(t, err, nodeapi.CodeInvalidArgument, "is no namespace")
+			refused(t, err, nodeapi.CodeInvalidArgument, "is not a namespace")
 			if err != nil && len(err.Error()) > 1000 {
 				t.Errorf("the refusal has %d bytes", len(err.Error()))
 			}
@@ -385,6 +385,7 @@ func TestPolicyThatIsNone(t *testing.T) {
 		"quotas: {Blue: {keys: 1}}":                             "no namespace",
 		"quotas: {blue: {burst: 0}}":                            "burst",
 		"quotas: {blue: {requestsPerSecond: .nan}}":             "below 0",
+		"quotas: {blue: {listsPerSecond: -1}}":                  "below 0",
 		"namespaces: {blue: {}}":                                "durable: true, or false",
 		"namespaces: {Blue: {durable: true}}":                   "no namespace",
 		"namespaces: {blue: {durable: maybe}}":                  "cannot unmarshal",
@@ -537,6 +538,23 @@ func TestQuotas(t *testing.T) {
 		t.Error(err)
 	}
 	refused(t, two.Request(1), nodeapi.CodeQuotaExceeded, "100 requests a second")
+	refused(t, two.List(), nodeapi.CodeQuotaExceeded, "0 pages of keys a second")
+	quota.ListsPerSecond = 2
+	q.Changed()
+	now.pass(5 * time.Second)
+	lists := 0
+	for range 1000 { // 10 s
+		now.pass(10 * time.Millisecond)
+		if two.List() == nil {
+			lists++
+		}
+	}
+	if lists < 29 || lists > 31 {
+		t.Errorf("%d lists of a flood are made in ten seconds, want 2 a second and 10 at once", lists)
+	}
+	refused(t, two.List(), nodeapi.CodeQuotaExceeded, "2 pages of keys a second at this node, and 10 at once")
+	for two.Request(1) == nil { // what has come back meanwhile
+	}
 	// Who connects anew has no new burst.
 	one.Close()
 	two.Close()

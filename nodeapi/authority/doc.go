@@ -1,7 +1,8 @@
-// Package authority says who may do what at the node API: who is behind a connection (of a Unix
-// socket: what the kernel says of who connected, and the pod whose control group that process is
-// in), which namespaces a caller may use (Kubernetes' roles, a policy file, or the permissions of
-// the socket's file), and how much of the node a namespace may take.
+// Package authority decides who may do what at the node API. It identifies the caller of a
+// connection; at a Unix socket it uses the kernel's credentials, and the pod whose control group
+// the process is in. It knows the namespaces that a caller may use (Kubernetes' roles, a policy
+// file, or the permissions of the socket's file), and the share of the node that a namespace may
+// take.
 //
 // What is pure has files of its own: cgroup.go, names.go, policy.go, kubernetes.go, quota.go. What
 // asks the kernel is in peer_linux.go, what reads files in policyfile.go.

@@ -28,6 +28,6 @@ func notANamespace(name string) error {
 	const most = 80 // of what is said again
 	shown := fmt.Sprintf("%+q", name[:min(len(name), most)])
 	return &nodeapi.Error{Code: nodeapi.CodeInvalidArgument, Message: fmt.Sprintf(
-		"%s of %d bytes is no namespace, a DNS label: 1 to %d of a-z, 0-9 and '-', with no '-' at its ends",
+		"%s of %d bytes is not a namespace, a DNS label: 1 to %d of a-z, 0-9 and '-', with no '-' at its ends",
 		shown, len(name), nodeapi.MaxNamespace)}
 }

@@ -126,7 +126,7 @@ func peerGroups(socket int) ([]uint32, error) {
 		case errno == unix.ENODATA: // it is of a time before there were any
 			return nil, nil
 		default:
-			return nil, fmt.Errorf("the groups of who has connected (SO_PEERGROUPS): %w", errno)
+			return nil, fmt.Errorf("reading the groups of the caller (SO_PEERGROUPS): %w", errno)
 		}
 	}
 }

@@ -317,7 +317,7 @@ func (p *Policy) stranger(c Caller) error {
 	switch c.Kind {
 	case TCP:
 		return denied(ruleTCP, "connect to the Unix socket, or have the policy file say what callers by TCP may do (tcp: true)",
-			"%s: nothing is known of who comes by TCP", c)
+			"%s: callers over TCP cannot be identified", c)
 	case Process:
 		return denied(rulePolicy, "have the policy file name the caller", "the policy does not name %s", c)
 	}

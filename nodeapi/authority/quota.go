@@ -2,6 +2,7 @@ package authority
 
 import (
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -18,15 +19,23 @@ type Quota struct {
 	// RequestsPerSecond is at this node, on average; Burst are as many as may come at once.
 	RequestsPerSecond float64 `yaml:"requestsPerSecond"`
 	Burst             int     `yaml:"burst"`
+	// ListsPerSecond is how many pages of keys are listed at this node, on average. Five times as
+	// many may come at once.
+	ListsPerSecond float64 `yaml:"listsPerSecond"`
 	// Keys are those of the namespace in all chains.
 	Keys int `yaml:"keys"`
 }
 
 // DefaultQuota is a namespace's of which nothing else is said.
-var DefaultQuota = Quota{Connections: 2048, Watches: 50_000, RequestsPerSecond: 50_000, Burst: 20_000, Keys: 10_000}
+var DefaultQuota = Quota{Connections: 2048, Watches: 50_000, RequestsPerSecond: 50_000, Burst: 20_000,
+	ListsPerSecond: 20, Keys: 10_000}
+
+// listBurst is how many lists may come at once.
+func (q Quota) listBurst() int { return int(min(math.Ceil(5*q.ListsPerSecond), math.MaxInt32)) }
 
 func (q Quota) check() error {
-	if q.Connections < 0 || q.Watches < 0 || q.Keys < 0 || q.Burst < 0 || !(q.RequestsPerSecond >= 0) {
+	if q.Connections < 0 || q.Watches < 0 || q.Keys < 0 || q.Burst < 0 || !(q.RequestsPerSecond >= 0) ||
+		!(q.ListsPerSecond >= 0) {
 		return fmt.Errorf("a quota has no numbers below 0: %+v", q)
 	}
 	if q.RequestsPerSecond > 0 && q.Burst == 0 {
@@ -47,7 +56,7 @@ type Quotas struct {
 
 type usage struct {
 	connections, watches int
-	requests             *rate.Limiter
+	requests, lists      *rate.Limiter
 }
 
 // NewQuotas makes one. of says what each subject may take (see [Authorizer]); it may change, see
@@ -68,6 +77,8 @@ func (q *Quotas) Changed() {
 		n := q.of(subject)
 		u.requests.SetLimitAt(now, rate.Limit(n.RequestsPerSecond))
 		u.requests.SetBurstAt(now, n.Burst)
+		u.lists.SetLimitAt(now, rate.Limit(n.ListsPerSecond))
+		u.lists.SetBurstAt(now, n.listBurst())
 	}
 }
 
@@ -83,7 +94,8 @@ func (q *Quotas) sweep() {
 	}
 	q.swept = now
 	for subject, u := range q.used {
-		if u.connections == 0 && u.requests.TokensAt(now) >= float64(u.requests.Burst()) {
+		if u.connections == 0 && u.requests.TokensAt(now) >= float64(u.requests.Burst()) &&
+			u.lists.TokensAt(now) >= float64(u.lists.Burst()) {
 			delete(q.used, subject)
 		}
 	}
@@ -104,7 +116,8 @@ func (q *Quotas) Connect(subject string) (*Account, error) {
 	may := q.of(subject)
 	u := q.used[subject]
 	if u == nil {
-		u = &usage{requests: rate.NewLimiter(rate.Limit(may.RequestsPerSecond), may.Burst)}
+		u = &usage{requests: rate.NewLimiter(rate.Limit(may.RequestsPerSecond), may.Burst),
+			lists: rate.NewLimiter(rate.Limit(may.ListsPerSecond), may.listBurst())}
 		q.used[subject] = u
 	}
 	if u.connections >= may.Connections {
@@ -162,6 +175,16 @@ func (a *Account) Request(n int) error {
 	}
 	return exceeded(a.subject, "send it again later", "sent more than %g requests a second to this node, and %d at once",
 		float64(a.u.requests.Limit()), a.u.requests.Burst())
+}
+
+// List counts a page of keys that is listed: the controller or etcd looks for the names of each.
+func (a *Account) List() error {
+	if a.u.lists.AllowN(a.q.clock.Now(), 1) {
+		return nil
+	}
+	return exceeded(a.subject, "ask for more keys at once, or send it again later",
+		"listed more than %g pages of keys a second at this node, and %d at once",
+		float64(a.u.lists.Limit()), a.u.lists.Burst())
 }
 
 // Keys is how many keys a namespace may have.

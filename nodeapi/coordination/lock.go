@@ -38,7 +38,7 @@ func token(v wire.Version) string { return strconv.FormatUint(uint64(v), 10) }
 func parseToken(token string) (wire.Version, error) {
 	n, err := strconv.ParseUint(token, 10, 64)
 	if err != nil || n == 0 || strconv.FormatUint(n, 10) != token {
-		return 0, nodeapi.Errorf(nodeapi.CodeInvalidArgument, "use the token that was answered", "%q is no token", token)
+		return 0, nodeapi.Errorf(nodeapi.CodeInvalidArgument, "use the token that was answered", "%q is not a token", token)
 	}
 	return wire.Version(n), nil
 }

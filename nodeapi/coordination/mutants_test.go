@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/netcraq/netcraq/internal/overlay"
 	"github.com/netcraq/netcraq/internal/racedetector"
+	"github.com/netcraq/netcraq/internal/testutil/overlay"
 )
 
 // mutants are the rules that can be left out, and how: edits that make of the shipped Service one

@@ -81,7 +81,7 @@ func Dial(a Access) (*Connection, error) {
 		config.TLS = t
 	}
 	if (a.User == "") != (a.PasswordFile == "") {
-		return nil, errors.New("give a user and the file with his password, or neither")
+		return nil, errors.New("pass a user and the file with the password, or neither")
 	}
 	c := &Connection{endpoints: a.Endpoints}
 	if a.User == "" {

@@ -188,6 +188,43 @@ func (s *Store) List(ctx context.Context, namespace, prefix string) (out []store
 	return out, nil
 }
 
+// Page implements [store.Store]. All of a page is of one revision.
+func (s *Store) Page(ctx context.Context, r store.Range) (out store.Page, err error) {
+	defer s.count.took(callList, time.Now(), &err)
+	etcd, err := s.client(ctx)
+	if err != nil {
+		return store.Page{}, err
+	}
+	names := NamesOf(r.Namespace)
+	from, end := names+r.Prefix, clientv3.GetPrefixRangeEnd(names+r.Prefix)
+	from = max(from, names+r.After+"\x00")
+	var revision, bytes int64
+	for from < end {
+		got, err := etcd.Get(ctx, from, clientv3.WithRange(end), clientv3.WithRev(revision),
+			clientv3.WithLimit(int64(min(valuesPage, r.Most-len(out.Names)))),
+			clientv3.WithSort(clientv3.SortByKey, clientv3.SortAscend))
+		if err != nil {
+			return store.Page{}, failure(ctx, "listing keys of the namespace "+r.Namespace, err, false)
+		}
+		if out.More = got.More; revision == 0 {
+			revision = got.Header.Revision
+		}
+		for i, kv := range got.Kvs {
+			key := store.Key{Namespace: r.Namespace, Name: strings.TrimPrefix(string(kv.Key), names)}
+			out.Names = append(out.Names, store.Listed{Item: item(key, kv), Read: true})
+			if bytes += int64(len(kv.Value)); bytes >= int64(r.Bytes) {
+				out.More = out.More || i < len(got.Kvs)-1
+				return out, nil
+			}
+			from = string(kv.Key) + "\x00"
+		}
+		if !got.More || len(out.Names) == r.Most || len(got.Kvs) == 0 {
+			break
+		}
+	}
+	return out, nil
+}
+
 // scan reads the entries that begin with a prefix, in pages of one revision, which it returns.
 // Where that is compacted meanwhile it fails.
 func scan(ctx context.Context, etcd *clientv3.Client, from string, most int64, each func(*mvccpb.KeyValue),

@@ -12,7 +12,7 @@ import (
 
 	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
-	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
 // TestMetrics: calls are counted with what became of them, keys with their namespace, and what is

@@ -61,8 +61,8 @@ func Kind() sidecar.Kind {
 	path, urls := "", []string(nil)
 	return sidecar.Kind{Name: "jetstream",
 		Flags: func(f *pflag.FlagSet) {
-			f.StringVar(&path, "jetstream", "", "`FILE`, YAML: which namespaces may have which streams of NATS JetStream, and how its\nserver runs in this process (docs/streams.md; default: there are none)")
-			f.StringSliceVar(&urls, "nats", nil, "`URLS` of a NATS cluster that has JetStream (default: a server in this process)")
+			f.StringVar(&path, "jetstream", "", "`FILE` (YAML) with the NATS JetStream streams that each namespace may use, and the settings of the NATS server in this process (docs/streams.md; default: none)")
+			f.StringSliceVar(&urls, "nats", nil, "`URLS` of a NATS cluster with JetStream (default: a server in this process)")
 		},
 		Open: func(ctx context.Context, log *slog.Logger) (source.Maker, func(), error) {
 			if path == "" {
@@ -162,7 +162,7 @@ func (f *file) check(cluster bool) error {
 	}
 	for name, p := range f.Producers {
 		if len(p.Publish) == 0 || name == own {
-			return fmt.Errorf("producers: %s: say what he may publish, and choose another name than %s", name, own)
+			return fmt.Errorf("producers: %s: list the subjects that it may publish, and choose another name than %s", name, own)
 		}
 		if _, err := secret(p.PasswordFile); err != nil {
 			return fmt.Errorf("producers: %s: %w", name, err)

@@ -274,11 +274,35 @@ func (s *Store) List(ctx context.Context, namespace, prefix string) ([]store.Key
 	return out, nil
 }
 
+// Page implements [store.Store]. It asks the controller for names, and reads none of the keys.
+func (s *Store) Page(ctx context.Context, r store.Range) (store.Page, error) {
+	keys, more, err := s.o.Admin.DirectoryPage(ctx, nodeapi.KeyName(r.Namespace, r.Prefix),
+		nodeapi.KeyName(r.Namespace, r.After), r.Most)
+	if err != nil {
+		return store.Page{}, s.failure(store.Key{Namespace: r.Namespace, Name: r.Prefix}, s.silent(ctx, err))
+	}
+	out := store.Page{More: more}
+	for i := range keys {
+		if _, _, known := s.names.Place(keys[i].Name); !known {
+			s.names.Learn(&keys[i]) // whoever reads the key need not ask for its place
+		}
+		key := store.Key{Namespace: r.Namespace}
+		key.Name = strings.TrimPrefix(keys[i].Name, nodeapi.NamespacePrefix(r.Namespace))
+		out.Names = append(out.Names, store.Listed{Item: store.Item{Key: key}})
+	}
+	return out, nil
+}
+
 func (s *Store) list(ctx context.Context, namespace, prefix string) ([]admin.Key, error) {
 	keys, err := s.o.Admin.Directory(ctx, nodeapi.KeyName(namespace, prefix), false)
+	return keys, s.silent(ctx, err)
+}
+
+// silent makes ErrNoController of an error that no controller has answered with.
+func (s *Store) silent(ctx context.Context, err error) error {
 	var said *admin.Error
 	if err != nil && !errors.As(err, &said) && ctx.Err() == nil {
 		err = fmt.Errorf("%w: %w", fromadmin.ErrNoController, err)
 	}
-	return keys, err
+	return err
 }

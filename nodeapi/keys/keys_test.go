@@ -18,7 +18,7 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client/refchain"
 	"github.com/netcraq/netcraq/client/refchain/refadmin"
-	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/internal/testutil/poll"
 	"github.com/netcraq/netcraq/nodeapi/keys"
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
@@ -153,6 +153,26 @@ func TestStore(t *testing.T) {
 			if err != nil || !slices.Equal(list, []store.Key{key("a"), key("a/a"), key("a/b")}) {
 				t.Error(list, err)
 			}
+			var names []string
+			for r := (store.Range{Namespace: "shop", Prefix: "a", Most: 2, Bytes: 1 << 20}); ; {
+				page, err := s.Page(ctx, r)
+				if err != nil || len(page.Names) > 2 {
+					t.Fatal(page, err)
+				}
+				for _, n := range page.Names {
+					names = append(names, n.Key.Name)
+					if n.Key.Namespace != "shop" || n.Read != (name == "memory") {
+						t.Error(n)
+					}
+				}
+				if !page.More || len(page.Names) == 0 {
+					break
+				}
+				r.After = names[len(names)-1]
+			}
+			if !slices.Equal(names, []string{"a", "a/a", "a/b"}) {
+				t.Errorf("pages: %q", names)
+			}
 			if s.MaxValue("shop") != 16 {
 				t.Error(s.MaxValue("shop"))
 			}
@@ -238,6 +258,8 @@ func TestRefusals(t *testing.T) {
 	_, err = s.Put(ctx, unknown, nil)
 	wantCode(t, err, nodeapi.CodeUnavailable)
 	_, err = s.List(ctx, "shop", "")
+	wantCode(t, err, nodeapi.CodeUnavailable)
+	_, err = s.Page(ctx, store.Range{Namespace: "shop", Most: 10, Bytes: 1})
 	wantCode(t, err, nodeapi.CodeUnavailable)
 	x.SetDown(false)
 
@@ -538,4 +560,78 @@ func counted(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 		}
 	}
 	return out
+}
+
+// TestPagesMeanwhile: while keys move to another chain, and others are made, deleted and removed,
+// pages have each key that stays once, and reading it finds its value.
+func TestPagesMeanwhile(t *testing.T) {
+	x := newBed(t, 64)
+	writer, s := x.store(), x.store()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	stay := map[string]int{}
+	for i := range 10 {
+		name := fmt.Sprintf("k%d", i)
+		stay[name] = 0
+		if _, err := writer.Put(ctx, key(name), []byte(name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	over := make(chan struct{})
+	var wg sync.WaitGroup
+	again := func(do func(n int)) {
+		wg.Go(func() {
+			for n := 0; ; n++ {
+				select {
+				case <-over:
+					return
+				case <-time.After(3 * time.Millisecond):
+					do(n)
+				}
+			}
+		})
+	}
+	again(func(n int) {
+		x.Move(nodeapi.KeyName("shop", fmt.Sprintf("k%d", n%10)), []string{"a", "b"}[n/10%2], time.Millisecond)
+	})
+	again(func(n int) {
+		name := fmt.Sprintf("k%d+", n%10)
+		if _, err := writer.Put(ctx, key(name), []byte(name)); err != nil {
+			t.Error(err)
+		}
+		if _, err := writer.Delete(ctx, key(name)); err != nil {
+			t.Error(err)
+		}
+		x.Remove(nodeapi.KeyName("shop", name))
+	})
+	defer wg.Wait()
+	defer close(over)
+	for round := 1; round <= 10; round++ {
+		r := store.Range{Namespace: "shop", Prefix: "k", Most: 1 + round%5, Bytes: 1}
+		for more := true; more; {
+			page, err := s.Page(ctx, r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, n := range page.Names {
+				if n.Key.Name <= r.After {
+					t.Errorf("%q after %q", n.Key.Name, r.After)
+				}
+				r.After = n.Key.Name
+				if _, stays := stay[n.Key.Name]; !stays {
+					continue
+				}
+				stay[n.Key.Name]++
+				if got, err := s.Get(ctx, n.Key, false); err != nil || string(got.Value) != n.Key.Name {
+					t.Errorf("%+v, %v", got, err)
+				}
+			}
+			more = page.More
+		}
+		for name, times := range stay {
+			if times != round {
+				t.Errorf("%s was listed %d times in %d rounds", name, times, round)
+			}
+		}
+	}
 }

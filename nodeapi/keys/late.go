@@ -164,6 +164,15 @@ func (l *Late) List(ctx context.Context, namespace, prefix string) ([]store.Key,
 	return s.List(ctx, namespace, prefix)
 }
 
+// Page implements store.Store.
+func (l *Late) Page(ctx context.Context, r store.Range) (store.Page, error) {
+	s, err := l.get(ctx)
+	if err != nil {
+		return store.Page{}, err
+	}
+	return s.Page(ctx, r)
+}
+
 // Watch implements store.Store.
 func (l *Late) Watch(ctx context.Context, w store.Watch, tell func([]store.Change)) error {
 	s, err := l.get(ctx)

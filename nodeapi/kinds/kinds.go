@@ -2,9 +2,10 @@
 // (nodeapi/durable). A namespace's default says which kind a new key is; a key that is there stays
 // what it is.
 //
-// Where a namespace has keys of one kind alone, its store is asked and nothing else. Where it may
-// have both, the default's is asked first and, where that has no such key, the other. So a changed
-// default hides no key, and costs those that are found at once nothing.
+// If a namespace has keys of only one kind, every request goes to the store of that kind. If it may
+// have both kinds, a request goes first to the default's store and then, if the key is not there,
+// to the other. So a changed default hides no key, and keys in the default's store cost nothing
+// more.
 package kinds
 
 import (
@@ -187,6 +188,20 @@ func (s *Store) List(ctx context.Context, namespace, prefix string) ([]store.Key
 	keys = append(keys, more...)
 	slices.SortFunc(keys, func(a, b store.Key) int { return strings.Compare(a.Name, b.Name) })
 	return slices.Compact(keys), nil
+}
+
+// Page implements [store.Store].
+func (s *Store) Page(ctx context.Context, r store.Range) (store.Page, error) {
+	first, other := s.stores(r.Namespace)
+	page, err := first.Page(ctx, r)
+	if err != nil || other == nil {
+		return page, err
+	}
+	more, err := other.Page(ctx, r)
+	if err != nil {
+		return store.Page{}, err
+	}
+	return store.Merge(page, more, r.Most), nil
 }
 
 // Watch implements [store.Store]. It ends with CodeUnavailable when the namespace may have keys of

@@ -10,7 +10,7 @@ import (
 
 	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/wire"
-	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/internal/testutil/poll"
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
@@ -90,6 +90,17 @@ func (c *counted) Delete(ctx context.Context, key store.Key) (wire.Version, erro
 	}
 	v, err := c.Memory.Delete(ctx, key)
 	return c.up(v), err
+}
+
+func (c *counted) Page(ctx context.Context, r store.Range) (store.Page, error) {
+	if err := c.call(); err != nil {
+		return store.Page{}, err
+	}
+	p, err := c.Memory.Page(ctx, r)
+	for i := range p.Names {
+		p.Names[i].Item = c.upped(p.Names[i].Item)
+	}
+	return p, err
 }
 
 func (c *counted) Watch(ctx context.Context, w store.Watch, tell func([]store.Change)) error {
@@ -197,6 +208,11 @@ func TestKeysStayWhatTheyAre(t *testing.T) {
 			if err != nil || len(all) != 2 || all[0].Name != "new" || all[1].Name != "old" {
 				t.Errorf("listed: %v, %v", all, err)
 			}
+			page, err := w.Page(ctx, store.Range{Namespace: "ns", Most: 10, Bytes: 100})
+			if err != nil || len(page.Names) != 2 || page.Names[0].Key != key("new") ||
+				page.Names[1].Key != key("old") || page.More {
+				t.Errorf("a page: %+v, %v", page, err)
+			}
 			gone, done, err := w.CompareAndDelete(ctx, key("old"), got.Version)
 			if err != nil || !done || gone.Version <= got.Version {
 				t.Errorf("deleted: %+v, %v, %v", gone, done, err)
@@ -282,6 +298,10 @@ func TestCosts(t *testing.T) {
 	for name, do := range map[string]func() error{
 		"get": func() error { _, err := w.Get(ctx, key("never"), false); return err },
 		"put": func() error { _, err := w.Put(ctx, key("never"), []byte("1")); return err },
+		"page": func() error {
+			_, err := w.Page(ctx, store.Range{Namespace: "ns", Most: 1, Bytes: 1})
+			return err
+		},
 	} {
 		if err := do(); !errors.Is(err, away) {
 			t.Errorf("%s of what may be durable: %v", name, err)

@@ -227,7 +227,7 @@ func (a *asker) accepted(ids []uint32, got *admin.Watch) {
 	switch {
 	case len(ids) == 0:
 	case len(refused) == len(ids):
-		a.say("refused all", "the controller lets this host be told of none of the keys that are watched here: rounds of reads find what changes",
+		a.say("refused all", "the controller does not allow this host any notifications: the server polls watched keys instead",
 			"keys", len(ids))
 	default:
 		a.say("told", "the switch tells of keys that are watched", "at", a.socket.local(), "keys", len(ids),
@@ -307,7 +307,7 @@ func (a *asker) failed(err error) {
 	wait = wait/2 + rand.N(wait)
 	a.again = time.Now().Add(wait)
 	if a.until.IsZero() { // else what it was told before still counts
-		a.say(state, "keys that are watched are only read again and again: no controller has the switch tell of them. "+
+		a.say(state, "the server polls watched keys, because no controller lets the switch report their commits. "+
 			"This goes on until one "+until, "error", err)
 	}
 }

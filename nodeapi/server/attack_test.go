@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/api/nodeapi"
-	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/internal/testutil/poll"
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 

@@ -82,7 +82,7 @@ func TestCompact(t *testing.T) {
 			object{"code": "invalid_argument", "message": `there is no function "fly"`}, false}},
 		{[]any{8, "hello", object{"client": clientA}}, []any{uint64(8), object{"server": "test", "node": "",
 			"namespace": "default", "known": false, "maxValue": uint64(1024), "inFlight": uint64(1024),
-			"maxMessage": uint64(262144), "durable": false}, nil, false}},
+			"maxMessage": uint64(262144), "durable": false, "maxList": uint64(256)}, nil, false}},
 		{[]any{9, "increment", object{"key": "n"}, 0, 1, 0},
 			[]any{uint64(9), object{"number": uint64(1), "value": "1", "version": "1.1"}, nil, false}},
 		{[]any{10, "increment", object{"key": "n"}, 0, 1, 0},
@@ -108,8 +108,8 @@ func TestCompactRefused(t *testing.T) {
 		id      uint64
 		want    string
 	}{
-		{[]any{}, 0, "this is no request"},
-		{[]any{2, "ping", nil, 0, 0, 0, 0}, 2, "this is no request"},
+		{[]any{}, 0, "this is not a request"},
+		{[]any{2, "ping", nil, 0, 0, 0, 0}, 2, "this is not a request"},
 		{[]any{"2", "ping"}, 0, "cannot unmarshal"},
 		{[]any{2, 3}, 2, "cannot unmarshal"},
 		{[]any{-2, "ping"}, 0, "cannot unmarshal"},

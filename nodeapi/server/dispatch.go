@@ -96,6 +96,7 @@ func init() {
 		nodeapi.FuncCancel:    inline(cancel),
 		nodeapi.FuncGet:       short(reads(get)),
 		nodeapi.FuncGetMany:   manyReads(getMany),
+		nodeapi.FuncList:      reads(listKeys),
 		nodeapi.FuncPut:       short(writes(put)),
 		nodeapi.FuncCAS:       short(writes(cas)),
 		nodeapi.FuncDelete:    short(writes(remove)),
@@ -196,7 +197,7 @@ func hello(k *call, d *nodeapi.Hello) (any, error) {
 	return &nodeapi.HelloAnswer{Server: s.config.Name, Node: s.config.Node, Namespace: k.namespace, Known: known,
 		MaxValue: s.config.Store.MaxValue(k.namespace) - cell.Plain.Overhead(),
 		InFlight: s.limits.inFlight, MaxBytes: nodeapi.MaxMessage,
-		Durable: s.config.Durable(k.namespace), Draining: stage != serving}, nil
+		Durable: s.config.Durable(k.namespace), Draining: stage != serving, MaxList: nodeapi.MaxList}, nil
 }
 
 func isClient(s string) bool {

@@ -1,5 +1,5 @@
 // Package server is the node API's server: it takes connections, reads requests in either framing,
-// does them at a store.Store, and answers. docs/node-api.md is what it keeps to.
+// does them at a store.Store, and answers. docs/node-api.md is its specification.
 //
 // A connection has one goroutine that reads, and one for each request that is under way: who has
 // read a request does it, and another one reads on (Server.work). Whoever has an answer appends it

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/netcraq/netcraq/api/nodeapi"
-	"github.com/netcraq/netcraq/internal/growth"
+	"github.com/netcraq/netcraq/internal/testutil/growth"
 	"github.com/netcraq/netcraq/nodeapi/server/rpc"
 )
 

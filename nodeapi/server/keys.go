@@ -114,7 +114,7 @@ func parseVersion(s string) (wire.Version, error) {
 			return v, nil
 		}
 	}
-	return 0, rpc.Invalid("%.64q is no version: it is EPOCH.SEQUENCE, as answers have it, or 0.0 for a key that was never written", s)
+	return 0, rpc.Invalid("%.64q is not a version: pass EPOCH.SEQUENCE, as in answers, or 0.0 for a key that was never written", s)
 }
 
 // item is a key's state as clients see it.
@@ -144,7 +144,7 @@ func get(ctx context.Context, k *call, d *nodeapi.GetData) (any, error) {
 	return &out, nil
 }
 
-// manyAtOnce is how many keys of one getMany are read at a time.
+// manyAtOnce is how many keys of one getMany or list are read at a time.
 const manyAtOnce = 16
 
 func getMany(ctx context.Context, k *call, d *nodeapi.GetManyData) (any, error) {
@@ -170,17 +170,24 @@ func getMany(ctx context.Context, k *call, d *nodeapi.GetManyData) (any, error) 
 			out.Items[n] = item(i)
 		}
 	}
+	k.each(len(d.Keys), read)
+	return &out, nil
+}
+
+// each calls do for the numbers 0 to n-1, several at a time if the subject's share of helpers
+// allows it.
+func (k *call) each(n int, do func(int)) {
 	var next atomic.Int64
 	all := func() {
-		for n := next.Add(1) - 1; n < int64(len(d.Keys)); n = next.Add(1) - 1 {
-			read(int(n))
+		for i := next.Add(1) - 1; i < int64(n); i = next.Add(1) - 1 {
+			do(int(i))
 		}
 	}
 	var others sync.WaitGroup
 	subject := k.c.part.subject
-	for range min(len(d.Keys), manyAtOnce) - 1 {
+	for range min(n, manyAtOnce) - 1 {
 		if !k.c.s.helpers.Take(subject, 1) {
-			break // getManys of this subject have its share of them: this one takes longer
+			break // calls of this subject have its share of them: this one takes longer
 		}
 		others.Go(func() {
 			defer k.c.s.helpers.Give(subject, 1)
@@ -189,7 +196,6 @@ func getMany(ctx context.Context, k *call, d *nodeapi.GetManyData) (any, error) 
 	}
 	all()
 	others.Wait()
-	return &out, nil
 }
 
 // bytesOf is the value of a request: text, or base64.
@@ -288,7 +294,7 @@ func increment(ctx context.Context, k *call, d *nodeapi.IncrementData) (any, err
 		number := int64(0)
 		if i.Found {
 			if number, err = strconv.ParseInt(string(i.Value), 10, 64); err != nil {
-				return nil, rpc.Invalid("the value of %q is no decimal number of 64 bits", key.Name)
+				return nil, rpc.Invalid("the value of %q is not a decimal number of 64 bits", key.Name)
 			}
 		}
 		if by > 0 && number > math.MaxInt64-by || by < 0 && number < math.MinInt64-by {

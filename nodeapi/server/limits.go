@@ -31,7 +31,11 @@ type Limits struct {
 	// AtOnce are the calls of the store at a time (store.Fair): more than are under way to the
 	// switches of a busy server, and few enough for others of its process to have their turns. 256.
 	AtOnce int
-	// Helpers are the goroutines, besides the one that each has, which read the keys of getManys.
+	// Lists are the lists that are under way at a time. Each may hold a page of values. No subject
+	// has more of them than it leaves for others. 64.
+	Lists int
+	// Helpers are the goroutines, besides the one that each has, which read the keys of getManys
+	// and lists.
 	// No subject has more of them than it leaves for others. 256.
 	Helpers int
 	// Farewell is for how long, after the grace period, requests under way are waited for. 1 s.
@@ -53,6 +57,7 @@ func (l Limits) withDefaults() Limits {
 	set(&l.OnceBytes, 64<<20)
 	set(&l.AtOnce, 256)
 	set(&l.Helpers, 256)
+	set(&l.Lists, 64)
 	set(&l.Farewell, time.Second)
 	set(&l.unsent, nodeapi.MaxUnsentBytes)
 	set(&l.inFlight, nodeapi.MaxInFlight)

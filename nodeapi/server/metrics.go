@@ -33,7 +33,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		refused: prometheus.NewCounter(prometheus.CounterOpts{Name: prefix + "connections_refused_total",
 			Help: "Connections that were turned away because there were too many."}),
 		garbage: prometheus.NewCounter(prometheus.CounterOpts{Name: prefix + "garbage_total",
-			Help: "Messages that are no requests."}),
+			Help: "Messages that are not valid requests."}),
 		ok: map[string]prometheus.Counter{},
 	}
 	for name := range functions {

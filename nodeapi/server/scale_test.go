@@ -20,7 +20,7 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/api/wire"
-	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/internal/testutil/poll"
 	"github.com/netcraq/netcraq/nodeapi/store"
 	hubs "github.com/netcraq/netcraq/nodeapi/watch"
 	"github.com/netcraq/netcraq/nodeapi/watch/watchrules"

@@ -60,6 +60,7 @@ type Server struct {
 	streams *broker.Broker // nil: there are none
 	flying  flying
 	helpers *shares.Budget // of Limits.Helpers
+	lists   *shares.Budget // of Limits.Lists
 	// connects bounds how often callers connect. nil: nothing bounds what callers take.
 	connects *connects
 
@@ -99,7 +100,8 @@ func New(c Config) *Server {
 	}
 	quotas := c.Quotas != nil
 	if !quotas {
-		all := authority.Quota{Connections: math.MaxInt, Watches: math.MaxInt, RequestsPerSecond: float64(rate.Inf)}
+		all := authority.Quota{Connections: math.MaxInt, Watches: math.MaxInt, RequestsPerSecond: float64(rate.Inf),
+			ListsPerSecond: float64(rate.Inf)}
 		c.Quotas = authority.NewQuotas(func(string) authority.Quota { return all }, nil)
 	}
 	if c.Durable == nil {
@@ -107,7 +109,8 @@ func New(c Config) *Server {
 	}
 	limits := c.Limits.withDefaults()
 	c.Store = store.NewFair(c.Store, limits.AtOnce).Apart(c.Durable, limits.AtOnce)
-	s := &Server{config: c, limits: limits, helpers: shares.New(limits.Helpers), log: c.Log,
+	s := &Server{config: c, limits: limits, helpers: shares.New(limits.Helpers),
+		lists: shares.New(limits.Lists), log: c.Log,
 		listeners: map[net.Listener]struct{}{}, conns: map[*conn]struct{}{},
 		gone: make(chan struct{}), spare: make(chan *conn)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())

@@ -136,7 +136,7 @@ func TestKeys(t *testing.T) {
 	for _, c := range []struct{ request, want string }{
 		{`{"id":1,"func":"hello","data":{"agent":"a test"}}`,
 			`{"id":1,"data":{"server":"test","node":"n1","namespace":"default","known":false,"maxValue":1024,` +
-				`"inFlight":1024,"maxMessage":262144,"durable":false}}`},
+				`"inFlight":1024,"maxMessage":262144,"durable":false,"maxList":256}}`},
 		{`{"id":2,"func":"ping"}`, `{"id":2,"data":{}}`},
 		{`{"id":3,"func":"get","data":{"key":"k"}}`, `{"id":3,"data":{"key":"k","found":false,"version":"0.0"}}`},
 		{`{"id":4,"func":"put","data":{"key":"k","value":"v"}}`, `{"id":4,"data":{"version":"1.1"}}`},
@@ -196,19 +196,19 @@ func TestRefused(t *testing.T) {
 		`{"id":2,"func":"put","data":{"key":"k","valueBase64":"a"}}`:                           `the data of put`,
 		`{"id":2,"func":"put","data":{"key":"k","value":"` + strings.Repeat("v", 1025) + `"}}`: `of which 1024 are left for it`,
 		`{"id":2,"func":"put","once":1,"data":{"key":"k","value":"v"}}`:                        `whose hello named no client`,
-		`{"id":2,"func":"cas","data":{"key":"k","value":"v","version":"12"}}`:                  `is no version`,
+		`{"id":2,"func":"cas","data":{"key":"k","value":"v","version":"12"}}`:                  `is not a version`,
 		`{"id":2,"func":"get","timeoutMs":60001,"data":{"key":"k"}}`:                           `it is at most 60000`,
 		`{"id":2,"func":"get","timeoutMs":1e99,"data":{"key":"k"}}`:                            `"id":2`,
 		`{"id":0,"func":"ping"}`:                                                               `an id is 1 to 2^53-1`,
 		`{"id":9007199254740992,"func":"ping"}`:                                                `an id is 1 to 2^53-1`,
 		`{"id":2,"func":"get","data":{"key":7}}`:                                               `the data of get: /key has the wrong type: number`,
-		`{"id":-1,"func":"ping"}`:                                                              `this is no request`,
-		`{"id":1` + strings.Repeat("0", 400) + `,"func":"ping"}`:                               `this is no request`,
-		`[` + strings.Repeat("[", 200000):                                                      `this is no request`,
+		`{"id":-1,"func":"ping"}`:                                                              `this is not a request`,
+		`{"id":1` + strings.Repeat("0", 400) + `,"func":"ping"}`:                               `this is not a request`,
+		`[` + strings.Repeat("[", 200000):                                                      `this is not a request`,
 		`{"id":2,"func":"hello","data":{"client":"me"}}`:                                       `32 hexadecimal digits`,
 		`{"id":2,"func":"watch","data":{}}`:                                                    `a watch has keys or a prefix`,
 		`{"id":2,"func":"getMany","data":{"keys":[` + strings.Repeat(`"k",`, 256) + `"k"]}}`:   `at most 256`,
-		"\x00\x01": `this is no request`,
+		"\x00\x01": `this is not a request`,
 	} {
 		l.send(request)
 		if got := l.receive(); !strings.Contains(got, want) || !strings.Contains(got, `"error":{"code":"`) {

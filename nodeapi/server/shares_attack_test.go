@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/internal/testutil/poll"
 	"github.com/netcraq/netcraq/nodeapi/authority"
 )
 
@@ -243,7 +243,8 @@ func TestNeighbourAtItsLimits(t *testing.T) {
 			if subject == one {
 				return authority.DefaultQuota
 			}
-			return authority.Quota{Connections: 64, Watches: 100, RequestsPerSecond: 1000, Burst: 4096}
+			return authority.Quota{Connections: 64, Watches: 100, RequestsPerSecond: 1000, Burst: 4096,
+				ListsPerSecond: 20}
 		}, nil)})
 	l := dial(one)
 	l.hello(clientA, false)
@@ -279,6 +280,7 @@ func TestNeighbourAtItsLimits(t *testing.T) {
 			return `{"id":1,"func":"` + strings.Repeat("x", 200<<10)
 		}},
 		{"pings", func(i int) string { return `{"id":1,"func":"ping"}` }},
+		{"lists", func(i int) string { return fmt.Sprintf(`{"id":%d,"func":"list"}`, i+1) }},
 		{"garbage", func(i int) string {
 			if i == 0 {
 				return `{"id":1,"func":"ping"}`

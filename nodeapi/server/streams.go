@@ -166,7 +166,7 @@ func appendRecords(ctx context.Context, k *call, d *nodeapi.AppendData) (any, er
 // keepRecords appends to what a stream is filled with: where records come to be, that says.
 func keepRecords(ctx context.Context, s *broker.Stream, d *nodeapi.AppendData, records []stream.Record) (any, error) {
 	if d.Partition != 0 || d.At != nil {
-		return nil, rpc.Invalid("of a stream that JetStream keeps neither a partition nor an offset can be said")
+		return nil, rpc.Invalid("JetStream keeps this stream: pass neither a partition nor an offset")
 	}
 	entries := make([]source.Entry, len(records))
 	for i, r := range d.Records {

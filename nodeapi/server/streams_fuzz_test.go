@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/netcraq/netcraq/api/stream"
-	"github.com/netcraq/netcraq/internal/growth"
+	"github.com/netcraq/netcraq/internal/testutil/growth"
 )
 
 // FuzzCursor: whatever a consumer writes into the page that it shares with the server, at once and

@@ -16,12 +16,12 @@ import (
 
 // flagsOfEtcd have the names that etcd-monitor's towards etcd have.
 func (o *options) flagsOfEtcd(f *pflag.FlagSet) {
-	f.StringSliceVar(&o.etcd.Endpoints, "endpoints", nil, "client URLs of etcd-monitor, or of an etcd that has none before it, for the keys of\nnamespaces that the policy says are durable (default: there are none)")
-	f.StringVar(&o.etcd.CA, "cacert", "", "certificates that theirs must be signed by (PEM)")
-	f.StringVar(&o.etcd.Cert, "cert", "", "the certificate to show to them (PEM)")
-	f.StringVar(&o.etcd.Key, "key", "", "... and its key")
-	f.StringVar(&o.etcd.User, "user", "", "etcd's name for this server, where its authentication is enabled: a user who may read\nand write all that begins with "+durable.Prefix)
-	f.StringVar(&o.etcd.PasswordFile, "password-file", "", "the file that has this user's password")
+	f.StringSliceVar(&o.etcd.Endpoints, "endpoints", nil, "client URLs of etcd-monitor, or of an etcd without one, for durable namespaces (default: no namespace is durable)")
+	f.StringVar(&o.etcd.CA, "cacert", "", "CA certificates that must have signed the certificate of --endpoints (PEM)")
+	f.StringVar(&o.etcd.Cert, "cert", "", "certificate to present to --endpoints (PEM)")
+	f.StringVar(&o.etcd.Key, "key", "", "private key of --cert (PEM)")
+	f.StringVar(&o.etcd.User, "user", "", "etcd user of this server, if etcd's authentication is enabled; it must be able to read and write all keys under "+durable.Prefix)
+	f.StringVar(&o.etcd.PasswordFile, "password-file", "", "file with this user's password")
 }
 
 // checkDurable refuses a policy with durable namespaces where no etcd is given.

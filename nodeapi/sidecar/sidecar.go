@@ -96,28 +96,27 @@ func Execute(ctx context.Context, name string, args []string, stdout, stderr io.
 	cmd := &cobra.Command{
 		Use:   name,
 		Short: "Serve the node API to the programs of a pod or a machine",
-		Long: `netcraq-sidecar is the door through which programs use NetCRAQ: keys by name, watches, leases,
-locks, elections and services, by a Unix socket and lines of JSON (docs/node-api.md). It asks the
-switches by itself, and the controller (--admin) where keys are.
+		Long: `netcraq-sidecar serves the node API: keys by name, watches, leases, locks, elections and services,
+over a Unix socket and lines of JSON (docs/node-api.md). It sends queries to the switches and asks
+the controller (--admin) where keys are.
 
-Who can connect to the Unix socket is said by its file's permissions (--socket-mode,
---socket-group); what they may do there by --policy, without which it is everything. By TCP nobody
-knows who asks: it is for the loopback of a pod, or a network that is closed to others, and takes a
-policy that says what may be done there.
+The socket's file permissions (--socket-mode, --socket-group) decide who can connect. --policy
+decides what callers may do; without it they may do everything. Over TCP the server cannot identify
+its callers. Use TCP only on a pod's loopback or in a closed network; it requires a policy.
 
-Keys live in the switches, as long as one member of their chain does. Those of namespaces that the
-policy says are durable are kept in etcd, which is asked by etcd-monitor (--endpoints): what is
-written is in etcd, and what is placed is read from the switches. While etcd cannot be reached calls
-of these namespaces are refused as unavailable; others go on.
+The switches hold the keys for as long as one member of their chain runs. The keys of namespaces
+that the policy declares durable live in etcd, behind etcd-monitor (--endpoints). Every write goes
+to etcd, and reads of placed keys go to the switches. While etcd is unreachable, the server refuses
+calls of these namespaces as unavailable; other calls continue.
 
-Until a controller has answered calls for keys wait, for 30 s at most, and are then refused as
-unavailable. Streams are served at once.
+Until a controller answers, calls for keys wait for up to 30 s. The server then refuses them as
+unavailable. It serves streams at once.
 
-When it serves it prints one line on stdout that begins with "ready:". On SIGINT and SIGTERM it
-takes no more connections, and goes on until its clients have gone, for --grace at most. With
---take-over it gets the listening sockets of the netcraq-sidecar that has them, which then drains:
-no call fails. Exit code 0: ended so; 1: could not start or run; 2: mistake on the command line or
-in the policy.`,
+Once it serves, it prints one line on stdout that begins with "ready:". On SIGINT or SIGTERM it
+accepts no more connections and waits for its clients, for at most --grace. With --take-over it
+takes the listening sockets of the netcraq-sidecar that has them. That one then drains, and no call
+fails. Exit codes: 0 after such an end; 1 if it cannot start or run; 2 for a mistake on the command
+line or in the policy.`,
 		Example: `  netcraq-sidecar --admin unix:///run/netcraq/controller.sock --namespace shop
   netcraq-sidecar --listen unix:///run/shop/node.sock --socket-group shop --socket-mode 660
   netcraq-sidecar --policy policy.yaml --endpoints http://127.0.0.1:23790
@@ -132,25 +131,25 @@ in the policy.`,
 	f.StringSliceVar(&o.listen, "listen", []string{"unix://" + nodeapi.DefaultSocket},
 		"`ADDRESSES` to serve: unix:///PATH, or tcp://HOST:PORT (no HOST: the loopback's)")
 	f.StringVar(&o.mode, "socket-mode", "660", "permissions of the Unix sockets' files, octal")
-	f.StringVar(&o.group, "socket-group", "", "their `GROUP`, name or number (default: this process's)")
+	f.StringVar(&o.group, "socket-group", "", "`GROUP` of the Unix sockets' files, name or number (default: this process's)")
 	f.StringVar(&o.admin, "admin", admin.DefaultSocket(),
-		"the controller's admin API: unix:///PATH, or http://HOST:PORT with a token")
-	f.StringVar(&o.token, "token-file", admin.DefaultToken(), "`FILE` with the token for HOST:PORT")
-	f.StringVar(&o.namespace, "namespace", "default", "of callers who name none")
-	f.StringVar(&o.node, "node", host, "where this is: instances of services that register here are near")
-	f.StringVar(&o.policy, "policy", "", "`FILE`, YAML or JSON, with who may do what, and quotas; it is read again when it has changed\n(default: whom the socket's file lets in, everything)")
+		"address of the controller's admin API: unix:///PATH, or http://HOST:PORT with a token")
+	f.StringVar(&o.token, "token-file", admin.DefaultToken(), "`FILE` with the token for --admin http://HOST:PORT")
+	f.StringVar(&o.namespace, "namespace", "default", "namespace of callers that name none")
+	f.StringVar(&o.node, "node", host, "name of this node; instances of services that register here count as near")
+	f.StringVar(&o.policy, "policy", "", "`FILE` (YAML or JSON) with permissions and quotas; the server rereads it after a change (default: callers may do everything)")
 	o.flagsOfEtcd(f)
 	f.StringVar(&o.metrics, "metrics", "", "`HOST:PORT` to serve /metrics at (default: nowhere)")
 	f.StringVar(&o.offer, "successor-socket", "",
-		"`PATH` where a successor gets the listening sockets (default: that of the first\nUnix socket, and .successor)")
-	f.BoolVar(&o.takeOver, "take-over", false, "take the listening sockets of the one that serves, if there is one")
-	f.BoolVar(&o.push, "push", true, "have the switch tell of commits of keys that are watched, where the controller knows\nhow (false: they are only read again and again)")
-	f.StringVar(&o.streams, "streams", "", "`DIR`, in memory (tmpfs), for streams that are to survive this process; this user's alone\n(default: all are volatile)")
-	f.Int64Var(&o.memory, "streams-memory", 256, "`MIB` that streams may take (0: there are none)")
+		"`PATH` of the socket that passes the listening sockets to a successor (default: the path of the first Unix socket with .successor appended)")
+	f.BoolVar(&o.takeOver, "take-over", false, "take the listening sockets of the running netcraq-sidecar, if there is one")
+	f.BoolVar(&o.push, "push", true, "let the switch report commits of watched keys, if the controller supports it (=false: poll watched keys)")
+	f.StringVar(&o.streams, "streams", "", "`DIR` in memory (tmpfs) for streams that survive this process; only this user may have access (default: all streams are volatile)")
+	f.Int64Var(&o.memory, "streams-memory", 256, "memory for streams, in `MIB` (0: no streams)")
 	for _, k := range o.kinds {
 		k.Flags(f)
 	}
-	f.DurationVar(&o.grace, "grace", 30*time.Second, "for how long clients may go on when it ends")
+	f.DurationVar(&o.grace, "grace", 30*time.Second, "time that clients have to finish when the server stops")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
 	helptext.Fit(cmd)
 	cmd.SetArgs(args)
@@ -272,7 +271,7 @@ func (o *options) authority(c *server.Config) (*authority.Quotas, *authority.Pol
 	if o.policy == "" {
 		for _, address := range o.listen {
 			if strings.HasPrefix(address, "tcp://") {
-				return nil, nil, fmt.Errorf("--listen %s: who comes by TCP is not known, so a --policy has to say what he may (tcp: true)", address)
+				return nil, nil, fmt.Errorf("--listen %s: callers over TCP cannot be identified, so pass a --policy that says what they may do (tcp: true)", address)
 			}
 		}
 		quotas := authority.NewQuotas(func(string) authority.Quota { return authority.DefaultQuota }, nil)

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/netcraq/netcraq/internal/poll"
-	"github.com/netcraq/netcraq/internal/syncbuffer"
+	"github.com/netcraq/netcraq/internal/testutil/poll"
+	"github.com/netcraq/netcraq/internal/testutil/syncbuffer"
 )
 
 // Mistakes on the command line and in the policy are told before anything is opened.

@@ -27,7 +27,7 @@ func ofEtcd() Kind {
 	path := ""
 	return Kind{Name: "etcd",
 		Flags: func(f *pflag.FlagSet) {
-			f.StringVar(&path, "streams-etcd", "", "`FILE`, YAML: an etcd whose keys may fill streams, and which namespace may have which of\nthem (docs/streams.md; default: none)")
+			f.StringVar(&path, "streams-etcd", "", "`FILE` (YAML) with an etcd whose keys may fill streams, and the keys that each namespace may use (docs/streams.md; default: none)")
 		},
 		Open: func(context.Context, *slog.Logger) (source.Maker, func(), error) {
 			if path == "" {

@@ -200,3 +200,13 @@ func (f *Fair) List(ctx context.Context, namespace, prefix string) ([]Key, error
 	defer f.leave(namespace)
 	return f.Store.List(ctx, namespace, prefix)
 }
+
+// Page implements [Store].
+func (f *Fair) Page(ctx context.Context, r Range) (Page, error) {
+	f, err := f.turn(ctx, r.Namespace)
+	if err != nil {
+		return Page{}, err
+	}
+	defer f.leave(r.Namespace)
+	return f.Store.Page(ctx, r)
+}

@@ -143,6 +143,26 @@ func (m *Memory) List(ctx context.Context, namespace, prefix string) ([]Key, err
 	return m.list(namespace, prefix), ctx.Err()
 }
 
+// Page implements [Store].
+func (m *Memory) Page(ctx context.Context, r Range) (Page, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var out Page
+	for bytes, keys := 0, m.list(r.Namespace, r.Prefix); len(keys) > 0; keys = keys[1:] {
+		if keys[0].Name <= r.After {
+			continue
+		}
+		if len(out.Names) == r.Most || bytes >= r.Bytes {
+			out.More = true
+			break
+		}
+		item := m.get(keys[0])
+		bytes += len(item.Value)
+		out.Names = append(out.Names, Listed{item, true})
+	}
+	return out, ctx.Err()
+}
+
 func (m *Memory) list(namespace, prefix string) []Key {
 	var keys []Key
 	for k := range m.items {

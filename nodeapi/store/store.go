@@ -1,6 +1,6 @@
-// Package store is what the node API's server needs of a store of keys by names, and what the
-// coordination on top of it is built from: the network's chains (nodeapi/keys) are one, and Memory
-// is one for tests.
+// Package store is the interface between the node API's server and a store of keys by name.
+// Coordination is built on it, too. The network's chains (nodeapi/keys) are such a store, and
+// Memory is one for tests.
 package store
 
 import (
@@ -43,6 +43,9 @@ type Store interface {
 	// List returns the names that exist in a namespace and begin with prefix, sorted, with a value
 	// or without.
 	List(ctx context.Context, namespace, prefix string) ([]Key, error)
+	// Page returns a part of what List returns. A name that exists from before the call until after
+	// it, and is in the page's range, is in the page.
+	Page(ctx context.Context, r Range) (Page, error)
 	// Watch tells each key's newest version from now on until ctx ends: keys by name (those that
 	// are not there yet, too), or all of a namespace that begin with a prefix. The first change of
 	// each is its state as it is found. tell is called by one goroutine at a time; while it does
@@ -51,6 +54,30 @@ type Store interface {
 	Watch(ctx context.Context, w Watch, tell func([]Change)) error
 	// MaxValue is the most bytes of a value of a new key in a namespace.
 	MaxValue(namespace string) int
+}
+
+// Range says which names a page has: those of a namespace that begin with Prefix and are greater
+// than After, in the order of their bytes.
+type Range struct {
+	Namespace, Prefix, After string
+	Most                     int // names, 1 or more
+	// Bytes bounds the values of a page whose store reads them along with the names: a page ends
+	// with the name whose value reaches it. 1 or more.
+	Bytes int
+}
+
+// Page is names in their order, the first ones of a Range.
+type Page struct {
+	Names []Listed
+	More  bool // names may follow the last one. A page with More has at least one name.
+}
+
+// Listed is a name of a page.
+type Listed struct {
+	Item
+	// Read says that Item is the key's state, read at one moment with all others of the page that
+	// are Read. Otherwise only Item.Key is set.
+	Read bool
 }
 
 // Watch says what to follow.

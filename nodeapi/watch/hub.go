@@ -1,6 +1,6 @@
-// Package watch tells watchers the newest committed versions of keys. What is told when is decided
-// by nodeapi/watch/watchrules, which has the promise and its proofs; here are its clock, its reads,
-// and the goroutines that tell.
+// Package watch notifies watchers of the newest committed versions of keys.
+// nodeapi/watch/watchrules decides about each notification, and has the guarantees and their
+// proofs. This package has the clock, the reads, and the goroutines that notify.
 package watch
 
 import (

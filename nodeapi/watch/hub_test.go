@@ -7,11 +7,12 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/wire"
-	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/internal/testutil/poll"
 	"github.com/netcraq/netcraq/nodeapi/store"
 	"github.com/netcraq/netcraq/nodeapi/watch/watchrules"
 )
@@ -97,7 +98,9 @@ func until(t *testing.T, what string, holds func() bool) {
 
 // Writers, watchers of which some are slow, and a network that loses a third of what it should
 // notify, and a fifth of the reads: in the end everybody has the newest of each key.
-func TestWatchers(t *testing.T) {
+func TestWatchers(t *testing.T) { synctest.Test(t, watchersSeeTheNewest) }
+
+func watchersSeeTheNewest(t *testing.T) {
 	m := newMemory()
 	m.fails = 20
 	h := NewHub(m, quick)
@@ -170,7 +173,9 @@ func TestWatchers(t *testing.T) {
 }
 
 // Names under a prefix come and go; many who watch it make one list of it.
-func TestPrefix(t *testing.T) {
+func TestPrefix(t *testing.T) { synctest.Test(t, prefixIsListedOnce) }
+
+func prefixIsListedOnce(t *testing.T) {
 	m := newMemory()
 	h := NewHub(m, quick)
 	defer h.Close()
@@ -191,17 +196,18 @@ func TestPrefix(t *testing.T) {
 	m.mu.Lock()
 	before := m.lists
 	m.mu.Unlock()
-	began := time.Now()
-	time.Sleep(20 * quick.Listing)
-	rounds := int(time.Since(began)/(quick.Listing/2))*11/10 + 2 // a round may begin early, by its timer
+	const rounds = 20
+	time.Sleep(rounds * quick.Listing)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if n := m.lists - before; n > rounds {
+	if n := m.lists - before; n < rounds || n > 2*rounds { // a list that began half a round ago is new enough
 		t.Errorf("%d lists in %d rounds", n, rounds)
 	}
 }
 
-func TestEnds(t *testing.T) {
+func TestEnds(t *testing.T) { synctest.Test(t, watchesEnd) }
+
+func watchesEnd(t *testing.T) {
 	m := newMemory()
 	config := quick
 	config.Keys = 1

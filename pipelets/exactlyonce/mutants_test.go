@@ -4,7 +4,7 @@ import (
 	"os/exec"
 	"testing"
 
-	"github.com/netcraq/netcraq/internal/overlay"
+	"github.com/netcraq/netcraq/internal/testutil/overlay"
 )
 
 // TestMutants leaves out a rule each; TestCrashes must notice.

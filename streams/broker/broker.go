@@ -1,5 +1,5 @@
 // Package broker keeps a node's streams: their memory, their producers and consumers.
-// docs/streams.md is what it keeps to; streams/ledger decides, this package does.
+// docs/streams.md is its specification. streams/ledger decides, and this package carries it out.
 //
 // What survives the process. Consumers map memfds, which nobody can write to but the process that
 // made them. So of each partition that is not volatile the same ring stands in a file of the

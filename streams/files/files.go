@@ -1,5 +1,5 @@
 // Package files keeps a node's files in memory: what programs write once and others map, and refer
-// to in records of streams. docs/streams-arrow.md is what it keeps to.
+// to in records of streams. docs/streams-arrow.md is its specification.
 //
 // A file is a memfd that the server makes, and gives its maker for writing. When the maker has
 // sealed it nobody can write to it, the maker included, so whoever maps it may believe that what it

@@ -1,6 +1,6 @@
-// Package source is what fills a stream, and what it is given for that: where to go on, and an
-// append that waits for slow consumers. A source is a package with this one job; docs/streams.md
-// has those that there are.
+// Package source is the interface of sources, which fill streams. A source gets the position to
+// continue from, and a function to append that waits for slow consumers. docs/streams.md lists the
+// sources; each is a package with this one job.
 package source
 
 import (

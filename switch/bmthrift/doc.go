@@ -20,6 +20,6 @@
 // The interface knows codes for errors, and no text; what was wrong is logged.
 //
 // Whoever can connect can do everything, as in BMv2: there is no authentication in the protocol. So
-// the server listens on the loopback address unless it is told otherwise. It bounds connections,
+// the server listens on the loopback address unless you configure another. It bounds connections,
 // messages, lists and the time that a message may take (see [Server]).
 package bmthrift

@@ -153,13 +153,13 @@ func (s *Server) admit(c net.Conn) *conn {
 			}
 		}
 		if oldest == nil {
-			s.log.Warn("Thrift: a connection is refused, as all are in use", "of", c.RemoteAddr(),
-				"connections", maxConnections)
+			s.log.Warn("Thrift: refused a connection because all are in use", "of", c.RemoteAddr(),
+				"limit", maxConnections)
 			_ = c.Close()
 			return nil
 		}
-		s.log.Warn("Thrift: a connection makes room for another", "of", oldest.RemoteAddr(),
-			"connections", maxConnections)
+		s.log.Warn("Thrift: closed the idlest connection to accept a new one", "of", oldest.RemoteAddr(),
+			"limit", maxConnections)
 		delete(s.open, oldest)
 		_ = oldest.Close()
 	}

@@ -2,11 +2,11 @@
 // v1model as BMv2's simple_switch has it, and PSA as its psa_switch has it (psa.go).
 //
 // [New] compiles a [bmv2json.Program] and gives a [Pipeline]: the program and its state (tables,
-// registers, counters, groups). [Pipeline.Process] takes one frame through it (parser, ingress,
-// the packet replication engine, egress, deparser) and returns the frames that leave. It does no
-// I/O, starts no goroutine and asks no clock: the time and, for a program that wants random
-// numbers, a seed come from the caller, so that the same calls give the same frames. Ports, queues
-// and the CPU port are the caller's.
+// registers, counters, groups). [Pipeline.Process] takes one frame through it (parser, ingress, the
+// packet replication engine, egress, deparser) and returns the frames that leave. It does no I/O,
+// starts no goroutine and asks no clock: the time and, for a program that wants random numbers, a
+// seed come from the caller, so that the same calls give the same frames. The caller also provides
+// ports, queues and the CPU port.
 //
 // # What is like BMv2, and what is not
 //

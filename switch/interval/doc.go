@@ -2,7 +2,7 @@
 //
 // BMv2's expressions are on integers without bound; only storing truncates. An engine on 64-bit
 // words can be exact all the same, because almost every expression that p4c writes stays within
-// bounds that can be told beforehand: the operands are fields of known width, and p4c masks what
+// bounds that are known beforehand: the operands are fields of known width, and p4c masks what
 // could overflow. So each expression gets an interval that its value cannot leave. If the interval
 // fits 64 bits, signed or unsigned, so does the arithmetic; if it fits some larger number of bits,
 // that many words do; and sums, products, left shifts and bitwise operations need, for the low n

@@ -145,7 +145,7 @@ func (c *Connections) admit(conn net.Conn) net.Conn {
 	c.mu.Unlock()
 	if full {
 		c.tell(
-			"there are as many P4Runtime connections as there may be: those without a call are ended for new ones, else new ones are refused",
+			"P4Runtime connection limit reached: a new connection replaces an idle one, or is refused",
 			"connections", c.most, "from", host, "do",
 			"keep others away from the port, or allow more (--max-connections)")
 	}

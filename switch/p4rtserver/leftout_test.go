@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
-	"github.com/netcraq/netcraq/internal/testport"
+	"github.com/netcraq/netcraq/internal/testutil/testport"
 )
 
 // TestLeftOutOfBMv2 asks BMv2, where it is installed, what scenarios/leftout.txt asks of this

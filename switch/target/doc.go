@@ -11,7 +11,7 @@
 //
 // Names are the fully qualified names that p4c writes into the BMv2 JSON, which are also the
 // preamble names in P4Info ("Ingress.ipv4_lpm"). Values are big-endian byte strings of exactly
-// (width+7)/8 bytes, the unused high bits zero; widths are the JSON's. The P4Runtime server
+// (width+7)/8 bytes, the unused high bits zero; the JSON has the widths. The P4Runtime server
 // canonicalises (P4Runtime specification, section 8.4) on its side, so that the engines see one
 // form only.
 //

@@ -13,8 +13,8 @@
 //
 // Fragments: without a first fragment there is no packet, and each first fragment shows the ports,
 // since a fragment with more behind it has at least 8 bytes (RFC 791) and the ports are the first
-// 4. A second first fragment that overlaps shows its own. So later fragments need not be looked at,
-// which is well, as they have no ports.
+// 4. A second first fragment that overlaps shows its own. So the matcher ignores later fragments,
+// which have no ports.
 //
 // It imports nothing of this project.
 package udpmatch

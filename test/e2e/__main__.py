@@ -64,14 +64,14 @@ def main() -> int:
         type=int,
         default=1,
         choices=(1, 3),
-        help="how many of the nodes have an etcd member, a gateway and an API server (default 1)",
+        help="number of nodes with an etcd member, a gateway and an API server (default 1)",
     )
     run.add_argument(
         "--seconds",
         type=float,
         default=60,
         metavar="N",
-        help="how long the check kills makes faults, and worker attacks where --only names it (default 60)",
+        help="length of the checks kills and, if --only names it, worker attacks (default 60)",
     )
     inside = verbs.add_parser("on", help="run a command on a node of the cluster that is up: on n1 kubectl get nodes")
     inside.add_argument("node")

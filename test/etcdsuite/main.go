@@ -13,8 +13,8 @@
 // there and does not fail is an error, too.
 //
 // etcd's tests are the published module go.etcd.io/etcd/tests/v3, of the version in module/go.mod
-// and with the checksum in module/go.sum. Go's tools fetch it into the module cache; a copy of it
-// in the output directory is what is compiled, because Go replaces no file of the cache. For
+// and with the checksum in module/go.sum. Go's tools fetch it into the module cache. This command
+// compiles a copy of it in the output directory, because Go replaces no file of the cache. For
 // gateways one file is replaced: that which makes the framework's connections (module/testdata).
 // For client/etcd it is one name: who calls clientv3.New calls direct.New (rewrite.go).
 package main
@@ -72,14 +72,14 @@ func main() {
 func run(ctx context.Context, args []string) error {
 	var o options
 	f := flag.NewFlagSet("suite", flag.ContinueOnError)
-	modes := f.String("modes", strings.Join(allModes, ","), "how the tests are run")
-	suites := f.String("suites", "", "which of the suites, with commas: "+strings.Join(names(), ", ")+" (default: all)")
+	modes := f.String("modes", strings.Join(allModes, ","), "ways to run the tests, with commas")
+	suites := f.String("suites", "", "suites to run, with commas: "+strings.Join(names(), ", ")+" (default: all)")
 	only := f.String("run", "", "only tests whose names this regular expression finds; the list of known failures is taken for these only")
-	f.StringVar(&o.out, "out", "out/etcd-suite", "where to build and to leave logs and results")
+	f.StringVar(&o.out, "out", "out/etcd-suite", "directory for builds, logs and results")
 	f.StringVar(&o.engine, "engine", "auto", "of the switches that keys are placed in: auto, ebpf or interp")
 	f.StringVar(&o.flags, "gateway-flags", "", "flags that gateways are given besides, with spaces between them: --relay=false")
-	f.DurationVar(&o.limit, "limit", 3*time.Minute, "how long one test may take")
-	f.IntVar(&o.attempts, "attempts", 3, "how often a test may fail before it has failed: many of etcd's are about time, and this machine may be busy")
+	f.DurationVar(&o.limit, "limit", 3*time.Minute, "time limit of one test")
+	f.IntVar(&o.attempts, "attempts", 3, "number of attempts for each test; many of etcd's tests depend on time, and the machine may be busy")
 	f.StringVar(&o.inside, "inside", "", "for the program's own use")
 	if err := f.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {

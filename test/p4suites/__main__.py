@@ -139,7 +139,7 @@ def main() -> int:
     parser.add_argument("--switch", type=Path, default=ROOT / "bin" / "netcraq-switch", help="netcraq-switch")
     parser.add_argument("--python", type=Path, default=Path(sys.executable), help="Python with requirements.txt")
     parser.add_argument("--go", default="go", help="Go, for p4c's corpus")
-    parser.add_argument("--out", type=Path, default=ROOT / "out" / "p4-suites", help="where copies and logs go")
+    parser.add_argument("--out", type=Path, default=ROOT / "out" / "p4-suites", help="directory for copies and logs")
     args = parser.parse_args()
     suites, engines = args.suite.split(","), args.engine.split(",")
     for name, known in [*((x, SUITES) for x in suites), *((x, ENGINES) for x in engines)]:

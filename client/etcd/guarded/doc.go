@@ -40,7 +40,7 @@
 //	lease               a key that is attached to a lease is not put into a slot
 //	header              an answer from a slot says no revision that is newer than the reading of the slot
 //
-// and those against who is no gateway and writes into slots:
+// and those against writers of slots that are not gateways:
 //
 //	sealed              what a gateway has not sealed is not believed
 //	seal key            nor what it has sealed for another key, or another placement

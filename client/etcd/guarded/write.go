@@ -179,5 +179,5 @@ func (s *Server) unavailable(ctx context.Context, what string, why error) error 
 
 // unknown is what a client is told when the gateway is closed while its write is on the way.
 func (s *Server) unknown() error {
-	return status.Errorf(codes.Unavailable, "etcd-monitor: %v; it is not known whether the write was executed", errClosed)
+	return status.Errorf(codes.Unavailable, "etcd-monitor: %v; the write may or may not have happened: read the key before you retry", errClosed)
 }

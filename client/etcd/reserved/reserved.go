@@ -1,6 +1,6 @@
-// Package reserved says which of etcd's keys are the project's own: the gateways' (docs/etcd.md)
-// and the controllers' (docs/operations.md). No client of a gateway reads, writes or watches them,
-// and what he asks for that spans them goes without them.
+// Package reserved knows the keys of etcd that belong to the project itself: those of the gateways
+// (docs/etcd.md) and of the controllers (docs/operations.md). No client of a gateway reads, writes
+// or watches them. A request for a range that includes them is answered without them.
 package reserved
 
 import (

@@ -1,5 +1,5 @@
-// Package slotcodec is what a slot in the network holds for a placed etcd key (docs/etcd.md): a few
-// bytes that all gateways read and write.
+// Package slotcodec encodes the content of a slot in the network for a placed etcd key
+// (docs/etcd.md): a few bytes that all gateways read and write.
 //
 //	clear    1
 //	value    2  mod, mod - create, version, the value to the end

@@ -4,7 +4,7 @@
 const { EventEmitter } = require('node:events')
 const { parse } = require('./address.cjs')
 const { Calls, DEFAULT_TIMEOUT, GRANT, KEEP, MAX_TIMEOUT, READ, RETURN, WAIT, WRITE, jitter } = require('./calls.cjs')
-const { Code, NodeError } = require('./errors.cjs')
+const { Code, NodeError, ofOlderServer } = require('./errors.cjs')
 const { Leadership, Lock, Permit, Registration } = require('./held.cjs')
 const { Leases } = require('./lease.cjs')
 const { known, onlyKnown } = require('./options.cjs')
@@ -28,8 +28,11 @@ const CONNECT_OPTIONS = [
 const CLOSE_WAIT = 10_000
 
 const MAX_MANY = 256
+// How many names the server looks at for one page of a list.
+const MAX_LIST = 256
 
 const versionOf = (answer) => answer.version
+const page = (answer) => ({ items: (answer.items ?? []).map(item), cursor: answer.cursor ?? '' })
 const swap = (answer) => ({ swapped: answer.swapped === true, item: new Item(answer) })
 const deletion = (answer) => ({ deleted: answer.deleted === true, item: new Item(answer) })
 const sum = (answer) => ({ number: BigInt(answer.value), version: answer.version })
@@ -85,6 +88,34 @@ class Client extends EventEmitter {
       some.push(this.calls.call('getMany', data, READ, (answer) => answer.items.map(item), options))
     }
     return (await Promise.all(some)).flat()
+  }
+
+  async listPage(prefix, options) {
+    known('listPage', options, 'cursor', 'pageSize', 'keysOnly')
+    const { cursor, pageSize, keysOnly } = options ?? {}
+    const data = []
+    if (options?.namespace) data.push(`"namespace":${JSON.stringify(options.namespace)}`)
+    if (prefix !== undefined && prefix !== '') data.push(`"prefix":${name(prefix)}`)
+    if (cursor) data.push(`"cursor":${name(cursor)}`)
+    if (pageSize !== undefined) data.push(`"limit":${integer(pageSize)}`)
+    if (keysOnly) data.push('"keysOnly":true')
+    try {
+      return await this.calls.call('list', `{${data.join()}}`, READ, page, options)
+    } catch (why) {
+      throw ofOlderServer(why, 'list', this.server)
+    }
+  }
+
+  async *list(prefix, options) {
+    known('list', options, 'pageSize', 'keysOnly')
+    for (let cursor = '', before; cursor !== before; ) {
+      const found = await this.listPage(prefix, { pageSize: MAX_LIST, ...options, cursor })
+      yield* found.items
+      if (found.cursor === '') return
+      before = cursor
+      cursor = found.cursor
+    }
+    throw new NodeError(Code.INTERNAL, 'list: the server has answered with the cursor that it was given')
   }
 
   async put(key, content, options) {

@@ -46,4 +46,11 @@ function fromAnswer(error) {
   return new NodeError(code || Code.INTERNAL, message || 'the server gives no reason', advice)
 }
 
-module.exports = { Code, NodeError, OutcomeUnknown, fromAnswer }
+/** ofOlderServer is why a function failed, and says so if the server is older than it. */
+function ofOlderServer(why, func, server) {
+  if (why.code !== Code.INVALID_ARGUMENT || server?.maxList) return why
+  const message = `${func}: the node's server (${server?.server}) is older than this function: ${why.message}`
+  return new NodeError(why.code, message, "update the node's server, or watch the prefix")
+}
+
+module.exports = { Code, NodeError, OutcomeUnknown, fromAnswer, ofOlderServer }

@@ -548,3 +548,28 @@ test('many connections and calls leave nothing behind', async () => {
     assert.deepEqual(client.calls.lanes.map((lane) => lane.inFlight), [0, 0, 0])
   })
 })
+
+test('a server that is older than list is named, and one that goes on for ever is left', async () => {
+  const list = (c, m) => {
+    if (m.data.prefix === 'for ever') c.answer(m.id, { items: [{ key: 'k', found: true, value: 'v', version: '1.1' }], cursor: 'c' })
+    else c.refuse(m.id, 'invalid_argument', 'there is no function "list"')
+  }
+  await using({ list }, async (fake, client) => {
+    await assert.rejects(client.listPage('a'), (why) => {
+      assert.equal(why.code, Code.INVALID_ARGUMENT)
+      assert.match(why.message, /the node's server \(fake\) is older than this function/)
+      assert.match(why.do, /watch the prefix/)
+      return true
+    })
+    let items = 0
+    await assert.rejects(async () => {
+      for await (const item of client.list('for ever')) items += item.found ? 1 : 0
+    }, (why) => why.code === Code.INTERNAL)
+    assert.equal(items, 2)
+    for await (const item of client.list('for ever')) {
+      assert.equal(item.key, 'k')
+      break
+    }
+    assert.equal(fake.count('list'), 4)
+  })
+})

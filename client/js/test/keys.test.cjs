@@ -71,6 +71,37 @@ test('values are bytes, and text where they are that', { skip }, async () => {
   for (const value of [undefined, null, 1, {}, 'a\ud800b']) await failsWith(Code.INVALID_ARGUMENT, client.put('text', value))
 })
 
+test('keys are listed by their names, a page at a time', { skip }, async () => {
+  const all = async (prefix, options) => {
+    const items = []
+    for await (const item of client.list(prefix, options)) items.push(item)
+    return items
+  }
+  const versions = new Map()
+  for (let n = 0; n < 300; n++) {
+    const key = `conf/${String(n).padStart(3, '0')}`
+    versions.set(key, await client.put(key, key))
+  }
+  const names = [...versions.keys()]
+  for (const options of [undefined, { pageSize: 7 }]) {
+    const items = await all('conf/', options)
+    assert.deepEqual(items.map((i) => i.key), names)
+    for (const i of items) assert.deepEqual([i.text, i.version, i.found], [i.key, versions.get(i.key), true])
+  }
+  const keys = await all('conf/', { keysOnly: true })
+  assert.deepEqual(keys.map((i) => [i.key, i.version]), [...versions])
+  for (const i of keys) assert.equal(i.value, undefined)
+  assert.deepEqual(await all('', { namespace: 'empty' }), [])
+  const page = await client.listPage('conf/')
+  assert.equal(page.items.length, 100)
+  const next = await client.listPage('conf/', { cursor: page.cursor, pageSize: 1 })
+  assert.deepEqual(next.items.map((i) => i.key), ['conf/100'])
+  await assert.rejects(client.listPage('other', { cursor: page.cursor }), /not a cursor/)
+  await failsWith(Code.TOO_LARGE, client.listPage('', { pageSize: 257 }))
+  await failsWith(Code.INVALID_ARGUMENT, client.listPage('a\ud800'))
+  await failsWith(Code.INVALID_ARGUMENT, client.listPage('a', { limit: 1 }))
+})
+
 test('what cannot be is refused with its reason', { skip }, async () => {
   await failsWith(Code.INVALID_ARGUMENT, client.get(''))
   await failsWith(Code.INVALID_ARGUMENT, client.get('a\ud800'))

@@ -206,7 +206,7 @@ class Admin:
                 text = response.read()
         except (OSError, ValueError, http.client.HTTPException) as e:
             raise AdminError(
-                "unreachable", f"asking the controller at {self.url} (is it running, and is this its address?): {e}"
+                "unreachable", f"cannot reach the controller at {self.url}: {e} (is it running, and is this its address?)"
             ) from None
         if response.status < 300:
             return text

@@ -132,7 +132,7 @@ def parse_version(s: str) -> int:
             return n
     except ValueError:
         pass
-    raise ValueError(f"{s!r} is no version: want EPOCH.SEQUENCE (as 3.17), or the 64-bit number")
+    raise ValueError(f"{s!r} is not a version: pass EPOCH.SEQUENCE (as 3.17), or the 64-bit number")
 
 
 def format_key(key: int) -> str:
@@ -147,7 +147,7 @@ def parse_key(s: str) -> int:
             return n
     except ValueError:
         pass
-    raise ValueError(f"{s!r} is no KEY_ID: want a number below 2^32, decimal or hexadecimal with 0x")
+    raise ValueError(f"{s!r} is not a KEY_ID: pass a number below 2^32, decimal or hexadecimal with 0x")
 
 
 def status_name(status: int) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from netcraq import node
-from netcraq.testing import CHAIN, RefChain, RefController, StreamServer
+from refchain import CHAIN, RefChain, RefController, StreamServer
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -830,6 +830,70 @@ def test_keys(server: MemServer, connect: Callable[..., Any]) -> None:
         client.put("k", b"x" * 5000)
 
 
+def listed(client: Any, prefix: str, **how: Any) -> list[Any]:
+    """All items of a list, of either client."""
+    found = client.list_all(prefix, **how)
+    if not hasattr(found, "__aiter__"):
+        return list(found)
+
+    async def collect() -> list[Any]:
+        return [i async for i in found]
+
+    collected: list[Any] = client.run(collect())
+    return collected
+
+
+def test_lists(server: MemServer, connect: Callable[..., Any]) -> None:
+    client = connect(server.path)
+    names = [f"conf/{n:03}" for n in range(300)]
+    versions = [client.put(name, name) for name in names]
+    client.put("other", b"\xff")
+    client.put("conf/gone", "x")
+    client.delete("conf/gone")
+    for how in ({}, {"page_size": 7}):
+        found = listed(client, "conf/", **how)
+        assert [(i.key, i.text, i.version, i.found) for i in found] == [
+            (name, name, version, True) for name, version in zip(names, versions, strict=True)
+        ]
+    found = listed(client, "conf/", keys_only=True)
+    assert [(i.key, i.value, i.version) for i in found] == [
+        (name, None, version) for name, version in zip(names, versions, strict=True)
+    ]
+    assert [(i.key, i.value) for i in listed(client, "o")] == [("other", b"\xff")]
+    assert listed(client, "none") == []
+    assert len(listed(client, "")) == 301
+    assert listed(client, "", namespace="empty") == []
+    page = client.list_page("conf/")
+    assert len(page.items) == 100
+    page = client.list_page("conf/", cursor=page.cursor, page_size=1)
+    assert [i.key for i in page.items] == ["conf/100"]
+    with pytest.raises(node.InvalidArgument, match="not a cursor") as e:
+        client.list_page("other", cursor=page.cursor)
+    assert "without a cursor" in e.value.do
+    with pytest.raises(node.TooLarge):
+        client.list_page("", page_size=257)
+    with pytest.raises(node.InvalidArgument):
+        client.list_page("\ud800")
+
+
+def test_lists_of_servers_that_are_old_or_go_on_for_ever(fake: Fake, connect: Callable[..., Any]) -> None:
+    def hook(peer: Peer, request: dict[str, Any]) -> bool:
+        if request["data"].get("prefix") == "for ever":
+            peer.answer(request, {"items": [item("k", "v", "1.1")], "cursor": "c"})
+        else:
+            peer.fail(request, "invalid_argument")
+        return True
+
+    fake.hook = hook
+    client = connect(fake.start().path)
+    with pytest.raises(node.InvalidArgument, match=r"the node's server \(fake\) is older") as e:
+        client.list_page("a")
+    assert "watch the prefix" in e.value.do
+    with pytest.raises(node.Internal, match="the cursor that it was given"):
+        listed(client, "for ever")
+    assert len(fake.of("list")) == 3
+
+
 def test_watches(server: MemServer, connect: Callable[..., Any]) -> None:
     client = connect(server.path)
     version = client.put("a/1", "old")

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from netcraq.testing import RefController
+from refchain import RefController
 
 ROOT = Path(__file__).resolve().parents[3]
 HOSTS = "topologies/README.md"

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 from netcraq import node
 from netcraq.streams import step
-from netcraq.testing import StreamServer
+from refchain import StreamServer
 
 PROGRAM = """
 import sys

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from netcraq import node, streams
 from netcraq.streams import aio
-from netcraq.testing import StreamServer
+from refchain import StreamServer
 
 ROOT = Path(__file__).parents[3]
 PATIENCE = 60.0
@@ -263,7 +263,7 @@ def test_a_program_ends_that_closes_nothing(server: StreamServer, client: node.C
     code = """
 import asyncio, sys
 from netcraq.streams import aio
-from netcraq.testing import StreamServer
+from refchain import StreamServer
 async def go():
     reader = await aio.read("s", socket=sys.argv[1])
     try:

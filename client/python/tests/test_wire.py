@@ -122,10 +122,10 @@ def test_texts() -> None:
     assert wire.status_name(10) == "DENIED"
     assert wire.status_name(77) == "STATUS(77)"
     for bad in ("", "3.", "65536.1", "1.2.3", "-1", "x", str(1 << 64)):
-        with pytest.raises(ValueError, match="is no version"):
+        with pytest.raises(ValueError, match="is not a version"):
             wire.parse_version(bad)
     for bad in ("", "0x", "-1", str(1 << 32), "/registry/x"):
-        with pytest.raises(ValueError, match="is no KEY_ID"):
+        with pytest.raises(ValueError, match="is not a KEY_ID"):
             wire.parse_key(bad)
     with pytest.raises(WireError, match="64 bits"):
         wire.value_bytes(64)

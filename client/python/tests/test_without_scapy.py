@@ -16,8 +16,6 @@ class Missing:
 sys.meta_path.insert(0, Missing())
 import netcraq
 for module in pkgutil.walk_packages(netcraq.__path__, "netcraq."):
-    if module.name in ("netcraq.mininet", "netcraq.p4utils"):  # theirs are Debian's Mininet and p4-utils
-        continue
     try:
         importlib.import_module(module.name)
     except ModuleNotFoundError as e:

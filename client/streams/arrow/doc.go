@@ -7,7 +7,7 @@
 //		use(item.Batch) // an arrow.RecordBatch of arrow-go: it is there until the next call of Next
 //	}
 //
-// Batches are counted as arrow-go counts them: who keeps one, a column of it, or a slice, calls
-// Retain, and Release when he is done with it. What was released for the last time must not be
-// looked at any more: its memory may be unmapped, and a program that reads there ends.
+// Batches are counted as arrow-go counts them. A program that keeps one, a column of it, or a
+// slice, calls Retain, and later Release. After the last Release it must not read the batch any
+// more: the memory may be unmapped, and a program that reads there ends.
 package streamsarrow

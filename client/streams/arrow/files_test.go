@@ -17,7 +17,7 @@ import (
 
 	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/client/node"
-	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
 var volatileStream = nodeapi.StreamConfig{Objects: 4, Volatile: true}

@@ -96,7 +96,7 @@ func (l *look) certificate(subject string, c *x509.Certificate, name string) {
 	if whose == "" {
 		whose = strings.Join(append(append([]string{}, c.DNSNames...), c.Subject.Organization...), ", ")
 	}
-	advice := "renew it (kubeadm certs renew all, where it is kubeadm's; an agent renews its own), and restart who has it"
+	advice := "renew it (kubeadm certs renew all if kubeadm made it; agents renew their own), and restart the programs that use it"
 	now := l.Now()
 	switch left := c.NotAfter.Sub(now); {
 	case left <= 0:

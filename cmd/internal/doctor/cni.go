@@ -69,7 +69,7 @@ func readNetwork(file string) (n network, err error) {
 		b = fmt.Appendf(nil, `{"plugins": [%s]}`, b)
 	}
 	if err := json.Unmarshal(b, &n); err != nil {
-		return n, fmt.Errorf("it is no JSON of a network: %w", err)
+		return n, fmt.Errorf("it is not a valid network file: %w", err)
 	}
 	for _, p := range n.Plugins {
 		if p.Type == "" {

@@ -109,7 +109,7 @@ func (l *look) uplink(link netlink.Link) {
 func (l *look) tunnel(t *netlink.Vxlan) {
 	if !strings.HasPrefix(t.Name, "ncq") && (t.Port == tunnelPort || t.Port == wire.Port) {
 		l.problem(t.Name, "give it another one in its plugin's configuration, on all nodes: 8472 (flannel: Backend.Port in net-conf.json; Cilium: tunnelPort), or 4789 (Calico: vxlanPort)",
-			"it takes the UDP port %d, which is NetCRAQ's: both tunnels cannot have it", t.Port)
+			"it uses UDP port %d, which NetCRAQ's tunnel needs", t.Port)
 	}
 	if t.VtepDevIndex == 0 {
 		return

@@ -142,7 +142,7 @@ func (l *look) kernelVersion() (string, int) {
 	}
 	var major, minor int
 	if n, _ := fmt.Sscanf(release, "%d.%d", &major, &minor); n != 2 {
-		return fmt.Sprintf("%q is no version", release), 0
+		return fmt.Sprintf("%q is not a version", release), 0
 	}
 	return release, major<<8 | minor
 }

@@ -22,13 +22,12 @@ import (
 	"github.com/netcraq/netcraq/cmd/internal/bench"
 )
 
-const benchHelp = `Measure queries a second and latency with a closed loop: a fixed number of queries is outstanding, each answer starts the next.
+const benchHelp = `Measure queries a second and latency with a closed loop: a fixed number of queries is outstanding, and each answer starts the next.
 
-Keys are those that the controller has placed in the chain, or what --keys names: KEY_IDs, ranges of them (0x01000000-0x010000ff) and names.
-Puts and swaps overwrite the keys' values.
+The command uses the keys in the chain, or those of --keys: KEY_IDs, ranges of them (0x01000000-0x010000ff) and names. Puts and swaps overwrite the keys' values.
 
-"retransmitted" is queries whose answer did not come within --retransmit, "resent" those that a switch refused for the moment, "lost" those without any answer
-within --timeout. Latency is from the first transmission to the answer.`
+"retransmitted" counts queries without an answer within --retransmit, "resent" those that a switch temporarily refused, and "lost" those without an answer
+within --timeout. Latency is the time from the first transmission to the answer.`
 
 type benchFlags struct {
 	outstanding, workers, sessions int
@@ -57,26 +56,26 @@ func (c *cli) benchCommand() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.IntVarP(&b.outstanding, "outstanding", "n", 64, "queries on their way at once")
-	f.BoolVar(&b.serial, "serial", false, "one query at a time (for each worker), with blocking system calls: latency rather than throughput")
-	f.IntVar(&b.workers, "workers", 1, "sockets, each served by a thread")
+	f.IntVarP(&b.outstanding, "outstanding", "n", 64, "number of outstanding queries")
+	f.BoolVar(&b.serial, "serial", false, "send one query at a time (for each worker) with blocking system calls, to measure latency rather than throughput")
+	f.IntVar(&b.workers, "workers", 1, "number of sockets, each with its own thread")
 	f.StringVar(&b.mix, "mix", "get=1", "operations and their shares: get=95,put=4,cas=1")
 	f.StringSliceVar(&b.keys, "keys", nil, "KEY_IDs, ranges of them and names (default: the keys of the chain)")
-	f.StringVar(&b.chain, "chain", "", "the chain, by name or number (default: that of the keys, or the only one)")
+	f.StringVar(&b.chain, "chain", "", "chain, by name or number (default: the chain of the keys, or the only one)")
 	f.StringSliceVar(&b.switches, "switch", nil, "send queries to these switches' own addresses, by their names, rather than to the service address")
 	f.Float64Var(&b.zipf, "zipf", 0, "exponent of the keys' popularity (Zipf's law); 0: all alike")
-	f.BoolVar(&b.eventual, "eventual", false, "gets take the last committed value of whichever switch is asked")
+	f.BoolVar(&b.eventual, "eventual", false, "let gets return the last committed value that the nearest switch knows")
 	f.IntVar(&b.valueBytes, "value-size", 16, "bytes of the values of puts and swaps")
-	f.DurationVarP(&b.duration, "duration", "d", 10*time.Second, "how long")
-	f.Uint64Var(&b.count, "count", 0, "how many queries (instead of --duration)")
-	f.IntVar(&b.sessions, "sessions", 16, "sessions to lease: the writes that can be on their way at once")
-	f.Uint64Var(&b.seed, "seed", 0, "of the choice of operations and keys (default: a random one)")
-	f.BoolVar(&b.kernel.on, "kernel", false, "make the queries in the kernel")
-	f.StringVar(&b.kernel.ceiling, "ceiling", "", "make them in the kernel, for a program at `tc|xdp` that only swaps addresses")
-	f.IntSliceVar(&b.kernel.cpus, "cpu", nil, "with --kernel: the CPU on which the first queries are sent, or several with commas that take turns (default: any)")
-	f.BoolVar(&b.kernel.fill, "fill", true, "with --kernel: give the keys values first; without, they must have those of an earlier run")
-	f.Int64Var(&b.kernel.beginAt, "begin-at", 0, "with --kernel: when to begin, in `ms` since 1970, so that several loads begin together (default: at once)")
-	f.IntVar(&b.kernel.dirtyTTL, "dirty-ttl", 0, "with --kernel: keep the keys dirty by writes that live for so many hops")
+	f.DurationVarP(&b.duration, "duration", "d", 10*time.Second, "length of the run")
+	f.Uint64Var(&b.count, "count", 0, "number of queries to make (instead of --duration)")
+	f.IntVar(&b.sessions, "sessions", 16, "number of sessions to lease, which bounds the outstanding writes")
+	f.Uint64Var(&b.seed, "seed", 0, "seed of the choice of operations and keys (default: random)")
+	f.BoolVar(&b.kernel.on, "kernel", false, "send the queries from a program in the kernel")
+	f.StringVar(&b.kernel.ceiling, "ceiling", "", "measure the kernel generator itself against a program at `tc|xdp` that only swaps addresses")
+	f.IntSliceVar(&b.kernel.cpus, "cpu", nil, "with --kernel: CPU that sends the first queries; several with commas take turns (default: any)")
+	f.BoolVar(&b.kernel.fill, "fill", true, "with --kernel: write values to the keys first (=false: use the values of an earlier run)")
+	f.Int64Var(&b.kernel.beginAt, "begin-at", 0, "with --kernel: start time in `ms` since 1970, to start several loads together (default: at once)")
+	f.IntVar(&b.kernel.dirtyTTL, "dirty-ttl", 0, "with --kernel: keep the keys dirty by writes with this IP time to live")
 	f.IntVar(&b.kernel.bits, "frame-bits", 128, "with --ceiling: VALUE_BITS of the frames")
 	return cmd
 }
@@ -199,7 +198,7 @@ func (c *cli) benchKeys(ctx context.Context, b *benchFlags) ([]wire.Key, *target
 		last, err2 := wire.ParseKey(to)
 		if isRange && err1 == nil && err2 == nil {
 			if last < first || last-first >= 1<<24 || first.Chain() != last.Chain() {
-				return nil, nil, usageError{fmt.Errorf("--keys: %s is no range of KEY_IDs of one chain", s)}
+				return nil, nil, usageError{fmt.Errorf("--keys: %s is not a range of KEY_IDs of one chain", s)}
 			}
 			for k := first; k <= last; k++ {
 				keys = append(keys, k)

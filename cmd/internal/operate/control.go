@@ -99,7 +99,7 @@ func yes(b bool) string {
 }
 
 func (c *cli) chainCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "chain", Short: "Show and change chains, and which keys are in them"}
+	cmd := &cobra.Command{Use: "chain", Short: "Show and change chains and their keys"}
 	cmd.AddCommand(c.chainShow(), c.chainKeys(), c.chainAddKey(), c.chainRemoveKey(), c.chainMoveKey(),
 		c.chainSet(), c.chainFail(), c.chainRecover(), c.chainWatch())
 	return cmd
@@ -202,8 +202,8 @@ func (c *cli) chainKeys() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringVar(&prefix, "prefix", "", "only names that start with this")
-	cmd.Flags().BoolVar(&state, "state", false, "what each switch of the chain holds")
+	cmd.Flags().StringVar(&prefix, "prefix", "", "list only names that begin with this prefix")
+	cmd.Flags().BoolVar(&state, "state", false, "show the state of each key at each switch")
 	return cmd
 }
 
@@ -211,7 +211,7 @@ func (c *cli) chainAddKey() *cobra.Command {
 	var chain, id string
 	cmd := &cobra.Command{
 		Use: "add-key NAME [VALUE]", Short: "Place a key in a chain, with a value if one is given", Args: cobra.RangeArgs(1, 2),
-		Long: "Place a key in a chain. With a VALUE (text, @FILE, @-, hex:...) it is written, and the command returns when it is committed.",
+		Long: "Place a key in a chain. With VALUE (text, @FILE, @-, hex:...) the command also writes the value, and returns once it is committed.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			spec := api.KeySpec{Name: args[0]}
 			if id != "" {
@@ -244,15 +244,15 @@ func (c *cli) chainAddKey() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringVar(&chain, "chain", "", "the chain, by name or number (default: the only one)")
-	cmd.Flags().StringVar(&id, "key-id", "", "the KEY_ID to give it (default: the controller chooses)")
+	cmd.Flags().StringVar(&chain, "chain", "", "chain, by name or number (default: the only one)")
+	cmd.Flags().StringVar(&id, "key-id", "", "KEY_ID of the new key (default: the controller chooses)")
 	return cmd
 }
 
 func (c *cli) chainRemoveKey() *cobra.Command {
 	var chain string
 	cmd := &cobra.Command{
-		Use: "remove-key KEY", Short: "Delete a key's value and take the key out of the network", Args: cobra.ExactArgs(1),
+		Use: "remove-key KEY", Short: "Delete a key's value and remove the key from the network", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ch, err := c.chainOf(cmd.Context(), chain)
 			if err != nil {
@@ -268,7 +268,7 @@ func (c *cli) chainRemoveKey() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringVar(&chain, "chain", "", "the chain, by name or number (default: the only one)")
+	cmd.Flags().StringVar(&chain, "chain", "", "chain, by name or number (default: the only one)")
 	return cmd
 }
 
@@ -276,8 +276,8 @@ func (c *cli) chainMoveKey() *cobra.Command {
 	var from, to string
 	cmd := &cobra.Command{
 		Use: "move-key KEY --to CHAIN", Short: "Move a key to another chain", Args: cobra.ExactArgs(1),
-		Long: "Move a key to another chain, where it has another KEY_ID. Who knows it by its name looks it up again when the old KEY_ID is NOT_FOUND;\n" +
-			"meanwhile, for some milliseconds, it can neither be read nor written.",
+		Long: "Move a key to another chain, where it gets another KEY_ID. Clients that use its name look it up again when the old KEY_ID is NOT_FOUND.\n" +
+			"During the move, for some milliseconds, nobody can read or write the key.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if to == "" {
 				return usageError{fmt.Errorf("where to? give --to CHAIN")}
@@ -297,8 +297,8 @@ func (c *cli) chainMoveKey() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringVar(&from, "chain", "", "the chain that it is in, by name or number (default: the only one)")
-	cmd.Flags().StringVar(&to, "to", "", "the chain to move it to, by name or number")
+	cmd.Flags().StringVar(&from, "chain", "", "current chain of the key, by name or number (default: the only one)")
+	cmd.Flags().StringVar(&to, "to", "", "new chain of the key, by name or number")
 	return cmd
 }
 
@@ -308,7 +308,7 @@ func (c *cli) chainSet() *cobra.Command {
 	var members []string
 	cmd := &cobra.Command{
 		Use: "set CHAIN", Short: "Change a running chain", Args: cobra.ExactArgs(1),
-		Long: "Change a running chain. --members may leave members out, head first; they stay out until \"chain recover\", which adds one, too.",
+		Long: "Change a running chain. --members lists the members to keep, head first. The others stay out until \"chain recover\", which also adds new members.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var change api.ChainChange
 			if cmd.Flags().Changed("lease") {
@@ -333,14 +333,14 @@ func (c *cli) chainSet() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().DurationVar(&lease, "lease", 0, "the read lease; 0: none, the paper's fail-stop assumption")
-	cmd.Flags().BoolVar(&frozen, "frozen", false, "refuse writes (--frozen=false: take them again)")
-	cmd.Flags().StringSliceVar(&members, "members", nil, "the switches, head first")
+	cmd.Flags().DurationVar(&lease, "lease", 0, "length of the read lease; 0: none, as the paper's fail-stop model assumes")
+	cmd.Flags().BoolVar(&frozen, "frozen", false, "refuse writes (--frozen=false: accept them again)")
+	cmd.Flags().StringSliceVar(&members, "members", nil, "switches of the chain, head first")
 	return cmd
 }
 
 func (c *cli) switchCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "switch", Short: "Show switches and what they have counted"}
+	cmd := &cobra.Command{Use: "switch", Short: "Show switches and their counters"}
 	cmd.AddCommand(c.switchList(), c.switchCounters())
 	return cmd
 }
@@ -372,10 +372,10 @@ func (c *cli) switchList() *cobra.Command {
 func (c *cli) switchCounters() *cobra.Command {
 	var keys bool
 	cmd := &cobra.Command{
-		Use: "counters [SWITCH...]", Short: "Show what switches have counted (default: all)", Args: cobra.ArbitraryArgs,
-		Long: "Show what switches have counted: packets by what became of them; and, with --keys or -o json,\n" +
-			"for each key's slot the reads answered there, those sent on to the tail and the versions\n" +
-			"accepted. Counters that are 0 are left out for people.",
+		Use: "counters [SWITCH...]", Short: "Show counters of switches (default: of all switches)", Args: cobra.ArbitraryArgs,
+		Long: "Show counters of switches: packets by their outcome. With --keys or -o json, show for each\n" +
+			"key's slot the reads answered there, the reads forwarded to the tail, and the versions accepted.\n" +
+			"The text output omits counters that are 0.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.ask(cmd, func(ctx context.Context) error {
 				if len(args) == 0 {
@@ -399,7 +399,7 @@ func (c *cli) switchCounters() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&keys, "keys", false, "list what was counted for each key, too")
+	cmd.Flags().BoolVar(&keys, "keys", false, "list the counters of each key, too")
 	return cmd
 }
 
@@ -447,15 +447,15 @@ func printEvents(w io.Writer, all []api.Counters) {
 
 func (c *cli) sessionCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "session", Short: "Lease sessions for programs that write",
-		Long: "Lease sessions for programs that write and do not talk to the controller themselves. A lease has to be kept (session keep) within its time; after that\n" +
-			"the sessions may be given to others, and must not be used.",
+		Use: "session", Short: "Manage sessions of programs that write packets themselves",
+		Long: "Manage sessions of programs that write packets themselves and do not call the controller. Extend a lease (session keep) before it ends.\n" +
+			"Afterwards the controller may give its sessions to others, so do not use them any more.",
 	}
 	var count int
 	var address string
 	lease := &cobra.Command{
 		Use: "new", Short: "Lease sessions",
-		Long: "Lease sessions. They are for one host of the network, which is named by its IPv4 address there: no other can write with them.",
+		Long: "Lease sessions for one host, named by its IPv4 address in the network. No other host can write with them.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.ask(cmd, func(ctx context.Context) error {
 				if address == "" {
@@ -469,10 +469,10 @@ func (c *cli) sessionCommand() *cobra.Command {
 			})
 		},
 	}
-	lease.Flags().IntVar(&count, "count", 1, "how many")
-	lease.Flags().StringVar(&address, "address", "", "the host that they are for (default: this one, by the address from which it reaches the chains)")
+	lease.Flags().IntVar(&count, "count", 1, "number of sessions to lease")
+	lease.Flags().StringVar(&address, "address", "", "address of the host that will use them (default: this host's address towards the chains)")
 	keep := &cobra.Command{
-		Use: "keep LEASE", Short: "Keep a lease", Args: cobra.ExactArgs(1),
+		Use: "keep LEASE", Short: "Extend a lease", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.ask(cmd, func(ctx context.Context) error {
 				s, err := c.api.KeepSessions(ctx, args[0])
@@ -481,7 +481,7 @@ func (c *cli) sessionCommand() *cobra.Command {
 		},
 	}
 	giveBack := &cobra.Command{
-		Use: "close LEASE", Short: "Give a lease back", Args: cobra.ExactArgs(1),
+		Use: "close LEASE", Short: "Return a lease", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.ask(cmd, func(ctx context.Context) error { return c.api.CloseSessions(ctx, args[0]) })
 		},
@@ -546,7 +546,7 @@ func (c *cli) eventsCommand() *cobra.Command {
 	var follow bool
 	var since uint64
 	cmd := &cobra.Command{
-		Use: "events", Short: "Show what has happened to chains, switches and keys",
+		Use: "events", Short: "Show past events of chains, switches and keys",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			err := c.api.Events(cmd.Context(), since, follow, func(e api.Event) error {
 				return c.show(e, func(w io.Writer) {
@@ -560,7 +560,7 @@ func (c *cli) eventsCommand() *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with what happens from now")
-	cmd.Flags().Uint64Var(&since, "since", 0, "only after the event of this number")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "print new events until Ctrl-C")
+	cmd.Flags().Uint64Var(&since, "since", 0, "print only events after this number")
 	return cmd
 }

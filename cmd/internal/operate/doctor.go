@@ -17,15 +17,15 @@ func (e unwell) Error() string {
 	return fmt.Sprintf("%s: what to do is above", plural(e.problems, "problem"))
 }
 
-const doctorHelp = `Look at this machine, on which a switch, an agent, a controller or a gateway runs or is to run, and say in words what is wrong and what to do.
+const doctorHelp = `Check this machine for a switch, an agent, a controller or a gateway, and print what is wrong and how to fix it.
 
-Nothing is changed. It looks at as much as it may: what it could not look at it names ("unseen"); as root it sees all. In an agent's container it sees the node's
-kernel, interfaces, ports and processes, and of its files those that are mounted there.
+The command changes nothing. It reports checks that need more permissions as "unseen"; root can run all of them. In an agent's container it checks the node's kernel,
+interfaces, ports and processes, and the files that are mounted there.
 
 %s
 
 Levels: ok; note (good to know); unseen; warning (it works, but not as well, or not for long); problem (NetCRAQ, or a part of it, does not work like this).
-The exit code is 5 where there is a problem, else 0.`
+The exit code is 5 if there is a problem, otherwise 0.`
 
 // doctorCommand looks at the machine that it runs on.
 func (c *cli) doctorCommand() *cobra.Command {
@@ -73,15 +73,15 @@ func (c *cli) doctorCommand() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringSliceVar(&o.Checks, "check", nil, "only these checks, by their `NAMES`")
-	f.StringSliceVar(&o.Interfaces, "interface", nil, "only these interfaces, by their `NAMES` (default: all but lo)")
-	f.StringSliceVar(&o.Etcd, "etcd", nil, "etcd's client `URLS`, whose clocks to compare with this machine's")
-	f.StringVar(&o.EtcdCA, "etcd-cacert", "", "`FILE` of certificates that etcd's must be signed by (PEM)")
-	f.StringVar(&o.EtcdCert, "etcd-cert", "", "`FILE` with a certificate for etcd (PEM)")
-	f.StringVar(&o.EtcdKey, "etcd-key", "", "`FILE` with its key")
-	f.StringSliceVar(&files, "certificate", nil, "certificates to look at besides kubeadm's, as `FILE` or FILE=NAME where it has to be valid for a name or an address")
-	f.StringSliceVar(&o.ServedCertificates, "tls-server", nil, "TLS servers to look at, as `HOST:PORT` (default: the agent's, at this machine's addresses)")
-	f.BoolVarP(&quiet, "quiet", "q", false, "leave out what is as it should be")
+	f.StringSliceVar(&o.Checks, "check", nil, "run only the checks with these `NAMES`")
+	f.StringSliceVar(&o.Interfaces, "interface", nil, "check only the interfaces with these `NAMES` (default: all but lo)")
+	f.StringSliceVar(&o.Etcd, "etcd", nil, "compare the clocks of the etcd members at these client `URLS` with this machine's")
+	f.StringVar(&o.EtcdCA, "etcd-cacert", "", "`FILE` with the CA certificates that must have signed etcd's certificate (PEM)")
+	f.StringVar(&o.EtcdCert, "etcd-cert", "", "`FILE` with the certificate to present to etcd (PEM)")
+	f.StringVar(&o.EtcdKey, "etcd-key", "", "`FILE` with the private key of --etcd-cert (PEM)")
+	f.StringSliceVar(&files, "certificate", nil, "more certificates to check, besides kubeadm's: `FILE`, or FILE=NAME to check the name or address, too")
+	f.StringSliceVar(&o.ServedCertificates, "tls-server", nil, "TLS servers to check, as `HOST:PORT` (default: the agent, at this machine's addresses)")
+	f.BoolVarP(&quiet, "quiet", "q", false, "leave out checks with the level ok")
 	return cmd
 }
 

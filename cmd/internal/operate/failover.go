@@ -26,8 +26,8 @@ const failTimeout = 10 * time.Second
 func (c *cli) chainFail() *cobra.Command {
 	var chain string
 	cmd := &cobra.Command{
-		Use: "fail SWITCH", Short: "Take a switch out of a chain, as if it had failed", Args: cobra.ExactArgs(1),
-		Long: "Take a switch out of a chain. It is fenced first, or its lease has run out. It stays out until \"chain recover\" brings it back, filled anew.",
+		Use: "fail SWITCH", Short: "Remove a switch from a chain, as if it had failed", Args: cobra.ExactArgs(1),
+		Long: "Remove a switch from a chain. The controller first fences the switch or waits until its lease expires. The switch stays out until \"chain recover\" refills it.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ch, err := c.chainOf(cmd.Context(), chain)
 			if err != nil {
@@ -42,7 +42,7 @@ func (c *cli) chainFail() *cobra.Command {
 			}
 			switch {
 			case len(members) == len(here):
-				return &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("%s is no member of chain %s, whose members are %s", args[0], ch.Name, list(here))}
+				return &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("%s is not a member of chain %s, whose members are %s", args[0], ch.Name, list(here))}
 			case len(members) == 0:
 				return &api.Error{Code: api.CodeFailedPrecondition, Message: fmt.Sprintf(
 					"%s is the only member of chain %s, and without it the values would be gone: bring another in first (chain recover)", args[0], ch.Name)}
@@ -59,18 +59,18 @@ func (c *cli) chainFail() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringVar(&chain, "chain", "", "the chain, by name or number (default: the only one)")
+	cmd.Flags().StringVar(&chain, "chain", "", "chain, by name or number (default: the only one)")
 	return cmd
 }
 
 func (c *cli) chainRecover() *cobra.Command {
 	var chain string
 	cmd := &cobra.Command{
-		Use: "recover SWITCH", Short: "Fill a switch behind a chain's tail and make it the tail", Args: cobra.ExactArgs(1),
-		Long: "Fill a switch behind a chain's tail and make it the tail, while the chain is read and written. Writes wait for a moment at the end.\n" +
-			"A switch that holds values of before, because it was cut off and not restarted, is emptied first.\n" +
-			"A member that was lost is brought in again by itself when it has been steady for a while (rejoinMillis in the topology file), later each\n" +
-			"time; this does it at once. One that was left out by hand comes back by this only.",
+		Use: "recover SWITCH", Short: "Copy a chain's data to a switch and make it the tail", Args: cobra.ExactArgs(1),
+		Long: "Copy a chain's data to a switch and make it the tail, while the chain serves reads and writes. Writes wait for a moment at the end.\n" +
+			"If the switch still holds old values, because it was cut off and not restarted, the controller erases them first.\n" +
+			"The controller returns a lost member by itself once it has been stable for rejoinMillis (topology file), later each time. This command does\n" +
+			"it at once. A member that you removed by hand returns only through this command.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ch, err := c.chainOf(cmd.Context(), chain)
 			if err != nil {
@@ -88,16 +88,16 @@ func (c *cli) chainRecover() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringVar(&chain, "chain", "", "the chain, by name or number (default: the only one)")
+	cmd.Flags().StringVar(&chain, "chain", "", "chain, by name or number (default: the only one)")
 	return cmd
 }
 
 func (c *cli) chainWatch() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "watch [CHAIN]", Short: "Show what happens to chains and switches from now on", Args: cobra.MaximumNArgs(1),
-		Long: "Show what happens to chains and switches from now on, until it is interrupted. With CHAIN, what happens to other chains is left out. What has\n" +
-			"happened before is shown by \"events\".",
+		Use: "watch [CHAIN]", Short: "Print new events of chains and switches until Ctrl-C", Args: cobra.MaximumNArgs(1),
+		Long: "Print new events of chains and switches until Ctrl-C. With CHAIN, omit events of other chains.\n" +
+			"\"events\" shows earlier events.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			asJSON = asJSON || c.output == "json"
 			chain := ""
@@ -131,6 +131,6 @@ func (c *cli) chainWatch() *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "a JSON object on each line")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON object on each line")
 	return cmd
 }

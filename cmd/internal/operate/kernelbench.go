@@ -32,14 +32,14 @@ type kernelFlags struct {
 
 const kernelHelp = `
 
-With --kernel the queries are made by a program in the kernel, at the interface by which they leave: each answer becomes the next query. That costs a fraction of what a
-socket does, so the switch is measured and not the generator. It needs root. The keys get values of their own first, of full width, and every value that is read is compared;
-a wrong one makes the command fail. Latencies are without the socket's share: cells of 100 ns up to 410 us, of 10 us above.
+With --kernel a program in the kernel sends the queries, at the interface towards the switch. Each answer becomes the next query. This costs a fraction of a socket, so the
+result measures the switch rather than the generator. It needs root. The command first writes a full-width value of its own to each key. It compares every value that it reads,
+and fails if one is wrong. Latencies exclude the socket. Their resolution is 100 ns up to 410 us and 10 us above.
 
---dirty-ttl N keeps the keys dirty for the while at the switches that N hops lead through: ten times a second each is written by a packet whose IP time to live is N, which
-must end before the tail. On a line of n switches, with the client at the head, n - 1 makes all but the tail dirty. Reads are answered by the tail then, with the values as they were.
+--dirty-ttl N keeps the keys dirty at the first N switches during the run. Ten times a second the command writes each key with a packet whose IP time to live is N, so the
+write ends before the tail. On a line of n switches, with the client at the head, n - 1 makes all switches but the tail dirty. The tail then answers reads with the old values.
 
---ceiling tc|xdp measures the generator itself against a program that only swaps addresses, on interfaces made for it: the most that can be measured on this machine.`
+--ceiling tc|xdp measures the generator itself, against a program that only swaps addresses on interfaces of its own. The result is the most that this machine can measure.`
 
 // kernelBench puts load on a chain from within the kernel.
 func (c *cli) kernelBench(ctx context.Context, b *benchFlags) error {

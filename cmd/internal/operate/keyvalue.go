@@ -31,7 +31,7 @@ func (c *cli) getCommand() *cobra.Command {
 	var eventual, raw bool
 	cmd := &cobra.Command{
 		Use: "get KEY", Short: "Read a key", Args: cobra.ExactArgs(1),
-		Long: "Read a key. The answer is the newest committed value (linearizable), unless --eventual asks for less.",
+		Long: "Read a key. The answer is the newest committed value (linearizable), unless --eventual allows an older one.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var options []client.Option
 			if eventual {
@@ -60,15 +60,15 @@ func (c *cli) getCommand() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&eventual, "eventual", false, "the last committed value of whichever switch is asked will do")
-	cmd.Flags().BoolVar(&raw, "raw", false, "print the value's bytes and nothing else")
+	cmd.Flags().BoolVar(&eventual, "eventual", false, "allow the last committed value that the nearest switch knows")
+	cmd.Flags().BoolVar(&raw, "raw", false, "print only the value's bytes")
 	return cmd
 }
 
 func (c *cli) putCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "put KEY VALUE", Short: "Write a key", Args: cobra.ExactArgs(2),
-		Long: "Write a key. VALUE is text, @FILE, @- for standard input, or hex:00ff... The key must be placed in the network already: see chain add-key.",
+		Long: "Write a key. VALUE is text, @FILE, @- for standard input, or hex:00ff... The key must already be in the network (chain add-key).",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			value, err := c.value(args[1])
 			if err != nil {
@@ -86,7 +86,7 @@ func (c *cli) deleteCommand() *cobra.Command {
 	var ifVersion string
 	cmd := &cobra.Command{
 		Use: "del KEY", Short: "Delete a key's value", Args: cobra.ExactArgs(1),
-		Long: "Delete a key's value. The key keeps its place in the network: see chain remove-key for that.",
+		Long: "Delete a key's value. The key stays in the network; chain remove-key removes it.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if ifVersion == "" {
 				return c.write(cmd.Context(), args[0], "deleted", func(ctx context.Context, cl *client.Client,
@@ -104,15 +104,15 @@ func (c *cli) deleteCommand() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringVar(&ifVersion, "if-version", "", "only if this is the key's version")
+	cmd.Flags().StringVar(&ifVersion, "if-version", "", "delete only if this is the key's version")
 	return cmd
 }
 
 func (c *cli) casCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "cas KEY EXPECTED-VERSION VALUE", Short: "Write a key if it has the expected version", Args: cobra.ExactArgs(3),
-		Long: "Write a key if its version is the expected one, as get and put print it: EPOCH.SEQUENCE, or 0 for a key that was never written.\n" +
-			"The exit code is 4 if it is not; the version and value that the key has are printed.",
+		Long: "Write a key if its version is EXPECTED-VERSION: EPOCH.SEQUENCE as get and put print it, or 0 for a key that was never written.\n" +
+			"Otherwise print the key's version and value, and exit with 4.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			expected, err := wire.ParseVersion(args[1])
 			if err != nil {

@@ -260,7 +260,7 @@ func TestVerbs(t *testing.T) {
 		{args: "chain add-key /a", out: `/a is 0x01000001 in chain main, slot 0`},
 		{args: "chain add-key /a", code: 1, err: `placed already`},
 		{args: "chain add-key --key-id 0x01000063 /b hex:00ff", out: `/b is 0x01000063`},
-		{args: "chain add-key --key-id zz /c", code: 2, err: `"zz" is no KEY_ID`},
+		{args: "chain add-key --key-id zz /c", code: 2, err: `"zz" is not a KEY_ID`},
 		{args: "get /a", code: 3, err: `get 0x01000001: key not found`},
 		{args: "get /nowhere", code: 3, err: `"/nowhere" is not placed in the network`},
 		{args: "put /a on", out: `(?s)key +0x01000001 \(/a\)\nput +version 1.1\nanswer +from 127.0.0.1:\d+ in .*, 1 packet\n`},
@@ -278,7 +278,7 @@ func TestVerbs(t *testing.T) {
 		{args: "cas /a 1.5 swapped", out: `swapped +version 1.6`},
 		{args: "cas /a 1.5 again", code: 4, err: `another version: version 1.6, value "swapped"`},
 		{args: "-o json cas /a 1.5 again", code: 4, out: `(?s)"error": \{\s+"kind": "cas_failed".*"version": "1.6".*"valueText": "swapped"`},
-		{args: "cas /a 1.x again", code: 2, err: `"1.x" is no version`},
+		{args: "cas /a 1.x again", code: 2, err: `"1.x" is not a version`},
 		{args: "del --if-version 1.5 /a", code: 4, err: `compare and delete`},
 		{args: "del --if-version one /a", code: 2, err: `--if-version`},
 		{args: "del --if-version 1.6 /a", out: `deleted +version 1.7`},
@@ -314,9 +314,9 @@ func TestVerbs(t *testing.T) {
 		{args: "get", code: 2, err: `accepts 1 arg`},
 		{args: "get --frob /a", code: 2, err: `unknown flag`},
 		{args: "-o yaml get /a", code: 2, err: `want text or json`},
-		{args: "--value-bits 64 get /a", code: 2, err: `"64" is no profile`},
+		{args: "--value-bits 64 get /a", code: 2, err: `"64" is not a profile`},
 		{args: "--timeout -1s get /a", code: 2, err: `above 0`},
-		{args: "-s nohost.invalid:x get 0x01000001", code: 2, err: `"x" is no port`},
+		{args: "-s nohost.invalid:x get 0x01000001", code: 2, err: `"x" is not a port`},
 		{args: "-s [::1]:5 get 0x01000001", code: 2, err: `IPv4 only`},
 		{args: "--session 0:1 put /a x", code: 2, err: `want ID:NEXT-REQUEST`},
 		{args: "--session 7 put /a x", code: 2, err: `want ID:NEXT-REQUEST`},
@@ -360,7 +360,7 @@ func TestMembers(t *testing.T) {
 		not  string
 	}{
 		{args: "chain fail s1", code: exitError, want: []string{"s1 is the only member of chain main", "bring another in first"}},
-		{args: "chain fail s7", code: exitNotFound, want: []string{"s7 is no member of chain main, whose members are s1"}},
+		{args: "chain fail s7", code: exitNotFound, want: []string{"s7 is not a member of chain main, whose members are s1"}},
 		{args: "chain fail", code: exitUsage, want: []string{"usage: netcraqctl chain fail SWITCH"}},
 		{args: "chain fail s1 --chain nowhere", code: exitNotFound, want: []string{"no such chain"}},
 		{args: "chain recover s1", code: exitError, want: []string{"s1 is a member already"}},
@@ -436,7 +436,7 @@ func TestService(t *testing.T) {
 		{args: "-s " + own, env: env},
 		{args: "-s " + own + " --value-bits 1024 --timeout 300ms", code: exitError, err: "no answer but from " + service + ".*\nname the chain's service address, where answers come from, with --service"},
 		{args: "-s " + own + " --value-bits 1024 --timeout 300ms --service 127.0.0.77", code: exitError, err: "is --server right"},
-		{args: "-s " + own + " --service 127.0.0.1:x", code: exitUsage, err: `--service 127.0.0.1:x: "x" is no port`},
+		{args: "-s " + own + " --service 127.0.0.1:x", code: exitUsage, err: `--service 127.0.0.1:x: "x" is not a port`},
 	} {
 		out, errs, code := ctl(t, tc.env, "", append(strings.Fields(tc.args), "put", "--session", "9:1", "0x01000001", "x")...)
 		if code != tc.code || !regexp.MustCompile(tc.err).MatchString(errs) || tc.err == "" && errs != "" {

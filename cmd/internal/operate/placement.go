@@ -17,21 +17,21 @@ import (
 
 func (c *cli) placementCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "placement", Short: "Show and steer which of etcd's keys are in the network",
-		Long: "Show and steer which of etcd's keys are in the network (docs/etcd.md). The controller does this where it runs with --etcd and --prometheus.\n\n" +
-			"KEY is an etcd key as text: a backslash is written as \\\\, a byte that is not text as \\xNN.",
+		Use: "placement", Short: "Show and control the placement of etcd's keys in the network",
+		Long: "Show and control the placement of etcd's keys in the network (docs/etcd.md). The controller places keys if it runs with --etcd and --prometheus.\n\n" +
+			"KEY is an etcd key as text. Write a backslash as \\\\, and a byte that is not text as \\xNN.",
 	}
 	cmd.AddCommand(c.placementShow(), c.placementWhy(),
-		c.placementRule("pin KEY", "pin", "Keep a key placed whatever its heat, if it can be; with --prefix, all such keys", true),
-		c.placementRule("unpin KEY", "unpin", "Take a pin back", true),
-		c.placementRule("exclude KEY", "exclude", "Never place a key; take it out if it is placed", true),
-		c.placementRule("include KEY", "include", "Take an exclusion back, or make an exception from a wider one", true))
+		c.placementRule("pin KEY", "pin", "Keep a key placed whatever its heat, if possible", true),
+		c.placementRule("unpin KEY", "unpin", "Remove a pin", true),
+		c.placementRule("exclude KEY", "exclude", "Never place a key, and remove it if it is placed", true),
+		c.placementRule("include KEY", "include", "Remove an exclusion, or make an exception to a wider one", true))
 	return cmd
 }
 
 func (c *cli) placementShow() *cobra.Command {
 	return &cobra.Command{
-		Use: "show", Short: "Show what is placed, what is not and why, rules and the latest moves",
+		Use: "show", Short: "Show placed and rejected keys with reasons, rules, and the latest moves",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.ask(cmd, func(ctx context.Context) error {
 				p, err := c.api.Placement(ctx)
@@ -116,7 +116,7 @@ func printKey(w io.Writer, k *api.PlacementKey) {
 
 func (c *cli) placementWhy() *cobra.Command {
 	return &cobra.Command{
-		Use: "why KEY", Short: "Say why a key is placed, or is not", Args: cobra.ExactArgs(1),
+		Use: "why KEY", Short: "Explain why a key is placed or not", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.ask(cmd, func(ctx context.Context) error {
 				k, err := c.api.WhyPlaced(ctx, args[0])
@@ -149,7 +149,7 @@ func (c *cli) placementRule(use, choice, what string, prefixes bool) *cobra.Comm
 		},
 	}
 	if prefixes {
-		cmd.Flags().BoolVar(&prefix, "prefix", false, "all keys that begin with KEY")
+		cmd.Flags().BoolVar(&prefix, "prefix", false, "apply the rule to all keys that begin with KEY")
 	}
 	return cmd
 }

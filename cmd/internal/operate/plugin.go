@@ -42,10 +42,10 @@ control-plane node; --node names another, whose machine doctor then looks at. Wi
 `
 
 func (p *plugin) flags(f *pflag.FlagSet) {
-	f.StringVar(&p.kubeconfig, "kubeconfig", "", "kubectl's `FILE` that says where the API server is")
-	f.StringVar(&p.context, "context", "", "kubectl's `CONTEXT` of that file")
+	f.StringVar(&p.kubeconfig, "kubeconfig", "", "kubectl's `FILE` with the address of the API server")
+	f.StringVar(&p.context, "context", "", "`CONTEXT` of that file")
 	f.StringVar(&p.namespace, "namespace", "netcraq-system", "`NAMESPACE` of the agents")
-	f.StringVar(&p.node, "node", "", "the `NODE` in whose agent the command runs (default: a control-plane node that is ready)")
+	f.StringVar(&p.node, "node", "", "run the command in the agent of this `NODE` (default: a ready control-plane node)")
 }
 
 // pluginFlags are those that the command in the container does not know.

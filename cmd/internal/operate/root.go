@@ -44,20 +44,20 @@ type cli struct {
 	api        *api.Client
 }
 
-const rootHelp = `netcraqctl reads and writes the key-value store that lives in the switches, measures it, and shows and changes what the controller runs.
+const rootHelp = `netcraqctl reads, writes and measures the key-value store in the switches, and shows and changes what the controller manages.
 
-KEY is a KEY_ID (0x01000007, or decimal) or the name of a key that the controller has placed ("/registry/leases/..."; "name:123" for a name
-that looks like a number). VALUE is text, @FILE, @- for standard input, or hex:00ff...; "text:..." where text begins like one of these.
+KEY is a KEY_ID (0x01000007, or decimal) or the name of a key in the network ("/registry/leases/..."; "name:123" for a name that looks
+like a number). VALUE is text, @FILE, @- for standard input, or hex:00ff...; write "text:..." if the text begins like one of these.
 
-Reads and writes are UDP packets to the switches. Where to send them, the keys' names, the width of values and sessions to write with are asked of the
-controller; with --server, a KEY_ID and --value-bits none is needed, and writes then go without a session (at least once) unless --session gives one.
-Answers are taken from the addresses that are asked, and from the chain's service address; where --server names switches' own addresses alone and no controller is asked,
---service has to name that.
+Reads and writes are UDP packets to the switches. The controller provides the addresses, the keys' names, the width of values and sessions. You need
+no controller if you pass --server, a KEY_ID and --value-bits. Writes then have no session (they execute at least once) unless you pass --session.
+Answers must come from the addresses of the requests or from the chain's service address. If --server lists only switches' own addresses, and
+there is no controller, pass the service address with --service.
 
-The controller lets in root, and its own user, by its Unix socket (its --admin-users and --admin-group: others); over TCP it asks for a token.
+At its Unix socket the controller admits root, its own user, and its --admin-users and --admin-group. Over TCP it requires a token.
 
-Exit codes: 0 done, 1 error, 2 wrong usage, 3 the key (or chain, switch, lease) is not there, 4 compare and swap failed,
-5 doctor has found a problem.`
+Exit codes: 0 done, 1 error, 2 wrong usage, 3 no such key (or chain, switch, lease), 4 compare and swap failed,
+5 doctor found a problem.`
 
 // root makes the root command, and what says which exit codes a program's own errors have.
 func (c *cli) root(getenv func(string) string) (root *cobra.Command, code func(error) int) {
@@ -70,10 +70,10 @@ func (c *cli) root(getenv func(string) string) (root *cobra.Command, code func(e
 	})
 	code = func(error) int { return 0 }
 	f := root.PersistentFlags()
-	f.StringVar(&c.admin, "admin", "", "the controller's admin API: unix:///PATH, or http://HOST:PORT with a token (default $"+adminVariable+", or "+api.SystemSocket+")")
-	f.StringVar(&c.tokenFile, "token-file", "", "the file with the token that the controller asks for over TCP (default $"+tokenVariable+")")
-	f.StringVarP(&c.output, "output", "o", "text", "text for people, or json for programs")
-	f.DurationVar(&c.timeout, "timeout", 2*time.Second, "give a query or a request to the controller up after this time")
+	f.StringVar(&c.admin, "admin", "", "address of the controller's admin API: unix:///PATH, or http://HOST:PORT with a token (default $"+adminVariable+", or "+api.SystemSocket+")")
+	f.StringVar(&c.tokenFile, "token-file", "", "file with the controller's token for TCP (default $"+tokenVariable+")")
+	f.StringVarP(&c.output, "output", "o", "text", "output format: text for people, or json for programs")
+	f.DurationVar(&c.timeout, "timeout", 2*time.Second, "give up a query or a request to the controller after this time")
 	bench := c.benchCommand()
 	if c.program.Complete == nil {
 		c.netcraqctl(root)
@@ -81,8 +81,8 @@ func (c *cli) root(getenv func(string) string) (root *cobra.Command, code func(e
 	} else {
 		c.queryFlags(bench.Flags())
 	}
-	root.AddCommand(c.statusCommand(), bench, c.chainCommand(), c.switchCommand(), c.placementCommand(), c.sessionCommand(),
-		c.eventsCommand(), c.pageCommand(), c.doctorCommand())
+	root.AddCommand(c.statusCommand(), bench, c.chainCommand(), c.switchCommand(), c.placementCommand(),
+		c.sessionCommand(), c.eventsCommand(), c.pageCommand(), c.doctorCommand())
 	if c.program.Complete != nil {
 		code = c.program.Complete(root, c.std)
 	}
@@ -113,11 +113,11 @@ func (c *cli) netcraqctl(root *cobra.Command) {
 
 // queryFlags are those of commands that send packets to the switches.
 func (c *cli) queryFlags(f *pflag.FlagSet) {
-	f.StringSliceVarP(&c.servers, "server", "s", nil, "where to send queries: ADDRESS[:PORT], several with commas, the preferred first (default: ask the controller)")
-	f.StringSliceVar(&c.services, "service", nil, "the chain's service address, ADDRESS[:PORT], where answers come from (default: ask the controller, else only --server)")
-	f.StringVar(&c.valueBits, "value-bits", "", "width of the switches' value field: 128, 1024, 4096 or 8192 (default: ask the controller, else 128)")
-	f.DurationVar(&c.retransmit, "retransmit", 50*time.Millisecond, "send a query again, to the next address, when there is no answer within this time")
-	f.StringSliceVar(&c.sessions, "session", nil, "sessions to write with, as ID:NEXT-REQUEST (default: lease them from the controller)")
+	f.StringSliceVarP(&c.servers, "server", "s", nil, "addresses to send queries to: ADDRESS[:PORT], several with commas, the preferred first (default: from the controller)")
+	f.StringSliceVar(&c.services, "service", nil, "service address of the chain, ADDRESS[:PORT], from which answers come (default: from the controller, otherwise only --server)")
+	f.StringVar(&c.valueBits, "value-bits", "", "width of the switches' value field: 128, 1024, 4096 or 8192 (default: from the controller, otherwise 128)")
+	f.DurationVar(&c.retransmit, "retransmit", 50*time.Millisecond, "resend a query to the next address if there is no answer within this time")
+	f.StringSliceVar(&c.sessions, "session", nil, "sessions for writes, as ID:NEXT-REQUEST (default: leased from the controller)")
 }
 
 // usage makes mistakes in the arguments of a command and of those below it usage errors, and

@@ -34,7 +34,7 @@ func (c *cli) statusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "status", Short: "Show chains, switches, keys and problems on one screen",
 		Long: "Show chains, switches, keys and problems on one screen. Rates are measured over --over.\n" +
-			"The exit code is 5 where there is a problem, else 0.",
+			"The exit code is 5 if there is a problem, otherwise 0.",
 		Example: `  netcraqctl status
   netcraqctl status -o json --over 5s`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -88,10 +88,13 @@ func (c *cli) status(ctx context.Context, over time.Duration) (*status, error) {
 		return nil, err
 	}
 	began := time.Now()
-	if err = ask(func(ctx context.Context) (err error) {
-		before, err = c.chainCounts(ctx, chains, s.Switches)
-		return err
-	}); err != nil {
+	count := func(into *map[uint8]counted) error {
+		return ask(func(ctx context.Context) (err error) {
+			*into, err = c.chainCounts(ctx, chains, s.Switches)
+			return err
+		})
+	}
+	if err = count(&before); err != nil {
 		return nil, err
 	}
 	select {
@@ -99,7 +102,7 @@ func (c *cli) status(ctx context.Context, over time.Duration) (*status, error) {
 		return nil, ctx.Err()
 	case <-time.After(over):
 	}
-	if err = ask(func(ctx context.Context) (err error) { after, err = c.chainCounts(ctx, chains, s.Switches); return err }); err != nil {
+	if err = count(&after); err != nil {
 		return nil, err
 	}
 	seconds := time.Since(began).Seconds()
@@ -107,7 +110,8 @@ func (c *cli) status(ctx context.Context, over time.Duration) (*status, error) {
 		x := chainStatus{Chain: ch}
 		// a switch that was set up anew meanwhile begins at 0
 		if a, b := before[ch.ID], after[ch.ID]; b.reads >= a.reads && b.writes >= a.writes {
-			x.ReadsPerSecond, x.WritesPerSecond = float64(b.reads-a.reads)/seconds, float64(b.writes-a.writes)/seconds
+			x.ReadsPerSecond = float64(b.reads-a.reads) / seconds
+			x.WritesPerSecond = float64(b.writes-a.writes) / seconds
 		}
 		s.Chains = append(s.Chains, x)
 	}
@@ -200,8 +204,8 @@ func printStatus(w io.Writer, s *status) {
 		var rows [][]string
 		for _, m := range ch.Members {
 			member[m.Switch] = true
-			rows = append(rows, []string{"  " + m.Switch, strings.ToLower(m.Role), map[bool]string{true: "ready", false: "not ready"}[m.Ready],
-				map[bool]string{true: "lease live", false: "no lease"}[m.LeaseLive]})
+			rows = append(rows, []string{"  " + m.Switch, strings.ToLower(m.Role),
+				map[bool]string{true: "ready", false: "not ready"}[m.Ready], map[bool]string{true: "lease live", false: "no lease"}[m.LeaseLive]})
 		}
 		table(w, rows)
 	}

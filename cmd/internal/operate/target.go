@@ -57,7 +57,7 @@ func (c *cli) findKey(ctx context.Context, s string) (key, error) {
 		return key{}, notPlaced(name)
 	}
 	if err != nil {
-		return key{}, fmt.Errorf("looking up the key %q (a name, as it is no KEY_ID): %w", name, err)
+		return key{}, fmt.Errorf("cannot look up the name %q: %w", name, err)
 	}
 	return key{wire.Key(k.KeyID), name}, nil
 }
@@ -153,7 +153,7 @@ func resolve(ctx context.Context, flag, s string) (netip.AddrPort, error) {
 	}
 	n, err := strconv.ParseUint(port, 10, 16)
 	if err != nil || n == 0 {
-		return bad(fmt.Errorf("%q is no port", port))
+		return bad(fmt.Errorf("%q is not a port", port))
 	}
 	if a, err := netip.ParseAddr(host); err == nil {
 		if !a.Is4() {

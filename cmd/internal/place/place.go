@@ -1,5 +1,5 @@
-// Package place says where `netcraq dev` listens unless it is told otherwise, and where the other
-// commands look for it.
+// Package place has the default addresses at which `netcraq dev` listens and the other commands
+// look for it.
 //
 // A server owns one Unix socket, for the node API, and a folder next to it, SOCKET.d, with
 // everything else that it needs: the controller's admin socket, its tokens, a lock.

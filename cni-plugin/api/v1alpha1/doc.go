@@ -1,13 +1,12 @@
-// Package v1alpha1 holds NetCRAQ's resources of a Kubernetes cluster. A [NetcraqChain] is what a
-// user asks for: a chain over some of the nodes' switches. A [NetcraqNode] is bookkeeping: the
+// Package v1alpha1 holds NetCRAQ's resources of a Kubernetes cluster. A [NetcraqChain] is a user's
+// request for a chain over some of the nodes' switches. A [NetcraqNode] is bookkeeping: the
 // number that the leading agent gives to a node, and what the node's agent says of its switch. Both
 // belong to no namespace, as nodes do.
 //
 // zz_generated.deepcopy.go and the definitions (cni-plugin/deploy/crd) are made from the comments
 // and markers here by `go generate`.
 //
-// +kubebuilder:object:generate=true
-// +groupName=netcraq.io
+// +kubebuilder:object:generate=true +groupName=netcraq.io
 package v1alpha1
 
 //go:generate env GOWORK=off go tool -modfile=../generate/go.mod controller-gen object crd:maxDescLen=400 paths=. output:crd:dir=../../deploy/crd

@@ -123,7 +123,7 @@ func (f *PodFollower) one(ctx context.Context, node, address string) {
 		delete(f.there, node)
 		f.mu.Unlock()
 		if ctx.Err() == nil && failed.IsNew(err) {
-			f.log.Warn("a node's pods are not known, but for those that were", "node", node, "err", err)
+			f.log.Warn("cannot list the pods of a node; using the last known list", "node", node, "err", err)
 		}
 		select {
 		case <-ctx.Done():

@@ -15,7 +15,7 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/identity"
 	"github.com/netcraq/netcraq/cni-plugin/kube/internal/testutil"
 	"github.com/netcraq/netcraq/cni-plugin/kube/netplan"
-	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
 // TestPodsLeftOut: what is no pod in a node's list is left out, and said to be.

@@ -1,5 +1,5 @@
-// Package leaderlink is what goes on between the agent that leads and the agents of all nodes. The
-// leader makes two connections to each agent, with TLS in which both ends show certificates:
+// Package leaderlink connects the leading agent with the agents of all nodes. The leader makes two
+// connections to each agent, with TLS in which both ends present certificates:
 //
 //	leader                                                agent
 //	PodFollower ── GET /v1/pods ─────────────────────────▶ ServePods: the node's list of pods

@@ -1,5 +1,5 @@
-// Package nodeview is what the API server knows of the cluster's nodes: for each node one value
-// that is made of its Node and its NetcraqNode, or of a switch of the fabric.
+// Package nodeview has the API server's view of the cluster's nodes: for each node one value, made
+// from its Node and its NetcraqNode, or from a switch of the fabric.
 //
 // What a node says of itself is in these values as the node says it. Package nodeclaims decides
 // which of it is believed. Addressing says which addresses of the data plane follow from a node's

@@ -23,7 +23,7 @@ import (
 
 	"github.com/netcraq/netcraq/cni-plugin/kube/apiobjects"
 	"github.com/netcraq/netcraq/cni-plugin/kube/internal/testutil"
-	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/internal/testutil/poll"
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 

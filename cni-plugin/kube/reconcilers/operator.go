@@ -1,7 +1,7 @@
-// Package reconcilers is what an agent does that may lead: while it leads, it makes the cluster be
-// as its resources ask for. Operator has what all reconcilers share. Each of them is in a file of
-// its own and asks the packages that decide: nodeclaims, netplan and chainplan. setup.go puts all
-// of it together.
+// Package reconcilers runs on agents that may lead. The leading agent brings the cluster into the
+// state that its resources describe. Operator has what all reconcilers share. Each of them is in a
+// file of its own and asks the packages that decide: nodeclaims, netplan and chainplan. setup.go
+// puts all of it together.
 package reconcilers
 
 import (

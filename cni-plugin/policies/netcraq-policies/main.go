@@ -1,4 +1,4 @@
-// Command netcraq-policies enforces NetworkPolicy on a node whose network is NetCRAQ's: it is SIG
+// Command netcraq-policies enforces NetworkPolicy on a node with NetCRAQ's pod network. It is SIG
 // Network's kube-network-policies (sigs.k8s.io/kube-network-policies), which judges the first
 // packet of each connection, with the kernel's rules (package queue) and the node's knowledge of
 // pods' addresses (package podaddresses) that it needs for what Kubernetes promises.
@@ -52,10 +52,10 @@ func main() {
 	cmd := &cobra.Command{
 		Use:   "netcraq-policies",
 		Short: "Enforce NetworkPolicy on a node",
-		Long: `netcraq-policies has the kernel ask it about the first packet of each connection from or to those
-of the node's pods that a policy selects (nfnetlink_queue), and lets pass what the cluster's
-NetworkPolicies allow. It runs in the node's network, with NET_ADMIN. Its rules in the kernel stay while it is replaced, and nothing
-that is new passes meanwhile; they go when its DaemonSet does.`,
+		Long: `netcraq-policies decides about new connections of the node's pods that a NetworkPolicy selects. The
+kernel passes it the first packet of each (nfnetlink_queue), and it accepts what the policies allow.
+It runs in the node's network with NET_ADMIN. While it is replaced, its kernel rules stay and block
+new connections. The rules are removed together with its DaemonSet.`,
 		Args: cobra.NoArgs, SilenceUsage: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.remove {
@@ -68,15 +68,15 @@ that is new passes meanwhile; they go when its DaemonSet does.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.node, "node", os.Getenv("NODE_NAME"), "`NAME` of this node ($NODE_NAME)")
-	f.StringVar(&o.namespace, "namespace", os.Getenv("NAMESPACE"), "`NAME` of the namespace of this process's DaemonSet, by which it sees whether it is being removed; \"\": its rules go when it ends ($NAMESPACE)")
-	f.StringVar(&o.agent, "agent", agentapi.DefaultSocket, "`SOCKET` of the node's agent, which knows the addresses of pods that begin")
-	f.StringVar(&o.kubeconfig, "kubeconfig", "", "`FILE` that says where the API server is; without it the service account's is taken")
+	f.StringVar(&o.namespace, "namespace", os.Getenv("NAMESPACE"), "`NAME` of the namespace of this process's DaemonSet, which the process watches for its removal; \"\": remove the rules whenever the process ends ($NAMESPACE)")
+	f.StringVar(&o.agent, "agent", agentapi.DefaultSocket, "`SOCKET` of the node's agent, which reports the addresses of starting pods")
+	f.StringVar(&o.kubeconfig, "kubeconfig", "", "`FILE` with the address of the API server (default: the service account's)")
 	f.StringVar(&o.metrics, "metrics", "127.0.0.1:9562", "`ADDRESS` of /metrics; \"\": none")
 	f.IntVar(&o.queue, "queue", 98, "`NUMBER` of the kernel's queue")
-	f.Uint32Var(&o.rate, "rate", 1000, "how many first packets of connections one pod of this node may have judged, `PACKETS` a second; other addresses may four times as many; what is more is dropped, so that nobody else waits; 0: no bound")
-	f.StringVar(&o.interfaces, "interfaces", "ncq", "what the names of pods' interfaces begin with, `PREFIX`")
-	f.BoolVar(&o.failOpen, "fail-open", false, "let connections pass when this process does not run or does not keep up")
-	f.BoolVar(&o.remove, "remove", false, "remove the rules that a process has left, and end")
+	f.Uint32Var(&o.rate, "rate", 1000, "limit of new connections of one pod of this node, in first `PACKETS` a second; other addresses have four times the limit; packets above it are dropped; 0: no limit")
+	f.StringVar(&o.interfaces, "interfaces", "ncq", "`PREFIX` of the names of pods' interfaces")
+	f.BoolVar(&o.failOpen, "fail-open", false, "accept new connections while this process is down or overloaded")
+	f.BoolVar(&o.remove, "remove", false, "remove the rules of a process that has ended, then exit")
 	helptext.Fit(cmd)
 	if err := cmd.ExecuteContext(context.Background()); err != nil {
 		os.Exit(1)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/netcraq/netcraq/controlplane/chain/ops"
@@ -11,7 +12,9 @@ import (
 
 // TestEqualise: two chains that share a switch have their first keys at once. The second asks whose
 // records are its own to set when the first one's are set, and finds that chain equal.
-func TestEqualise(t *testing.T) {
+func TestEqualise(t *testing.T) { synctest.Test(t, equalsOneByOne) }
+
+func equalsOneByOne(t *testing.T) {
 	var e ops.Equality
 	a, b := equalising(&e, 1), equalising(&e, 2)
 	entered, leave, done := make(chan bool), make(chan bool), make(chan error, 2)
@@ -48,7 +51,9 @@ func TestEqualise(t *testing.T) {
 
 // TestEmptiedMeanwhile: a chain that loses its last key while it is made equal, or that cannot be
 // made equal, is not.
-func TestEmptiedMeanwhile(t *testing.T) {
+func TestEmptiedMeanwhile(t *testing.T) { synctest.Test(t, emptiedMeanwhile) }
+
+func emptiedMeanwhile(t *testing.T) {
 	var e ops.Equality
 	c := equalising(&e, 1)
 	err := c.Equalise(t.Context(), none, func() map[uint16]uint32 { e.Emptied(1); return nil })
@@ -82,7 +87,7 @@ func equalising(e *ops.Equality, id uint8) *ops.Chain {
 		Switch: func(string) (*ops.Switch, error) { return nil, errors.New("there is no such switch") }}
 }
 
-// running is a runtime that really sleeps.
+// running is a runtime that sleeps by the test's clock.
 type running struct{ slowly }
 
 func (running) Sleep(ctx context.Context, d time.Duration) error {

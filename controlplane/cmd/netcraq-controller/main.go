@@ -56,35 +56,34 @@ func run(args []string, stdout, stderr io.Writer) int {
 	var o options
 	cmd := &cobra.Command{
 		Use:   "netcraq-controller --topology FILE",
-		Short: "Bring a NetCRAQ network up from one file, and keep it so",
+		Short: "Configure a NetCRAQ network from one file and keep it running",
 		Long: `netcraq-controller connects to the switches that FILE lists (P4Runtime: netcraq-switch,
 simple_switch_grpc), loads the program into them, installs routes, multicast trees and the
 chains, renews the members' read leases, and serves the admin API that netcraqctl uses.
 
-It can be stopped and started again at any time: the switches run on, and what they hold is
-kept. While it is away the leases run out, and then reads are answered by nobody
-(NOT_SERVING) until it is back; with leaseMillis: 0 they are answered all the while.
+You can stop and restart it at any time. The switches keep running and keep their data. Without
+a controller the read leases expire, and switches then refuse reads (NOT_SERVING) until it
+returns. With leaseMillis: 0 they keep answering.
 
-On SIGHUP it reads FILE again and changes what has changed (hosts, switches, links, chains; not
-the program, sessions, or addresses of what is there): "netcraqctl events" shows how. A file with
-a mistake, or one that asks for what cannot be changed, leaves everything as it is.
+On SIGHUP it reads FILE again and applies changes of hosts, switches, links and chains. It does
+not change the program, sessions, or existing addresses. "netcraqctl events" shows the result. If
+FILE has a mistake or an unsupported change, nothing changes.
 
-Several controllers may run with the same topology and --etcd: they elect a leader, which
-does the work; the others take over when it dies, and send admin requests on to it.
-With --prometheus the leader also keeps the keys of etcd's that are read most in the
-switches (docs/etcd.md).
+Several controllers may run with the same topology and --etcd. They elect a leader, which does
+the work. The others forward admin requests to the leader, and one takes over when it dies. With
+--prometheus the leader also places the most-read etcd keys in the switches (docs/etcd.md).
 
-Its admin API changes everything, so it asks who is there: by its Unix socket root and the
-controller's own user are let in (--admin-users, --admin-group: others), over TCP who has the
-token in a file that is made at the start. Open to all are /healthz, /readyz and /metrics,
-which tell no keys. netcraqctl finds the socket by itself; a browser is let in to the page at
-HOST:PORT by the link that "netcraqctl page" gives.
+The admin API can change everything, so it authenticates callers. The Unix socket admits root, the
+controller's own user, --admin-users and --admin-group. TCP admits callers with the token from a
+file that the controller creates at its start. /healthz, /readyz and /metrics are open to all and
+name no keys. netcraqctl finds the socket by itself. "netcraqctl page" prints a link that opens
+the page at HOST:PORT in a browser.
 
-When every chain serves it prints one line on stdout that begins with "ready:". It ends on
-SIGINT and SIGTERM. Exit code 0: ended so; 1: could not start or run; 2: mistake on the
-command line, in the topology, the program or the state file.
+Once every chain serves, it prints one line on stdout that begins with "ready:". SIGINT and
+SIGTERM end it. Exit codes: 0 after such a signal; 1 if it cannot start or run; 2 for a mistake
+on the command line, in the topology, the program or the state file.
 
-The topology file is described by controlplane/topology/example.yaml.`,
+controlplane/topology/example.yaml describes the topology file.`,
 		Example: `  netcraq-controller --topology net.yaml --state out/controller.json
   netcraq-controller --topology net.yaml --etcd 10.0.0.1:2379,10.0.0.2:2379
   netcraq-controller --topology net.yaml --etcd 10.0.0.1:2379 --prometheus http://10.0.0.9:9090
@@ -96,19 +95,19 @@ The topology file is described by controlplane/topology/example.yaml.`,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return serve(cmd.Context(), o, stdout, stderr) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.topology, "topology", "", "the file that says what the network is made of (YAML or JSON)")
+	f.StringVar(&o.topology, "topology", "", "`FILE` that describes the network (YAML or JSON)")
 	o.admin.Flags(f)
-	f.StringVar(&o.state, "state", "", "file for what must survive a restart: names of keys, epochs,\nsessions (default: none; a restarted controller then asks\n"+
-		"the switches, knows keys by their KEY_IDs only, and gives no\nsessions for two TTLs)")
-	f.StringSliceVar(&o.etcd.Endpoints, "etcd", nil, "etcd's client addresses (HOST:PORT,...): keep the state there, and share the\nwork with the other controllers that do")
-	f.StringVar(&o.etcd.Prefix, "etcd-prefix", "/netcraq/", "what the names of all keys in etcd begin with: one for each network")
-	f.StringVar(&o.etcd.CA, "etcd-cacert", "", "certificates that etcd's must be signed by (PEM); makes the connection TLS")
-	f.StringVar(&o.etcd.Cert, "etcd-cert", "", "this controller's certificate for etcd (PEM)")
-	f.StringVar(&o.etcd.Key, "etcd-key", "", "... and its key")
+	f.StringVar(&o.state, "state", "", "`FILE` for the state that survives a restart: names of keys, epochs, sessions (default: none; "+
+		"a restarted controller then reads the switches, knows keys only by KEY_ID, and leases no sessions for two TTLs)")
+	f.StringSliceVar(&o.etcd.Endpoints, "etcd", nil, "keep the state in the etcd at these client addresses (HOST:PORT,...), and elect a leader among the controllers that use it")
+	f.StringVar(&o.etcd.Prefix, "etcd-prefix", "/netcraq/", "prefix of all keys in etcd; each network needs its own")
+	f.StringVar(&o.etcd.CA, "etcd-cacert", "", "CA certificates that must have signed etcd's certificate (PEM); enables TLS")
+	f.StringVar(&o.etcd.Cert, "etcd-cert", "", "certificate to present to etcd (PEM)")
+	f.StringVar(&o.etcd.Key, "etcd-key", "", "private key of --etcd-cert (PEM)")
 	o.place.flags(f)
 	f.SetNormalizeFunc(formerFlag)
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
-	f.BoolVar(&o.check, "check", false, "check the topology, the program and the state file, and end")
+	f.BoolVar(&o.check, "check", false, "check the topology, the program and the state file, then exit")
 	helptext.Fit(cmd)
 	cmd.SetArgs(args)
 	cmd.SetOut(stdout)

@@ -24,8 +24,8 @@ import (
 	"github.com/netcraq/netcraq/controlplane/controller"
 	"github.com/netcraq/netcraq/controlplane/controller/saved"
 	"github.com/netcraq/netcraq/controlplane/topology"
-	"github.com/netcraq/netcraq/internal/poll"
-	"github.com/netcraq/netcraq/internal/syncbuffer"
+	"github.com/netcraq/netcraq/internal/testutil/poll"
+	"github.com/netcraq/netcraq/internal/testutil/syncbuffer"
 )
 
 const example = "../../topology/example.yaml"
@@ -202,7 +202,7 @@ func TestMetricsTellNoKeys(t *testing.T) {
 	for d := range descriptions {
 		for label := range strings.SplitSeq(told.FindStringSubmatch(d.String())[1], ",") {
 			seen[label] = true
-			if !slices.Contains([]string{"", "chain", "switch", "type", "op", "code", "result", "fault"}, label) {
+			if !slices.Contains([]string{"", "chain", "switch", "type", "op", "code", "result", "fault", "event"}, label) {
 				t.Errorf("%s has the label %q: if its values are not keys, name it here", d, label)
 			}
 		}

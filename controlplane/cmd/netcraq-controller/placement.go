@@ -27,13 +27,13 @@ type placementOptions struct {
 
 func (o *placementOptions) flags(f *pflag.FlagSet) {
 	l := policy.DefaultLimits()
-	f.StringVar(&o.prometheus, "prometheus", "", "the URL of a Prometheus that scrapes the gateways (etcd-monitor): place the keys of\n"+
-		"etcd's that are read most in the switches; needs --etcd, which is the etcd of these keys")
-	f.StringVar(&o.prefix, "gateway-prefix", placement.DefaultPrefix, "what the names of the gateways' own keys in etcd begin with; the gateways must be told the same")
-	f.DurationVar(&o.window, "heat-window", time.Minute, "what rates are taken over: at least twice Prometheus' scrape interval, better four times")
-	f.DurationVar(&o.admitAfter, "placement-admit-after", l.AdmitAfter, "how long a key must be hot before it is placed")
-	f.DurationVar(&o.residency, "placement-min-residency", l.MinResidency, "how long a placed key makes no room for a hotter one, and one that made room stays away")
-	f.Float64Var(&o.perMinute, "placement-moves", l.MovesPerMinute, "how many keys may be placed and removed in a minute because of their heat")
+	f.StringVar(&o.prometheus, "prometheus", "", "place the most-read etcd keys in the switches; `URL` of a Prometheus that scrapes the gateways "+
+		"(etcd-monitor). Needs --etcd, the etcd that holds these keys")
+	f.StringVar(&o.prefix, "gateway-prefix", placement.DefaultPrefix, "prefix of the gateways' own keys in etcd; the gateways need the same")
+	f.DurationVar(&o.window, "heat-window", time.Minute, "time over which rates are averaged: at least twice Prometheus' scrape interval, better four times")
+	f.DurationVar(&o.admitAfter, "placement-admit-after", l.AdmitAfter, "time for which a key must be hot before it is placed")
+	f.DurationVar(&o.residency, "placement-min-residency", l.MinResidency, "time for which a placed key stays and an evicted key stays out")
+	f.Float64Var(&o.perMinute, "placement-moves", l.MovesPerMinute, "number of keys to place or evict in a minute because of their heat")
 }
 
 // formerFlag is a flag by its name of today, so that command lines of earlier versions hold.

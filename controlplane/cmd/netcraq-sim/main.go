@@ -76,16 +76,16 @@ func command(out io.Writer) *cobra.Command {
 		},
 	}
 	f := c.Flags()
-	f.Uint64Var(&o.seeds, "seeds", 1000, "how many seeds to run (with --mutants: at most, for each)")
+	f.Uint64Var(&o.seeds, "seeds", 1000, "number of seeds to run (with --mutants: the most for each mutant)")
 	f.Uint64Var(&o.from, "from", 1, "the first of them")
 	f.Uint64Var(&o.seed, "seed", 0, "run this seed alone, and print its timeline")
 	f.StringVar(&o.key, "key", "", "of the timeline, print only what is about this key")
 	f.BoolVar(&o.leases, "leases", false, "print the renewals of leases too")
 	f.StringVar(&o.mutant, "mutant", "", "remove this rule first")
 	f.BoolVar(&o.mutants, "mutants", false, "remove every rule in turn (or the one that --mutant names), and say when that is noticed")
-	f.StringSliceVar(&o.faults, "faults", clockwork.Groups(), "which of the groups of faults there are; the others are left out")
-	f.StringVar(&o.out, "out", "out", "where porcupine's pictures of histories go")
-	f.IntVar(&o.jobs, "jobs", runtime.GOMAXPROCS(0), "how many seeds at a time")
+	f.StringSliceVar(&o.faults, "faults", clockwork.Groups(), "groups of faults to cause")
+	f.StringVar(&o.out, "out", "out", "directory for porcupine's pictures of histories")
+	f.IntVar(&o.jobs, "jobs", runtime.GOMAXPROCS(0), "number of seeds to run at a time")
 	f.Uint64Var(&o.keepGoing, "failures", 3, "stop after so many failing seeds")
 	return c
 }

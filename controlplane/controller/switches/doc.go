@@ -9,10 +9,10 @@
 //	     ▼ one job after the other
 //	P4Runtime: tables, groups, registers, packets in and out
 //
-// A device does what it is told, in the order in which it was told (worker.go), and compares
-// first: of what the plan wants, only the difference to what the switch has is written. So it
-// remembers what is in the switch (contents.go), reads it anew in each connection, and trusts
-// nothing of an earlier one, since the switch may have been restarted between the two.
+// A device executes its jobs in the order in which they were submitted (worker.go). It compares the
+// plan with the content of the switch, and writes only the difference. So it remembers that content
+// (contents.go) and reads it anew in each connection. It trusts nothing from an earlier connection,
+// because the switch may have been restarted between the two.
 //
 // setup.go makes a switch ready that has just been connected. install.go gives it its part of a
 // chain's configuration, in an order in which no packet is handled wrongly meanwhile. keys.go,
@@ -20,6 +20,6 @@
 // switches that run an earlier or later program for now. requests.go and target.go exchange packets
 // with a switch's pipeline, for the procedures of package chain/ops.
 //
-// A device decides nothing about chains: that is the controller's goroutine, which it talks to by
-// Owner alone.
+// A device decides nothing about chains. The controller's goroutine does, and the device calls it
+// only through Owner.
 package switches

@@ -1,5 +1,5 @@
-// Package p4rttest is a P4Runtime server for tests: it keeps what it is told in memory, runs no
-// packets, and can be told to fail. With PI set it has the habits of simple_switch_grpc that a
+// Package p4rttest is a P4Runtime server for tests. It keeps all writes in memory, runs no packets,
+// and fails when a test asks for it. With PI set it has the habits of simple_switch_grpc that a
 // client must allow for.
 package p4rttest
 

@@ -17,9 +17,9 @@
 // # Writers that bypass the gateways
 //
 // A gateway guards a placed key before it writes it in etcd. So when etcd shows a change of a
-// placed key, with the mod revision M, its slot is guarded or has M or later already. Each placed
-// key is watched in etcd; after each change its slot is looked at, and a slot that can be read and
-// is older shows a writer that went past the gateways. The key is removed from the network at once,
-// and stays away for a while. Until then, stale values were read: for as long as a watch, a look
-// and a removal take.
+// placed key, with the mod revision M, its slot is guarded or has M or later already. The
+// controller watches each placed key in etcd, and reads its slot after each change. A readable slot
+// with an older value shows that a writer bypassed the gateways. The controller removes the key
+// from the network at once, and does not place it again for a while. Until the removal, clients
+// could read stale values: during the watch, the read of the slot and the removal.
 package placementcontroller

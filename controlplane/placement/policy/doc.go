@@ -21,8 +21,7 @@
 //   - A bucket of moves, which fills at MovesPerMinute, limits all moves that are made for heat.
 //     What is done because it must be (a key on a lease, an exclusion, a writer that bypasses the
 //     gateways) does not wait for it.
-//   - A key whose heat is not known is neither placed nor removed. Whoever measures may be down or
-//     slow: nothing moves then.
+//   - A key of unknown heat is neither placed nor removed, because Prometheus may be down or slow.
 //
-// Every key that was looked at has a Verdict, with the numbers that led to it.
+// Every key that the planner considered has a Verdict, with the numbers that led to it.
 package policy

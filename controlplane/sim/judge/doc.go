@@ -1,5 +1,5 @@
-// Package judge says whether what clients were told can be. It knows calls and their answers, and
-// nothing of how a run came to them.
+// Package judge checks whether the answers to clients are consistent. It knows calls and their
+// answers, and nothing of the run that produced them.
 //
 // history.go has the calls. check.go asks porcupine, key by key, for an order of the calls that
 // explains all answers, and looks for answers that contradict each other. another.go finds values

@@ -1,4 +1,4 @@
-// Package world is what a run is made of: switches, the network between them, controllers, their
+// Package world has the parts of a run: switches, the network between them, controllers, their
 // store and clients, in one thread. A World has them all. Its parts know each other, as those of a
 // real network do; nothing here decides that something goes wrong (package trouble does), and
 // nothing judges (package judge does).

@@ -33,14 +33,14 @@ func dictionary(stdout io.Writer) *cobra.Command {
 	train := &cobra.Command{
 		Use:   "train EXPORT",
 		Short: "Train a dictionary from an export of etcd, and put it into etcd for all gateways",
-		Long: `train reads EXPORT (- is stdin), which is what "etcdctl get --prefix / -w json" prints, makes
-a zstd dictionary of its most typical values, and puts it into etcd under --prefix, as the next
-version. Gateways find it within a minute. They go on to read what was compressed with older
-ones, which are kept.
+		Long: `train reads EXPORT (- is stdin), the output of "etcdctl get --prefix / -w json". It makes a zstd
+dictionary of the most typical values and stores it in etcd under --prefix, as the next version.
+Gateways find the dictionary within a minute. They keep older dictionaries, and can still read
+values that were compressed with them.
 
-The dictionary consists of values, and whoever reads gateways' keys in etcd can read them:
-Kubernetes' secrets (/registry/secrets/) and what else gives access by default (docs/etcd.md,
-"Secrets") are left out, and so are the gateways' own keys.`,
+The dictionary consists of values. Everyone who can read the gateways' keys in etcd can read them.
+train therefore leaves out Kubernetes' secrets (/registry/secrets/), other keys that give access by
+default (docs/etcd.md, "Secrets"), and the gateways' own keys.`,
 		Example: `  etcdctl get --prefix /registry/ -w json |
     etcd-monitor dictionary train - --endpoints 10.0.0.1:2379`,
 		Args: func(cmd *cobra.Command, args []string) error {

@@ -15,8 +15,8 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/service"
 	"github.com/netcraq/netcraq/client/etcd/slotcodec"
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
-	"github.com/netcraq/netcraq/internal/poll"
-	"github.com/netcraq/netcraq/internal/testport"
+	"github.com/netcraq/netcraq/internal/testutil/poll"
+	"github.com/netcraq/netcraq/internal/testutil/testport"
 )
 
 // A dictionary that is trained from an export is in etcd for the gateways, each under a version of

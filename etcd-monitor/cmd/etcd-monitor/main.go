@@ -59,18 +59,18 @@ func root(stdout, stderr io.Writer) *cobra.Command {
 		Use:   "etcd-monitor [--endpoints URL,...]",
 		Short: "Serve etcd's API before an etcd cluster, and count what is read",
 		Long: `etcd-monitor is an etcd v3 endpoint: point etcdctl, a program that uses etcd's client, or
-kube-apiserver at it instead of at etcd. All that they ask goes to etcd and comes back as
-etcd said it. The reads of each of the hottest keys are counted, for Prometheus.
+kube-apiserver at it instead of at etcd. It forwards their requests to etcd and returns etcd's
+answers. It counts the reads of each of the hottest keys for Prometheus.
 
 Without --endpoints it runs an etcd of its own in --data-dir, on a loopback address.
 
-Flags have the names that etcd's and etcdctl's have: --cert-file, --key-file, --trusted-ca-file
-and --client-cert-auth are towards clients; --endpoints, --cacert, --cert and --key towards
-etcd. New certificates hold as soon as their files are replaced.
+Flags have the names of etcd's and etcdctl's flags. --cert-file, --key-file, --trusted-ca-file
+and --client-cert-auth concern clients; --endpoints, --cacert, --cert and --key concern etcd.
+A new certificate takes effect as soon as you replace its file.
 
-When it serves it prints one line on stdout that begins with "ready:". It ends on SIGINT and
-SIGTERM: streams end at once, as those of an etcd that stops, requests within 5 s. Exit
-code 0: ended so; 1: could not start or run; 2: mistake on the command line or in the files.`,
+Once it serves, it prints one line on stdout that begins with "ready:". On SIGINT or SIGTERM it
+closes streams at once and finishes requests within 5 s. Exit codes: 0 after such a signal; 1 if
+it cannot start or run; 2 for a mistake on the command line or in the files.`,
 		Example: `  etcd-monitor
   etcd-monitor --endpoints 10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379
   etcd-monitor --endpoints https://10.0.0.1:2379 --cacert ca.pem --cert client.pem \

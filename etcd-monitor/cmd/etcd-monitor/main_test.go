@@ -26,10 +26,10 @@ import (
 
 	"github.com/netcraq/netcraq/client/etcd/placement"
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
-	"github.com/netcraq/netcraq/internal/poll"
-	"github.com/netcraq/netcraq/internal/syncbuffer"
-	"github.com/netcraq/netcraq/internal/testcerts"
-	"github.com/netcraq/netcraq/internal/testport"
+	"github.com/netcraq/netcraq/internal/testutil/poll"
+	"github.com/netcraq/netcraq/internal/testutil/syncbuffer"
+	"github.com/netcraq/netcraq/internal/testutil/testcerts"
+	"github.com/netcraq/netcraq/internal/testutil/testport"
 )
 
 // Mistakes on the command line are found before anything starts, and the message says what to do.

@@ -86,40 +86,40 @@ func (o *options) flags(f *pflag.FlagSet) {
 	f.SortFlags = false
 	o.flagsOfEtcd(f, " (default: run an etcd in this process)")
 	o.flagReserved(f)
-	f.StringVar(&o.dataDir, "data-dir", "", "where the etcd in this process keeps its data (default "+defaultDataDir+")")
-	f.StringVar(&o.embedded, "embedded-client-address", "", "where it listens: a loopback address (default: a free port)")
+	f.StringVar(&o.dataDir, "data-dir", "", "directory for the data of the etcd in this process (default "+defaultDataDir+")")
+	f.StringVar(&o.embedded, "embedded-client-address", "", "loopback address on which that etcd listens (default: a free port)")
 
-	f.StringSliceVar(&o.listen, "listen-client-urls", []string{defaultListen}, "where to listen for clients; https needs --cert-file")
-	f.StringSliceVar(&o.advertise, "advertise-client-urls", nil, "what clients are told that ask for the members' addresses (default:\nthe members' own, so that such clients go past the gateway)")
-	f.StringVar(&o.clients.CertFile, "cert-file", "", "the certificate to show to clients (PEM)")
-	f.StringVar(&o.clients.KeyFile, "key-file", "", "... and its key")
-	f.BoolVar(&o.clients.ClientCertAuth, "client-cert-auth", false, "clients have to show a certificate, signed by --trusted-ca-file")
-	f.StringVar(&o.clients.TrustedCAFile, "trusted-ca-file", "", "certificates that clients' must be signed by (PEM)")
-	f.StringVar(&o.clients.CRLFile, "client-crl-file", "", "the list of clients' certificates that are revoked (DER); clients have to show one then")
-	f.StringVar(&o.tls.min, "tls-min-version", string(tlsutil.TLSVersion12), "the oldest version of TLS that clients may speak: TLS1.2 or TLS1.3")
-	f.StringVar(&o.tls.max, "tls-max-version", "", "the newest one (default: the newest there is)")
-	f.StringSliceVar(&o.tls.ciphers, "listen-cipher-suites", nil, "the cipher suites that clients may use with TLS1.2, by the names that\nIANA has for them (default: those that Go holds secure)")
-	f.StringSliceVar(&o.cors, "cors", []string{"*"}, "origins of pages that browsers may let use the HTTP pages (*: all)")
-	f.StringSliceVar(&o.hosts, "host-whitelist", []string{"*"}, "names by which the HTTP pages may be asked for in plain text (*: any)")
-	f.BoolVar(&o.profiles, "enable-pprof", false, "serve profiles of the gateway at /debug/pprof/ of the client URLs")
-	f.BoolVar(&o.relay, "relay", true, "pass requests for keys that are not placed on as frames of HTTP/2, and serve the others of the\nkey-value service past gRPC's server: less than half of the processor time (=false: all by gRPC)")
-	f.BoolVar(&o.toLeader, "writes-to-leader", true, "send writes to the member of etcd that leads, which the others would only pass them on to\n(=false: to the members in turn, as reads)")
-	f.BoolVar(&o.readsToLeader, "reads-to-leader", true, "send linearizable reads there, too, 64 at once at most, where the last answer had 4 KiB at most:\nthe others would ask it how far the store is (=false, or --writes-to-leader=false: to the members in turn)")
-	f.StringVar(&o.namespace, "namespace", "", "what the names of all of the clients' keys begin with at etcd, and\nclients do not see")
-	f.StringVar(&o.metrics, "metrics-addr", defaultMetrics, "where to serve the gateway's own /metrics (HOST:PORT; \"\": nowhere;\n"+gateway.OwnMetrics+" of the client URLs shows them without the keys' names)")
+	f.StringSliceVar(&o.listen, "listen-client-urls", []string{defaultListen}, "URLs to listen on for clients; https needs --cert-file")
+	f.StringSliceVar(&o.advertise, "advertise-client-urls", nil, "URLs to return to clients that list etcd's members (default: the members' own, so that such clients bypass the gateway)")
+	f.StringVar(&o.clients.CertFile, "cert-file", "", "certificate to present to clients (PEM)")
+	f.StringVar(&o.clients.KeyFile, "key-file", "", "private key of --cert-file (PEM)")
+	f.BoolVar(&o.clients.ClientCertAuth, "client-cert-auth", false, "require a client certificate signed by --trusted-ca-file")
+	f.StringVar(&o.clients.TrustedCAFile, "trusted-ca-file", "", "CA certificates that must have signed clients' certificates (PEM)")
+	f.StringVar(&o.clients.CRLFile, "client-crl-file", "", "list of revoked client certificates (DER); it makes a client certificate mandatory")
+	f.StringVar(&o.tls.min, "tls-min-version", string(tlsutil.TLSVersion12), "oldest TLS version to accept: TLS1.2 or TLS1.3")
+	f.StringVar(&o.tls.max, "tls-max-version", "", "newest TLS version to accept (default: no limit)")
+	f.StringSliceVar(&o.tls.ciphers, "listen-cipher-suites", nil, "cipher suites to accept with TLS1.2, by their IANA names (default: those that Go considers secure)")
+	f.StringSliceVar(&o.cors, "cors", []string{"*"}, "web origins from which browsers may use the HTTP pages (*: all)")
+	f.StringSliceVar(&o.hosts, "host-whitelist", []string{"*"}, "host names under which the HTTP pages are served in plain text (*: any)")
+	f.BoolVar(&o.profiles, "enable-pprof", false, "serve the gateway's profiles at /debug/pprof/ of the client URLs")
+	f.BoolVar(&o.relay, "relay", true, "relay requests for keys that are not placed as HTTP/2 frames, for less than half of the processor time (=false: serve all by gRPC)")
+	f.BoolVar(&o.toLeader, "writes-to-leader", true, "send writes directly to etcd's leader (=false: to the members in turn)")
+	f.BoolVar(&o.readsToLeader, "reads-to-leader", true, "send linearizable reads with small answers (up to 4 KiB) to the leader, too, at most 64 at once (=false, or --writes-to-leader=false: to the members in turn)")
+	f.StringVar(&o.namespace, "namespace", "", "prefix that the gateway adds to clients' key names at etcd; clients do not see it")
+	f.StringVar(&o.metrics, "metrics-addr", defaultMetrics, "HOST:PORT for the gateway's own /metrics (\"\": none; "+gateway.OwnMetrics+" of the client URLs has them without key names)")
 
-	f.StringVar(&o.controller, "controller", "", "netcraq-controller's admin API, unix:///PATH or HOST:PORT (several\nwith commas: the first that answers): have placed keys read from the\nnetwork (default: all goes to etcd)")
-	f.StringVar(&o.token, "controller-token", "", "the file with the token that the controller asks for at HOST:PORT;\nit has to be the one that may change things")
+	f.StringVar(&o.controller, "controller", "", "read placed keys from the network; admin API of netcraq-controller, unix:///PATH or HOST:PORT. Of several with commas the first that answers is used (default: etcd answers all requests)")
+	f.StringVar(&o.token, "controller-token", "", "file with the controller's token for HOST:PORT; the token must permit changes")
 
-	f.DurationVar(&o.sealAge, "seal-age", seal.DefaultAge, "how old the key becomes that cells in the network are sealed with,\nbefore a gateway replaces it (0: it does not; \"etcd-monitor seal rotate\" does)")
+	f.DurationVar(&o.sealAge, "seal-age", seal.DefaultAge, "age at which a gateway replaces the key that seals cells in the network (0: only \"etcd-monitor seal rotate\" replaces it)")
 
-	f.UintVar(&o.maxRequestBytes, "max-request-bytes", gateway.DefaultMaxRequestBytes, "the largest request of a client; not below etcd's (docs/etcd.md says by how\nmuch etcd's should be larger with --controller)")
-	f.Uint32Var(&o.maxStreams, "max-concurrent-streams", gateway.DefaultMaxConcurrentStreams, "requests that one connection may have under way")
-	f.DurationVar(&o.keepAliveMin, "grpc-keepalive-min-time", gateway.DefaultKeepAliveMinTime, "how often clients may try their connections")
-	f.DurationVar(&o.keepAlive, "grpc-keepalive-interval", gateway.DefaultKeepAliveInterval, "after how much silence a client's connection is tried")
-	f.DurationVar(&o.keepAliveT, "grpc-keepalive-timeout", gateway.DefaultKeepAliveTimeout, "how long its answer is waited for")
+	f.UintVar(&o.maxRequestBytes, "max-request-bytes", gateway.DefaultMaxRequestBytes, "largest request of a client, at least etcd's own limit (docs/etcd.md has the margin that --controller needs)")
+	f.Uint32Var(&o.maxStreams, "max-concurrent-streams", gateway.DefaultMaxConcurrentStreams, "number of concurrent requests on one connection")
+	f.DurationVar(&o.keepAliveMin, "grpc-keepalive-min-time", gateway.DefaultKeepAliveMinTime, "shortest interval between a client's keep-alive pings")
+	f.DurationVar(&o.keepAlive, "grpc-keepalive-interval", gateway.DefaultKeepAliveInterval, "idle time after which the gateway pings a client")
+	f.DurationVar(&o.keepAliveT, "grpc-keepalive-timeout", gateway.DefaultKeepAliveTimeout, "time to wait for the answer to such a ping before closing the connection")
 
-	f.IntVar(&o.topKeys, "top-keys", hotkeys.DefaultTop, "how many of the keys that are read most /metrics names")
+	f.IntVar(&o.topKeys, "top-keys", hotkeys.DefaultTop, "number of most-read keys that /metrics names")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
 }
 
@@ -127,22 +127,22 @@ func (o *options) flags(f *pflag.FlagSet) {
 // own keys are.
 func (o *options) flagsOfEtcd(f *pflag.FlagSet, without string) {
 	f.StringSliceVar(&o.endpoints, "endpoints", nil, "etcd's client URLs"+without)
-	f.DurationVar(&o.sync, "endpoints-auto-sync-interval", 0, "how often etcd is asked for its members, whose client URLs take the\nplace of --endpoints (0: never)")
-	f.StringVar(&o.discovery.domain, "discovery-srv", "", "ask DNS for etcd's client URLs, in place of --endpoints: the SRV records\n_etcd-client-ssl._tcp and _etcd-client._tcp of this domain")
-	f.StringVar(&o.discovery.name, "discovery-srv-name", "", "what follows \"etcd-client\" and \"etcd-client-ssl\" in the records' names,\nafter a dash")
-	f.BoolVar(&o.discovery.insecure, "insecure-discovery", false, "take what DNS says for etcd though it shows no certificate for that\ndomain")
-	f.StringVar(&o.towards.TrustedCAFile, "cacert", "", "certificates that etcd's must be signed by (PEM)")
-	f.StringVar(&o.towards.CertFile, "cert", "", "the certificate to show to etcd (PEM); best without a common name,\nwhich etcd could take for the name of a user")
-	f.StringVar(&o.towards.KeyFile, "key", "", "... and its key")
-	f.BoolVar(&o.towards.InsecureSkipVerify, "insecure-skip-tls-verify", false, "take any certificate for etcd's: for tests, since whoever is on the way\ncan be etcd then")
-	f.StringVar(&o.user, "user", "", "etcd's name for the gateways' own business, where its authentication is\nenabled: a user who may read and write all that begins with --prefix")
-	f.StringVar(&o.password, "password-file", "", "the file that has this user's password")
-	f.StringVar(&o.prefix, "prefix", placement.DefaultPrefix, "what the names of the gateways' own keys in etcd begin with; the\ncontroller and all gateways must be told the same")
+	f.DurationVar(&o.sync, "endpoints-auto-sync-interval", 0, "interval at which the member list is read from etcd and replaces --endpoints (0: never)")
+	f.StringVar(&o.discovery.domain, "discovery-srv", "", "read etcd's client URLs from the SRV records _etcd-client-ssl._tcp and _etcd-client._tcp of this domain, instead of --endpoints")
+	f.StringVar(&o.discovery.name, "discovery-srv-name", "", "suffix of \"etcd-client\" and \"etcd-client-ssl\" in the records' names, after a dash")
+	f.BoolVar(&o.discovery.insecure, "insecure-discovery", false, "accept an etcd from DNS without a certificate for that domain")
+	f.StringVar(&o.towards.TrustedCAFile, "cacert", "", "CA certificates that must have signed etcd's certificate (PEM)")
+	f.StringVar(&o.towards.CertFile, "cert", "", "certificate to present to etcd (PEM); leave its common name empty, because etcd may read that as a user's name")
+	f.StringVar(&o.towards.KeyFile, "key", "", "private key of --cert (PEM)")
+	f.BoolVar(&o.towards.InsecureSkipVerify, "insecure-skip-tls-verify", false, "accept any certificate from etcd; only for tests, because anyone on the path can then impersonate etcd")
+	f.StringVar(&o.user, "user", "", "etcd user for the gateways' own keys, if etcd's authentication is enabled; it must be able to read and write all keys under --prefix")
+	f.StringVar(&o.password, "password-file", "", "file with this user's password")
+	f.StringVar(&o.prefix, "prefix", placement.DefaultPrefix, "prefix of the gateways' own keys in etcd; the controller and all gateways need the same")
 }
 
 // flagReserved is for the commands that tell clients' keys from the project's own.
 func (o *options) flagReserved(f *pflag.FlagSet) {
-	f.StringSliceVar(&o.controllers, "etcd-prefix", []string{defaultControllers}, "what the names of the controllers' own keys in etcd begin with, as\nthey are told. With --controller no client reads, writes or watches\nthese, nor the gateways' own")
+	f.StringSliceVar(&o.controllers, "etcd-prefix", []string{defaultControllers}, "prefixes of the controllers' own keys in etcd, as set there. With --controller, clients cannot read, write or watch these keys or those under --prefix")
 }
 
 // reserved are the keys that are no client's.
@@ -157,7 +157,7 @@ func (o *options) checkOwn() error {
 	}
 	for _, p := range o.controllers {
 		if p == "" {
-			return fmt.Errorf("--etcd-prefix: give some text, such as %s, as the controllers are told: without any no key would be a client's", defaultControllers)
+			return fmt.Errorf("--etcd-prefix: pass the controllers' prefix, such as %s: with an empty one clients could use no key", defaultControllers)
 		}
 	}
 	if (o.user == "") != (o.password == "") {

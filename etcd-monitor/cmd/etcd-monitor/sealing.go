@@ -57,13 +57,13 @@ func sealing(stdout io.Writer) *cobra.Command {
 	rotate := &cobra.Command{
 		Use:   "rotate",
 		Short: "Make a new key that gateways seal with from now on",
-		Long: `rotate makes a new key, which gateways hear of at once. What was sealed with the others is
-sealed anew, and they are dropped a day later.
+		Long: `rotate makes a new key, and gateways use it at once. They seal their cells again with it. The
+old keys are dropped a day later.
 
-Gateways do this by themselves (--seal-age). Do it by hand when a key may be known to somebody:
-with --drop-old, so that nothing opens any more that was sealed before. Every placed key is taken
-out of the network then, as one whose slot was forged, and comes back after an hour; etcd answers
-meanwhile.`,
+Gateways rotate by themselves (--seal-age). If somebody may know a key, rotate by hand and pass
+--drop-old, so that gateways reject everything sealed with old keys. The controller then removes
+every placed key from the network, as if its slot were forged. The keys return after an hour, and
+etcd answers for them meanwhile.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return p.withSeals(cmd.Context(), func(ctx context.Context, keys *seal.Keys) error {

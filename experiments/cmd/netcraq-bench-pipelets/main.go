@@ -60,10 +60,10 @@ func main() {
 	}
 	way := flag.String("way", "merged", "poll, apart (pipelets without consolidation) or merged")
 	every := flag.Duration("every", 100*time.Millisecond, "poll: from one look at the source to the next")
-	clients := flag.Int("clients", 100, "how many")
+	clients := flag.Int("clients", 100, "number of clients")
 	rate := flag.Float64("rate", 10, "records a second")
 	size := flag.Int("size", 1024, "bytes of a record's random text")
-	seconds := flag.Float64("seconds", 20, "for how long it is measured")
+	seconds := flag.Float64("seconds", 20, "length of the measurement")
 	pipelets := flag.String("pipelets", "", "the command netcraq-pipelets")
 	flag.Parse()
 	r, err := measure(*way, *every, *clients, *rate, *size, *seconds, *pipelets)

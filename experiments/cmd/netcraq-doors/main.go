@@ -1,6 +1,6 @@
-// Command netcraq-doors is what make bench-nodeapi measures, and its load in Go: one store in
-// memory behind several doors, so that the doors alone are compared. experiments/bench_nodeapi.py
-// starts it.
+// Command netcraq-doors has the servers that make bench-nodeapi measures, and their load in Go. All
+// servers share one store in memory, so the benchmark compares only the servers' interfaces.
+// experiments/bench_nodeapi.py starts it.
 package main
 
 import (
@@ -37,7 +37,7 @@ func command() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return serve(cmd.Context(), directory, etcd, cmd.OutOrStdout())
 		}}
-	serve.Flags().StringVar(&directory, "directory", "", "where the sockets go")
+	serve.Flags().StringVar(&directory, "directory", "", "directory for the sockets")
 	_ = serve.MarkFlagRequired("directory")
 	serve.Flags().StringVar(&etcd, "etcd", "", "URL of an etcd for a node API whose keys are durable (default: there is none)")
 
@@ -49,7 +49,7 @@ func command() *cobra.Command {
 		}}
 	client.Flags().StringVar(&load.door, "door", "", "echo, json, compact or grpc")
 	client.Flags().StringVar(&load.address, "address", "", "path of a socket, or tcp://HOST:PORT")
-	client.Flags().Float64Var(&load.seconds, "seconds", 1, "how long")
+	client.Flags().Float64Var(&load.seconds, "seconds", 1, "length of the run")
 	client.Flags().IntVar(&load.warm, "warm", 2000, "calls before that")
 
 	var pair coordinate
@@ -59,9 +59,9 @@ func command() *cobra.Command {
 			return pair.run(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
 		}}
 	coordinating.Flags().StringVar(&pair.kind, "door", "", "node, etcd or consul")
-	coordinating.Flags().StringVar(&pair.address, "address", "", "node: path of a socket; else a URL")
+	coordinating.Flags().StringVar(&pair.address, "address", "", "path of a socket for node; otherwise a URL")
 	coordinating.Flags().StringVar(&pair.job, "job", "", strings.Join(coordinators.Jobs, ", "))
-	coordinating.Flags().Float64Var(&pair.seconds, "seconds", 1, "how long")
+	coordinating.Flags().Float64Var(&pair.seconds, "seconds", 1, "length of the run")
 	coordinating.Flags().IntVar(&pair.warm, "warm", 10, "calls before that")
 	coordinating.Flags().IntVar(&pair.least, "least", 1, "calls, however long they take")
 

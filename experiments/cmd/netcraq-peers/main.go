@@ -62,7 +62,7 @@ back is compared with what was written to its key; a wrong one ends the run with
 	p.IntVar(&f.cfg.Keys, "keys", 256, "number of keys")
 	p.Float64Var(&f.zipf, "zipf", 0, "draw keys by Zipf's law with this exponent, the first key most often (0: all alike)")
 	p.IntVar(&f.cfg.ValueBytes, "value-size", 16, "bytes of each value")
-	p.DurationVarP(&f.cfg.Duration, "duration", "d", 3*time.Second, "how long")
+	p.DurationVarP(&f.cfg.Duration, "duration", "d", 3*time.Second, "length of the run")
 	p.DurationVar(&f.cfg.Timeout, "timeout", time.Second, "of one query")
 	p.Uint64Var(&f.cfg.Seed, "seed", 0, "of the choice of operations and keys (default: a random one)")
 	for _, v := range []struct {

@@ -12,9 +12,9 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/client/node"
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
-	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/internal/streamload"
-	"github.com/netcraq/netcraq/internal/streamload/loadtest"
+	"github.com/netcraq/netcraq/internal/testutil/loadtest"
+	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
 // serving starts the broker, and says where it is.

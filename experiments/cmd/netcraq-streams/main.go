@@ -1,6 +1,6 @@
-// Command netcraq-streams is what make bench-streams measures, and its loads in Go: a node's broker
-// of streams alone, producers, and consumers that work. experiments/bench_streams.py starts them,
-// each in a process of its own.
+// Command netcraq-streams has the programs that make bench-streams measures: a node's broker of
+// streams without the rest of the node's server, producers, and consumers that work.
+// experiments/bench_streams.py starts each in a process of its own.
 package main
 
 import (
@@ -69,9 +69,9 @@ func command() *cobra.Command {
 	f.IntVar(&c.batch, "batch", 0, "bytes of a batch that is pulled (default: the server's bound)")
 
 	var w follower
-	follow := &cobra.Command{Use: "follow", Short: "write a key, and measure when followers are told of it",
+	follow := &cobra.Command{Use: "follow", Short: "write a key, and measure when followers receive it",
 		Args: cobra.NoArgs, Long: `Write a key again and again, by the node API and to etcd in turn, and measure when a stream's
-consumer, the node API's watch and etcd's watch are told of it. The report is JSON.`,
+consumer, the node API's watch and etcd's watch receive it. The report is JSON.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return w.run(cmd.Context(), cmd.OutOrStdout()) }}
 	f = follow.Flags()
 	f.StringVar(&w.writer, "writer", "", "path of the socket of the node API where the key is written")

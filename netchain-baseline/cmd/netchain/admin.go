@@ -65,7 +65,7 @@ func (c *common) ask(ctx context.Context, method, path string) ([]byte, error) {
 }
 
 func (c *common) fail() *cobra.Command {
-	return &cobra.Command{Use: "fail SWITCH", Short: "Have the controller go around a switch that is gone",
+	return &cobra.Command{Use: "fail SWITCH", Short: "Route the chain around a failed switch",
 		Args: cobra.ExactArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
 			_, err := c.ask(cmd.Context(), http.MethodPost, "/v1/fail/"+url.PathEscape(args[0]))
 			return err
@@ -88,7 +88,7 @@ func (c *common) recover() *cobra.Command {
 				done.By, args[0], done.Keys, done.Groups, done.Took.Round(100_000), done.Stopped.Round(100_000))
 			return nil
 		}}
-	cmd.Flags().StringVar(&by, "by", "", "a `SWITCH` that is no member, to take the place; default: the member itself, started anew")
+	cmd.Flags().StringVar(&by, "by", "", "replacement `SWITCH`, not yet a member (default: the member itself, restarted)")
 	return cmd
 }
 

@@ -50,11 +50,11 @@ func main() {
 	c := new(common)
 	root := &cobra.Command{Use: "netchain", Short: "NetChain (NSDI 2018), the baseline that NetCRAQ is compared with", SilenceUsage: true, SilenceErrors: true}
 	f := root.PersistentFlags()
-	f.StringVar(&c.file, "topology", "out/netchain/netchain.json", "the network, as a `FILE` that netcraq-controller takes; the first chain of it (the default is what make netchain writes)")
+	f.StringVar(&c.file, "topology", "out/netchain/netchain.json", "network `FILE` in the format of netcraq-controller; its first chain is used (make netchain writes the default)")
 	f.IntVar(&c.seqBits, "seq-bits", 128, "width of sequence numbers: 16 as published, 128 as in the CNSM comparison")
-	f.IntVar(&c.keys, "keys", 256, "how many keys there are, numbered from 0")
+	f.IntVar(&c.keys, "keys", 256, "number of keys; their numbers begin at 0")
 	f.IntVar(&c.groups, "groups", 100, "virtual groups that the keys are spread over: a recovery stops the writes of one at a time")
-	f.StringVar(&c.admin, "admin", "127.0.0.1:20038", "where the controller takes commands")
+	f.StringVar(&c.admin, "admin", "127.0.0.1:20038", "address on which the controller accepts commands")
 	root.AddCommand(c.control(), c.fail(), c.recover(), c.events(), c.bench(), c.get(), c.put())
 	helptext.Fit(root)
 	if err := root.ExecuteContext(ctx); err != nil {
@@ -162,8 +162,8 @@ func (c *common) bench() *cobra.Command {
 		Long: "Each key gets a value of its own first, and every value that is read is compared: a wrong one makes the command fail. The result is printed as JSON, as `netcraqctl bench -o json` prints it."}
 	f := cmd.Flags()
 	f.IntVarP(&cfg.Outstanding, "outstanding", "n", 32, "queries on their way at a time")
-	f.DurationVar(&cfg.Duration, "duration", time.Second, "for how long")
-	f.IntVar(&puts, "puts", 0, "how many of 100 queries are writes")
+	f.DurationVar(&cfg.Duration, "duration", time.Second, "length of the run")
+	f.IntVar(&puts, "puts", 0, "percentage of queries that are writes")
 	f.BoolVar(&fill, "fill", true, "give the keys values first; without, they must have those of an earlier run")
 	f.Int64Var(&beginAt, "begin-at", 0, "when to begin, in `ms` since 1970, so that several loads begin together (default: at once)")
 	f.IntSliceVar(&cfg.CPUs, "cpu", nil, "the CPU on which the first queries are sent, or several with commas that take turns (default: any)")

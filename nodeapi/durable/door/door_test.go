@@ -21,7 +21,7 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
-	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/internal/testutil/poll"
 	"github.com/netcraq/netcraq/nodeapi/durable"
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
@@ -108,6 +108,15 @@ func TestStore(t *testing.T) {
 	must(err)
 	if len(all) != 2 {
 		t.Errorf("%v", all)
+	}
+	for i := range 100 { // more than the door lets a node read at once
+		_, err := a.Put(ctx, key(fmt.Sprint("many", i)), []byte("v"))
+		must(err)
+	}
+	page, err := b.Page(ctx, store.Range{Namespace: "ns", Prefix: "many", Most: 256, Bytes: 1 << 20})
+	must(err)
+	if len(page.Names) != 100 || page.More {
+		t.Errorf("%d names", len(page.Names))
 	}
 	gone, done, err := b.CompareAndDelete(ctx, key("l"), got.Version)
 	must(err)

@@ -33,7 +33,7 @@ func run() error {
 	maxValue := flag.Int("max-value", 1024, "bytes of a value")
 	namespace := flag.String("namespace", "default", "of callers who name none")
 	kept := flag.String("streams", "", "`DIR` for streams that are to survive the process")
-	grace := flag.Duration("grace", 2*time.Second, "for how long clients may go on after SIGTERM")
+	grace := flag.Duration("grace", 2*time.Second, "time that clients have to finish after SIGTERM")
 	flag.Parse()
 	s := server.New(server.Config{Store: store.NewMemory(*maxValue + cell.Plain.Overhead()), Name: "memserver", Node: "memory",
 		Namespace: *namespace, Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),

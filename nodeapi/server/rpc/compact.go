@@ -74,7 +74,7 @@ func (Compact) Request(message []byte) (Request, error) {
 		if CborRead.Unmarshal(message, &parts) == nil && len(parts) > 0 {
 			_ = CborRead.Unmarshal(parts[0], &r.ID)
 		}
-		return Request{ID: r.ID}, fmt.Errorf("this is no request, an array of id, func, data, timeoutMs, once, done: %w", err)
+		return Request{ID: r.ID}, fmt.Errorf("this is not a request, an array of id, func, data, timeoutMs, once, done: %w", err)
 	}
 	if len(r.Data) == 1 && r.Data[0] == cborNull {
 		r.Data = nil

@@ -91,7 +91,7 @@ func (JSONLines) Request(message []byte) (Request, error) {
 			ID uint64 `json:"id"`
 		}
 		_ = json.Unmarshal(message, &id)
-		return Request{ID: id.ID}, fmt.Errorf("this is no request: %s", Unreadable(err))
+		return Request{ID: id.ID}, fmt.Errorf("this is not a request: %s", Unreadable(err))
 	}
 	return Request(r), nil
 }

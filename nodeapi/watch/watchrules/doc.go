@@ -1,9 +1,9 @@
-// Package watchrules decides what watchers are told, and what is read for that: it has no clock, no
-// goroutines and no network. nodeapi/watch drives it.
+// Package watchrules decides which versions watchers get, and which reads that needs. It has no
+// clock, no goroutines and no network. nodeapi/watch drives it.
 //
-// The promise (docs/consistency.md, "Watches"): each watcher is told each key's newest committed
-// version, versions only grow, and nothing that stays the newest is missed. Versions that were
-// overtaken before a watcher took them are left out, and counted.
+// The guarantee (docs/consistency.md, "Watches"): each watcher gets each key's newest committed
+// version, versions only grow, and a watcher misses no version that stays the newest. Versions that
+// were overtaken before a watcher took them are left out, and counted.
 //
 // What is committed is heard of in two ways. The network *notifies*: soon, but a notification can
 // be lost, doubled, late, or out of order. And keys are *read*: what a read finds was the newest

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/netcraq/netcraq/internal/overlay"
+	"github.com/netcraq/netcraq/internal/testutil/overlay"
 )
 
 // mutants leave out a rule each, where `without` is its name. The shipped source has no such

@@ -147,7 +147,7 @@ func (p *process) call(ctx context.Context, q *request, limit time.Duration) (*a
 		return a, nil
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return nil, fmt.Errorf("it took longer than %v, and did not end when it was told to", limit)
+		return nil, fmt.Errorf("it took longer than %v, and did not end after a signal", limit)
 	}
 	p.kill()
 	said, state := p.said.String(), p.cmd.ProcessState

@@ -18,17 +18,17 @@ func explain() *cobra.Command {
 	output, kubeconfig, cluster, replicas := "text", "", false, 0
 	c := &cobra.Command{
 		Use:   "explain [FILE...]",
-		Short: "says which workers pipelets need, what they share, and where they run",
-		Long: "Says which workers the pipelets of files need, and which of them share a reader and a flow;\n" +
-			"with --replicas also how an operator's replicas would share them. With --cluster, instead of\n" +
-			"files, the Pipelets of a Kubernetes cluster, and which replica each is assigned to.",
+		Short: "Show the workers of pipelets, what they share, and where they run",
+		Long: "Show the workers that the pipelets of files need, and the readers and flows that they share.\n" +
+			"With --replicas, show how the replicas of an operator would divide the workers. With --cluster,\n" +
+			"show the Pipelets of a Kubernetes cluster instead, and the replica of each.",
 		RunE: func(c *cobra.Command, files []string) (err error) {
 			var all []api.Pipelet
 			switch {
 			case (len(files) > 0) == cluster:
 				return errors.New("either files are given, or --cluster")
 			case cluster && replicas > 0:
-				return errors.New("--replicas is for files: a cluster's replicas are what they are")
+				return errors.New("--replicas is only for files: with --cluster the operator's replicas are used")
 			case replicas < 0 || replicas > 1000:
 				return errors.New("--replicas: 0 to 1000")
 			case cluster:
@@ -66,9 +66,9 @@ func explain() *cobra.Command {
 		},
 	}
 	f := c.Flags()
-	f.StringVarP(&output, "output", "o", output, "text or json")
+	f.StringVarP(&output, "output", "o", output, "output format: text or json")
 	f.BoolVar(&cluster, "cluster", false, "explain the Pipelets of a Kubernetes cluster")
-	f.StringVar(&kubeconfig, "kubeconfig", "", "how to reach it (default: as kubectl does)")
-	f.IntVar(&replicas, "replicas", 0, "say how so many replicas of an operator would share them")
+	f.StringVar(&kubeconfig, "kubeconfig", "", "`FILE` with the address of the cluster's API server (default: as for kubectl)")
+	f.IntVar(&replicas, "replicas", 0, "show the division among this `NUMBER` of operator replicas")
 	return c
 }

@@ -14,8 +14,8 @@ import (
 	_ "github.com/duckdb/duckdb-go/v2"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/netcraq/netcraq/internal/poll"
-	"github.com/netcraq/netcraq/internal/syncbuffer"
+	"github.com/netcraq/netcraq/internal/testutil/poll"
+	"github.com/netcraq/netcraq/internal/testutil/syncbuffer"
 )
 
 // workers are processes of the command, which are started and killed at random: two at most, so

@@ -31,7 +31,7 @@ func main() {
 func command() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "netcraq-pipelets",
-		Short:         "copies records between stores, as pipelets say",
+		Short:         "Copy records between stores as pipelets define it",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
@@ -39,7 +39,7 @@ func command() *cobra.Command {
 	alone, secrets := false, ""
 	start := &cobra.Command{
 		Use:   "run FILE...",
-		Short: "runs the pipelets of files until it is told to end",
+		Short: "Run the pipelets of files until SIGINT or SIGTERM",
 		Args:  cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, files []string) error {
 			all, err := run.Load(c.Context(), files)
@@ -54,12 +54,12 @@ func command() *cobra.Command {
 			return nil
 		},
 	}
-	start.Flags().BoolVar(&alone, "no-consolidation", false, "have each worker read its source for itself")
+	start.Flags().BoolVar(&alone, "no-consolidation", false, "let each worker read its source separately")
 	start.Flags().StringVar(&secrets, "secrets", "/run/secrets/netcraq-pipelets",
-		"the folder with a folder for each secret")
+		"folder with one folder for each secret")
 	check := &cobra.Command{
 		Use:   "check FILE...",
-		Short: "says what is wrong with the pipelets of files",
+		Short: "Check the pipelets of files and print their mistakes",
 		Args:  cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, files []string) error {
 			_, err := run.Load(c.Context(), files)

@@ -16,8 +16,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/netcraq/netcraq/etcd-monitor/embedded"
-	"github.com/netcraq/netcraq/internal/poll"
-	"github.com/netcraq/netcraq/internal/syncbuffer"
+	"github.com/netcraq/netcraq/internal/testutil/poll"
+	"github.com/netcraq/netcraq/internal/testutil/syncbuffer"
 )
 
 func TestMain(m *testing.M) {

@@ -21,7 +21,7 @@ func operate() *cobra.Command {
 	kubeconfig := ""
 	c := &cobra.Command{
 		Use:   "operator",
-		Short: "runs the Pipelets of a Kubernetes cluster until it is told to end",
+		Short: "Run the Pipelets of a Kubernetes cluster until SIGINT or SIGTERM",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) (err error) {
 			if o.Namespace == "" {
@@ -49,17 +49,16 @@ func operate() *cobra.Command {
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&kubeconfig, "kubeconfig", "", "how to reach the API server; without it, as a pod does")
-	f.StringVar(&o.Namespace, "namespace", "", "where the operator's own Leases and Secret are (default: the pod's)")
-	f.StringVar(&o.Replica, "replica", "", "what this replica is called, of which there may be one (default: the "+
-		"host's name, which is a pod's)")
-	f.StringVar(&o.Lake, "lake", "", "the folder below which a namespace's Pipelets may have Parquet files, in a "+
-		"folder of the namespace's name; without it there are none")
-	f.IntVar(&o.WebhookPort, "webhook-port", 9443, "where Pipelets are checked for the API server; 0: nowhere")
-	f.StringVar(&o.CertDir, "cert-dir", "/tmp/netcraq-pipelets", "where the webhook's certificate is put")
-	f.StringVar(&o.Metrics, "metrics", ":8080", "where /metrics is, in plain text; 0: nowhere")
-	f.StringVar(&o.Health, "health", ":8081", "where /healthz and /readyz are; 0: nowhere")
-	f.BoolVar(&o.Alone, "no-consolidation", false, "have each worker read its source for itself")
+	f.StringVar(&kubeconfig, "kubeconfig", "", "`FILE` with the address of the API server (default: the pod's service account)")
+	f.StringVar(&o.Namespace, "namespace", "", "namespace of the operator's own Leases and Secret (default: the pod's)")
+	f.StringVar(&o.Replica, "replica", "", "unique name of this replica (default: the host name, which in a pod is the pod's name)")
+	f.StringVar(&o.Lake, "lake", "", "folder for Pipelets' Parquet files; each namespace uses the subfolder with "+
+		"its name (default: no Parquet files)")
+	f.IntVar(&o.WebhookPort, "webhook-port", 9443, "port of the webhook that checks Pipelets for the API server; 0: none")
+	f.StringVar(&o.CertDir, "cert-dir", "/tmp/netcraq-pipelets", "folder for the webhook's certificate")
+	f.StringVar(&o.Metrics, "metrics", ":8080", "address of /metrics, without TLS; 0: none")
+	f.StringVar(&o.Health, "health", ":8081", "address of /healthz and /readyz; 0: none")
+	f.BoolVar(&o.Alone, "no-consolidation", false, "let each worker read its source separately")
 	return c
 }
 

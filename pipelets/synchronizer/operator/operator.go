@@ -6,9 +6,9 @@
 // (planner.go). A replica that is cut off ends, and so do its workers; should they overlap with the
 // next one's, the destinations' positions see to it that nothing arrives twice.
 //
-// What a Pipelet may do is what its namespace may: a Secret is looked up in it, and the operator
-// has the right to read only those that a Role there names; Parquet files are in a folder of the
-// namespace's. By network a Pipelet reaches what the operator's pod does.
+// A Pipelet has the rights of its namespace. Its Secrets are in that namespace, and the operator
+// may read only those that a Role there names. Its Parquet files are in a folder of the namespace.
+// Over the network a Pipelet reaches everything that the operator's pod reaches.
 package operator
 
 import (

@@ -145,9 +145,9 @@ const usageText = `netcraq-switch runs a P4 program on network interfaces and se
   netcraq-switch [options] -i PORT@IFACE ... PROGRAM.json [-- target options]
   netcraq-switch [options] -i PORT@IFACE ... --no-p4      [-- target options]
 
-PROGRAM.json is what p4c-bm2-ss writes for a v1model program. With --no-p4 the switch drops
-everything until a controller pushes a program. The command line is that of BMv2's
-simple_switch_grpc, so that scripts written for it work unchanged.
+PROGRAM.json is the output of p4c-bm2-ss for a v1model program. With --no-p4 the switch drops all
+packets until a controller pushes a program. The command line is compatible with BMv2's
+simple_switch_grpc, so scripts written for it work unchanged.
 
 For example, two ports, a controller on this machine, packet-in and packet-out on port 510:
 
@@ -158,9 +158,9 @@ Options:
 %s
 Target options, after "--":
 %s
-When it is ready the switch prints one line on stderr that begins with "ready:". It ends on
-SIGINT and SIGTERM. Exit code 0: ended so; 1: could not start or run; 2: mistake on the
-command line.
+Once it is ready, the switch prints one line on stderr that begins with "ready:". SIGINT and
+SIGTERM end it. Exit codes: 0 after such a signal; 1 if it cannot start or run; 2 for a mistake
+on the command line.
 `
 
 // flagSets are the two halves of the command line.
@@ -253,7 +253,7 @@ func (d decimal[T]) Type() string { return "number" }
 func (d decimal[T]) Set(s string) error {
 	n, err := strconv.ParseUint(s, 10, 64)
 	if err != nil {
-		return errors.New("it is no number, or too large")
+		return errors.New("it is not a number, or it is too large")
 	}
 	if *d.to = T(n); uint64(*d.to) != n || *d.to < 0 {
 		return errors.New("it is too large")
@@ -278,38 +278,38 @@ func newFlagSets(o *options) *flagSets {
 	m.Var(decimal[uint64]{&o.deviceID}, "device-id", "device id in P4Runtime requests; `N`")
 	m.BoolVar(&o.noP4, "no-p4", false, "start without a program")
 	m.StringVar(&o.p4info, "p4info", "",
-		"P4Info of PROGRAM.json (text or binary `FILE`): controllers can read and write at once,\nwithout pushing it first")
-	m.StringVar(&o.engine, "engine", "auto", "what runs the program: `auto|ebpf|interp`")
+		"P4Info of PROGRAM.json (text or binary `FILE`), so that controllers can read and write without pushing it first")
+	m.StringVar(&o.engine, "engine", "auto", "engine that runs the program: `auto|ebpf|interp`")
 	m.Var(&o.hook, "hook",
-		"where ebpf meets frames: at `auto|tc|xdp|clsact`. xdp is on ports whose driver runs it natively, others are at\ntc; auto takes xdp on those but for veth, where it gains nothing; clsact is tc as on Linux before 6.6")
+		"kernel hook of the ebpf engine: `auto|tc|xdp|clsact`. xdp is used on ports with native driver support, tc on the others. auto is xdp, except that veth ports use tc. clsact is tc as on Linux before 6.6")
 	m.Var(decimal[uint16]{&o.onlyUDP}, "only-udp",
-		"share the interfaces with the host: the program gets IPv4 packets to and from UDP port `N`, the host's stack\nall else; tagged ones of that port, fragments and those with IP options are dropped.\nWith --engine interp the host gets a copy of everything")
+		"share the interfaces with the host: the program gets IPv4 packets of UDP port `N`, the host all others. Packets of that port with a VLAN tag, fragments or IP options are dropped. With --engine interp the host gets a copy of every packet")
 	o.maxConnections = defaultConnections
 	m.Var(decimal[int]{&o.maxConnections}, "max-connections",
-		"serve P4Runtime to `N` connections at a time; more are refused, or take the place of those that make no call")
+		"serve P4Runtime to at most `N` connections; a new one replaces an idle one, or is refused")
 	m.Var(decimal[uint16]{&o.thrift.port}, "thrift-port",
-		"serve Thrift on TCP port `N`, for simple_switch_CLI and p4-utils; without it there is no Thrift")
+		"serve Thrift on TCP port `N`, for simple_switch_CLI and p4-utils (default: no Thrift)")
 	m.StringVar(&o.thrift.addr, "thrift-addr", defaultThriftAddr,
-		"address on which Thrift is served, `HOST`. There is no authentication in Thrift: whoever reaches the port can\nchange everything. BMv2's default is every address of the machine: give 0.0.0.0 for it")
+		"address of the Thrift server, `HOST`. Thrift has no authentication, so everyone who reaches the port can change everything. Pass 0.0.0.0 to listen on every address, as BMv2 does")
 	m.StringVar(&o.thrift.notifications, "notifications-addr", "",
-		"publish digests at `ADDRESS` of nanomsg, ipc://PATH or tcp://HOST:PORT; with --thrift-port the default is\nBMv2's, ipc:///tmp/bmv2-N-notifications.ipc with the device id for N")
+		"publish digests at the nanomsg `ADDRESS`, ipc://PATH or tcp://HOST:PORT (default with --thrift-port: ipc:///tmp/bmv2-N-notifications.ipc with the device id for N, as BMv2)")
 	m.BoolVar(&o.logConsole, "log-console", false, "log to stdout")
 	m.StringVar(&o.logFile, "log-file", "", "log to `FILE`")
 	m.StringVarP(&f.level, "log-level", "L", "info",
 		"trace, debug, info, warn, error or off; `LEVEL`")
 	m.StringVar(&o.pcap, "pcap", "",
-		"record IFACE_in.pcap and IFACE_out.pcap of each interface in `DIR`; here, where\nno word but an option is behind it")
+		"record IFACE_in.pcap and IFACE_out.pcap of each interface in `DIR` (without a value: the current directory)")
 	m.Lookup("pcap").NoOptDefVal = "."
 	m.StringVar(&o.nanolog, "nanolog", "",
-		"publish packets' ways through the program at `ADDRESS` of nanomsg, as BMv2's event log, for nanomsg_client.py;\n"+
-			"of programs that run in interp")
+		"publish the path of each packet through the program at the nanomsg `ADDRESS`, in the format of BMv2's event log "+
+			"(nanomsg_client.py); only for programs that run in interp")
 	m.Var(decimal[int]{&o.dump}, "dump-packet-data", "log the first `N` bytes of each frame")
 	m.StringVar(&o.faults, "faults", "",
 		"lose, duplicate, reorder and delay frames, for tests: a `FILE` or the rules themselves,\n"+
 			"e.g. 'seed=7; 1/rx: loss=0.01; *: delay=2ms, jitter=1ms, dup=0.01, reorder=0.05'")
-	m.BoolVarP(&o.help, "help", "h", false, "show this")
+	m.BoolVarP(&o.help, "help", "h", false, "show this help")
 	m.BoolVarP(&o.version, "version", "v", false, "show the version")
-	m.BoolVar(&o.jsonVer, "json-version", false, "show the version of the JSON format that is read")
+	m.BoolVar(&o.jsonVer, "json-version", false, "show the version of the JSON format that the switch reads")
 	for _, x := range foreign {
 		addForeign(m, x.name, x.hasValue)
 	}
@@ -320,22 +320,22 @@ func newFlagSets(o *options) *flagSets {
 	t := f.target
 	t.SortFlags = false
 	t.StringVar(&o.grpc.addr, "grpc-server-addr", defaultAddr,
-		"address of the P4Runtime server, `HOST:PORT`. BMv2's default is every address of the\nmachine; ours is the machine itself only: give 0.0.0.0:9559 for BMv2's")
+		"address of the P4Runtime server, `HOST:PORT`. Pass 0.0.0.0:9559 to listen on every address, as BMv2 does")
 	t.BoolVar(&o.grpc.tls, "grpc-server-ssl", false, "serve P4Runtime over TLS")
 	t.StringVar(&o.grpc.cert, "grpc-server-cert", "", "the server's certificate, PEM `FILE`")
 	t.StringVar(&o.grpc.key, "grpc-server-key", "", "the server's private key, PEM `FILE`")
 	t.StringVar(&o.grpc.ca, "grpc-server-cacert", "",
-		"certificates that sign clients' certificates, PEM `FILE`")
+		"CA certificates that must have signed clients' certificates, PEM `FILE`")
 	t.BoolVar(&o.grpc.requireClientCert, "grpc-server-with-client-auth", false,
 		"refuse clients without a certificate")
 	t.Var(decimal[uint32]{&o.cpuPort}, "cpu-port",
-		"port `N` of packet-in and packet-out; without it there are none")
+		"port `N` of packet-in and packet-out (default: none)")
 	o.dropPort = defaultDropPort
 	t.Var(decimal[uint32]{&o.dropPort}, "drop-port", "egress port `N` that means drop")
 	o.priorities = 1
 	t.Var(decimal[int]{&o.priorities}, "priority-queues",
-		fmt.Sprintf("each port has `N` queues between ingress and egress, by priority, 1 to %d; of those that may\n"+
-			"send the largest number goes first. With more than one the program runs in interp", interp.MaxQueuePriorities))
+		fmt.Sprintf("number `N` of priority queues for each port between ingress and egress, 1 to %d; the largest number is sent first. "+
+			"With more than one the program runs in interp", interp.MaxQueuePriorities))
 	t.Var(decimal[int]{&o.dump}, "dump-packet-data", "")
 	_ = t.MarkHidden("dump-packet-data")
 	t.BoolVar(&o.thrift.swapDisabled, "disable-swap", false,

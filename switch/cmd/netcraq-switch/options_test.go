@@ -76,8 +76,8 @@ var forms = []struct {
 
 	{line: "p.json -- --cpu 7", want: options{json: "p.json", cpuPort: 7}},
 	{line: "p.json --cpu-port 7", refused: "unknown flag: --cpu-port"},
-	{line: "--device-id 0x10 p.json", refused: "it is no number"},
-	{line: "--device-id p.json", refused: "it is no number"},
+	{line: "--device-id 0x10 p.json", refused: "it is not a number"},
+	{line: "--device-id p.json", refused: "it is not a number"},
 	{line: "-i e@1 p.json", refused: "-i takes PORT@IFACE"},
 	{line: "-i 1 p.json", refused: "-i takes PORT@IFACE"},
 	// which BMv2 finds out later

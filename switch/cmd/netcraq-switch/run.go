@@ -380,7 +380,7 @@ func readProgram(o *options) (*startProgram, error) {
 	if textErr := prototext.Unmarshal(text, info); textErr != nil {
 		if err := proto.Unmarshal(text, info); err != nil ||
 			len(info.Tables)+len(info.Actions) == 0 {
-			return nil, fmt.Errorf("%s is no P4Info: %w", o.p4info, textErr)
+			return nil, fmt.Errorf("%s is not a P4Info file: %w", o.p4info, textErr)
 		}
 	}
 	return &startProgram{prog: prog, json: data, config: &p4v1.ForwardingPipelineConfig{P4Info: info,

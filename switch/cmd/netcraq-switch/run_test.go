@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/netcraq/netcraq/internal/syncbuffer"
+	"github.com/netcraq/netcraq/internal/testutil/syncbuffer"
 )
 
 // TestPortOfP4RuntimeTaken starts a switch where P4Runtime's default port is taken: one for Thrift

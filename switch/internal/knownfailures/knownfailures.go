@@ -1,5 +1,5 @@
-// Package knownfailures is what is known not to pass of other people's tests: a list that is wrong
-// when one that is not on it fails, and as wrong when one that is on it passes or is not there.
+// Package knownfailures lists tests of other projects that are known to fail. The list is wrong if
+// a test fails that is not on it, and also if a test on it passes or does not exist.
 package knownfailures
 
 import (

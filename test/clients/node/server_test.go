@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/client/node"
-	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/internal/testutil/poll"
 	"github.com/netcraq/netcraq/nodeapi/server"
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
@@ -170,6 +170,60 @@ func TestKeys(t *testing.T) {
 	wantCode(t, err, node.CodeTooLarge)
 	if c.Info().Server != "test" || c.Info().Node != "here" {
 		t.Error(c.Info())
+	}
+}
+
+// List and ListPage return each key once, in order, with its version, and go on over pages.
+func TestList(t *testing.T) {
+	c := newServer(t).connect(node.Config{})
+	ctx := soon(t)
+	want := map[string]node.Version{}
+	var names []string
+	for i := range 300 {
+		name := fmt.Sprintf("conf/%03d", i)
+		v, err := c.Put(ctx, name, []byte(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want[name], names = v, append(names, name)
+	}
+	if _, err := c.Put(ctx, "other", nil); err != nil {
+		t.Fatal(err)
+	}
+	for what, opts := range map[string][]node.Option{"all": nil, "keys only": {node.KeysOnly()},
+		"small pages": {node.PageSize(7)}} {
+		var found []string
+		for i, err := range c.List(ctx, "conf/", opts...) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			value := i.Key
+			if what == "keys only" {
+				value = ""
+			}
+			found = append(found, i.Key)
+			if !i.Found || i.Err != nil || string(i.Value) != value || i.Version != want[i.Key] {
+				t.Errorf("%s: %+v", what, i)
+			}
+		}
+		if !slices.Equal(found, names) {
+			t.Errorf("%s: %q", what, found)
+		}
+	}
+	page, err := c.ListPage(ctx, "conf/", "")
+	if err != nil || len(page.Items) != 100 || page.Cursor == "" {
+		t.Fatal(len(page.Items), page.Cursor, err)
+	}
+	page, err = c.ListPage(ctx, "conf/", page.Cursor, node.PageSize(1))
+	if err != nil || len(page.Items) != 1 || page.Items[0].Key != "conf/100" {
+		t.Error(page, err)
+	}
+	_, err = c.ListPage(ctx, "other", page.Cursor)
+	wantCode(t, err, node.CodeInvalidArgument)
+	_, err = c.ListPage(ctx, "", "", node.PageSize(257))
+	wantCode(t, err, node.CodeTooLarge)
+	for _, err := range c.List(ctx, "\xff") {
+		wantCode(t, err, node.CodeInvalidArgument)
 	}
 }
 

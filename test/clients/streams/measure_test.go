@@ -12,7 +12,7 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/client/node"
 	"github.com/netcraq/netcraq/client/streams"
-	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
 // TestMeasure measures from an append to its reader, where $NETCRAQ_STREAMS_MEASURE is set. The

@@ -22,8 +22,8 @@ import (
 	"github.com/netcraq/netcraq/api/stream"
 	"github.com/netcraq/netcraq/client/node"
 	"github.com/netcraq/netcraq/client/streams"
-	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/internal/racedetector"
+	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
 // served is a server in a process of its own: what it has, it has for others.

@@ -1,6 +1,6 @@
 // Command apihistories writes, reads, lists and watches objects at several API servers of a cluster
-// at once, and says whether what it saw is what one store would have told: whether the history is
-// linearizable over all servers, lists and watches included, and no watch is stuck.
+// at once, and checks that they behave as one store: the history is linearizable over all servers,
+// lists and watches included, and no watch is stuck.
 //
 //	apihistories --kubeconfig FILE [flags] NAME=URL...
 //	apihistories --check FILE
@@ -47,9 +47,9 @@ func main() {
 		"HTTP2_PING_TIMEOUT_SECONDS": "2"} {
 		_ = os.Setenv(name, seconds)
 	}
-	kubeconfig := flag.String("kubeconfig", "", "who asks; its server is not asked")
+	kubeconfig := flag.String("kubeconfig", "", "`FILE` with the credentials; its server is ignored")
 	namespace := flag.String("namespace", "histories",
-		"where objects are made; it is made anew, and deleted")
+		"namespace for the objects; it is created for the run and deleted afterwards")
 	late := flag.Duration("late", 10*time.Second,
 		"a watch that tells a completed write later than this is stuck")
 	pause := flag.Duration("pause", 150*time.Millisecond, "between two requests of one client")

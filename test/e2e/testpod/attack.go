@@ -98,11 +98,11 @@ func attack(args []string) error {
 	}
 	addresses("switches", "the switches' `ADDRESSES`", &a.switches)
 	addresses("nodes", "the nodes' `ADDRESSES`", &a.nodes)
-	f.TextVar(&a.victim, "victim", netip.AddrPort{}, "`ADDRESS:PORT` of who is to be deceived")
+	f.TextVar(&a.victim, "victim", netip.AddrPort{}, "`ADDRESS:PORT` of the victim")
 	f.StringVar(&key, "key", "0", "`KEY_ID` of what is to be changed")
-	f.IntVar(&a.keys, "keys", 16, "how many keys from there on are read")
+	f.IntVar(&a.keys, "keys", 16, "number of keys to read from there on")
 	f.IntVar(&a.count, "count", 10000, "frames of the attack mutated")
-	f.Float64Var(&a.seconds, "seconds", 5, "how long the attacks flood and tunnels are")
+	f.Float64Var(&a.seconds, "seconds", 5, "length of the attacks flood and tunnels")
 	f.IntVar(&bits, "value-bits", 128, "width of values")
 	if err := f.Parse(args); err != nil {
 		return err

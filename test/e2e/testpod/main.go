@@ -1,5 +1,5 @@
-// Command testpod is what the pods of the cluster's tests run, and the cluster's sandboxes. It is
-// static, and the only file of its image.
+// Command testpod is the program of the pods in the cluster's tests and of the cluster's sandboxes.
+// It is static, and the only file of its image.
 //
 //	testpod pause               wait, and take in processes that lost their parent
 //	testpod serve               answer each HTTP request on port 8080 with the pod's name and who asked

@@ -32,7 +32,7 @@ func probe(args []string) error {
 	f.StringVar(&key, "key", "0", "`KEY_ID`")
 	f.StringVar(&value, "write", "", "write this `VALUE` once before")
 	f.IntVar(&bits, "value-bits", 128, "width of values")
-	f.Float64Var(&seconds, "seconds", 0, "how long; 0: one request")
+	f.Float64Var(&seconds, "seconds", 0, "length of the run; 0: one request")
 	if err := f.Parse(args); err != nil {
 		return err
 	}

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/netcraq/netcraq/internal/before"
-	"github.com/netcraq/netcraq/internal/topologytest"
+	"github.com/netcraq/netcraq/internal/testutil/before"
+	"github.com/netcraq/netcraq/internal/testutil/topologytest"
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/client/node"
-	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/internal/testutil/poll"
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 

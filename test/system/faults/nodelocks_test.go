@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/client/node"
-	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
 // nodeContest is what programs compete for: a lock, a leadership or the permits of a semaphore.

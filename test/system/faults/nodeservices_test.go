@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/client/node"
-	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
 // nodeService is a service whose instances come and go, and what those were told who asked for it.

@@ -17,9 +17,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/netcraq/netcraq/internal/poll"
-	"github.com/netcraq/netcraq/internal/syncbuffer"
-	"github.com/netcraq/netcraq/internal/testport"
+	"github.com/netcraq/netcraq/internal/testutil/poll"
+	"github.com/netcraq/netcraq/internal/testutil/syncbuffer"
+	"github.com/netcraq/netcraq/internal/testutil/testport"
 )
 
 // TestSidecar: the command serves the node API over the chains, is replaced by another one while

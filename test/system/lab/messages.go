@@ -7,7 +7,7 @@ import (
 	"google.golang.org/protobuf/encoding/prototext"
 
 	"github.com/netcraq/netcraq/api/wire"
-	"github.com/netcraq/netcraq/internal/p4proxy"
+	"github.com/netcraq/netcraq/internal/testutil/p4proxy"
 	"github.com/netcraq/netcraq/p4src"
 )
 

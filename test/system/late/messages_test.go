@@ -23,7 +23,7 @@ import (
 	api "github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/internal/linearizable"
-	"github.com/netcraq/netcraq/internal/p4proxy"
+	"github.com/netcraq/netcraq/internal/testutil/p4proxy"
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 

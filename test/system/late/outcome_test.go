@@ -12,7 +12,7 @@ import (
 
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client"
-	"github.com/netcraq/netcraq/internal/p4proxy"
+	"github.com/netcraq/netcraq/internal/testutil/p4proxy"
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 

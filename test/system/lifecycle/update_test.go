@@ -16,7 +16,7 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/topology"
-	"github.com/netcraq/netcraq/internal/topologytest"
+	"github.com/netcraq/netcraq/internal/testutil/topologytest"
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 

@@ -36,7 +36,7 @@ from netcraq.node.errors import (
     Unavailable,
     WrongOffset,
 )
-from netcraq.node.values import NEVER, Deletion, Event, Instance, Item, Leader, Lease, Sum, Swap
+from netcraq.node.values import NEVER, Deletion, Event, Instance, Item, Leader, Lease, Page, Sum, Swap
 
 __all__ = [
     "NEVER",
@@ -58,6 +58,7 @@ __all__ = [
     "NodeError",
     "NotHeld",
     "OutcomeUnknown",
+    "Page",
     "PermissionDenied",
     "QuotaExceeded",
     "Registration",

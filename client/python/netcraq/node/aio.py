@@ -19,7 +19,7 @@ import asyncio
 import contextlib
 import os
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping
 from time import monotonic
 from typing import Any, Self
 
@@ -48,6 +48,7 @@ from netcraq.node.errors import (
     Timeout,
     Unavailable,
     error_of,
+    of_older_server,
 )
 from netcraq.node.values import (
     NEVER,
@@ -57,10 +58,12 @@ from netcraq.node.values import (
     Item,
     Leader,
     Lease,
+    Page,
     Sum,
     Swap,
     instances,
     millis,
+    page_of,
     version_key,
 )
 
@@ -175,6 +178,55 @@ class Client:
             answer = await self._ask("getMany", requests.get_many(some, eventual, namespace), timeout)
             items += items_of(answer, len(some))
         return items
+
+    async def list_page(
+        self,
+        prefix: str = "",
+        *,
+        cursor: str = "",
+        page_size: int = 0,
+        keys_only: bool = False,
+        timeout: float | None = None,
+        namespace: str = "",
+    ) -> Page:
+        """Read one page of the keys whose names begin with prefix ("": all of the namespace).
+
+        cursor is that of the page before; "" asks for the first page. page_size is how many names
+        the server looks at, 1 to 256; 0 is its default of 100. keys_only leaves the values out.
+        """
+        data = requests.list_page(prefix, cursor, page_size, keys_only, namespace)
+        try:
+            return page_of(await self._ask("list", data, timeout), keys_only)
+        except InvalidArgument as why:
+            raise of_older_server(why, "list", self.info) from None
+
+    async def list_all(
+        self,
+        prefix: str = "",
+        *,
+        page_size: int = requests.MAX_LIST,
+        keys_only: bool = False,
+        timeout: float | None = None,
+        namespace: str = "",
+    ) -> AsyncIterator[Item]:
+        """Yield the keys whose names begin with prefix ("": all of the namespace), by their names.
+
+        A key that has a value during the whole listing is yielded exactly once, and no key twice.
+        Each item is as it was when its page was read; one that could not be read has an ``error``.
+        timeout is for one page. keys_only leaves the values out.
+        """
+        before = None
+        cursor = ""
+        while cursor != before:
+            page = await self.list_page(
+                prefix, cursor=cursor, page_size=page_size, keys_only=keys_only, timeout=timeout, namespace=namespace
+            )
+            for item in page.items:
+                yield item
+            if not page.cursor:
+                return
+            before, cursor = cursor, page.cursor
+        raise Internal("list: the server has answered with the cursor that it was given")
 
     async def put(
         self, key: str, value: bytes | str, *, lease: str = "", timeout: float | None = None, namespace: str = ""

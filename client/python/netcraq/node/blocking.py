@@ -8,13 +8,26 @@ import contextlib
 import json
 import os
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, Self, TypeVar
 
 from netcraq.node import aio, requests
 from netcraq.node.engine import GRACE, Call, Engine, configure
-from netcraq.node.errors import Canceled, Closed, NodeError
-from netcraq.node.values import NEVER, Deletion, Event, Instance, Item, Leader, Lease, Sum, Swap, value_json
+from netcraq.node.errors import Canceled, Closed, Internal, InvalidArgument, NodeError, of_older_server
+from netcraq.node.values import (
+    NEVER,
+    Deletion,
+    Event,
+    Instance,
+    Item,
+    Leader,
+    Lease,
+    Page,
+    Sum,
+    Swap,
+    page_of,
+    value_json,
+)
 
 T = TypeVar("T")
 
@@ -161,6 +174,54 @@ class Client:
                 self._ask("getMany", requests.get_many(some, eventual, namespace), timeout), len(some)
             )
         return items
+
+    def list_page(
+        self,
+        prefix: str = "",
+        *,
+        cursor: str = "",
+        page_size: int = 0,
+        keys_only: bool = False,
+        timeout: float | None = None,
+        namespace: str = "",
+    ) -> Page:
+        """Read one page of the keys whose names begin with prefix ("": all of the namespace).
+
+        cursor is that of the page before; "" asks for the first page. page_size is how many names
+        the server looks at, 1 to 256; 0 is its default of 100. keys_only leaves the values out.
+        """
+        data = requests.list_page(prefix, cursor, page_size, keys_only, namespace)
+        try:
+            return page_of(self._ask("list", data, timeout), keys_only)
+        except InvalidArgument as why:
+            raise of_older_server(why, "list", self.info) from None
+
+    def list_all(
+        self,
+        prefix: str = "",
+        *,
+        page_size: int = requests.MAX_LIST,
+        keys_only: bool = False,
+        timeout: float | None = None,
+        namespace: str = "",
+    ) -> Iterator[Item]:
+        """Yield the keys whose names begin with prefix ("": all of the namespace), by their names.
+
+        A key that has a value during the whole listing is yielded exactly once, and no key twice.
+        Each item is as it was when its page was read; one that could not be read has an ``error``.
+        timeout is for one page. keys_only leaves the values out.
+        """
+        before = None
+        cursor = ""
+        while cursor != before:
+            page = self.list_page(
+                prefix, cursor=cursor, page_size=page_size, keys_only=keys_only, timeout=timeout, namespace=namespace
+            )
+            yield from page.items
+            if not page.cursor:
+                return
+            before, cursor = cursor, page.cursor
+        raise Internal("list: the server has answered with the cursor that it was given")
 
     def put(
         self, key: str, value: bytes | str, *, lease: str = "", timeout: float | None = None, namespace: str = ""

@@ -142,3 +142,14 @@ def error_of(answer: object) -> NodeError:
     code = str(answer.get("code", ""))
     kind = _BY_CODE.get(code, NodeError)
     return kind(str(answer.get("message", code)), str(answer.get("do", "")), code)
+
+
+def of_older_server(why: InvalidArgument, func: str, info: dict[str, object]) -> InvalidArgument:
+    """Return why a function failed, and say so if the server is older than it."""
+    if info.get("maxList"):
+        return why
+    server = info.get("server", "")
+    return InvalidArgument(
+        f"{func}: the node's server ({server}) is older than this function: {why.message}",
+        "update the node's server, or watch the prefix",
+    )

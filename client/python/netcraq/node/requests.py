@@ -11,6 +11,7 @@ from netcraq.node.errors import InvalidArgument
 from netcraq.node.values import quote, value_json
 
 MAX_MANY = 256  # keys of one getMany
+MAX_LIST = 256  # names that the server looks at for one page of list
 # How many versions, and bytes of them, go with a watch: the server counts each as a watch.
 MAX_AFTER, MAX_AFTER_BYTES = 1024, 128 << 10
 
@@ -32,6 +33,19 @@ def get_many(keys: list[str], eventual: bool, namespace: str) -> str:
     data: dict[str, Any] = {"keys": keys}
     if eventual:
         data["eventual"] = True
+    return named(namespace, **data)
+
+
+def list_page(prefix: str, cursor: str, page_size: int, keys_only: bool, namespace: str) -> str:
+    """Of list. A page_size of 0 is the server's default."""
+    quote(prefix)  # refuses what is not text
+    data: dict[str, Any] = {"prefix": prefix} if prefix else {}
+    if cursor:
+        data["cursor"] = cursor
+    if page_size:
+        data["limit"] = page_size
+    if keys_only:
+        data["keysOnly"] = True
     return named(namespace, **data)
 
 

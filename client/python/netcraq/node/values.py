@@ -25,7 +25,7 @@ def version_key(version: str) -> tuple[int, int]:
 
 class Item:
     """A key's state: ``key``, ``found`` (it has a value), ``version``, ``lease`` (with which it
-    goes, or ""), and in :meth:`get_many` ``error``, why it was not read, or None.
+    goes, or ""), and in :meth:`get_many` and lists ``error``, why it was not read, or None.
     """
 
     __slots__ = ("_bytes", "_text", "error", "found", "key", "lease", "version")
@@ -60,6 +60,25 @@ class Item:
     def __repr__(self) -> str:
         """For people."""
         return f"{type(self).__name__}({self.key!r}, value={self.value!r}, version={self.version!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page of a list: ``items`` in the order of their names. ``cursor`` is for the next page; ""
+    if this is the last one. A page that is not the last may have few items, or none.
+    """
+
+    items: list[Item]
+    cursor: str
+
+
+def page_of(answer: dict[str, Any], keys_only: bool) -> Page:
+    """The page of an answer."""
+    items = [Item(i) for i in answer.get("items") or ()]
+    if keys_only:
+        for item in items:
+            item._text = None
+    return Page(items, str(answer.get("cursor", "")))
 
 
 class Event(Item):

@@ -1,5 +1,5 @@
-// Package passing is what a client of a node's server needs that passes memory to it: a connection
-// by the Unix socket, descriptors that came beside what was read, and files that can be mapped.
+// Package passing lets a client pass memory to a node's server and back. It provides a connection
+// over the Unix socket, the descriptors that arrive with the bytes read, and mappable files.
 package passing
 
 import (

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/internal/streamload"
-	"github.com/netcraq/netcraq/internal/streamload/loadtest"
+	"github.com/netcraq/netcraq/internal/testutil/loadtest"
+	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
 // serving starts the server, and says where it is.

@@ -1,4 +1,4 @@
-// Command netcraq-bench-jetstream is what make bench-streams compares with: NATS JetStream, and
+// Command netcraq-bench-jetstream runs NATS JetStream for the comparison of make bench-streams, and
 // the loads of netcraq-streams with JetStream's own client. experiments/bench_streams.py starts
 // them, each in a process of its own.
 package main
@@ -38,8 +38,8 @@ has a password, when it serves.`,
 	f := serve.Flags()
 	f.StringVar(&s.dir, "dir", "", "folder for what JetStream keeps")
 	f.StringVar(&s.storage, "storage", "memory", "memory or file")
-	f.IntVar(&s.partitions, "partitions", 1, "how many")
-	f.Int64Var(&s.bytes, "bytes", 1<<20, "what a partition may have")
+	f.IntVar(&s.partitions, "partitions", 1, "number of partitions")
+	f.Int64Var(&s.bytes, "bytes", 1<<20, "size limit of a partition, in bytes")
 	_ = serve.MarkFlagRequired("dir")
 
 	var p producer

@@ -6,7 +6,7 @@
 // never sees half of one. How far the source was read is in the file's footer, so that rows and
 // position cannot part. Which file is the next one is decided under a lock of the folder
 // (flock(2)), which ends with the process that has it: of two workers one writes, and the other one
-// is told of a conflict.
+// gets an error about the conflict.
 //
 // A batch of which the flow leaves nothing would make endless files without rows. So a file without
 // rows is not followed by the next number: the next batch takes its place.

@@ -1,5 +1,5 @@
 // Package reference runs a P4 program statement by statement, as it stands in the program. It is
-// the interpreter's specification: what a statement means is said here, and nowhere else.
+// the interpreter's specification: only this package defines the meaning of a statement.
 //
 // [Compile] turns each primitive of each action into a function of the packet. [Compiler.Parser],
 // [Compiler.Deparser] and [Compiler.Flow] do the same with parsers, deparsers, and with the

@@ -1,6 +1,6 @@
-// Command nodeprogram is a program that uses the node API: it counts, and reads what was counted,
-// until a file is there, and then says what it was told. Tests build it against the client library
-// of this release, and of the one before.
+// Command nodeprogram is a program that uses the node API. It increments and reads a counter until
+// a file exists, and then prints the results. Tests build it against the client library of this
+// release, and of the one before.
 package main
 
 import (

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``netcraq-switch`` in p4-utils, for the ``cls`` of its switches::
 
-    from netcraq.p4utils import NetcraqP4RuntimeSwitch, NetcraqThriftSwitch
+    from netcraq_switch.p4utils import NetcraqP4RuntimeSwitch, NetcraqThriftSwitch
 
     net = NetworkAPI()
     net.addP4Switch("s1", cls=NetcraqThriftSwitch)

@@ -17,7 +17,7 @@ PROGRAM = Path(__file__).resolve().parent / "testdata" / "l2"
 pytest.importorskip("mininet", reason="Mininet is not installed (apt install mininet)")
 
 from mininet.net import Mininet  # noqa: E402
-from netcraq.mininet import NetcraqSwitch, SwitchError  # noqa: E402
+from netcraq_switch.mininet import NetcraqSwitch, SwitchError  # noqa: E402
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="needs root, for Mininet")
 

@@ -18,8 +18,8 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"github.com/netcraq/netcraq/internal/p4proxy"
-	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/internal/testutil/p4proxy"
+	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
 // What the P4Info of these tests calls things.

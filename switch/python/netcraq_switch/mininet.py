@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``netcraq-switch`` in Mininet::
 
-    from netcraq.mininet import NetcraqSwitch
+    from netcraq_switch.mininet import NetcraqSwitch
 
     net = Mininet(controller=None)
     s1 = net.addSwitch("s1", cls=NetcraqSwitch, json_path="build/l2.json")

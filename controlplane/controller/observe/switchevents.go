@@ -1,0 +1,58 @@
+package observe
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// A scrape needs no token. However many there are, each switch is read once in countersAge.
+const (
+	countersAge  = 5 * time.Second
+	countersWait = 2 * time.Second // for the slowest switch
+)
+
+var switchEventsDesc = prometheus.NewDesc("netcraq_switch_events_total",
+	"What became of the packets that came to a switch, by its P4 counter events.", []string{"switch", "event"}, nil)
+
+// SwitchEvents shows the switches' counters `events` to Prometheus. It reads them when it is
+// scraped.
+type SwitchEvents struct {
+	read func(context.Context) map[string]map[string]uint64
+
+	mu      sync.Mutex
+	readAt  time.Time
+	packets map[string]map[string]uint64 // by switch and event
+}
+
+// NewSwitchEvents makes the collector. read returns the packets of each switch by event, without
+// the switches that do not answer.
+func NewSwitchEvents(read func(context.Context) map[string]map[string]uint64) *SwitchEvents {
+	return &SwitchEvents{read: read}
+}
+
+// Describe implements prometheus.Collector.
+func (s *SwitchEvents) Describe(out chan<- *prometheus.Desc) { out <- switchEventsDesc }
+
+// Collect implements prometheus.Collector.
+func (s *SwitchEvents) Collect(out chan<- prometheus.Metric) {
+	for sw, events := range s.recent() {
+		for event, n := range events {
+			out <- prometheus.MustNewConstMetric(switchEventsDesc, prometheus.CounterValue, float64(n), sw, event)
+		}
+	}
+}
+
+// recent is what the switches have counted, read at most countersAge ago. Nobody changes it.
+func (s *SwitchEvents) recent() map[string]map[string]uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.packets == nil || time.Since(s.readAt) >= countersAge {
+		ctx, cancel := context.WithTimeout(context.Background(), countersWait)
+		defer cancel()
+		s.packets, s.readAt = s.read(ctx), time.Now()
+	}
+	return s.packets
+}

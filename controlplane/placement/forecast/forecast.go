@@ -1,0 +1,220 @@
+// Package forecast says what placing hot keys in the network would gain and cost, from what a
+// gateway has counted of real traffic. It needs no switches: a gateway that only passes requests on
+// to etcd counts the same.
+//
+// A forecast compares two samples of a gateway's metrics. A key's score is that of package policy
+// (reads a second, less what its writes cost), so a forecast names the keys that the controller
+// would place. It does not know the sizes of values: a key whose value does not fit a slot is named
+// all the same.
+package forecast
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/netcraq/netcraq/client/etcd/placement"
+	"github.com/netcraq/netcraq/controlplane/placement/policy"
+)
+
+// Sample is what a gateway has counted since it started.
+type Sample struct {
+	At      time.Time
+	Gets    float64         // reads of one key
+	Network float64         // those that the network answered
+	Keys    map[string]Heat // of the keys that are read most, by their printable names
+	Etcd    Mean            // how long etcd took for a get
+	Switch  Mean            // how long the switches took for a read
+}
+
+// Heat counts a key's reads and writes.
+type Heat struct{ Reads, Writes float64 }
+
+// Mean is a sum of times, in seconds, and their number.
+type Mean struct{ Sum, Count float64 }
+
+// since is the mean of the times after an earlier sample, in seconds; 0: there is none.
+func (m Mean) since(before Mean) float64 {
+	if m.Count <= before.Count {
+		return 0
+	}
+	return (m.Sum - before.Sum) / (m.Count - before.Count)
+}
+
+// ErrNoGateway says that metrics are not those of a gateway.
+var ErrNoGateway = errors.New("these are not the metrics of an etcd-monitor")
+
+// Parse reads a gateway's metrics in Prometheus' text format.
+func Parse(r io.Reader, at time.Time) (*Sample, error) {
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(r)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNoGateway, err)
+	}
+	if families["etcd_monitor_keys_counted"] == nil {
+		return nil, ErrNoGateway
+	}
+	s := &Sample{At: at, Keys: map[string]Heat{}}
+	for _, m := range families["etcd_monitor_reads_total"].GetMetric() {
+		n := m.GetCounter().GetValue()
+		s.Gets += n
+		if label(m, "answered") == "network" {
+			s.Network += n
+		}
+	}
+	for _, m := range families["etcd_monitor_key_reads_total"].GetMetric() {
+		h := s.Keys[label(m, "key")]
+		h.Reads = m.GetCounter().GetValue()
+		s.Keys[label(m, "key")] = h
+	}
+	for _, m := range families["etcd_monitor_key_writes_total"].GetMetric() {
+		h := s.Keys[label(m, "key")]
+		h.Writes = m.GetCounter().GetValue()
+		s.Keys[label(m, "key")] = h
+	}
+	s.Etcd = mean(families["etcd_monitor_etcd_seconds"], "kind", "get")
+	s.Switch = mean(families["etcd_monitor_network_seconds"], "operation", "read")
+	return s, nil
+}
+
+func label(m *dto.Metric, name string) string {
+	for _, l := range m.GetLabel() {
+		if l.GetName() == name {
+			return l.GetValue()
+		}
+	}
+	return ""
+}
+
+func mean(f *dto.MetricFamily, name, value string) (out Mean) {
+	for _, m := range f.GetMetric() {
+		if label(m, name) == value {
+			out.Sum += m.GetHistogram().GetSampleSum()
+			out.Count += float64(m.GetHistogram().GetSampleCount())
+		}
+	}
+	return out
+}
+
+// Verdict is what would become of a key.
+type Verdict string
+
+// The verdicts.
+const (
+	Place   Verdict = "place"   // it is worth a slot, and there is one
+	NoSlot  Verdict = "no slot" // hotter keys take all slots
+	Cold    Verdict = "cold"    // it is read too seldom
+	Written Verdict = "written" // its writes would cost more than its reads save
+	Secret  Verdict = "secret"  // it gives access, and is placed only if an operator says so
+)
+
+// Key is a key of the forecast. Rates are per second.
+type Key struct {
+	Name    string  `json:"key"` // printable
+	Reads   float64 `json:"reads"`
+	Writes  float64 `json:"writes"`
+	Share   float64 `json:"share"` // of all reads of single keys, 0 to 1
+	Verdict Verdict `json:"verdict"`
+}
+
+// Forecast is what placement would do with the traffic between two samples. Rates are per second,
+// times are in seconds.
+type Forecast struct {
+	Seconds       float64 `json:"seconds"`
+	Reads         float64 `json:"reads"`         // of single keys
+	Network       float64 `json:"network"`       // share of these that the network answers now, 0 to 1
+	Keys          []Key   `json:"keys"`          // the hottest first
+	Placed        int     `json:"placed"`        // keys that would be placed
+	Answered      float64 `json:"answered"`      // share of reads that the network would answer, 0 to 1
+	PlacedWrites  float64 `json:"placedWrites"`  // writes of these keys, each of which takes longer
+	EtcdSeconds   float64 `json:"etcdSeconds"`   // what a get takes at etcd now; 0: none was measured
+	SwitchSeconds float64 `json:"switchSeconds"` // what one takes at the switches
+	NowSeconds    float64 `json:"nowSeconds"`    // what a read takes now, on average, behind the gateway
+	ThenSeconds   float64 `json:"thenSeconds"`   // what it would take
+	EtcdReads     float64 `json:"etcdReads"`     // reads that etcd would still answer
+}
+
+// Options are what a forecast assumes.
+type Options struct {
+	Slots  int           // that the chains have
+	Switch time.Duration // what a read takes at the switches, where the gateway has not measured it
+	Limits policy.Limits
+}
+
+// New compares two samples of one gateway.
+func New(before, after *Sample, o Options) (*Forecast, error) {
+	f := &Forecast{Seconds: after.At.Sub(before.At).Seconds()}
+	reads := after.Gets - before.Gets
+	if f.Seconds <= 0 || reads < 0 {
+		return nil, errors.New("the gateway was started anew between the two samples: try again")
+	}
+	f.Reads = reads / f.Seconds
+	if reads > 0 {
+		f.Network = (after.Network - before.Network) / reads
+	}
+	for name, h := range after.Keys {
+		was := before.Keys[name]
+		if was.Reads > h.Reads || was.Writes > h.Writes { // it has lost its counter meanwhile, and got another
+			was = Heat{}
+		}
+		k := Key{Name: name, Reads: (h.Reads - was.Reads) / f.Seconds, Writes: (h.Writes - was.Writes) / f.Seconds}
+		if k.Reads == 0 && k.Writes == 0 {
+			continue
+		}
+		if f.Reads > 0 {
+			k.Share = min(1, k.Reads/f.Reads)
+		}
+		f.Keys = append(f.Keys, k)
+	}
+	slices.SortFunc(f.Keys, func(a, b Key) int {
+		return cmp.Or(cmp.Compare(b.Reads, a.Reads), cmp.Compare(a.Name, b.Name))
+	})
+	f.judge(o)
+	f.EtcdSeconds, f.SwitchSeconds = after.Etcd.since(before.Etcd), after.Switch.since(before.Switch)
+	if f.SwitchSeconds == 0 {
+		f.SwitchSeconds = o.Switch.Seconds()
+	}
+	f.EtcdReads = f.Reads * (1 - f.Answered)
+	f.NowSeconds = f.Network*f.SwitchSeconds + (1-f.Network)*f.EtcdSeconds
+	f.ThenSeconds = f.Answered*f.SwitchSeconds + (1-f.Answered)*f.EtcdSeconds
+	return f, nil
+}
+
+// judge gives every key its verdict: slots go to the highest scores.
+func (f *Forecast) judge(o Options) {
+	score := func(i int) float64 {
+		return o.Limits.Score(policy.Heat{Reads: f.Keys[i].Reads, Writes: f.Keys[i].Writes})
+	}
+	order := make([]int, len(f.Keys))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(score(b), score(a)) })
+	for _, i := range order {
+		k := &f.Keys[i]
+		name, err := placement.ParsePrintable(k.Name)
+		switch {
+		case err == nil && placement.Credential(name):
+			k.Verdict = Secret
+		case score(i) < 0:
+			k.Verdict = Written
+		case score(i) < o.Limits.MinScore:
+			k.Verdict = Cold
+		case f.Placed >= o.Slots:
+			k.Verdict = NoSlot
+		default:
+			k.Verdict = Place
+			f.Placed++
+			f.Answered += k.Share
+			f.PlacedWrites += k.Writes
+		}
+	}
+	f.Answered = min(1, f.Answered)
+}

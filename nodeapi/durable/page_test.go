@@ -1,0 +1,136 @@
+package durable
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+
+	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
+	"github.com/netcraq/netcraq/nodeapi/store"
+)
+
+// Pages have each name once, in order, with its state, by a gateway and by etcd itself; a page ends
+// where its values are as long as they may be.
+func TestPages(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s, ctx := open(t, Options{}, w.gateway()), t.Context()
+	want := map[string]string{}
+	var names []string
+	for i := range 150 { // more than etcd is asked for at once
+		name := fmt.Sprintf("conf/%03d", i)
+		value := bytes.Repeat([]byte{byte(i)}, 100)
+		want[name], names = string(value), append(names, name)
+		if _, err := s.Put(ctx, key(name), value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gone, err := s.Delete(ctx, key("conf/007"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range []store.Key{key("conf"), key("conf0"), {Namespace: ns + "2", Name: "conf/1"}} {
+		if _, err := s.Put(ctx, k, []byte("v")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	client := etcdtest.Client(t, w.Endpoints()...)
+	remove, err := w.place(ctx, client, nameOf(key("conf/001")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer remove()
+	want["conf/001"] = "in the network"
+	if _, err := s.Put(ctx, key("conf/001"), []byte(want["conf/001"])); err != nil {
+		t.Fatal(err)
+	}
+	for what, at := range map[string]*Store{"gateway": s, "etcd": open(t, Options{}, w.Endpoints()...)} {
+		for _, r := range []store.Range{{Most: 256, Bytes: 1 << 20}, {Most: 40, Bytes: 1 << 20},
+			{Most: 1000, Bytes: 350}} {
+			r.Namespace, r.Prefix = ns, "conf/"
+			var found []string
+			pages := 0
+			for more := true; more; {
+				page, err := at.Page(ctx, r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				pages++
+				more = page.More
+				for _, n := range page.Names {
+					found, r.After = append(found, n.Key.Name), n.Key.Name
+					switch value := want[n.Key.Name]; {
+					case !n.Read || n.Key.Namespace != ns:
+						t.Errorf("%+v", n)
+					case n.Key.Name == "conf/007":
+						is(t, "deleted", n.Item, "", gone)
+					case string(n.Value) != value:
+						t.Errorf("%s, %s: %q", what, n.Key.Name, n.Value)
+					}
+				}
+				if len(page.Names) > r.Most || r.Bytes == 350 && len(page.Names) > 5 {
+					t.Errorf("%s: a page of %d names", what, len(page.Names))
+				}
+			}
+			if !slices.Equal(found, names) || (pages == 1) != (r.Most == 256) {
+				t.Errorf("%s, %+v: %d names in %d pages: %q", what, r, len(found), pages, found)
+			}
+		}
+	}
+	for _, after := range []string{"conf/149", "conf/\xff", "zzz", "conf0"} {
+		page, err := s.Page(ctx, store.Range{Namespace: ns, Prefix: "conf/", After: after, Most: 10, Bytes: 1})
+		if err != nil || len(page.Names) > 0 || page.More {
+			t.Errorf("after the last: %+v, %v", page, err)
+		}
+	}
+}
+
+// All of a page is as it was at one moment, although etcd is asked several times for it: of keys
+// that are written one after the other, none is ahead of the one before it by more than a round.
+func TestPageIsOfOneMoment(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s, ctx := open(t, Options{}, w.Endpoints()...), t.Context()
+	name := func(n int) store.Key { return key(fmt.Sprintf("k%03d", n)) }
+	const keys = 3 * valuesPage
+	write := func(n, round int) {
+		if _, err := s.Put(ctx, name(n), fmt.Append(nil, round)); err != nil {
+			t.Error(err)
+		}
+	}
+	for n := range keys {
+		write(n, 0)
+	}
+	over := make(chan struct{})
+	var work sync.WaitGroup
+	work.Go(func() {
+		for i := keys; ; i++ {
+			select {
+			case <-over:
+				return
+			default:
+				write(keys-1-i%keys, i/keys) // the last one first
+			}
+		}
+	})
+	defer work.Wait()
+	defer close(over)
+	for range 30 {
+		page, err := s.Page(ctx, store.Range{Namespace: ns, Most: keys, Bytes: 1 << 20})
+		if err != nil || len(page.Names) != keys {
+			t.Fatalf("%d names, %v", len(page.Names), err)
+		}
+		var rounds []int
+		for _, n := range page.Names {
+			round, _ := strconv.Atoi(string(n.Value))
+			rounds = append(rounds, round)
+		}
+		// At each moment some at the end have the newest round, and all before them the last one.
+		if !slices.IsSorted(rounds) || rounds[keys-1]-rounds[0] > 1 {
+			t.Fatalf("not of one moment: %v", rounds)
+		}
+	}
+}

@@ -1,0 +1,218 @@
+package server
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"slices"
+
+	"github.com/netcraq/netcraq/api/nodeapi"
+	"github.com/netcraq/netcraq/nodeapi/cell"
+	"github.com/netcraq/netcraq/nodeapi/coordination"
+	"github.com/netcraq/netcraq/nodeapi/server/rpc"
+	"github.com/netcraq/netcraq/nodeapi/store"
+)
+
+const (
+	// listBytes bounds the items of an answer as JSON. The longest item, of a durable value that
+	// JSON escapes throughout, is shorter.
+	listBytes = nodeapi.MaxMessage * 3 / 4
+	// keysOnlyBytes bounds the values that a store reads for an answer that has none of them.
+	keysOnlyBytes = 1 << 20
+	// listChunk is how many keys are read before the size of the answer is looked at.
+	listChunk = 4 * manyAtOnce
+)
+
+// afterReserved is greater than each name that begins with [cell.ReservedPrefix], and less than all
+// greater names, since no name has the byte 0xFF.
+const afterReserved = cell.ReservedPrefix + "\xff"
+
+// lister makes a page of a list.
+type lister struct {
+	k        *call
+	r        store.Range
+	keysOnly bool
+	answer   nodeapi.ListAnswer
+	bytes    int // of answer, about
+	looked   int // at names
+}
+
+func listKeys(ctx context.Context, k *call, d *nodeapi.ListData) (any, error) {
+	switch {
+	case d.Limit < 0:
+		return nil, rpc.Invalid("the limit is %d; it is 1 to %d", d.Limit, nodeapi.MaxList)
+	case d.Limit > nodeapi.MaxList:
+		return nil, nodeapi.Errorf(nodeapi.CodeTooLarge, "ask for less, and for the next page with the answer's cursor",
+			"the limit is %d; it is 1 to %d", d.Limit, nodeapi.MaxList)
+	}
+	if d.Prefix != "" { // a prefix of names is as a name
+		if err := checkKey(d.Prefix); err != nil {
+			return nil, err
+		}
+	}
+	ns, err := k.place(ctx, d.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	l := lister{k: k, keysOnly: d.KeysOnly, answer: nodeapi.ListAnswer{Items: []nodeapi.Item{}},
+		r: store.Range{Namespace: ns, Prefix: d.Prefix, Most: d.Limit, Bytes: listBytes}}
+	set(&l.r.Most, nodeapi.DefaultList)
+	if d.KeysOnly {
+		l.r.Bytes = keysOnlyBytes
+	}
+	if l.r.After, err = openCursor(ns, d.Prefix, d.Cursor); err != nil {
+		return nil, err
+	}
+	if err := k.c.account.List(); err != nil {
+		return nil, err
+	}
+	subject := k.c.part.subject
+	if !k.c.s.lists.Take(subject, 1) {
+		return nil, nodeapi.Errorf(nodeapi.CodeQuotaExceeded, "send it again later",
+			"%s has its share of the lists that are under way at this node", subject)
+	}
+	defer k.c.s.lists.Give(subject, 1)
+	return l.page(ctx)
+}
+
+// page reads names, and the keys that they name, until the page is full or there are no more.
+func (l *lister) page(ctx context.Context) (any, error) {
+	most := l.r.Most
+	for {
+		l.r.Most = most - l.looked
+		p, err := l.k.c.s.config.Store.Page(ctx, l.r)
+		if err != nil {
+			return nil, err
+		}
+		reserved := slices.IndexFunc(p.Names, func(n store.Listed) bool { return cell.Reserved(n.Key.Name) })
+		if reserved >= 0 {
+			p.Names = p.Names[:reserved]
+		}
+		full, err := l.add(ctx, p.Names)
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case full:
+		case reserved >= 0: // a program sees none of them
+			l.r.After = afterReserved
+			if l.looked < most {
+				continue
+			}
+		case !p.More:
+			return &l.answer, nil
+		}
+		l.answer.Cursor = sealCursor(l.r)
+		return &l.answer, nil
+	}
+}
+
+// add puts keys into the answer, and moves After behind them. full says that the answer has no room
+// for the next one.
+func (l *lister) add(ctx context.Context, names []store.Listed) (full bool, err error) {
+	if len(names) > 1 { // the request itself has been counted
+		if err := l.k.c.account.Request(len(names) - 1); err != nil {
+			return false, err
+		}
+	}
+	l.looked += len(names)
+	for some := range slices.Chunk(names, listChunk) {
+		items := make([]nodeapi.Item, len(some))
+		l.k.each(len(some), func(n int) { items[n] = l.item(ctx, some[n]) })
+		if err := ctx.Err(); err != nil {
+			return false, err
+		}
+		for n, i := range items {
+			if i.Found || i.Error != nil {
+				size := itemBytes(&i)
+				if l.bytes+size > listBytes && len(l.answer.Items) > 0 {
+					return true, nil
+				}
+				l.bytes += size
+				l.answer.Items = append(l.answer.Items, i)
+			}
+			l.r.After = some[n].Key.Name
+		}
+	}
+	return false, nil
+}
+
+// item is a key's state as a program is told.
+func (l *lister) item(ctx context.Context, n store.Listed) nodeapi.Item {
+	c := l.k.c.s.coordination
+	var v coordination.Value
+	var err error
+	if n.Read {
+		v, err = c.Resolve(ctx, n.Item, false)
+	} else {
+		v, err = c.Get(ctx, n.Key, false)
+	}
+	if err != nil {
+		return nodeapi.Item{Key: n.Key.Name, Version: version(n.Version), Error: rpc.ToAnswer(err, false)}
+	}
+	out := item(v)
+	if l.keysOnly {
+		out.Value, out.ValueBase64 = nil, nil
+	}
+	return out
+}
+
+// itemBytes is how many bytes an item takes in JSON, or somewhat less than what it returns.
+func itemBytes(i *nodeapi.Item) int {
+	n := 128 + jsonBytes(i.Key) + len(i.Lease) + base64.StdEncoding.EncodedLen(len(i.ValueBase64))
+	if i.Value != nil {
+		n += jsonBytes(*i.Value)
+	}
+	if e := i.Error; e != nil {
+		n += jsonBytes(e.Message) + jsonBytes(e.Do)
+	}
+	return n
+}
+
+func jsonBytes(s string) int {
+	n := len(s)
+	for i := range len(s) {
+		switch b := s[i]; {
+		case b < ' ':
+			n += 5
+		case b == '"' || b == '\\':
+			n++
+		}
+	}
+	return n
+}
+
+// A cursor is a byte with its format, a sum, and the name after which the next page begins. The sum
+// shows whether a cursor was damaged or belongs to another list. It does not keep a caller from
+// making a cursor. That does no harm, because a page has only what its caller may read, wherever
+// the page begins.
+const (
+	cursorFormat = 1
+	cursorSum    = 8
+)
+
+func sumOf(namespace, prefix, after string) []byte {
+	sum := sha256.Sum256([]byte(namespace + "\x00" + prefix + "\x00" + after))
+	return sum[:cursorSum]
+}
+
+func sealCursor(r store.Range) string {
+	b := append([]byte{cursorFormat}, sumOf(r.Namespace, r.Prefix, r.After)...)
+	return base64.RawURLEncoding.EncodeToString(append(b, r.After...))
+}
+
+func openCursor(namespace, prefix, cursor string) (after string, err error) {
+	if cursor == "" {
+		return "", nil
+	}
+	b, err := base64.RawURLEncoding.DecodeString(cursor)
+	if err == nil && len(b) > 1+cursorSum && b[0] == cursorFormat {
+		after = string(b[1+cursorSum:])
+		if string(b[1:1+cursorSum]) == string(sumOf(namespace, prefix, after)) {
+			return after, nil
+		}
+	}
+	return "", nodeapi.Errorf(nodeapi.CodeInvalidArgument,
+		"pass the cursor of the page before, with the same prefix and namespace, or begin again without a cursor",
+		"this is not a cursor of a list of the prefix %.64q in the namespace %s", prefix, namespace)
+}

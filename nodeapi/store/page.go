@@ -1,0 +1,35 @@
+package store
+
+import (
+	"slices"
+	"strings"
+)
+
+// Merge returns the page of a namespace whose names are in two stores, from a page of each for the
+// same range. A name that is in both is not Read.
+func Merge(one, two Page, most int) Page {
+	out := Page{More: one.More || two.More}
+	for _, p := range []Page{one, two} {
+		out.Names = append(out.Names, p.Names...)
+	}
+	slices.SortStableFunc(out.Names, func(a, b Listed) int { return strings.Compare(a.Key.Name, b.Key.Name) })
+	names := out.Names[:0]
+	for _, n := range out.Names {
+		if last := len(names) - 1; last >= 0 && names[last].Key == n.Key {
+			names[last] = Listed{Item: Item{Key: n.Key}}
+			continue
+		}
+		names = append(names, n)
+	}
+	// Behind the end of a page with More, names of its store may be missing.
+	for _, p := range []Page{one, two} {
+		if end := len(p.Names) - 1; p.More {
+			names = slices.DeleteFunc(names, func(n Listed) bool { return n.Key.Name > p.Names[end].Key.Name })
+		}
+	}
+	if len(names) > most {
+		names, out.More = names[:most], true
+	}
+	out.Names = names
+	return out
+}
