@@ -61,6 +61,9 @@ func write(name, storage string) error {
 		}
 		answer.Body.Close()
 		fmt.Printf("%s: token %d: %d\n", name, lock.Token(), answer.StatusCode)
+		if answer.StatusCode != http.StatusOK {
+			return fmt.Errorf("the storage refused the write: %s", answer.Status)
+		}
 	}
 	return lock.Err()
 }

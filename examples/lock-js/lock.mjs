@@ -5,7 +5,10 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { connect } from 'netcraq'
 
 const [role, address] = process.argv.slice(2)
-if (!address) throw new Error('usage: lock.mjs storage|WRITER HOST:PORT')
+if (!address) {
+  console.error('usage: lock.mjs storage|WRITER HOST:PORT')
+  process.exit(2)
+}
 if (role === 'storage') serve(address)
 else await write(role, address)
 

@@ -6,10 +6,13 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { connect } from 'netcraq'
 
 const [role, address] = process.argv.slice(2)
+if (role !== 'balancer' && !(role === 'instance' && address)) {
+  console.error('usage: service.mjs instance HOST:PORT | balancer')
+  process.exit(2)
+}
 const client = await connect()
-if (role === 'instance' && address) await serve(address)
-else if (role === 'balancer') await balance()
-else throw new Error('usage: service.mjs instance HOST:PORT | balancer')
+if (role === 'instance') await serve(address)
+else await balance()
 
 async function serve(address) {
   const [host, port] = address.split(':')

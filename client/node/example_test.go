@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/netcraq/netcraq/client/node"
+)
+
+// Write a key, and read it. To have a server on this machine, start netcraq dev.
+func Example() {
+	ctx := context.Background()
+	c, err := node.Connect(ctx, node.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close(ctx)
+	if _, err := c.Put(ctx, "color", []byte("blue")); err != nil {
+		log.Fatal(err)
+	}
+	item, err := c.Get(ctx, "color")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("%s is %s\n", item.Key, item.Value)
+}
+
+// Change a value that others may change at the same time.
+func ExampleClient_CAS() {
+	ctx := context.Background()
+	c, err := node.Connect(ctx, node.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close(ctx)
+	item, err := c.Get(ctx, "members")
+	for swapped := false; err == nil && !swapped; {
+		// If somebody else was faster, item is the key as that one wrote it.
+		item, swapped, err = c.CAS(ctx, "members", item.Version, append(item.Value, " ana"...))
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+// Hold a lock while writing to a storage that checks the token.
+func ExampleClient_Lock() {
+	ctx := context.Background()
+	c, err := node.Connect(ctx, node.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close(ctx)
+	lock, err := c.Lock(ctx, "report", node.TTL(5*time.Second), node.Wait(time.Minute))
+	if node.CodeOf(err) == node.CodeNotHeld {
+		log.Fatal("somebody else has held the lock for a minute")
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer lock.Release(ctx)
+	// The storage refuses a token that is smaller than one that it has seen.
+	fmt.Println("write with token", lock.Token())
+}
+
+// Lead until the leadership is lost or the program is to end.
+func ExampleClient_Campaign() {
+	ctx := context.Background()
+	c, err := node.Connect(ctx, node.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close(ctx)
+	leadership, err := c.Campaign(ctx, "writer", "10.0.0.7:80")
+	if err != nil {
+		log.Fatal(err)
+	}
+	<-leadership.Lost()
+	log.Print("stop leading: ", leadership.Err())
+}
+
+// Follow all keys whose names begin with conf/.
+func ExampleClient_Watch() {
+	ctx := context.Background()
+	c, err := node.Connect(ctx, node.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close(ctx)
+	prefix := "conf/"
+	w, err := c.Watch(ctx, node.WatchConfig{Prefix: &prefix})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer w.Close()
+	for {
+		e, err := w.Next(ctx)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Printf("%s is %q (found: %v)\n", e.Key, e.Value, e.Found)
+	}
+}
+
+// Register an instance of a service, and list those that live.
+func ExampleClient_RegisterService() {
+	ctx := context.Background()
+	c, err := node.Connect(ctx, node.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close(ctx)
+	registration, err := c.RegisterService(ctx, "orders", "10.0.0.7:80")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer registration.Deregister(ctx)
+	instances, err := c.GetService(ctx, "orders", node.Nearest())
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, i := range instances {
+		fmt.Println(i.Instance, i.Address)
+	}
+}
+
+// Sequences are numbers, so 1.10 is newer than 1.9.
+func ExampleVersion_Newer() {
+	fmt.Println(node.Version("1.10").Newer("1.9"))
+	fmt.Println(node.Version("2.1").Newer("1.9"))
+	fmt.Println(node.Never.Newer("1.1"))
+	// Output:
+	// true
+	// true
+	// false
+}
+
+// Tell what a failed call means for the program.
+func ExampleCodeOf() {
+	err := fmt.Errorf("save the report: %w", &node.Error{Code: node.CodeOutcomeUnknown})
+	switch node.CodeOf(err) {
+	case node.CodeOutcomeUnknown:
+		fmt.Println("read the key before you write again")
+	case node.CodeUnavailable:
+		fmt.Println("nothing was done, try later")
+	}
+	fmt.Println(errors.Is(err, &node.Error{Code: node.CodeOutcomeUnknown}))
+	// Output:
+	// read the key before you write again
+	// true
+}

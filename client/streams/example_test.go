@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package streams_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+
+	"github.com/netcraq/netcraq/client/streams"
+)
+
+// Read a stream from the node's memory. The node remembers how far the consumer billing has read.
+func Example() {
+	ctx := context.Background()
+	r, err := streams.Open(ctx, streams.Config{Stream: "orders", Consumer: "billing"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer r.Close()
+	for {
+		b, err := r.Next(ctx)
+		if errors.Is(err, streams.ErrOverrun) {
+			continue // what was read of the batch before may be wrong; the next one says what is missed
+		}
+		if err != nil {
+			log.Fatal(err)
+		}
+		if b.Missed > 0 {
+			log.Printf("missed %d records before %d", b.Missed, b.Offset)
+		}
+		for offset, record := range b.Records() {
+			fmt.Printf("%d: %s\n", offset, record.Data)
+		}
+	}
+}
+
+// Keep a batch's records for another goroutine, while the reader goes on.
+func ExampleBatch_Hold() {
+	ctx := context.Background()
+	r, err := streams.Open(ctx, streams.Config{Stream: "orders"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer r.Close()
+	b, err := r.Next(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	hold := b.Hold() // before the batch is released, which the next call of Next does
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for _, record := range b.Records() {
+			fmt.Println(len(record.Data))
+		}
+		if hold != nil { // nil: the records are copies
+			hold.Release()
+		}
+	}()
+	<-done
+}
