@@ -106,10 +106,30 @@ func Make(path string, size int) (*Memory, error) {
 	}
 	defer f.Close()
 	// A file with holes would end this process where there is no memory for them.
-	if err := unix.Fallocate(int(f.Fd()), 0, 0, int64(size)); err != nil {
+	if err := allocate(f, int64(size)); err != nil {
 		return nil, fmt.Errorf("%s, of %d bytes: %w", path, size, err)
 	}
 	return mapFile(f, size)
+}
+
+// allocateStep is what one call of fallocate gives memory to, in bytes. The kernel clears it
+// meanwhile, at some GB a second. A call that takes longer keeps one of Go's processors from other
+// goroutines, for 10 ms at worst, and a signal makes the kernel take back all that it has given.
+const allocateStep = 256 << 10
+
+// allocate gives a file memory for its first size bytes.
+func allocate(f *os.File, size int64) error {
+	for at := int64(0); at < size; {
+		n := min(allocateStep, size-at)
+		switch err := unix.Fallocate(int(f.Fd()), 0, at, n); err {
+		case nil:
+			at += n
+		case unix.EINTR:
+		default:
+			return err
+		}
+	}
+	return nil
 }
 
 // Open maps a file that Make has made. One of another size it does not touch: what was cut off is

@@ -23,11 +23,7 @@ func NewSealable(name string, size int) (*Sealable, error) {
 		return nil, err
 	}
 	s := &Sealable{write: f}
-	for { // it takes a while, in which Go's runtime may interrupt it
-		if err = unix.Fallocate(int(f.Fd()), 0, 0, int64(size)); err != unix.EINTR {
-			break
-		}
-	}
+	err = allocate(f, int64(size))
 	if err == nil {
 		_, err = unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW)
 	}
