@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/netcraq/netcraq/api/nodeapi"
-	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/internal/testutil/poll"
 	"github.com/netcraq/netcraq/nodeapi/authority"
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
