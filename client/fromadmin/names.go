@@ -310,9 +310,21 @@ func (c *namedCall) absent() (Named, error) {
 	}
 }
 
+// reach is a chain's client, until release is called. Nothing was sent yet, so it tries again while
+// the controller says that it cannot lease sessions at the moment: for example because this node's
+// switch is being set up.
+func (c *namedCall) reach(ctx context.Context, name string) (chain *client.Client, release func(), err error) {
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+		chain, release, err = c.n.chains.get(ctx, name)
+		if !errors.Is(err, &api.Error{Code: api.CodeUnavailable}) || !sleep(ctx, pause) {
+			return chain, release, err
+		}
+	}
+}
+
 // at tries the call where the key is. over is false when it is to be looked up again.
 func (c *namedCall) at(ctx context.Context, p *place) (got Named, over bool, err error) {
-	chain, release, err := c.n.chains.get(ctx, p.chain)
+	chain, release, err := c.reach(ctx, p.chain)
 	if err != nil {
 		if ctx.Err() != nil {
 			err = ended(ctx)

@@ -4,6 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -302,6 +306,40 @@ func TestControllerDown(t *testing.T) {
 	x.SetDown(false)
 	if _, err := n.Put(ctx, "new", []byte("w")); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestNoSessionsYet: while the controller says that it cannot lease sessions, a call waits, longer
+// than for a controller that says nothing, and as long as its context says.
+func TestNoSessionsYet(t *testing.T) {
+	x := newBed(t, 0)
+	target, err := url.Parse(x.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var refusals atomic.Int64
+	proxy := httputil.NewSingleHostReverseProxy(target)
+	between := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/sessions" && refusals.Add(-1) >= 0 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			fmt.Fprint(w, `{"error":{"code":"unavailable","message":"n3 is being set up"}}`)
+			return
+		}
+		proxy.ServeHTTP(w, r)
+	}))
+	t.Cleanup(between.Close)
+	x.admin = api.NewClient(between.URL)
+	n := x.names(t)
+	refusals.Store(8)
+	if _, err := n.Put(within(t), "k", []byte("v")); err != nil {
+		t.Error(err)
+	}
+	refusals.Store(1 << 40)
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	var e *fromadmin.NameError
+	if _, err := x.names(t).Put(ctx, "k", []byte("w")); !errors.Is(err, client.ErrTimeout) || !errors.As(err, &e) || e.OutcomeUnknown {
+		t.Errorf("the controller leases none: %v", err)
 	}
 }
 
