@@ -93,6 +93,7 @@ func New(o Options, sw *topology.Switch) (*Device, error) {
 		wake: make(chan struct{}, 1), quit: make(chan struct{}), parts: map[uint8]chain.Config{}}
 	d.Switch = ops.NewSwitch(sw.Name, NewGoroutines(o.Owner.Now), target{d})
 	var err error
+	var complaints streamErrors
 	d.Client, err = p4rt.New(p4rt.Options{
 		Name: sw.Name, Target: sw.P4Runtime, DeviceID: sw.DeviceID, ElectionID: o.Election,
 		Info: o.Program.Pipeline.Info, Log: o.Log,
@@ -102,8 +103,10 @@ func New(o Options, sw *topology.Switch) (*Device, error) {
 	}, p4rt.Handler{
 		StateChanged: func(s p4rt.State) { o.Owner.Post(func() { o.Owner.Connection(d, s) }) },
 		PacketIn:     func(p p4rt.PacketIn) { d.packetIn(p.Payload) },
-		StreamError: func(err error) {
-			o.Owner.Post(func() { o.Owner.Event("switch.stream-error", d, err.Error()) })
+		StreamError: func(err error) { // called by one goroutine
+			if text := complaints.message(o.Owner.Now(), err); text != "" {
+				o.Owner.Post(func() { o.Owner.Event("switch.stream-error", d, text) })
+			}
 		},
 	})
 	return d, err
