@@ -338,7 +338,8 @@ func TestNoSessionsYet(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	var e *fromadmin.NameError
-	if _, err := x.names(t).Put(ctx, "k", []byte("w")); !errors.Is(err, client.ErrTimeout) || !errors.As(err, &e) || e.OutcomeUnknown {
+	_, err = x.names(t).Put(ctx, "k", []byte("w"))
+	if !errors.Is(err, client.ErrTimeout) || !errors.As(err, &e) || e.OutcomeUnknown {
 		t.Errorf("the controller leases none: %v", err)
 	}
 }
