@@ -6,7 +6,8 @@
 // zz_generated.deepcopy.go and the definitions (cni-plugin/deploy/crd) are made from the comments
 // and markers here by `go generate`.
 //
-// +kubebuilder:object:generate=true +groupName=netcraq.io
+// +kubebuilder:object:generate=true
+// +groupName=netcraq.io
 package v1alpha1
 
 //go:generate env GOWORK=off go tool -modfile=../generate/go.mod controller-gen object crd:maxDescLen=400 paths=. output:crd:dir=../../deploy/crd
