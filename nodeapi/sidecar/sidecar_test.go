@@ -46,7 +46,7 @@ func TestCommandLine(t *testing.T) {
 		{"--endpoints http://127.0.0.1:1 --cacert /nowhere.pem", exitBadInput, "is without TLS"},
 		{"--endpoints http://127.0.0.1:1,https://127.0.0.1:2", exitBadInput, "or none does"},
 		{"--endpoints 127.0.0.1:1 --cert x", exitBadInput, "give a certificate and its key"},
-		{"--endpoints 127.0.0.1:1 --user x", exitBadInput, "give a user and the file"},
+		{"--endpoints 127.0.0.1:1 --user x", exitBadInput, "pass a user and the file"},
 		{"--streams-etcd /nowhere.yaml", exitBadInput, "no such file"},
 		{"--streams-etcd " + broken, exitBadInput, "field rules not found"},
 		{"--metrics 127.0.0.1:-1", exitFailed, "--metrics"},
