@@ -222,10 +222,12 @@ class NetCRAQ:
         return {"chain": self._chain}
 
     def recover(self, victim: str) -> None:
-        """As soon as the controller has set the switch up."""
+        """As soon as the controller has set the switch up, and the chain has given it up."""
+        admin = self._net.admin
         for _ in range(1000):
-            if next(switch for switch in self._net.admin.switches() if switch["name"] == victim)["ready"]:
-                self._net.admin.recover(self._chain, victim)
+            ready = next(switch for switch in admin.switches() if switch["name"] == victim)["ready"]
+            if ready and victim not in {member["switch"] for member in admin.chain(self._chain)["members"]}:
+                admin.recover(self._chain, victim)
                 return
             time.sleep(0.02)
         raise RunError(f"{victim} was restarted, and the controller has not set it up within 20 s")

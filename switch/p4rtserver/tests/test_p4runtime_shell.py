@@ -8,6 +8,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import secrets
 import shutil
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 PROGRAM = ROOT / "p4src" / "compiled" / "netcraq-128"
-NAMESPACE = f"ncshell-{os.getpid()}"
+NAMESPACE = f"ncshell-{secrets.token_hex(4)}"
 
 
 def ip(*words: str) -> None:
