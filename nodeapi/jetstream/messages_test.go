@@ -359,7 +359,7 @@ func TestFile(t *testing.T) {
 		{"dir: /x", "may do too much", 0o622, false},
 		{"dir: /x\n" + nats, "listen and producers", 0o600, false},
 		{"dir: /x\n" + nats + "\nproducers: {a: {passwordFile: " + password + ", publish: [x]}}", "may do too much", 0o600, false},
-		{"dir: /x\n" + nats + "\nproducers: {a: {passwordFile: " + password + "}}", "what he may publish", 0o600, false},
+		{"dir: /x\n" + nats + "\nproducers: {a: {passwordFile: " + password + "}}", "subjects that it may publish", 0o600, false},
 		{"dir: /x\nstreams: {X: {}}", "no subjects", 0o600, false},
 		{"dir: /x\nnamespaces: {Shop_: [X]}", "namespaces", 0o600, false},
 		{"dir: /x\nappend: {shop: [a..b]}", "no subject", 0o600, false},
