@@ -459,10 +459,10 @@ func TestRefusals(t *testing.T) {
 	x.mu.Lock()
 	x.unknown[uint32(keyB)] = true
 	x.mu.Unlock()
-	poll.Until(t, patience, "that all are refused is said", func() bool { return x.said("none of the keys") == 1 })
+	poll.Until(t, patience, "that all are refused is said", func() bool { return x.said("does not allow this host any notifications") == 1 })
 }
 
-const off, on = "only read again and again", "the switch tells of keys"
+const off, on = "the server polls watched keys, because", "the switch tells of keys"
 
 // TestWithout: a controller that knows of no watches, or does not take these, leaves everything to
 // rounds of reads, and that is said once. When it takes them, they are there.
