@@ -413,7 +413,7 @@ func TestTokenFile(t *testing.T) {
 		t.Errorf("%q, %v: it was %q", again, err, token)
 	}
 	for want, spoil := range map[string]func() error{
-		"can be read":           func() error { return os.Chmod(path, 0o640) },
+		"can be read":                func() error { return os.Chmod(path, 0o640) },
 		"not one line of 32 or more": func() error { return os.WriteFile(path, []byte("short\n"), 0o600) },
 		"is not one line of 32 or more char": func() error {
 			return os.WriteFile(path, []byte(strings.Repeat("a", 40)+"\n"+strings.Repeat("b", 40)), 0o600)
