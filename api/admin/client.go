@@ -241,6 +241,12 @@ func (c *Client) Counters(ctx context.Context, sw string) (*Counters, error) {
 	return out, c.do(ctx, http.MethodGet, "/v1/switches/"+segment(sw)+"/counters", nil, out)
 }
 
+// ChainCounters are a switch's Counters with the slots' sums by chain in the place of the slots.
+func (c *Client) ChainCounters(ctx context.Context, sw string) (*Counters, error) {
+	out := new(Counters)
+	return out, c.do(ctx, http.MethodGet, "/v1/switches/"+segment(sw)+"/counters?slots=0", nil, out)
+}
+
 // NewSessions leases session ids.
 func (c *Client) NewSessions(ctx context.Context, r SessionsRequest) (*Sessions, error) {
 	out := new(Sessions)

@@ -28,12 +28,23 @@ func (h *holdFlags) add(cmd *cobra.Command) {
 	f.BoolVar(&h.noWait, "no-wait", false, "give up if it is not free now")
 }
 
+// validTTL says whether the server grants leases of a time to live.
+func validTTL(ttl time.Duration) bool { return ttl >= 500*time.Millisecond && ttl <= time.Hour }
+
+// checkTTL checks the flag --ttl.
+func checkTTL(ttl time.Duration) error {
+	if !validTTL(ttl) {
+		return operate.UsageError(fmt.Errorf("--ttl %v: pass 500ms to 1h", ttl))
+	}
+	return nil
+}
+
 type options = []node.Option
 
 // options are the flags for the client.
 func (h *holdFlags) options() (options, error) {
-	if h.ttl < 500*time.Millisecond || h.ttl > time.Hour {
-		return nil, operate.UsageError(fmt.Errorf("--ttl %v: pass 500ms to 1h", h.ttl))
+	if err := checkTTL(h.ttl); err != nil {
+		return nil, err
 	}
 	if h.wait < 0 || h.noWait && h.wait > 0 {
 		return nil, operate.UsageError(errors.New("--wait: pass a time above 0, and not --no-wait as well"))
@@ -110,9 +121,9 @@ func (c *cli) semaphoreCommand() *cobra.Command {
 // hold takes something of a name, and keeps it while a command runs or until the end.
 func (c *cli) hold(cmd *cobra.Command, args []string, n int, h *holdFlags,
 	take func(context.Context, *node.Client, options) (*node.Held, error)) error {
-	own, command := split(cmd, args)
-	if len(own) != n {
-		return operate.UsageError(fmt.Errorf("pass %s, and a command only after --", cmd.Use))
+	own, command, err := splitN(cmd, args, n)
+	if err != nil {
+		return err
 	}
 	options, err := h.options()
 	if err != nil {
@@ -141,24 +152,33 @@ func (c *cli) hold(cmd *cobra.Command, args []string, n int, h *holdFlags,
 				err = lost(held)
 			}
 		}
-		giveBack, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.timeout())
-		defer cancel()
-		if e := held.Release(giveBack); e != nil && err == nil {
+		if e := c.giveBack(ctx, held.Release); e != nil && err == nil {
 			err = ranCode{fmt.Errorf("%s was lost before it was given back: %w", held.Name(), e), exitLost}
 		}
 		return err
 	})
 }
 
-// holding says that something is held: on standard error if a command has the standard output.
+// giveBack calls release, also when this process is to end.
+func (c *cli) giveBack(ctx context.Context, release func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.timeout())
+	defer cancel()
+	return release(ctx)
+}
+
+// holding says that something is held.
 func (c *cli) holding(held *node.Held, command []string) error {
-	text := fmt.Sprintf("holding %s with token %d", held.Name(), held.Token())
+	return c.announce(command, map[string]string{"name": held.Name(), "token": strconv.FormatUint(held.Token(), 10),
+		"lease": held.Lease()}, fmt.Sprintf("holding %s with token %d", held.Name(), held.Token()))
+}
+
+// announce is show, but on standard error and as text if a command has the standard output.
+func (c *cli) announce(command []string, v any, text string) error {
 	if len(command) > 0 {
 		_, err := fmt.Fprintln(c.std.Err, text)
 		return err
 	}
-	return c.show(map[string]string{"name": held.Name(), "token": strconv.FormatUint(held.Token(), 10),
-		"lease": held.Lease()}, text)
+	return c.show(v, text)
 }
 
 func lost(held *node.Held) error {

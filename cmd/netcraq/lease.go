@@ -35,7 +35,7 @@ func (c *cli) leaseGrant() *cobra.Command {
 		Example: `  netcraq lease grant 30s`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ttl, err := time.ParseDuration(args[0])
-			if err != nil || ttl < 500*time.Millisecond || ttl > time.Hour {
+			if err != nil || !validTTL(ttl) {
 				return operate.UsageError(fmt.Errorf("TTL %s: pass a time of 500ms to 1h, such as 30s", args[0]))
 			}
 			return c.call(cmd, func(ctx context.Context, cl *node.Client) error {

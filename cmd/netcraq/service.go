@@ -37,15 +37,15 @@ NETCRAQ_INSTANCE, and its exit code becomes this one's.`,
 		Example: `  netcraq service register web 10.0.0.7:80
   netcraq service register web 10.0.0.7:80 --instance web-1 -- ./web-server`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			own, command := split(cmd, args)
-			if len(own) != 2 {
-				return operate.UsageError(fmt.Errorf("pass %s, and a command only after --", cmd.Use))
+			own, command, err := splitN(cmd, args, 2)
+			if err != nil {
+				return err
 			}
 			if _, _, err := net.SplitHostPort(own[1]); err != nil {
 				return operate.UsageError(fmt.Errorf("%s: pass an address with its port, such as 10.0.0.7:80", own[1]))
 			}
-			if ttl < 500*time.Millisecond || ttl > time.Hour {
-				return operate.UsageError(fmt.Errorf("--ttl %v: pass 500ms to 1h", ttl))
+			if err := checkTTL(ttl); err != nil {
+				return err
 			}
 			return c.call(cmd, func(ctx context.Context, cl *node.Client) error {
 				options := options{node.TTL(ttl)}
@@ -56,30 +56,20 @@ NETCRAQ_INSTANCE, and its exit code becomes this one's.`,
 				if err != nil {
 					return err
 				}
-				if err = c.registered(r, own, command); err == nil && len(command) > 0 {
+				err = c.announce(command, node.Instance{Instance: r.Instance(), Address: own[1]},
+					fmt.Sprintf("registered %s of %s at %s", r.Instance(), own[0], own[1]))
+				if err == nil && len(command) > 0 {
 					_, err = c.run(ctx, command, "NETCRAQ_INSTANCE="+r.Instance(), nil)
 				} else if err == nil {
 					<-ctx.Done()
 				}
-				giveBack, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.timeout())
-				defer cancel()
-				return errors.Join(err, r.Deregister(giveBack))
+				return errors.Join(err, c.giveBack(ctx, r.Deregister))
 			})
 		},
 	}
 	cmd.Flags().StringVar(&name, "instance", "", "`NAME` of the instance (default: the server draws one)")
 	cmd.Flags().DurationVar(&ttl, "ttl", 10*time.Second, "list it for at most this `TIME` after this process has died; 500ms to 1h")
 	return cmd
-}
-
-// registered says so: on standard error if a command has the standard output.
-func (c *cli) registered(r *node.Registration, own, command []string) error {
-	text := fmt.Sprintf("registered %s of %s at %s", r.Instance(), own[0], own[1])
-	if len(command) > 0 {
-		_, err := fmt.Fprintln(c.std.Err, text)
-		return err
-	}
-	return c.show(node.Instance{Instance: r.Instance(), Address: own[1]}, text)
 }
 
 // showInstances prints instances: a line each for people, one object for programs.

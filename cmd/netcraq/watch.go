@@ -70,6 +70,14 @@ func split(cmd *cobra.Command, args []string) (own, command []string) {
 	return args, nil
 }
 
+// splitN is split for a command that has n arguments of its own.
+func splitN(cmd *cobra.Command, args []string, n int) (own, command []string, err error) {
+	if own, command = split(cmd, args); len(own) != n {
+		return nil, nil, operate.UsageError(fmt.Errorf("pass %s, and a command only after --", cmd.Use))
+	}
+	return own, command, nil
+}
+
 // changed shows an event, or runs the command for it.
 func (c *cli) changed(e node.Event, command []string) error {
 	if len(command) == 0 {

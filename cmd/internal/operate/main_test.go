@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -173,9 +174,14 @@ func newController(t *testing.T, cfg refchain.Config) *controller {
 		return []api.Switch{{Name: "s1", Address: a[1].String(), P4Runtime: "127.0.0.1:9559", DeviceID: 1,
 			Connected: true, Ready: true, Chains: []string{"main"}}}, nil
 	})
+	var asked atomic.Uint64
 	handle("GET /v1/switches/{switch}/counters", func(r *http.Request) (any, error) {
 		if r.PathValue("switch") != "s1" {
 			return nil, none("switch")
+		}
+		if r.URL.Query().Get("slots") == "0" { // 1,000 reads and 10 writes from one question to the next
+			n := asked.Add(1)
+			return api.Counters{Switch: "s1", Chains: []api.ChainCounters{{ID: 1, Reads: 1000 * n, Writes: 10 * n}}}, nil
 		}
 		return api.Counters{
 			Switch: "s1", Events: map[string]uint64{"read_clean": 12345, "read_dirty": 0},

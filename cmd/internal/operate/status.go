@@ -41,7 +41,7 @@ func (c *cli) statusCommand() *cobra.Command {
 			if over < 100*time.Millisecond || over > time.Minute {
 				return usageError{fmt.Errorf("--over %v: pass 100ms to 1m", over)}
 			}
-			s, err := c.status(cmd.Context(), over)
+			s, err := c.status(cmd, over)
 			if err != nil {
 				return err
 			}
@@ -62,16 +62,11 @@ func (c *cli) statusCommand() *cobra.Command {
 type counted struct{ reads, writes uint64 }
 
 // status asks the controller for everything, and for the counters twice.
-func (c *cli) status(ctx context.Context, over time.Duration) (*status, error) {
-	ask := func(f func(ctx context.Context) error) error {
-		ctx, cancel := context.WithTimeout(ctx, c.timeout)
-		defer cancel()
-		return f(ctx)
-	}
+func (c *cli) status(cmd *cobra.Command, over time.Duration) (*status, error) {
 	s := &status{}
 	var chains []api.Chain
 	var before, after map[uint8]counted
-	err := ask(func(ctx context.Context) (err error) {
+	err := c.ask(cmd, func(ctx context.Context) (err error) {
 		if chains, err = c.api.Chains(ctx); err != nil {
 			return err
 		}
@@ -89,7 +84,7 @@ func (c *cli) status(ctx context.Context, over time.Duration) (*status, error) {
 	}
 	began := time.Now()
 	count := func(into *map[uint8]counted) error {
-		return ask(func(ctx context.Context) (err error) {
+		return c.ask(cmd, func(ctx context.Context) (err error) {
 			*into, err = c.chainCounts(ctx, chains, s.Switches)
 			return err
 		})
@@ -98,8 +93,8 @@ func (c *cli) status(ctx context.Context, over time.Duration) (*status, error) {
 		return nil, err
 	}
 	select {
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	case <-cmd.Context().Done():
+		return nil, cmd.Context().Err()
 	case <-time.After(over):
 	}
 	if err = count(&after); err != nil {
@@ -131,11 +126,11 @@ func (c *cli) chainCounts(ctx context.Context, chains []api.Chain, switches []ap
 		if !sw.Ready {
 			continue
 		}
-		counters, err := c.api.Counters(ctx, sw.Name)
+		counters, err := c.api.ChainCounters(ctx, sw.Name)
 		if err != nil {
 			return nil, fmt.Errorf("switch %s: %w", sw.Name, err)
 		}
-		for _, n := range counters.ByChain() {
+		for _, n := range counters.Chains {
 			sum := sums[n.ID]
 			sum.reads += n.Reads
 			if tails[n.ID] == sw.Name {

@@ -1,6 +1,7 @@
 package operate
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -14,9 +15,13 @@ func TestStatus(t *testing.T) {
 	c := newController(t, refchain.Config{})
 	env := map[string]string{adminVariable: c.url}
 	out, errs, code := ctl(t, env, "", "status", "--over", "100ms")
-	if code != exitUnwell || !strings.Contains(out, "chain main   1 of 1 switches   0 of 100 keys   0 reads/s") ||
+	if code != exitUnwell || !strings.Contains(out, "chain main   1 of 1 switches   0 of 100 keys   ") ||
 		!strings.Contains(out, "PROBLEM: s1: another controller is its primary one") {
 		t.Errorf("exit code %d: %s%s", code, out, errs)
+	}
+	rates := regexp.MustCompile(`keys   ([\d,]+) reads/s   (\d+) writes/s`).FindStringSubmatch(out)
+	if rates == nil || rates[1] == "0" || rates[2] == "0" {
+		t.Errorf("no rates of 1,000 reads and 10 writes: %s", out)
 	}
 	if out, errs, code := ctl(t, env, "", "status", "--over", "1h"); code != exitUsage || !strings.Contains(errs, "100ms to 1m") {
 		t.Errorf("--over 1h: exit code %d: %s%s", code, out, errs)
