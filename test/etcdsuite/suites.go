@@ -90,7 +90,7 @@ func (o *options) directory(pkg string) string {
 }
 
 // module is the directory of the module that requires etcd's tests.
-func (o *options) module() string { return filepath.Join(o.root, "etcd-monitor", "suite", "module") }
+func (o *options) module() string { return filepath.Join(o.root, "test", "etcdsuite", "module") }
 
 // command runs a command of Go's in a directory.
 func command(ctx context.Context, dir string, args ...string) ([]byte, error) {

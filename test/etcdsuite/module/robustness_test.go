@@ -110,6 +110,9 @@ func (s *system) disturb() {
 }
 
 func robustness(t *testing.T, load traffic.Traffic, profile traffic.Profile, faults bool) {
+	if testing.Short() && os.Getenv(inplace.EnvGateway) == "" {
+		t.Skip("without gateways this tests etcd alone: make etcd-suite runs it")
+	}
 	s := newSystem(t)
 	log := zaptest.NewLogger(t)
 	keys := os.Getenv(inplace.EnvSlots) != ""

@@ -27,6 +27,7 @@ import (
 //	NETCRAQ_SURVIVE_SECONDS  of load (default 16)
 //	NETCRAQ_SURVIVE_KEYS     how many keys the chain has (default 200)
 //	NETCRAQ_SURVIVE_SLOTS    how many it has when, at the end, a last switch is brought in with little load beside it (default 0: none is)
+//	NETCRAQ_SURVIVE_LEASE    how long leases are, in ms (default 500, for a machine that runs other tests beside it)
 //	NETCRAQ_SURVIVE_SHORT    how long leases are while everything is prompt, in ms (default 0: as always); switches are lost then only
 //	NETCRAQ_SURVIVE_OUT      a folder for the figures
 func TestSurvive(t *testing.T) {
@@ -61,7 +62,7 @@ func number(t *testing.T, name string, otherwise int) int {
 	return n
 }
 
-// What the cables do, and how long a lease is.
+// What the cables do, and how long a lease of the tests beside this one is.
 const (
 	surviveFaults = "seed=1; */rx: loss=0.01, dup=0.01, reorder=0.01"
 	surviveLease  = 200 // milliseconds
@@ -78,9 +79,10 @@ func survive(t *testing.T, engine string) {
 	}
 	duration := time.Duration(number(t, "SECONDS", 16)) * time.Second
 	keys := number(t, "KEYS", 200)
-	l := lab.Line(4, surviveLease)
+	lease := number(t, "LEASE", 500)
+	l := lab.Line(4, lease)
 	l.Links = append(l.Links, [2]int{4, 1}, [2]int{1, 3}) // there is a way around each
-	l.Chains[0].Patience = surviveLease / 2
+	l.Chains[0].Patience = lease / 2
 	l.Chains[0].Short = number(t, "SHORT", 0)
 	l.Faults = surviveFaults
 	nw := lab.NewNetwork(t, engine, l)
@@ -169,7 +171,7 @@ func survive(t *testing.T, engine string) {
 		}
 	})
 	f := figures{Engine: engine, Seconds: int(duration.Seconds()), Keys: keys, Faults: surviveFaults,
-		Lease: surviveLease}
+		Lease: lease}
 	trouble, unasked := causeTrouble(t, nw, c, time.Now().Add(duration-time.Second), l.Chains[0].Short > 0)
 	end()
 	wg.Wait()
@@ -220,25 +222,26 @@ func survive(t *testing.T, engine string) {
 	// One gap can be the machine's, most of them cannot; and what the machine is seen to hold up is
 	// not counted. Where members were lost by themselves it had no processor for longer than a
 	// lease, and a few gaps say more of it than of the chain.
+	length := float64(lease)
 	gap := middle(f.Failure, func(x loss) float64 { return x.Survivors - x.Machine })
-	if gap > surviveLease/2 && f.Unasked == 0 {
+	if gap > length/2 && f.Unasked == 0 {
 		t.Errorf("when a switch was lost, those that were left mostly did not answer reads of a clean key for %.0f ms", gap)
 	}
-	if gap := middle(f.Joining, func(x join) float64 { return x.Writes - x.Changed - x.Machine }); gap > surviveLease {
+	if gap := middle(f.Joining, func(x join) float64 { return x.Writes - x.Changed - x.Machine }); gap > length {
 		t.Errorf("when a switch was brought in, there was mostly no write for %.0f ms more than the chain was changed in", gap)
 	}
 	for _, x := range f.Failure {
-		if x.Survivors > 2*surviveLease+x.Machine && f.Unasked == 0 {
+		if x.Survivors > 2*length+x.Machine && f.Unasked == 0 {
 			t.Errorf("%s (%s) lost: a switch that was left did not answer a read of a clean key for %.0f ms, of which the machine held all up for %.0f at most",
 				x.Switch, x.Position, x.Survivors, x.Machine)
 		}
 	}
 	for _, x := range f.Joining {
-		if x.Writes > x.Changed+2*surviveLease {
+		if x.Writes > x.Changed+2*length {
 			t.Logf("AIM MISSED: %s recovered: no write was done for %.0f ms, and the chain was changed in %.0f ms",
 				x.Switch, x.Writes, x.Changed)
 		}
-		if x.Writes > x.Changed+5*surviveLease+x.Machine {
+		if x.Writes > x.Changed+5*length+x.Machine {
 			t.Errorf("%s recovered: no write was done for %.0f ms, of which the machine held all up for %.0f at most",
 				x.Switch, x.Writes, x.Machine)
 		}
@@ -364,7 +367,7 @@ func awaitShort(t *testing.T, c *lab.Controller, most time.Duration) time.Durati
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-	time.Sleep(surviveLease * 11 / 10 * time.Millisecond) // what was given before is over, too
+	time.Sleep(time.Duration(c.Chain().LeaseMillis) * 11 / 10 * time.Millisecond) // what was given before is over, too
 	return time.Since(begun)
 }
 

@@ -121,7 +121,7 @@ func (t *Team) API() *api.Client {
 
 func (t *Team) Until(what string, done func() bool) {
 	t.Network.T.Helper()
-	poll.Until(t.Network.T, 25*time.Second, what, done, func() string { return fmt.Sprint(t.Seen) })
+	poll.Until(t.Network.T, time.Minute, what, done, func() string { return fmt.Sprint(t.Seen) })
 }
 
 // KillAt kills the leader when it says that something has happened, and gives its number then.
