@@ -2,13 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 # Formats, vets, builds and tests Go modules of the tree: those that are named, or every one but the
 # root's. Those that the root requires are tested with it. One that has no package without a build
-# tag only pins other people's programs: its files are parsed, and its go.sum is checked.
+# tag only pins other people's programs: its files are parsed, and its go.sum is checked. A test that
+# fails is run once more, and listed in out/failed-once.txt.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
 go=${GO:-go}
+[ "$go" = go ] || export PATH="$(dirname "$go"):$PATH"
 export GOWORK=off # each by its own go.mod, as somebody else requires it
-mkdir -p bin
+mkdir -p bin out
+"$go" build -o bin/gotestsum gotest.tools/gotestsum # from the root's go.mod
 if [ $# = 0 ]; then
   mapfile -t files < <(git ls-files '*go.mod')
   for f in "${files[@]}"; do
@@ -34,5 +37,8 @@ for m in "$@"; do
   fi
   commands=$("$go" list -f '{{if eq .Name "main"}}{{.ImportPath}}{{end}}' ./...)
   [ -z "$commands" ] || "$go" build -o "$root/bin/" $commands
-  "$go" test -count 1 ./...
+  rm -f "$root/out/failed-once.txt"
+  "$root/bin/gotestsum" --format pkgname-and-test-fails --hide-summary=output --rerun-fails=1 --rerun-fails-max-failures=3 \
+    --rerun-fails-run-root-test --rerun-fails-report "$root/out/failed-once.txt" --packages ./... -- -short -count 1
+  python3 "$root/mk/flaky.py" go "$root/out/failed-once.txt"
 done
