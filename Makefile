@@ -72,6 +72,7 @@ lint: deps ## run gofmt, node --check, go vet, staticcheck, treelint and ruff
 	@$(GO) vet $(PACKAGES)
 	@$(GO) tool staticcheck $(PACKAGES)
 	@$(GO) run ./internal/treelint
+	@$(PYTHON) mk/version.py check
 	@$(PYTHON) -m ruff check .
 	@$(PYTHON) -m ruff format --check .
 

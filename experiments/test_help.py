@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What commands print with ``--help`` is no wider than 100 columns: the built ones', with all that
-they have below them, that of Python programs which break their lines themselves, and of make.
+they have below them, that of Python programs which break their lines themselves, and of make. With
+``--version`` each built one says the version that it was built from.
 """
 
 import os
@@ -55,6 +56,15 @@ def test_commands(name):
         text = shown(*command, "--help")
         assert not wide(text), command
         commands += [[*command, name] for name in below(text)]
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_version(name):
+    binary = ROOT / "bin" / name
+    if not binary.exists():
+        pytest.skip(f"there is no bin/{name}: make build")
+    version = (ROOT / "api" / "buildinfo" / "VERSION").read_text().strip()
+    assert shown(str(binary), "--version").startswith(f"{name} {version} (commit ")
 
 
 @pytest.mark.parametrize("script", SCRIPTS)

@@ -1,28 +1,31 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
-	"runtime"
-	"runtime/debug"
+	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/netcraq/netcraq/api/buildinfo"
 )
 
 func (c *cli) versionCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "version", Short: "Print the version",
+		Use: "version", Short: "Print the version, the commit and the toolchain of this command",
+		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			version := "unknown"
-			if info, ok := debug.ReadBuildInfo(); ok {
-				version = info.Main.Version
-				for _, s := range info.Settings {
-					if s.Key == "vcs.revision" {
-						version += ", commit " + s.Value[:min(12, len(s.Value))]
-					}
-				}
+			i := buildinfo.Get()
+			if !c.json() {
+				_, err := fmt.Fprintln(c.out(), "netcraq", i)
+				return err
 			}
-			fmt.Fprintf(c.out(), "netcraq %s, %s, %s/%s\n", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
-			return nil
+			out := map[string]any{"version": i.Version, "commit": i.Commit, "modified": i.Modified, "go": i.Go,
+				"platform": i.Platform}
+			if !i.Date.IsZero() {
+				out["date"] = i.Date.UTC().Format(time.RFC3339)
+			}
+			return json.NewEncoder(c.out()).Encode(out)
 		},
 	}
 }

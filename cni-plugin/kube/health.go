@@ -16,6 +16,7 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/agent"
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
 	"github.com/netcraq/netcraq/cni-plugin/guards"
+	"github.com/netcraq/netcraq/internal/buildmetric"
 	"github.com/netcraq/netcraq/internal/persource"
 )
 
@@ -33,7 +34,7 @@ type health struct {
 func newHealth() *health {
 	h := &health{mux: http.NewServeMux(), own: prometheus.NewRegistry(),
 		leading: prometheus.NewGauge(prometheus.GaugeOpts{Name: "netcraq_agent_leading", Help: "1 where this agent runs the controller."})}
-	h.own.MustRegister(h.leading)
+	h.own.MustRegister(h.leading, buildmetric.New("netcraq-agent"))
 	h.mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
 		all := prometheus.Gatherers{h.own, ctrlmetrics.Registry}
 		h.mu.Lock()

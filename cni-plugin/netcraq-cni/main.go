@@ -5,10 +5,11 @@ package main
 
 import (
 	"fmt"
-	"runtime/debug"
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/version"
+
+	"github.com/netcraq/netcraq/api/buildinfo"
 )
 
 func main() {
@@ -18,9 +19,5 @@ func main() {
 
 // about is printed where no CNI_COMMAND is given.
 func about() string {
-	v := "of an unknown version"
-	if info, ok := debug.ReadBuildInfo(); ok {
-		v = info.Main.Version
-	}
-	return fmt.Sprintf("netcraq-cni %s: a CNI plugin, to be started by a container runtime", v)
+	return fmt.Sprintf("netcraq-cni %s: a CNI plugin, to be started by a container runtime", buildinfo.Get())
 }

@@ -1,4 +1,5 @@
-// Package helptext keeps what a command's --help prints within a terminal's width.
+// Package helptext keeps what a command's --help prints within a terminal's width, and gives it
+// --version.
 package helptext
 
 import (
@@ -7,14 +8,19 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/netcraq/netcraq/api/buildinfo"
 )
 
 // Width is how many columns help takes at most.
 const Width = 100
 
 // Fit has a command, and those that it has by now, print their help within [Width]: texts of flags,
-// which it breaks anew, and Long. Use, Short and Example have to fit by themselves.
+// which it breaks anew, and Long. Use, Short and Example have to fit by themselves. root gets the
+// flag --version.
 func Fit(root *cobra.Command) {
+	root.Version = buildinfo.Get().String()
+	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), "Flags.FlagUsages ",
 		fmt.Sprintf("Flags.FlagUsagesWrapped %d ", Width)))
 	fit(root)

@@ -27,6 +27,7 @@ import (
 
 	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/nodeapi"
+	"github.com/netcraq/netcraq/internal/buildmetric"
 	"github.com/netcraq/netcraq/internal/helptext"
 	"github.com/netcraq/netcraq/nodeapi/authority"
 	"github.com/netcraq/netcraq/nodeapi/durable"
@@ -367,7 +368,7 @@ func metrics(ctx context.Context, o options, log *slog.Logger) (prometheus.Regis
 		return nil, nil
 	}
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(),
+	registry.MustRegister(buildmetric.New("netcraq-sidecar"), collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	l, err := net.Listen("tcp", o.metrics)
 	if err != nil && (!o.takeOver || !errors.Is(err, syscall.EADDRINUSE)) {

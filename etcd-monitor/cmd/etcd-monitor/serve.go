@@ -24,6 +24,7 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/reserved"
 	"github.com/netcraq/netcraq/etcd-monitor/gateway"
 	"github.com/netcraq/netcraq/etcd-monitor/hotkeys"
+	"github.com/netcraq/netcraq/internal/buildmetric"
 )
 
 const (
@@ -89,7 +90,7 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) (err error)
 	metrics := hotkeys.NewMetrics(hotkeys.Bounds{Top: o.topKeys}, newest.Revision)
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(metrics, collectors.NewGoCollector(), collectors.NewProcessCollector(
-		collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
+		collectors.ProcessCollectorOpts{}), buildmetric.New("etcd-monitor"))
 
 	var keys pb.KVServer
 	var own reserved.Keys

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/netcraq/netcraq/api/buildinfo"
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/interp"
 	"github.com/netcraq/netcraq/switch/stf"
@@ -19,11 +20,16 @@ import (
 
 func main() {
 	verbose := flag.Bool("v", false, "print what the program says with log_msg")
+	version := flag.Bool("version", false, "print the version and exit")
 	flag.Usage = func() {
 		fmt.Fprintln(flag.CommandLine.Output(), "usage: netcraq-stf [-v] PROGRAM.json FILE.stf")
 		flag.PrintDefaults()
 	}
 	flag.Parse()
+	if *version {
+		fmt.Println("netcraq-stf", buildinfo.Get())
+		return
+	}
 	if flag.NArg() != 2 {
 		flag.Usage()
 		os.Exit(2)

@@ -10,9 +10,9 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
 
+	"github.com/netcraq/netcraq/api/buildinfo"
 	"github.com/netcraq/netcraq/switch/p4rtserver"
 )
 
@@ -45,7 +45,7 @@ func mainWith(ctx context.Context, args []string, stdout, stderr io.Writer) int 
 		usage(stdout)
 		return exitOK
 	case o.version:
-		fmt.Fprintf(stdout, "netcraq-switch %s (P4Runtime %s)\n", version(), p4rtserver.APIVersion)
+		fmt.Fprintf(stdout, "netcraq-switch %s; P4Runtime %s\n", buildinfo.Get(), p4rtserver.APIVersion)
 		return exitOK
 	case o.jsonVer:
 		fmt.Fprintln(stdout, jsonVersion)
@@ -56,28 +56,4 @@ func mainWith(ctx context.Context, args []string, stdout, stderr io.Writer) int 
 		return exitFailure
 	}
 	return exitOK
-}
-
-// version is what the build knows of its source.
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	if v := info.Main.Version; v != "" && v != "(devel)" {
-		return v
-	}
-	revision, modified := "", ""
-	for _, s := range info.Settings {
-		switch {
-		case s.Key == "vcs.revision":
-			revision = s.Value[:min(len(s.Value), 12)]
-		case s.Key == "vcs.modified" && s.Value == "true":
-			modified = "+changes"
-		}
-	}
-	if revision == "" {
-		return "development"
-	}
-	return revision + modified
 }

@@ -36,6 +36,13 @@ const maxRows = 127
 
 const callTimeout = 5 * time.Second
 
+// An etcd's address is the pipelet author's choice, so what one may send has bounds.
+const (
+	maxMessage = 64 << 20  // bytes of an answer, or of a part of a watch
+	maxListing = 512 << 20 // bytes of keys and values that are listed at once
+	pageKeys   = 1000      // how many keys a listing asks for at once; fewer if those are over maxMessage
+)
+
 // Check says what is wrong with a specification.
 func Check(spec api.Etcd) error {
 	if len(spec.Endpoints) == 0 || spec.Prefix == "" {
@@ -56,6 +63,7 @@ func connect(spec api.Etcd, secrets endpoint.Secrets) (*clientv3.Client, error) 
 		DialTimeout:          callTimeout,
 		DialKeepAliveTime:    5 * time.Second,
 		DialKeepAliveTimeout: 5 * time.Second,
+		MaxCallRecvMsgSize:   maxMessage,
 		Logger:               zap.NewNop(),
 	}
 	if spec.Secret != "" {
@@ -231,7 +239,7 @@ func (s *Source) follow(from exactlyonce.Position) {
 		revision++
 	}
 	s.watch = s.client.Watch(clientv3.WithRequireLeader(ctx), s.spec.Prefix, clientv3.WithPrefix(),
-		clientv3.WithRev(revision))
+		clientv3.WithRev(revision), clientv3.WithFragment())
 	s.cancel, s.at = cancel, from
 	// etcd's client resumes a watch by itself, perhaps at a server that was restored meanwhile. So
 	// the watch ends with its connection, and whoever reads on checks the history first.
@@ -249,28 +257,71 @@ func (s *Source) list(ctx context.Context, from exactlyonce.Position, fresh bool
 	if from.Sub == "" {
 		oldest++
 	}
-	r, err := s.client.Get(ctx, s.spec.Prefix, clientv3.WithPrefix(), clientv3.WithMinModRev(oldest))
+	kvs, header, err := s.pages(ctx, oldest)
 	if err != nil {
-		return fault(err, "listing the source")
+		return err
 	}
-	epoch := strconv.FormatUint(r.Header.ClusterId, 16)
+	epoch := strconv.FormatUint(header.ClusterId, 16)
 	if !fresh {
-		if err := continues(r.Header, from); err != nil {
+		if err := continues(header, from); err != nil {
 			return err
 		}
 		s.gap = fmt.Sprintf("the source's history after revision %d was compacted before it was read: the newest values "+
 			"have come, and deletions up to revision %d have not. Delete what only the destination has", from.Seq,
-			r.Header.Revision)
+			header.Revision)
 	}
-	events := make([]*clientv3.Event, 0, len(r.Kvs))
-	for _, kv := range r.Kvs {
+	events := make([]*clientv3.Event, 0, len(kvs))
+	for _, kv := range kvs {
 		events = append(events, &clientv3.Event{Type: mvccpb.PUT, Kv: kv})
 	}
 	s.epoch = epoch
-	s.follow(exactlyonce.Position{Epoch: epoch, Seq: uint64(r.Header.Revision)})
+	s.follow(exactlyonce.Position{Epoch: epoch, Seq: uint64(header.Revision)})
 	s.take(events, from)
 	s.at = from
 	return nil
+}
+
+// pages reads what the prefix has at one revision, of the revision oldest or newer, page by page.
+func (s *Source) pages(ctx context.Context, oldest int64) (all []*mvccpb.KeyValue, h *etcdserverpb.ResponseHeader,
+	err error) {
+	end, size := clientv3.GetPrefixRangeEnd(s.spec.Prefix), 0
+	key, limit := s.spec.Prefix, int64(pageKeys)
+	for {
+		options := []clientv3.OpOption{clientv3.WithRange(end), clientv3.WithLimit(limit)}
+		if oldest > 1 { // otherwise the etcd need not look at each key for each page
+			options = append(options, clientv3.WithMinModRev(oldest))
+		}
+		if h != nil {
+			options = append(options, clientv3.WithRev(h.Revision))
+		}
+		r, err := s.client.Get(ctx, key, options...)
+		if status.Code(err) == codes.ResourceExhausted && strings.Contains(err.Error(), "larger than max") {
+			if limit > 1 {
+				limit = max(1, limit/10)
+				continue
+			}
+			return nil, nil, exactlyonce.Errorf(exactlyonce.Refused, "the first value behind %q in the source is larger than the %d MiB "+
+				"that a pipelet takes: %w", key, maxMessage>>20, err)
+		}
+		if err != nil {
+			return nil, nil, fault(err, "listing the source")
+		}
+		if h == nil {
+			h = r.Header
+		}
+		for _, kv := range r.Kvs {
+			size += len(kv.Key) + len(kv.Value)
+		}
+		if size > maxListing {
+			return nil, nil, exactlyonce.Errorf(exactlyonce.Refused, "the keys and values under %q are more than the %d MiB that are "+
+				"listed at once: use several pipelets with longer prefixes", s.spec.Prefix, maxListing>>20)
+		}
+		all = append(all, r.Kvs...)
+		if !r.More || len(r.Kvs) == 0 {
+			return all, h, nil
+		}
+		key = string(r.Kvs[len(r.Kvs)-1].Key) + "\x00"
+	}
 }
 
 // take puts events behind a position into the queue.

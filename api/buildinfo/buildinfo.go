@@ -1,0 +1,67 @@
+// Package buildinfo says which version of NetCRAQ a program is, and what it was built from. The
+// file VERSION is the only place of the version: packages of other languages, images and the chart
+// repeat it, and make lint compares them.
+package buildinfo
+
+import (
+	_ "embed"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"time"
+)
+
+//go:embed VERSION
+var version string
+
+// Info is what a program knows of its build.
+type Info struct {
+	Version  string    // of NetCRAQ (semver.org), as 0.1.0 or 0.2.0-rc1
+	Commit   string    // of the source, in hex; "": it was not built in a checkout
+	Modified bool      // the source has changes that are not in Commit
+	Date     time.Time // of the commit; zero: not known
+	Go       string    // the toolchain's version, as go1.26.0
+	Platform string    // as linux/amd64
+}
+
+// Get returns what this program knows of its build.
+func Get() Info {
+	i := Info{Version: Version(), Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	b, ok := debug.ReadBuildInfo()
+	if !ok {
+		return i
+	}
+	for _, s := range b.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			i.Commit = s.Value
+		case "vcs.modified":
+			i.Modified = s.Value == "true"
+		case "vcs.time":
+			i.Date, _ = time.Parse(time.RFC3339, s.Value) // the zero time of what Go does not write so
+		}
+	}
+	return i
+}
+
+// Version is the version of NetCRAQ.
+func Version() string { return strings.TrimSpace(version) }
+
+// String is one line: "0.1.0 (commit 0123456789ab of 2026-11-29, go1.26.0, linux/amd64)".
+func (i Info) String() string {
+	source := "commit unknown"
+	if i.Commit != "" {
+		source = "commit " + i.Short()
+		if i.Modified {
+			source += " with changes"
+		}
+		if !i.Date.IsZero() {
+			source += " of " + i.Date.UTC().Format(time.DateOnly)
+		}
+	}
+	return fmt.Sprintf("%s (%s, %s, %s)", i.Version, source, i.Go, i.Platform)
+}
+
+// Short is the commit's first 12 digits.
+func (i Info) Short() string { return i.Commit[:min(len(i.Commit), 12)] }

@@ -1,0 +1,17 @@
+// Package buildmetric shows in a program's metrics which build it is.
+package buildmetric
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/netcraq/netcraq/api/buildinfo"
+)
+
+// New is the gauge netcraq_build_info of a program, which is always 1. Its labels say the build.
+func New(program string) prometheus.Collector {
+	i := buildinfo.Get()
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "netcraq_build_info",
+		Help:        "Always 1. The labels are the program, its version and commit, and the Go version of its build.",
+		ConstLabels: prometheus.Labels{"program": program, "version": i.Version, "commit": i.Short(), "go": i.Go}},
+		func() float64 { return 1 })
+}
