@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -41,6 +42,7 @@ type process struct {
 	dec  *gob.Decoder
 	left *io.LimitedReader // bounds an answer
 	gone chan struct{}     // is closed when the process has ended
+	over atomic.Bool       // it was ended because all processes had too much memory, and it the most
 }
 
 // head keeps the beginning of what a process writes to its standard error.
@@ -77,8 +79,10 @@ func start(ctx context.Context) (*process, error) {
 		return nil, err
 	}
 	theirs.Close()
+	p.join()
 	go func() {
 		p.cmd.Wait()
+		p.leave()
 		close(p.gone)
 	}()
 	var ready answer
@@ -152,6 +156,9 @@ func (p *process) call(ctx context.Context, q *request, limit time.Duration) (*a
 	p.kill()
 	said, state := p.said.String(), p.cmd.ProcessState
 	switch {
+	case p.over.Load():
+		return nil, fmt.Errorf("all flows together took more than the %d MiB of memory that they may, and this one most of it",
+			MemoryTogether()>>20)
 	case state.UserTime()+state.SystemTime()-before > limit+grace-time.Second || strings.Contains(said, "SIGXCPU"):
 		return nil, fmt.Errorf("it computed for longer than %v", limit)
 	case strings.Contains(said, "out of memory") || strings.Contains(said, "bad_alloc") ||

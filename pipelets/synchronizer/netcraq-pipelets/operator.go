@@ -55,6 +55,7 @@ func operate() *cobra.Command {
 	f.StringVar(&o.Lake, "lake", "", "folder for Pipelets' Parquet files; each namespace uses the subfolder with "+
 		"its name (default: no Parquet files)")
 	f.IntVar(&o.WebhookPort, "webhook-port", 9443, "port of the webhook that checks Pipelets for the API server; 0: none")
+	f.StringVar(&o.WebhookClients, "webhook-client-ca", "", "`FILE` with the CA certificates (PEM) that must have signed the API server's client certificate (default: no client certificate is needed)")
 	f.StringVar(&o.CertDir, "cert-dir", "/tmp/netcraq-pipelets", "folder for the webhook's certificate")
 	f.StringVar(&o.Metrics, "metrics", ":8080", "address of /metrics, without TLS; 0: none")
 	f.StringVar(&o.Health, "health", ":8081", "address of /healthz and /readyz; 0: none")

@@ -57,10 +57,13 @@ type Options struct {
 	// WebhookHosts are addresses that the webhook is reached by, besides its Service's.
 	WebhookHosts []string
 	CertDir      string // for the webhook's certificate
-	Metrics      string // an address; "0": none
-	Health       string // an address; "0": none
-	Alone        bool   // each worker reads its source for itself
-	Log          *slog.Logger
+	// WebhookClients is a file with the certificates (PEM) of those who sign the certificates of the
+	// webhook's clients; "": whoever reaches it may ask it.
+	WebhookClients string
+	Metrics        string // an address; "0": none
+	Health         string // an address; "0": none
+	Alone          bool   // each worker reads its source for itself
+	Log            *slog.Logger
 }
 
 // Scheme has the kinds of objects that are read and written here.
@@ -109,7 +112,15 @@ func Run(ctx context.Context, o Options) error {
 			Namespaces: map[string]cache.Config{o.Namespace: {LabelSelector: ours}}}}},
 	}
 	if o.WebhookPort > 0 {
-		options.WebhookServer = webhook.NewServer(webhook.Options{Port: o.WebhookPort, CertDir: o.CertDir})
+		server := webhook.Options{Port: o.WebhookPort, CertDir: o.CertDir}
+		if o.WebhookClients != "" {
+			only, err := signedBy(o.WebhookClients)
+			if err != nil {
+				return err
+			}
+			server.TLSOpts = append(server.TLSOpts, only)
+		}
+		options.WebhookServer = webhook.NewServer(server)
 	}
 	mgr, err := ctrl.NewManager(config, options)
 	if err != nil {

@@ -24,6 +24,19 @@ import (
 	api "github.com/netcraq/netcraq/pipelets/api"
 )
 
+// signedBy has a server admit only clients that show a certificate signed by one in a file.
+func signedBy(file string) (func(*tls.Config), error) {
+	pem, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("--webhook-client-ca: %w", err)
+	}
+	authorities := x509.NewCertPool()
+	if !authorities.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("--webhook-client-ca: %s has no certificate in PEM", file)
+	}
+	return func(c *tls.Config) { c.ClientAuth, c.ClientCAs = tls.RequireAndVerifyClientCert, authorities }, nil
+}
+
 const (
 	// certificateLeft is what a certificate has left when the next one is made. It has a year.
 	certificateLeft = 60 * 24 * time.Hour
