@@ -77,7 +77,8 @@ func NewMetrics() *Metrics {
 		.005, .01, .025, .05, .1, .2, .3, .5, 1, 2, 5)
 	m.recovery = histogram("recovery", "From the request to bring a switch in to its being a member.", .1, .25, .5, 1, 2.5, 5, 10, 25, 60)
 	m.pause = histogram("frozen", "How long a chain was frozen.", .0025, .005, .01, .02, .03, .05, .1, .2, .5, 1, 5)
-	m.Registry.MustRegister(buildmetric.New("netcraq-controller"), m.events, m.redriven, m.epoch, m.members, m.missing, m.ready, m.frozen, m.shadow,
+	m.Registry.MustRegister(buildmetric.New("netcraq-controller"))
+	m.Registry.MustRegister(m.events, m.redriven, m.epoch, m.members, m.missing, m.ready, m.frozen, m.shadow,
 		m.lease, m.given,
 		m.switches, m.copied, m.failover, m.recovery, m.pause)
 	return m

@@ -20,9 +20,10 @@ const (
 	leastTogether = memory
 )
 
-// togetherMost bounds what all processes have together, in bytes. Each is bounded by the kernel, but
-// nothing of the kernel's that needs no rights bounds all of them: kubelet has it end the whole
-// container. So this program looks, and ends the process that has the most.
+// togetherMost bounds what all processes have together, in bytes. The kernel bounds each process,
+// but a program without rights cannot make it bound all of them. If the container has too much
+// memory, the kernel ends the whole container. So this program looks, and ends the process that has
+// the most.
 var togetherMost = sync.OnceValue(func() *atomic.Uint64 {
 	v := new(atomic.Uint64)
 	v.Store(max(leastTogether, available()/2))

@@ -57,8 +57,8 @@ type Options struct {
 	// WebhookHosts are addresses that the webhook is reached by, besides its Service's.
 	WebhookHosts []string
 	CertDir      string // for the webhook's certificate
-	// WebhookClients is a file with the certificates (PEM) of those who sign the certificates of the
-	// webhook's clients; "": whoever reaches it may ask it.
+	// WebhookClients is a file with the CA certificates (PEM) that must have signed the certificate
+	// of a client of the webhook; "": clients need none.
 	WebhookClients string
 	Metrics        string // an address; "0": none
 	Health         string // an address; "0": none
