@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	osuser "os/user"
 	"path/filepath"
 	"strings"
 	"text/tabwriter"
@@ -15,6 +16,7 @@ import (
 	"github.com/netcraq/netcraq/cmd/internal/operate"
 	"github.com/netcraq/netcraq/cmd/internal/place"
 	"github.com/netcraq/netcraq/cmd/netcraq/internal/dev"
+	"github.com/netcraq/netcraq/internal/configfile"
 
 	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/nodeapi"
@@ -27,12 +29,14 @@ The parts are those that ship. Only the switches differ from those of a cluster:
 so this server shows what the store does, not how fast switches in the kernel are. An etcd in this process serves etcd's clients
 through the gateway, and keeps the keys of the namespace durable.
 
-Only this user can use the node API and the controller, because of their sockets' permissions. Other users of this machine can
-reach the gateway, and the switches themselves on 127.0.0.0/8. So use it for development, not for secrets.`
+Only this user can use the node API and the controller, because of their sockets' permissions. With --socket-group, users of
+that group can use the node API, too. Other users of this machine can reach the gateway, and the switches themselves on
+127.0.0.0/8. So use it for development, not for secrets.`
 
 // devOptions are the flags of dev.
 type devOptions struct {
 	dev.Config
+	file     string
 	kill     string
 	after    time.Duration
 	logLevel string
@@ -48,8 +52,15 @@ func (c *cli) devCommand() *cobra.Command {
   netcraq dev --socket /tmp/mine/netcraq.sock --page none --gateway none`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			began := time.Now()
+			var file *configfile.File
+			if o.file != "" {
+				var err error
+				if file, err = configfile.Read(o.file, cmd.Flags()); err != nil {
+					return operate.UsageError(err)
+				}
+			}
 			if err := c.checkDev(cmd, &o); err != nil {
-				return operate.UsageError(err)
+				return operate.UsageError(file.Locate(err))
 			}
 			return c.runDev(cmd.Context(), &o, began)
 		},
@@ -59,6 +70,8 @@ func (c *cli) devCommand() *cobra.Command {
 	f.IntVar(&o.Switches, "switches", 3, fmt.Sprintf("`N` switches in the chain, 1 to %d", dev.MaxSwitches))
 	f.StringVar(&o.Page, "page", admin.DefaultAddress, "`HOST:PORT` of the controller's page on the loopback interface, or none")
 	f.StringVar(&o.Gateway, "gateway", defaultGateway, "`HOST:PORT` of the etcd gateway on the loopback interface, or none")
+	f.StringVar(&o.Group, "socket-group", "", "Unix `GROUP` whose users can use the node API, too (default: only this user can)")
+	f.StringVar(&o.file, configfile.Flag, "", "YAML `FILE` with flags, one in a line, as switches: 5; the command line has precedence")
 	f.StringVar(&o.Data, "data", "", "keep durable keys in `DIR` (default: they are lost, too)")
 	f.StringVar(&o.kill, "kill", "", "kill this `SWITCH` (s1, s2, ...) after a while, and print what the failover cost")
 	f.DurationVar(&o.after, "after", 5*time.Second, "time from the start to --kill")
@@ -98,6 +111,12 @@ func (c *cli) checkDev(cmd *cobra.Command, o *devOptions) error {
 	if o.Data != "" {
 		if o.Data, err = filepath.Abs(o.Data); err != nil {
 			return err
+		}
+	}
+	if o.Group != "" {
+		_, err := osuser.LookupGroup(o.Group)
+		if _, err2 := osuser.LookupGroupId(o.Group); err != nil && err2 != nil {
+			return fmt.Errorf("--socket-group %s: this machine has no such group", o.Group)
 		}
 	}
 	if cmd.Flags().Changed("after") && o.kill == "" {

@@ -45,6 +45,7 @@ const grace = "2s"
 type Config struct {
 	Switches int    // of the chain
 	Socket   string // of the node API: an absolute path
+	Group    string // of Unix users who may use the node API, name or number; "": only this user may
 	Page     string // HOST:PORT of the controller's page; "": none
 	Gateway  string // HOST:PORT of the etcd gateway; "": none
 	// Data is the folder of the etcd that keeps durable keys; "": they are lost when the server
@@ -189,7 +190,11 @@ func (s *Server) serve(ctx, running context.Context) error {
 	ready := make(chan struct{})
 	said := &firstLine{told: ready}
 	log := &lines{log: s.cfg.Log}
-	args := []string{"--listen", "unix://" + s.cfg.Socket, "--socket-mode", "600", "--node", "dev",
+	mode := "600"
+	if s.cfg.Group != "" {
+		mode = "660"
+	}
+	args := []string{"--listen", "unix://" + s.cfg.Socket, "--socket-mode", mode, "--socket-group", s.cfg.Group, "--node", "dev",
 		"--namespace", "default", "--successor-socket", filepath.Join(s.folder.path, "successor"), "--grace", grace,
 		"--admin", "unix://" + place.AdminSocket(s.cfg.Socket), "--token-file", ""}
 	args = append(args, durable...)
