@@ -36,7 +36,7 @@ test-quick: build
 	@set -o pipefail; $(SUDO) env PATH="$$PATH" $(GO) test -race -vet=off -timeout 10m $(QUICK) | { grep -v 'no test files' || true; }
 
 test-computing: build
-	@$(SUDO) env PATH="$$PATH" nice -n 5 $(GO) test -vet=off -timeout 20m -skip '^TestMemory$$' $(call named,$(COMPUTING))
+	@$(SUDO) env PATH="$$PATH" nice -n 5 $(GO) test -vet=off -timeout 40m -skip '^TestMemory$$' $(call named,$(COMPUTING))
 	@$(SUDO) env PATH="$$PATH" nice -n 5 $(GO) test -vet=off -run '^TestMemory$$' ./p4src
 
 # Beside each other, each in a network of its own: they wait more than they compute.

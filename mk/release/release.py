@@ -1,0 +1,385 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Build everything that a release has from a clean checkout into a folder: ``make release``.
+
+The same commit gives the same bytes; :data:`NOT_THE_SAME` names what does not, and why. nfpm makes
+the Debian packages. GoReleaser is not used: it neither builds this tree's several Go modules, nor
+Python, Node.js and Maven packages, nor the images without a container engine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import hashlib
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+HERE = Path(__file__).resolve().parent
+ARCHITECTURES = ("amd64", "arm64")
+
+#: Programs in the archives: name, package.
+PROGRAMS = {
+    "netcraq": "./cmd/netcraq",
+    "netcraqctl": "./cmd/netcraqctl",
+    "netcraq-controller": "./controlplane/cmd/netcraq-controller",
+    "netcraq-switch": "./switch/cmd/netcraq-switch",
+    "netcraq-sidecar": "./nodeapi/cmd/netcraq-sidecar",
+    "netcraq-agent": "./cni-plugin/netcraq-agent",
+    "netcraq-cni": "./cni-plugin/netcraq-cni",
+    "etcd-monitor": "./etcd-monitor/cmd/etcd-monitor",
+}
+#: Debian packages, and the programs that each has.
+PACKAGES = {
+    "netcraq": ("netcraq", "netcraqctl", "netcraq-controller", "netcraq-sidecar"),
+    "netcraq-switch": ("netcraq-switch",),
+    "etcd-monitor": ("etcd-monitor",),
+    "netcraq-pipelets": ("netcraq-pipelets",),
+}
+#: What two builds of one commit may have different, and the reason.
+NOT_THE_SAME: dict[str, str] = {}
+
+
+class ReleaseError(Exception):
+    """Something that a release needs is missing or has failed."""
+
+
+@dataclass
+class Release:
+    """What is released, and where to."""
+
+    version: str
+    commit: str
+    epoch: int  # seconds since 1970 of the commit
+    out: Path
+    go: str
+    work: Path  # for what is between the source and the artifacts
+
+    def run(self, *command: str | Path, cwd: Path = ROOT, **environment: str) -> str:
+        """Run a program; what it prints. The environment is the same on each machine."""
+        variables = {
+            **os.environ,
+            "SOURCE_DATE_EPOCH": str(self.epoch),
+            "TZ": "UTC",
+            "LC_ALL": "C.UTF-8",
+            "GOFLAGS": "-buildvcs=true",
+            **environment,
+        }
+        command = tuple(str(word) for word in command)
+        done = subprocess.run(command, cwd=cwd, env=variables, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise ReleaseError(f"{' '.join(command)}:\n{(done.stdout + done.stderr)[-3000:]}")
+        return done.stdout
+
+    def folder(self, name: str) -> Path:
+        """A folder for artifacts."""
+        path = self.out / name
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def tar(self, to: Path, files: dict[str, Path], top: str) -> None:
+        """Write files to a .tar.gz, below the folder ``top`` in it: no owner, one time."""
+        raw = io.BytesIO()
+        with tarfile.open(fileobj=raw, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+            for name in sorted(files):
+                content = files[name].read_bytes()
+                entry = tarfile.TarInfo(f"{top}/{name}")
+                entry.size, entry.mtime = len(content), self.epoch
+                entry.mode = 0o755 if os.access(files[name], os.X_OK) else 0o644
+                archive.addfile(entry, io.BytesIO(content))
+        with to.open("wb") as file, gzip.GzipFile("", "wb", 9, file, mtime=0) as packed:
+            packed.write(raw.getvalue())
+
+
+def programs(release: Release, architecture: str) -> dict[str, Path]:
+    """Build the programs for an architecture; where each is. Pipelets' has C++ in it (DuckDB), so
+    it is built for this machine's architecture only.
+    """
+    built = release.work / architecture
+    built.mkdir(exist_ok=True)
+    command = (release.go, "build", "-trimpath", "-ldflags", "-s -w", "-o", f"{built}/")
+    release.run(*command, *PROGRAMS.values(), CGO_ENABLED="0", GOARCH=architecture)
+    if architecture == own(release):
+        release.run(
+            *command, "./netcraq-pipelets", cwd=ROOT / "pipelets" / "synchronizer", CGO_ENABLED="1", GOWORK="off"
+        )
+    return {path.name: path for path in sorted(built.iterdir())}
+
+
+def own(release: Release) -> str:
+    """This machine's architecture, as Go calls it."""
+    return release.run(release.go, "env", "GOHOSTARCH").strip()
+
+
+def manual(release: Release, netcraq: Path) -> dict[str, Path]:
+    """Pages of the manual and completions for shells, as the commands write them."""
+    folder = release.work / "manual"
+    folder.mkdir(exist_ok=True)
+    release.run(netcraq, "man", folder)
+    for shell in ("bash", "zsh", "fish"):
+        (folder / f"netcraq.{shell}").write_text(release.run(netcraq, "completion", shell))
+    shutil.copy(ROOT / "switch/cmd/netcraq-switch/netcraq-switch.8", folder)
+    return {path.name: path for path in sorted(folder.iterdir())}
+
+
+def archives(release: Release, built: dict[str, dict[str, Path]], pages: dict[str, Path]) -> None:
+    """An archive for each architecture."""
+    for architecture, files in built.items():
+        top = f"netcraq_{release.version}_linux_{architecture}"
+        content = {name: path for name, path in files.items() if name in PROGRAMS}
+        content |= {f"share/{name}": path for name, path in pages.items()}
+        content |= {name: ROOT / name for name in ("LICENSE", "README.md", "CHANGELOG.md")}
+        content |= {f"systemd/{path.name}": path for path in sorted((HERE / "files").glob("*.service"))}
+        release.tar(release.folder("archives") / f"{top}.tar.gz", content, top)
+
+
+def debian(release: Release, built: dict[str, dict[str, Path]], pages: dict[str, Path]) -> None:
+    """Debian packages, by nfpm."""
+    nfpm = release.work / "nfpm"
+    release.run(
+        release.go, "build", "-o", nfpm, "github.com/goreleaser/nfpm/v2/cmd/nfpm", cwd=HERE, GOWORK="off", GOFLAGS=""
+    )
+    packed = release.work / "gz"
+    packed.mkdir(exist_ok=True)
+    for name, page in pages.items():
+        if name.endswith((".1", ".8")):
+            (packed / f"{name}.gz").write_bytes(gzip.compress(page.read_bytes(), 9, mtime=0))
+    folder = release.folder("debian")
+    for architecture, files in built.items():
+        for package, names in PACKAGES.items():
+            if not set(names) <= set(files):
+                continue
+            release.run(
+                nfpm, "package", "--packager", "deb", "--config", HERE / "packages" / f"{package}.yaml", "--target", folder,
+                VERSION=release.version, ARCH=architecture, BIN=str(release.work / architecture), PAGES=str(packed),
+                SHARE=str(release.work / "manual"), FILES=str(HERE / "files"), ROOT=str(ROOT),
+            )  # fmt: skip
+
+
+def images(release: Release) -> None:
+    """Images with their SBOMs, for both architectures; those of Pipelets for this machine's only."""
+    for architecture in ARCHITECTURES:
+        names = [] if architecture == own(release) else ["netcraq-agent", "netcraq-policies", "etcd-monitor"]
+        release.run(
+            sys.executable, "-m", "images", "--out", release.folder(f"images/{architecture}"), "--registry", "ghcr.io/netcraq",
+            "--tag", release.version, "--arch", architecture, *names, cwd=ROOT / "cni-plugin", GO=release.go, PYTHONPATH=".",
+        )  # fmt: skip
+
+
+def chart(release: Release) -> None:
+    """The Helm chart. Helm writes the time of the build into it, so its files are packed again."""
+    helm = release.work / "helm"
+    release.run(
+        release.go,
+        "build",
+        "-o",
+        helm,
+        "helm.sh/helm/v3/cmd/helm",
+        cwd=ROOT / "cni-plugin/deploy/chartgen",
+        GOWORK="off",
+        GOFLAGS="",
+    )
+    folder = release.work / "chart"
+    release.run(helm, "package", ROOT / "cni-plugin/deploy/chart", "--version", release.version, "--app-version", release.version,
+                "--destination", folder)  # fmt: skip
+    with tarfile.open(folder / f"netcraq-{release.version}.tgz") as archive:
+        archive.extractall(folder, filter="data")
+    files = {
+        str(path.relative_to(folder / "netcraq")): path for path in (folder / "netcraq").rglob("*") if path.is_file()
+    }
+    release.tar(release.folder("chart") / f"netcraq-{release.version}.tgz", files, "netcraq")
+
+
+def python(release: Release) -> None:
+    """A wheel and a source archive of each Python distribution."""
+    for source in ("client/python", "switch/python"):
+        copy = release.work / "python" / source
+        release.run("git", "worktree", "prune")
+        export(release, source, copy)
+        script = "import sys, setuptools.build_meta as b; b.build_sdist(sys.argv[1]); b.build_wheel(sys.argv[1])"
+        made = release.work / "python" / "made"
+        made.mkdir(exist_ok=True)
+        release.run(sys.executable, "-c", script, made, cwd=copy)
+    folder = release.folder("python")
+    for path in sorted(made.iterdir()):
+        if path.suffix == ".whl":
+            shutil.copy(path, folder)
+            continue
+        with tarfile.open(path) as archive:  # setuptools writes the time of the build into it
+            archive.extractall(release.work / "sdist", filter="data")
+        top = path.name.removesuffix(".tar.gz")
+        files = {
+            str(f.relative_to(release.work / "sdist" / top)): f
+            for f in (release.work / "sdist" / top).rglob("*")
+            if f.is_file()
+        }
+        release.tar(folder / path.name, files, top)
+
+
+def export(release: Release, source: str, to: Path) -> None:
+    """Copy a folder of the commit."""
+    to.mkdir(parents=True)
+    archive = subprocess.run(
+        ["git", "archive", f"{release.commit}:{source}"], cwd=ROOT, capture_output=True, check=True
+    )
+    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
+        files.extractall(to, filter="data")
+
+
+def javascript(release: Release) -> None:
+    """The package for npm."""
+    copy = release.work / "js"
+    export(release, "client/js", copy)
+    release.run("npm", "pack", "--silent", "--pack-destination", release.folder("npm"), cwd=copy)
+
+
+def java(release: Release) -> None:
+    """A Maven repository with the Java artifacts."""
+    copy = release.work / "java"
+    export(release, "client/java", copy)
+    repository = release.folder("maven")
+    moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(release.epoch))
+    release.run("mvn", "-q", "-B", "-DskipTests", f"-Dproject.build.outputTimestamp={moment}",
+                f"-DaltDeploymentRepository=dist::file://{repository}", "deploy", cwd=copy)  # fmt: skip
+    for path in repository.rglob("maven-metadata.xml*"):  # has the time; a repository's server writes its own
+        path.unlink()
+
+
+def modules(release: Release) -> None:
+    """The Go modules, as a module proxy has them."""
+    release.run(release.go, "run", "./internal/goproxy", release.folder("go"), release.commit)
+
+
+def describe(release: Release, built: dict[str, dict[str, Path]]) -> None:
+    """SBOMs of the archives' programs, the sums of all files, and where they come from."""
+    for architecture, files in built.items():
+        archive = release.out / "archives" / f"netcraq_{release.version}_linux_{architecture}.tar.gz"
+        digest = hashlib.sha256(archive.read_bytes()).hexdigest()
+        release.run(release.go, "run", "./cni-plugin/deploy/sbom", "-image", f"{archive.name}:{release.version}", "-digest",
+                    f"sha256:{digest}", "-o", release.folder("sbom") / f"{archive.name}.cdx.json",
+                    *(f"{name}={path}" for name, path in files.items() if name in PROGRAMS))  # fmt: skip
+    for path in release.out.rglob("SHA256SUMS"):
+        path.unlink()  # the images have their own, and this one names them, too
+    files = sorted(path for path in release.out.rglob("*") if path.is_file() and path.name != "provenance.json")
+    sums = {str(path.relative_to(release.out)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    (release.out / "SHA256SUMS").write_text("".join(f"{value}  {name}\n" for name, value in sums.items()))
+    provenance = {
+        "_type": "https://in-toto.io/Statement/v1",
+        "subject": [{"name": name, "digest": {"sha256": value}} for name, value in sums.items()],
+        "predicateType": "https://slsa.dev/provenance/v1",
+        "predicate": {
+            "buildDefinition": {
+                "buildType": "https://github.com/netcraq/netcraq/blob/main/RELEASING.md",
+                "externalParameters": {"target": "release", "version": release.version},
+                "resolvedDependencies": [
+                    {"uri": "git+https://github.com/netcraq/netcraq", "digest": {"gitCommit": release.commit}}
+                ],
+                "internalParameters": {
+                    "go": release.run(release.go, "version").split()[2],
+                    "python": sys.version.split()[0],
+                },
+            },
+            "runDetails": {"builder": {"id": "https://github.com/netcraq/netcraq/blob/main/mk/release/release.py"}},
+        },
+    }
+    (release.out / "provenance.json").write_text(json.dumps(provenance, indent=1, sort_keys=True) + "\n")
+
+
+def git(*words: str) -> str:
+    """What git says of the checkout."""
+    done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+PARTS = ("archives", "debian", "images", "chart", "python", "npm", "maven", "go")
+
+
+def build(out: Path, go: str, parts: tuple[str, ...] = PARTS, say=print) -> None:
+    """Build the parts of a release."""
+    if changes := git("status", "--porcelain"):
+        raise ReleaseError(f"the checkout has changes, and a release is built from a commit:\n{changes}")
+    if out.exists() and any(out.iterdir()):
+        raise ReleaseError(f"{out} is not empty: remove it, or name another folder with --out")
+    with tempfile.TemporaryDirectory(prefix="netcraq-release-") as work:
+        release = Release(
+            version=(ROOT / "api/buildinfo/VERSION").read_text().strip(), commit=git("rev-parse", "HEAD"),
+            epoch=int(git("log", "-1", "--format=%ct")), out=out, go=go, work=Path(work),
+        )  # fmt: skip
+        say(f"NetCRAQ {release.version}, commit {release.commit[:12]}, into {out}")
+
+        def step(name: str, do, *arguments) -> None:
+            began = time.monotonic()
+            do(release, *arguments)
+            say(f"  {name:<9} {time.monotonic() - began:6.0f} s")
+
+        built: dict[str, dict[str, Path]] = {}
+        if {"archives", "debian"} & set(parts):
+            for architecture in ARCHITECTURES:
+                step(architecture, lambda r, a: built.__setitem__(a, programs(r, a)), architecture)
+            pages = manual(release, built[own(release)]["netcraq"])
+        if "archives" in parts:
+            step("archives", archives, built, pages)
+        if "debian" in parts:
+            step("debian", debian, built, pages)
+        others = {"images": images, "chart": chart, "python": python, "npm": javascript, "maven": java, "go": modules}
+        for name, do in others.items():
+            if name in parts:
+                step(name, do)
+        if "archives" in parts:
+            step("sums", describe, built)
+    size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
+    say(f"{sum(1 for path in out.rglob('*') if path.is_file())} files, {size / 1e6:.0f} MB, in {out}")
+
+
+def compare(one: Path, other: Path) -> list[str]:
+    """Files that two builds have different."""
+    names = {str(path.relative_to(folder)) for folder in (one, other) for path in folder.rglob("*") if path.is_file()}
+    return sorted(
+        name
+        for name in names
+        if not (
+            (one / name).exists()
+            and (other / name).exists()
+            and (one / name).read_bytes() == (other / name).read_bytes()
+        )
+    )
+
+
+def main() -> int:
+    """The exit code."""
+    parser = argparse.ArgumentParser(prog="make release", description="build a release from a clean checkout")
+    parser.add_argument("--out", type=Path, default=ROOT / "dist", help="the folder (default: dist)")
+    parser.add_argument("--go", default="go")
+    parser.add_argument("--check", action="store_true", help="build it twice, and compare the bytes")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)} (default: all)")
+    options = parser.parse_args()
+    if unknown := set(options.parts) - set(PARTS):
+        parser.error(f"there is no part {', '.join(sorted(unknown))}; the parts are {', '.join(PARTS)}")
+    parts = tuple(options.parts) or PARTS
+    say = lambda text: print(text, flush=True)  # noqa: E731
+    try:
+        build(options.out, options.go, parts, say)
+        if options.check:
+            with tempfile.TemporaryDirectory(prefix="netcraq-release-again-") as folder:
+                build(Path(folder), options.go, parts, say)
+                different = [name for name in compare(options.out, Path(folder)) if name not in NOT_THE_SAME]
+            if different:
+                raise ReleaseError("built twice, and not the same: " + ", ".join(different))
+            say("built twice, and the same bytes")
+    except ReleaseError as error:
+        print(f"make release: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
