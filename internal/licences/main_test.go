@@ -30,6 +30,8 @@ func TestCheck(t *testing.T) {
 			"node_modules/b": {"version": "2.0.0", "license": "GPL-3.0"}, "node_modules/c": {"version": "3.0.0"}}}`,
 		"bare/package.json":  `{"devDependencies": {"a": "1"}}`,
 		"alone/package.json": `{"name": "alone"}`,
+		"ours/package.json":  `{"dependencies": {"a": "file:../js"}}`,
+		"some/package.json":  `{"dependencies": {"a": "file:../js", "b": "1"}}`,
 	})
 	write(t, cache, map[string]string{
 		"example.org/good@v1.0.0/LICENSE":             string(mit),
@@ -56,6 +58,7 @@ func TestCheck(t *testing.T) {
 		"go.mod: example.org/both@v1.0.0: LICENSE: the licence AGPL-3.0-or-later is not accepted",
 		"js/package.json: node_modules/b@2.0.0: the licence GPL-3.0 is not accepted",
 		"js/package.json: node_modules/c@3.0.0: it declares no licence",
+		"some/package.json: it has dependencies, but no package-lock.json that names their licences",
 	}
 	if !slices.Equal(findings, want) {
 		t.Errorf("findings:\n%s\nwant:\n%s", strings.Join(findings, "\n"), strings.Join(want, "\n"))

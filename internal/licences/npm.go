@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 )
 
 // checkNPM returns how many packages a package.json's lock file names, and what is wrong with them.
@@ -22,8 +23,12 @@ func checkNPM(file string) (packages int, findings []string, err error) {
 	}
 	text, err = os.ReadFile(filepath.Join(filepath.Dir(file), "package-lock.json"))
 	if errors.Is(err, os.ErrNotExist) {
-		if len(wants.Dependencies)+len(wants.DevDependencies)+len(wants.OptionalDependencies) > 0 {
-			findings = append(findings, "it has dependencies, but no package-lock.json that names their licences")
+		for _, all := range []map[string]string{wants.Dependencies, wants.DevDependencies, wants.OptionalDependencies} {
+			for _, from := range all {
+				if !strings.HasPrefix(from, "file:") { // a folder of the tree, whose own package.json is read
+					return 0, []string{"it has dependencies, but no package-lock.json that names their licences"}, nil
+				}
+			}
 		}
 		return 0, findings, nil
 	}

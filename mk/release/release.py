@@ -166,7 +166,7 @@ def debian(release: Release, built: dict[str, dict[str, Path]], pages: dict[str,
 
 
 def images(release: Release) -> None:
-    """Images with their SBOMs, for both architectures; those of Pipelets for this machine's only."""
+    """Images with their SBOMs, for both architectures; that of Pipelets for this machine only."""
     for architecture in ARCHITECTURES:
         names = [] if architecture == own(release) else ["netcraq-agent", "netcraq-policies", "etcd-monitor"]
         release.run(
