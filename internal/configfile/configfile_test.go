@@ -56,13 +56,13 @@ func TestRead(t *testing.T) {
 // TestMistakes: each names its line and what to write instead.
 func TestMistakes(t *testing.T) {
 	for text, want := range map[string]string{
-		"switches: 5\nswithces: 6\n":   `:2: there is no option "swithces"; the options are after, page, quiet, switches, users`,
-		"\n\nswitches: many\n":         `:3: switches: "many": `,
-		"switches: 4\nswitches: 5\n":   ":2: switches is set a second time, and before in line 1",
-		"page: [a, b]\n":               ":1: page takes one value, not a list",
-		"page: {a: b}\n":               ":1: page takes a value, not a mapping",
-		"config: other.yaml\n":         `:1: there is no option "config"`,
-		"switches 5\n":                 ":1: write one option in a line, as NAME: VALUE",
+		"switches: 5\nswithces: 6\n":  `:2: there is no option "swithces"; the options are after, page, quiet, switches, users`,
+		"\n\nswitches: many\n":        `:3: switches: "many": `,
+		"switches: 4\nswitches: 5\n":  ":2: switches is set a second time, and before in line 1",
+		"page: [a, b]\n":              ":1: page takes one value, not a list",
+		"page: {a: b}\n":              ":1: page takes a value, not a mapping",
+		"config: other.yaml\n":        `:1: there is no option "config"`,
+		"switches 5\n":                ":1: write one option in a line, as NAME: VALUE",
 		"page: \"unfinished\nmore: x": "c.yaml: yaml: ",
 	} {
 		if _, _, _, err := read(t, text); err == nil || !strings.Contains(err.Error(), want) {
