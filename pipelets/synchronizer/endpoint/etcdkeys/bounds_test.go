@@ -75,7 +75,7 @@ type hostile struct {
 	size int
 }
 
-func (h hostile) Range(_ context.Context, r *pb.RangeRequest) (*pb.RangeResponse, error) {
+func (h *hostile) Range(_ context.Context, r *pb.RangeRequest) (*pb.RangeResponse, error) {
 	key := append(append([]byte(nil), r.Key...), 'x')
 	return &pb.RangeResponse{Header: &pb.ResponseHeader{ClusterId: 1, Revision: 5}, More: true, Count: 1 << 40,
 		Kvs: []*mvccpb.KeyValue{{Key: key, ModRevision: 5, Value: make([]byte, h.size)}}}, nil
@@ -93,7 +93,7 @@ func TestHostile(t *testing.T) {
 			t.Fatal(err)
 		}
 		g := grpc.NewServer(grpc.MaxSendMsgSize(1 << 30))
-		pb.RegisterKVServer(g, hostile{size: size})
+		pb.RegisterKVServer(g, &hostile{size: size})
 		go func() { _ = g.Serve(l) }()
 		t.Cleanup(g.Stop)
 		s := source(t, "http://"+l.Addr().String())
