@@ -90,7 +90,7 @@ def programs(containerfile: Path, built: Path, architecture: str, root: Path) ->
     if not commands:
         raise ImageError(f"{containerfile}: nothing is built in it")
     environment = {**os.environ, "GOARCH": architecture, "GOOS": "linux", "GOTOOLCHAIN": "local"}
-    environment["GOFLAGS"] = "-buildvcs=false"  # the Containerfile has the rest
+    environment.setdefault("GOFLAGS", "-buildvcs=auto")  # programs say which commit they are
     environment["GOWORK"] = "off"  # as the Containerfile says: go.mod has the versions
     if compiler := os.environ.get("GO", "").strip():
         path = Path(shutil.which(compiler) or root / compiler)

@@ -10,8 +10,9 @@ import (
 // New is the gauge netcraq_build_info of a program, which is always 1. Its labels say the build.
 func New(program string) prometheus.Collector {
 	i := buildinfo.Get()
-	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "netcraq_build_info",
-		Help:        "Always 1. The labels are the program, its version and commit, and the Go version of its build.",
-		ConstLabels: prometheus.Labels{"program": program, "version": i.Version, "commit": i.Short(), "go": i.Go}},
-		func() float64 { return 1 })
+	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "netcraq_build_info",
+		Help: "Always 1. The labels are the program, its version and commit, and the Go version of its build."},
+		[]string{"program", "version", "commit", "go"})
+	info.WithLabelValues(program, i.Version, i.Short(), i.Go).Set(1)
+	return info
 }

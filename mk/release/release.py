@@ -15,6 +15,7 @@ import io
 import json
 import os
 import shutil
+import string
 import subprocess
 import sys
 import tarfile
@@ -158,11 +159,18 @@ def debian(release: Release, built: dict[str, dict[str, Path]], pages: dict[str,
         for package, names in PACKAGES.items():
             if not set(names) <= set(files):
                 continue
-            release.run(
-                nfpm, "package", "--packager", "deb", "--config", HERE / "packages" / f"{package}.yaml", "--target", folder,
-                VERSION=release.version, ARCH=architecture, BIN=str(release.work / architecture), PAGES=str(packed),
-                SHARE=str(release.work / "manual"), FILES=str(HERE / "files"), ROOT=str(ROOT),
-            )  # fmt: skip
+            values = {
+                "VERSION": release.version,
+                "ARCH": architecture,
+                "BIN": release.work / architecture,
+                "PAGES": packed,
+                "SHARE": release.work / "manual",
+                "FILES": HERE / "files",
+                "ROOT": ROOT,
+            }
+            config = release.work / f"{package}.yaml"
+            config.write_text(string.Template((HERE / "packages" / config.name).read_text()).substitute(values))
+            release.run(nfpm, "package", "--packager", "deb", "--config", config, "--target", folder)
 
 
 def images(release: Release) -> None:

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/netcraq/netcraq/internal/configfile"
 	"github.com/netcraq/netcraq/internal/helptext"
 )
 
@@ -79,7 +80,20 @@ it cannot start or run; 2 for a mistake on the command line or in the files.`,
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return serve(cmd.Context(), o, stdout, stderr) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var file *configfile.File
+			if o.file != "" {
+				var err error
+				if file, err = configfile.Read(o.file, cmd.Flags()); err != nil {
+					return badInput{err}
+				}
+			}
+			err := serve(cmd.Context(), o, stdout, stderr)
+			if bad := (badInput{}); errors.As(err, &bad) {
+				return badInput{file.Locate(bad.error)}
+			}
+			return err
+		},
 	}
 	o.flags(cmd.Flags())
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return badInput{err} })

@@ -25,10 +25,12 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/seal"
 	"github.com/netcraq/netcraq/etcd-monitor/gateway"
 	"github.com/netcraq/netcraq/etcd-monitor/hotkeys"
+	"github.com/netcraq/netcraq/internal/configfile"
 )
 
 // options are the command line's.
 type options struct {
+	file      string // with flags
 	endpoints []string
 	sync      time.Duration
 	discovery struct { // of the endpoints
@@ -119,6 +121,7 @@ func (o *options) flags(f *pflag.FlagSet) {
 	f.DurationVar(&o.keepAlive, "grpc-keepalive-interval", gateway.DefaultKeepAliveInterval, "idle time after which the gateway pings a client")
 	f.DurationVar(&o.keepAliveT, "grpc-keepalive-timeout", gateway.DefaultKeepAliveTimeout, "time to wait for the answer to such a ping before closing the connection")
 
+	f.StringVar(&o.file, configfile.Flag, "", "YAML `FILE` with flags, one in a line, as top-keys: 50; the command line has precedence")
 	f.IntVar(&o.topKeys, "top-keys", hotkeys.DefaultTop, "number of most-read keys that /metrics names")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
 }
