@@ -29,3 +29,15 @@ test-chart: deps ### test that the Helm chart makes what the manifests make
 
 deb: deps ### make a Debian package of netcraq-switch in out/deb (ARCH=arm64)
 	@GO="$(GO)" switch/package/deb.sh out/deb $(ARCH)
+
+# ---- A release, from a clean checkout (RELEASING.md) ----
+.PHONY: release release-check release-try
+PART ?=
+release: deps ### build everything that a release has into dist/ (PART=python builds that alone)
+	@$(PYTHON) mk/release/release.py --go "$(GO_ABS)" $(PART)
+
+release-check: deps ### build it twice, and compare the bytes
+	@$(PYTHON) mk/release/release.py --go "$(GO_ABS)" --check $(PART)
+
+release-try: deps ### install what make release has made, each in an empty environment; a table
+	@$(SUDO) env PATH="$$PATH" $(PYTHON) mk/release/try.py --go "$(GO_ABS)"

@@ -31,7 +31,7 @@ func TestReferencePage(t *testing.T) {
 		}
 		page.WriteString("\n## " + cmd.CommandPath() + "\n\n```text\n" + text + "\n\n" + strings.TrimSpace(usage) + "\n```\n")
 		for _, sub := range cmd.Commands() {
-			if sub.Name() != "help" && cmd.Name() != "completion" {
+			if !sub.Hidden && sub.Name() != "help" && cmd.Name() != "completion" {
 				write(sub)
 			}
 		}

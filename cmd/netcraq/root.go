@@ -85,6 +85,7 @@ func (c *cli) complete(root *cobra.Command, std operate.Streams) func(error) int
 		c.incrementCommand())
 	add(groupHold, c.lockCommand(), c.electCommand(), c.semaphoreCommand(), c.leaseCommand(), c.serviceCommand())
 	add(groupData, c.streamCommand(), c.hotKeysCommand())
+	root.AddCommand(c.manCommand())
 	return c.exitCode
 }
 

@@ -1,0 +1,352 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Install what ``make release`` has made, each artifact in an environment that has nothing else of
+NetCRAQ, use it, remove it, and look for leftovers: ``make release-try``. It prints a table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+class Failed(Exception):
+    """An artifact does not do what it should."""
+
+
+@dataclass
+class Row:
+    """What came of an artifact."""
+
+    artifact: str
+    where: str
+    use: str
+    seconds: float
+    leftovers: list[str]
+
+
+def run(*command: str | Path, cwd: Path | None = None, **environment: str) -> str:
+    """Run a program; what it prints."""
+    words = [str(word) for word in command]
+    done = subprocess.run(
+        words, cwd=cwd, env={**os.environ, **environment}, capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        raise Failed(f"{' '.join(words)}:\n{(done.stdout + done.stderr)[-3000:]}")
+    return done.stdout
+
+
+def listed(folder: Path) -> set[str]:
+    """Every file and folder below a folder."""
+    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+
+
+def only(folder: Path, pattern: str) -> Path:
+    """The one file that matches."""
+    found = sorted(folder.glob(pattern))
+    if len(found) != 1:
+        raise Failed(f"{folder}: {len(found)} files match {pattern}")
+    return found[0]
+
+
+@contextlib.contextmanager
+def server(binary: Path, folder: Path):
+    """A `netcraq dev` as the user nobody; its socket, and the seconds until the first get."""
+    folder.chmod(0o777)
+    socket = folder / "netcraq.sock"
+    user = {"user": 65534, "group": 65534} if os.getuid() == 0 else {}
+    began = time.monotonic()
+    process = subprocess.Popen(
+        [binary, "dev", "--socket", socket, "--page", "none", "--gateway", "none"],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={"HOME": str(folder), "PATH": "/usr/bin:/bin"}, **user,
+    )  # fmt: skip
+    try:
+        while not socket.exists():
+            if process.poll() is not None or time.monotonic() - began > 60:
+                raise Failed(f"netcraq dev: {process.stdout.read()}")
+            time.sleep(0.01)
+
+        def call(*words: str) -> str:
+            words = [binary, *words, "--socket", socket]
+            return subprocess.run(words, check=True, capture_output=True, text=True, **user).stdout
+
+        call("put", "greeting", "hello")
+        if call("get", "greeting") != "hello\n":
+            raise Failed("netcraq get prints another value than was put")
+        socket.chmod(0o777)
+        yield socket, time.monotonic() - began
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait(30)
+
+
+def archive(dist: Path, work: Path) -> tuple[Path, Row]:
+    """The archive of this machine's architecture, as a user without rights."""
+    machine = {"x86_64": "amd64", "aarch64": "arm64"}[os.uname().machine]
+    packed = only(dist / "archives", f"*_linux_{machine}.tar.gz")
+    work.chmod(0o755)
+    with tarfile.open(packed) as file:
+        file.extractall(work, filter="data")
+    top = work / packed.name.removesuffix(".tar.gz")
+    home = work / "home"
+    home.mkdir()
+    with server(top / "netcraq", home) as (_, seconds):
+        pass
+    left = [str(path) for path in home.iterdir()]
+    return top / "netcraq", Row(
+        packed.name, "a folder, the user nobody", f"put, get: {seconds:.2f} s after the start", seconds, left
+    )
+
+
+def wheel(dist: Path, work: Path, socket: Path) -> Row:
+    """The wheel in a venv that has nothing else."""
+    began = time.monotonic()
+    run(sys.executable, "-m", "venv", work / "venv")
+    python = work / "venv" / "bin" / "python"
+    before = listed(work / "venv")
+    packed = only(dist / "python", "netcraq-*.whl")
+    run(python, "-m", "pip", "install", "-q", "--no-index", "--no-compile", packed)
+    said = run(python, "-B", "-c", "import netcraq\nwith netcraq.connect() as c:\n print(c.get('greeting').value)", cwd=work,
+               NETCRAQ_NODE_SOCKET=str(socket))  # fmt: skip
+    if said != "b'hello'\n":
+        raise Failed(f"Python reads {said}")
+    run(python, "-m", "pip", "uninstall", "-q", "-y", "netcraq")
+    return Row(packed.name, "an empty venv", "get", time.monotonic() - began, sorted(listed(work / "venv") - before))
+
+
+def sdist(dist: Path, work: Path) -> Row:
+    """The source archive builds the same wheel's files."""
+    began = time.monotonic()
+    packed = only(dist / "python", "netcraq-*.tar.gz")
+    with tarfile.open(packed) as file:
+        file.extractall(work, filter="data")
+    source = work / packed.name.removesuffix(".tar.gz")
+    (work / "made").mkdir()
+    run(
+        sys.executable,
+        "-c",
+        "import sys, setuptools.build_meta as b; b.build_wheel(sys.argv[1])",
+        work / "made",
+        cwd=source,
+    )
+    if only(work / "made", "*.whl").name != only(dist / "python", "netcraq-*.whl").name:
+        raise Failed("the source archive builds another wheel")
+    return Row(packed.name, "a folder", "builds the wheel", time.monotonic() - began, [])
+
+
+SCRIPT = """
+import { connect } from 'netcraq'
+const client = await connect()
+const item = await client.get('greeting')
+const text: string | undefined = item.text
+if (text !== 'hello') throw new Error(`it is ${text}`)
+await client.close()
+"""
+
+
+def npm(dist: Path, work: Path, socket: Path) -> Row:
+    """The package in an empty project of strict TypeScript."""
+    began = time.monotonic()
+    packed = only(dist / "npm", "netcraq-*.tgz")
+    (work / "package.json").write_text('{"private": true, "type": "module"}')
+    run("npm", "install", "--silent", "--no-audit", "--no-fund", "typescript@5", "@types/node@22", cwd=work)
+    before = listed(work / "node_modules")
+    run("npm", "install", "--silent", "--no-audit", "--no-fund", packed, cwd=work)
+    (work / "use.mts").write_text(SCRIPT)
+    run("npx", "tsc", "--strict", "--module", "nodenext", "--target", "es2022", "use.mts", cwd=work)
+    run("node", "use.mjs", cwd=work, NETCRAQ_NODE_SOCKET=str(socket))
+    run("npm", "uninstall", "--silent", "--no-audit", "--no-fund", "netcraq", cwd=work)
+    left = {path for path in listed(work / "node_modules") - before if not path.startswith(".package-lock")}
+    return Row(packed.name, "an empty npm project", "tsc --strict, get", time.monotonic() - began, sorted(left))
+
+
+POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
+<groupId>org.example</groupId><artifactId>use</artifactId><version>1</version>
+<properties><maven.compiler.release>17</maven.compiler.release></properties>
+<repositories><repository><id>dist</id><url>file://{repository}</url></repository></repositories>
+<dependencies><dependency><groupId>io.netcraq</groupId><artifactId>netcraq-streams</artifactId>
+<version>{version}</version></dependency></dependencies></project>
+"""
+USE = 'class Use { io.netcraq.streams.ReaderOptions options = io.netcraq.streams.ReaderOptions.of("orders"); }\n'
+
+
+def maven(dist: Path, work: Path, version: str) -> Row:
+    """The Java artifacts in a project outside of the tree."""
+    began = time.monotonic()
+    (work / "src/main/java").mkdir(parents=True)
+    (work / "src/main/java/Use.java").write_text(USE)
+    (work / "pom.xml").write_text(POM.format(repository=dist / "maven", version=version))
+    run("mvn", "-q", "-B", "compile", cwd=work)
+    return Row(f"io.netcraq:netcraq-streams:{version}", "a Maven project", "compiles", time.monotonic() - began, [])
+
+
+PROGRAM = """package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/netcraq/netcraq/client/node"
+)
+
+func main() {
+	c, err := node.Connect(context.Background(), node.Config{})
+	if err != nil {
+		panic(err)
+	}
+	item, err := c.Get(context.Background(), "greeting")
+	fmt.Println(string(item.Value), err)
+}
+"""
+
+
+def go(dist: Path, work: Path, socket: Path, version: str, compiler: str) -> Row:
+    """The Go client in a module outside of the tree, from the proxy's files."""
+    began = time.monotonic()
+    (work / "main.go").write_text(PROGRAM)
+    proxies = run(compiler, "env", "GOPROXY").strip()
+    environment = {
+        "GOPROXY": f"file://{dist}/go,{proxies}", "GOFLAGS": "-mod=mod -modcacherw", "GOWORK": "off",
+        "GONOSUMDB": "github.com/netcraq/*", "GOMODCACHE": str(work / "cache"), "NETCRAQ_NODE_SOCKET": str(socket),
+    }  # fmt: skip
+    run(compiler, "mod", "init", "example.org/use", cwd=work, **environment)
+    run(compiler, "get", f"github.com/netcraq/netcraq/client@v{version}", cwd=work, **environment)
+    said = run(compiler, "run", ".", cwd=work, **environment)
+    if said != "hello <nil>\n":
+        raise Failed(f"Go reads {said}")
+    return Row(f"github.com/netcraq/netcraq/client@v{version}", "a module outside", "get", time.monotonic() - began, [])
+
+
+def debian(dist: Path, work: Path, binary: str = "netcraq") -> list[Row]:
+    """The Debian packages in a Debian root that has nothing else, without a running systemd."""
+    rows = []
+    machine = run("dpkg", "--print-architecture").strip()
+    root = work / "root"
+    run("mmdebstrap", "--variant=minbase", "--include=adduser", "bookworm", root)
+    inside = lambda *words: run("unshare", "--mount", "--pid", "--fork", "--kill-child", "chroot", root, *words)  # noqa: E731
+    for name in ("netcraq", "netcraq-switch", "etcd-monitor", "netcraq-pipelets"):
+        began = time.monotonic()
+        packed = only(dist / "debian", f"{name}_*_{machine}.deb")
+        before = {
+            path
+            for path in listed(root)
+            if not path.startswith(("var/lib/dpkg", "var/log", "var/cache", "proc", "sys"))
+        }
+        shutil.copy(packed, root / "tmp")
+        inside("apt-get", "install", "-qq", "-y", "--no-install-recommends", f"/tmp/{packed.name}")
+        use = inside(name, "--version" if name != "netcraq" else "version").strip()
+        if name == binary:
+            use = node_in(root)
+        inside("apt-get", "purge", "-qq", "-y", name)
+        inside("apt-get", "autoremove", "--purge", "-qq", "-y")
+        (root / "tmp" / packed.name).unlink()
+        after = {
+            path
+            for path in listed(root)
+            if not path.startswith(("var/lib/dpkg", "var/log", "var/cache", "proc", "sys"))
+        }
+        rows.append(Row(packed.name, "an empty Debian 12", use[:60], time.monotonic() - began, sorted(after - before)))
+    return rows
+
+
+def node_in(root: Path) -> str:
+    """Run the service's command as its user; a mistake in its file is named with its line."""
+    config = root / "etc/netcraq/netcraq.yaml"
+    text = config.read_text()
+    enter = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "chroot", str(root)]
+    start = [
+        "setpriv",
+        "--reuid",
+        "netcraq",
+        "--regid",
+        "netcraq",
+        "--init-groups",
+        "netcraq",
+        "dev",
+        "--config",
+        "/etc/netcraq/netcraq.yaml",
+    ]
+    config.write_text(text.replace("switches: 3", "switches: many"))
+    wrong = subprocess.run([*enter, *start], capture_output=True, text=True, check=False)
+    line = next(n for n, line in enumerate(text.splitlines(), 1) if line.startswith("switches:"))
+    if wrong.returncode != 2 or f"/etc/netcraq/netcraq.yaml:{line}: switches" not in wrong.stderr:
+        raise Failed(f"a wrong option: exit code {wrong.returncode}, {wrong.stderr}")
+    config.write_text(text.replace("127.0.0.1:20036", "none"))
+    for folder in ("run/netcraq", "var/lib/netcraq"):
+        (root / folder).mkdir(exist_ok=True)
+        run("chroot", root, "chown", "netcraq:netcraq", f"/{folder}")
+    process = subprocess.Popen([*enter, *start], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        end = time.monotonic() + 60
+        while not (root / "run/netcraq/netcraq.sock").exists():
+            if process.poll() is not None or time.monotonic() > end:
+                raise Failed(f"the service: {process.stdout.read()}")
+            time.sleep(0.05)
+        client = ["env", "NETCRAQ_NODE_SOCKET=/run/netcraq/netcraq.sock", "netcraq"]
+        run(*enter, *client, "put", "greeting", "hello")
+        if run(*enter, *client, "get", "greeting") != "hello\n":
+            raise Failed("the service has another value than was put")
+    finally:
+        process.terminate()
+        process.wait(30)
+    shutil.rmtree(root / "run/netcraq")
+    return "the service's command: put, get; a wrong option is named with its line"
+
+
+def main() -> int:
+    """The exit code."""
+    parser = argparse.ArgumentParser(prog="make release-try", description="install and use the artifacts of a release")
+    parser.add_argument("--dist", type=Path, default=ROOT / "dist")
+    parser.add_argument("--go", default="go")
+    parser.add_argument("--skip-debian", action="store_true", help="leave out what needs mmdebstrap, root and a mirror")
+    options = parser.parse_args()
+    dist = options.dist.resolve()
+    version = json.loads((dist / "provenance.json").read_text())["predicate"]["buildDefinition"]["externalParameters"][
+        "version"
+    ]
+    rows: list[Row] = []
+    try:
+        with tempfile.TemporaryDirectory(prefix="netcraq-try-") as folder:
+            work = Path(folder)
+            places = {
+                name: work / name for name in ("archive", "home", "wheel", "sdist", "npm", "maven", "go", "debian")
+            }
+            for place in places.values():
+                place.mkdir()
+            work.chmod(0o755)
+            binary, row = archive(dist, places["archive"])
+            rows.append(row)
+            with server(binary, places["home"]) as (socket, _):
+                rows.append(wheel(dist, places["wheel"], socket))
+                rows.append(sdist(dist, places["sdist"]))
+                rows.append(npm(dist, places["npm"], socket))
+                rows.append(go(dist, places["go"], socket, version, options.go))
+            rows.append(maven(dist, places["maven"], version))
+            if not options.skip_debian:
+                rows += debian(dist, places["debian"])
+    except Failed as error:
+        print(f"make release-try: {error}", file=sys.stderr)
+        return 1
+    finally:
+        print("| artifact | installed in | first use | seconds | leftovers |\n| --- | --- | --- | --- | --- |")
+        for row in rows:
+            print(
+                f"| {row.artifact} | {row.where} | {row.use} | {row.seconds:.1f} | {', '.join(row.leftovers) or 'none'} |"
+            )
+    return 1 if any(row.leftovers for row in rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
