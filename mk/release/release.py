@@ -200,7 +200,7 @@ def chart(release: Release) -> None:
     release.run(helm, "package", ROOT / "cni-plugin/deploy/chart", "--version", release.version, "--app-version", release.version,
                 "--destination", folder)  # fmt: skip
     with tarfile.open(folder / f"netcraq-{release.version}.tgz") as archive:
-        archive.extractall(folder, filter="data")
+        archive.extractall(folder)
     files = {
         str(path.relative_to(folder / "netcraq")): path for path in (folder / "netcraq").rglob("*") if path.is_file()
     }
@@ -223,7 +223,7 @@ def python(release: Release) -> None:
             shutil.copy(path, folder)
             continue
         with tarfile.open(path) as archive:  # setuptools writes the time of the build into it
-            archive.extractall(release.work / "sdist", filter="data")
+            archive.extractall(release.work / "sdist")
         top = path.name.removesuffix(".tar.gz")
         files = {
             str(f.relative_to(release.work / "sdist" / top)): f
@@ -240,7 +240,7 @@ def export(release: Release, source: str, to: Path) -> None:
         ["git", "archive", f"{release.commit}:{source}"], cwd=ROOT, capture_output=True, check=True
     )
     with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
-        files.extractall(to, filter="data")
+        files.extractall(to)
 
 
 def javascript(release: Release) -> None:

@@ -98,7 +98,7 @@ def archive(dist: Path, work: Path) -> tuple[Path, Row]:
     packed = only(dist / "archives", f"*_linux_{machine}.tar.gz")
     work.chmod(0o755)
     with tarfile.open(packed) as file:
-        file.extractall(work, filter="data")
+        file.extractall(work)
     top = work / packed.name.removesuffix(".tar.gz")
     home = work / "home"
     home.mkdir()
@@ -131,7 +131,7 @@ def sdist(dist: Path, work: Path) -> Row:
     began = time.monotonic()
     packed = only(dist / "python", "netcraq-*.tar.gz")
     with tarfile.open(packed) as file:
-        file.extractall(work, filter="data")
+        file.extractall(work)
     source = work / packed.name.removesuffix(".tar.gz")
     (work / "made").mkdir()
     run(
