@@ -202,7 +202,8 @@ func TestMetricsTellNoKeys(t *testing.T) {
 	for d := range descriptions {
 		for label := range strings.SplitSeq(told.FindStringSubmatch(d.String())[1], ",") {
 			seen[label] = true
-			if !slices.Contains([]string{"", "chain", "switch", "type", "op", "code", "result", "fault", "event"}, label) {
+			if !slices.Contains([]string{"", "chain", "switch", "type", "op", "code", "result", "fault", "event",
+				"program", "version", "commit", "go"}, label) {
 				t.Errorf("%s has the label %q: if its values are not keys, name it here", d, label)
 			}
 		}
