@@ -211,9 +211,8 @@ def python(release: Release) -> None:
     """A wheel and a source archive of each Python distribution."""
     for source in ("client/python", "switch/python"):
         copy = release.work / "python" / source
-        release.run("git", "worktree", "prune")
         export(release, source, copy)
-        script = "import sys, setuptools.build_meta as b; b.build_sdist(sys.argv[1]); b.build_wheel(sys.argv[1])"
+        script = "import sys, setuptools.build_meta as b; to = sys.argv[1]; b.build_sdist(to); b.build_wheel(to)"
         made = release.work / "python" / "made"
         made.mkdir(exist_ok=True)
         release.run(sys.executable, "-c", script, made, cwd=copy)
