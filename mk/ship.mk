@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What is installed: images, the chart, a Debian package.
+# What is installed: images, the chart, everything of a release.
 
 # make images REGISTRY=registry.example/netcraq TAG=1.0 IMAGES=netcraq-agent ARCH=arm64
 REGISTRY ?= localhost/netcraq
@@ -7,7 +7,7 @@ TAG      ?= dev
 IMAGES   ?=
 ARCH     ?=
 
-.PHONY: images images-check chart test-chart deb
+.PHONY: images images-check chart test-chart
 images: deps ## build the container images into out/images (REGISTRY= TAG= IMAGES= ARCH=)
 	@GO="$(GO)" PYTHONPATH=cni-plugin $(PYTHON) -m images --registry "$(REGISTRY)" --tag "$(TAG)" --arch "$(ARCH)" $(IMAGES)
 
@@ -26,9 +26,6 @@ test-chart: deps ### test that the Helm chart makes what the manifests make
 	@$(CHARTGEN) build -o $(CURDIR)/bin/ helm.sh/helm/v3/cmd/helm
 	@$(CHARTGEN) test -count 1 .
 	@bin/helm lint cni-plugin/deploy/chart && bin/helm template netcraq cni-plugin/deploy/chart --kube-version 1.34.0 >/dev/null
-
-deb: deps ### make a Debian package of netcraq-switch in out/deb (ARCH=arm64)
-	@GO="$(GO)" switch/package/deb.sh out/deb $(ARCH)
 
 # ---- A release, from a clean checkout (RELEASING.md) ----
 .PHONY: release release-check release-try
