@@ -27,7 +27,7 @@ import (
 //	NETCRAQ_SURVIVE_SECONDS  of load (default 16)
 //	NETCRAQ_SURVIVE_KEYS     how many keys the chain has (default 200)
 //	NETCRAQ_SURVIVE_SLOTS    how many it has when, at the end, a last switch is brought in with little load beside it (default 0: none is)
-//	NETCRAQ_SURVIVE_LEASE    how long leases are, in ms (default 500, for a machine that runs other tests beside it)
+//	NETCRAQ_SURVIVE_LEASE    how long leases are, in ms (default 500)
 //	NETCRAQ_SURVIVE_SHORT    how long leases are while everything is prompt, in ms (default 0: as always); switches are lost then only
 //	NETCRAQ_SURVIVE_OUT      a folder for the figures
 func TestSurvive(t *testing.T) {
@@ -62,10 +62,10 @@ func number(t *testing.T, name string, otherwise int) int {
 	return n
 }
 
-// What the cables do, and how long a lease of the tests beside this one is.
+// What the cables do, and how long a lease is.
 const (
 	surviveFaults = "seed=1; */rx: loss=0.01, dup=0.01, reorder=0.01"
-	surviveLease  = 200 // milliseconds
+	surviveLease  = 500 // milliseconds: such a test runs beside others
 	clients       = 8
 	hotKeys       = 16
 )
@@ -79,7 +79,7 @@ func survive(t *testing.T, engine string) {
 	}
 	duration := time.Duration(number(t, "SECONDS", 16)) * time.Second
 	keys := number(t, "KEYS", 200)
-	lease := number(t, "LEASE", 500)
+	lease := number(t, "LEASE", surviveLease)
 	l := lab.Line(4, lease)
 	l.Links = append(l.Links, [2]int{4, 1}, [2]int{1, 3}) // there is a way around each
 	l.Chains[0].Patience = lease / 2
