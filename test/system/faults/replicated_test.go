@@ -23,9 +23,9 @@ func TestReplicated(t *testing.T) {
 	if !lab.InNamespace(t) {
 		return
 	}
-	l := lab.Line(4, 200)
+	l := lab.Line(4, surviveLease)
 	l.Links = append(l.Links, [2]int{4, 1}, [2]int{1, 3}) // there is a way around each
-	l.Chains[0].Patience = 100
+	l.Chains[0].Patience = surviveLease / 2
 	nw := lab.NewNetwork(t, "auto", l)
 	team := lab.StartTeam(nw)
 	team.Until("the chain to be ready", func() bool { return len(team.Members()) == 4 })
