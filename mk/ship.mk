@@ -38,3 +38,7 @@ release-check: deps ### build it twice, and compare the bytes
 
 release-try: deps ### install what make release has made, each in an empty environment; a table
 	@$(SUDO) env PATH="$$PATH" $(PYTHON) mk/release/try.py --go "$(GO_ABS)"
+
+.PHONY: api-diff
+api-diff: deps ### compare exported Go names with the last tagged version's
+	@$(PYTHON) mk/release/api_diff.py --go "$(GO_ABS)"
