@@ -1,8 +1,11 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -12,20 +15,70 @@ import (
 
 func (c *cli) versionCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "version", Short: "Print the version, the commit and the toolchain of this command",
+		Use: "version", Short: "Print the versions of this command and of the node API's server",
+		Long: `Print the version, the commit and the toolchain of this command, and the version of the node API's
+server if one answers. A warning says if the two are further apart than is tested: consecutive minor
+releases work together.`,
 		Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			i := buildinfo.Get()
-			if !c.json() {
-				_, err := fmt.Fprintln(c.out(), "netcraq", i)
-				return err
+			server, node := c.serverVersion(cmd.Context())
+			if far(i.Version, server) {
+				fmt.Fprintf(c.std.Err, "netcraq: this command is %s and the server is %s. Only consecutive minor releases are tested together\n",
+					i.Version, server)
 			}
-			out := map[string]any{"version": i.Version, "commit": i.Commit, "modified": i.Modified, "go": i.Go,
-				"platform": i.Platform}
-			if !i.Date.IsZero() {
-				out["date"] = i.Date.UTC().Format(time.RFC3339)
+			if c.json() {
+				out := map[string]any{"version": i.Version, "commit": i.Commit, "modified": i.Modified, "go": i.Go,
+					"platform": i.Platform}
+				if !i.Date.IsZero() {
+					out["date"] = i.Date.UTC().Format(time.RFC3339)
+				}
+				if server != "" {
+					out["server"], out["node"] = server, node
+				}
+				return json.NewEncoder(c.out()).Encode(out)
 			}
-			return json.NewEncoder(c.out()).Encode(out)
+			fmt.Fprintln(c.out(), "netcraq", i)
+			if server != "" {
+				fmt.Fprintf(c.out(), "server  %s, node %s\n", server, node)
+			}
+			return nil
 		},
 	}
+}
+
+// serverVersion asks the node API's server for its name and version, and for its node. Both are ""
+// if none answers.
+func (c *cli) serverVersion(ctx context.Context) (server, node string) {
+	cl, err := c.connect(ctx)
+	if err != nil {
+		return "", ""
+	}
+	defer cl.Close(ctx)
+	info := cl.Info()
+	return info.Server, info.Node
+}
+
+// far says whether the versions at the ends of two texts are further apart than is tested. A text
+// without a version is a server of a release that did not say it.
+func far(own, server string) bool {
+	a, ok := minor(own)
+	b, ok2 := minor(server)
+	return ok && ok2 && (a[0] != b[0] || a[1]-b[1] > 1 || b[1]-a[1] > 1)
+}
+
+// minor reads the major and minor number of the version that ends a text.
+func minor(text string) (numbers [2]int, ok bool) {
+	parts := strings.Split(text[strings.LastIndex(text, " ")+1:], ".")
+	if len(parts) < 3 {
+		return numbers, false
+	}
+	for i := range numbers {
+		n, err := strconv.Atoi(parts[i])
+		if err != nil {
+			return numbers, false
+		}
+		numbers[i] = n
+	}
+	return numbers, true
 }

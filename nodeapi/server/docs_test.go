@@ -22,7 +22,7 @@ func TestDocs(t *testing.T) {
 	shown := map[string]bool{}
 	sessions := regexp.MustCompile("(?s)```session\n(.*?)```").FindAllSubmatch(text, -1)
 	for _, session := range sessions {
-		_, path := start(t, Config{Name: "netcraq-sidecar", Node: "n1"})
+		_, path := start(t, Config{Name: "netcraq-sidecar 0.1.0", Node: "n1"})
 		l := dial(t, path)
 		real := map[string]string{} // what the page calls otherwise
 		var want []string

@@ -26,6 +26,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/buildinfo"
 	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/internal/buildmetric"
 	"github.com/netcraq/netcraq/internal/helptext"
@@ -175,7 +176,7 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) error {
 			return badInput{err}
 		}
 	}
-	config := server.Config{Name: o.name, Node: o.node, Namespace: o.namespace, Log: log}
+	config := server.Config{Name: o.name + " " + buildinfo.Version(), Node: o.node, Namespace: o.namespace, Log: log}
 	quotas, policy, err := o.authority(&config)
 	if err != nil {
 		return badInput{err}

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/buildinfo"
 	"github.com/netcraq/netcraq/cni-plugin/kube/leaderlink"
 	"github.com/netcraq/netcraq/nodeapi/authority"
 	"github.com/netcraq/netcraq/nodeapi/etcdevents"
@@ -116,7 +117,7 @@ func Serve(ctx context.Context, o Options, node string, c client.Client, in cach
 		endSources()
 		return nil, fmt.Errorf("the node API: %w", err)
 	}
-	n.server = server.New(server.Config{Store: n.store, Name: "netcraq-agent", Node: node,
+	n.server = server.New(server.Config{Store: n.store, Name: "netcraq-agent " + buildinfo.Version(), Node: node,
 		Identify:  authority.Identifier{Cgroups: &authority.Cgroups{Prefix: prefix}},
 		Authority: authority.NewKubernetes(k), Quotas: quotas, Durable: n.keys.durable, Streams: streams,
 		Sources: sources, Log: log, Metrics: metrics})
