@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The parts of a release fit together: packages, services and their configuration files."""
+
+import importlib.util
+import re
+import string
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent
+RELEASE = ROOT / "mk" / "release"
+spec = importlib.util.spec_from_file_location("release", RELEASE / "release.py")
+release = importlib.util.module_from_spec(spec)
+sys.modules["release"] = release  # dataclasses look for the module
+spec.loader.exec_module(release)
+PACKAGES = sorted(path.stem for path in (RELEASE / "packages").glob("*.yaml"))
+
+
+def description(name: str) -> dict:
+    values = dict.fromkeys(("VERSION", "ARCH", "BIN", "PAGES", "SHARE", "FILES", "ROOT"), "x")
+    return yaml.safe_load(string.Template((RELEASE / "packages" / f"{name}.yaml").read_text()).substitute(values))
+
+
+def test_packages():
+    assert sorted(release.PACKAGES) == PACKAGES
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_contents(name):
+    """A package has its programs, and each file of the tree that it names exists."""
+    text = (RELEASE / "packages" / f"{name}.yaml").read_text()
+    programs = re.findall(r"\$\{BIN\}/([\w-]+)", text)
+    assert sorted(programs) == sorted(release.PACKAGES[name])
+    for path in re.findall(r"\$\{FILES\}/([\w.@-]+)", text):
+        assert (RELEASE / "files" / path).exists(), path
+    for path in re.findall(r"\$\{ROOT\}/([\w./-]+)", text):
+        assert (ROOT / path).exists(), path
+    assert all("dst" in entry for entry in description(name)["contents"])
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_services(name):
+    """A service starts a program of its package, with a configuration file of it."""
+    has = {entry["dst"] for entry in description(name)["contents"]}
+    for unit in (path for path in has if path.endswith(".service")):
+        text = (RELEASE / "files" / Path(unit).name).read_text()
+        assert set(re.findall(r"/usr/bin/[\w-]+", text)) <= has
+        config = re.search(r"--config (\S+)", text)
+        assert config is None or config[1] in has
+
+
+@pytest.mark.parametrize(("program", "name"), [("netcraq dev", "netcraq"), ("etcd-monitor", "etcd-monitor")])
+def test_configuration(program, name):
+    """Each option of a configuration file is a flag of the program."""
+    binary, *words = program.split()
+    if not (path := ROOT / "bin" / binary).exists():
+        pytest.skip(f"there is no bin/{binary}: make build")
+    text = subprocess.run([path, *words, "--help"], capture_output=True, text=True, check=True).stdout
+    for option in yaml.safe_load((RELEASE / "files" / f"{name}.yaml").read_text()):
+        assert f"--{option} " in text, option
+
+
+def test_scripts():
+    """What runs at installation is a shell script without mistakes of syntax."""
+    for path in sorted((RELEASE / "files").glob("*.p*")):
+        if path.suffix in (".postinst", ".prerm", ".postrm"):
+            assert path.read_text().startswith("#!/bin/sh\nset -e\n")
+            subprocess.run(["sh", "-n", path], check=True)
+
+
+def test_tar(tmp_path):
+    """Two archives of the same files have the same bytes, whenever they were made."""
+    files = {}
+    for name in ("b", "a"):
+        files[name] = tmp_path / name
+        files[name].write_text(name)
+    files["a"].chmod(0o755)
+    made = release.Release("1.0.0", "0" * 40, 1_700_000_000, tmp_path, "go", tmp_path)
+    made.tar(tmp_path / "one.tar.gz", files, "top")
+    files["b"].touch()
+    made.tar(tmp_path / "two.tar.gz", dict(sorted(files.items())), "top")
+    assert (tmp_path / "one.tar.gz").read_bytes() == (tmp_path / "two.tar.gz").read_bytes()
+    with tarfile.open(tmp_path / "one.tar.gz") as archive:
+        entries = archive.getmembers()
+    assert [(e.name, e.mode, e.uid, e.mtime) for e in entries] == [
+        ("top/a", 0o755, 0, 1_700_000_000),
+        ("top/b", 0o644, 0, 1_700_000_000),
+    ]
+
+
+def test_compare(tmp_path):
+    """A file that differs, or that only one build has, is named."""
+    for folder in ("one", "two"):
+        (tmp_path / folder / "x").mkdir(parents=True)
+        (tmp_path / folder / "x" / "same").write_text("same")
+        (tmp_path / folder / "other").write_text(folder)
+    (tmp_path / "two" / "more").write_text("")
+    assert release.compare(tmp_path / "one", tmp_path / "two") == ["more", "other"]
