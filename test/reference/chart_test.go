@@ -10,8 +10,8 @@ import (
 	"github.com/netcraq/netcraq/internal/refpage"
 )
 
-// TestChart: the page has every value of the Helm chart that has a comment, and every other value is
-// below one that has.
+// TestChart: the page has every value of the Helm chart that has a comment. Each other value stands
+// below such a value.
 func TestChart(t *testing.T) {
 	const source = "cni-plugin/deploy/chart/values.yaml"
 	text, err := os.ReadFile(root + "/" + source)
