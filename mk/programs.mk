@@ -16,7 +16,7 @@ bpf-check: deps ### check that the eBPF programs in C and what is compiled agree
 
 .PHONY: generate generate-check
 generate: deps ### write the resources' definitions and docs/reference anew from the code
-	@$(GO) test ./test/reference ./cmd/netcraq -run '^(TestErrors|TestCounters|TestMetrics|TestChart|TestReferencePage)$$' -count 1 -update
+	@$(GO) test ./test/reference ./cmd/netcraq -run '^(TestErrors|TestCounters|TestMetrics|TestChart|TestEvents|TestReferencePage)$$' -count 1 -update
 	@for d in cni-plugin/api/v1alpha1 pipelets/api; do (cd $$d && PATH="$$(dirname "$$(command -v $(GO))"):$$PATH" $(GO_ABS) generate ./...) || exit 1; done
 
 generate-check: generate ### check that what is committed is what make generate writes

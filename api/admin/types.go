@@ -304,7 +304,7 @@ type Session struct {
 type Event struct {
 	ID      uint64            `json:"id"` // counts up from 1 in this controller's life
 	Time    time.Time         `json:"time"`
-	Type    string            `json:"type"` // "switch.connected", "chain.ready", "key.added", ...
+	Type    string            `json:"type"` // one of EventTypes
 	Switch  string            `json:"switch,omitempty"`
 	Chain   string            `json:"chain,omitempty"`
 	Message string            `json:"message"`
