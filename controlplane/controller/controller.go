@@ -104,6 +104,7 @@ type Controller struct {
 	touched    map[*chainState]bool // chains whose machines may ask for something
 	deposed    string               // why this controller does nothing any more: another has taken over
 	letGo      chan struct{}        // closed then
+	forgetting string               // why switches that have left could not be forgotten the last time
 	led        func() clock.Time    // Options
 	leading    time.Duration
 	// leaseTag is in the LEASEs of this controller, and so in the replies to them: a switch sends

@@ -307,9 +307,13 @@ func (c *Controller) release() bool {
 		return false
 	}
 	if err := c.arrange(c.wanted); err != nil {
-		c.events.Add("switch.not-forgotten", "", "", err.Error())
+		if c.forgetting != err.Error() { // it is tried all the time, and the log has room for some thousands
+			c.events.Add("switch.not-forgotten", "", "", err.Error())
+		}
+		c.forgetting = err.Error()
 		return false
 	}
+	c.forgetting = ""
 	c.save(nil)
 	return true
 }

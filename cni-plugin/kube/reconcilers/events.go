@@ -17,8 +17,8 @@ import (
 
 // bad are the controller's events that somebody may have to do something about. The others that are
 // told are good, or begin with "chain.".
-var bad = []string{"chain.failover", "chain.lost", "chain.lost-member", "chain.not-ready", "chain.not-recovered", "chain.recovery-abandoned", "chain.not-drained", "chain.not-redriven", "chain.epoch", "chain.epochs", "chain.left-out", "keys.forgotten",
-	"lease.refused", "controller.held-up", "state.not-saved", "switch.disconnected", "switch.unreachable", "switch.not-set-up", "switch.refused", "switch.backup", "keys.not-tidied"}
+var bad = []string{"chain.failover", "chain.lost", "chain.lost-member", "chain.not-ready", "chain.not-recovered", "chain.recovery-abandoned", "chain.not-drained", "chain.not-redriven", "chain.epoch", "chain.epochs", "chain.left-out", "chain.not-rejoined", "chain.lease-not-changed", "keys.forgotten",
+	"lease.refused", "controller.held-up", "state.not-saved", "switch.disconnected", "switch.unreachable", "switch.not-set-up", "switch.refused", "switch.backup", "switch.program-not-replaced", "keys.not-tidied"}
 
 // good are those of switches that are told, too. A switch that has just come back has hundreds of
 // others.
