@@ -34,13 +34,14 @@ func TestCheck(t *testing.T) {
 		"some/package.json":  `{"dependencies": {"a": "file:../js", "b": "1"}}`,
 	})
 	write(t, cache, map[string]string{
-		"example.org/good@v1.0.0/LICENSE":             string(mit),
-		"example.org/agpl@v1.0.0/COPYING":             string(agpl),
-		"example.org/!big@v1.0.0/LICENCE.txt":         string(mit),
-		"example.org/none@v1.0.0/license.go":          "package none",
-		"example.org/own@v1.0.0/LICENSE.md":           "You may use this if we like you.\n",
-		"example.org/both@v1.0.0/LICENSE":             string(mit) + string(agpl),
-		"example.org/new@v2.0.0+incompatible/LICENSE": string(mit),
+		"example.org/good@v1.0.0/LICENSE":              string(mit),
+		"example.org/agpl@v1.0.0/COPYING":              string(agpl),
+		"example.org/!big@v1.0.0/LICENCE.txt":          string(mit),
+		"example.org/none@v1.0.0/license.go":           "package none",
+		"example.org/own@v1.0.0/LICENSE.md":            "You may use this if we like you.\n",
+		"example.org/good@v1.0.0/LICENSE-3rdparty.csv": "Component,Origin,License,Copyright\n",
+		"example.org/both@v1.0.0/LICENSE":              string(mit) + string(agpl),
+		"example.org/new@v2.0.0+incompatible/LICENSE":  string(mit),
 	})
 	if out, err := exec.Command("git", "-C", root, "init", "-q").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
