@@ -20,8 +20,8 @@ const own = "github.com/netcraq/netcraq"
 // enough is how much of a licence file, in percent, licensecheck must recognize.
 const enough = 75
 
-// licenceFile matches the names of files with a licence of code. LICENSE.docs is that of a manual, and
-// LICENSE-3rdparty.csv is a table of what others have, which their go.mod names, too.
+// licenceFile matches the names of files with a licence of code. LICENSE.docs is that of a manual,
+// and LICENSE-3rdparty.csv is a table of what others have, which their go.mod names, too.
 var licenceFile = regexp.MustCompile(`(?i)^(un)?(licen[sc]e|copying)([-._].*)?$`)
 
 var noLicenceFile = regexp.MustCompile(`(?i)\.(go|docs|csv)$`)
