@@ -174,7 +174,7 @@ def npm(dist: Path, work: Path, socket: Path) -> Row:
 
 POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
 <groupId>org.example</groupId><artifactId>use</artifactId><version>1</version>
-<properties><maven.compiler.release>17</maven.compiler.release></properties>
+<properties><maven.compiler.source>17</maven.compiler.source><maven.compiler.target>17</maven.compiler.target></properties>
 <repositories><repository><id>dist</id><url>file://{repository}</url></repository></repositories>
 <dependencies><dependency><groupId>io.netcraq</groupId><artifactId>netcraq-streams</artifactId>
 <version>{version}</version></dependency></dependencies></project>
