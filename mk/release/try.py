@@ -75,6 +75,7 @@ def server(binary: Path, folder: Path):
     try:
         while not socket.exists():
             if process.poll() is not None or time.monotonic() - began > 60:
+                process.kill()
                 raise Failed(f"netcraq dev: {process.stdout.read()}")
             time.sleep(0.01)
 
@@ -235,7 +236,7 @@ def debian(dist: Path, work: Path, binary: str = "netcraq") -> list[Row]:
     machine = run("dpkg", "--print-architecture").strip()
     root = work / "root"
     run("mmdebstrap", "--variant=minbase", "--include=adduser", "bookworm", root)
-    inside = lambda *words: run("unshare", "--mount", "--pid", "--fork", "--kill-child", "chroot", root, *words)  # noqa: E731
+    inside = lambda *words: run(*enter(root), *words)  # noqa: E731
     for name in ("netcraq", "netcraq-switch", "etcd-monitor", "netcraq-pipelets"):
         began = time.monotonic()
         packed = only(dist / "debian", f"{name}_*_{machine}.deb")
@@ -261,11 +262,16 @@ def debian(dist: Path, work: Path, binary: str = "netcraq") -> list[Row]:
     return rows
 
 
+def enter(root: Path) -> list[str]:
+    """What runs a program in a root, with processes and a /proc of its own."""
+    return ["unshare", "--mount", "--pid", "--fork", "--kill-child", f"--mount-proc={root}/proc", "chroot", str(root)]
+
+
 def node_in(root: Path) -> str:
     """Run the service's command as its user; a mistake in its file is named with its line."""
     config = root / "etc/netcraq/netcraq.yaml"
     text = config.read_text()
-    enter = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "chroot", str(root)]
+    command = enter(root)
     start = [
         "setpriv",
         "--reuid",
@@ -279,7 +285,7 @@ def node_in(root: Path) -> str:
         "/etc/netcraq/netcraq.yaml",
     ]
     config.write_text(text.replace("switches: 3", "switches: many"))
-    wrong = subprocess.run([*enter, *start], capture_output=True, text=True, check=False)
+    wrong = subprocess.run([*command, *start], capture_output=True, text=True, check=False)
     line = next(n for n, line in enumerate(text.splitlines(), 1) if line.startswith("switches:"))
     if wrong.returncode != 2 or f"/etc/netcraq/netcraq.yaml:{line}: switches" not in wrong.stderr:
         raise Failed(f"a wrong option: exit code {wrong.returncode}, {wrong.stderr}")
@@ -287,19 +293,20 @@ def node_in(root: Path) -> str:
     for folder in ("run/netcraq", "var/lib/netcraq"):
         (root / folder).mkdir(exist_ok=True)
         run("chroot", root, "chown", "netcraq:netcraq", f"/{folder}")
-    process = subprocess.Popen([*enter, *start], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    process = subprocess.Popen([*command, *start], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
         end = time.monotonic() + 60
         while not (root / "run/netcraq/netcraq.sock").exists():
             if process.poll() is not None or time.monotonic() > end:
+                process.kill()
                 raise Failed(f"the service: {process.stdout.read()}")
             time.sleep(0.05)
         client = ["env", "NETCRAQ_NODE_SOCKET=/run/netcraq/netcraq.sock", "netcraq"]
-        run(*enter, *client, "put", "greeting", "hello")
-        if run(*enter, *client, "get", "greeting") != "hello\n":
+        run(*command, *client, "put", "greeting", "hello")
+        if run(*command, *client, "get", "greeting") != "hello\n":
             raise Failed("the service has another value than was put")
     finally:
-        process.terminate()
+        process.kill()  # unshare passes no other signal on
         process.wait(30)
     shutil.rmtree(root / "run/netcraq")
     return "the service's command: put, get; a wrong option is named with its line"
