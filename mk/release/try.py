@@ -230,6 +230,13 @@ def go(dist: Path, work: Path, socket: Path, version: str, compiler: str) -> Row
     return Row(f"github.com/netcraq/netcraq/client@v{version}", "a module outside", "get", time.monotonic() - began, [])
 
 
+#: What dpkg, apt and adduser keep for themselves: logs, lists, and copies of files before a change.
+OF_THE_SYSTEM = (
+    "var/lib/dpkg", "var/lib/apt", "var/log", "var/cache", "proc", "sys", "run/adduser",
+    "etc/passwd-", "etc/shadow-", "etc/group-", "etc/gshadow-",
+)  # fmt: skip
+
+
 def debian(dist: Path, work: Path, binary: str = "netcraq") -> list[Row]:
     """The Debian packages in a Debian root that has nothing else, without a running systemd."""
     rows = []
@@ -240,11 +247,7 @@ def debian(dist: Path, work: Path, binary: str = "netcraq") -> list[Row]:
     for name in ("netcraq", "netcraq-switch", "etcd-monitor", "netcraq-pipelets"):
         began = time.monotonic()
         packed = only(dist / "debian", f"{name}_*_{machine}.deb")
-        before = {
-            path
-            for path in listed(root)
-            if not path.startswith(("var/lib/dpkg", "var/log", "var/cache", "proc", "sys"))
-        }
+        before = {path for path in listed(root) if not path.startswith(OF_THE_SYSTEM)}
         shutil.copy(packed, root / "tmp")
         inside("apt-get", "install", "-qq", "-y", "--no-install-recommends", f"/tmp/{packed.name}")
         use = inside(name, "--version" if name != "netcraq" else "version").strip()
@@ -253,11 +256,7 @@ def debian(dist: Path, work: Path, binary: str = "netcraq") -> list[Row]:
         inside("apt-get", "purge", "-qq", "-y", name)
         inside("apt-get", "autoremove", "--purge", "-qq", "-y")
         (root / "tmp" / packed.name).unlink()
-        after = {
-            path
-            for path in listed(root)
-            if not path.startswith(("var/lib/dpkg", "var/log", "var/cache", "proc", "sys"))
-        }
+        after = {path for path in listed(root) if not path.startswith(OF_THE_SYSTEM)}
         rows.append(Row(packed.name, "an empty Debian 12", use[:60], time.monotonic() - began, sorted(after - before)))
     return rows
 
