@@ -17,12 +17,12 @@ var version string
 
 // Info is what a program knows of its build.
 type Info struct {
-	Version  string    // of NetCRAQ (semver.org), as 0.1.0 or 0.2.0-rc1
-	Commit   string    // of the source, in hex; "": it was not built in a checkout
-	Modified bool      // the source has changes that are not in Commit
-	Date     time.Time // of the commit; zero: not known
-	Go       string    // the toolchain's version, as go1.26.0
-	Platform string    // as linux/amd64
+	Version  string    `json:"version"`       // of NetCRAQ (semver.org), as 0.1.0 or 0.2.0-rc1
+	Commit   string    `json:"commit"`        // of the source, in hex; "": it was not built in a checkout
+	Modified bool      `json:"modified"`      // the source has changes that are not in Commit
+	Date     time.Time `json:"date,omitzero"` // of the commit, in UTC; zero: not known
+	Go       string    `json:"go"`            // the toolchain's version, as go1.26.0
+	Platform string    `json:"platform"`      // as linux/amd64
 }
 
 // Get returns what this program knows of its build.
@@ -39,7 +39,8 @@ func Get() Info {
 		case "vcs.modified":
 			i.Modified = s.Value == "true"
 		case "vcs.time":
-			i.Date, _ = time.Parse(time.RFC3339, s.Value) // the zero time of what Go does not write so
+			date, _ := time.Parse(time.RFC3339, s.Value) // the zero time of what Go does not write so
+			i.Date = date.UTC()
 		}
 	}
 	return i
@@ -57,7 +58,7 @@ func (i Info) String() string {
 			source += " with changes"
 		}
 		if !i.Date.IsZero() {
-			source += " of " + i.Date.UTC().Format(time.DateOnly)
+			source += " of " + i.Date.Format(time.DateOnly)
 		}
 	}
 	return fmt.Sprintf("%s (%s, %s, %s)", i.Version, source, i.Go, i.Platform)

@@ -52,12 +52,9 @@ func (c *cli) devCommand() *cobra.Command {
   netcraq dev --socket /tmp/mine/netcraq.sock --page none --gateway none`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			began := time.Now()
-			var file *configfile.File
-			if o.file != "" {
-				var err error
-				if file, err = configfile.Read(o.file, cmd.Flags()); err != nil {
-					return operate.UsageError(err)
-				}
+			file, err := configfile.Read(o.file, cmd.Flags())
+			if err != nil {
+				return operate.UsageError(err)
 			}
 			if err := c.checkDev(cmd, &o); err != nil {
 				return operate.UsageError(file.Locate(err))

@@ -4,9 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -28,15 +26,11 @@ releases work together.`,
 					i.Version, server)
 			}
 			if c.json() {
-				out := map[string]any{"version": i.Version, "commit": i.Commit, "modified": i.Modified, "go": i.Go,
-					"platform": i.Platform}
-				if !i.Date.IsZero() {
-					out["date"] = i.Date.UTC().Format(time.RFC3339)
-				}
-				if server != "" {
-					out["server"], out["node"] = server, node
-				}
-				return json.NewEncoder(c.out()).Encode(out)
+				return json.NewEncoder(c.out()).Encode(struct {
+					buildinfo.Info
+					Server string `json:"server,omitempty"`
+					Node   string `json:"node,omitempty"`
+				}{i, server, node})
 			}
 			fmt.Fprintln(c.out(), "netcraq", i)
 			if server != "" {
@@ -69,16 +63,6 @@ func far(own, server string) bool {
 
 // minor reads the major and minor number of the version that ends a text.
 func minor(text string) (numbers [2]int, ok bool) {
-	parts := strings.Split(text[strings.LastIndex(text, " ")+1:], ".")
-	if len(parts) < 3 {
-		return numbers, false
-	}
-	for i := range numbers {
-		n, err := strconv.Atoi(parts[i])
-		if err != nil {
-			return numbers, false
-		}
-		numbers[i] = n
-	}
-	return numbers, true
+	_, err := fmt.Sscanf(text[strings.LastIndex(text, " ")+1:], "%d.%d.", &numbers[0], &numbers[1])
+	return numbers, err == nil
 }

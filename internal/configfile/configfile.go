@@ -26,8 +26,11 @@ type File struct {
 }
 
 // Read sets flags from a file. Those of the command line stay as they are. An error names the file
-// and the line.
+// and the line. Without a name there is no file: nil.
 func Read(name string, flags *pflag.FlagSet) (*File, error) {
+	if name == "" {
+		return nil, nil
+	}
 	b, err := os.ReadFile(name)
 	if err != nil {
 		return nil, fmt.Errorf("--%s: %w", Flag, err)

@@ -250,27 +250,11 @@ func isConversionOf(e ast.Expr, name string) bool {
 // placementFaults are the faults of placed keys. Each makes an event "placement.FAULT".
 func placementFaults(t *testing.T) (faults []string) {
 	t.Helper()
-	file, err := parser.ParseFile(token.NewFileSet(), root+"/client/etcd/placement/key_fault.go", nil, 0)
-	if err != nil {
-		t.Fatal(err)
+	for _, c := range constants(t, "client/etcd/placement/key_fault.go", "Fault") {
+		if c.value != "" {
+			faults = append(faults, c.value)
+		}
 	}
-	ast.Inspect(file, func(n ast.Node) bool {
-		value, ok := n.(*ast.ValueSpec)
-		if !ok || len(value.Values) != 1 {
-			return true
-		}
-		if of, ok := value.Type.(*ast.Ident); !ok || of.Name != "Fault" {
-			return true
-		}
-		fault, err := strconv.Unquote(value.Values[0].(*ast.BasicLit).Value)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if fault != "" {
-			faults = append(faults, fault)
-		}
-		return true
-	})
 	if len(faults) < 3 {
 		t.Fatalf("only %d faults were found", len(faults))
 	}

@@ -3,6 +3,7 @@
 package reference
 
 import (
+	"cmp"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -25,41 +26,47 @@ const root = "../.."
 // TestErrors: the page has every code of the node API, with the comment beside it.
 func TestErrors(t *testing.T) {
 	const source = "api/nodeapi/node.go"
-	file, err := parser.ParseFile(token.NewFileSet(), root+"/"+source, nil, parser.ParseComments)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var page strings.Builder
 	page.WriteString(refpage.Head("Errors of the node API", "`"+source+"`",
 		"Programs test `code`; `message` and `do` are for people and may change. The libraries have the same\n"+
 			"codes. [The node API](../node-api.md#errors) says what to do about each."))
 	page.WriteString("\n" + refpage.Row("code", "meaning") + refpage.Row("---", "---"))
-	codes := 0
+	codes := constants(t, source, "Code")
+	for _, code := range codes {
+		page.WriteString(refpage.Row("`"+code.value+"`", cmp.Or(code.comment, "a fault of the server; report it")))
+	}
+	if len(codes) < 10 {
+		t.Fatalf("only %d codes were found in %s", len(codes), source)
+	}
+	refpage.Check(t, root, "errors.md", page.String())
+}
+
+// constant is a constant's text, and the comment beside it.
+type constant struct{ value, comment string }
+
+// constants are the texts that a Go file declares as constants of a type, in its order.
+func constants(t *testing.T, source, of string) (all []constant) {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), root+"/"+source, nil, parser.ParseComments)
+	if err != nil {
+		t.Fatal(err)
+	}
 	ast.Inspect(file, func(n ast.Node) bool {
-		value, ok := n.(*ast.ValueSpec)
-		if !ok || len(value.Values) != 1 {
+		spec, ok := n.(*ast.ValueSpec)
+		if !ok || len(spec.Values) != 1 {
 			return true
 		}
-		of, ok := value.Type.(*ast.Ident)
-		if !ok || of.Name != "Code" {
+		if name, ok := spec.Type.(*ast.Ident); !ok || name.Name != of {
 			return true
 		}
-		code, err := strconv.Unquote(value.Values[0].(*ast.BasicLit).Value)
+		value, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
 		if err != nil {
 			t.Fatal(err)
 		}
-		meaning := strings.TrimSpace(value.Comment.Text())
-		if meaning == "" {
-			meaning = "a fault of the server; report it"
-		}
-		page.WriteString(refpage.Row("`"+code+"`", meaning))
-		codes++
+		all = append(all, constant{value, strings.TrimSpace(spec.Comment.Text())})
 		return true
 	})
-	if codes < 10 {
-		t.Fatalf("only %d codes were found in %s", codes, source)
-	}
-	refpage.Check(t, root, "errors.md", page.String())
+	return all
 }
 
 // event is a constant of events.p4 with the comment beside it.

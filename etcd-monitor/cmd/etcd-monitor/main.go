@@ -81,14 +81,11 @@ it cannot start or run; 2 for a mistake on the command line or in the files.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var file *configfile.File
-			if o.file != "" {
-				var err error
-				if file, err = configfile.Read(o.file, cmd.Flags()); err != nil {
-					return badInput{err}
-				}
+			file, err := configfile.Read(o.file, cmd.Flags())
+			if err != nil {
+				return badInput{err}
 			}
-			err := serve(cmd.Context(), o, stdout, stderr)
+			err = serve(cmd.Context(), o, stdout, stderr)
 			if bad := (badInput{}); errors.As(err, &bad) {
 				return badInput{file.Locate(bad.error)}
 			}
