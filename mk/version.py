@@ -32,7 +32,6 @@ PLACES = (
     ),
     ("cni-plugin/deploy/chart/Chart.yaml", r"^version: (\S+)$", False),
     ("CITATION.cff", r"^version: (\S+)$", False),
-    ("test/modules/modules_test.go", r'^\tversion = "v([^"]+)"', False),
 )
 #: In each go.mod, what it requires of this tree.
 MODULES = r"^\t(?:require )?github\.com/netcraq/netcraq(?:/\S+)? v(\S+)"

@@ -263,7 +263,7 @@ def java(release: Release) -> None:
 
 def modules(release: Release) -> None:
     """The Go modules, as a module proxy has them."""
-    release.run(release.go, "run", "./internal/goproxy", release.folder("go"), release.commit)
+    release.run(release.go, "run", "./internal/modproxy/goproxy", release.folder("go"), release.commit)
 
 
 def describe(release: Release, built: dict[str, dict[str, Path]]) -> None:

@@ -2,21 +2,27 @@
 package modules_test
 
 import (
+	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/mod/modfile"
 	"golang.org/x/mod/module"
 	"golang.org/x/mod/zip"
+
+	"github.com/netcraq/netcraq/api/buildinfo"
+	"github.com/netcraq/netcraq/internal/modproxy"
 )
 
-const (
-	version = "v0.1.0" // of the release that comes
-	most    = 10       // modules in the graph of a program that imports a client
-)
+// most is how many modules the graph of a program that imports a client has at most.
+const most = 10
+
+// version is that of the release that comes.
+var version = "v" + buildinfo.Version()
 
 // published are the modules, by their folders.
 var published = []string{"api", "client"}
@@ -75,9 +81,9 @@ func TestHeavy(t *testing.T) {
 	heavy := "module example.org/heavy\n\ngo 1.26.0\n"
 	for _, name := range []string{"example.org/a", "example.org/b", "example.org/c"} {
 		heavy += "\nrequire " + name + " " + version + "\n"
-		layOut(t, proxy, name, "module "+name+"\n\ngo 1.26.0\n")
+		layOut(t, proxy, name, "module "+name+"\n\ngo 1.26.0\n", nil)
 	}
-	layOut(t, proxy, "example.org/heavy", heavy)
+	layOut(t, proxy, "example.org/heavy", heavy, nil)
 	p := newProgram(t, proxy, "package main\n\nimport _ \"github.com/netcraq/netcraq/client/node\"\n\nfunc main() {}\n")
 	if graph := p.graph(); len(graph) <= most {
 		t.Errorf("with a heavy module the graph has %d modules:\n%s", len(graph), strings.Join(graph, "\n"))
@@ -92,31 +98,20 @@ func publish(t *testing.T, proxy, folder, more string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	there := layOut(t, proxy, v.Path, string(mod)+more)
-	f, err := os.Create(filepath.Join(there, version+".zip"))
-	if err != nil {
+	var packed bytes.Buffer
+	if err := zip.CreateFromDir(&packed, v, filepath.Join("../..", folder)); err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
-	if err := zip.CreateFromDir(f, v, filepath.Join("../..", folder)); err != nil {
-		t.Fatal(err)
-	}
+	layOut(t, proxy, v.Path, string(mod)+more, packed.Bytes())
 }
 
-// layOut writes what a module proxy says of a module, and returns where its zip belongs.
-func layOut(t *testing.T, proxy, path, mod string) (folder string) {
+// layOut writes what a module proxy says of a module.
+func layOut(t *testing.T, proxy, path, mod string, packed []byte) {
 	t.Helper()
-	folder = filepath.Join(proxy, filepath.FromSlash(path), "@v")
-	if err := os.MkdirAll(folder, 0o755); err != nil {
+	m := module.Version{Path: path, Version: version}
+	if err := modproxy.Write(proxy, m, time.Time{}, []byte(mod), packed); err != nil {
 		t.Fatal(err)
 	}
-	for name, text := range map[string]string{"list": version + "\n", version + ".info": `{"Version":"` + version + `"}`,
-		version + ".mod": mod} {
-		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return folder
 }
 
 // program is a Go program outside of the tree.

@@ -9,17 +9,18 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/mod/module"
 	"golang.org/x/mod/zip"
 
 	"github.com/netcraq/netcraq/api/buildinfo"
+	"github.com/netcraq/netcraq/internal/modproxy"
 )
 
 // root is the path of the tree's module.
@@ -52,11 +53,11 @@ func publish(proxy, folder, commit, version string) error {
 	if err != nil {
 		return err
 	}
-	date, err := git("log", "-1", "--format=%cd", "--date=format-local:%Y-%m-%dT%H:%M:%SZ", commit)
+	text, err := git("log", "-1", "--format=%cI", commit)
 	if err != nil {
 		return err
 	}
-	info, err := json.Marshal(map[string]string{"Version": version, "Time": strings.TrimSpace(string(date))})
+	date, err := time.Parse(time.RFC3339, strings.TrimSpace(string(text)))
 	if err != nil {
 		return err
 	}
@@ -64,23 +65,11 @@ func publish(proxy, folder, commit, version string) error {
 	if err := zip.CreateFromVCS(&packed, m, ".", commit, folder); err != nil {
 		return fmt.Errorf("packing it: %w", err)
 	}
-	there := filepath.Join(proxy, filepath.FromSlash(m.Path), "@v")
-	if err := os.MkdirAll(there, 0o755); err != nil {
-		return err
-	}
-	for name, content := range map[string][]byte{"list": []byte(version + "\n"), version + ".info": info,
-		version + ".mod": mod, version + ".zip": packed.Bytes()} {
-		if err := os.WriteFile(filepath.Join(there, name), content, 0o644); err != nil {
-			return err
-		}
-	}
-	return nil
+	return modproxy.Write(proxy, m, date.UTC(), mod, packed.Bytes())
 }
 
 func git(args ...string) ([]byte, error) {
-	cmd := exec.Command("git", args...)
-	cmd.Env = append(os.Environ(), "TZ=UTC")
-	out, err := cmd.Output()
+	out, err := exec.Command("git", args...).Output()
 	if err != nil {
 		return nil, fmt.Errorf("git %s: %w", strings.Join(args, " "), err)
 	}
