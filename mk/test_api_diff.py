@@ -1,17 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What breaks programs is found, between a tag and a checkout."""
 
-import importlib.util
 import shutil
 import subprocess
 from pathlib import Path
 
+import api_diff
+import process
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-spec = importlib.util.spec_from_file_location("api_diff", ROOT / "mk" / "release" / "api_diff.py")
-api_diff = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(api_diff)
 
 
 @pytest.fixture
@@ -41,8 +39,7 @@ def test_incompatible(tree, tmp_path):
         pytest.skip("go is not on PATH")
     work = tmp_path / "work"
     work.mkdir()
-    apidiff = work / "apidiff"
-    api_diff.run(go, "build", "-o", apidiff, "golang.org/x/exp/cmd/apidiff", cwd=ROOT / "mk" / "release")
+    apidiff = process.build_tool(go, "golang.org/x/exp/cmd/apidiff", process.HERE, work / "apidiff")
     find = lambda: api_diff.incompatible(tree, "v0.1.0", ("api", "client"), apidiff, work)  # noqa: E731
     source = tree / "api" / "api.go"
     source.write_text(source.read_text() + "\nfunc New() {}\n")

@@ -1,23 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """The parts of a release fit together: packages, services and their configuration files."""
 
-import importlib.util
 import re
 import string
 import subprocess
-import sys
 import tarfile
 from pathlib import Path
 
 import pytest
+import release
 import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
 RELEASE = ROOT / "mk" / "release"
-spec = importlib.util.spec_from_file_location("release", RELEASE / "release.py")
-release = importlib.util.module_from_spec(spec)
-sys.modules["release"] = release  # dataclasses look for the module
-spec.loader.exec_module(release)
 PACKAGES = sorted(path.stem for path in (RELEASE / "packages").glob("*.yaml"))
 
 

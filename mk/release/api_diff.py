@@ -7,43 +7,33 @@ the changelog announces that. Go's apidiff decides what breaks a program.
 from __future__ import annotations
 
 import argparse
-import os
 import re
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-HERE = Path(__file__).resolve().parent
+import process
+from process import HERE, ROOT, ReleaseError
+
 #: Folders of the modules whose names are promised (docs/reference/promises.md).
 MODULES = ("api", "client", "client/etcd")
 
 
-class DiffError(Exception):
-    """The comparison could not be made."""
-
-
-def run(*command: str | Path, cwd: Path) -> str:
-    """Run a program; what it prints."""
-    words = [str(word) for word in command]
-    environment = {**os.environ, "GOWORK": "off", "GOFLAGS": ""}
-    done = subprocess.run(words, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise DiffError(f"{' '.join(words)}:\n{(done.stdout + done.stderr)[-3000:]}")
-    return done.stdout
+def apart(*command: str | Path, cwd: Path) -> str:
+    """Run a program on a module as others require it, by its own go.mod."""
+    return process.run(*command, cwd=cwd, GOWORK="off", GOFLAGS="")
 
 
 def last_tag(root: Path) -> str:
     """The newest version that HEAD comes after; empty if none is tagged."""
     words = ("git", "tag", "--merged", "HEAD", "--list", "v[0-9]*", "--sort", "-version:refname")
-    return next(iter(run(*words, cwd=root).split()), "")
+    return next(iter(process.run(*words, cwd=root).split()), "")
 
 
 def incompatible(root: Path, tag: str, modules: tuple[str, ...], apidiff: Path, work: Path) -> list[str]:
     """What breaks programs that were written for a tag."""
     before = work / "before"
-    run("git", "worktree", "add", "--quiet", "--detach", before, tag, cwd=root)
+    process.run("git", "worktree", "add", "--quiet", "--detach", before, tag, cwd=root)
     try:
         found = []
         for folder in modules:
@@ -51,12 +41,12 @@ def incompatible(root: Path, tag: str, modules: tuple[str, ...], apidiff: Path, 
                 continue  # a module that the tag does not have
             name = re.search(r"^module (\S+)", (root / folder / "go.mod").read_text(), re.MULTILINE)[1]
             export = work / "export"
-            run(apidiff, "-m", "-w", export, name, cwd=before / folder)
-            said = run(apidiff, "-m", "-incompatible", export, name, cwd=root / folder)
+            apart(apidiff, "-m", "-w", export, name, cwd=before / folder)
+            said = apart(apidiff, "-m", "-incompatible", export, name, cwd=root / folder)
             found += [f"{folder}: {line.removeprefix('- ')}" for line in said.splitlines() if line.startswith("- ")]
         return found
     finally:
-        run("git", "worktree", "remove", "--force", before, cwd=root)
+        process.run("git", "worktree", "remove", "--force", before, cwd=root)
 
 
 def announced(changelog: str) -> bool:
@@ -78,10 +68,9 @@ def main() -> int:
             return 0
         with tempfile.TemporaryDirectory(prefix="netcraq-api-diff-") as folder:
             work = Path(folder)
-            apidiff = work / "apidiff"
-            run(options.go, "build", "-o", apidiff, "golang.org/x/exp/cmd/apidiff", cwd=HERE)
+            apidiff = process.build_tool(options.go, "golang.org/x/exp/cmd/apidiff", HERE, work / "apidiff")
             found = incompatible(ROOT, tag, MODULES, apidiff, work)
-    except DiffError as error:
+    except ReleaseError as error:
         print(f"make api-diff: {error}", file=sys.stderr)
         return 2
     if not found:

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Build everything that a release has from a clean checkout into a folder: ``make release``.
 
-The same commit gives the same bytes; :data:`NOT_THE_SAME` names what does not, and why. nfpm makes
-the Debian packages. GoReleaser is not used: it neither builds this tree's several Go modules, nor
-Python, Node.js and Maven packages, nor the images without a container engine.
+The same commit gives the same bytes. nfpm makes the Debian packages. GoReleaser is not used: it
+neither builds this tree's several Go modules, nor Python, Node.js and Maven packages, nor the
+images without a container engine.
 """
 
 from __future__ import annotations
 
 import argparse
+import filecmp
 import gzip
 import hashlib
 import io
@@ -24,8 +25,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-HERE = Path(__file__).resolve().parent
+import process
+from process import HERE, ROOT, ReleaseError
+
 ARCHITECTURES = ("amd64", "arm64")
 
 #: Programs in the archives: name, package.
@@ -46,12 +48,6 @@ PACKAGES = {
     "etcd-monitor": ("etcd-monitor",),
     "netcraq-pipelets": ("netcraq-pipelets",),
 }
-#: What two builds of one commit may have different, and the reason.
-NOT_THE_SAME: dict[str, str] = {}
-
-
-class ReleaseError(Exception):
-    """Something that a release needs is missing or has failed."""
 
 
 @dataclass
@@ -67,19 +63,13 @@ class Release:
 
     def run(self, *command: str | Path, cwd: Path = ROOT, **environment: str) -> str:
         """Run a program; what it prints. The environment is the same on each machine."""
-        variables = {
-            **os.environ,
+        same = {
             "SOURCE_DATE_EPOCH": str(self.epoch),
             "TZ": "UTC",
             "LC_ALL": "C.UTF-8",
             "GOFLAGS": "-buildvcs=true",
-            **environment,
         }
-        command = tuple(str(word) for word in command)
-        done = subprocess.run(command, cwd=cwd, env=variables, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise ReleaseError(f"{' '.join(command)}:\n{(done.stdout + done.stderr)[-3000:]}")
-        return done.stdout
+        return process.run(*command, cwd=cwd, **(same | environment))
 
     def folder(self, name: str) -> Path:
         """A folder for artifacts."""
@@ -145,10 +135,7 @@ def archives(release: Release, built: dict[str, dict[str, Path]], pages: dict[st
 
 def debian(release: Release, built: dict[str, dict[str, Path]], pages: dict[str, Path]) -> None:
     """Debian packages, by nfpm."""
-    nfpm = release.work / "nfpm"
-    release.run(
-        release.go, "build", "-o", nfpm, "github.com/goreleaser/nfpm/v2/cmd/nfpm", cwd=HERE, GOWORK="off", GOFLAGS=""
-    )
+    nfpm = process.build_tool(release.go, "github.com/goreleaser/nfpm/v2/cmd/nfpm", HERE, release.work / "nfpm")
     packed = release.work / "gz"
     packed.mkdir(exist_ok=True)
     for name, page in pages.items():
@@ -185,26 +172,14 @@ def images(release: Release) -> None:
 
 def chart(release: Release) -> None:
     """The Helm chart. Helm writes the time of the build into it, so its files are packed again."""
-    helm = release.work / "helm"
-    release.run(
-        release.go,
-        "build",
-        "-o",
-        helm,
-        "helm.sh/helm/v3/cmd/helm",
-        cwd=ROOT / "cni-plugin/deploy/chartgen",
-        GOWORK="off",
-        GOFLAGS="",
-    )
+    pinned = ROOT / "cni-plugin/deploy/chartgen"
+    helm = process.build_tool(release.go, "helm.sh/helm/v3/cmd/helm", pinned, release.work / "helm")
     folder = release.work / "chart"
     release.run(helm, "package", ROOT / "cni-plugin/deploy/chart", "--version", release.version, "--app-version", release.version,
                 "--destination", folder)  # fmt: skip
     with tarfile.open(folder / f"netcraq-{release.version}.tgz") as archive:
         archive.extractall(folder)
-    files = {
-        str(path.relative_to(folder / "netcraq")): path for path in (folder / "netcraq").rglob("*") if path.is_file()
-    }
-    release.tar(release.folder("chart") / f"netcraq-{release.version}.tgz", files, "netcraq")
+    release.tar(release.folder("chart") / f"netcraq-{release.version}.tgz", files_below(folder / "netcraq"), "netcraq")
 
 
 def python(release: Release) -> None:
@@ -224,12 +199,12 @@ def python(release: Release) -> None:
         with tarfile.open(path) as archive:  # setuptools writes the time of the build into it
             archive.extractall(release.work / "sdist")
         top = path.name.removesuffix(".tar.gz")
-        files = {
-            str(f.relative_to(release.work / "sdist" / top)): f
-            for f in (release.work / "sdist" / top).rglob("*")
-            if f.is_file()
-        }
-        release.tar(folder / path.name, files, top)
+        release.tar(folder / path.name, files_below(release.work / "sdist" / top), top)
+
+
+def files_below(folder: Path) -> dict[str, Path]:
+    """The files in a folder and those below it, by their names there."""
+    return {str(path.relative_to(folder)): path for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
 def export(release: Release, source: str, to: Path) -> None:
@@ -276,8 +251,8 @@ def describe(release: Release, built: dict[str, dict[str, Path]]) -> None:
                     *(f"{name}={path}" for name, path in files.items() if name in PROGRAMS))  # fmt: skip
     for path in release.out.rglob("SHA256SUMS"):
         path.unlink()  # the images have their own, and this one names them, too
-    files = sorted(path for path in release.out.rglob("*") if path.is_file() and path.name != "provenance.json")
-    sums = {str(path.relative_to(release.out)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    files = files_below(release.out)
+    sums = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
     (release.out / "SHA256SUMS").write_text("".join(f"{value}  {name}\n" for name, value in sums.items()))
     provenance = {
         "_type": "https://in-toto.io/Statement/v1",
@@ -303,8 +278,7 @@ def describe(release: Release, built: dict[str, dict[str, Path]]) -> None:
 
 def git(*words: str) -> str:
     """What git says of the checkout."""
-    done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True)
-    return done.stdout.strip()
+    return process.run("git", *words, cwd=ROOT).strip()
 
 
 PARTS = ("archives", "debian", "images", "chart", "python", "npm", "maven", "go")
@@ -343,22 +317,15 @@ def build(out: Path, go: str, parts: tuple[str, ...] = PARTS, say=print) -> None
                 step(name, do)
         if "archives" in parts:
             step("sums", describe, built)
-    size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
-    say(f"{sum(1 for path in out.rglob('*') if path.is_file())} files, {size / 1e6:.0f} MB, in {out}")
+    sizes = [path.stat().st_size for path in files_below(out).values()]
+    say(f"{len(sizes)} files, {sum(sizes) / 1e6:.0f} MB, in {out}")
 
 
 def compare(one: Path, other: Path) -> list[str]:
     """Files that two builds have different."""
-    names = {str(path.relative_to(folder)) for folder in (one, other) for path in folder.rglob("*") if path.is_file()}
-    return sorted(
-        name
-        for name in names
-        if not (
-            (one / name).exists()
-            and (other / name).exists()
-            and (one / name).read_bytes() == (other / name).read_bytes()
-        )
-    )
+    names = files_below(one) | files_below(other)
+    _, different, missing = filecmp.cmpfiles(one, other, names, shallow=False)
+    return sorted(different + missing)
 
 
 def main() -> int:
@@ -378,7 +345,7 @@ def main() -> int:
         if options.check:
             with tempfile.TemporaryDirectory(prefix="netcraq-release-again-") as folder:
                 build(Path(folder), options.go, parts, say)
-                different = [name for name in compare(options.out, Path(folder)) if name not in NOT_THE_SAME]
+                different = compare(options.out, Path(folder))
             if different:
                 raise ReleaseError("built twice, and not the same: " + ", ".join(different))
             say("built twice, and the same bytes")

@@ -19,11 +19,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-
-
-class Failed(Exception):
-    """An artifact does not do what it should."""
+from process import ROOT, ReleaseError, run
 
 
 @dataclass
@@ -37,17 +33,6 @@ class Row:
     leftovers: list[str]
 
 
-def run(*command: str | Path, cwd: Path | None = None, **environment: str) -> str:
-    """Run a program; what it prints."""
-    words = [str(word) for word in command]
-    done = subprocess.run(
-        words, cwd=cwd, env={**os.environ, **environment}, capture_output=True, text=True, check=False
-    )
-    if done.returncode != 0:
-        raise Failed(f"{' '.join(words)}:\n{(done.stdout + done.stderr)[-3000:]}")
-    return done.stdout
-
-
 def listed(folder: Path) -> set[str]:
     """Every file and folder below a folder."""
     return {str(path.relative_to(folder)) for path in folder.rglob("*")}
@@ -57,8 +42,18 @@ def only(folder: Path, pattern: str) -> Path:
     """The one file that matches."""
     found = sorted(folder.glob(pattern))
     if len(found) != 1:
-        raise Failed(f"{folder}: {len(found)} files match {pattern}")
+        raise ReleaseError(f"{folder}: {len(found)} files match {pattern}")
     return found[0]
+
+
+def wait_for(socket: Path, process: subprocess.Popen) -> None:
+    """Wait until a process has made its socket, for a minute at most."""
+    end = time.monotonic() + 60
+    while not socket.exists():
+        if process.poll() is not None or time.monotonic() > end:
+            process.kill()
+            raise ReleaseError(f"{' '.join(map(str, process.args))} does not serve: {process.stdout.read()}")
+        time.sleep(0.01)
 
 
 @contextlib.contextmanager
@@ -73,11 +68,7 @@ def server(binary: Path, folder: Path):
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={"HOME": str(folder), "PATH": "/usr/bin:/bin"}, **user,
     )  # fmt: skip
     try:
-        while not socket.exists():
-            if process.poll() is not None or time.monotonic() - began > 60:
-                process.kill()
-                raise Failed(f"netcraq dev: {process.stdout.read()}")
-            time.sleep(0.01)
+        wait_for(socket, process)
 
         def call(*words: str) -> str:
             words = [binary, *words, "--socket", socket]
@@ -85,7 +76,7 @@ def server(binary: Path, folder: Path):
 
         call("put", "greeting", "hello")
         if call("get", "greeting") != "hello\n":
-            raise Failed("netcraq get prints another value than was put")
+            raise ReleaseError("netcraq get prints another value than was put")
         socket.chmod(0o777)
         yield socket, time.monotonic() - began
     finally:
@@ -122,7 +113,7 @@ def wheel(dist: Path, work: Path, socket: Path) -> Row:
     said = run(python, "-B", "-c", "import netcraq\nwith netcraq.connect() as c:\n print(c.get('greeting').value)", cwd=work,
                NETCRAQ_NODE_SOCKET=str(socket))  # fmt: skip
     if said != "b'hello'\n":
-        raise Failed(f"Python reads {said}")
+        raise ReleaseError(f"Python reads {said}")
     run(python, "-m", "pip", "uninstall", "-q", "-y", "netcraq")
     return Row(packed.name, "an empty venv", "get", time.monotonic() - began, sorted(listed(work / "venv") - before))
 
@@ -143,7 +134,7 @@ def sdist(dist: Path, work: Path) -> Row:
         cwd=source,
     )
     if only(work / "made", "*.whl").name != only(dist / "python", "netcraq-*.whl").name:
-        raise Failed("the source archive builds another wheel")
+        raise ReleaseError("the source archive builds another wheel")
     return Row(packed.name, "a folder", "builds the wheel", time.monotonic() - began, [])
 
 
@@ -226,7 +217,7 @@ def go(dist: Path, work: Path, socket: Path, version: str, compiler: str) -> Row
     run(compiler, "get", f"github.com/netcraq/netcraq/client@v{version}", cwd=work, **environment)
     said = run(compiler, "run", ".", cwd=work, **environment)
     if said != "hello <nil>\n":
-        raise Failed(f"Go reads {said}")
+        raise ReleaseError(f"Go reads {said}")
     return Row(f"github.com/netcraq/netcraq/client@v{version}", "a module outside", "get", time.monotonic() - began, [])
 
 
@@ -237,7 +228,7 @@ OF_THE_SYSTEM = (
 )  # fmt: skip
 
 
-def debian(dist: Path, work: Path, binary: str = "netcraq") -> list[Row]:
+def debian(dist: Path, work: Path) -> list[Row]:
     """The Debian packages in a Debian root that has nothing else, without a running systemd."""
     rows = []
     machine = run("dpkg", "--print-architecture").strip()
@@ -247,17 +238,15 @@ def debian(dist: Path, work: Path, binary: str = "netcraq") -> list[Row]:
     for name in ("netcraq", "netcraq-switch", "etcd-monitor", "netcraq-pipelets"):
         began = time.monotonic()
         packed = only(dist / "debian", f"{name}_*_{machine}.deb")
-        before = {path for path in listed(root) if not path.startswith(OF_THE_SYSTEM)}
+        before = listed(root)
         shutil.copy(packed, root / "tmp")
         inside("apt-get", "install", "-qq", "-y", "--no-install-recommends", f"/tmp/{packed.name}")
-        use = inside(name, "--version" if name != "netcraq" else "version").strip()
-        if name == binary:
-            use = node_in(root)
+        use = node_in(root) if name == "netcraq" else inside(name, "--version").strip()
         inside("apt-get", "purge", "-qq", "-y", name)
         inside("apt-get", "autoremove", "--purge", "-qq", "-y")
         (root / "tmp" / packed.name).unlink()
-        after = {path for path in listed(root) if not path.startswith(OF_THE_SYSTEM)}
-        rows.append(Row(packed.name, "an empty Debian 12", use[:60], time.monotonic() - began, sorted(after - before)))
+        left = sorted(path for path in listed(root) - before if not path.startswith(OF_THE_SYSTEM))
+        rows.append(Row(packed.name, "an empty Debian 12", use[:60], time.monotonic() - began, left))
     return rows
 
 
@@ -287,23 +276,18 @@ def node_in(root: Path) -> str:
     wrong = subprocess.run([*command, *start], capture_output=True, text=True, check=False)
     line = next(n for n, line in enumerate(text.splitlines(), 1) if line.startswith("switches:"))
     if wrong.returncode != 2 or f"/etc/netcraq/netcraq.yaml:{line}: switches" not in wrong.stderr:
-        raise Failed(f"a wrong option: exit code {wrong.returncode}, {wrong.stderr}")
+        raise ReleaseError(f"a wrong option: exit code {wrong.returncode}, {wrong.stderr}")
     config.write_text(text.replace("127.0.0.1:20036", "none"))
     for folder in ("run/netcraq", "var/lib/netcraq"):
         (root / folder).mkdir(exist_ok=True)
         run("chroot", root, "chown", "netcraq:netcraq", f"/{folder}")
     process = subprocess.Popen([*command, *start], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
-        end = time.monotonic() + 60
-        while not (root / "run/netcraq/netcraq.sock").exists():
-            if process.poll() is not None or time.monotonic() > end:
-                process.kill()
-                raise Failed(f"the service: {process.stdout.read()}")
-            time.sleep(0.05)
+        wait_for(root / "run/netcraq/netcraq.sock", process)
         client = ["env", "NETCRAQ_NODE_SOCKET=/run/netcraq/netcraq.sock", "netcraq"]
         run(*command, *client, "put", "greeting", "hello")
         if run(*command, *client, "get", "greeting") != "hello\n":
-            raise Failed("the service has another value than was put")
+            raise ReleaseError("the service has another value than was put")
     finally:
         process.kill()  # unshare passes no other signal on
         process.wait(30)
@@ -342,7 +326,7 @@ def main() -> int:
             rows.append(maven(dist, places["maven"], version))
             if not options.skip_debian:
                 rows += debian(dist, places["debian"])
-    except Failed as error:
+    except ReleaseError as error:
         print(f"make release-try: {error}", file=sys.stderr)
         return 1
     finally:

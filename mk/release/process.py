@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Running programs, for the scripts of a release."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+HERE = Path(__file__).resolve().parent
+
+
+class ReleaseError(Exception):
+    """A program failed, or an artifact is missing or does not do what it should."""
+
+
+def run(*command: str | Path, cwd: Path | None = None, **environment: str) -> str:
+    """Run a program; what it prints. The environment is added to this process's."""
+    words = [str(word) for word in command]
+    done = subprocess.run(
+        words, cwd=cwd, env={**os.environ, **environment}, capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        raise ReleaseError(f"{' '.join(words)}:\n{(done.stdout + done.stderr)[-3000:]}")
+    return done.stdout
+
+
+def build_tool(go: str, package: str, module: Path, to: Path) -> Path:
+    """Build a program that a Go module pins; where it is."""
+    run(go, "build", "-o", to, package, cwd=module, GOWORK="off", GOFLAGS="")
+    return to
