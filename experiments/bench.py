@@ -8,7 +8,7 @@ the start for each repetition, so that a machine that gets slower meets all of t
 from the kernel (``netcraqctl bench --kernel``): a program at the client's interface turns each
 answer into the next query and compares every value. What it can do itself is measured the same way,
 against a program that only swaps addresses (*reflector*); where a switch comes near that, the
-figure is a lower bound and the table says so. docs/measuring.md explains the columns.
+figure is a lower bound and the table says so. docs/benchmarks/switch.md explains the columns.
 """
 
 from __future__ import annotations

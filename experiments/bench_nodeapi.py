@@ -11,8 +11,8 @@ as a service does that waits for an answer. They take turns, and begin again for
 a machine that is calm and with every core busy. A figure is the median of the repetitions.
 
 What misses an aim is marked; the exit status is 0 all the same: how fast a machine is, and what
-else it does, is no mistake. ``out/bench-nodeapi.json`` has every repetition. docs/measuring.md has
-the rest.
+else it does, is no mistake. ``out/bench-nodeapi.json`` has every repetition. The rest is in
+docs/benchmarks/node-api.md.
 """
 
 from __future__ import annotations

@@ -3,14 +3,14 @@
 """Measure pipelets (``make bench-pipelets``): a source, and 100 clients that each make something
 else of its records; from a record's put to its arrival at each client's destination.
 
-That is the experiment of the Pipelet project, which compared clients that read the source by
-themselves with a synchronizer, and that with one that merges what has the same source. Its figure
-was measured with Zed lakes and Python on a Kubernetes node: ours is beside it for its form, not for
-its numbers. Our clients that poll are goroutines of one Go process, so they cost less than pods.
+That is the experiment of Taras Priadka's article "Pipelet" (docs/pipelets.md cites it), which
+compares clients that read the source by themselves with a synchronizer, and that with one that
+merges what has the same source. Its figure was measured with Zed lakes and Python on a Kubernetes
+node: ours is beside it for its form, not for its numbers. Our clients that poll are goroutines of one Go process, so they cost less than pods.
 
 Each way is measured in each round, in turn; ratios are of one round. ``out/bench-pipelets.json``
 has every round, ``out/bench-pipelets.svg`` and ``.png`` the distributions, and beside them how much
-later records arrive than by pipelets, with what is known in numbers of the original's figure.
+later records arrive than by pipelets, with the numbers that the article gives of its figure.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ COMMAND = ROOT / "bin" / "netcraq-bench-pipelets"
 PIPELETS = ROOT / "bin" / "netcraq-pipelets"
 
 POLLS = ("1s", "100ms")
-"""From one look to the next: the original's example has a second."""
+"""From one look to the next: the article's example has a second."""
 
 WAYS = {
     **{f"poll {every}": ["--way", "poll", "--every", every] for every in POLLS},
@@ -54,8 +54,8 @@ LABELS = {
 PERCENTILES = (50, 95, 99)
 
 ORIGINAL = (40, 60)
-"""All that the original's text says in numbers of its figure: at which percentile clients without
-pipelets are how many milliseconds slower.
+"""All numbers that the article gives of its figure: at which percentile clients without pipelets are
+how many milliseconds slower.
 """
 
 
@@ -130,7 +130,7 @@ def median_of(columns: list[list[float]]) -> list[float]:
 
 
 def draw(rounds: list[dict[str, Any]], folder: Path) -> list[Path]:
-    """The distributions, as the original's figure has them; and what they are apart, beside what
+    """The distributions, as the article's figure has them; and what they are apart, beside what
     its text says of that.
     """
     import matplotlib
@@ -150,9 +150,9 @@ def draw(rounds: list[dict[str, Any]], folder: Path) -> list[Path]:
     axes.set_ylabel("of all arrivals (%)")
     axes.set_title("Here: etcd to etcd, 100 clients, one machine", fontsize=9)
     percentile, millis = ORIGINAL
-    apart.plot([percentile], [millis], "k*", markersize=12, label="no pipelets (the original)")
+    apart.plot([percentile], [millis], "k*", markersize=12, label="no pipelets (Priadka)")
     apart.annotate(
-        f"the original: {millis} ms at p{percentile},\nmore beyond p80, in no numbers",
+        f"Priadka: {millis} ms at p{percentile},\nmore beyond p80, in no numbers",
         (percentile, millis),
         textcoords="offset points",
         xytext=(-70, -42),
@@ -163,7 +163,7 @@ def draw(rounds: list[dict[str, Any]], folder: Path) -> list[Path]:
     apart.set_yscale("symlog", linthresh=10)
     apart.set_xlabel("percentile")
     apart.set_ylabel("later than by pipelets (ms)")
-    apart.set_title("What pipelets save, beside the original (Zed lakes, Python clients, Minikube)", fontsize=9)
+    apart.set_title("What pipelets save, beside Priadka (Zed lakes, Python clients, Minikube)", fontsize=9)
     for each in (axes, apart):
         each.grid(alpha=0.3)
         each.legend(fontsize=8)

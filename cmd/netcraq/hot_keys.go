@@ -21,7 +21,7 @@ this command after a while.
 
 A key is worth a slot if its reads a second, less 3 for each write a second, exceed --min-score.
 The command does not check values; one of more than 1,024 bytes does not fit into a slot. A write of a placed key takes 1.5
-to 2 times as long (docs/measuring.md).`
+to 2 times as long (docs/benchmarks/etcd.md).`
 
 // maxMetrics bounds what is read of a gateway's metrics, in bytes. 10,000 keys of 1,024
 // bytes, named twice, are 20 MB.
