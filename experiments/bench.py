@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import re
 import shutil
 import statistics
@@ -35,6 +34,7 @@ from rich.console import Console  # noqa: E402
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: E402
 from rich.table import Table  # noqa: E402
 
+from experiments.provenance import record  # noqa: E402
 from topologies import network_namespaces, p4app  # noqa: E402
 from topologies.network import ChainNetwork  # noqa: E402
 
@@ -82,38 +82,6 @@ CPU = "0"
 kernel this one core does all the work.
 """
 MODES = {"throughput": ("-n", str(OUTSTANDING)), "serial": ("--serial",)}
-
-
-def versions() -> dict[str, str]:
-    """What the figures were measured with and on."""
-
-    def said(*command: str) -> str:
-        try:
-            return (
-                subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
-                .stdout.strip()
-                .splitlines()[0]
-            )
-        except (OSError, IndexError):
-            return ""
-
-    model = next(
-        (
-            line.split(":", 1)[1].strip()
-            for line in Path("/proc/cpuinfo").read_text().splitlines()
-            if line.startswith("model name")
-        ),
-        "",
-    )
-    return {
-        "commit": said("git", "rev-parse", "HEAD") + ("-dirty" if said("git", "status", "--porcelain") else ""),
-        "kernel": platform.release(),
-        "cpu": f"{len(os.sched_getaffinity(0))} of {os.cpu_count()} x {model}",
-        "netcraq-switch": said("bin/netcraq-switch", "--version"),
-        "simple_switch_grpc": said("simple_switch_grpc", "--version")
-        if shutil.which("simple_switch_grpc")
-        else "not installed",
-    }
 
 
 def topology(chain: int, bits: int) -> p4app.Topology:
@@ -427,7 +395,7 @@ def main() -> int:
     if not set(options.chains) <= {1, 4} or not set(options.bits) <= set(p4app.PROFILES):
         sys.exit(f"--chains is 1, 4 or both; --bits are of {', '.join(map(str, p4app.PROFILES))}")
     console = Console() if sys.stdout.isatty() else Console(width=170)
-    began = time.monotonic()
+    run, began = record(), time.monotonic()
     columns = (
         TextColumn("[progress.percentage]{task.percentage:3.0f}%"),
         BarColumn(24),
@@ -461,7 +429,7 @@ def main() -> int:
         console.print(f"  [red]no figure[/red] {failure}", highlight=False)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     result = {
-        "versions": versions(),
+        "run": run,
         "seconds": options.seconds,
         "outstanding": OUTSTANDING,
         "keys": KEYS,

@@ -29,6 +29,10 @@ sys.path[:0] = [str(ROOT), str(ROOT / "client" / "python")]
 
 from netcraq import aio, client  # noqa: E402
 from netcraq.admin import Admin  # noqa: E402
+from rich.console import Console  # noqa: E402
+from rich.table import Table  # noqa: E402
+
+from experiments.provenance import record  # noqa: E402
 
 KEYS = 64
 SHORT = 0.3
@@ -129,6 +133,20 @@ def measure(net: Any, options: argparse.Namespace) -> dict[str, list[dict[str, f
     return found
 
 
+def table(found: dict[str, list[dict[str, float]]]) -> Table:
+    """The medians of the turns."""
+    out = Table("client, reads at once")
+    for column in ("reads a second", "µs of processor time", "of Go's"):
+        out.add_column(column, justify="right")
+    for name, rows in found.items():
+        go = found[f"Go, {CLIENTS[name][1]}"]
+        ratios = sorted(a["cpu_us"] / b["cpu_us"] for a, b in zip(rows, go, strict=True) if b["cpu_us"])
+        spread = f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})" if ratios else "not measured"
+        rate, cpu = (statistics.median(r[what] for r in rows) for what in ("per_second", "cpu_us"))
+        out.add_row(name, f"{rate:,.0f}", f"{cpu:.1f}", spread)
+    return out
+
+
 def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="bench_clients.py", description="Measure what a request costs a client.")
@@ -147,7 +165,7 @@ def main() -> int:
         from topologies.network import ChainNetwork, NodeError
     except ImportError as missing:
         sys.exit(f"{missing}: {launch.NO_MININET}")
-    load = os.getloadavg()[0]
+    run = record()
     with tempfile.TemporaryDirectory(prefix="netcraq-bench-") as out:
         try:
             with ChainNetwork(p4app.check(p4app.line(3, lease_ms=2000), "three switches"), out=Path(out)) as net:
@@ -157,15 +175,10 @@ def main() -> int:
         except NodeError as why:
             sys.exit(f"bench_clients.py: {why}")
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps({"clients": found, "engine": engine, "load_average": load}, indent=2) + "\n")
-    print(f"{'client, reads at once':24}{'a second':>12}{'µs of processor':>18}{'of Go':>24}")
-    for name, rows in found.items():
-        go = found[f"Go, {CLIENTS[name][1]}"]
-        ratios = sorted(a["cpu_us"] / b["cpu_us"] for a, b in zip(rows, go, strict=True) if b["cpu_us"])
-        spread = f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})" if ratios else "not measured"
-        rate, cpu = (statistics.median(r[what] for r in rows) for what in ("per_second", "cpu_us"))
-        print(f"{name:24}{rate:12,.0f}{cpu:18.1f}{spread:>24}")
-    print(f"engine {engine}; load average before it began: {load:.1f} on {os.cpu_count()} processors; {options.out}")
+    options.out.write_text(json.dumps({"run": run, "clients": found, "engine": engine}, indent=2) + "\n")
+    Console().print(table(found))
+    load = f"load average before it began: {run['load_average']:.1f} on {os.cpu_count()} processors"
+    print(f"engine {engine}; {load}; {options.out}")
     return 0
 
 

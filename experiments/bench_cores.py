@@ -26,7 +26,11 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "client" / "python")]
 
+from rich.console import Console  # noqa: E402
+from rich.table import Table  # noqa: E402
+
 from experiments.figures import pairs  # noqa: E402
+from experiments.provenance import record  # noqa: E402
 
 KEYS = 16
 """Of each client."""
@@ -97,6 +101,22 @@ class Network:
         return out
 
 
+def table(found: dict[str, dict[str, list[dict[str, float]]]]) -> Table:
+    """The medians of the turns."""
+    out = Table("", title="queries a second")
+    for column in ("one client", "two", "times"):
+        out.add_column(column, justify="right")
+    for engine, loads in found.items():
+        for what, rows in loads.items():
+            times = pairs.estimate(ratios(rows))
+            one = statistics.mean(statistics.median(row[name] for row in rows) for name in ("first", "second"))
+            both = statistics.median(row["both"] for row in rows)
+            said = f"{times.middle:.2f} ({times.low:.2f} to {times.high:.2f})"
+            said += "" if times.measured else " not measured"
+            out.add_row(f"{engine}, {what}", f"{one:,.0f}", f"{both:,.0f}", said)
+    return out
+
+
 def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="bench_cores.py", description="Two clients at two ports, beside one.")
@@ -113,7 +133,7 @@ def main() -> int:
         from topologies.network import ChainNetwork, NodeError
     except ImportError as missing:
         sys.exit(f"{missing}: {launch.NO_MININET}")
-    load = os.getloadavg()[0]
+    run = record()
     found: dict[str, dict[str, list[dict[str, float]]]] = {}
     for engine, kind in ENGINES.items():
         found[engine] = {}
@@ -129,18 +149,9 @@ def main() -> int:
             except (Failed, NodeError) as why:
                 sys.exit(f"bench_cores.py: {engine}: {why}")
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps({"turns": found, "load_average": load}, indent=2) + "\n")
-    print(f"{'':24}{'one client':>12}{'two':>12}{'times':>34}")
-    for engine, loads in found.items():
-        for what, rows in loads.items():
-            times = pairs.estimate(ratios(rows))
-            one = statistics.mean(statistics.median(row[name] for row in rows) for name in ("first", "second"))
-            both = statistics.median(row["both"] for row in rows)
-            said = f"{times.middle:.2f} ({times.low:.2f} to {times.high:.2f})" + (
-                "" if times.measured else " not measured"
-            )
-            print(f"{engine + ', ' + what:24}{one:12,.0f}{both:12,.0f}{said:>34}")
-    print(f"load average before it began: {load:.1f} on {os.cpu_count()} processors; {options.out}")
+    options.out.write_text(json.dumps({"run": run, "turns": found}, indent=2) + "\n")
+    Console().print(table(found))
+    print(f"load average before it began: {run['load_average']:.1f} on {os.cpu_count()} processors; {options.out}")
     return 0
 
 

@@ -37,7 +37,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "client" / "python")]
 
-from experiments.bench import versions  # noqa: E402
+from experiments.provenance import record  # noqa: E402
 from topologies import launch, nodes  # noqa: E402
 
 try:
@@ -340,7 +340,7 @@ def go(options: argparse.Namespace) -> int:
     """The whole measurement; the exit status."""
     kind = launch.kind_of(options)
     etcd = subprocess.run([options.etcd, "--version"], capture_output=True, text=True, check=True).stdout.split("\n")[0]
-    result: dict[str, Any] = {"versions": versions() | {"etcd": etcd}, "load_average": os.getloadavg()}
+    result: dict[str, Any] = {"run": record() | {"etcd": etcd}, "load_average": os.getloadavg()}
     out = options.out.absolute().parent / "bench-etcd"
     try:
         with EtcdNetwork(out, members=3, tls=True, etcd=options.etcd, **kind) as network:

@@ -40,8 +40,8 @@ from rich.console import Console  # noqa: E402
 from rich.table import Table  # noqa: E402
 
 from experiments import bench_coordination as coordination  # noqa: E402
-from experiments.bench import versions  # noqa: E402
 from experiments.one_load import Failed, Measured, figure, run  # noqa: E402
+from experiments.provenance import record  # noqa: E402
 
 SOURCES = ROOT / "experiments" / "doors"
 COMMAND = ROOT / "bin" / "netcraq-doors"
@@ -223,7 +223,8 @@ def go(options: argparse.Namespace) -> dict[str, Any]:
     measured: Measured = {}
     result: dict[str, Any] = {
         "engine": "none: store.Memory, in the process that has the doors",
-        "versions": {**versions(), "clients": {}},
+        "run": record(),
+        "versions": {"clients": {}},
         "load_average": os.getloadavg(),
         "left_out": out,
     }

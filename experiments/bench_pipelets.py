@@ -6,7 +6,8 @@ else of its records; from a record's put to its arrival at each client's destina
 That is the experiment of Taras Priadka's article "Pipelet" (docs/pipelets.md cites it), which
 compares clients that read the source by themselves with a synchronizer, and that with one that
 merges what has the same source. Its figure was measured with Zed lakes and Python on a Kubernetes
-node: ours is beside it for its form, not for its numbers. Our clients that poll are goroutines of one Go process, so they cost less than pods.
+node: ours is beside it for its form, not for its numbers. Our clients that poll are goroutines of
+one Go process, so they cost less than pods.
 
 Each way is measured in each round, in turn; ratios are of one round. ``out/bench-pipelets.json``
 has every round, ``out/bench-pipelets.svg`` and ``.png`` the distributions, and beside them how much
@@ -32,6 +33,7 @@ from rich.console import Console  # noqa: E402
 from rich.table import Table  # noqa: E402
 
 from experiments.bench_rounds import Aim, end_orderly, show_aims, show_load  # noqa: E402
+from experiments.provenance import record  # noqa: E402
 
 COMMAND = ROOT / "bin" / "netcraq-bench-pipelets"
 PIPELETS = ROOT / "bin" / "netcraq-pipelets"
@@ -54,8 +56,8 @@ LABELS = {
 PERCENTILES = (50, 95, 99)
 
 ORIGINAL = (40, 60)
-"""All numbers that the article gives of its figure: at which percentile clients without pipelets are
-how many milliseconds slower.
+"""All numbers that the article gives of its figure: at which percentile clients without pipelets
+are how many milliseconds slower.
 """
 
 
@@ -188,7 +190,7 @@ def main() -> int:
     end_orderly()
     if options.quick:
         options.seconds, options.rounds = 4, 1
-    before, rounds = os.getloadavg(), []
+    run, before, rounds = record(), os.getloadavg(), []
     try:
         for number in range(options.rounds):
             rounds.append({})
@@ -199,6 +201,7 @@ def main() -> int:
         return 130
     options.out.mkdir(parents=True, exist_ok=True)
     result = {
+        "run": run,
         "rounds": rounds,
         "aims": [vars(aim) for aim in aims(rounds)],
         "load_average": {"before": before, "after": os.getloadavg()},

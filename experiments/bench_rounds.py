@@ -19,6 +19,8 @@ from netcraq import node
 from rich.console import Console
 from rich.table import Table
 
+from experiments.provenance import record
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -110,12 +112,14 @@ class Bench:
         if options.quick:
             options.seconds, options.rounds = min(options.seconds, self.quick_seconds), 1
         todo = [c for c in cases(options.quick) if not options.parts or any(word in c.part for word in options.parts)]
+        run = record()
         try:
             result = go(options, todo, lambda text: print(text, flush=True))
         except (Failed, OSError, node.NodeError) as why:
             sys.exit(f"{self.name}.py: {why}")
         except KeyboardInterrupt:
             return 130
+        result["run"] = run
         result["options"] = {k: str(v) if isinstance(v, Path) else v for k, v in vars(options).items()}
         options.out.mkdir(parents=True, exist_ok=True)
         file = options.out / f"{self.name.replace('_', '-')}.json"

@@ -38,7 +38,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "client" / "python")]
 from rich.console import Console  # noqa: E402
 from rich.table import Table  # noqa: E402
 
-from experiments.bench import versions  # noqa: E402
+from experiments.provenance import record  # noqa: E402
 from topologies import launch, nodes, p4app  # noqa: E402
 
 try:
@@ -101,7 +101,7 @@ def go(options: argparse.Namespace) -> dict[str, Any]:
     rounds: Rounds = []
     topology = p4app.check(p4app.line(SWITCHES, 1024), f"a line of {SWITCHES} switches")
     out = options.out.absolute()
-    before = os.getloadavg()
+    run, before = record(), os.getloadavg()
     left_out = {}
     with ExitStack() as stack:
         etcds = {}
@@ -134,7 +134,7 @@ def go(options: argparse.Namespace) -> dict[str, Any]:
     return {
         "what": "microseconds",
         "engine": engine,
-        "versions": versions(),
+        "run": run,
         "load_average": {"before": before, "after": os.getloadavg()},
         "rounds": rounds,
         "left_out": left_out,

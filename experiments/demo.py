@@ -40,8 +40,8 @@ from rich.table import Table  # noqa: E402
 from rich.text import Text  # noqa: E402
 
 from experiments import etcd_data  # noqa: E402
-from experiments.bench import versions  # noqa: E402
 from experiments.chain_session import ChainRun, Queries, RunError, shown, writer_of  # noqa: E402
+from experiments.provenance import versions  # noqa: E402
 from experiments.query_generator import percentile  # noqa: E402
 from topologies import launch, nodes, ownership, p4app  # noqa: E402
 

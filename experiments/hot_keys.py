@@ -32,7 +32,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "client" / "python")]
 
 from netcraq.admin import AdminError  # noqa: E402
 
-from experiments.bench import versions  # noqa: E402
+from experiments.provenance import versions  # noqa: E402
 from topologies import launch, p4app  # noqa: E402
 
 try:

@@ -34,8 +34,8 @@ matplotlib.rcParams["svg.fonttype"] = "none"  # text stays text
 
 from matplotlib import pyplot  # noqa: E402
 
-from experiments.bench import versions  # noqa: E402
 from experiments.chain_session import RunError  # noqa: E402
+from experiments.provenance import versions  # noqa: E402
 from topologies import launch, network_namespaces, p4app  # noqa: E402
 
 try:

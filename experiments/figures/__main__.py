@@ -29,11 +29,12 @@ from rich.console import Console  # noqa: E402
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: E402
 from rich.table import Table  # noqa: E402
 
-from experiments.bench import ENGINES, ceiling, versions  # noqa: E402
+from experiments.bench import ENGINES, ceiling  # noqa: E402
 from experiments.figures import failover, pairs, peers, plots, processors, report  # noqa: E402
 from experiments.figures.definitions import FIGURES, Figure, Options  # noqa: E402
 from experiments.figures.store import Point, Store  # noqa: E402
 from experiments.figures.systems import BITS, SYSTEMS, Failed, both  # noqa: E402
+from experiments.provenance import versions  # noqa: E402
 from topologies.nodes import NodeError  # noqa: E402
 
 
