@@ -77,7 +77,11 @@ def section(result: dict[str, Any], tables: Iterable[Table]) -> str:
     lines = [f"### Run of {day}", ""]
     origin = [f"commit {run['commit'] or 'unknown'}", f"Linux {run['kernel']}", f"CPUs {run['cpu']}"]
     origin.append(f"load average {run['load_average']:.1f} before it began")
-    origin += [f"{name} {run[name]}" for name in ("etcd", "simple_switch_grpc") if run.get(name)]
+    origin += [
+        f"{name} {run[name]}"
+        for name in ("etcd", "simple_switch_grpc")
+        if run.get(name, "not installed") != "not installed"
+    ]
     lines += [f"- {text}" for text in (f"`{run['command']}`, {' '.join(time) or day}", *origin)] + [""]
     for table in tables:
         lines += markdown(table)

@@ -72,3 +72,11 @@ def test_a_limit(limit: str, value: str, name: str, path: str) -> None:
 
 def test_most_limits_are_compared() -> None:
     assert len(rows()) >= 40
+
+
+def test_the_slots_of_each_profile() -> None:
+    profile = (docs_links.ROOT / "p4src" / "include" / "profile.p4").read_text()
+    slots = re.findall(r"VALUE_BITS == (\d+)$.*?DEFAULT_SLOTS (\d+)$", profile, re.M | re.S)
+    assert len(slots) == 4
+    for bits, count in slots:
+        assert f"| {bits} | {int(bits) // 8:,} | {int(count):,} |" in PAGE.read_text()
