@@ -23,6 +23,9 @@ IN_IMAGES = {
 TOOLS = ("bash", "curl", "dig", "getent", "iperf", "nc", "nslookup", "ss", "ip")
 """Programs of Debian's that specs run in pods. All others that they run are busybox's."""
 
+PRIVATE = "gcr.io/k8s-authenticated-test/"
+"""Images that have to be refused without a password."""
+
 USERS = """\
 root:x:0:0:root:/:/bin/sh
 user-defined-in-image:x:1000:1000::/:/bin/sh
@@ -64,7 +67,7 @@ def images(built: Path, names: Sequence[str]) -> list[Image]:
     found = []
     for tag in names:
         name = tag.rpartition("/")[2].partition(":")[0]
-        made = _made(name, tag, built)
+        made = None if tag.startswith(PRIVATE) else _made(name, tag, built)
         if made is not None:
             found.append(made)
     return found
@@ -93,6 +96,9 @@ def _made(name: str, tag: str, built: Path) -> Image | None:
             return _serves(tag, built, "usr/share/nginx/html", "index.html", PAGE)
         case "nautilus" | "kitten":
             return _serves(tag, built, "html", "data.json", f'{{\n"image": "{name}.jpg"\n}}\n')
+        case "etcd":  # the sample API server's
+            programs = {f"usr/local/bin/{name}": settings.cache() / "bin" / name for name in ("etcd", "etcdctl")}
+            return Image(tag, command=["etcd"], files=programs)
         case "sample-apiserver":
             return Image(tag, ["/sample-apiserver"], files={"sample-apiserver": built / "sample-apiserver"})
         case "regression-issue-74839":

@@ -1,7 +1,6 @@
 // The seven commands of Kubernetes that a node needs, its end-to-end tests and what their images run, from the published
 // modules: k8s.io/kubernetes replaces its own staging modules by folders of its repository, which a module that requires it
 // has to undo.
-module that requires it has to undo.
 module github.com/netcraq/netcraq/test/e2e/kubernetes
 
 go 1.24.0
