@@ -110,12 +110,16 @@ def _made(name: str, tag: str, built: Path) -> Image | None:
 
 
 def _with_shell(image: Image, *tools: str) -> Image:
-    """Add busybox under all its names but those of ``tools``, and these."""
+    """Add busybox under all its names but those of ``tools``, and these. With tools the shell is
+    bash: busybox' shell runs its own programs, whatever is in PATH.
+    """
     image.add(cluster_images.program("busybox"), "/bin/busybox")
     listed = subprocess.run(["busybox", "--list"], capture_output=True, text=True, check=True).stdout.split()
-    image.links |= {f"/bin/{name}": "busybox" for name in listed if name not in tools and name != "busybox"}
+    image.links |= {f"/bin/{name}": "busybox" for name in listed if name not in (*tools, "busybox")}
     for name in tools:
         image.add_dynamic(cluster_images.program(name), f"/usr/bin/{name}")
+    if "bash" in tools:
+        image.links["/bin/sh"] = "/usr/bin/bash"
     return image
 
 
