@@ -79,6 +79,8 @@ def _made(name: str, tag: str, built: Path) -> Image | None:
         case "agnhost":
             image = _with_shell(Image(tag, ["/agnhost"], command=["pause"]), *TOOLS)
             image.links |= {"/agnhost-2": "agnhost", "/usr/local/bin/iperf": "/usr/bin/iperf"}
+            porter = _sources() / "test" / "images" / "agnhost" / "porter"  # a server with TLS
+            image.files |= {name: porter / name for name in ("localhost.crt", "localhost.key")}
             image.files |= {"agnhost": built / "agnhost"}
             image.files |= {"etc/passwd": _file(built, "passwd", USERS), "etc/group": _file(built, "group", GROUPS)}
             return image
@@ -128,6 +130,11 @@ def _serves(tag: str, built: Path, folder: str, page: str, text: str) -> Image:
     image = _with_shell(Image(tag, command=["httpd", "-f", "-p", "80", "-h", f"/{folder}"]))
     image.files[f"{folder}/{page}"] = _file(built, f"{folder.replace('/', '-')}-{page}", text)
     return image
+
+
+def _sources() -> Path:
+    """Where Kubernetes' module is."""
+    return binaries.module_folder(settings.HERE / "kubernetes", "k8s.io/kubernetes")
 
 
 def _file(folder: Path, name: str, text: str) -> Path:
