@@ -94,7 +94,8 @@ policy-suite: deps ### have Cyclonus try netcraq-policies, IPv4 and IPv6 (minute
 	  NETCRAQ_POLICY_SUITE=$$family $(GO_ABS) test -count 1 -timeout 3h -v -run '^TestSuite$$' ./netcraq-policies || exit 1; done
 
 # ---- Kubernetes ----
-.PHONY: e2e-k8s e2e-kills
+.PHONY: e2e-k8s e2e-kills conformance
+COMMA := ,
 E2E := $(SUDO) env PATH="$$PATH" GO="$(GO)" PYTHONPATH=test:cni-plugin $(PYTHON) -m e2e run
 
 e2e-k8s: deps-k8s ## bring up a real Kubernetes of three nodes and try everything on it
@@ -104,3 +105,7 @@ e2e-k8s: deps-k8s ## bring up a real Kubernetes of three nodes and try everythin
 
 e2e-kills: deps-k8s ### kill nodes and programs of three control planes for SECONDS
 	@$(E2E) --control-planes 3 --only ready,chain,kills --seconds $(SECONDS)
+
+conformance: deps-k8s ### have Kubernetes' own tests judge the network (FOCUS= SKIP= CNI= FAMILY= WITH=placed)
+	@$(E2E) $(if $(FAMILY),--family $(FAMILY)) $(if $(CNI),--cni $(CNI)) --only conformance$(addprefix $(COMMA),$(WITH)) \
+	  $(if $(FOCUS),--focus '$(FOCUS)') $(if $(SKIP),--skip '$(SKIP)')

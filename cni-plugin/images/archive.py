@@ -38,10 +38,13 @@ class Image:
 
     tag: str
     entrypoint: list[str] = field(default_factory=list)
+    command: list[str] = field(default_factory=list)
     environment: list[str] = field(default_factory=lambda: [PATH])
     user: str = ""
     files: dict[str, Path] = field(default_factory=dict)
     links: dict[str, str] = field(default_factory=dict)
+    setuid: set[str] = field(default_factory=set)
+    """Those of ``files`` that run as root whoever starts them."""
     labels: dict[str, str] = field(default_factory=dict)
     architecture: str = ""
     """As Go names it; none: this machine's."""
@@ -70,6 +73,8 @@ class Image:
 
         layer = blob("application/vnd.oci.image.layer.v1.tar", self._layer())
         run = {"Entrypoint": self.entrypoint or None, "Env": self.environment, "User": self.user}
+        if self.command:
+            run["Cmd"] = self.command
         if self.labels:
             run["Labels"] = dict(sorted(self.labels.items()))
         config = blob(
@@ -111,13 +116,14 @@ class Image:
                 folder = tarfile.TarInfo(name)
                 folder.type, folder.mode = tarfile.DIRTYPE, mode
                 tar.addfile(folder)
-            _add(tar, "etc/passwd", PASSWD, 0o644)
+            if "etc/passwd" not in self.files:
+                _add(tar, "etc/passwd", PASSWD, 0o644)
             for name, target in self.links.items():
                 link = tarfile.TarInfo(name.lstrip("/"))
                 link.type, link.linkname = tarfile.SYMTYPE, target
                 tar.addfile(link)
             for name, source in self.files.items():
-                _add(tar, name, source.read_bytes(), 0o755)
+                _add(tar, name, source.read_bytes(), 0o4755 if name in self.setuid else 0o755)
         return layer.getvalue()
 
 

@@ -15,9 +15,9 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from e2e import binaries, checks, install, kills, other_network, settings, worker, workload_report
+from e2e import binaries, checks, conformance, install, kills, other_network, settings, worker, workload_report
 from e2e.acceptance import CheckError
-from e2e.checks import QUICK_START
+from e2e.checks import CONFORMANCE, IF_NAMED, QUICK_START
 from e2e.cluster import Cluster, Say, missing
 from e2e.families import CHOICES
 from e2e.node import NodeError
@@ -72,6 +72,15 @@ def main() -> int:
         default=60,
         metavar="N",
         help="length of the checks kills and, if --only names it, worker attacks (default 60)",
+    )
+    run.add_argument(
+        "--focus",
+        default=conformance.FOCUS,
+        metavar="REGEXP",
+        help="specs that --only conformance runs (default %(default)s)",
+    )
+    run.add_argument(
+        "--skip", default=conformance.SKIP, metavar="REGEXP", help="specs that it leaves out (default %(default)s)"
     )
     inside = verbs.add_parser("on", help="run a command on a node of the cluster that is up: on n1 kubectl get nodes")
     inside.add_argument("node")
@@ -144,7 +153,7 @@ def go(options: argparse.Namespace) -> int:
     problems = missing(options.control_planes)
     if problems:
         return without_cluster(problems, options.only or wanted)
-    quick = bool(options.only) and QUICK_START in options.only
+    quick, judged = (bool(options.only) and name in options.only for name in (QUICK_START, CONFORMANCE))
     if options.cni != "own" and options.family != "ipv4":
         print(f"--cni {options.cni} is for --family ipv4: the other network of the tests has one family")
         return 2
@@ -161,6 +170,7 @@ def go(options: argparse.Namespace) -> int:
                 families=CHOICES[options.family],
                 cni=options.cni,
                 control_planes=options.control_planes,
+                tainted=judged,
             ) as cluster,
             contextlib.ExitStack() as after,
         ):
@@ -170,6 +180,9 @@ def go(options: argparse.Namespace) -> int:
                 wanted = {**wanted, "kills": functools.partial(kills.kills, seconds=options.seconds)}
             if options.only and "worker" in options.only:
                 wanted = {**wanted, "worker": functools.partial(worker.worker, seconds=options.seconds)}
+            if judged:
+                chosen = conformance.Chosen(options.focus, options.skip)
+                wanted = {**wanted, CONFORMANCE: conformance.check(chosen)}
             if not quick and not cluster.chained:
                 install.install(cluster)
                 say("NetCRAQ's manifests are applied")
@@ -178,7 +191,7 @@ def go(options: argparse.Namespace) -> int:
                     continue
                 if not options.only and options.family != "ipv4" and name not in checks.IN_EVERY_FAMILY:
                     continue
-                if name == QUICK_START and not quick:
+                if name in IF_NAMED and not options.only:
                     continue
                 begin = time.monotonic()
                 try:

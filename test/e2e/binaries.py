@@ -124,12 +124,18 @@ def flannel(say: Say) -> Path:
 
 def flannel_manifest() -> Path:
     """flannel's own manifest, of its module."""
-    command = [compiler(), "list", "-m", "-f", "{{.Dir}}", "github.com/flannel-io/flannel"]
+    folder = module_folder(settings.HERE / "flannel", "github.com/flannel-io/flannel")
+    return folder / "Documentation" / "kube-flannel.yml"
+
+
+def module_folder(requiring: Path, module: str) -> Path:
+    """The folder with a module's files, of the version that the module in ``requiring`` names."""
+    command = [compiler(), "list", "-m", "-f", "{{.Dir}}", module]
     env = {**os.environ, "GOWORK": "off"}
-    done = subprocess.run(command, cwd=settings.HERE / "flannel", env=env, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=requiring, env=env, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise BuildError(f"where flannel's module is: {done.stderr}")
-    return Path(done.stdout.strip()) / "Documentation" / "kube-flannel.yml"
+        raise BuildError(f"where the module {module} is: {done.stderr}")
+    return Path(done.stdout.strip())
 
 
 def build_kubernetes(folder: Path, version: str) -> None:

@@ -11,6 +11,7 @@ from e2e import (
     attacks,
     beside,
     chain,
+    conformance,
     controlplanes,
     coordination,
     failure,
@@ -34,6 +35,12 @@ from e2e.acceptance import Check
 QUICK_START = "quick-start"
 """It installs NetCRAQ itself, so it takes a cluster of its own: --only quick-start."""
 
+CONFORMANCE = "conformance"
+"""Kubernetes' own tests, which take from minutes to hours: make conformance."""
+
+IF_NAMED = (QUICK_START, CONFORMANCE)
+"""Those that are made only if --only names them."""
+
 OWN: dict[str, Check | str] = {
     QUICK_START: quickstart.quick_start,
     "ready": acceptance.ready,
@@ -53,6 +60,7 @@ OWN: dict[str, Check | str] = {
     "worker": worker.worker,
     "services": coordination.services,
     "placed": chain.serves,
+    CONFORMANCE: conformance.conformance,
     "workload-with": "with_netcraq",
     "smoke": gateway.smoke,
     "attacks": attacks.attacks,
@@ -76,6 +84,7 @@ CHAINED: dict[str, Check | str] = {
     "chain": chain.forms,
     "node-api": nodeapi.door,
     "placed": chain.serves,
+    CONFORMANCE: conformance.conformance,
     "smoke": gateway.smoke,
     "attacks": attacks.attacks,
     "power": failure.power_off,
@@ -126,6 +135,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "joins": ("there",),
     "chain": ("ready", "joins"),
     "pipelets": ("ready",),
+    CONFORMANCE: ("ready", "joins", "system"),
     "security": ("network",),
     "node-api": ("chain",),
     **dict.fromkeys(

@@ -49,8 +49,10 @@ class Cluster:
         families: Sequence[Family] = (IPV4,),
         cni: str = "own",
         control_planes: int = 1,
+        tainted: bool = False,
     ) -> None:
         self.say = say
+        self._tainted = tainted
         self._control_planes = control_planes
         self.balancer: Balancer | None = None
         self.families = families
@@ -206,6 +208,7 @@ class Cluster:
             gateway=self.gateway,
             proxy_mode=self._proxy_mode,
             endpoint=server if self.balancer else None,
+            tainted=self._tainted,
         )
         (self.first.folder / "mnt" / "kubeadm.yaml").write_text(config)
         for node in self.controls if self.gateway else []:

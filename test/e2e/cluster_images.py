@@ -62,7 +62,7 @@ def of_kubernetes(folder: Path, version: str) -> list[Image]:
 def of_flannel(built: Path) -> list[Image]:
     """The images that flannel's manifest names, with what :func:`binaries.flannel` has built."""
     daemon = Image(f"ghcr.io/flannel-io/flannel:{settings.FLANNEL}", files={"opt/bin/flanneld": built / "flanneld"})
-    _add_xtables(daemon)
+    add_xtables(daemon)
     plugin = Image(
         f"ghcr.io/flannel-io/flannel-cni-plugin:{settings.FLANNEL_PLUGIN}", files={"flannel": built / "flannel"}
     )
@@ -78,24 +78,28 @@ def project() -> list[tuple[Path, str]]:
 
 def _kube_proxy(tag: str, kubernetes: Path) -> Image:
     """kube-proxy works with iptables, conntrack and nft."""
-    image = Image(tag, files={"usr/local/bin/kube-proxy": kubernetes / "kube-proxy"})
-    _add_xtables(image)
-    return image
+    return add_xtables(Image(tag, files={"usr/local/bin/kube-proxy": kubernetes / "kube-proxy"}))
 
 
-def _add_xtables(image: Image) -> None:
-    """Add iptables, conntrack and nft: Debian's, with their libraries.
+def add_xtables(image: Image) -> Image:
+    """Add iptables, conntrack and nft to an image: Debian's, with their libraries.
 
     xtables' extensions are loaded at run time, so nothing names them or what they need. Without
     libxt_statistic (and libm, which that needs) a service with two backends is dead.
     """
     for name in ("xtables-nft-multi", "conntrack", "nft"):
-        found = shutil.which(name, path="/usr/sbin:/sbin:/usr/bin")
-        if found is None:
-            raise ImageError(f"{name} is missing: make deps-k8s installs it")
-        image.add_dynamic(Path(found), f"/usr/sbin/{name}")
+        image.add_dynamic(program(name), f"/usr/sbin/{name}")
     for family in ("iptables", "ip6tables"):
         for suffix in ("", "-save", "-restore"):
             image.links[f"/usr/sbin/{family}{suffix}"] = "xtables-nft-multi"
     for extension in glob.glob("/usr/lib/*/xtables/*.so"):
         image.add_dynamic(Path(extension), extension)
+    return image
+
+
+def program(name: str) -> Path:
+    """Where a program of Debian's is."""
+    found = shutil.which(name, path="/usr/sbin:/sbin:/usr/bin:/bin")
+    if found is None:
+        raise ImageError(f"{name} is missing: make deps-k8s installs it")
+    return Path(found)

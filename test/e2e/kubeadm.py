@@ -38,13 +38,13 @@ def arguments(**flags: str) -> list[dict[str, str]]:
     return [{"name": name.replace("_", "-"), "value": value} for name, value in flags.items()]
 
 
-def registration(name: str, addresses: Sequence[str]) -> dict[str, Any]:
-    """What is said of a node."""
+def registration(name: str, addresses: Sequence[str], *, tainted: bool = False) -> dict[str, Any]:
+    """What is said of a node. One that is ``tainted`` has kubeadm's taint for control planes."""
     return {
         "name": name,
         "criSocket": SOCKET,
         "imagePullPolicy": "Never",
-        "taints": [],
+        **({} if tainted else {"taints": []}),
         "kubeletExtraArgs": arguments(node_ip=",".join(addresses)),
     }
 
@@ -58,6 +58,7 @@ def init(
     gateway: bool,
     proxy_mode: str,
     endpoint: str | None = None,
+    tainted: bool = False,
 ) -> str:
     """The configuration of the first control-plane node; ``pods`` and ``services`` are prefixes, of
     the primary family first. ``endpoint`` is the address before all API servers, where there will
@@ -68,7 +69,7 @@ def init(
         "kind": "InitConfiguration",
         "bootstrapTokens": [{"token": TOKEN, "ttl": "24h0m0s"}],
         "localAPIEndpoint": {"advertiseAddress": addresses[0], "bindPort": 6443},
-        "nodeRegistration": registration(name, addresses),
+        "nodeRegistration": registration(name, addresses, tainted=tainted),
         "timeouts": PATIENCE,
     }
     # A node that is gone is noticed, and its pods are made elsewhere, after seconds instead of
@@ -119,8 +120,8 @@ def init(
             "maxPerCore": 0,
             "min": 0,
             "tcpEstablishedTimeout": "0s",
-            "tcpCloseWaitTimeout": "0s",
-        },  # sysctls of the machine, not of a namespace
+            "tcpCloseWaitTimeout": "1h0m0s",
+        },  # 0: sysctls of the machine, not of a namespace
     }
     return "\n---\n".join(json.dumps(document) for document in (begin, cluster, kubelet, proxy))
 

@@ -27,6 +27,7 @@ from e2e import (
     kubeadm,
     quickstart,
     settings,
+    specs,
 )
 from e2e.acceptance import CheckError
 from e2e.leaks import Traces
@@ -131,7 +132,7 @@ def test_programs_are_the_same_in_all_languages():
 
 def test_kubernetes_module_is_the_version_that_is_named():
     listed = (settings.HERE / "kubernetes" / "go.mod").read_text()
-    assert f"require k8s.io/kubernetes {settings.KUBERNETES}\n" in listed
+    assert re.search(rf"\sk8s\.io/kubernetes {re.escape(settings.KUBERNETES)}\n", listed)
 
 
 def test_help():
@@ -347,3 +348,40 @@ def test_needs():
     assert checks.with_needs(["power"], kinds[1]) == ["there", "joins", "chain", "node-api", "power"]
     assert checks.with_needs(["kills"], kinds[2]) == ["ready", "chain", "kills"]
     assert checks.with_needs(["ready", "network"], kinds[0]) == ["ready", "network"]
+
+
+JUNIT = """\
+<testsuites><testsuite>
+<testcase name="[SynchronizedBeforeSuite]" status="passed"/>
+<testcase name="[It] [sig-network] Services work [Conformance]" status="passed"/>
+<testcase name="[It] [sig-network] DNS works [Conformance]" status="failed"><failure message="no"/></testcase>
+<testcase name="[It] [sig-network] SCTP works" status="skipped"><skipped message="skipped - no SCTP here"/></testcase>
+<testcase name="[It] [sig-node] another" status="skipped"><skipped message="skipped"/></testcase>
+</testsuite></testsuites>
+"""
+
+
+def test_what_specs_report(tmp_path):
+    (junit := tmp_path / "junit_01.xml").write_text(JUNIT)
+    report = specs.read(junit)
+    assert report.passed == 1
+    assert report.failed == ["[sig-network] DNS works [Conformance]"]
+    assert report.skipped == {"[sig-network] SCTP works": "no SCTP here"}  # and not what nobody asked for
+    assert str(report) == "1 of 2 passed, 1 skipped themselves"
+
+
+def test_a_set_up_that_fails_is_a_failure(tmp_path):
+    (junit := tmp_path / "junit_01.xml").write_text(JUNIT.replace('Suite]" status="passed"', 'Suite]" status="failed"'))
+    assert "[SynchronizedBeforeSuite]" in specs.read(junit).failed
+
+
+def test_images_of_specs(tmp_path):
+    made = specs.images(tmp_path, ["r.io/x/nginx:1.14-4", "r.io/x/nginx:1.15-4", "r.io/x/volume:1"])
+    assert [image.tag for image in made] == ["r.io/x/nginx:1.14-4", "r.io/x/nginx:1.15-4"]
+    assert "usr/share/nginx/html/index.html" in made[0].files and made[0].command[0] == "httpd"
+
+
+def test_conformance_is_made_only_where_it_is_named():
+    assert checks.CONFORMANCE in checks.IF_NAMED
+    assert checks.with_needs(["conformance"], checks.OWN) == ["ready", "system", "conformance"]
+    assert checks.with_needs(["conformance"], checks.CHAINED) == ["there", "system", "joins", "conformance"]

@@ -14,7 +14,7 @@ func (r *recorder) Fatalf(string, ...any) { r.failed = true }
 // TestWatch: what stays as large as it was is let through, and what keeps memory is not.
 func TestWatch(t *testing.T) {
 	var kept [][]byte
-	for bytes, want := range map[int]bool{0: false, 40 << 10: true} {
+	for bytes, want := range map[int]bool{0: false, 100 << 10: true} {
 		r, watch := &recorder{TB: t}, Watch()
 		for range 3 * every {
 			if bytes > 0 {

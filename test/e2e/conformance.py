@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kubernetes' own end-to-end tests judge the cluster (make conformance)."""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+import time
+from dataclasses import dataclass
+
+from e2e import settings, specs
+from e2e.acceptance import Check, CheckError, require
+from e2e.cluster import Cluster
+
+FOCUS = r"\[sig-network\].*\[Conformance\]"
+"""The specs that run if nobody names others: those that Kubernetes demands of a network."""
+
+SKIP = r"\[Feature:SCTPConnectivity\]|\[Disruptive\]"
+"""The specs that do not run if nobody names others: this kernel may have no SCTP, and nodes here do
+not restart as machines do.
+"""
+
+HOURS = 8
+
+
+@dataclass
+class Chosen:
+    """Which specs run."""
+
+    focus: str = FOCUS
+    skip: str = SKIP
+
+
+NETWORK = Chosen()
+
+
+def check(chosen: Chosen) -> Check:
+    """The check that runs specs."""
+    return functools.partial(conformance, chosen=chosen)
+
+
+def conformance(cluster: Cluster, chosen: Chosen = NETWORK) -> str:
+    """Run Kubernetes' specs on the first node. ``out/k8s/conformance`` has what the certification
+    programme takes: ``e2e.log`` and ``junit_01.xml``.
+    """
+    folder, built = settings.OUT / "conformance", settings.cache() / "specs"
+    folder.mkdir(parents=True, exist_ok=True)
+    (junit := folder / "junit_01.xml").unlink(missing_ok=True)
+    cluster.say("building Kubernetes' specs and their images: some minutes, once")
+    binary = specs.build(built)
+    names = specs.named(binary)
+    made = specs.images(built, names)
+    archives = {image.tag: settings.OUT / "images" / "specs" / f"{i}.tar" for i, image in enumerate(made)}
+    for image in made:
+        image.write(archives[image.tag])
+    cluster.load_images(archives)
+    cluster.say(f"{len(made)} of the {len(names)} images that specs name are on the nodes")
+    begin = time.monotonic()
+    command = [
+        "env",
+        "--chdir=/",  # what nsenter leaves has no name
+        "KUBECONFIG=/etc/kubernetes/admin.conf",
+        str(binary),
+        "-test.timeout=0",
+        "-kubeconfig=/etc/kubernetes/admin.conf",
+        "-provider=skeleton",
+        f"-report-dir={folder}",
+        "-disable-log-dump",
+        "-non-blocking-taints=node-role.kubernetes.io/control-plane",
+        f"-num-nodes={len(cluster.nodes) - len(cluster.controls)}",
+        f"-ginkgo.focus={chosen.focus}",
+        f"-ginkgo.skip={chosen.skip}",
+        f"-ginkgo.timeout={HOURS}h",
+        "-ginkgo.no-color",
+        "-ginkgo.v",
+    ]
+    with open(folder / "e2e.log", "wb") as log:
+        process = subprocess.run(
+            cluster.first.command(command), stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, check=False
+        )
+    require(junit.exists(), f"the specs ended with {process.returncode} and no report: see {folder / 'e2e.log'}")
+    report = specs.read(junit)
+    for name, reason in sorted(report.skipped.items()):
+        print(f"  skipped itself: {name}: {reason}")
+    for name in report.failed:
+        print(f"  FAILED: {name}")
+    found = f"{report} in {time.monotonic() - begin:.0f} s; out/k8s/conformance has e2e.log and junit_01.xml"
+    require(report.passed, f"no spec matches {chosen.focus!r}")
+    if report.failed:
+        raise CheckError(found)
+    return found
