@@ -2,8 +2,8 @@
 
 //go:build commands
 
-// Package specs_test is Kubernetes' end-to-end tests as one binary: those of every SIG that run on a
-// cluster without a cloud. `make conformance` builds it and has it judge the cluster.
+// Package specs_test puts Kubernetes' end-to-end tests into one binary: those of every SIG that can
+// run without a cloud. `make conformance` builds it, and runs it against the cluster.
 package specs_test
 
 import (
