@@ -110,9 +110,10 @@ func BenchmarkStack(b *testing.B) {
 	}
 }
 
-// BenchmarkPods measures what arrives at another node of what an ordinary pod sends, by TCP with the
-// kernel's offloads and by UDP in frames that the kernel splits (UDP_SEGMENT). It measures with the
-// frame filter at the pod's interface and without, in turns. Each figure is the median of the turns.
+// BenchmarkPods measures what arrives at another node of what an ordinary pod sends, by TCP with
+// the kernel's offloads and by UDP in frames that the kernel splits (UDP_SEGMENT). It measures with
+// the frame filter at the pod's interface and without, in turns. Each figure is the median of the
+// turns.
 func BenchmarkPods(b *testing.B) {
 	if err := framefilter.Supported(); err != nil {
 		b.Skipf("skipped: %v", err)

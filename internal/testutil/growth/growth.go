@@ -15,8 +15,8 @@ const (
 	maxGoroutines = 500
 	maxFiles      = 200
 
-	// scratch is what Go's fuzz engine keeps in the process, from the first input that it changes. That
-	// may be after the first measurement.
+	// scratch is what Go's fuzz engine keeps in the process, from the first input that it changes.
+	// That may be after the first measurement.
 	scratch = 100 << 20
 )
 
