@@ -161,6 +161,48 @@ type IncrementAnswer struct {
 	Version string `json:"version"`
 }
 
+// TransactData compares and writes durable keys of one namespace, at one moment: either all writes
+// happen, or none. They happen if all comparisons hold. Compare and Write have up to MaxTransact
+// elements together, and at least one. No key is twice in either of them.
+type TransactData struct {
+	Namespace string          `json:"namespace,omitempty"`
+	Compare   []Comparison    `json:"compare,omitempty"`
+	Write     []TransactWrite `json:"write,omitempty"`
+}
+
+// Comparison is a condition on a key: exactly one of Version, Value, ValueBase64 and Absent is set.
+type Comparison struct {
+	Key string `json:"key"`
+	// Version is what the key's version has to be; "0.0": the key was never written.
+	Version string `json:"version,omitempty"`
+	// Value or ValueBase64 is what the key's value has to be.
+	Value       *string `json:"value,omitempty"`
+	ValueBase64 []byte  `json:"valueBase64,omitempty"`
+	// Absent requires that the key has no value: it was never written, or was deleted.
+	Absent bool `json:"absent,omitempty"`
+}
+
+// TransactWrite writes a value, as PutData does, or deletes the key's value.
+type TransactWrite struct {
+	Key         string  `json:"key"`
+	Value       *string `json:"value,omitempty"`
+	ValueBase64 []byte  `json:"valueBase64,omitempty"`
+	Lease       string  `json:"lease,omitempty"` // the key goes when the lease does
+	Delete      bool    `json:"delete,omitempty"`
+}
+
+// TransactAnswer says whether the writes happened.
+type TransactAnswer struct {
+	Done bool `json:"done"`
+	// Versions are those of the written keys, in the order of Write. All are the same, but for a
+	// key that was deleted although it was never written: that has "0.0".
+	Versions []string `json:"versions,omitempty"`
+	// Failed are the keys whose comparisons did not hold, in the order of Compare, if the
+	// transaction was not done. Values are left out from the one on that would make them more than
+	// MaxFailedBytes together: such an item has Found and no value.
+	Failed []Item `json:"failed,omitempty"`
+}
+
 // WatchData follows keys, or all keys whose names begin with Prefix. After is, by key, the version
 // that the caller knows: what is newer is told. Of one that is not in it, its state is told first.
 type WatchData struct {

@@ -66,7 +66,13 @@ const (
 	MaxMany        = 256       // keys of one getMany
 	MaxList        = 256       // names that one list looks at
 	DefaultList    = 100       // ... if the request has no limit
+	MaxTransact    = 64        // comparisons and writes of one transaction together
 	MaxUnsentBytes = 4 << 20   // answers that a client has not read: beyond it the connection is cut off
+
+	// MaxTransactBytes bounds the names and values of one transaction, in bytes.
+	MaxTransactBytes = 128 << 10
+	// MaxFailedBytes bounds the values in the answer to a transaction that was not done, in bytes.
+	MaxFailedBytes = 32 << 10
 
 	DefaultTimeoutMillis = 5_000
 	MaxTimeoutMillis     = 60_000
@@ -87,6 +93,7 @@ const (
 	FuncCAS       = "cas"
 	FuncDelete    = "delete"
 	FuncIncrement = "increment"
+	FuncTransact  = "transact" // compares and writes several durable keys together
 	FuncWatch     = "watch"
 
 	FuncGrant     = "grant"

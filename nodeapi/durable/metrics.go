@@ -18,11 +18,12 @@ const maxCounted = 1000
 
 // The calls, as metrics name them.
 const (
-	callGet    = "get"
-	callPut    = "put"
-	callCAS    = "cas"
-	callDelete = "delete"
-	callList   = "list"
+	callGet      = "get"
+	callPut      = "put"
+	callCAS      = "cas"
+	callDelete   = "delete"
+	callList     = "list"
+	callTransact = "transact"
 )
 
 // metrics are what is counted of the calls of durable keys.

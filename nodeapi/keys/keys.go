@@ -258,6 +258,11 @@ func (s *Store) Delete(ctx context.Context, key store.Key) (wire.Version, error)
 	return v, s.failure(key, err)
 }
 
+// Transact implements [store.Store], by refusing: all keys of this store are volatile.
+func (s *Store) Transact(_ context.Context, t store.Transaction) (store.Transacted, error) {
+	return store.Transacted{}, store.Volatile(store.Key{Namespace: t.Namespace, Name: t.Names()[0]})
+}
+
 // List implements [store.Store]. It asks the controller.
 func (s *Store) List(ctx context.Context, namespace, prefix string) ([]store.Key, error) {
 	keys, err := s.list(ctx, namespace, prefix)

@@ -155,6 +155,15 @@ func (l *Late) Delete(ctx context.Context, key store.Key) (wire.Version, error) 
 	return s.Delete(ctx, key)
 }
 
+// Transact implements store.Store.
+func (l *Late) Transact(ctx context.Context, t store.Transaction) (store.Transacted, error) {
+	s, err := l.get(ctx)
+	if err != nil {
+		return store.Transacted{}, err
+	}
+	return s.Transact(ctx, t)
+}
+
 // List implements store.Store.
 func (l *Late) List(ctx context.Context, namespace, prefix string) ([]store.Key, error) {
 	s, err := l.get(ctx)

@@ -174,6 +174,48 @@ func (s *Store) Delete(ctx context.Context, key store.Key) (wire.Version, error)
 	return got.Version, err
 }
 
+// Transact implements [store.Store], for durable keys. It refuses keys that are volatile, and those
+// that are not there if the default makes them volatile.
+func (s *Store) Transact(ctx context.Context, t store.Transaction) (store.Transacted, error) {
+	d := s.of(t.Namespace)
+	if !d.Both {
+		first, _ := s.stores(t.Namespace)
+		return first.Transact(ctx, t)
+	}
+	certain := map[string]bool{} // if the comparisons hold, and otherwise nothing is written
+	for _, c := range t.Compare {
+		certain[c.Name] = durable.IsVersion(c.Version) && !t.CheckOnly
+	}
+	for _, name := range t.Names() {
+		if certain[name] {
+			continue
+		}
+		if err := s.checkDurable(ctx, store.Key{Namespace: t.Namespace, Name: name}, d); err != nil {
+			return store.Transacted{}, err
+		}
+	}
+	if !d.Durable { // a key that goes meanwhile is not made again
+		ctx = store.WithoutCreating(ctx, store.Volatile(store.Key{Namespace: t.Namespace, Name: t.Names()[0]}))
+	}
+	return s.durable.Transact(ctx, t)
+}
+
+// checkDurable refuses a key of a namespace that may have both kinds, unless the key is durable, or
+// would be if it was made.
+func (s *Store) checkDurable(ctx context.Context, key store.Key, d Default) error {
+	got, err := s.durable.Get(ctx, key, false)
+	if err != nil || got.Version != 0 {
+		return err
+	}
+	if !d.Durable {
+		return store.Volatile(key)
+	}
+	if got, err = s.volatile.Get(ctx, key, false); err == nil && got.Version != 0 {
+		return store.Volatile(key)
+	}
+	return err
+}
+
 // List implements [store.Store].
 func (s *Store) List(ctx context.Context, namespace, prefix string) ([]store.Key, error) {
 	first, other := s.stores(namespace)

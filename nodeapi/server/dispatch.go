@@ -60,6 +60,16 @@ func writes[D any](do func(ctx context.Context, k *call, d *D) (any, error)) *fu
 	return f
 }
 
+// manyWrites is writes of a request that is as many as it has keys.
+func manyWrites(do func(ctx context.Context, k *call, d *nodeapi.TransactData) (any, error)) *function {
+	f := writes(do)
+	f.requests = func(data any) int {
+		d := data.(*nodeapi.TransactData)
+		return len(d.Compare) + len(d.Write)
+	}
+	return f
+}
+
 func waits[D any](do func(ctx context.Context, k *call, d *D) (any, error)) *function {
 	f := writes(do)
 	f.waits = true
@@ -101,6 +111,7 @@ func init() {
 		nodeapi.FuncCAS:       short(writes(cas)),
 		nodeapi.FuncDelete:    short(writes(remove)),
 		nodeapi.FuncIncrement: short(writes(increment)),
+		nodeapi.FuncTransact:  manyWrites(transact),
 		nodeapi.FuncWatch:     watches(watchCost, watch),
 
 		nodeapi.FuncGrant:     checked(writes(grant), grantStays),

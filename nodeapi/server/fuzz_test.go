@@ -68,6 +68,9 @@ var seeds = []struct {
 	{nodeapi.FuncCAS, nodeapi.CASData{PutData: nodeapi.PutData{Key: nodeapi.Key{Key: "k"}, Value: new("v")}, Version: "1.1"}},
 	{nodeapi.FuncDelete, nodeapi.DeleteData{Key: nodeapi.Key{Key: "k"}, Version: "1.1"}},
 	{nodeapi.FuncIncrement, nodeapi.IncrementData{Key: nodeapi.Key{Key: "n"}, By: new(int64(-3))}},
+	{nodeapi.FuncTransact, nodeapi.TransactData{Compare: []nodeapi.Comparison{{Key: "k", Version: "1.1"},
+		{Key: "l", Value: new("v")}, {Key: "m", Absent: true}}, Write: []nodeapi.TransactWrite{
+		{Key: "k", ValueBase64: []byte{255}, Lease: "0123456789ab"}, {Key: "n", Delete: true}}}},
 	{nodeapi.FuncWatch, nodeapi.WatchData{Keys: []string{"k"}, Prefix: new(""), After: map[string]string{"k": "1.1"}}},
 	{nodeapi.FuncGrant, nodeapi.GrantData{TTLMillis: 500}},
 	{nodeapi.FuncKeepAlive, nodeapi.LeaseData{Lease: "0123456789ab"}},

@@ -198,15 +198,18 @@ func (k *call) each(n int, do func(int)) {
 	others.Wait()
 }
 
-// bytesOf is the value of a request: text, or base64.
-func bytesOf(d *nodeapi.PutData) ([]byte, error) {
+// bytesOf is the value of a request.
+func bytesOf(d *nodeapi.PutData) ([]byte, error) { return valueOf(d.Value, d.ValueBase64) }
+
+// valueOf is a value of a request: text, or base64.
+func valueOf(text *string, base64 []byte) ([]byte, error) {
 	switch {
-	case d.Value != nil && d.ValueBase64 != nil:
+	case text != nil && base64 != nil:
 		return nil, rpc.Invalid("value and valueBase64: give one of them")
-	case d.Value != nil:
-		return []byte(*d.Value), nil
-	case d.ValueBase64 != nil:
-		return d.ValueBase64, nil
+	case text != nil:
+		return []byte(*text), nil
+	case base64 != nil:
+		return base64, nil
 	}
 	return nil, rpc.Invalid("there is no value: give value or valueBase64 (\"\" is a value)")
 }

@@ -214,6 +214,12 @@ func sizeOf(answer any) int64 {
 		return value(&a.Item)
 	case *nodeapi.DeleteAnswer:
 		return value(&a.Item)
+	case *nodeapi.TransactAnswer:
+		n := each + int64(32*len(a.Versions))
+		for i := range a.Failed {
+			n += value(&a.Failed[i])
+		}
+		return n
 	}
 	return each
 }

@@ -191,6 +191,16 @@ func (f *Fair) Delete(ctx context.Context, key Key) (wire.Version, error) {
 	return f.Store.Delete(ctx, key)
 }
 
+// Transact implements [Store].
+func (f *Fair) Transact(ctx context.Context, t Transaction) (Transacted, error) {
+	f, err := f.turn(ctx, t.Namespace)
+	if err != nil {
+		return Transacted{}, err
+	}
+	defer f.leave(t.Namespace)
+	return f.Store.Transact(ctx, t)
+}
+
 // List implements [Store].
 func (f *Fair) List(ctx context.Context, namespace, prefix string) ([]Key, error) {
 	f, err := f.turn(ctx, namespace)

@@ -136,6 +136,38 @@ func (m *Memory) Delete(ctx context.Context, key Key) (wire.Version, error) {
 	return m.write(key, false, nil).Version, ctx.Err()
 }
 
+// Transact implements [Store].
+func (m *Memory) Transact(ctx context.Context, t Transaction) (Transacted, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if t.CheckOnly {
+		return Transacted{}, ctx.Err()
+	}
+	at := func(name string) Item { return m.get(Key{t.Namespace, name}) }
+	for _, c := range t.Compare {
+		if at(c.Name).Version != c.Version {
+			return Transacted{}, ctx.Err()
+		}
+	}
+	for _, w := range t.Write {
+		if err := m.fits(w.Value); err != nil {
+			return Transacted{}, err
+		}
+		if err := MayCreate(ctx); err != nil && !w.Delete && at(w.Name).Version == 0 {
+			return Transacted{}, err
+		}
+	}
+	out := Transacted{Done: true}
+	for _, w := range t.Write {
+		item := at(w.Name)
+		if !w.Delete || item.Version != 0 {
+			item = m.write(item.Key, !w.Delete, w.Value)
+		}
+		out.Versions = append(out.Versions, item.Version)
+	}
+	return out, ctx.Err()
+}
+
 // List implements [Store].
 func (m *Memory) List(ctx context.Context, namespace, prefix string) ([]Key, error) {
 	m.mu.Lock()

@@ -40,6 +40,10 @@ type Store interface {
 	CompareAndDelete(ctx context.Context, key Key, expected wire.Version) (Item, bool, error)
 	// Delete leaves the key without a value, whatever it has. Deleting what is not there succeeds.
 	Delete(ctx context.Context, key Key) (wire.Version, error)
+	// Transact writes several keys at one moment, if all of them that it compares have the expected
+	// versions then. Otherwise it writes nothing. It makes keys as Put does. A store whose keys are
+	// volatile refuses it (Volatile).
+	Transact(ctx context.Context, t Transaction) (Transacted, error)
 	// List returns the names that exist in a namespace and begin with prefix, sorted, with a value
 	// or without.
 	List(ctx context.Context, namespace, prefix string) ([]Key, error)

@@ -190,7 +190,7 @@ func (v *visit) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, err
 			return nil, rpctypes.ErrGRPCRequestTooManyRequests // etcd's word for it: nothing was done
 		}
 	}
-	if made != "" {
+	if made.keys > 0 {
 		if err := v.d.room(ctx, client, made); err != nil {
 			return nil, err
 		}
@@ -198,21 +198,21 @@ func (v *visit) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, err
 	return pb.NewKVClient(client.ActiveConnection()).Txn(ctx, r)
 }
 
-// room says whether a namespace may have one more key. It counts after the node did, and the
-// transaction that makes the key is on there being no other since.
-func (d *Door) room(ctx context.Context, client *clientv3.Client, namespace string) error {
+// room says whether a namespace may have more keys. It counts after the node did, and the
+// transaction that makes the keys is on there being no other since.
+func (d *Door) room(ctx context.Context, client *clientv3.Client, more making) error {
 	count := func(prefix string) clientv3.Op {
 		return clientv3.OpGet(prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
 	}
-	got, err := client.Txn(ctx).Then(count(durable.NamesOf(namespace)), count(durable.KeysPrefix)).Commit()
+	got, err := client.Txn(ctx).Then(count(durable.NamesOf(more.namespace)), count(durable.KeysPrefix)).Commit()
 	if err != nil {
 		return status.Error(codes.Unavailable, err.Error())
 	}
 	here, all := got.Responses[0].GetResponseRange().Count, got.Responses[1].GetResponseRange().Count
-	if here >= int64(d.o.Keys) || all >= int64(d.o.AllKeys) {
+	if n := int64(more.keys); here+n > int64(d.o.Keys) || all+n > int64(d.o.AllKeys) {
 		return status.Errorf(codes.FailedPrecondition,
-			"the namespace %s has %d durable keys of %d that it may have, and all namespaces %d of %d",
-			namespace, here, d.o.Keys, all, d.o.AllKeys)
+			"the namespace %s has %d durable keys of %d that it may have, and all namespaces %d of %d; this makes %d more",
+			more.namespace, here, d.o.Keys, all, d.o.AllKeys, more.keys)
 	}
 	return nil
 }

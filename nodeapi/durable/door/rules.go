@@ -2,6 +2,7 @@ package door
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -50,16 +51,22 @@ func (v *visit) mayWatch(r *pb.WatchCreateRequest) error {
 	return nil
 }
 
-// mayTxn says whether a node may write so: it reads, or it writes one key that is there, on a
-// condition that holds for no other; or it makes one as a Store does. made is the namespace in
-// which one is made, and size what is written, in bytes.
-func (v *visit) mayTxn(r *pb.TxnRequest) (made string, size int, err error) {
+// making is how many keys a transaction makes in a namespace.
+type making struct {
+	namespace string
+	keys      int
+}
+
+// mayTxn says whether a node may write so: it reads, or it writes keys that are there, each on a
+// condition that holds for no other; or it makes keys of one namespace as a Store does. size is what
+// is written, in bytes.
+func (v *visit) mayTxn(r *pb.TxnRequest) (made making, size int, err error) {
 	if len(r.Compare) > opsAtOnce || len(r.Success) > opsAtOnce || len(r.Failure) > opsAtOnce {
-		return "", 0, v.deny("more than %d operations at once", opsAtOnce)
+		return made, 0, v.deny("more than %d operations at once", opsAtOnce)
 	}
 	for _, c := range r.Compare {
 		if !inside(c.Key, c.RangeEnd) || len(c.RangeEnd) > 0 {
-			return "", 0, v.deny("a condition on %.80q to %.80q", c.Key, c.RangeEnd)
+			return made, 0, v.deny("a condition on %.80q to %.80q", c.Key, c.RangeEnd)
 		}
 	}
 	var puts []*pb.PutRequest
@@ -67,34 +74,50 @@ func (v *visit) mayTxn(r *pb.TxnRequest) (made string, size int, err error) {
 		if p := op.GetRequestPut(); p != nil {
 			puts = append(puts, p)
 		} else if err := v.mayRead(op); err != nil {
-			return "", 0, err
+			return made, 0, err
 		}
 	}
 	for _, op := range r.Failure { // which has no conditions
 		if err := v.mayRead(op); err != nil {
-			return "", 0, err
+			return made, 0, err
 		}
 	}
 	for _, p := range puts {
 		size += len(p.Key) + len(p.Value)
 		if !inside(p.Key, nil) || p.PrevKv || p.IgnoreValue || p.IgnoreLease || len(p.Value) > durable.MaxValue {
-			return "", 0, v.deny("writing %.80q", p.Key)
+			return made, 0, v.deny("writing %.80q", p.Key)
 		}
 	}
-	switch {
-	case len(puts) == 0:
-		return "", 0, nil
-	case len(puts) == 1 && has(r.Compare, puts[0].Key, isThere) && isKey(puts[0].Key) != "":
-		return "", size, nil
-	case len(puts) == 2:
-		ns := isKey(puts[0].Key)
-		fence := []byte(durable.MadeName(ns))
-		if ns != "" && bytes.Equal(puts[1].Key, fence) && len(puts[1].Value) == 0 && puts[1].Lease == 0 &&
-			puts[0].Lease == 0 && has(r.Compare, puts[0].Key, isNot) && has(r.Compare, fence, isAsCounted) {
-			return ns, size, nil
+	namespace, keys, ok := mayWrite(r.Compare, puts)
+	if !ok {
+		return made, 0, v.deny("a transaction that is none of the node API's")
+	}
+	return making{namespace, keys}, size, nil
+}
+
+// mayWrite says whether a Store writes so, and in which namespace it makes how many keys.
+func mayWrite(when []*pb.Compare, puts []*pb.PutRequest) (namespace string, keys int, ok bool) {
+	fences := 0
+	for _, p := range puts {
+		ns := isKey(p.Key)
+		switch {
+		case ns != "" && has(when, p.Key, isThere):
+		case ns != "" && p.Lease == 0 && has(when, p.Key, isNot) && (keys == 0 || ns == namespace):
+			namespace, keys = ns, keys+1
+		case bytes.HasPrefix(p.Key, []byte(durable.MadeName(""))) && len(p.Value) == 0 && p.Lease == 0 &&
+			has(when, p.Key, isAsCounted):
+			fences++
+		default:
+			return "", 0, false
 		}
 	}
-	return "", 0, v.deny("a transaction that is none of the node API's")
+	if keys == 0 {
+		return "", 0, fences == 0
+	}
+	fence := []byte(durable.MadeName(namespace))
+	return namespace, keys, fences == 1 && slices.ContainsFunc(puts, func(p *pb.PutRequest) bool {
+		return bytes.Equal(p.Key, fence)
+	})
 }
 
 func (v *visit) mayRead(op *pb.RequestOp) error {

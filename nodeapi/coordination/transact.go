@@ -1,0 +1,109 @@
+package coordination
+
+import (
+	"context"
+	"slices"
+
+	"github.com/netcraq/netcraq/api/nodeapi"
+	"github.com/netcraq/netcraq/api/wire"
+	"github.com/netcraq/netcraq/nodeapi/store"
+)
+
+// Comparison is a condition of a transaction on a key: one of Version, Value and Absent.
+type Comparison struct {
+	Name    string
+	Version *wire.Version
+	Value   *string // bytes
+	Absent  bool    // the key has no value
+}
+
+func (c *Comparison) holds(v *Value) bool {
+	switch {
+	case c.Version != nil:
+		return v.Version == *c.Version
+	case c.Value != nil:
+		return v.Found && string(v.Item.Value) == *c.Value
+	}
+	return !v.Found
+}
+
+// Write is what a transaction does to a key: it gives it a value, bound to a lease unless that is
+// "", or deletes it.
+type Write struct {
+	Name   string
+	Value  []byte
+	Lease  string
+	Delete bool
+}
+
+// Transacted is what came of a transaction.
+type Transacted struct {
+	Done     bool
+	Versions []wire.Version // of what was written, in the order of the writes
+	// Failed are the keys whose comparisons did not hold, if it was not done. Values that would be
+	// more than nodeapi.MaxFailedBytes together are nil.
+	Failed []Value
+}
+
+// Transact writes programs' keys at one moment, if all comparisons hold then. The store compares
+// versions only. So a comparison with a value or with an absence is one with the version that the
+// key has when the Service finds that the comparison holds. If the store finds another version, the
+// Service looks again.
+func (s *Service) Transact(ctx context.Context, ns string, compare []Comparison, writes []Write) (out Transacted,
+	err error) {
+	t := store.Transaction{Namespace: ns, Compare: make([]store.Comparison, len(compare))}
+	for _, w := range writes {
+		at := store.Write{Name: w.Name, Delete: w.Delete}
+		if !w.Delete {
+			b, done, err := s.encode(ctx, store.Key{Namespace: ns, Name: w.Name}, w.Value, w.Lease)
+			if err != nil {
+				return out, err
+			}
+			defer done()
+			at.Value = b
+		}
+		t.Write = append(t.Write, at)
+	}
+	byVersion := !slices.ContainsFunc(compare, func(c Comparison) bool { return c.Version == nil })
+	for attempt := 0; ; attempt++ {
+		if byVersion && attempt == 0 { // the store compares all there is
+			for i, c := range compare {
+				t.Compare[i] = store.Comparison{Name: c.Name, Version: *c.Version}
+			}
+		} else if out.Failed, err = s.compare(ctx, &t, compare); err != nil {
+			return Transacted{}, err
+		}
+		if len(out.Failed) > 0 {
+			if attempt == 0 { // the store has not seen the keys
+				t.CheckOnly = true
+				_, err = s.store.Transact(ctx, t)
+			}
+			return out, err
+		}
+		done, err := s.store.Transact(ctx, t)
+		if err != nil || done.Done {
+			return Transacted{Done: done.Done, Versions: done.Versions}, err
+		}
+	}
+}
+
+// compare reads the keys that a transaction compares, and puts their versions into t. It gives those
+// whose comparisons do not hold.
+func (s *Service) compare(ctx context.Context, t *store.Transaction, all []Comparison) (failed []Value, err error) {
+	bytes := 0
+	for i, c := range all {
+		v, err := s.Get(ctx, store.Key{Namespace: t.Namespace, Name: c.Name}, false)
+		if err != nil {
+			return nil, err
+		}
+		t.Compare[i] = store.Comparison{Name: c.Name, Version: v.Version}
+		if c.holds(&v) {
+			continue
+		}
+		if bytes += len(v.Value); bytes > nodeapi.MaxFailedBytes {
+			v.Value = nil
+		}
+		failed = append(failed, v)
+	}
+	return failed, nil
+}

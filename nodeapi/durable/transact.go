@@ -1,0 +1,254 @@
+package durable
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/netcraq/netcraq/api/nodeapi"
+	"github.com/netcraq/netcraq/nodeapi/store"
+)
+
+// transaction is a store.Transaction on its way to etcd, as one transaction there. Each key that it
+// writes is on a condition: that it has an entry, or that it has none. Which of the two is not known
+// before etcd was asked, so the first attempt takes each key to have one. If the attempt fails, etcd
+// answers with what there is, and the next attempt is made for that.
+type transaction struct {
+	store.Transaction
+	s     *Store
+	names []string
+	// expected is the mod revision that a comparison wants, by name; 0: there is no entry.
+	expected map[string]int64
+	// missing are keys that have no entry, as far as is known.
+	missing map[string]bool
+	// counted says that made and keys are known: the mod revision of the namespace's MadeName, and
+	// how many keys it has.
+	counted    bool
+	made, keys int64
+}
+
+// Transact implements [store.Store].
+func (s *Store) Transact(ctx context.Context, t store.Transaction) (out store.Transacted, err error) {
+	if t.CheckOnly {
+		return out, nil
+	}
+	defer s.count.took(callTransact, time.Now(), &err)
+	for _, w := range t.Write {
+		if w.Delete {
+			continue
+		}
+		if err := fits(store.Key{Namespace: t.Namespace, Name: w.Name}, w.Value); err != nil {
+			return out, err
+		}
+	}
+	x := transaction{Transaction: t, s: s, names: t.Names(), expected: map[string]int64{}, missing: map[string]bool{}}
+	for _, c := range t.Compare {
+		at, ok := revision(c.Version)
+		switch {
+		case c.Version == 0:
+			x.missing[c.Name] = true
+		case !ok: // a version of no durable key
+			return out, nil
+		}
+		x.expected[c.Name] = max(at, 0)
+	}
+	return x.do(ctx)
+}
+
+// do attempts the transaction until etcd has executed it, or a comparison does not hold.
+func (x *transaction) do(ctx context.Context) (out store.Transacted, err error) {
+	var turn func() // of those that make keys; nil: not yet
+	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
+		if x.creates() > 0 && !x.counted {
+			if turn == nil {
+				if turn, err = x.s.making.wait(ctx, x.Namespace); err != nil {
+					return out, x.failure(ctx, err, false)
+				}
+				defer turn()
+			}
+			if holds, err := x.count(ctx); err != nil || !holds {
+				return out, err
+			}
+		}
+		done, at, err := x.attempt(ctx)
+		switch {
+		case errors.Is(err, errLeaseGone):
+			continue // nothing was written
+		case err != nil:
+			return out, err
+		case done:
+			out.Done = true
+			for _, w := range x.Write {
+				v := version(at)
+				if x.missing[w.Name] && w.Delete {
+					v = 0
+				}
+				out.Versions = append(out.Versions, v)
+			}
+			return out, nil
+		case !x.holds():
+			return out, nil
+		}
+		// Others have made or removed keys meanwhile.
+		select {
+		case <-time.After(rand.N(pause)):
+		case <-ctx.Done():
+			return out, x.failure(ctx, ctx.Err(), false)
+		}
+	}
+}
+
+// creates is how many keys the transaction makes.
+func (x *transaction) creates() (n int) {
+	for _, w := range x.Write {
+		if !w.Delete && x.missing[w.Name] {
+			n++
+		}
+	}
+	return n
+}
+
+func (x *transaction) entry(name string) string {
+	return nameOf(store.Key{Namespace: x.Namespace, Name: name})
+}
+
+func (x *transaction) failure(ctx context.Context, err error, writes bool) error {
+	return failure(ctx, fmt.Sprintf("a transaction on %d keys of the namespace %s", len(x.names), x.Namespace), err, writes)
+}
+
+// reads ask for what learn takes.
+func (x *transaction) reads(count bool) (ops []clientv3.Op) {
+	for _, name := range x.names {
+		ops = append(ops, clientv3.OpGet(x.entry(name), clientv3.WithKeysOnly()))
+	}
+	if count {
+		ops = append(ops, clientv3.OpGet(MadeName(x.Namespace)),
+			clientv3.OpGet(NamesOf(x.Namespace), clientv3.WithPrefix(), clientv3.WithCountOnly()))
+	}
+	return ops
+}
+
+// learn takes etcd's answers to reads. The revisions of all keys become those that are expected, or
+// -1 where a comparison does not hold.
+func (x *transaction) learn(answers []*pb.ResponseOp) {
+	revision := func(i int) int64 {
+		if kv := only(answers[i].GetResponseRange().GetKvs()); kv != nil {
+			return kv.ModRevision
+		}
+		return 0
+	}
+	for i, name := range x.names {
+		at := revision(i)
+		x.missing[name] = at == 0
+		if want, compared := x.expected[name]; compared && want != at {
+			x.expected[name] = -1
+		}
+	}
+	if x.counted = len(answers) > len(x.names); x.counted {
+		x.made, x.keys = revision(len(x.names)), answers[len(x.names)+1].GetResponseRange().GetCount()
+		x.s.count.has(x.Namespace, x.keys)
+	}
+}
+
+// holds says whether all comparisons held when etcd answered last.
+func (x *transaction) holds() bool {
+	for _, at := range x.expected {
+		if at < 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// count asks for what there is, and how many keys the namespace has, and says whether all
+// comparisons hold.
+func (x *transaction) count(ctx context.Context) (bool, error) {
+	etcd, err := x.s.client(ctx)
+	if err != nil {
+		return false, err
+	}
+	found, err := etcd.Txn(ctx).Then(x.reads(true)...).Commit()
+	if err != nil {
+		return false, x.failure(ctx, err, false)
+	}
+	x.learn(found.Responses)
+	return x.holds(), nil
+}
+
+// attempt sends the transaction, for the keys that are missing as far as is known. at is the
+// revision of what was written.
+func (x *transaction) attempt(ctx context.Context) (done bool, at int64, err error) {
+	etcd, err := x.s.client(ctx)
+	if err != nil {
+		return false, 0, err
+	}
+	var when []clientv3.Cmp
+	var then []clientv3.Op
+	var grave clientv3.LeaseID
+	for _, c := range x.Compare {
+		when = append(when, isAt(x.entry(c.Name), x.expected[c.Name]))
+	}
+	for _, w := range x.Write {
+		name := x.entry(w.Name)
+		missing := x.missing[w.Name]
+		if missing { // also where a comparison says it in other words, which package door does not take
+			when = append(when, clientv3.Compare(clientv3.CreateRevision(name), "=", 0))
+		} else if _, compared := x.expected[w.Name]; !compared {
+			when = append(when, exists(name))
+		}
+		switch {
+		case !w.Delete:
+			then = append(then, clientv3.OpPut(name, string(w.Value)))
+		case !missing:
+			if grave == 0 {
+				if grave, err = x.s.graves.lease(ctx, etcd); err != nil {
+					return false, 0, x.failure(ctx, err, false)
+				}
+			}
+			then = append(then, clientv3.OpPut(name, "", clientv3.WithLease(grave)))
+		}
+	}
+	creates := x.creates()
+	if creates > 0 {
+		if err := x.mayCreate(ctx, creates); err != nil {
+			return false, 0, err
+		}
+		when = append(when, isAt(MadeName(x.Namespace), x.made))
+		then = append(then, clientv3.OpPut(MadeName(x.Namespace), ""))
+	}
+	answer, err := etcd.Txn(ctx).If(when...).Then(then...).Else(x.reads(creates > 0)...).Commit()
+	switch {
+	case errors.Is(err, rpctypes.ErrLeaseNotFound):
+		x.s.graves.gone(grave)
+		return false, 0, errLeaseGone
+	case err != nil:
+		return false, 0, x.failure(ctx, err, len(then) > 0)
+	case !answer.Succeeded:
+		x.learn(answer.Responses)
+		return false, 0, nil
+	}
+	if creates > 0 {
+		x.s.count.has(x.Namespace, x.keys+int64(creates))
+	}
+	return true, answer.Header.Revision, nil
+}
+
+// mayCreate returns why the transaction may not make so many keys, or nil.
+func (x *transaction) mayCreate(ctx context.Context, n int) error {
+	if err := store.MayCreate(ctx); err != nil {
+		return err
+	}
+	if most := x.s.quota(x.Namespace); x.keys+int64(n) > int64(most) {
+		return nodeapi.Errorf(nodeapi.CodeQuotaExceeded,
+			"delete keys that are not needed: they go after a while; or have the namespace's quota raised",
+			"the namespace %s has %d durable keys, deleted ones that are still known included, of %d that it may have; "+
+				"the transaction makes %d more", x.Namespace, x.keys, most, n)
+	}
+	return nil
+}

@@ -1,0 +1,418 @@
+package durable
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/netcraq/netcraq/api/nodeapi"
+	"github.com/netcraq/netcraq/api/wire"
+	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
+	"github.com/netcraq/netcraq/nodeapi/coordination"
+	"github.com/netcraq/netcraq/nodeapi/store"
+)
+
+// A transaction writes all or nothing, at one version, by a gateway and by etcd itself, with keys in
+// the network and without.
+func TestTransact(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	client := etcdtest.Client(t, w.Endpoints()...)
+	for name, s := range map[string]*Store{"gateway": open(t, Options{}, w.gateway()), "etcd": open(t, Options{}, w.Endpoints()...)} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 2*soon)
+			defer cancel()
+			of := func(n string) string { return name + "/" + n }
+			if name == "gateway" {
+				for _, n := range []string{"a", "b"} {
+					remove, err := w.place(ctx, client, nameOf(key(of(n))))
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer remove()
+				}
+			}
+			transacts(ctx, t, s, of)
+			if name != "gateway" {
+				return
+			}
+			for _, n := range []string{"a", "b"} {
+				w.read(func() error {
+					got, err := s.Get(ctx, key(of(n)), false)
+					if string(got.Value) != "last" {
+						t.Errorf("%s: %+v", n, got)
+					}
+					return err
+				})
+			}
+		})
+	}
+}
+
+func transacts(ctx context.Context, t *testing.T, s *Store, of func(string) string) {
+	t.Helper()
+	txn := func(what string, done bool, compare map[string]wire.Version, writes ...store.Write) []wire.Version {
+		t.Helper()
+		x := store.Transaction{Namespace: ns}
+		for n, v := range compare {
+			x.Compare = append(x.Compare, store.Comparison{Name: of(n), Version: v})
+		}
+		for _, w := range writes {
+			w.Name = of(w.Name)
+			x.Write = append(x.Write, w)
+		}
+		got, err := s.Transact(ctx, x)
+		if err != nil || got.Done != done || done && len(got.Versions) != len(writes) {
+			t.Fatalf("%s: %+v, %v", what, got, err)
+		}
+		return got.Versions
+	}
+	put := func(n, v string) store.Write { return store.Write{Name: n, Value: []byte(v)} }
+	del := func(n string) store.Write { return store.Write{Name: n, Delete: true} }
+	has := func(what string, want map[string]string, at map[string]wire.Version) {
+		t.Helper()
+		for n, v := range want {
+			got, err := s.Get(ctx, key(of(n)), false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			is(t, what+": "+n, got, v, at[n])
+		}
+	}
+	v := txn("new keys", true, map[string]wire.Version{"a": 0, "x": 0}, put("a", "1"), put("b", "1"), del("x"), put("c", "1"))
+	if v[0] == 0 || v[1] != v[0] || v[2] != 0 || v[3] != v[0] {
+		t.Errorf("versions %v", v)
+	}
+	at := map[string]wire.Version{"a": v[0], "b": v[0], "c": v[0]}
+	has("made", map[string]string{"a": "1", "b": "1", "c": "1", "x": ""}, at)
+
+	next := txn("there and new", true, map[string]wire.Version{"a": v[0], "b": v[0]}, put("a", "2"), del("b"), put("d", "2"), put("c", "2"))
+	if next[0] <= v[0] || next[1] != next[0] || next[2] != next[0] || next[3] != next[0] {
+		t.Errorf("versions %v after %v", next, v)
+	}
+	at = map[string]wire.Version{"a": next[0], "b": next[0], "c": next[0], "d": next[0]}
+	state := map[string]string{"a": "2", "b": "", "c": "2", "d": "2", "new": ""}
+	has("changed", state, at)
+	for what, compare := range map[string]map[string]wire.Version{
+		"an old version": {"a": v[0]}, "a version to come": {"a": next[0] + 1<<20}, "0 of a key that is there": {"a": 0},
+		"0 of a deleted key": {"b": 0}, "another store's version": {"a": wire.MakeVersion(1, 1)},
+		"a version of a key that never was": {"x": v[0]}, "one of three": {"a": next[0], "b": next[0], "c": v[0]},
+	} {
+		txn(what, false, compare, put("a", "no"), del("c"), put("new", "no"))
+		txn(what, false, compare, put("d", "no"))
+		txn(what, false, compare)
+	}
+	has("compared in vain", state, at)
+	txn("only compared", true, map[string]wire.Version{"a": next[0], "b": next[0], "x": 0})
+
+	last := txn("over a tombstone", true, map[string]wire.Version{"b": next[0]}, put("b", "last"), put("a", "last"), del("c"), del("d"))
+	has("in the end", map[string]string{"a": "last", "b": "last", "c": "", "d": ""},
+		map[string]wire.Version{"a": last[0], "b": last[0], "c": last[0], "d": last[0]})
+	refused := nodeapi.Errorf(nodeapi.CodePermissionDenied, "", "may make none")
+	may := store.WithoutCreating(ctx, refused)
+	if _, err := s.Transact(may, store.Transaction{Namespace: ns, Write: []store.Write{put(of("a"), "no"), put(of("e"), "no")}}); !errors.Is(err, refused) {
+		t.Errorf("who may make none: %v", err)
+	}
+	if got, err := s.Transact(may, store.Transaction{Namespace: ns, Write: []store.Write{put(of("a"), "last")}}); err != nil || !got.Done {
+		t.Errorf("who may make none writes what is there: %+v, %v", got, err)
+	}
+}
+
+// The quota of keys holds for those that transactions make, whoever makes them, and one that is
+// refused has made none.
+func TestTransactQuota(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*soon)
+	defer cancel()
+	const quota = 30
+	o := Options{Quota: func(string) int { return quota }}
+	stores := []*Store{open(t, o, w.gateway()), open(t, o, w.Endpoints()...)}
+	var made, refused atomic.Int64
+	var work sync.WaitGroup
+	for who := range 6 {
+		work.Go(func() {
+			for n := range 4 {
+				x := store.Transaction{Namespace: ns}
+				for i := range 3 {
+					x.Write = append(x.Write, store.Write{Name: fmt.Sprintf("%d/%d/%d", who, n, i), Value: []byte("v")})
+				}
+				switch got, err := stores[who%2].Transact(ctx, x); {
+				case err == nil && got.Done:
+					made.Add(3)
+				case errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeQuotaExceeded}):
+					refused.Add(1)
+				default:
+					t.Errorf("%+v, %v", got, err)
+				}
+			}
+		})
+	}
+	work.Wait()
+	all, err := stores[0].List(ctx, ns, "")
+	if err != nil || len(all) != quota || made.Load() != quota || refused.Load() != 14 {
+		t.Errorf("%d keys, %d were made, %d times it was refused; %v", len(all), made.Load(), refused.Load(), err)
+	}
+	got, err := stores[0].Transact(ctx, store.Transaction{Namespace: ns, Write: []store.Write{{Name: all[0].Name, Value: []byte("w")}}})
+	if err != nil || !got.Done {
+		t.Errorf("a key that is there, at the quota: %+v, %v", got, err)
+	}
+}
+
+// The largest transaction that the node API takes fits etcd, and goes through a gateway that holds
+// all of its keys.
+func TestTransactLargest(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := open(t, Options{}, w.gateway())
+	ctx, cancel := context.WithTimeout(t.Context(), 2*soon)
+	defer cancel()
+	client := etcdtest.Client(t, w.Endpoints()...)
+	var x store.Transaction
+	x.Namespace = ns
+	for i := range nodeapi.MaxTransact {
+		name := fmt.Sprintf("k%02d", i)
+		remove, err := w.place(ctx, client, nameOf(key(name)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer remove()
+		x.Write = append(x.Write, store.Write{Name: name, Value: bytes.Repeat([]byte("v"), nodeapi.MaxTransactBytes/nodeapi.MaxTransact-3)})
+	}
+	for _, what := range []string{"made", "overwritten"} {
+		if got, err := s.Transact(ctx, x); err != nil || !got.Done {
+			t.Fatalf("%s: %+v, %v", what, got, err)
+		}
+	}
+	for i := range x.Write {
+		x.Write[i].Delete = true
+	}
+	if got, err := s.Transact(ctx, x); err != nil || !got.Done {
+		t.Fatalf("deleted: %+v, %v", got, err)
+	}
+	half := store.Transaction{Namespace: ns, Write: x.Write[:32]}
+	for _, w := range x.Write[:32] {
+		half.Compare = append(half.Compare, store.Comparison{Name: w.Name, Version: 1})
+	}
+	for i, w := range half.Write {
+		got, err := s.Get(ctx, key(w.Name), false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		half.Compare[i].Version, half.Write[i].Delete = got.Version, false
+	}
+	if got, err := s.Transact(ctx, half); err != nil || !got.Done {
+		t.Fatalf("compared: %+v, %v", got, err)
+	}
+}
+
+// Eight programs move money between two accounts, through two gateways and past them, while the
+// accounts come into the network and leave it and etcd is killed. Each sum that is read at one
+// moment, and each that a transaction has found, is the same. What has an unknown outcome is looked
+// up by an account of the transfers, which is written along with each.
+func TestTransfers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.placeAll(nameOf(key("a")), nameOf(key("b")))
+	o := Options{Patience: time.Second}
+	stores := []*Store{open(t, o, w.gateway()), open(t, o, w.gateway())}
+	var nodes []*coordination.Service
+	for _, s := range stores {
+		c := coordination.New(s, coordination.Options{Sweep: -1})
+		t.Cleanup(func() { c.Close(context.Background()) })
+		nodes = append(nodes, c)
+	}
+	const total = 1000
+	amount := func(n int) []byte { return strconv.AppendInt(nil, int64(n), 10) }
+	if got, err := nodes[0].Transact(t.Context(), ns, nil, []coordination.Write{{Name: "a", Value: amount(total)},
+		{Name: "b", Value: amount(0)}}); err != nil || !got.Done {
+		t.Fatal(got, err)
+	}
+	busy, stop := context.WithCancel(t.Context())
+	defer stop()
+	var done, lost, unknown atomic.Int64
+	var work sync.WaitGroup
+	for who := range 8 {
+		work.Go(func() {
+			random := rand.New(rand.NewPCG(5, uint64(who)))
+			for n := 0; busy.Err() == nil; n++ {
+				in, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+				did, err := transfer(in, nodes[who%2], random, fmt.Sprintf("log/%d/%d", who, n), total)
+				cancel()
+				switch {
+				case errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeOutcomeUnknown}):
+					unknown.Add(1)
+				case errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeUnavailable}),
+					errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeTimeout}):
+					time.Sleep(10 * time.Millisecond)
+				case err != nil:
+					t.Error(err)
+					return
+				case did:
+					done.Add(1)
+				default:
+					lost.Add(1)
+				}
+			}
+		})
+	}
+	work.Go(func() { // one that looks at the accounts past the gateways
+		past := open(t, o, w.Endpoints()...)
+		for busy.Err() == nil {
+			page, err := past.Page(busy, store.Range{Namespace: ns, Most: 2, Bytes: 1 << 20})
+			if err != nil {
+				time.Sleep(10 * time.Millisecond)
+				continue
+			}
+			if page.Names[0].Version != page.Names[1].Version {
+				t.Errorf("the accounts were written apart: %+v", page.Names)
+				return
+			}
+		}
+	})
+	until := func(more int64) {
+		for before := done.Load(); done.Load() < before+more && !t.Failed(); {
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+	until(40)
+	w.Kill(0)
+	w.Start(0)
+	until(40)
+	stop()
+	work.Wait()
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	sum := 0
+	for _, n := range []string{"a", "b"} {
+		v, err := nodes[0].Get(ctx, key(n), false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum += number(v)
+	}
+	logged, err := stores[0].List(ctx, ns, "log/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d transfers, %d lost against others, %d of unknown outcome, %d logged", done.Load(), lost.Load(), unknown.Load(), len(logged))
+	if n := int64(len(logged)); sum != total || n < done.Load() || n > done.Load()+unknown.Load() {
+		t.Errorf("the sum is %d of %d; %d transfers are logged", sum, total, n)
+	}
+}
+
+func number(v coordination.Value) int {
+	n, _ := strconv.Atoi(string(v.Item.Value))
+	return n
+}
+
+// transfer moves something from one account to the other, by comparing versions or values, and logs
+// it. It says whether that was done, and not overtaken.
+func transfer(ctx context.Context, c *coordination.Service, random *rand.Rand, log string, total int) (bool, error) {
+	compare := make([]coordination.Comparison, 2)
+	var balance [2]int
+	byValue := random.IntN(2) == 0
+	for i, n := range []string{"a", "b"} {
+		v, err := c.Get(ctx, key(n), false)
+		if err != nil {
+			return false, err
+		}
+		balance[i] = number(v)
+		compare[i] = coordination.Comparison{Name: n, Version: &v.Version}
+		if byValue {
+			value := string(v.Item.Value)
+			compare[i] = coordination.Comparison{Name: n, Value: &value}
+		}
+	}
+	from, moved := random.IntN(2), 0
+	if balance[from] > 0 {
+		moved = 1 + random.IntN(balance[from])
+	}
+	balance[from], balance[1-from] = balance[from]-moved, balance[1-from]+moved
+	got, err := c.Transact(ctx, ns, append(compare, coordination.Comparison{Name: log, Absent: true}), []coordination.Write{
+		{Name: "a", Value: strconv.AppendInt(nil, int64(balance[0]), 10)}, {Name: "b", Value: strconv.AppendInt(nil, int64(balance[1]), 10)},
+		{Name: log, Value: []byte("done")}})
+	if err == nil && got.Done && balance[0]+balance[1] != total {
+		return false, fmt.Errorf("a transaction has found %v", balance)
+	}
+	return err == nil && got.Done, err
+}
+
+// A watch tells all writes of a transaction with its version.
+func TestTransactIsWatched(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s, ctx := open(t, Options{}, w.gateway()), t.Context()
+	if _, err := s.Put(ctx, key("w/gone"), []byte("v")); err != nil {
+		t.Fatal(err)
+	}
+	prefix := "w/"
+	told := make(chan store.Change, 100)
+	watching, leave := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- s.Watch(watching, store.Watch{Namespace: ns, Prefix: &prefix}, func(all []store.Change) {
+			for _, c := range all {
+				told <- c
+			}
+		})
+	}()
+	<-told // the state of the key that is there
+	got, err := s.Transact(ctx, store.Transaction{Namespace: ns, Write: []store.Write{{Name: "w/a", Value: []byte("1")},
+		{Name: "w/b", Value: []byte("2")}, {Name: "w/gone", Delete: true}}})
+	if err != nil || !got.Done {
+		t.Fatal(got, err)
+	}
+	want := map[string]string{"w/a": "1", "w/b": "2", "w/gone": ""}
+	for len(want) > 0 {
+		select {
+		case c := <-told:
+			is(t, c.Key.Name, c.Item, want[c.Key.Name], got.Versions[0])
+			delete(want, c.Key.Name)
+		case <-time.After(soon):
+			t.Fatalf("not told: %v", want)
+		}
+	}
+	leave()
+	<-ended
+}
+
+// A lease of tombstones that etcd has forgotten does not keep a transaction from deleting; and while
+// etcd is away nothing is done.
+func TestTransactOfATroubledEtcd(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	relay := newRelay(t, w.Endpoints()[0])
+	s, ctx := open(t, Options{Patience: 300 * time.Millisecond}, relay.url), t.Context()
+	x := store.Transaction{Namespace: ns, Write: []store.Write{{Name: "a", Value: []byte("1")}, {Name: "b", Value: []byte("1")}}}
+	if got, err := s.Transact(ctx, x); err != nil || !got.Done {
+		t.Fatal(got, err)
+	}
+	if _, err := s.Delete(ctx, key("b")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := etcdtest.Client(t, w.Endpoints()...).Revoke(ctx, s.graves.id); err != nil {
+		t.Fatal(err)
+	}
+	del := store.Transaction{Namespace: ns, Write: []store.Write{{Name: "a", Delete: true}}}
+	if got, err := s.Transact(ctx, del); err != nil || !got.Done {
+		t.Fatal(got, err)
+	}
+	relay.cut()
+	_, err := s.Transact(ctx, x)
+	if !errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeUnavailable}) && !errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeOutcomeUnknown}) {
+		t.Errorf("while etcd is away: %v", err)
+	}
+	relay.mend()
+	x.Write = append(x.Write, store.Write{Name: "long", Value: []byte(strings.Repeat("v", MaxValue+1))})
+	_, err = s.Transact(ctx, x)
+	hasCode(t, "a value that is too long", err, nodeapi.CodeTooLarge, "16384")
+}
