@@ -243,6 +243,11 @@ func TestRefusals(t *testing.T) {
 	_, err = s.Put(ctx, store.Key{Namespace: "tight", Name: "2"}, nil)
 	wantCode(t, err, nodeapi.CodeNoRoom, "2 slots each")
 
+	for _, check := range []bool{true, false} {
+		_, err = s.Transact(ctx, store.Transaction{Namespace: "shop", Write: []store.Write{{Name: "0", Value: nil}}, CheckOnly: check})
+		wantCode(t, err, nodeapi.CodeInvalidArgument, `"0"`, "volatile", "use durable keys")
+	}
+
 	known, unknown := key("0"), key("unknown")
 	s = x.store(func(o *keys.Options) { o.Patience = 200 * time.Millisecond })
 	if _, err := s.Get(ctx, known, false); err != nil {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -90,6 +92,21 @@ func (c *counted) Delete(ctx context.Context, key store.Key) (wire.Version, erro
 	}
 	v, err := c.Memory.Delete(ctx, key)
 	return c.up(v), err
+}
+
+func (c *counted) Transact(ctx context.Context, t store.Transaction) (store.Transacted, error) {
+	if err := c.call(); err != nil {
+		return store.Transacted{}, err
+	}
+	t.Compare = slices.Clone(t.Compare)
+	for i := range t.Compare {
+		t.Compare[i].Version = c.down(t.Compare[i].Version)
+	}
+	got, err := c.Memory.Transact(ctx, t)
+	for i, v := range got.Versions {
+		got.Versions[i] = c.up(v)
+	}
+	return got, err
 }
 
 func (c *counted) Page(ctx context.Context, r store.Range) (store.Page, error) {
@@ -411,5 +428,98 @@ func TestWatch(t *testing.T) {
 	case err := <-stays.done:
 		t.Errorf("another namespace's watch ended: %v", err)
 	default:
+	}
+}
+
+// A transaction has durable keys only. A key that is volatile, or would be, is refused, and nothing
+// is written.
+func TestTransact(t *testing.T) {
+	ctx, w := t.Context(), newWorld()
+	volatile := &nodeapi.Error{Code: nodeapi.CodeInvalidArgument}
+	put := func(names ...string) (x store.Transaction) {
+		x.Namespace = "ns"
+		for _, n := range names {
+			x.Write = append(x.Write, store.Write{Name: n, Value: []byte("t")})
+		}
+		return x
+	}
+	compare := func(x store.Transaction, name string, v wire.Version) store.Transaction {
+		x.Compare = append(x.Compare, store.Comparison{Name: name, Version: v})
+		return x
+	}
+	check := func(what string, x store.Transaction, refused string) {
+		t.Helper()
+		for _, x.CheckOnly = range []bool{true, false} {
+			got, err := w.Transact(ctx, x)
+			switch {
+			case refused == "" && (err != nil || got.Done == x.CheckOnly):
+				t.Errorf("%s: %+v, %v", what, got, err)
+			case refused != "" && (!errors.Is(err, volatile) || !strings.Contains(err.Error(), fmt.Sprintf("%q", refused)) || got.Done):
+				t.Errorf("%s: %+v, %v", what, got, err)
+			}
+		}
+	}
+	make := func(durable bool, name string) wire.Version {
+		t.Helper()
+		w.say("ns", durable)
+		v, err := w.Put(ctx, key(name), []byte("1"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	other := put("k")
+	other.Namespace = "other" // of which nothing was said: it has volatile keys only
+	if _, err := w.Transact(ctx, other); err != nil || w.durable.asked() != 0 || w.volatile.asked() != 1 {
+		t.Errorf("the transaction did not go to the volatile keys' store, which refuses it: %v", err)
+	}
+	d, v := make(true, "d"), make(false, "v")
+	// New keys are volatile.
+	check("one that would be volatile", put("d", "new"), "new")
+	check("one that would be, compared", compare(put("d"), "new", 0), "new")
+	check("one that is, compared with its version", compare(put("d"), "v", v), "v")
+	check("one that is", put("v", "d"), "v")
+	gone := put("d")
+	gone.Write = append(gone.Write, store.Write{Name: "v", Delete: true})
+	check("one that is, deleted", gone, "v")
+	check("a durable one", compare(put("d"), "d", d), "")
+	// New keys are durable.
+	w.say("ns", true)
+	check("one that is volatile still", put("d", "v"), "v")
+	check("... compared", compare(put("d"), "v", 0), "v")
+	check("... deleted", gone, "v")
+	check("durable ones", compare(put("d", "new"), "never", 0), "")
+	if got, err := w.Get(ctx, key("v"), false); err != nil || string(got.Value) != "1" {
+		t.Errorf("the volatile key: %+v, %v", got, err)
+	}
+	if got, err := w.Get(ctx, key("new"), false); err != nil || got.Version <= 1<<62 {
+		t.Errorf("the new key: %+v, %v", got, err)
+	}
+	w.durable.leave(true)
+	if _, err := w.Transact(ctx, put("d")); !errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeUnavailable}) {
+		t.Errorf("while etcd is away: %v", err)
+	}
+}
+
+// Keys that are compared with a version of a durable key are not looked for in both stores.
+func TestTransactCosts(t *testing.T) {
+	ctx, w := t.Context(), newWorld()
+	w.say("ns", true)
+	x := store.Transaction{Namespace: "ns"}
+	for _, n := range []string{"a", "b"} {
+		v, err := w.Put(ctx, key(n), []byte("1"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		x.Compare = append(x.Compare, store.Comparison{Name: n, Version: v})
+		x.Write = append(x.Write, store.Write{Name: n, Value: []byte("2")})
+	}
+	w.durable.asked()
+	w.volatile.asked()
+	if got, err := w.Transact(ctx, x); err != nil || !got.Done {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if d, v := w.durable.asked(), w.volatile.asked(); d != 1 || v != 0 {
+		t.Errorf("etcd was asked %d times, the switches %d times", d, v)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -118,6 +119,18 @@ func TestStore(t *testing.T) {
 	if len(page.Names) != 100 || page.More {
 		t.Errorf("%d names", len(page.Names))
 	}
+	txn, err := a.Transact(ctx, store.Transaction{Namespace: "ns", Compare: []store.Comparison{{Name: "many0", Version: page.Names[0].Version},
+		{Name: "none", Version: 0}}, Write: []store.Write{{Name: "many0", Value: []byte("w")}, {Name: "many1", Value: []byte("w")},
+		{Name: "many2", Delete: true}, {Name: "never", Delete: true}, {Name: "many100", Value: []byte("w")}, {Name: "many101", Value: []byte("w")}}})
+	must(err)
+	if now, err := b.Get(ctx, key("many101"), false); !txn.Done || err != nil || now.Version != txn.Versions[0] || string(now.Value) != "w" {
+		t.Errorf("%+v, %+v, %v", txn, now, err)
+	}
+	txn, err = b.Transact(ctx, store.Transaction{Namespace: "ns", Compare: []store.Comparison{{Name: "many0", Version: page.Names[0].Version}},
+		Write: []store.Write{{Name: "many1", Value: []byte("x")}}})
+	if must(err); txn.Done {
+		t.Errorf("on an old version: %+v", txn)
+	}
 	gone, done, err := b.CompareAndDelete(ctx, key("l"), got.Version)
 	must(err)
 	if !done {
@@ -165,7 +178,13 @@ func TestKeys(t *testing.T) {
 	var work sync.WaitGroup
 	make := func(ns string, i int) {
 		work.Go(func() {
-			_, err := stores[i%2].Put(t.Context(), store.Key{Namespace: ns, Name: fmt.Sprint("k", i)}, []byte("v"))
+			name := fmt.Sprint("k", i)
+			var err error
+			if i%4 < 2 {
+				_, err = stores[i%2].Put(t.Context(), store.Key{Namespace: ns, Name: name}, []byte("v"))
+			} else {
+				_, err = stores[i%2].Transact(t.Context(), store.Transaction{Namespace: ns, Write: []store.Write{{Name: name, Value: []byte("v")}}})
+			}
 			switch {
 			case err == nil:
 				made.Add(1)
@@ -174,6 +193,13 @@ func TestKeys(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+	tooMany := store.Transaction{Namespace: "ns"}
+	for i := range most + 1 {
+		tooMany.Write = append(tooMany.Write, store.Write{Name: fmt.Sprint("one too many", i), Value: []byte("v")})
+	}
+	if _, err := stores[0].Transact(t.Context(), tooMany); !errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeQuotaExceeded}) {
+		t.Errorf("a transaction that makes too many keys: %v", err)
 	}
 	for i := range 2 * most {
 		make("ns", i)
@@ -312,6 +338,19 @@ func TestAttacks(t *testing.T) {
 			Success: then(put(k+"2", "x", 0), put(made, "x", 0))},
 		"a key that goes": {Compare: when(not(k+"2"), counted(made)),
 			Success: then(put(k+"2", "x", 7), put(made, "", 0))},
+		"one of two without a condition": {Compare: when(there(k)), Success: then(put(k, "x", 0), put(k+"2", "x", 0))},
+		"one of two without the count": {Compare: when(there(k), not(k+"2")),
+			Success: then(put(k, "x", 0), put(k+"2", "x", 0))},
+		"a count without a key": {Compare: when(counted(made)), Success: then(put(made, "", 0))},
+		"a count beside a key that is there": {Compare: when(there(k), counted(made)),
+			Success: then(put(k, "x", 0), put(made, "", 0))},
+		"two counts": {Compare: when(not(k+"2"), counted(made), counted(fence)),
+			Success: then(put(k+"2", "x", 0), put(made, "", 0), put(fence, "", 0))},
+		"keys of two namespaces": {Compare: when(not(k+"2"), not("/netcraq.io/keys/b/k"), counted(made)),
+			Success: then(put(k+"2", "x", 0), put("/netcraq.io/keys/b/k", "x", 0), put(made, "", 0))},
+		"another key beside one that is there": {Compare: when(there(k), there(secret)),
+			Success: then(put(k, "x", 0), put(secret, "x", 0))},
+		"too many at once": {Compare: slices.Repeat(when(there(k)), opsAtOnce+1), Success: then(put(k, "x", 0))},
 		"what is no key": {Compare: when(there("/netcraq.io/x")), Success: then(put("/netcraq.io/x", "x", 0))},
 		"no namespace's": {Compare: when(there("/netcraq.io/keys/NS/k")),
 			Success: then(put("/netcraq.io/keys/NS/k", "x", 0))},
