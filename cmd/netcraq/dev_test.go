@@ -80,6 +80,7 @@ func TestDev(t *testing.T) {
 		}
 	}
 	u.lists()
+	u.transacts()
 	u.watches()
 	u.excludes()
 	u.leases()
@@ -122,6 +123,46 @@ func (u *user) lists() {
 	}
 	if out, errs, code := u.run("list", "list/", "--limit", "3"); code != 0 || out != want || errs != "" {
 		u.t.Errorf("list --limit 3: %d, %s%s", code, out, errs)
+	}
+}
+
+// transacts: durable keys are written together or not at all, and volatile ones are refused.
+func (u *user) transacts() {
+	u.t.Helper()
+	durable := func(args ...string) (out, errs string, code int) {
+		u.t.Helper()
+		return u.run(append([]string{"--namespace", "durable", "transact"}, args...)...)
+	}
+	out, errs, code := durable("--if-absent", "bob", "--put", "alice=100", "--put", "bob=a=b", "--put", "gone=hex:ff")
+	made := regexp.MustCompile(`^(16384\.\d+)\talice\n(16384\.\d+)\tbob\n(16384\.\d+)\tgone\n$`).FindStringSubmatch(out)
+	if code != 0 || made == nil || made[1] != made[2] || made[2] != made[3] {
+		u.t.Fatalf("transact prints %s%s", out, errs)
+	}
+	for _, c := range []struct {
+		args []string
+		code int
+		want string // in what it prints
+	}{
+		{[]string{"--if-version", "alice=" + made[1], "--if-value", "bob=a=b", "--if-value", "gone=hex:ff"}, 0, "all conditions hold\n"},
+		{[]string{"--if-version", "alice=0", "--if-value", "bob=x", "--if-absent", "gone", "--put", "alice=0", "--put", "new=0"},
+			exitRefused, "alice has version " + made[1] + " not 0.0; bob has version " + made[1] + " and another value; gone has version " +
+				made[1] + " and a value; nothing was written"},
+		{[]string{"--if-value", "new=0", "--put", "alice=0"}, exitRefused, "new has no value, and version 0.0; nothing was written"},
+		{[]string{"--if-absent", "bob", "--put", "alice=0", "-o", "json"}, exitRefused,
+			`{"done":false,"failed":[{"key":"bob","found":true,"value":"a=b","version":"` + made[1] + `"}]}` + "\n"},
+		{[]string{"--if-absent", "new", "--put", "alice=70", "--delete", "gone", "--delete", "new", "-o", "json"}, 0,
+			`{"done":true,"written":[{"key":"alice","version":"16384.`},
+		{[]string{"--put", "alice=1", "--put", "alice=2"}, 1, `"alice" is written twice`},
+		{[]string{"--put", "color=red", "--namespace", "default"}, 1, "it is volatile"},
+	} {
+		if out, errs, code := durable(c.args...); code != c.code || !strings.Contains(out+errs, c.want) {
+			u.t.Errorf("transact %q: exit code %d, %s%s; want %d, %q", c.args, code, out, errs, c.code, c.want)
+		}
+	}
+	for key, want := range map[string]string{"alice": "70", "bob": "a=b"} {
+		if got := u.must("--namespace", "durable", "get", key); got != want {
+			u.t.Errorf("%s is %q", key, got)
+		}
 	}
 }
 

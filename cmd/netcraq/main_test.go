@@ -195,6 +195,11 @@ func TestUsage(t *testing.T) {
 		{"put color x --if-version 1.7 --if-absent", "pass one"},
 		{"put color hex:0", "Pass text:hex:0"},
 		{"cas color one x", "pass a version such as 1.7"},
+		{"transact", "pass what to write: --put or --delete"},
+		{"transact --put color", "--put color: pass KEY=VALUE"},
+		{"transact --if-version color=1 --delete color", "--if-version color 1: pass a version such as 1.7"},
+		{"transact --put color=hex:0", "Pass text:hex:0"},
+		{"transact color=red", "usage: netcraq transact"},
 		{"watch", "pass keys, or --prefix"},
 		{"watch a --prefix b", "pass keys, or --prefix"},
 		{"list", "usage: netcraq list PREFIX"},
@@ -224,7 +229,7 @@ func TestUsage(t *testing.T) {
 func TestHelp(t *testing.T) {
 	all, _, code := here(t, "--help")
 	found := regexp.MustCompile(`(?m)^  ([a-z]+) +([A-Z].*)$`).FindAllStringSubmatch(all, -1)
-	for _, want := range []string{"dev", "get", "list", "watch", "lock", "chain", "switch", "doctor", "completion", "version"} {
+	for _, want := range []string{"dev", "get", "list", "transact", "watch", "lock", "chain", "switch", "doctor", "completion", "version"} {
 		if code != 0 || !strings.Contains(all, "\n  "+want+" ") {
 			t.Errorf("netcraq --help has no %s:\n%s", want, all)
 		}

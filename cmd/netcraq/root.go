@@ -81,8 +81,8 @@ func (c *cli) complete(root *cobra.Command, std operate.Streams) func(error) int
 		}
 	}
 	add(groupStart, c.devCommand(), c.versionCommand())
-	add(groupKeys, c.getCommand(), c.listCommand(), c.putCommand(), c.casCommand(), c.deleteCommand(), c.watchCommand(),
-		c.incrementCommand())
+	add(groupKeys, c.getCommand(), c.listCommand(), c.putCommand(), c.casCommand(), c.deleteCommand(),
+		c.transactCommand(), c.watchCommand(), c.incrementCommand())
 	add(groupHold, c.lockCommand(), c.electCommand(), c.semaphoreCommand(), c.leaseCommand(), c.serviceCommand())
 	add(groupData, c.streamCommand(), c.hotKeysCommand())
 	root.AddCommand(c.manCommand())

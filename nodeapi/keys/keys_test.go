@@ -245,7 +245,7 @@ func TestRefusals(t *testing.T) {
 
 	for _, check := range []bool{true, false} {
 		_, err = s.Transact(ctx, store.Transaction{Namespace: "shop", Write: []store.Write{{Name: "0", Value: nil}}, CheckOnly: check})
-		wantCode(t, err, nodeapi.CodeInvalidArgument, `"0"`, "volatile", "use durable keys")
+		wantCode(t, err, nodeapi.CodeInvalidArgument, `the key "0" of the namespace shop`, "is volatile")
 	}
 
 	known, unknown := key("0"), key("unknown")

@@ -351,7 +351,7 @@ func TestAttacks(t *testing.T) {
 		"another key beside one that is there": {Compare: when(there(k), there(secret)),
 			Success: then(put(k, "x", 0), put(secret, "x", 0))},
 		"too many at once": {Compare: slices.Repeat(when(there(k)), opsAtOnce+1), Success: then(put(k, "x", 0))},
-		"what is no key": {Compare: when(there("/netcraq.io/x")), Success: then(put("/netcraq.io/x", "x", 0))},
+		"what is no key":   {Compare: when(there("/netcraq.io/x")), Success: then(put("/netcraq.io/x", "x", 0))},
 		"no namespace's": {Compare: when(there("/netcraq.io/keys/NS/k")),
 			Success: then(put("/netcraq.io/keys/NS/k", "x", 0))},
 		"a value too long":  {Compare: when(there(k)), Success: then(put(k, long, 0))},

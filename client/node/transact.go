@@ -1,0 +1,108 @@
+package node
+
+import (
+	"context"
+	"unicode/utf8"
+
+	"github.com/netcraq/netcraq/api/nodeapi"
+)
+
+// Transaction is what Transact compares and writes: up to 64 comparisons and writes together, and at
+// least one of them. No key is compared twice, and none is written twice.
+type Transaction struct {
+	Compare []Comparison
+	Write   []Write
+}
+
+// Comparison is a condition on a key: see HasVersion, HasValue and IsAbsent.
+type Comparison struct{ data nodeapi.Comparison }
+
+// HasVersion holds if a key has this version (Never: it was never written). It costs less than the
+// other comparisons, for which the server reads the key.
+func HasVersion(key string, v Version) Comparison {
+	return Comparison{nodeapi.Comparison{Key: key, Version: string(v)}}
+}
+
+// HasValue holds if a key has this value.
+func HasValue(key string, value []byte) Comparison {
+	c := Comparison{nodeapi.Comparison{Key: key}}
+	c.data.Value, c.data.ValueBase64 = coded(value)
+	return c
+}
+
+// IsAbsent holds if a key has no value: it was never written, or was deleted.
+func IsAbsent(key string) Comparison {
+	return Comparison{nodeapi.Comparison{Key: key, Absent: true}}
+}
+
+// Write is what a transaction does to a key: see PutKey and DeleteKey.
+type Write struct{ data nodeapi.TransactWrite }
+
+// PutKey writes a value, and makes the key where there is none. Options: WithLease.
+func PutKey(key string, value []byte, opts ...Option) Write {
+	w := Write{nodeapi.TransactWrite{Key: key, Lease: gather(opts).lease}}
+	w.data.Value, w.data.ValueBase64 = coded(value)
+	return w
+}
+
+// DeleteKey leaves a key without a value.
+func DeleteKey(key string) Write { return Write{nodeapi.TransactWrite{Key: key, Delete: true}} }
+
+func coded(value []byte) (text *string, base64 []byte) {
+	if s := string(value); utf8.Valid(value) {
+		return &s, nil
+	}
+	return nil, value
+}
+
+// Transacted is what came of a transaction.
+type Transacted struct {
+	// Done says that all comparisons held, and that everything was written.
+	Done bool
+	// Versions are those of the written keys, in the order of Write, if it is Done. All are the same,
+	// but for a key that was deleted although it was never written: that has Never.
+	Versions []Version
+	// Failed are the keys whose comparisons did not hold, in the order of Compare, if it is not Done.
+	// An item has the state of its key in which the comparison did not hold. It has Found and a nil
+	// Value if the values of the items before it and its own have more than 32 KiB together.
+	Failed []Item
+}
+
+// Transact compares durable keys of one namespace, and writes several of them, at one moment: if all
+// comparisons hold, everything is written; otherwise nothing is. It refuses volatile keys
+// (CodeInvalidArgument). That a comparison does not hold is no error. Options: none but In.
+func (c *Client) Transact(ctx context.Context, t Transaction, opts ...Option) (Transacted, error) {
+	data := nodeapi.TransactData{Namespace: gather(opts).namespace}
+	for _, x := range t.Compare {
+		if err := checkKey(nodeapi.FuncTransact, x.data.Key); err != nil {
+			return Transacted{}, err
+		}
+		data.Compare = append(data.Compare, x.data)
+	}
+	for _, x := range t.Write {
+		if err := checkKey(nodeapi.FuncTransact, x.data.Key); err != nil {
+			return Transacted{}, err
+		}
+		data.Write = append(data.Write, x.data)
+	}
+	answer, err := askFor[nodeapi.TransactAnswer](ctx, c, nodeapi.FuncTransact, data, changing)
+	if err != nil {
+		return Transacted{}, err
+	}
+	if answer.Done && len(answer.Versions) != len(t.Write) {
+		return Transacted{}, because(nil, CodeInternal, "read the keys", "transact: %d keys were written, the answer has %d versions",
+			len(t.Write), len(answer.Versions))
+	}
+	out := Transacted{Done: answer.Done}
+	for _, v := range answer.Versions {
+		out.Versions = append(out.Versions, Version(v))
+	}
+	for i := range answer.Failed {
+		item := itemOf(&answer.Failed[i])
+		if answer.Failed[i].Value == nil && answer.Failed[i].ValueBase64 == nil {
+			item.Value = nil
+		}
+		out.Failed = append(out.Failed, item)
+	}
+	return out, nil
+}
