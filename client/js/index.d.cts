@@ -116,6 +116,34 @@ export interface Page {
   readonly cursor: string
 }
 
+/** A condition of a transaction on a key: its version, its value, or that it has none. */
+export type Comparison =
+  | { key: string; version: Version }
+  | { key: string; value: Value }
+  | { key: string; absent: true }
+
+/** What a transaction does to a key: it writes a value, bound to a lease if there is one, or deletes it. */
+export type Write = { key: string; value: Value; lease?: string } | { key: string; delete: true }
+
+/** Up to 64 comparisons and writes together, at least one. No key is compared twice, and none is written twice. */
+export interface Transaction {
+  compare?: Iterable<Comparison>
+  write?: Iterable<Write>
+}
+
+/** What came of a transaction. */
+export interface Transacted {
+  /** All comparisons held, and everything was written. */
+  readonly done: boolean
+  /** Of the written keys, in their order. */
+  readonly versions: Version[]
+  /**
+   * The keys whose comparisons did not hold, in their order, if it is not done. An item that is found has no value if
+   * the values of those before it and its own have more than 32 KiB together.
+   */
+  readonly failed: Item[]
+}
+
 /** A key's newest version. */
 export interface Event extends Item {
   /** How many versions before it are not told. */
@@ -250,6 +278,11 @@ export class Client extends EventEmitter {
   delete(key: string, options?: CallOptions & { version?: Version }): Promise<{ deleted: boolean; item: Item }>
   /** Adds to a decimal number of 64 bits. */
   increment(key: string, by?: number | bigint, options?: CallOptions): Promise<{ number: bigint; version: Version }>
+  /**
+   * Compares durable keys and writes several of them at one moment, if all comparisons hold; otherwise writes nothing.
+   * Volatile keys are refused with INVALID_ARGUMENT.
+   */
+  transact(transaction: Transaction, options?: CallOptions): Promise<Transacted>
   watch(keys: string | string[] | undefined, options?: WatchOptions): Watch
   watch(what: WatchOptions & { keys?: string[] }): Watch
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"strconv"
 	"time"
 
 	"github.com/netcraq/netcraq/client/node"
@@ -45,6 +46,41 @@ func ExampleClient_CAS() {
 	}
 	if err != nil {
 		log.Fatal(err)
+	}
+}
+
+// Move an amount from one account to another, which others may change at the same time. Both are
+// durable: for example, those of netcraq dev's namespace durable.
+func ExampleClient_Transact() {
+	ctx := context.Background()
+	c, err := node.Connect(ctx, node.Config{Namespace: "durable"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close(ctx)
+	for {
+		accounts, err := c.GetMany(ctx, []string{"alice", "bob"})
+		if err != nil {
+			log.Fatal(err)
+		}
+		var t node.Transaction
+		for i, amount := range []int{-30, +30} {
+			balance, err := strconv.Atoi(string(accounts[i].Value))
+			if err != nil || balance+amount < 0 {
+				log.Fatalf("%s has %q", accounts[i].Key, accounts[i].Value)
+			}
+			t.Compare = append(t.Compare, node.HasVersion(accounts[i].Key, accounts[i].Version))
+			t.Write = append(t.Write, node.PutKey(accounts[i].Key, []byte(strconv.Itoa(balance+amount))))
+		}
+		result, err := c.Transact(ctx, t)
+		if err != nil {
+			log.Fatal(err)
+		}
+		if result.Done {
+			fmt.Println("moved, at version", result.Versions[0])
+			return
+		}
+		// Somebody else has changed an account since it was read.
 	}
 }
 

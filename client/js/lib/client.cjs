@@ -35,6 +35,11 @@ const versionOf = (answer) => answer.version
 const page = (answer) => ({ items: (answer.items ?? []).map(item), cursor: answer.cursor ?? '' })
 const swap = (answer) => ({ swapped: answer.swapped === true, item: new Item(answer) })
 const deletion = (answer) => ({ deleted: answer.deleted === true, item: new Item(answer) })
+const transacted = (answer) => ({
+  done: answer.done === true,
+  versions: answer.versions ?? [],
+  failed: (answer.failed ?? []).map(item),
+})
 const sum = (answer) => ({ number: BigInt(answer.value), version: answer.version })
 
 /**
@@ -141,6 +146,15 @@ class Client extends EventEmitter {
     known('increment', options)
     const data = `{${space(options)}"key":${name(key)},"by":${integer(by ?? 1)}}`
     return this.calls.call('increment', data, WRITE, sum, options)
+  }
+
+  async transact(transaction, options) {
+    known('transact', options)
+    onlyKnown('transact', transaction, ['compare', 'write'])
+    const compare = Array.from(transaction?.compare ?? [], comparison)
+    const write = Array.from(transaction?.write ?? [], writing)
+    const data = `{${space(options)}"compare":[${compare.join()}],"write":[${write.join()}]}`
+    return this.calls.call('transact', data, WRITE, transacted, options)
   }
 
   watch(what, options) {
@@ -310,6 +324,24 @@ function space(options) {
 
 function lease(options) {
   return options?.lease ? `,"lease":${JSON.stringify(options.lease)}` : ''
+}
+
+/** comparison is a condition of a transaction in JSON. The server refuses several conditions in one. */
+function comparison(one) {
+  onlyKnown('transact: compare', one, ['key', 'version', 'value', 'absent'])
+  let data = `{"key":${name(one?.key)}`
+  if (one.version !== undefined) data += `,"version":${version(one.version)}`
+  if (one.value !== undefined) data += `,${value(one.value)}`
+  if (one.absent !== undefined) data += `,"absent":${one.absent === true}`
+  return `${data}}`
+}
+
+function writing(one) {
+  onlyKnown('transact: write', one, ['key', 'value', 'lease', 'delete'])
+  let data = `{"key":${name(one?.key)}`
+  if (one.value !== undefined) data += `,${value(one.value)}`
+  if (one.delete !== undefined) data += `,"delete":${one.delete === true}`
+  return `${data}${lease(one)}}`
 }
 
 function leaseOf(answer) {

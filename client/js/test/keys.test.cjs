@@ -102,6 +102,57 @@ test('keys are listed by their names, a page at a time', { skip }, async () => {
   await failsWith(Code.INVALID_ARGUMENT, client.listPage('a', { limit: 1 }))
 })
 
+test('several keys are compared and written together, or not at all', { skip }, async () => {
+  const bytes = Buffer.of(0xff, 0)
+  const made = await client.transact({
+    compare: [{ key: 't/a', absent: true }, { key: 't/b', version: NEVER_WRITTEN }],
+    write: [{ key: 't/a', value: '1' }, { key: 't/b', value: bytes }, { key: 't/never', delete: true }],
+  })
+  assert.deepEqual([made.done, made.failed], [true, []])
+  assert.deepEqual(made.versions.slice(1), [made.versions[0], NEVER_WRITTEN])
+  const { lease } = await client.grant(60_000)
+  const held = await client.transact({
+    compare: new Set([{ key: 't/a', value: '1' }, { key: 't/b', value: bytes }]),
+    write: [{ key: 't/a', value: '2', lease }, { key: 't/b', delete: true }],
+  })
+  assert.equal(held.done, true)
+  const [a, b] = await client.getMany(['t/a', 't/b'])
+  assert.deepEqual([a.text, a.lease, a.version, b.found, b.version], ['2', lease, held.versions[0], false, held.versions[1]])
+
+  const late = await client.transact({
+    compare: [{ key: 't/a', version: made.versions[0] }, { key: 't/b', absent: true }, { key: 't/never', value: 'x' }],
+    write: [{ key: 't/a', value: 'no' }, { key: 't/new', value: 'no' }],
+  })
+  assert.deepEqual([late.done, late.versions], [false, []])
+  assert.deepEqual(late.failed.map((i) => [i.key, i.found, i.text, i.version]), [
+    ['t/a', true, '2', held.versions[0]], ['t/never', false, undefined, NEVER_WRITTEN],
+  ])
+  assert.deepEqual((await client.getMany(['t/a', 't/new'])).map((i) => i.text), ['2', undefined])
+  assert.equal((await client.transact({ compare: [{ key: 't/a', absent: true }] }, { namespace: 'empty' })).done, true)
+
+  const long = []
+  for (let n = 0; n < 40; n++) long.push({ key: `t/long/${n}`, value: 'x'.repeat(1000) })
+  await client.transact({ write: long })
+  const { failed } = await client.transact({ compare: long.map(({ key }) => ({ key, absent: true })) })
+  assert.equal(failed.length, 40)
+  failed.forEach((i, n) => assert.deepEqual([i.found, i.value?.length], [true, n < 32 ? 1000 : undefined]))
+})
+
+test('a transaction that cannot be is refused', { skip }, async () => {
+  const key = 'k'
+  for (const transaction of [
+    undefined, {}, { compare: [], write: [] }, { write: [{ key }] }, { write: [{ key, value: 1 }] },
+    { write: [{ key, value: 'v', delete: true }] }, { write: [{ key, value: 'v', ttl: 1 }] }, { writes: [] },
+    { write: [{ value: 'v' }] }, { write: [undefined] }, { write: [{ key, value: 'v' }, { key, delete: true }] },
+    { compare: [{ key }] }, { compare: [{ key, version: '1' }] }, { compare: [{ key, version: '1.1', value: 'v' }] },
+    { compare: [{ key, absent: 'yes' }] }, { compare: [{ key: 'a\ud800', absent: true }] }, 'k',
+  ]) await failsWith(Code.INVALID_ARGUMENT, client.transact(transaction))
+  await failsWith(Code.INVALID_ARGUMENT, client.transact({ write: [{ key, value: 'v' }] }, { lease: 'l' }))
+  const many = Array.from({ length: 65 }, (_, n) => ({ key: `k${n}`, absent: true }))
+  await failsWith(Code.TOO_LARGE, client.transact({ compare: many }))
+  assert.equal((await client.get(key)).found, false)
+})
+
 test('what cannot be is refused with its reason', { skip }, async () => {
   await failsWith(Code.INVALID_ARGUMENT, client.get(''))
   await failsWith(Code.INVALID_ARGUMENT, client.get('a\ud800'))

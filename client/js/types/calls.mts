@@ -3,9 +3,10 @@
 // it, install typescript and @types/node in a folder above it, and run tsc -p client/js/types.
 import {
   Client, Code, DEFAULT_SOCKET, NEVER_WRITTEN, NodeError, OutcomeUnknown, SOCKET_VARIABLE, compareVersions, connect,
-  type CallOptions, type ConnectOptions, type Event, type Held, type HoldOptions, type Instance, type Item, type Leader,
-  type Leadership, type Lease, type Lock, type Permit, type ReadOptions, type Registration, type Server,
-  type ServiceOptions, type ServiceWatch, type Value, type Version, type Watch, type WatchOptions, type WriteOptions,
+  type CallOptions, type Comparison, type ConnectOptions, type Event, type Held, type HoldOptions, type Instance,
+  type Item, type Leader, type Leadership, type Lease, type Lock, type Permit, type ReadOptions, type Registration,
+  type Server, type ServiceOptions, type ServiceWatch, type Transacted, type Transaction, type Value, type Version,
+  type Watch, type WatchOptions, type Write, type WriteOptions,
 } from 'netcraq'
 
 const how: ConnectOptions = {
@@ -34,6 +35,12 @@ export async function calls(signal: AbortSignal): Promise<void> {
   const swap: { swapped: boolean; item: Item } = await client.cas('a', NEVER_WRITTEN, 'b', write)
   const deletion: { deleted: boolean; item: Item } = await client.delete('a', { ...call, version })
   const sum: { number: bigint; version: Version } = await client.increment('n', 1n, call)
+  const transaction: Transaction = {
+    compare: [{ key: 'a', version }, { key: 'b', value: 'x' }, { key: 'c', absent: true }] satisfies Comparison[],
+    write: new Set<Write>([{ key: 'a', value: Buffer.from('a'), lease: lease.lease }, { key: 'b', delete: true }]),
+  }
+  const transacted: Transacted = await client.transact(transaction, call)
+  const failed: Item[] = transacted.done ? [] : transacted.failed
   const ttl: number = (await client.keepAlive(lease.lease, call)).ttl
   await client.revoke(lease.lease, call)
   const order: number = compareVersions(version, sum.version)
@@ -72,7 +79,7 @@ export async function calls(signal: AbortSignal): Promise<void> {
   await registration.deregister(call)
   await client.ping(call)
   await client.close({ wait: 1000 })
-  void [variable, server, text, bytes, failure, swap, deletion, ttl, order, token, lost, leader, instances, next]
+  void [variable, server, text, bytes, failure, swap, deletion, failed, ttl, order, token, lost, leader, instances, next]
 }
 
 export function advice(error: unknown): string {

@@ -227,6 +227,81 @@ func TestList(t *testing.T) {
 	}
 }
 
+// Transact writes several keys or none, and says why not.
+func TestTransact(t *testing.T) {
+	s := newServer(t)
+	c := s.connect(node.Config{})
+	ctx := soon(t)
+	binary := []byte{0xFF, 0}
+	got, err := c.Transact(ctx, node.Transaction{Compare: []node.Comparison{node.IsAbsent("a"), node.HasVersion("b", node.Never)},
+		Write: []node.Write{node.PutKey("a", []byte("1 < 2")), node.PutKey("b", binary), node.PutKey("c", nil), node.DeleteKey("never")}})
+	if err != nil || !got.Done || len(got.Failed) > 0 || !slices.Equal(got.Versions, []node.Version{"1.1", "1.1", "1.1", node.Never}) {
+		t.Fatal(got, err)
+	}
+	values := []node.Comparison{node.HasValue("a", []byte("1 < 2")), node.HasValue("b", binary), node.HasValue("c", nil)}
+	if got, err := c.Transact(ctx, node.Transaction{Compare: values}); err != nil || !got.Done || len(got.Versions) > 0 {
+		t.Error(got, err)
+	}
+	big := []byte(strings.Repeat("x", 1000))
+	var fails []node.Comparison
+	for i := range 40 {
+		name := fmt.Sprint("big", i)
+		if _, err := c.Put(ctx, name, big); err != nil {
+			t.Fatal(err)
+		}
+		fails = append(fails, node.IsAbsent(name))
+	}
+	fails = append(fails, node.HasValue("never", nil), node.HasVersion("c", "7.7"))
+	got, err = c.Transact(ctx, node.Transaction{Compare: append(values[:2:2], fails...), Write: []node.Write{node.DeleteKey("a")}})
+	if err != nil || got.Done || len(got.Failed) != len(fails) {
+		t.Fatal(got, err)
+	}
+	for i, item := range got.Failed {
+		want := node.Item{Key: fmt.Sprint("big", i), Found: true, Version: "1.1"}
+		switch {
+		case i < 32:
+			want.Value = big
+		case i == 40:
+			want = node.Item{Key: "never", Version: node.Never}
+		case i == 41:
+			want = node.Item{Key: "c", Found: true, Version: "1.1"}
+		}
+		if item.Key != want.Key || item.Found != want.Found || item.Version != want.Version || string(item.Value) != string(want.Value) {
+			t.Errorf("%d: %.100v, want %.100v", i, item, want)
+		}
+	}
+	if item, err := c.Get(ctx, "a"); err != nil || !item.Found {
+		t.Error("a transaction that was not done has deleted a key", err)
+	}
+
+	lease, err := c.Grant(ctx, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	elsewhere := node.In("elsewhere")
+	if got, err := c.Transact(ctx, node.Transaction{Write: []node.Write{node.PutKey("a", []byte("x"))}}, elsewhere); err != nil || !got.Done {
+		t.Error(got, err)
+	}
+	if got, err := c.Transact(ctx, node.Transaction{Write: []node.Write{node.PutKey("a", []byte("x"), node.WithLease(lease.ID)), node.DeleteKey("b")}}); err != nil || !got.Done {
+		t.Error(got, err)
+	}
+	if item, err := c.Get(ctx, "a"); err != nil || item.Lease != lease.ID {
+		t.Error(item, err)
+	}
+	for _, x := range []node.Transaction{{}, {Write: []node.Write{node.PutKey("k", nil), node.DeleteKey("k")}},
+		{Compare: []node.Comparison{{}}}, {Write: []node.Write{{}}}, {Write: []node.Write{node.DeleteKey("\xff")}},
+		{Compare: []node.Comparison{node.IsAbsent("\xff")}}, {Compare: []node.Comparison{node.HasVersion("k", "new")}}} {
+		_, err := c.Transact(ctx, x)
+		wantCode(t, err, node.CodeInvalidArgument)
+	}
+	for _, n := range []int{64, 65} {
+		_, err := c.Transact(ctx, node.Transaction{Compare: slices.Repeat(values[:1], n)})
+		if want := map[int]node.Code{64: node.CodeInvalidArgument, 65: node.CodeTooLarge}[n]; node.CodeOf(err) != want {
+			t.Errorf("%d comparisons of one key: %v", n, err)
+		}
+	}
+}
+
 func TestWatches(t *testing.T) {
 	s := newServer(t)
 	c := s.connect(node.Config{})
