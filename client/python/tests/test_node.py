@@ -830,6 +830,95 @@ def test_keys(server: MemServer, connect: Callable[..., Any]) -> None:
         client.put("k", b"x" * 5000)
 
 
+def test_transactions(server: MemServer, connect: Callable[..., Any]) -> None:
+    client = connect(server.path)
+    made = client.transact(
+        compare=[node.Comparison("a", absent=True), node.Comparison("b", version=node.NEVER)],
+        write=[node.Put("a", "1"), node.Put("b", b"\xff\0"), node.Put("c", ""), node.Delete("never")],
+    )
+    first = made.versions[0]
+    assert made == node.Transacted(True, [first, first, first, node.NEVER], [])
+    lease = client.grant(60)
+    again = client.transact(
+        compare=(node.Comparison(k, value=v) for k, v in {"a": "1", "b": b"\xff\0", "c": b""}.items()),
+        write=[node.Put("a", b"2", lease=lease.id), node.Delete("b")],
+    )
+    assert again.done
+    a, b = client.get_many(["a", "b"])
+    assert (a.text, a.lease, a.version) == ("2", lease.id, again.versions[0])
+    assert (b.found, b.version) == (False, again.versions[1])
+    late = client.transact(
+        compare=[
+            node.Comparison("a", version=first),
+            node.Comparison("b", absent=True),
+            node.Comparison("never", value="x"),
+        ],
+        write=[node.Put("a", "no"), node.Put("new", "no")],
+    )
+    assert (late.done, late.versions) == (False, [])
+    assert [(i.key, i.found, i.text, i.version) for i in late.failed] == [
+        ("a", True, "2", again.versions[0]),
+        ("never", False, None, node.NEVER),
+    ]
+    assert [i.text for i in client.get_many(["a", "new"])] == ["2", None]
+    assert client.transact(compare=[node.Comparison("a", absent=True)], namespace="empty").done
+    names = [f"long/{n}" for n in range(40)]
+    client.transact(write=[node.Put(name, "x" * 1000) for name in names])
+    failed = client.transact(compare=[node.Comparison(name, absent=True) for name in names]).failed
+    assert [(i.key, i.found, i.value) for i in failed] == [
+        (name, True, b"x" * 1000 if n < 32 else None) for n, name in enumerate(names)
+    ]
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {},
+        {"write": [node.Put("k", "v"), node.Delete("k")]},
+        {"write": [node.Put("k", 1)]},  # type: ignore[arg-type]
+        {"write": ["k"]},
+        {"write": [node.Comparison("k", absent=True)]},
+        {"write": [node.Put("", "v")]},
+        {"compare": [node.Comparison("k")]},
+        {"compare": [node.Comparison("k", version="new")]},
+        {"compare": [node.Comparison("k", version="1.1", value="v")]},
+        {"compare": [node.Comparison("k", value="", absent=True)]},
+        {"compare": [node.Comparison("\ud800", absent=True)]},
+        {"compare": [node.Delete("k")]},
+        {"compare": [node.Comparison("k", absent=True)] * 2},
+    ],
+)
+def test_transactions_that_cannot_be(server: MemServer, connect: Callable[..., Any], how: dict[str, Any]) -> None:
+    client = connect(server.path)
+    with pytest.raises(node.InvalidArgument):
+        client.transact(**how)
+    assert not client.get("k").found
+
+
+def test_transactions_that_are_too_large(server: MemServer, connect: Callable[..., Any]) -> None:
+    client = connect(server.path)
+    with pytest.raises(node.TooLarge, match="at most 64"):
+        client.transact(compare=[node.Comparison(f"k{n}", absent=True) for n in range(65)])
+    with pytest.raises(node.TooLarge):
+        client.transact(write=[node.Put("k", "v"), node.Put("l", "x" * 5000)])
+    assert not client.get("k").found
+
+
+def test_a_transaction_is_sent_again_under_its_number(fake: Fake, connect: Callable[..., Any]) -> None:
+    def hook(peer: Peer, r: dict[str, Any]) -> bool:
+        if peer.number == 0:
+            peer.close()
+        else:
+            peer.answer(r, {"done": True, "versions": ["1.1"]})
+        return True
+
+    fake.hook = hook
+    assert connect(fake.start().path).transact(write=[node.Put("k", "v")]).versions == ["1.1"]
+    first, second = fake.of("transact")
+    assert first["once"] == second["once"] == 1
+    assert first["data"] == second["data"] == {"compare": [], "write": [{"key": "k", "value": "v"}]}
+
+
 def listed(client: Any, prefix: str, **how: Any) -> list[Any]:
     """All items of a list, of either client."""
     found = client.list_all(prefix, **how)

@@ -36,13 +36,30 @@ from netcraq.node.errors import (
     Unavailable,
     WrongOffset,
 )
-from netcraq.node.values import NEVER, Deletion, Event, Instance, Item, Leader, Lease, Page, Sum, Swap
+from netcraq.node.values import (
+    NEVER,
+    Comparison,
+    Delete,
+    Deletion,
+    Event,
+    Instance,
+    Item,
+    Leader,
+    Lease,
+    Page,
+    Put,
+    Sum,
+    Swap,
+    Transacted,
+)
 
 __all__ = [
     "NEVER",
     "Canceled",
     "Client",
     "Closed",
+    "Comparison",
+    "Delete",
     "Deletion",
     "Draining",
     "Event",
@@ -60,6 +77,7 @@ __all__ = [
     "OutcomeUnknown",
     "Page",
     "PermissionDenied",
+    "Put",
     "QuotaExceeded",
     "Registration",
     "ServiceWatch",
@@ -67,6 +85,7 @@ __all__ = [
     "Swap",
     "Timeout",
     "TooLarge",
+    "Transacted",
     "Unavailable",
     "Watch",
     "WrongOffset",

@@ -52,6 +52,8 @@ from netcraq.node.errors import (
 )
 from netcraq.node.values import (
     NEVER,
+    Comparison,
+    Delete,
     Deletion,
     Event,
     Instance,
@@ -59,11 +61,14 @@ from netcraq.node.values import (
     Leader,
     Lease,
     Page,
+    Put,
     Sum,
     Swap,
+    Transacted,
     instances,
     millis,
     page_of,
+    transacted_of,
     version_key,
 )
 
@@ -260,6 +265,18 @@ class Client:
         """Add to a key's number."""
         answer = await self._ask("increment", requests.increment(key, by, namespace), timeout, changes=True)
         return Sum(int(answer.get("number", 0)), str(answer.get("version", NEVER)))
+
+    async def transact(
+        self,
+        *,
+        compare: Iterable[Comparison] = (),
+        write: Iterable[Put | Delete] = (),
+        timeout: float | None = None,
+        namespace: str = "",
+    ) -> Transacted:
+        """Write several durable keys at one moment, if all comparisons hold."""
+        data = requests.transact(compare, write, namespace)
+        return transacted_of(await self._ask("transact", data, timeout, changes=True))
 
     def watch(
         self,

@@ -16,6 +16,8 @@ from netcraq.node.engine import GRACE, Call, Engine, configure
 from netcraq.node.errors import Canceled, Closed, Internal, InvalidArgument, NodeError, of_older_server
 from netcraq.node.values import (
     NEVER,
+    Comparison,
+    Delete,
     Deletion,
     Event,
     Instance,
@@ -23,9 +25,12 @@ from netcraq.node.values import (
     Leader,
     Lease,
     Page,
+    Put,
     Sum,
     Swap,
+    Transacted,
     page_of,
+    transacted_of,
     value_json,
 )
 
@@ -261,6 +266,21 @@ class Client:
         """
         answer = self._ask("increment", requests.increment(key, by, namespace), timeout, True)
         return Sum(int(answer.get("number", 0)), str(answer.get("version", NEVER)))
+
+    def transact(
+        self,
+        *,
+        compare: Iterable[Comparison] = (),
+        write: Iterable[Put | Delete] = (),
+        timeout: float | None = None,
+        namespace: str = "",
+    ) -> Transacted:
+        """Compare durable keys, and write several of them, at one moment: if all comparisons hold,
+        everything is written, otherwise nothing is. There are up to 64 comparisons and writes
+        together. Raises InvalidArgument for volatile keys, and for a key that is compared twice or
+        written twice.
+        """
+        return transacted_of(self._ask("transact", requests.transact(compare, write, namespace), timeout, True))
 
     def watch(
         self,

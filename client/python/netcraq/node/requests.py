@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from netcraq.node.errors import InvalidArgument
-from netcraq.node.values import quote, value_json
+from netcraq.node.values import Comparison, Delete, Put, quote, value_json
 
 MAX_MANY = 256  # keys of one getMany
 MAX_LIST = 256  # names that the server looks at for one page of list
@@ -69,6 +69,34 @@ def increment(key: str, by: int, namespace: str) -> str:
     if not isinstance(by, int) or not -(1 << 63) <= by < 1 << 63:
         raise InvalidArgument(f"{by!r:.80} is no whole number of 64 bits")
     return f'{about(key, namespace)},"by":{by}}}'
+
+
+def transact(compare: Iterable[Comparison], write: Iterable[Put | Delete], namespace: str) -> str:
+    """Of transact."""
+    conditions = ",".join(map(_condition, compare))
+    writes = ",".join(map(_write, write))
+    begin = f'"namespace":{quote(namespace)},' if namespace else ""
+    return f'{{{begin}"compare":[{conditions}],"write":[{writes}]}}'
+
+
+def _condition(c: Comparison) -> str:
+    if not isinstance(c, Comparison):
+        raise InvalidArgument(f"compare has {c!r:.80}, not a Comparison")
+    text = about(c.key, "")
+    if c.version:
+        text += f',"version":{quote(c.version)}'
+    if c.value is not None:
+        text += value_json(c.value)
+    return text + (',"absent":true}' if c.absent else "}")
+
+
+def _write(w: Put | Delete) -> str:
+    match w:
+        case Put():
+            return put(w.key, w.value, w.lease, "")
+        case Delete():
+            return about(w.key, "") + ',"delete":true}'
+    raise InvalidArgument(f"write has {w!r:.80}, not a Put or a Delete")
 
 
 def watch(keys: list[str], prefix: str | None, after: Mapping[str, str], namespace: str) -> str:

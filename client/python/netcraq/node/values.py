@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from json.encoder import encode_basestring_ascii
 from typing import Any
 
@@ -117,6 +117,60 @@ class Sum:
 
     number: int
     version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A condition of a transaction on a key. Give exactly one of ``version`` (NEVER: it was never
+    written), ``value`` and ``absent`` (it has no value).
+    """
+
+    key: str
+    _: KW_ONLY
+    version: str = ""
+    value: bytes | str | None = None
+    absent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """A transaction's write of a value. lease: the key goes when that does."""
+
+    key: str
+    value: bytes | str
+    _: KW_ONLY
+    lease: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """A transaction's deletion of a key's value."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Transacted:
+    """What came of a transaction. ``done``: all comparisons held, and everything was written.
+    ``versions`` are those of the written keys, in their order. ``failed`` are the keys whose
+    comparisons did not hold, if it was not done. Such an item is found and has no value if the
+    values of those before it and its own have more than 32 KiB together.
+    """
+
+    done: bool
+    versions: list[str]
+    failed: list[Item]
+
+
+def transacted_of(answer: dict[str, Any]) -> Transacted:
+    """What an answer says of a transaction."""
+    failed = []
+    for data in answer.get("failed") or ():
+        item = Item(data)
+        if "value" not in data and "valueBase64" not in data:
+            item._text = None
+        failed.append(item)
+    return Transacted(answer.get("done", False), list(answer.get("versions") or ()), failed)
 
 
 @dataclass(frozen=True, slots=True)
