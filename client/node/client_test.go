@@ -484,8 +484,9 @@ func TestRequestsAreWrittenAsTheContractSays(t *testing.T) {
 	_, _, _ = c.Delete(ctx, "k", IfVersion("1.2"))
 	_, _, _ = c.Increment(ctx, "k", -5)
 	_, _ = c.Get(ctx, "k", Eventual())
-	_, _ = c.Transact(ctx, Transaction{Compare: []Comparison{HasVersion("k", "7.8"), HasValue(value, []byte(value)), HasValue("b", []byte{0xff}),
-		IsAbsent("a")}, Write: []Write{PutKey("k", nil, WithLease("l")), PutKey("b", []byte{0xff}), DeleteKey("a")}}, In("other"))
+	_, _ = c.Transact(ctx, Transaction{
+		Compare: []Comparison{HasVersion("k", "7.8"), HasValue(value, []byte(value)), HasValue("b", []byte{0xff}), IsAbsent("a")},
+		Write:   []Write{PutKey("k", nil, WithLease("l")), PutKey("b", []byte{0xff}), DeleteKey("a")}}, In("other"))
 	if f.hellos[0].Namespace != "shop" {
 		t.Errorf("%+v", f.hellos[0])
 	}
@@ -496,9 +497,11 @@ func TestRequestsAreWrittenAsTheContractSays(t *testing.T) {
 		nodeapi.DeleteData{Key: nodeapi.Key{Key: "k"}, Version: "1.2"},
 		nodeapi.IncrementData{Key: nodeapi.Key{Key: "k"}, By: ptr(int64(-5))},
 		nodeapi.GetData{Key: nodeapi.Key{Key: "k"}, Eventual: true},
-		nodeapi.TransactData{Namespace: "other", Compare: []nodeapi.Comparison{{Key: "k", Version: "7.8"}, {Key: value, Value: &value},
-			{Key: "b", ValueBase64: []byte{0xff}}, {Key: "a", Absent: true}}, Write: []nodeapi.TransactWrite{
-			{Key: "k", Value: ptr(""), Lease: "l"}, {Key: "b", ValueBase64: []byte{0xff}}, {Key: "a", Delete: true}}},
+		nodeapi.TransactData{Namespace: "other",
+			Compare: []nodeapi.Comparison{{Key: "k", Version: "7.8"}, {Key: value, Value: &value},
+				{Key: "b", ValueBase64: []byte{0xff}}, {Key: "a", Absent: true}},
+			Write: []nodeapi.TransactWrite{{Key: "k", Value: ptr(""), Lease: "l"}, {Key: "b", ValueBase64: []byte{0xff}},
+				{Key: "a", Delete: true}}},
 	}
 	for i, w := range want {
 		a, _ := json.Marshal(w)

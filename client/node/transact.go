@@ -7,8 +7,8 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// Transaction is what Transact compares and writes: up to 64 comparisons and writes together, and at
-// least one of them. No key is compared twice, and none is written twice.
+// Transaction is what Transact compares and writes: up to 64 comparisons and writes together, and
+// at least one of them. No key is compared twice, and none is written twice.
 type Transaction struct {
 	Compare []Comparison
 	Write   []Write
@@ -59,17 +59,17 @@ func coded(value []byte) (text *string, base64 []byte) {
 type Transacted struct {
 	// Done says that all comparisons held, and that everything was written.
 	Done bool
-	// Versions are those of the written keys, in the order of Write, if it is Done. All are the same,
-	// but for a key that was deleted although it was never written: that has Never.
+	// Versions are those of the written keys, in the order of Write, if it is Done. All are the
+	// same, but for a key that was deleted although it was never written: that has Never.
 	Versions []Version
-	// Failed are the keys whose comparisons did not hold, in the order of Compare, if it is not Done.
-	// An item has the state of its key in which the comparison did not hold. It has Found and a nil
-	// Value if the values of the items before it and its own have more than 32 KiB together.
+	// Failed are the keys whose comparisons did not hold, in the order of Compare, if it is not
+	// Done. An item has a state of its key in which the comparison did not hold. It has Found and a
+	// nil Value if the values of the items before it and its own have more than 32 KiB together.
 	Failed []Item
 }
 
-// Transact compares durable keys of one namespace, and writes several of them, at one moment: if all
-// comparisons hold, everything is written; otherwise nothing is. It refuses volatile keys
+// Transact compares durable keys of one namespace, and writes several of them, at one moment: if
+// all comparisons hold, everything is written; otherwise nothing is. It refuses volatile keys
 // (CodeInvalidArgument). That a comparison does not hold is no error. Options: none but In.
 func (c *Client) Transact(ctx context.Context, t Transaction, opts ...Option) (Transacted, error) {
 	data := nodeapi.TransactData{Namespace: gather(opts).namespace}

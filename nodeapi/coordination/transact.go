@@ -87,8 +87,8 @@ func (s *Service) Transact(ctx context.Context, ns string, compare []Comparison,
 	}
 }
 
-// compare reads the keys that a transaction compares, and puts their versions into t. It gives those
-// whose comparisons do not hold.
+// compare reads the keys that a transaction compares, and puts their versions into t. It gives
+// those whose comparisons do not hold.
 func (s *Service) compare(ctx context.Context, t *store.Transaction, all []Comparison) (failed []Value, err error) {
 	bytes := 0
 	for i, c := range all {

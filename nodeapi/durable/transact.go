@@ -16,9 +16,9 @@ import (
 )
 
 // transaction is a store.Transaction on its way to etcd, as one transaction there. Each key that it
-// writes is on a condition: that it has an entry, or that it has none. Which of the two is not known
-// before etcd was asked, so the first attempt takes each key to have one. If the attempt fails, etcd
-// answers with what there is, and the next attempt is made for that.
+// writes is on a condition: that it has an entry, or that it has none. Which of the two is not
+// known before etcd was asked, so the first attempt takes each key to have one. If the attempt
+// fails, etcd answers with what there is, and the next attempt is made for that.
 type transaction struct {
 	store.Transaction
 	s     *Store

@@ -20,8 +20,8 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// A transaction writes all or nothing, at one version, by a gateway and by etcd itself, with keys in
-// the network and without.
+// A transaction writes all or nothing, at one version, by a gateway and by etcd itself, with keys
+// in the network and without.
 func TestTransact(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -113,15 +113,18 @@ func transacts(ctx context.Context, t *testing.T, s *Store, of func(string) stri
 	has("compared in vain", state, at)
 	txn("only compared", true, map[string]wire.Version{"a": next[0], "b": next[0], "x": 0})
 
-	last := txn("over a tombstone", true, map[string]wire.Version{"b": next[0]}, put("b", "last"), put("a", "last"), del("c"), del("d"))
+	last := txn("over a tombstone", true, map[string]wire.Version{"b": next[0]}, put("b", "last"), put("a", "last"), del("c"),
+		del("d"))
 	has("in the end", map[string]string{"a": "last", "b": "last", "c": "", "d": ""},
 		map[string]wire.Version{"a": last[0], "b": last[0], "c": last[0], "d": last[0]})
 	refused := nodeapi.Errorf(nodeapi.CodePermissionDenied, "", "may make none")
 	may := store.WithoutCreating(ctx, refused)
-	if _, err := s.Transact(may, store.Transaction{Namespace: ns, Write: []store.Write{put(of("a"), "no"), put(of("e"), "no")}}); !errors.Is(err, refused) {
+	x := store.Transaction{Namespace: ns, Write: []store.Write{put(of("a"), "last"), put(of("e"), "no")}}
+	if _, err := s.Transact(may, x); !errors.Is(err, refused) {
 		t.Errorf("who may make none: %v", err)
 	}
-	if got, err := s.Transact(may, store.Transaction{Namespace: ns, Write: []store.Write{put(of("a"), "last")}}); err != nil || !got.Done {
+	x.Write = x.Write[:1]
+	if got, err := s.Transact(may, x); err != nil || !got.Done {
 		t.Errorf("who may make none writes what is there: %+v, %v", got, err)
 	}
 }
@@ -161,7 +164,8 @@ func TestTransactQuota(t *testing.T) {
 	if err != nil || len(all) != quota || made.Load() != quota || refused.Load() != 14 {
 		t.Errorf("%d keys, %d were made, %d times it was refused; %v", len(all), made.Load(), refused.Load(), err)
 	}
-	got, err := stores[0].Transact(ctx, store.Transaction{Namespace: ns, Write: []store.Write{{Name: all[0].Name, Value: []byte("w")}}})
+	got, err := stores[0].Transact(ctx, store.Transaction{Namespace: ns,
+		Write: []store.Write{{Name: all[0].Name, Value: []byte("w")}}})
 	if err != nil || !got.Done {
 		t.Errorf("a key that is there, at the quota: %+v, %v", got, err)
 	}
@@ -185,7 +189,8 @@ func TestTransactLargest(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer remove()
-		x.Write = append(x.Write, store.Write{Name: name, Value: bytes.Repeat([]byte("v"), nodeapi.MaxTransactBytes/nodeapi.MaxTransact-3)})
+		value := bytes.Repeat([]byte("v"), nodeapi.MaxTransactBytes/nodeapi.MaxTransact-len(name))
+		x.Write = append(x.Write, store.Write{Name: name, Value: value})
 	}
 	for _, what := range []string{"made", "overwritten"} {
 		if got, err := s.Transact(ctx, x); err != nil || !got.Done {
@@ -231,7 +236,6 @@ func TestTransfers(t *testing.T) {
 		nodes = append(nodes, c)
 	}
 	const total = 1000
-	amount := func(n int) []byte { return strconv.AppendInt(nil, int64(n), 10) }
 	if got, err := nodes[0].Transact(t.Context(), ns, nil, []coordination.Write{{Name: "a", Value: amount(total)},
 		{Name: "b", Value: amount(0)}}); err != nil || !got.Done {
 		t.Fatal(got, err)
@@ -303,11 +307,14 @@ func TestTransfers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d transfers, %d lost against others, %d of unknown outcome, %d logged", done.Load(), lost.Load(), unknown.Load(), len(logged))
+	t.Logf("%d transfers, %d lost against others, %d of unknown outcome, %d logged", done.Load(), lost.Load(),
+		unknown.Load(), len(logged))
 	if n := int64(len(logged)); sum != total || n < done.Load() || n > done.Load()+unknown.Load() {
 		t.Errorf("the sum is %d of %d; %d transfers are logged", sum, total, n)
 	}
 }
+
+func amount(n int) []byte { return strconv.AppendInt(nil, int64(n), 10) }
 
 func number(v coordination.Value) int {
 	n, _ := strconv.Atoi(string(v.Item.Value))
@@ -337,9 +344,9 @@ func transfer(ctx context.Context, c *coordination.Service, random *rand.Rand, l
 		moved = 1 + random.IntN(balance[from])
 	}
 	balance[from], balance[1-from] = balance[from]-moved, balance[1-from]+moved
-	got, err := c.Transact(ctx, ns, append(compare, coordination.Comparison{Name: log, Absent: true}), []coordination.Write{
-		{Name: "a", Value: strconv.AppendInt(nil, int64(balance[0]), 10)}, {Name: "b", Value: strconv.AppendInt(nil, int64(balance[1]), 10)},
-		{Name: log, Value: []byte("done")}})
+	compare = append(compare, coordination.Comparison{Name: log, Absent: true})
+	got, err := c.Transact(ctx, ns, compare, []coordination.Write{
+		{Name: "a", Value: amount(balance[0])}, {Name: "b", Value: amount(balance[1])}, {Name: log, Value: []byte("done")}})
 	if err == nil && got.Done && balance[0]+balance[1] != total {
 		return false, fmt.Errorf("a transaction has found %v", balance)
 	}
@@ -385,14 +392,15 @@ func TestTransactIsWatched(t *testing.T) {
 	<-ended
 }
 
-// A lease of tombstones that etcd has forgotten does not keep a transaction from deleting; and while
-// etcd is away nothing is done.
+// A lease of tombstones that etcd has forgotten does not keep a transaction from deleting. While
+// etcd is away, the transaction fails with a code.
 func TestTransactOfATroubledEtcd(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	relay := newRelay(t, w.Endpoints()[0])
 	s, ctx := open(t, Options{Patience: 300 * time.Millisecond}, relay.url), t.Context()
-	x := store.Transaction{Namespace: ns, Write: []store.Write{{Name: "a", Value: []byte("1")}, {Name: "b", Value: []byte("1")}}}
+	x := store.Transaction{Namespace: ns,
+		Write: []store.Write{{Name: "a", Value: []byte("1")}, {Name: "b", Value: []byte("1")}}}
 	if got, err := s.Transact(ctx, x); err != nil || !got.Done {
 		t.Fatal(got, err)
 	}
@@ -408,7 +416,8 @@ func TestTransactOfATroubledEtcd(t *testing.T) {
 	}
 	relay.cut()
 	_, err := s.Transact(ctx, x)
-	if !errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeUnavailable}) && !errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeOutcomeUnknown}) {
+	if !errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeUnavailable}) &&
+		!errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeOutcomeUnknown}) {
 		t.Errorf("while etcd is away: %v", err)
 	}
 	relay.mend()

@@ -244,7 +244,7 @@ func TestRefusals(t *testing.T) {
 	wantCode(t, err, nodeapi.CodeNoRoom, "2 slots each")
 
 	for _, check := range []bool{true, false} {
-		_, err = s.Transact(ctx, store.Transaction{Namespace: "shop", Write: []store.Write{{Name: "0", Value: nil}}, CheckOnly: check})
+		_, err = s.Transact(ctx, store.Transaction{Namespace: "shop", Write: []store.Write{{Name: "0"}}, CheckOnly: check})
 		wantCode(t, err, nodeapi.CodeInvalidArgument, `the key "0" of the namespace shop`, "is volatile")
 	}
 

@@ -119,15 +119,17 @@ func TestStore(t *testing.T) {
 	if len(page.Names) != 100 || page.More {
 		t.Errorf("%d names", len(page.Names))
 	}
-	txn, err := a.Transact(ctx, store.Transaction{Namespace: "ns", Compare: []store.Comparison{{Name: "many0", Version: page.Names[0].Version},
-		{Name: "none", Version: 0}}, Write: []store.Write{{Name: "many0", Value: []byte("w")}, {Name: "many1", Value: []byte("w")},
-		{Name: "many2", Delete: true}, {Name: "never", Delete: true}, {Name: "many100", Value: []byte("w")}, {Name: "many101", Value: []byte("w")}}})
+	w, x := []byte("w"), store.Transaction{Namespace: "ns"}
+	x.Compare = []store.Comparison{{Name: "many0", Version: page.Names[0].Version}, {Name: "none", Version: 0}}
+	x.Write = []store.Write{{Name: "many0", Value: w}, {Name: "many1", Value: w}, {Name: "many2", Delete: true},
+		{Name: "never", Delete: true}, {Name: "many100", Value: w}, {Name: "many101", Value: w}}
+	txn, err := a.Transact(ctx, x)
 	must(err)
-	if now, err := b.Get(ctx, key("many101"), false); !txn.Done || err != nil || now.Version != txn.Versions[0] || string(now.Value) != "w" {
+	now, err := b.Get(ctx, key("many101"), false)
+	if !txn.Done || err != nil || now.Version != txn.Versions[0] || string(now.Value) != "w" {
 		t.Errorf("%+v, %+v, %v", txn, now, err)
 	}
-	txn, err = b.Transact(ctx, store.Transaction{Namespace: "ns", Compare: []store.Comparison{{Name: "many0", Version: page.Names[0].Version}},
-		Write: []store.Write{{Name: "many1", Value: []byte("x")}}})
+	txn, err = b.Transact(ctx, x)
 	if must(err); txn.Done {
 		t.Errorf("on an old version: %+v", txn)
 	}
@@ -183,7 +185,8 @@ func TestKeys(t *testing.T) {
 			if i%4 < 2 {
 				_, err = stores[i%2].Put(t.Context(), store.Key{Namespace: ns, Name: name}, []byte("v"))
 			} else {
-				_, err = stores[i%2].Transact(t.Context(), store.Transaction{Namespace: ns, Write: []store.Write{{Name: name, Value: []byte("v")}}})
+				_, err = stores[i%2].Transact(t.Context(), store.Transaction{Namespace: ns,
+					Write: []store.Write{{Name: name, Value: []byte("v")}}})
 			}
 			switch {
 			case err == nil:
@@ -198,7 +201,8 @@ func TestKeys(t *testing.T) {
 	for i := range most + 1 {
 		tooMany.Write = append(tooMany.Write, store.Write{Name: fmt.Sprint("one too many", i), Value: []byte("v")})
 	}
-	if _, err := stores[0].Transact(t.Context(), tooMany); !errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeQuotaExceeded}) {
+	_, err := stores[0].Transact(t.Context(), tooMany)
+	if !errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeQuotaExceeded}) {
 		t.Errorf("a transaction that makes too many keys: %v", err)
 	}
 	for i := range 2 * most {

@@ -58,8 +58,8 @@ type making struct {
 }
 
 // mayTxn says whether a node may write so: it reads, or it writes keys that are there, each on a
-// condition that holds for no other; or it makes keys of one namespace as a Store does. size is what
-// is written, in bytes.
+// condition that holds for no other; or it makes keys of one namespace as a Store does. size is
+// what is written, in bytes.
 func (v *visit) mayTxn(r *pb.TxnRequest) (made making, size int, err error) {
 	if len(r.Compare) > opsAtOnce || len(r.Success) > opsAtOnce || len(r.Failure) > opsAtOnce {
 		return made, 0, v.deny("more than %d operations at once", opsAtOnce)

@@ -233,13 +233,18 @@ func TestTransact(t *testing.T) {
 	c := s.connect(node.Config{})
 	ctx := soon(t)
 	binary := []byte{0xFF, 0}
-	got, err := c.Transact(ctx, node.Transaction{Compare: []node.Comparison{node.IsAbsent("a"), node.HasVersion("b", node.Never)},
-		Write: []node.Write{node.PutKey("a", []byte("1 < 2")), node.PutKey("b", binary), node.PutKey("c", nil), node.DeleteKey("never")}})
-	if err != nil || !got.Done || len(got.Failed) > 0 || !slices.Equal(got.Versions, []node.Version{"1.1", "1.1", "1.1", node.Never}) {
+	got, err := c.Transact(ctx, node.Transaction{
+		Compare: []node.Comparison{node.IsAbsent("a"), node.HasVersion("b", node.Never)},
+		Write: []node.Write{node.PutKey("a", []byte("1 < 2")), node.PutKey("b", binary), node.PutKey("c", nil),
+			node.DeleteKey("never")}})
+	want := []node.Version{"1.1", "1.1", "1.1", node.Never}
+	if err != nil || !got.Done || len(got.Failed) > 0 || !slices.Equal(got.Versions, want) {
 		t.Fatal(got, err)
 	}
-	values := []node.Comparison{node.HasValue("a", []byte("1 < 2")), node.HasValue("b", binary), node.HasValue("c", nil)}
-	if got, err := c.Transact(ctx, node.Transaction{Compare: values}); err != nil || !got.Done || len(got.Versions) > 0 {
+	values := []node.Comparison{node.HasValue("a", []byte("1 < 2")), node.HasValue("b", binary),
+		node.HasValue("c", nil)}
+	got, err = c.Transact(ctx, node.Transaction{Compare: values})
+	if err != nil || !got.Done || len(got.Versions) > 0 {
 		t.Error(got, err)
 	}
 	big := []byte(strings.Repeat("x", 1000))
@@ -252,7 +257,8 @@ func TestTransact(t *testing.T) {
 		fails = append(fails, node.IsAbsent(name))
 	}
 	fails = append(fails, node.HasValue("never", nil), node.HasVersion("c", "7.7"))
-	got, err = c.Transact(ctx, node.Transaction{Compare: append(values[:2:2], fails...), Write: []node.Write{node.DeleteKey("a")}})
+	got, err = c.Transact(ctx, node.Transaction{Compare: append(values[:2:2], fails...),
+		Write: []node.Write{node.DeleteKey("a")}})
 	if err != nil || got.Done || len(got.Failed) != len(fails) {
 		t.Fatal(got, err)
 	}
@@ -266,7 +272,8 @@ func TestTransact(t *testing.T) {
 		case i == 41:
 			want = node.Item{Key: "c", Found: true, Version: "1.1"}
 		}
-		if item.Key != want.Key || item.Found != want.Found || item.Version != want.Version || string(item.Value) != string(want.Value) {
+		if item.Key != want.Key || item.Found != want.Found || item.Version != want.Version ||
+			string(item.Value) != string(want.Value) {
 			t.Errorf("%d: %.100v, want %.100v", i, item, want)
 		}
 	}
@@ -278,11 +285,12 @@ func TestTransact(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	elsewhere := node.In("elsewhere")
-	if got, err := c.Transact(ctx, node.Transaction{Write: []node.Write{node.PutKey("a", []byte("x"))}}, elsewhere); err != nil || !got.Done {
+	bound := node.Transaction{Write: []node.Write{node.PutKey("a", []byte("x"), node.WithLease(lease.ID)), node.DeleteKey("b")}}
+	if got, err := c.Transact(ctx, bound); err != nil || !got.Done {
 		t.Error(got, err)
 	}
-	if got, err := c.Transact(ctx, node.Transaction{Write: []node.Write{node.PutKey("a", []byte("x"), node.WithLease(lease.ID)), node.DeleteKey("b")}}); err != nil || !got.Done {
+	free := node.Transaction{Compare: []node.Comparison{node.IsAbsent("a")}, Write: []node.Write{node.PutKey("a", nil)}}
+	if got, err := c.Transact(ctx, free, node.In("elsewhere")); err != nil || !got.Done {
 		t.Error(got, err)
 	}
 	if item, err := c.Get(ctx, "a"); err != nil || item.Lease != lease.ID {
