@@ -16,6 +16,7 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
+	"github.com/netcraq/netcraq/nodeapi/cell"
 	"github.com/netcraq/netcraq/nodeapi/coordination"
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
@@ -129,45 +130,49 @@ func transacts(ctx context.Context, t *testing.T, s *Store, of func(string) stri
 	}
 }
 
-// The quota of keys holds for those that transactions make, whoever makes them, and one that is
-// refused has made none.
+// The quota of keys holds for those that transactions make, whoever makes them at once, and one
+// that is refused has made none.
 func TestTransactQuota(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*soon)
 	defer cancel()
-	const quota = 30
+	const quota, each, rounds = 8, 3, 10
 	o := Options{Quota: func(string) int { return quota }}
-	stores := []*Store{open(t, o, w.gateway()), open(t, o, w.Endpoints()...)}
-	var made, refused atomic.Int64
-	var work sync.WaitGroup
-	for who := range 6 {
-		work.Go(func() {
-			for n := range 4 {
-				x := store.Transaction{Namespace: ns}
-				for i := range 3 {
-					x.Write = append(x.Write, store.Write{Name: fmt.Sprintf("%d/%d/%d", who, n, i), Value: []byte("v")})
+	stores := []*Store{open(t, o, w.gateway())}
+	for range 5 {
+		stores = append(stores, open(t, o, w.Endpoints()...))
+	}
+	for round := range rounds {
+		in := fmt.Sprint("round", round)
+		var made, refused atomic.Int64
+		var work sync.WaitGroup
+		for who, s := range stores {
+			work.Go(func() {
+				x := store.Transaction{Namespace: in}
+				for i := range each {
+					x.Write = append(x.Write, store.Write{Name: fmt.Sprintf("%d/%d", who, i), Value: []byte("v")})
 				}
-				switch got, err := stores[who%2].Transact(ctx, x); {
+				switch got, err := s.Transact(ctx, x); {
 				case err == nil && got.Done:
-					made.Add(3)
+					made.Add(1)
 				case errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeQuotaExceeded}):
 					refused.Add(1)
 				default:
 					t.Errorf("%+v, %v", got, err)
 				}
-			}
-		})
-	}
-	work.Wait()
-	all, err := stores[0].List(ctx, ns, "")
-	if err != nil || len(all) != quota || made.Load() != quota || refused.Load() != 14 {
-		t.Errorf("%d keys, %d were made, %d times it was refused; %v", len(all), made.Load(), refused.Load(), err)
-	}
-	got, err := stores[0].Transact(ctx, store.Transaction{Namespace: ns,
-		Write: []store.Write{{Name: all[0].Name, Value: []byte("w")}}})
-	if err != nil || !got.Done {
-		t.Errorf("a key that is there, at the quota: %+v, %v", got, err)
+			})
+		}
+		work.Wait()
+		all, err := stores[0].List(ctx, in, "")
+		if err != nil || made.Load() != quota/each || len(all) != quota/each*each || refused.Load() != 6-quota/each {
+			t.Fatalf("%d keys, made by %d; %d were refused; %v", len(all), made.Load(), refused.Load(), err)
+		}
+		got, err := stores[0].Transact(ctx, store.Transaction{Namespace: in,
+			Write: []store.Write{{Name: all[0].Name, Value: []byte("w")}}})
+		if err != nil || !got.Done {
+			t.Errorf("a key that is there, near the quota: %+v, %v", got, err)
+		}
 	}
 }
 
@@ -219,14 +224,25 @@ func TestTransactLargest(t *testing.T) {
 	}
 }
 
-// Eight programs move money between two accounts, through two gateways and past them, while the
-// accounts come into the network and leave it and etcd is killed. Each sum that is read at one
-// moment, and each that a transaction has found, is the same. What has an unknown outcome is looked
-// up by an account of the transfers, which is written along with each.
+// accounts are those of TestTransfers, which have total together.
+var accounts = []string{"account/0", "account/1", "account/2", "account/3"}
+
+const total = 1000
+
+// Eight programs move money between two of four accounts, through two gateways, while the accounts
+// come into the network and leave it and etcd is killed. Each sum that is read at one moment, past
+// the gateways, is the same. Each transfer writes a key of its own, which says in the end whether
+// one of unknown outcome was executed.
 func TestTransfers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.placeAll(nameOf(key("a")), nameOf(key("b")))
+	var names []string
+	var opening []coordination.Write
+	for i, a := range accounts {
+		names = append(names, nameOf(key(a)))
+		opening = append(opening, coordination.Write{Name: a, Value: amount(i / 3 * total)})
+	}
+	w.placeAll(names...)
 	o := Options{Patience: time.Second}
 	stores := []*Store{open(t, o, w.gateway()), open(t, o, w.gateway())}
 	var nodes []*coordination.Service
@@ -235,21 +251,19 @@ func TestTransfers(t *testing.T) {
 		t.Cleanup(func() { c.Close(context.Background()) })
 		nodes = append(nodes, c)
 	}
-	const total = 1000
-	if got, err := nodes[0].Transact(t.Context(), ns, nil, []coordination.Write{{Name: "a", Value: amount(total)},
-		{Name: "b", Value: amount(0)}}); err != nil || !got.Done {
+	if got, err := nodes[0].Transact(t.Context(), ns, nil, opening); err != nil || !got.Done {
 		t.Fatal(got, err)
 	}
 	busy, stop := context.WithCancel(t.Context())
 	defer stop()
-	var done, lost, unknown atomic.Int64
+	var done, lost, unknown, sums atomic.Int64
 	var work sync.WaitGroup
 	for who := range 8 {
 		work.Go(func() {
 			random := rand.New(rand.NewPCG(5, uint64(who)))
 			for n := 0; busy.Err() == nil; n++ {
 				in, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-				did, err := transfer(in, nodes[who%2], random, fmt.Sprintf("log/%d/%d", who, n), total)
+				did, err := transfer(in, nodes[who%2], random, fmt.Sprintf("log/%d/%d", who, n))
 				cancel()
 				switch {
 				case errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeOutcomeUnknown}):
@@ -268,18 +282,13 @@ func TestTransfers(t *testing.T) {
 			}
 		})
 	}
-	work.Go(func() { // one that looks at the accounts past the gateways
-		past := open(t, o, w.Endpoints()...)
-		for busy.Err() == nil {
-			page, err := past.Page(busy, store.Range{Namespace: ns, Most: 2, Bytes: 1 << 20})
-			if err != nil {
-				time.Sleep(10 * time.Millisecond)
-				continue
+	past := open(t, o, w.Endpoints()...)
+	work.Go(func() {
+		for busy.Err() == nil && !t.Failed() {
+			if checkSum(t, past) {
+				sums.Add(1)
 			}
-			if page.Names[0].Version != page.Names[1].Version {
-				t.Errorf("the accounts were written apart: %+v", page.Names)
-				return
-			}
+			time.Sleep(10 * time.Millisecond)
 		}
 	})
 	until := func(more int64) {
@@ -287,69 +296,80 @@ func TestTransfers(t *testing.T) {
 			time.Sleep(10 * time.Millisecond)
 		}
 	}
-	until(40)
+	until(60)
 	w.Kill(0)
 	w.Start(0)
-	until(40)
+	until(60)
 	stop()
 	work.Wait()
-	ctx, cancel := context.WithTimeout(t.Context(), soon)
-	defer cancel()
-	sum := 0
-	for _, n := range []string{"a", "b"} {
-		v, err := nodes[0].Get(ctx, key(n), false)
-		if err != nil {
-			t.Fatal(err)
-		}
-		sum += number(v)
+	if !checkSum(t, past) {
+		t.Error("the sum cannot be read in the end")
 	}
-	logged, err := stores[0].List(ctx, ns, "log/")
+	logged, err := stores[0].List(t.Context(), ns, "log/")
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d transfers, %d lost against others, %d of unknown outcome, %d logged", done.Load(), lost.Load(),
-		unknown.Load(), len(logged))
-	if n := int64(len(logged)); sum != total || n < done.Load() || n > done.Load()+unknown.Load() {
-		t.Errorf("the sum is %d of %d; %d transfers are logged", sum, total, n)
+	t.Logf("%d transfers, %d lost against others, %d of unknown outcome, %d logged; %d sums", done.Load(), lost.Load(),
+		unknown.Load(), len(logged), sums.Load())
+	if n := int64(len(logged)); n < done.Load() || n > done.Load()+unknown.Load() || sums.Load() == 0 {
+		t.Errorf("%d transfers are logged", n)
 	}
+}
+
+// checkSum says false if etcd does not answer.
+func checkSum(t *testing.T, s *Store) bool {
+	page, err := s.Page(t.Context(), store.Range{Namespace: ns, Prefix: "account/", Most: len(accounts), Bytes: 1 << 20})
+	if err != nil {
+		return false
+	}
+	sum := 0
+	for _, a := range page.Names {
+		c, err := cell.Decode(a.Value)
+		if err != nil {
+			t.Error(err)
+		}
+		sum += number(c.Value)
+	}
+	if len(page.Names) != len(accounts) || sum != total {
+		t.Errorf("%d accounts with %d of %d", len(page.Names), sum, total)
+	}
+	return true
 }
 
 func amount(n int) []byte { return strconv.AppendInt(nil, int64(n), 10) }
 
-func number(v coordination.Value) int {
-	n, _ := strconv.Atoi(string(v.Item.Value))
+func number(value []byte) int {
+	n, _ := strconv.Atoi(string(value))
 	return n
 }
 
-// transfer moves something from one account to the other, by comparing versions or values, and logs
-// it. It says whether that was done, and not overtaken.
-func transfer(ctx context.Context, c *coordination.Service, random *rand.Rand, log string, total int) (bool, error) {
-	compare := make([]coordination.Comparison, 2)
-	var balance [2]int
-	byValue := random.IntN(2) == 0
-	for i, n := range []string{"a", "b"} {
-		v, err := c.Get(ctx, key(n), false)
+// transfer moves something from one account to another, by comparing versions or values, and writes
+// a log. It says whether that was done, and not overtaken.
+func transfer(ctx context.Context, c *coordination.Service, random *rand.Rand, log string) (bool, error) {
+	compare := []coordination.Comparison{{Name: log, Absent: true}}
+	writes := []coordination.Write{{Name: log, Value: []byte("done")}}
+	var moved int
+	for i, n := range random.Perm(len(accounts))[:2] {
+		v, err := c.Get(ctx, key(accounts[n]), false)
 		if err != nil {
 			return false, err
 		}
-		balance[i] = number(v)
-		compare[i] = coordination.Comparison{Name: n, Version: &v.Version}
-		if byValue {
-			value := string(v.Item.Value)
-			compare[i] = coordination.Comparison{Name: n, Value: &value}
+		balance := number(v.Item.Value)
+		if i == 0 {
+			moved = random.IntN(balance + 1)
+			balance -= moved
+		} else {
+			balance += moved
 		}
+		condition := coordination.Comparison{Name: accounts[n], Version: &v.Version}
+		if random.IntN(2) == 0 {
+			value := string(v.Item.Value)
+			condition = coordination.Comparison{Name: accounts[n], Value: &value}
+		}
+		compare = append(compare, condition)
+		writes = append(writes, coordination.Write{Name: accounts[n], Value: amount(balance)})
 	}
-	from, moved := random.IntN(2), 0
-	if balance[from] > 0 {
-		moved = 1 + random.IntN(balance[from])
-	}
-	balance[from], balance[1-from] = balance[from]-moved, balance[1-from]+moved
-	compare = append(compare, coordination.Comparison{Name: log, Absent: true})
-	got, err := c.Transact(ctx, ns, compare, []coordination.Write{
-		{Name: "a", Value: amount(balance[0])}, {Name: "b", Value: amount(balance[1])}, {Name: log, Value: []byte("done")}})
-	if err == nil && got.Done && balance[0]+balance[1] != total {
-		return false, fmt.Errorf("a transaction has found %v", balance)
-	}
+	got, err := c.Transact(ctx, ns, compare, writes)
 	return err == nil && got.Done, err
 }
 
