@@ -16,6 +16,7 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
+	"github.com/netcraq/netcraq/internal/testutil/poll"
 	"github.com/netcraq/netcraq/nodeapi/cell"
 	"github.com/netcraq/netcraq/nodeapi/coordination"
 	"github.com/netcraq/netcraq/nodeapi/store"
@@ -291,15 +292,15 @@ func TestTransfers(t *testing.T) {
 			time.Sleep(10 * time.Millisecond)
 		}
 	})
-	until := func(more int64) {
-		for before := done.Load(); done.Load() < before+more && !t.Failed(); {
-			time.Sleep(10 * time.Millisecond)
-		}
+	more := func(what string) {
+		t.Helper()
+		before := done.Load()
+		poll.Until(t, 2*soon, what, func() bool { return done.Load() >= before+60 || t.Failed() })
 	}
-	until(60)
+	more("transfers before etcd is killed")
 	w.Kill(0)
 	w.Start(0)
-	until(60)
+	more("transfers when it is back")
 	stop()
 	work.Wait()
 	if !checkSum(t, past) {
@@ -392,7 +393,11 @@ func TestTransactIsWatched(t *testing.T) {
 			}
 		})
 	}()
-	<-told // the state of the key that is there
+	select {
+	case <-told: // the state of the key that is there
+	case <-time.After(soon):
+		t.Fatal("the watch does not begin")
+	}
 	got, err := s.Transact(ctx, store.Transaction{Namespace: ns, Write: []store.Write{{Name: "w/a", Value: []byte("1")},
 		{Name: "w/b", Value: []byte("2")}, {Name: "w/gone", Delete: true}}})
 	if err != nil || !got.Done {
@@ -435,7 +440,9 @@ func TestTransactOfATroubledEtcd(t *testing.T) {
 		t.Fatal(got, err)
 	}
 	relay.cut()
-	_, err := s.Transact(ctx, x)
+	short, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	_, err := s.Transact(short, x)
 	if !errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeUnavailable}) &&
 		!errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeOutcomeUnknown}) {
 		t.Errorf("while etcd is away: %v", err)

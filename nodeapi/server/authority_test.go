@@ -191,7 +191,8 @@ func TestPolicyServed(t *testing.T) {
 	l.send(`{"id":1,"func":"hello"}`)
 	l.expectPart(`"namespace":"shop"`)
 	keys := `"key":"k","keys":["k"],"value":"v","version":"0.0","name":"n","ttlMs":1000,"lease":"000000000000","token":"1",` +
-		`"service":"s","address":"a:1","instance":"i","permits":1,"stream":"s","records":[{"value":"v"}]`
+		`"service":"s","address":"a:1","instance":"i","permits":1,"stream":"s","records":[{"value":"v"}],` +
+		`"write":[{"key":"k", "delete":true}]` // the space keeps it from being taken for two fields
 	data := map[string]string{"get": `"key":"k"`, "getMany": `"keys":["k"]`, "leader": `"name":"n"`, "getService": `"service":"s"`}
 	for name, only := range data {
 		l.send(fmt.Sprintf(`{"id":2,"func":"%s","data":{%s}}`, name, only))
