@@ -38,6 +38,7 @@ overload: deps ### give a machine four times too much to do, for SECONDS
 upgrades: deps ### upgrade from the last release, and back, under load
 	@$(SUDO) env PATH="$$PATH" NETCRAQ_MIXED=1 $(GO) test ./test/system/faults -run '^(TestMixedVersions|TestMixedGateways|TestMixedNodes)$$' -count 1 -v -timeout 3600s
 	@$(SUDO) env PATH="$$PATH" NETCRAQ_MIXED=1 $(GO) test ./cni-plugin/agent -run '^TestMixedAgents$$' -count 1 -v -timeout 1800s
+	@cd pipelets/synchronizer && NETCRAQ_MIXED=1 $(GO_ABS) test ./netcraq-pipelets -run '^TestMixedPipelets$$' -count 1 -v -timeout 1800s
 	@$(SUDO) env PATH="$$PATH" NETCRAQ_PROGRAMS_ENGINES=interp,auto $(GO) test ./test/system/faults -run '^TestPrograms$$' -count 1 -v -timeout 1800s
 	@$(SUDO) env PATH="$$PATH" $(GO) test ./test/system/lifecycle -run '^(TestRolling|TestRollingToWatches|TestRollingTakesUp|TestUnknownProgram)$$' -count 1 -v -timeout 1800s
 
