@@ -81,8 +81,8 @@ type Chain struct {
 	// the largest value that the switches' program holds (VALUE_BITS/8)
 	ValueBytes int      `json:"valueBytes"`
 	Members    []Member `json:"members"` // head first, tail last
-	// VersionWarning says which two of the members and the controller have versions that are further
-	// apart than is tested, and what to upgrade. It is empty if no two are.
+	// VersionWarning says which two of the members and the controller have versions that are
+	// further apart than is tested, and what to upgrade. It is empty if no two are.
 	VersionWarning string `json:"versionWarning,omitempty"`
 	// Length is how many members the chain is to have; where there are fewer it is short, and
 	// serves all the same. 0: the controller is of a version that does not say.
@@ -110,8 +110,8 @@ type Member struct {
 	// LeaseLive: its last LEASE_REPLY says so and has not run out; true where the chain uses no
 	// leases and the member is ready.
 	LeaseLive bool `json:"leaseLive"`
-	// Version is the version of NetCRAQ that the switch runs. It is empty if the switch does not say
-	// it, for example because it is not connected or is BMv2.
+	// Version is the version of NetCRAQ that the switch runs. It is empty if the switch does not
+	// say it, for example because it is not connected or is BMv2.
 	Version string `json:"version,omitempty"`
 }
 

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Metadata is the key of gRPC metadata in which a switch's P4Runtime server sends its version, in the
-// header of the answers on StreamChannel.
+// Metadata is the key of gRPC metadata in which a switch's P4Runtime server sends its version, in
+// the header of the answers on StreamChannel.
 const Metadata = "netcraq-version"
 
 //go:embed VERSION

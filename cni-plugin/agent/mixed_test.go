@@ -13,10 +13,10 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/before"
 )
 
-// TestMixedAgents upgrades a node's agent and its CNI plugin from the last release to this tree, and
-// back, in every order. Meanwhile two pods talk over one connection, which must not break. Each pair
-// makes, checks and removes attachments, also those of the pairs before it, because either release
-// must read the records of the other.
+// TestMixedAgents upgrades a node's agent and its CNI plugin from the last release to this tree,
+// and back, in every order. Meanwhile two pods talk over one connection, which must not break. Each
+// pair makes, checks and removes attachments, also those of the pairs before it, because either
+// release must read the records of the other.
 func TestMixedAgents(t *testing.T) {
 	old := before.Build(t, "./cni-plugin/netcraq-agent", "./cni-plugin/netcraq-cni")
 	n := newNode(t, "10.244.1.0/24")

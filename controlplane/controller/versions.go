@@ -69,8 +69,8 @@ func untested(a versioned, others []versioned) string {
 }
 
 // testedTogether says whether the tests of a release cover two versions in one network: they have
-// the same major version, and their minor versions differ by one at most (docs/reference/promises.md).
-// It is true if one of them is unknown.
+// the same major version, and their minor versions differ by one at most
+// (docs/reference/promises.md). It is true if one of them is unknown.
 func testedTogether(a, b string) bool {
 	if a == "" || b == "" {
 		return true

@@ -23,8 +23,8 @@ func minorFrom(t *testing.T, add int) string {
 	return fmt.Sprintf("%d.%d.7", major, minor+add)
 }
 
-// TestVersions: each member of a chain is shown with the version that its switch says. The chain and
-// an event warn of two versions that are not tested together, until one is replaced.
+// TestVersions: each member of a chain is shown with the version that its switch says. The chain
+// and an event warn of two versions that are not tested together, until one is replaced.
 func TestVersions(t *testing.T) {
 	next, far := minorFrom(t, 1)+"-rc1", minorFrom(t, 2)
 	f := newFakes(t, nil)
@@ -87,7 +87,8 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// TestVersionsOfMembers: members are compared with each other, too, and the oldest is to be upgraded.
+// TestVersionsOfMembers: members are compared with each other, too, and the oldest is to be
+// upgraded.
 func TestVersionsOfMembers(t *testing.T) {
 	f := newFakes(t, nil)
 	above, below := minorFrom(t, 1), minorFrom(t, -1)

@@ -301,8 +301,8 @@ func (c *Client) streamEnd(err error) error {
 	return fmt.Errorf("the stream to %s at %s: %w", c.o.Name, c.o.Target, err)
 }
 
-// versionIn returns the version of NetCRAQ in the header of a stream that has brought an answer, and
-// "" if the header has none.
+// versionIn returns the version of NetCRAQ in the header of a stream that has brought an answer,
+// and "" if the header has none.
 func versionIn(channel v1.P4Runtime_StreamChannelClient) string {
 	header, err := channel.Header()
 	if said := header.Get(buildinfo.Metadata); err == nil && len(said) == 1 && semver.IsValid("v"+said[0]) {

@@ -24,7 +24,8 @@ type upgraded struct {
 	worker *exec.Cmd
 }
 
-// start starts a worker with a release's binary. The worker that runs is stopped before or after that.
+// start starts a worker with a release's binary. The worker that runs is stopped before or after
+// that.
 func (u *upgraded) start(binary string, overlap time.Duration) {
 	u.t.Helper()
 	if overlap == 0 {
@@ -57,9 +58,9 @@ func (u *upgraded) stop() {
 }
 
 // TestMixedPipelets upgrades a pipelet's worker from the last release to this tree, and back, by a
-// restart and with both at work for a while. The worker's position and state are in its destinations,
-// so either release must continue where the other one stopped. Each record must be counted once. The
-// test logs the longest time without a window in each step.
+// restart and with both at work for a while. The worker's position and state are in its
+// destinations, so either release must continue where the other one stopped. Each record must be
+// counted once. The test logs the longest time without a window in each step.
 func TestMixedPipelets(t *testing.T) {
 	old := filepath.Join(before.Build(t, "./pipelets/synchronizer/netcraq-pipelets"), "netcraq-pipelets")
 	now := os.Args[0]

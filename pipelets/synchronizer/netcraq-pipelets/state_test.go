@@ -15,8 +15,8 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// totals is a pipelet whose state is a running count and sum of numbered records, from an etcd to an
-// etcd and to files of Parquet.
+// totals is a pipelet whose state is a running count and sum of numbered records, from an etcd to
+// an etcd and to files of Parquet.
 func totals(t *testing.T, from, to *etcdServer, lake string) (name string) {
 	t.Helper()
 	return file(t, head+`
@@ -33,9 +33,9 @@ func totals(t *testing.T, from, to *etcdServer, lake string) (name string) {
 `, "p1", from.Endpoint, to.Endpoint, lake)
 }
 
-// checkTotals waits until both destinations of totals have counted n records. The etcd must have their
-// sum. Each file must have the sum of the records up to some one, and continue where the file before
-// it ends.
+// checkTotals waits until both destinations of totals have counted n records. The etcd must have
+// their sum. Each file must have the sum of the records up to some one, and continue where the file
+// before it ends.
 func checkTotals(t *testing.T, to *etcdServer, lake string, n int, logs func() string) (files int) {
 	t.Helper()
 	want := fmt.Sprintf("%d %d ", n, n*(n-1)/2)

@@ -14,9 +14,9 @@ import (
 )
 
 // TestMixedVersions upgrades a network under load from the last release to this tree, part by part,
-// and back: the controller (its state file goes along both ways), each switch, and the command line.
-// Between the steps, parts of both work together. Nothing may be lost, and the clients' history must
-// be linearizable. The test logs the longest wait of each step.
+// and back: the controller (its state file goes along both ways), each switch, and the command
+// line. Between the steps, parts of both work together. Nothing may be lost, and the clients'
+// history must be linearizable. The test logs the longest wait of each step.
 func TestMixedVersions(t *testing.T) {
 	before.Build(t, "./controlplane/cmd/netcraq-controller", "./switch/cmd/netcraq-switch", "./cmd/netcraqctl")
 	for _, engine := range []string{"interp", "auto"} {

@@ -30,10 +30,10 @@ import (
 )
 
 // TestMixedGateways upgrades two gateways and a controller from the last release to this tree, one
-// after the other, and back, while etcd's clients read and write, and keys come into the network and
-// leave it. Between the steps, gateways of both releases serve the same etcd and the same chain, with
-// a controller of either. What the clients see must be linearizable in keys, values, versions and
-// revisions. The test logs the longest wait of each step.
+// after the other, and back, while etcd's clients read and write, and keys come into the network
+// and leave it. Between the steps, gateways of both releases serve the same etcd and the same
+// chain, with a controller of either. What the clients see must be linearizable in keys, values,
+// versions and revisions. The test logs the longest wait of each step.
 func TestMixedGateways(t *testing.T) {
 	before.Build(t, "./controlplane/cmd/netcraq-controller", "./etcd-monitor/cmd/etcd-monitor")
 	if lab.InNamespace(t) {

@@ -20,9 +20,9 @@ import (
 )
 
 // TestMixedNodes upgrades node API servers, by hand-over and by a restart, and then the controller,
-// from the last release to this tree, and back. Meanwhile programs with the client library of either
-// release count in one key through two servers. No count may be lost or given twice, and no program
-// may read less than it has counted. The test logs the longest wait of each step.
+// from the last release to this tree, and back. Meanwhile programs with the client library of
+// either release count in one key through two servers. No count may be lost or given twice, and no
+// program may read less than it has counted. The test logs the longest wait of each step.
 func TestMixedNodes(t *testing.T) {
 	before.Build(t, "./controlplane/cmd/netcraq-controller", "./nodeapi/cmd/netcraq-sidecar",
 		"./test/system/lab/nodeprogram")
