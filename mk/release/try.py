@@ -313,7 +313,47 @@ def node(inside: Inside, root: Path) -> str:
         raise ReleaseError(f"the service is {now} after systemctl stop")
     inside("systemctl", "enable", "--now", "netcraq")
     wait("the service serves once more", serves)
+    controller(inside, root)
     return f"systemctl start, put: {seconds:.2f} s; a wrong option is named with its line; killed, stopped, enabled"
+
+
+def controller(inside: Inside, root: Path) -> None:
+    """The controller's service, with the example of a network and the package's P4 programs. It is
+    told to read the file again.
+    """
+    network = root / "etc/netcraq/network.yaml"
+    example = (ROOT / "controlplane/topology/example.yaml").read_text()
+    network.write_text(example.replace("../../p4src/compiled/", "/usr/share/netcraq/p4/"))
+    admin = ("netcraqctl", "--admin", "unix:///run/netcraq-controller/controller.sock")
+    inside("systemctl", "start", "netcraq-controller")
+    wait("the controller serves", lambda: active(inside, "netcraq-controller", *admin, "chain", "show", "main"))
+    inside("systemctl", "reload", "netcraq-controller")
+    journal = ("journalctl", "--unit", "netcraq-controller", "--output", "cat")
+    wait("the controller has read its file again", lambda: "network.yaml was read again" in inside(*journal))
+    inside("systemctl", "stop", "netcraq-controller")
+    network.unlink()
+
+
+def active(inside: Inside, service: str, *command: str) -> bool:
+    """Whether a command works. ReleaseError if the service that it needs has ended."""
+    try:
+        inside(*command)
+    except ReleaseError:
+        if (now := property_of(inside, service, "ActiveState")) == "active":
+            return False
+        raise ReleaseError(
+            f"{service} is {now}: {inside('journalctl', '--unit', service, '--output', 'cat')}"
+        ) from None
+    return True
+
+
+def gateway(inside: Inside, _root: Path) -> str:
+    """The gateway's service starts without its etcd, and waits for it."""
+    inside("systemctl", "start", "etcd-monitor")
+    journal = ("journalctl", "--unit", "etcd-monitor", "--output", "cat")
+    wait("the gateway serves", lambda: "ready: etcd's API at" in inside(*journal))
+    inside("systemctl", "stop", "etcd-monitor")
+    return "systemctl start, stop"
 
 
 def switch(inside: Inside, root: Path) -> str:
@@ -330,17 +370,12 @@ def switch(inside: Inside, root: Path) -> str:
     return "systemctl start, stop"
 
 
-def program(name: str) -> Callable[[Inside, Path], str]:
-    """A package whose program only says its version."""
-    return lambda inside, _root: inside(name, "--version").strip()[:60]
-
-
 #: What is done with each Debian package.
 TRIALS = {
     "netcraq": node,
     "netcraq-switch": switch,
-    "etcd-monitor": program("etcd-monitor"),
-    "netcraq-pipelets": program("netcraq-pipelets"),
+    "etcd-monitor": gateway,
+    "netcraq-pipelets": lambda inside, _root: inside("netcraq-pipelets", "--version").strip()[:60],
 }
 
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netcraq/netcraq/api/buildinfo"
 	"github.com/netcraq/netcraq/internal/testutil/before"
 	"github.com/netcraq/netcraq/internal/testutil/topologytest"
 	"github.com/netcraq/netcraq/test/system/lab"
@@ -126,6 +127,11 @@ func mixedVersions(t *testing.T, engine string) {
 		ctl(old, args...)
 	}
 	step("all of now", func() { time.Sleep(time.Second) })
+	for _, m := range c.Chain().Members {
+		if m.Version != buildinfo.Version() {
+			t.Errorf("%s has the version %q, want %q", m.Switch, m.Version, buildinfo.Version())
+		}
+	}
 	switches("down", all[:1], old, now)
 	controllers("down", old)
 	for _, args := range [][]string{{"chain", "show"}, {"switch", "list"}, {"events"}, {"switch", "counters", "s1"}} {
