@@ -318,8 +318,8 @@ def node(inside: Inside, root: Path) -> str:
 
 
 def controller(inside: Inside, root: Path) -> None:
-    """The controller's service, with the example of a network and the package's P4 programs. It is
-    told to read the file again.
+    """The controller's service, with the example of a network and the package's P4 programs. It
+    reads the file again at systemctl reload, and ends when the package is removed.
     """
     network = root / "etc/netcraq/network.yaml"
     example = (ROOT / "controlplane/topology/example.yaml").read_text()
@@ -330,7 +330,6 @@ def controller(inside: Inside, root: Path) -> None:
     inside("systemctl", "reload", "netcraq-controller")
     journal = ("journalctl", "--unit", "netcraq-controller", "--output", "cat")
     wait("the controller has read its file again", lambda: "network.yaml was read again" in inside(*journal))
-    inside("systemctl", "stop", "netcraq-controller")
     network.unlink()
 
 
