@@ -35,9 +35,10 @@ overload: deps ### give a machine four times too much to do, for SECONDS
 	@$(SUDO) env PATH="$$PATH" NETCRAQ_OVERLOAD_SECONDS=$(SECONDS) NETCRAQ_OVERLOAD_ENGINES=interp,auto NETCRAQ_OVERLOAD_BY=quota,0,-10 \
 	  $(GO) test ./test/system/faults -run '^TestOverload$$' -count 1 -v -timeout $$((6 * $(SECONDS) + 1800))s
 
-upgrades: deps ### upgrade from the release before, and back, under load
+upgrades: deps ### upgrade from the last release, and back, under load
 	@$(SUDO) env PATH="$$PATH" NETCRAQ_MIXED=1 $(GO) test ./test/system/faults -run '^(TestMixedVersions|TestMixedGateways|TestMixedNodes)$$' -count 1 -v -timeout 3600s
 	@$(SUDO) env PATH="$$PATH" NETCRAQ_MIXED=1 $(GO) test ./cni-plugin/agent -run '^TestMixedAgents$$' -count 1 -v -timeout 1800s
+	@cd pipelets/synchronizer && NETCRAQ_MIXED=1 $(GO_ABS) test ./netcraq-pipelets -run '^TestMixedPipelets$$' -count 1 -v -timeout 1800s
 	@$(SUDO) env PATH="$$PATH" NETCRAQ_PROGRAMS_ENGINES=interp,auto $(GO) test ./test/system/faults -run '^TestPrograms$$' -count 1 -v -timeout 1800s
 	@$(SUDO) env PATH="$$PATH" $(GO) test ./test/system/lifecycle -run '^(TestRolling|TestRollingToWatches|TestRollingTakesUp|TestUnknownProgram)$$' -count 1 -v -timeout 1800s
 

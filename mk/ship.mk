@@ -40,5 +40,5 @@ release-try: deps ### install what make release has made, each in an empty envir
 	@$(SUDO) env PATH="$$PATH" $(PYTHON) mk/release/try.py --go "$(GO_ABS)"
 
 .PHONY: api-diff
-api-diff: deps ### compare exported Go names with the last tagged version's
+api-diff: deps ### compare what a version promises with the last release
 	@$(PYTHON) mk/release/api_diff.py --go "$(GO_ABS)"

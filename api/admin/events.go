@@ -447,4 +447,10 @@ var EventTypes = []EventType{
 		"The controller cannot connect to the switch, and tries again.",
 		"Check the switch's process, the network and the certificates; the message says what failed.",
 	},
+	{
+		"switch.version-untested",
+		"A switch has connected whose version is more than one minor version apart from the controller's or " +
+			"another switch's. Such versions are not tested together.",
+		"Upgrade what the message names. `netcraqctl chain show` prints the version of each member.",
+	},
 }

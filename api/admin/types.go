@@ -81,6 +81,9 @@ type Chain struct {
 	// the largest value that the switches' program holds (VALUE_BITS/8)
 	ValueBytes int      `json:"valueBytes"`
 	Members    []Member `json:"members"` // head first, tail last
+	// VersionWarning says which two of the members and the controller have versions that are
+	// further apart than is tested, and what to upgrade. It is empty if no two are.
+	VersionWarning string `json:"versionWarning,omitempty"`
 	// Length is how many members the chain is to have; where there are fewer it is short, and
 	// serves all the same. 0: the controller is of a version that does not say.
 	Length int `json:"length,omitempty"`
@@ -107,6 +110,9 @@ type Member struct {
 	// LeaseLive: its last LEASE_REPLY says so and has not run out; true where the chain uses no
 	// leases and the member is ready.
 	LeaseLive bool `json:"leaseLive"`
+	// Version is the version of NetCRAQ that the switch runs. It is empty if the switch does not
+	// say it, for example because it is not connected or is BMv2.
+	Version string `json:"version,omitempty"`
 }
 
 // ChainChange is the body of PUT /v1/chains/{chain}: what to change; nil fields stay as they are.
@@ -201,11 +207,12 @@ type Switch struct {
 	Name      string   `json:"name"`
 	P4Runtime string   `json:"p4runtime"` // host:port of its P4Runtime server
 	DeviceID  uint64   `json:"deviceId"`
-	Address   string   `json:"address"`   // its own IPv4 address in the data plane
-	Connected bool     `json:"connected"` // the stream is up
-	Primary   bool     `json:"primary"`   // this controller won the arbitration
-	Ready     bool     `json:"ready"`     // the pipeline and everything derived from the topology are installed
-	Pipeline  string   `json:"pipeline"`  // the cookie of the installed pipeline, hexadecimal
+	Address   string   `json:"address"`           // its own IPv4 address in the data plane
+	Connected bool     `json:"connected"`         // the stream is up
+	Primary   bool     `json:"primary"`           // this controller won the arbitration
+	Ready     bool     `json:"ready"`             // the pipeline and everything derived from the topology are installed
+	Pipeline  string   `json:"pipeline"`          // the cookie of the installed pipeline, hexadecimal
+	Version   string   `json:"version,omitempty"` // as in Member
 	LastError string   `json:"lastError,omitempty"`
 	Chains    []string `json:"chains"` // the chains it is a member of
 	Ports     []Port   `json:"ports"`

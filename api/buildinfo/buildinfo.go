@@ -12,6 +12,10 @@ import (
 	"time"
 )
 
+// Metadata is the key of gRPC metadata in which a switch's P4Runtime server sends its version, in
+// the header of the answers on StreamChannel.
+const Metadata = "netcraq-version"
+
 //go:embed VERSION
 var version string
 

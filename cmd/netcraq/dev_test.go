@@ -14,6 +14,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
+	"github.com/netcraq/netcraq/api/buildinfo"
 	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/client/node"
 	"github.com/netcraq/netcraq/internal/testutil/poll"
@@ -65,6 +66,7 @@ func TestDev(t *testing.T) {
 		{"semaphore uploads 2 -- true", 0, "holding uploads"},
 		{"lock printer -- /nowhere", 1, "cannot run /nowhere"},
 		{"chain show", 0, "chain main"},
+		{"chain show -o json", 0, `"version": "` + buildinfo.Version() + `"`},
 		{"switch list", 0, "s3"},
 		{"status", 0, "no problems"},
 		{"status --over 1h", 2, "pass 100ms to 1m"},

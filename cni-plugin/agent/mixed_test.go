@@ -13,17 +13,14 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/before"
 )
 
-// TestMixedAgents has a node's agent and its CNI plugin replaced by those of this release, and
-// back, in every order, while two pods talk by one connection: it does not break. Each pair of the
-// two makes, checks and removes attachments, those that the other has made among them: records of
-// either are read by either.
+// TestMixedAgents upgrades a node's agent and its CNI plugin from the last release to this tree,
+// and back, in every order. Meanwhile two pods talk over one connection, which must not break. Each
+// pair makes, checks and removes attachments, also those of the pairs before it, because either
+// release must read the records of the other.
 func TestMixedAgents(t *testing.T) {
-	if os.Getenv(before.EnvMixed) == "" {
-		t.Skipf("skipped: %s is not set: it builds the release before (make upgrades)", before.EnvMixed)
-	}
+	old := before.Build(t, "./cni-plugin/netcraq-agent", "./cni-plugin/netcraq-cni")
 	n := newNode(t, "10.244.1.0/24")
 	now := n.bin
-	old := before.Build(t, "./cni-plugin/netcraq-agent", "./cni-plugin/netcraq-cni")
 	bin := t.TempDir() // libcni looks here for plugins
 	entries, err := os.ReadDir(now)
 	check(t, err)

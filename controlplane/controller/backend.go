@@ -96,9 +96,10 @@ func (c *Controller) describeChain(ch *chainState) api.Chain {
 	for _, m := range s.Members {
 		out.Members = append(out.Members, api.Member{
 			Switch: m.Switch, Role: m.Role.String(), Address: c.net().topo.Switch(m.Switch).Address.String(),
-			Ready: m.Ready, LeaseLive: m.LeaseLive,
+			Ready: m.Ready, LeaseLive: m.LeaseLive, Version: c.versionOf(m.Switch),
 		})
 	}
+	out.VersionWarning = c.versionWarning(out.Members)
 	for _, m := range s.Missing {
 		out.Missing = append(out.Missing, api.MissingMember{Switch: m.Switch, Why: m.Why})
 	}
@@ -361,7 +362,7 @@ func (c *Controller) Switches(ctx context.Context) ([]api.Switch, error) {
 				Name: d.Spec.Name, P4Runtime: d.Spec.P4Runtime, DeviceID: d.Spec.DeviceID,
 				Address:   d.Spec.Address.String(),
 				Connected: d.state.Phase != p4rt.Disconnected, Primary: d.state.Phase == p4rt.Primary,
-				Ready: d.ready, LastError: d.lastError,
+				Ready: d.ready, LastError: d.lastError, Version: d.state.Version,
 				Chains: []string{}, Ports: describePorts(c.net().topo.Switch(d.Spec.Name)),
 			}
 			if c.net().left[d.Spec.Name] && s.LastError == "" {

@@ -48,6 +48,9 @@ func (c *Controller) connection(d *device, s p4rt.State) {
 		}
 		if was.Phase != p4rt.Primary || was.Stream != s.Stream {
 			c.events.Add("switch.connected", d.Spec.Name, "", "at "+d.Spec.P4Runtime)
+			if text := c.versionWarningAt(d); text != "" {
+				c.events.Add("switch.version-untested", d.Spec.Name, "", text)
+			}
 			d.Submit(func(ctx context.Context) { d.SetUp(ctx, s.Stream) })
 		}
 	}

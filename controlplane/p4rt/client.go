@@ -12,12 +12,15 @@ import (
 	"time"
 
 	v1 "github.com/p4lang/p4runtime/go/p4/v1"
+	"golang.org/x/mod/semver"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+
+	"github.com/netcraq/netcraq/api/buildinfo"
 )
 
 // ElectionID orders the controllers of a switch: the highest is primary (P4Runtime 1.5, section 5).
@@ -91,6 +94,9 @@ type State struct {
 	// Primary is the election id of the controller that is primary; zero where there is none, or it
 	// is not known.
 	Primary ElectionID
+	// Version is the version of NetCRAQ that the switch runs, as 0.2.0-rc1. It is empty if the
+	// switch does not say it: it is not connected, older than 0.1.0, or another P4Runtime server.
+	Version string
 	// Err says why the connection is not there (Disconnected).
 	Err error
 }
@@ -262,7 +268,7 @@ func (c *Client) session(ctx context.Context) (connected, ended bool, err error)
 		switch u := m.GetUpdate().(type) {
 		case *v1.StreamMessageResponse_Arbitration:
 			timer.Stop()
-			c.arbitrated(st, u.Arbitration)
+			c.arbitrated(st, u.Arbitration, versionIn(channel))
 			connected = true
 		case *v1.StreamMessageResponse_Packet:
 			if c.handler.PacketIn != nil {
@@ -295,10 +301,20 @@ func (c *Client) streamEnd(err error) error {
 	return fmt.Errorf("the stream to %s at %s: %w", c.o.Name, c.o.Target, err)
 }
 
+// versionIn returns the version of NetCRAQ in the header of a stream that has brought an answer,
+// and "" if the header has none.
+func versionIn(channel v1.P4Runtime_StreamChannelClient) string {
+	header, err := channel.Header()
+	if said := header.Get(buildinfo.Metadata); err == nil && len(said) == 1 && semver.IsValid("v"+said[0]) {
+		return said[0]
+	}
+	return ""
+}
+
 // arbitrated takes in who is primary.
-func (c *Client) arbitrated(st *stream, a *v1.MasterArbitrationUpdate) {
+func (c *Client) arbitrated(st *stream, a *v1.MasterArbitrationUpdate, version string) {
 	s := State{Phase: Backup, Primary: ElectionID{a.GetElectionId().GetHigh(), a.GetElectionId().GetLow()},
-		Stream: st.number}
+		Stream: st.number, Version: version}
 	if codes.Code(a.GetStatus().GetCode()) == codes.OK {
 		s.Phase = Primary
 		s.Primary = st.election

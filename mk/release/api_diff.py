@@ -1,18 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compare the exported names of the Go modules with those of the last tagged version: ``make
-api-diff``. It fails if something was taken away or changed in a way that breaks a program, unless
-the changelog announces that. Go's apidiff decides what breaks a program.
+"""Compare what a version promises with the last release: ``make api-diff``. It fails if something
+was taken away or changed in a way that breaks users, unless the changelog announces that. Go's
+apidiff decides what breaks a Go program, and surfaces.py compares the rest.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import re
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import process
+import surfaces
 from process import HERE, ROOT, ReleaseError
 
 #: Folders of the modules whose names are promised (docs/reference/promises.md).
@@ -24,60 +27,72 @@ def apart(*command: str | Path, cwd: Path) -> str:
     return process.run(*command, cwd=cwd, GOWORK="off", GOFLAGS="")
 
 
-def last_tag(root: Path) -> str:
-    """The newest version that HEAD comes after; empty if none is tagged."""
-    words = ("git", "tag", "--merged", "HEAD", "--list", "v[0-9]*", "--sort", "-version:refname")
-    return next(iter(process.run(*words, cwd=root).split()), "")
-
-
-def incompatible(root: Path, tag: str, modules: tuple[str, ...], apidiff: Path, work: Path) -> list[str]:
-    """What breaks programs that were written for a tag."""
-    before = work / "before"
-    process.run("git", "worktree", "add", "--quiet", "--detach", before, tag, cwd=root)
+@contextlib.contextmanager
+def checkout(root: Path, commit: str, before: Path) -> Iterator[Path]:
+    """A worktree of a commit, for as long as the context lasts."""
+    process.run("git", "worktree", "add", "--quiet", "--detach", before, commit, cwd=root)
     try:
-        found = []
-        for folder in modules:
-            if not (before / folder / "go.mod").exists():
-                continue  # a module that the tag does not have
-            name = re.search(r"^module (\S+)", (root / folder / "go.mod").read_text(), re.MULTILINE)[1]
-            export = work / "export"
-            apart(apidiff, "-m", "-w", export, name, cwd=before / folder)
-            said = apart(apidiff, "-m", "-incompatible", export, name, cwd=root / folder)
-            found += [f"{folder}: {line.removeprefix('- ')}" for line in said.splitlines() if line.startswith("- ")]
-        return found
+        yield before
     finally:
         process.run("git", "worktree", "remove", "--force", before, cwd=root)
 
 
-def announced(changelog: str) -> bool:
-    """Whether the first section with entries says that something was changed or removed."""
-    sections = re.split(r"^## ", changelog, flags=re.MULTILINE)[1:]
+def incompatible(before: Path, after: Path, modules: tuple[str, ...], apidiff: Path, work: Path) -> list[str]:
+    """What breaks Go programs between two checkouts."""
+    found = []
+    for folder in modules:
+        if not (before / folder / "go.mod").exists():
+            continue  # a new module
+        name = re.search(r"^module (\S+)", (before / folder / "go.mod").read_text(), re.MULTILINE)[1]
+        if not (after / folder / "go.mod").exists():
+            found.append(f"{folder}: the module {name} is gone")
+            continue
+        export = work / "export"
+        apart(apidiff, "-m", "-w", export, name, cwd=before / folder)
+        said = apart(apidiff, "-m", "-incompatible", export, name, cwd=after / folder)
+        found += [f"{folder}: {line.removeprefix('- ')}" for line in said.splitlines() if line.startswith("- ")]
+    return found
+
+
+def announced(changelog: str, released: str) -> bool:
+    """Whether the first section with entries says that something was changed or removed. The
+    section of the last release, and those below it, do not count.
+    """
+    coming = changelog.split(f"\n## [{released.removeprefix('v')}]")[0]
+    sections = re.split(r"^## ", coming, flags=re.MULTILINE)[1:]
     newest = next((text for text in sections if "\n- " in text), "")
     return re.search(r"^### (Changed|Removed)$", newest, re.MULTILINE) is not None
 
 
 def main() -> int:
     """The exit code."""
-    parser = argparse.ArgumentParser(prog="make api-diff", description="compare exported names with the last version's")
+    parser = argparse.ArgumentParser(
+        prog="make api-diff", description="compare what a version promises with the last release"
+    )
     parser.add_argument("--go", default="go")
     options = parser.parse_args()
+    version, commit = process.releases(ROOT)[0]
     try:
-        tag = last_tag(ROOT)
-        if not tag:
-            print("no version is tagged in this checkout: there is nothing to compare with")
-            return 0
-        with tempfile.TemporaryDirectory(prefix="netcraq-api-diff-") as folder:
+        process.run("git", "cat-file", "-e", f"{commit}^{{commit}}", cwd=ROOT)
+    except ReleaseError:
+        print(f"nothing was compared: this checkout lacks the commit of {version}. Run git fetch --unshallow")
+        return 0
+    try:
+        with (
+            tempfile.TemporaryDirectory(prefix="netcraq-api-diff-") as folder,
+            checkout(ROOT, commit, Path(folder) / "before") as before,
+        ):
             work = Path(folder)
             apidiff = process.build_tool(options.go, "golang.org/x/exp/cmd/apidiff", HERE, work / "apidiff")
-            found = incompatible(ROOT, tag, MODULES, apidiff, work)
+            found = incompatible(before, ROOT, MODULES, apidiff, work) + surfaces.breaks(before, ROOT)
     except ReleaseError as error:
         print(f"make api-diff: {error}", file=sys.stderr)
         return 2
     if not found:
-        print(f"programs that were written for {tag} still compile")
+        print(f"users of {version} need to change nothing")
         return 0
-    print(f"programs that were written for {tag} may not compile any more:", *found, sep="\n  ")
-    if announced((ROOT / "CHANGELOG.md").read_text()):
+    print(f"users of {version} may have to change something:", *found, sep="\n  ")
+    if announced((ROOT / "CHANGELOG.md").read_text(), version):
         return 0
     print("say so in CHANGELOG.md under Changed or Removed, or take it back", file=sys.stderr)
     return 1

@@ -26,6 +26,12 @@ def run(*command: str | Path, cwd: Path | None = None, **environment: str) -> st
     return done.stdout
 
 
+def releases(root: Path) -> list[tuple[str, str]]:
+    """The released versions of a checkout and their commits, the newest first."""
+    lines = (root / "mk" / "release" / "releases").read_text().splitlines()
+    return [(version, commit) for version, commit in (line.split() for line in lines if not line.startswith("#"))]
+
+
 def build_tool(go: str, package: str, module: Path, to: Path) -> Path:
     """Build a program that a Go module pins; where it is."""
     run(go, "build", "-o", to, package, cwd=module, GOWORK="off", GOFLAGS="")

@@ -128,6 +128,7 @@ def archives(release: Release, built: dict[str, dict[str, Path]], pages: dict[st
         top = f"netcraq_{release.version}_linux_{architecture}"
         content = {name: path for name, path in files.items() if name in PROGRAMS}
         content |= {f"share/{name}": path for name, path in pages.items()}
+        content |= {f"share/p4/{path.name}": path for path in sorted((ROOT / "p4src/compiled").glob("netcraq*"))}
         content |= {name: ROOT / name for name in ("LICENSE", "README.md", "CHANGELOG.md")}
         content |= {f"systemd/{path.name}": path for path in sorted((HERE / "files").glob("*.service"))}
         release.tar(release.folder("archives") / f"{top}.tar.gz", content, top)

@@ -16,10 +16,15 @@ import sys
 import tarfile
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from machine import booted, wait
 from process import ROOT, ReleaseError, run
+
+#: Runs a program in a machine, and returns what it prints.
+Inside = Callable[..., str]
 
 
 @dataclass
@@ -229,70 +234,148 @@ OF_THE_SYSTEM = (
 
 
 def debian(dist: Path, work: Path) -> list[Row]:
-    """The Debian packages in a Debian root that has nothing else, without a running systemd."""
+    """The Debian packages in a Debian machine that has nothing else. Systemd runs the services."""
     rows = []
     machine = run("dpkg", "--print-architecture").strip()
     root = work / "root"
-    run("mmdebstrap", "--variant=minbase", "--include=adduser", "bookworm", root)
-    inside = lambda *words: run(*enter(root), *words)  # noqa: E731
-    for name in ("netcraq", "netcraq-switch", "etcd-monitor", "netcraq-pipelets"):
-        began = time.monotonic()
-        packed = only(dist / "debian", f"{name}_*_{machine}.deb")
-        before = listed(root)
-        shutil.copy(packed, root / "tmp")
-        inside("apt-get", "install", "-qq", "-y", "--no-install-recommends", f"/tmp/{packed.name}")
-        use = node_in(root) if name == "netcraq" else inside(name, "--version").strip()
-        inside("apt-get", "purge", "-qq", "-y", name)
-        inside("apt-get", "autoremove", "--purge", "-qq", "-y")
-        (root / "tmp" / packed.name).unlink()
-        left = sorted(path for path in listed(root) - before if not path.startswith(OF_THE_SYSTEM))
-        rows.append(Row(packed.name, "an empty Debian 12", use[:60], time.monotonic() - began, left))
+    run("mmdebstrap", "--variant=minbase", "--include=adduser,systemd,systemd-sysv", "bookworm", root)
+    with booted(root) as inside:
+        for name, try_it in TRIALS.items():
+            began = time.monotonic()
+            packed = only(dist / "debian", f"{name}_*_{machine}.deb")
+            before = listed(root)
+            copy = shutil.copy(packed, root / "srv")
+            inside("apt-get", "install", "-qq", "-y", "--no-install-recommends", f"/srv/{packed.name}")
+            for unit in inside("dpkg", "-L", name).split():
+                if unit.endswith(".service"):
+                    verify(inside, unit)
+            use = try_it(inside, root)
+            inside("apt-get", "purge", "-qq", "-y", name)
+            inside("apt-get", "autoremove", "--purge", "-qq", "-y")
+            Path(copy).unlink()
+            if (still := inside("systemctl", "list-units", "--plain", "--no-legend", "--all", f"{name}*")).strip():
+                raise ReleaseError(f"{name} is purged, and systemd still has {still}")
+            left = sorted(path for path in listed(root) - before if not path.startswith(OF_THE_SYSTEM))
+            rows.append(Row(packed.name, "an empty Debian 12 with systemd", use, time.monotonic() - began, left))
     return rows
 
 
-def enter(root: Path) -> list[str]:
-    """What runs a program in a root, with processes and a /proc of its own."""
-    return ["unshare", "--mount", "--pid", "--fork", "--kill-child", f"--mount-proc={root}/proc", "chroot", str(root)]
+def verify(inside: Inside, unit: str) -> None:
+    """systemd finds no fault in a unit."""
+    name = Path(unit).name.replace("@.", "@1.")
+    if said := inside("sh", "-c", f"systemd-analyze verify --man=no {name} 2>&1").strip():
+        raise ReleaseError(f"systemd-analyze verify {name}: {said}")
 
 
-def node_in(root: Path) -> str:
-    """Run the service's command as its user; a mistake in its file is named with its line."""
+def property_of(inside: Inside, service: str, name: str) -> str:
+    """A property of a service, as systemd has it."""
+    return inside("systemctl", "show", "-P", name, service).strip()
+
+
+def node(inside: Inside, root: Path) -> str:
+    """The node's service. systemd names a mistake in its file with the line, starts and stops it,
+    starts it again after it was killed, and ends it when the package is removed.
+    """
+    state = lambda: property_of(inside, "netcraq", "ActiveState")  # noqa: E731
+    if (now := (state(), property_of(inside, "netcraq", "UnitFileState"))) != ("inactive", "disabled"):
+        raise ReleaseError(f"the service is {now} after the installation")
     config = root / "etc/netcraq/netcraq.yaml"
     text = config.read_text()
-    command = enter(root)
-    start = [
-        "setpriv",
-        "--reuid",
-        "netcraq",
-        "--regid",
-        "netcraq",
-        "--init-groups",
-        "netcraq",
-        "dev",
-        "--config",
-        "/etc/netcraq/netcraq.yaml",
-    ]
     config.write_text(text.replace("switches: 3", "switches: many"))
-    wrong = subprocess.run([*command, *start], capture_output=True, text=True, check=False)
+    inside("systemctl", "start", "netcraq")
+    wait("the service fails because of a wrong option", lambda: state() == "failed")
     line = next(n for n, line in enumerate(text.splitlines(), 1) if line.startswith("switches:"))
-    if wrong.returncode != 2 or f"/etc/netcraq/netcraq.yaml:{line}: switches" not in wrong.stderr:
-        raise ReleaseError(f"a wrong option: exit code {wrong.returncode}, {wrong.stderr}")
-    config.write_text(text.replace("127.0.0.1:20036", "none"))
-    for folder in ("run/netcraq", "var/lib/netcraq"):
-        (root / folder).mkdir(exist_ok=True)
-        run("chroot", root, "chown", "netcraq:netcraq", f"/{folder}")
-    process = subprocess.Popen([*command, *start], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    said = inside("journalctl", "--unit", "netcraq", "--output", "cat")
+    code, again = (property_of(inside, "netcraq", name) for name in ("ExecMainStatus", "NRestarts"))
+    if (code, again) != ("2", "0") or f"/etc/netcraq/netcraq.yaml:{line}: switches" not in said:
+        raise ReleaseError(f"a wrong option: exit code {code}, {again} restarts, {said}")
+    config.write_text(text)
+    socket = "/run/netcraq/netcraq.sock"
+    client = ("env", f"NETCRAQ_NODE_SOCKET={socket}", "netcraq")
+
+    def serves() -> bool:
+        if state() == "failed":
+            raise ReleaseError(f"the service fails: {inside('journalctl', '--unit', 'netcraq', '--output', 'cat')}")
+        return bool(inside("sh", "-c", f"test ! -S {socket} || stat -c %U {socket}").strip())
+
+    began = time.monotonic()
+    inside("systemctl", "start", "netcraq")
+    wait("the service serves", serves)
+    inside(*client, "put", "greeting", "hello")
+    seconds = time.monotonic() - began
+    if inside(*client, "get", "greeting") != "hello\n" or inside("stat", "-c", "%U", socket) != "netcraq\n":
+        raise ReleaseError("the service has another value than was put, or another user")
+    inside("systemctl", "kill", "--signal", "KILL", "netcraq")
+    wait("the service is started again", lambda: property_of(inside, "netcraq", "NRestarts") == "1")
+    wait("the service serves again", serves)
+    inside("systemctl", "stop", "netcraq")
+    if (now := (state(), property_of(inside, "netcraq", "Result"))) != ("inactive", "success"):
+        raise ReleaseError(f"the service is {now} after systemctl stop")
+    inside("systemctl", "enable", "--now", "netcraq")
+    wait("the service serves once more", serves)
+    controller(inside, root)
+    return f"systemctl start, put: {seconds:.2f} s; a wrong option is named with its line; killed, stopped, enabled"
+
+
+def controller(inside: Inside, root: Path) -> None:
+    """The controller's service, with the example of a network and the package's P4 programs. It
+    reads the file again at systemctl reload, and ends when the package is removed.
+    """
+    network = root / "etc/netcraq/network.yaml"
+    example = (ROOT / "controlplane/topology/example.yaml").read_text()
+    network.write_text(example.replace("../../p4src/compiled/", "/usr/share/netcraq/p4/"))
+    admin = ("netcraqctl", "--admin", "unix:///run/netcraq-controller/controller.sock")
+    inside("systemctl", "start", "netcraq-controller")
+    wait("the controller serves", lambda: active(inside, "netcraq-controller", *admin, "chain", "show", "main"))
+    inside("systemctl", "reload", "netcraq-controller")
+    journal = ("journalctl", "--unit", "netcraq-controller", "--output", "cat")
+    wait("the controller has read its file again", lambda: "network.yaml was read again" in inside(*journal))
+    network.unlink()
+
+
+def active(inside: Inside, service: str, *command: str) -> bool:
+    """Whether a command works. ReleaseError if the service that it needs has ended."""
     try:
-        wait_for(root / "run/netcraq/netcraq.sock", process)
-        client = ["env", "NETCRAQ_NODE_SOCKET=/run/netcraq/netcraq.sock", "netcraq"]
-        run(*command, *client, "put", "greeting", "hello")
-        if run(*command, *client, "get", "greeting") != "hello\n":
-            raise ReleaseError("the service has another value than was put")
-    finally:
-        process.kill()  # unshare passes no other signal on
-        process.wait(30)
-    shutil.rmtree(root / "run/netcraq")
-    return "the service's command: put, get; a wrong option is named with its line"
+        inside(*command)
+    except ReleaseError:
+        if (now := property_of(inside, service, "ActiveState")) == "active":
+            return False
+        raise ReleaseError(
+            f"{service} is {now}: {inside('journalctl', '--unit', service, '--output', 'cat')}"
+        ) from None
+    return True
+
+
+def gateway(inside: Inside, _root: Path) -> str:
+    """The gateway's service starts without its etcd, and waits for it."""
+    inside("systemctl", "start", "etcd-monitor")
+    journal = ("journalctl", "--unit", "etcd-monitor", "--output", "cat")
+    wait("the gateway serves", lambda: "ready: etcd's API at" in inside(*journal))
+    inside("systemctl", "stop", "etcd-monitor")
+    return "systemctl start, stop"
+
+
+def switch(inside: Inside, root: Path) -> str:
+    """A switch's service with options of its own."""
+    options = root / "etc/netcraq/switches/1"
+    options.parent.mkdir(parents=True, exist_ok=True)
+    options.write_text("OPTIONS=--device-id 1 --no-p4 -- --grpc-server-addr 127.0.0.1:9559\n")
+    inside("systemctl", "start", "netcraq-switch@1")
+    time.sleep(1)  # until it would have ended because of a wrong option
+    if (now := property_of(inside, "netcraq-switch@1", "ActiveState")) != "active":
+        raise ReleaseError(f"the switch's service is {now}: {inside('journalctl', '--unit', 'netcraq-switch@1')}")
+    inside("systemctl", "stop", "netcraq-switch@1")
+    options.unlink()
+    return "systemctl start, stop"
+
+
+#: What is done with each Debian package.
+TRIALS = {
+    "netcraq": node,
+    "netcraq-switch": switch,
+    "etcd-monitor": gateway,
+    "netcraq-pipelets": lambda inside, _root: inside("netcraq-pipelets", "--version").strip()[:60],
+}
 
 
 def main() -> int:

@@ -10,8 +10,10 @@ import (
 
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/netcraq/netcraq/api/buildinfo"
 	"github.com/netcraq/netcraq/switch/p4rtserver/translate"
 )
 
@@ -91,6 +93,10 @@ func (st *stream) send(ctx context.Context, to p4v1.P4Runtime_StreamChannelServe
 
 // StreamChannel implements the RPC of that name (specification section 16).
 func (s *Server) StreamChannel(rpc p4v1.P4Runtime_StreamChannelServer) error {
+	// The first answer carries the header. Controllers that are not NetCRAQ's ignore it.
+	if err := rpc.SetHeader(metadata.Pairs(buildinfo.Metadata, buildinfo.Version())); err != nil {
+		return err
+	}
 	st := newStream()
 	defer s.arb.leave(st)
 	ctx, cancel := context.WithCancel(rpc.Context())

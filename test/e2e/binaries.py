@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import io
 import os
 import shutil
 import subprocess
+import tarfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -47,6 +49,9 @@ OWN = {
 """What is built from the main module: the project's own commands, and the CNI plugins that its
 go.mod pins.
 """
+
+AGENT = ("netcraq-agent", "netcraq-cni", "netcraqctl", "loopback", "host-local", "portmap", "bandwidth")
+"""What is in the agent's image."""
 
 STATIC = '-s -w -linkmode external -extldflags "-static"'
 """A static binary with C++ in it: DuckDB, which is in a Go module of its own."""
@@ -197,6 +202,23 @@ def own(folder: Path) -> Path:
         settings.ROOT / "cni-plugin" / "policies",
     )
     return folder
+
+
+def last_release(folder: Path) -> bool:
+    """Put the source of NetCRAQ's last release into ``folder``/source, and what is in its agent's
+    image into ``folder``/bin. False if the checkout lacks that commit.
+    """
+    _, commit = settings.last_release()
+    packed = subprocess.run(["git", "archive", commit], cwd=settings.ROOT, capture_output=True, check=False)
+    if packed.returncode != 0:
+        return False
+    shutil.rmtree(folder, ignore_errors=True)
+    with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as archive:
+        archive.extractall(folder / "source")
+    (folder / "bin").mkdir()
+    packages = [OWN[name] for name in AGENT]
+    go(["build", "-ldflags", "-s -w", "-o", f"{folder}/bin/", *packages], folder / "source")
+    return True
 
 
 def _fingerprint() -> str:

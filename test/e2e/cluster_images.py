@@ -71,6 +71,13 @@ def of_flannel(built: Path) -> list[Image]:
     return [daemon, plugin]
 
 
+def of_release(folder: Path) -> Image:
+    """The agent's image of NetCRAQ's last release, of what :func:`binaries.last_release` built."""
+    version, _ = settings.last_release()
+    path = containerfiles(folder / "source")["netcraq-agent"]
+    return from_containerfile(path, f"localhost/netcraq/netcraq-agent:{version}", folder / "bin")
+
+
 def project() -> list[tuple[Path, str]]:
     """The project's Containerfiles, and the names by which the manifests call what they make."""
     return [(path, f"localhost/netcraq/{name}:dev") for name, path in containerfiles().items()]

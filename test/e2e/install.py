@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
+from pathlib import Path
 
 from e2e import cluster_images, settings
 from e2e.cluster import Cluster
@@ -23,6 +24,7 @@ _OVERLAY = f"""\
 apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
 resources: [{{deploy}}]
+images: [{{{{name: localhost/netcraq/netcraq-agent, newTag: {{tag}}}}}}]
 patches:
   - target: {{{{kind: DaemonSet, name: netcraq-agent.*}}}}
     patch: |
@@ -30,19 +32,21 @@ patches:
 """
 
 
-def manifests(cluster: Cluster) -> str:
-    """The folder of an overlay over the project's manifests."""
+def manifests(cluster: Cluster, source: Path = settings.ROOT, tag: str = "dev") -> str:
+    """The folder of an overlay over the project's manifests in a source tree, with a tag of the
+    agent's image.
+    """
     folder = settings.OUT / "overlay"
     folder.mkdir(parents=True, exist_ok=True)
-    deploy = os.path.relpath(cluster_images.DEPLOY, folder)
+    deploy = os.path.relpath(source / cluster_images.DEPLOY.relative_to(settings.ROOT), folder)
     behind = f"components: [{deploy}/chained]\n" if cluster.chained else ""
-    (folder / "kustomization.yaml").write_text(_OVERLAY.format(deploy=deploy) + behind)
+    (folder / "kustomization.yaml").write_text(_OVERLAY.format(deploy=deploy, tag=tag) + behind)
     return str(folder)
 
 
-def install(cluster: Cluster) -> None:
-    """Apply the manifests."""
-    cluster.kubectl("apply", "-k", manifests(cluster))
+def install(cluster: Cluster, source: Path = settings.ROOT, tag: str = "dev") -> None:
+    """Apply the manifests of a source tree."""
+    cluster.kubectl("apply", "-k", manifests(cluster, source, tag))
 
 
 def wait(cluster: Cluster) -> None:

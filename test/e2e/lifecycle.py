@@ -6,19 +6,19 @@ from __future__ import annotations
 import subprocess
 import time
 
-from e2e import chain, coordination, fixtures, install, nodeapi
+from e2e import binaries, chain, cluster_images, coordination, fixtures, install, nodeapi, settings
 from e2e.acceptance import pods, require
 from e2e.cluster import Cluster
 from e2e.kubectl import until
 from e2e.node import Node, NodeError
 
-SECONDS = 45
+SECONDS = 90
 """How long two pods talk, and others count by the node API, while the agents are replaced."""
 
 
 def upgrade(cluster: Cluster) -> str:
-    """All agents are replaced, one after the other; pods talk on by the connections that they have,
-    and the chain is whole again.
+    """All agents are replaced by those of the last release, and those by this tree's, one after the
+    other. Pods talk on by the connections that they have, and the chain is whole again.
     """
     kubectl = cluster.kubectl
     # While the agent with the controller is away these keys could not be written, and it would
@@ -26,6 +26,10 @@ def upgrade(cluster: Cluster) -> str:
     for kind in ("pods", "daemonsets", "leases"):
         own = chain.placed(cluster, f"/registry/{kind}/{install.NAMESPACE}/")
         require(not own, f"keys that it takes to replace the agents are in the network: {own}")
+    former = settings.OUT / "release"
+    version, _ = settings.last_release()
+    if has := binaries.last_release(former):
+        cluster.load_images(cluster_images.archive(former, [cluster_images.of_release(former)]))
     server, client = pods(cluster, "web")[0], pods(cluster, "peer")[-1]
     url = f"http://{server['status']['podIP']}:8080/"
     command = [
@@ -45,8 +49,15 @@ def upgrade(cluster: Cluster) -> str:
     )
     counted = coordination.loads(cluster, SECONDS)
     begin = time.monotonic()
-    for name in install.AGENTS:
-        kubectl("-n", install.NAMESPACE, "rollout", "restart", f"daemonset/{name}")
+    if has:
+        install.install(cluster, former / "source", version)
+        install.wait(cluster)
+        back = f"by those of {version} in {time.monotonic() - begin:.0f} s, and again"
+        install.install(cluster)
+    else:
+        back = f"by themselves (the checkout lacks the commit of {version})"
+        for name in install.AGENTS:
+            kubectl("-n", install.NAMESPACE, "rollout", "restart", f"daemonset/{name}")
     install.wait(cluster)
     replaced = time.monotonic() - begin
     said, _ = talking.communicate(timeout=SECONDS + 60)
@@ -54,7 +65,7 @@ def upgrade(cluster: Cluster) -> str:
     counts = counted()
     until("the chain is whole", lambda: chain.is_ready(kubectl))
     return (
-        f"agents replaced in {replaced:.0f} s, the chain whole after {time.monotonic() - begin:.0f} s; meanwhile "
+        f"agents replaced {back} in {replaced:.0f} s, the chain whole after {time.monotonic() - begin:.0f} s; meanwhile "
         f"between two pods: {said.strip()}; by the node API {counts}"
     )
 

@@ -31,6 +31,13 @@ PAUSE = "3.10.1"
 """The tag of the sandbox's image that this kubeadm expects."""
 
 
+def last_release() -> tuple[str, str]:
+    """The last released version of NetCRAQ, and its commit."""
+    lines = (ROOT / "mk" / "release" / "releases").read_text().splitlines()
+    version, commit = next(line for line in lines if not line.startswith("#")).split()
+    return version, commit
+
+
 def next_patch() -> str:
     """The patch release after that one."""
     minor, _, patch = KUBERNETES.rpartition(".")

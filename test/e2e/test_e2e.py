@@ -12,17 +12,20 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import yaml
 
 from e2e import __main__ as command_line
 from e2e import (
     attacks,
     beside,
+    binaries,
     checks,
     cluster,
     cluster_images,
     controlplanes,
     families,
     gateway,
+    install,
     kills,
     kubeadm,
     quickstart,
@@ -133,6 +136,39 @@ def test_programs_are_the_same_in_all_languages():
 def test_kubernetes_module_is_the_version_that_is_named():
     listed = (settings.HERE / "kubernetes" / "go.mod").read_text()
     assert re.search(rf"\sk8s\.io/kubernetes {re.escape(settings.KUBERNETES)}\n", listed)
+
+
+def test_manifests_of_a_release(monkeypatch, tmp_path):
+    """The overlay names the manifests of a source tree, and the tag of its agents."""
+    monkeypatch.setattr(settings, "OUT", tmp_path)
+    here = SimpleNamespace(chained=True)
+    for arguments, source, tag in (
+        ((), settings.ROOT, "dev"),
+        ((tmp_path / "old", "v1.2.3"), tmp_path / "old", "v1.2.3"),
+    ):
+        folder = Path(install.manifests(here, *arguments))
+        overlay = yaml.safe_load((folder / "kustomization.yaml").read_text())
+        assert [(folder / path).resolve() for path in overlay["resources"]] == [source / "cni-plugin" / "deploy"]
+        assert [(folder / path).resolve() for path in overlay["components"]] == [source / "cni-plugin/deploy/chained"]
+        assert overlay["images"] == [{"name": "localhost/netcraq/netcraq-agent", "newTag": tag}]
+
+
+def test_images_of_the_last_release(tmp_path):
+    """What is built of the last release is all that its agent's image has."""
+    version, commit = settings.last_release()
+    shown = subprocess.run(["git", "show", f"{commit}:cni-plugin/deploy/Containerfile.netcraq-agent"], cwd=settings.ROOT,
+                           capture_output=True, text=True)  # fmt: skip
+    if shown.returncode != 0:
+        pytest.skip(f"the checkout lacks the commit of {version}")
+    file = tmp_path / "source" / "cni-plugin" / "deploy" / "Containerfile.netcraq-agent"
+    file.parent.mkdir(parents=True)
+    file.write_text(shown.stdout)
+    (tmp_path / "bin").mkdir()
+    for name in binaries.AGENT:
+        (tmp_path / "bin" / name).write_bytes(b"program")
+    image = cluster_images.of_release(tmp_path)
+    assert image.tag == f"localhost/netcraq/netcraq-agent:{version}"
+    image.write(tmp_path / "image.tar")
 
 
 def test_help():

@@ -1,6 +1,7 @@
 package operate
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -159,12 +160,15 @@ func printChain(w io.Writer, ch *api.Chain) {
 		fmt.Fprintf(w, ", SHORT: %d of %d members", len(ch.Members), ch.Length)
 	}
 	fmt.Fprintln(w)
-	rows := [][]string{{"  SWITCH", "ROLE", "ADDRESS", "READY", "LEASE"}}
+	rows := [][]string{{"  SWITCH", "ROLE", "ADDRESS", "READY", "LEASE", "VERSION"}}
 	for _, m := range ch.Members {
 		rows = append(rows, []string{"  " + m.Switch, m.Role, m.Address, yes(m.Ready),
-			map[bool]string{true: "live", false: "out"}[m.LeaseLive]})
+			map[bool]string{true: "live", false: "out"}[m.LeaseLive], cmp.Or(m.Version, "unknown")})
 	}
 	table(w, rows)
+	if ch.VersionWarning != "" {
+		fmt.Fprintln(w, "  WARNING:", ch.VersionWarning)
+	}
 	for _, m := range ch.Missing {
 		fmt.Fprintf(w, "  %s is missing: %s\n", m.Switch, m.Why)
 	}

@@ -79,6 +79,12 @@ func newController(t *testing.T, cfg refchain.Config) *controller {
 			short.Missing = []api.MissingMember{{Switch: "s2", Why: "it is not connected"}, {Switch: "s3", Why: "it is there"}}
 			return short, nil
 		}
+		if r.PathValue("chain") == "apart" {
+			apart := c.info
+			apart.Name, apart.VersionWarning = "apart", "s2 has version 0.1.0 and s1 has version 0.3.0"
+			apart.Members = []api.Member{{Switch: "s1", Version: "0.3.0"}, {Switch: "s2", Version: "0.1.0"}, {Switch: "s3"}}
+			return apart, nil
+		}
 		if r.PathValue("chain") != "main" {
 			return nil, none("chain")
 		}
@@ -263,6 +269,8 @@ func TestVerbs(t *testing.T) {
 	}{
 		{args: "chain show", out: `(?s)chain main \(1\): epoch 1, .*read lease 200 ms, values to 128 bytes, keys 0 of 100\n.*s1 +HEAD_TAIL .*yes +live`},
 		{args: "chain show short", out: `(?s)chain short .*, SHORT: 1 of 3 members\n.*s1 +HEAD_TAIL.*s2 is missing: it is not connected\n.*s3 is missing: it is there`},
+		{args: "chain show apart", out: `(?s)VERSION\n  s1 .* 0\.3\.0\n  s2 .* 0\.1\.0\n  s3 .* unknown\n  WARNING: s2 has version 0\.1\.0 and`},
+		{args: "-o json chain show apart", out: `(?s)"version": "0\.3\.0".*"version": "0\.1\.0".*"versionWarning": "s2 has`},
 		{args: "chain add-key /a", out: `/a is 0x01000001 in chain main, slot 0`},
 		{args: "chain add-key /a", code: 1, err: `placed already`},
 		{args: "chain add-key --key-id 0x01000063 /b hex:00ff", out: `/b is 0x01000063`},

@@ -165,6 +165,9 @@ func problems(s *status) []string {
 		if n := ch.Short(); n > 0 {
 			found = append(found, fmt.Sprintf("chain %s has %d of %d members", ch.Name, len(ch.Members), ch.Length))
 		}
+		if ch.VersionWarning != "" {
+			found = append(found, "chain "+ch.Name+": "+ch.VersionWarning)
+		}
 		for _, m := range ch.Missing {
 			found = append(found, fmt.Sprintf("%s is missing in chain %s: %s", m.Switch, ch.Name, m.Why))
 		}

@@ -61,6 +61,7 @@ func TestProblems(t *testing.T) {
 			[]string{"chain main has 1 of 2 members", "s2 is missing in chain main: it is away"}},
 		{func(s *status) { s.Chains[0].Members[0].LeaseLive = false },
 			[]string{"s1 has no live lease in chain main: reads are not answered there"}},
+		{func(s *status) { s.Chains[0].VersionWarning = "s1 and s2" }, []string{"chain main: s1 and s2"}},
 		{func(s *status) { s.Chains[0].Keys = 90 }, []string{"chain main has 90 of 100 slots in use"}},
 		{func(s *status) { s.Placement.Problem = "etcd is away" }, []string{"no key of etcd is placed or removed: etcd is away"}},
 	} {

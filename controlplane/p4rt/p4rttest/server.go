@@ -19,9 +19,11 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/netcraq/netcraq/api/buildinfo"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 )
 
@@ -43,6 +45,8 @@ type Server struct {
 	// before anything else. One that it returns an error for is put aside until Deliver, as by a
 	// network that is slow, and its caller gets that error; ErrSilent: no answer.
 	Hold func(request any) error
+	// Version, if set, is the version of NetCRAQ that it says it has.
+	Version string
 	// TLS makes it a server of TLS.
 	TLS *tls.Config
 
@@ -274,6 +278,11 @@ func (s *Server) announce() {
 
 // StreamChannel implements the RPC.
 func (s *Server) StreamChannel(stream v1.P4Runtime_StreamChannelServer) error {
+	if s.Version != "" {
+		if err := stream.SetHeader(metadata.Pairs(buildinfo.Metadata, s.Version)); err != nil {
+			return err
+		}
+	}
 	c := &connection{stream: stream, end: make(chan struct{})}
 	failed := make(chan error, 1)
 	go func() { failed <- s.receive(c) }()

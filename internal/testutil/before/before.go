@@ -1,51 +1,89 @@
-// Package before builds the release before this one from the repository's history, for tests that
-// run it beside this one.
+// Package before builds the last release from the repository's history, for tests that run it
+// beside this tree.
 package before
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 )
 
-// Commit is the release before this one. It moves when a release is made.
-const Commit = "7597cebc4dbb840475be2a45d6c42e3f9043b088"
+// releases is the file that lists released versions, from the root of the repository.
+const releases = "mk/release/releases"
 
-// Env names a folder with the commands of the release before. Unset, they are built.
+// Env names a folder with the commands of the last release. If it is unset, Build builds them.
 const Env = "NETCRAQ_BEFORE"
 
-// EnvMixed has tests run that need the release before: to build it takes minutes. `make upgrades`
+// EnvMixed turns on the tests that build the last release, which takes minutes. `make upgrades`
 // sets it.
 const EnvMixed = "NETCRAQ_MIXED"
 
-// Build builds commands of the release before and says in which folder they are. Those of tests
-// (./test/...) are this checkout's, built against the libraries of the release before. A checkout
-// without that commit (a shallow one) skips the test.
+// Build builds commands of the last release, and returns their folder. A command is its path from
+// the root of the repository, for example ./cmd/netcraqctl. Build skips the test unless EnvMixed is
+// set and the checkout has the release's commit (a shallow checkout may lack it).
 func Build(t *testing.T, commands ...string) (folder string) {
 	t.Helper()
+	if os.Getenv(EnvMixed) == "" {
+		t.Skipf("skipped: %s is not set: this test builds the last release (make upgrades)", EnvMixed)
+	}
 	if dir := os.Getenv(Env); dir != "" {
 		return dir
 	}
 	root, err := exec.Command("git", "rev-parse", "--show-toplevel").Output()
 	if err != nil {
-		t.Skip("skipped: this is no checkout of the repository, so the release before cannot be built")
+		t.Skip("skipped: this is not a checkout of the repository, so the last release cannot be built")
 	}
 	top := strings.TrimSpace(string(root))
-	if exec.Command("git", "-C", top, "cat-file", "-e", Commit+"^{commit}").Run() != nil {
-		t.Skipf("skipped: the checkout has no commit %.12s, the release before: git fetch --unshallow", Commit)
+	list, err := os.ReadFile(filepath.Join(top, releases))
+	if err != nil {
+		t.Fatal(err)
+	}
+	version, commit, err := newest(string(list))
+	if err != nil {
+		t.Fatalf("%s: %v", releases, err)
+	}
+	if exec.Command("git", "-C", top, "cat-file", "-e", commit+"^{commit}").Run() != nil {
+		t.Skipf("skipped: the checkout lacks the commit of %s. Run git fetch --unshallow", version)
 	}
 	source, out := t.TempDir(), t.TempDir()
-	for _, step := range []string{
-		`git -C "$1" archive "$2" | tar -x -C "$3"`,
-		`cd "$1"; to=$3; shift 4; for c; do case $c in ./test/*) mkdir -p "$to/$c"; cp "$c"/*.go "$to/$c";; esac; done`,
-		`cd "$3" && shift 3 && go build -trimpath -o "$@"`,
-	} {
-		args := append([]string{"-ec", step, "sh", top, Commit, source, out + "/"}, commands...)
-		if b, err := exec.Command("sh", args...).CombinedOutput(); err != nil {
-			t.Fatalf("building the release before: %v\n%s", err, b)
+	run(t, version, "sh", "-ec", `git -C "$1" archive "$2" | tar -x -C "$3"`, "sh", top, commit, source)
+	for _, command := range commands {
+		module := filepath.Join(source, command)
+		for module != source && !exists(filepath.Join(module, "go.mod")) {
+			module = filepath.Dir(module)
+		}
+		run(t, version, "go", "-C", module, "build", "-trimpath", "-o", out+"/", filepath.Join(source, command))
+	}
+	t.Logf("built %s", version)
+	t.Setenv(Env, out) // for the process that the test starts in a namespace
+	return out
+}
+
+// newest returns the first release of the file's text.
+func newest(list string) (version, commit string, err error) {
+	for line := range strings.Lines(list) {
+		fields := strings.Fields(line)
+		if len(fields) == 2 && fields[0] != "#" {
+			return fields[0], fields[1], nil
 		}
 	}
-	t.Setenv(Env, out) // for what runs in a namespace
-	return out
+	return "", "", fmt.Errorf("it lists no release; a line is a version and a commit")
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// run runs a step of the build.
+func run(t *testing.T, version string, command ...string) {
+	t.Helper()
+	cmd := exec.Command(command[0], command[1:]...)
+	cmd.Env = append(os.Environ(), "GOWORK=off")
+	if b, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("building %s: %v\n%s", version, err, b)
+	}
 }

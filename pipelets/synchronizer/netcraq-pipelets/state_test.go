@@ -15,13 +15,11 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// A flow's state is a running count and sum of numbered records. Workers and servers are killed at
-// random: in each file of Parquet, and in the etcd, it is what the records up to some one make, as
-// if nobody had been killed.
-func TestKillState(t *testing.T) {
-	from, to := newServer(t), newServer(t)
-	lake := t.TempDir()
-	w := newWorkers(t, file(t, head+`
+// totals is a pipelet whose state is a running count and sum of numbered records, from an etcd to
+// an etcd and to files of Parquet.
+func totals(t *testing.T, from, to *etcdServer, lake string) (name string) {
+	t.Helper()
+	return file(t, head+`
   interval: 0.1
   state: |
     SELECT 'n' AS key, count(*) + coalesce((SELECT value::BIGINT FROM state WHERE key = 'n'), 0) AS value FROM src
@@ -32,14 +30,14 @@ func TestKillState(t *testing.T) {
       || ' ' || (SELECT count(*) FROM src) AS value
   src: [{etcd: {endpoints: [%q], prefix: load/}}]
   dst: [{etcd: {endpoints: [%q], prefix: out/}}, {parquet: {path: %q}}]
-`, "p1", from.Endpoint, to.Endpoint, lake))
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	numbered := make(chan int, 1)
-	go func() { numbered <- number(ctx, from, "load/") }()
-	killed := torment(t, []*workers{w}, []*etcdServer{from, to})
-	cancel()
-	n := <-numbered
+`, "p1", from.Endpoint, to.Endpoint, lake)
+}
+
+// checkTotals waits until both destinations of totals have counted n records. The etcd must have
+// their sum. Each file must have the sum of the records up to some one, and continue where the file
+// before it ends.
+func checkTotals(t *testing.T, to *etcdServer, lake string, n int, logs func() string) (files int) {
+	t.Helper()
 	want := fmt.Sprintf("%d %d ", n, n*(n-1)/2)
 	poll.Nil(t, time.Minute, "the etcd's total", func() error {
 		c, done := context.WithTimeout(t.Context(), 5*time.Second)
@@ -49,8 +47,7 @@ func TestKillState(t *testing.T) {
 			err = fmt.Errorf("%v, want %s", r.Kvs, want)
 		}
 		return err
-	}, w.out.String)
-	files := 0
+	}, logs)
 	poll.Nil(t, time.Minute, "Parquet's totals", func() error {
 		db, err := sql.Open("duckdb", "")
 		if err != nil {
@@ -82,7 +79,24 @@ func TestKillState(t *testing.T) {
 			return fmt.Errorf("%d records are counted, there are %d", last, n)
 		}
 		return rows.Err()
-	}, w.out.String)
+	}, logs)
+	return files
+}
+
+// Workers and servers are killed at random. The destinations of totals are what they would be if
+// nobody had been killed.
+func TestKillState(t *testing.T) {
+	from, to := newServer(t), newServer(t)
+	lake := t.TempDir()
+	w := newWorkers(t, totals(t, from, to, lake))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	numbered := make(chan int, 1)
+	go func() { numbered <- number(ctx, from, "load/") }()
+	killed := torment(t, []*workers{w}, []*etcdServer{from, to})
+	cancel()
+	n := <-numbered
+	files := checkTotals(t, to, lake, n, w.out.String)
 	t.Logf("%d records in %d windows; workers killed %d times, servers %d", n, files, w.kills, killed)
 	if w.kills == 0 || killed == 0 || files < 10 {
 		t.Error("too little happened")

@@ -8,38 +8,20 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netcraq/netcraq/api/buildinfo"
 	"github.com/netcraq/netcraq/internal/testutil/before"
 	"github.com/netcraq/netcraq/internal/testutil/topologytest"
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// envMixed has tests run that build the release before.
-const envMixed = before.EnvMixed
-
-// mixedCommands are those of the release before that tests run beside this one's.
-var mixedCommands = []string{"./controlplane/cmd/netcraq-controller", "./switch/cmd/netcraq-switch",
-	"./client/cmd/netcraqctl", "./etcd-monitor/cmd/etcd-monitor", "./nodeapi/cmd/netcraq-sidecar",
-	"./test/system/lab/nodeprogram"}
-
-// TestMixedVersions has a network of the release before, under load, and brings it to this one,
-// part by part, and back: the controller (its state file goes along both ways), each switch, and
-// the command line. In between parts of both work together. Nothing is lost, what clients were told
-// is linearizable, and for each step the longest wait is said.
+// TestMixedVersions upgrades a network under load from the last release to this tree, part by part,
+// and back: the controller (its state file goes along both ways), each switch, and the command
+// line. Between the steps, parts of both work together. Nothing may be lost, and the clients'
+// history must be linearizable. The test logs the longest wait of each step.
 func TestMixedVersions(t *testing.T) {
-	buildBefore(t)
+	before.Build(t, "./controlplane/cmd/netcraq-controller", "./switch/cmd/netcraq-switch", "./cmd/netcraqctl")
 	for _, engine := range []string{"interp", "auto"} {
 		t.Run(engine, func(t *testing.T) { mixedVersions(t, engine) })
-	}
-}
-
-// buildBefore builds the release before, once, outside of the test's namespace.
-func buildBefore(t *testing.T) {
-	t.Helper()
-	if os.Getenv(envMixed) == "" {
-		t.Skipf("skipped: %s is not set: it builds the release before (make upgrades)", envMixed)
-	}
-	if os.Getenv(lab.EnvInside) == "" {
-		lab.BuildBefore(t, mixedCommands...)
 	}
 }
 
@@ -52,17 +34,15 @@ func upgradeRing() lab.Layout {
 	return l
 }
 
-// topologyOf is a file for a controller of this release, or of the former one.
-func topologyOf(nw *lab.Network, name string, former bool) string {
-	return nw.File(name, func(top topologytest.Object) {
+// upgradeTopology writes the topology file that the controllers of both releases read.
+func upgradeTopology(nw *lab.Network) (file string) {
+	return nw.File("upgrade.json", func(top topologytest.Object) {
 		top["sessions"].(topologytest.Object)["ttlSeconds"] = 60
-		if former { // it knows no such field, and refuses what it does not know
-			delete(top["chains"].([]any)[0].(topologytest.Object), "rejoinMillis")
-		}
 	})
 }
 
-// replaceController has another program and topology take a controller's place: c is that one.
+// replaceController stops a controller, and starts another program with its state file. The value
+// that c points to becomes that of the new process.
 func replaceController(nw *lab.Network, c *lab.Controller, program, topology string) {
 	c.Stop()
 	next := nw.RunController(program, topology, "state.json")
@@ -75,8 +55,8 @@ type span struct {
 	from, to time.Time
 }
 
-// release is the commands of one.
-type release struct{ controller, sw, ctl, topology string }
+// release has the paths of a release's commands.
+type release struct{ controller, sw, ctl string }
 
 func mixedVersions(t *testing.T, engine string) {
 	if !lab.InNamespace(t) {
@@ -84,17 +64,18 @@ func mixedVersions(t *testing.T, engine string) {
 	}
 	l := upgradeRing()
 	nw := lab.NewNetwork(t, engine, l)
-	former := filepath.Clean(os.Getenv(lab.EnvBefore))
+	former := os.Getenv(before.Env)
 	old := release{filepath.Join(former, "netcraq-controller"), filepath.Join(former, "netcraq-switch"),
-		filepath.Join(former, "netcraqctl"), topologyOf(nw, "old.json", true)}
+		filepath.Join(former, "netcraqctl")}
 	now := release{lab.Built(t, "controlplane/cmd/netcraq-controller"), lab.Built(t, "switch/cmd/netcraq-switch"),
-		lab.Built(t, "cmd/netcraqctl"), topologyOf(nw, "new.json", false)}
+		lab.Built(t, "cmd/netcraqctl")}
+	topology := upgradeTopology(nw)
 	for i := 1; i <= l.N; i++ {
 		nw.KillSwitch(i)
 		nw.Use(old.sw)
 		nw.StartSwitch(i)
 	}
-	c := nw.RunController(old.controller, old.topology, "state.json")
+	c := nw.RunController(old.controller, topology, "state.json")
 	c.WaitReady()
 	load := startLoad(t, nw, c, clients, 20*time.Minute)
 	from := time.Now()
@@ -116,7 +97,7 @@ func mixedVersions(t *testing.T, engine string) {
 	}
 	controllers := func(what string, r release) {
 		step("controller: "+what, func() {
-			replaceController(nw, c, r.controller, r.topology)
+			replaceController(nw, c, r.controller, topology)
 			load.moved()
 		})
 	}
@@ -146,6 +127,11 @@ func mixedVersions(t *testing.T, engine string) {
 		ctl(old, args...)
 	}
 	step("all of now", func() { time.Sleep(time.Second) })
+	for _, m := range c.Chain().Members {
+		if m.Version != buildinfo.Version() {
+			t.Errorf("%s has the version %q, want %q", m.Switch, m.Version, buildinfo.Version())
+		}
+	}
 	switches("down", all[:1], old, now)
 	controllers("down", old)
 	for _, args := range [][]string{{"chain", "show"}, {"switch", "list"}, {"events"}, {"switch", "counters", "s1"}} {

@@ -23,18 +23,19 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client/etcd/placement"
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
+	"github.com/netcraq/netcraq/internal/testutil/before"
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 	"github.com/netcraq/netcraq/test/histories"
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// TestMixedGateways has two gateways and a controller of the release before, under the load of
-// etcd's clients, with keys that come into the network and leave it, and brings them to this
-// release, one after the other, and back. In between gateways of both stand before the same etcd
-// and the same chain, with a controller of either. What the clients see is linearizable in keys,
-// values, versions and revisions; for each step the longest wait is said.
+// TestMixedGateways upgrades two gateways and a controller from the last release to this tree, one
+// after the other, and back, while etcd's clients read and write, and keys come into the network
+// and leave it. Between the steps, gateways of both releases serve the same etcd and the same
+// chain, with a controller of either. What the clients see must be linearizable in keys, values,
+// versions and revisions. The test logs the longest wait of each step.
 func TestMixedGateways(t *testing.T) {
-	buildBefore(t)
+	before.Build(t, "./controlplane/cmd/netcraq-controller", "./etcd-monitor/cmd/etcd-monitor")
 	if lab.InNamespace(t) {
 		mixedGateways(t)
 	}
@@ -124,12 +125,12 @@ func mixedGateways(t *testing.T) {
 	l := upgradeRing()
 	l.Profile = wire.Profile1024
 	nw := lab.NewNetwork(t, "auto", l)
-	before := filepath.Clean(os.Getenv(lab.EnvBefore))
-	type binaries struct{ controller, gateway, topology string }
-	old := binaries{filepath.Join(before, "netcraq-controller"), filepath.Join(before, "etcd-monitor"), topologyOf(nw, "old.json", true)}
-	now := binaries{lab.Built(t, "controlplane/cmd/netcraq-controller"), lab.Built(t, "etcd-monitor/cmd/etcd-monitor"),
-		topologyOf(nw, "new.json", false)}
-	c := nw.RunController(old.controller, old.topology, "state.json")
+	former := os.Getenv(before.Env)
+	type binaries struct{ controller, gateway string }
+	old := binaries{filepath.Join(former, "netcraq-controller"), filepath.Join(former, "etcd-monitor")}
+	now := binaries{lab.Built(t, "controlplane/cmd/netcraq-controller"), lab.Built(t, "etcd-monitor/cmd/etcd-monitor")}
+	topology := upgradeTopology(nw)
+	c := nw.RunController(old.controller, topology, "state.json")
 	c.WaitReady()
 
 	hosts := [2]int{1, 3}
@@ -218,7 +219,7 @@ func mixedGateways(t *testing.T) {
 	controllers := func(what string, r binaries) {
 		t.Helper()
 		step("controller: "+what, func() {
-			replaceController(nw, c, r.controller, r.topology)
+			replaceController(nw, c, r.controller, topology)
 			c.WaitReady()
 		})
 	}

@@ -14,16 +14,18 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/client/node"
+	"github.com/netcraq/netcraq/internal/testutil/before"
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// TestMixedNodes has node API servers and a controller of the release before, and programs with the
-// client library of either release that count in one key by two servers. It brings the servers to
-// this release, by hand-over and by a restart, then the controller, and back. No count is lost or
-// given twice, nobody reads less than it has counted, and for each step the longest wait is said.
+// TestMixedNodes upgrades node API servers, by hand-over and by a restart, and then the controller,
+// from the last release to this tree, and back. Meanwhile programs with the client library of
+// either release count in one key through two servers. No count may be lost or given twice, and no
+// program may read less than it has counted. The test logs the longest wait of each step.
 func TestMixedNodes(t *testing.T) {
-	buildBefore(t)
+	before.Build(t, "./controlplane/cmd/netcraq-controller", "./nodeapi/cmd/netcraq-sidecar",
+		"./test/system/lab/nodeprogram")
 	if lab.InNamespace(t) {
 		mixedNodes(t)
 	}
@@ -39,13 +41,14 @@ type counted struct {
 func mixedNodes(t *testing.T) {
 	l := upgradeRing()
 	nw := lab.NewNetwork(t, "auto", l)
-	before := filepath.Clean(os.Getenv(lab.EnvBefore))
-	type binaries struct{ controller, server, program, topology string }
-	old := binaries{filepath.Join(before, "netcraq-controller"), filepath.Join(before, "netcraq-sidecar"),
-		filepath.Join(before, "nodeprogram"), topologyOf(nw, "old.json", true)}
+	former := os.Getenv(before.Env)
+	type binaries struct{ controller, server, program string }
+	old := binaries{filepath.Join(former, "netcraq-controller"), filepath.Join(former, "netcraq-sidecar"),
+		filepath.Join(former, "nodeprogram")}
 	now := binaries{lab.Built(t, "controlplane/cmd/netcraq-controller"), lab.Built(t, "nodeapi/cmd/netcraq-sidecar"),
-		lab.Built(t, "test/system/lab/nodeprogram"), topologyOf(nw, "new.json", false)}
-	c := nw.RunController(old.controller, old.topology, "state.json")
+		lab.Built(t, "test/system/lab/nodeprogram")}
+	topology := upgradeTopology(nw)
+	c := nw.RunController(old.controller, topology, "state.json")
 	c.WaitReady()
 
 	hosts := [2]int{1, 3}
@@ -116,7 +119,7 @@ func mixedNodes(t *testing.T) {
 	controllers := func(what string, r binaries) {
 		t.Helper()
 		step("controller: "+what, func() {
-			replaceController(nw, c, r.controller, r.topology)
+			replaceController(nw, c, r.controller, topology)
 			c.WaitReady()
 		})
 	}

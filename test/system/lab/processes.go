@@ -7,23 +7,12 @@ import (
 	"path/filepath"
 	"sync"
 	"syscall"
-	"testing"
 	"time"
 
 	api "github.com/netcraq/netcraq/api/admin"
-	"github.com/netcraq/netcraq/internal/testutil/before"
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 	"github.com/netcraq/netcraq/internal/testutil/topologytest"
 )
-
-// EnvBefore names a folder with the commands of the release before. Unset, they are built.
-const EnvBefore = before.Env
-
-// BuildBefore builds commands of the release before, in a test's parent (package before).
-func BuildBefore(t *testing.T, commands ...string) (folder string) {
-	t.Helper()
-	return before.Build(t, commands...)
-}
 
 // Use has switches that are started from now on be of another netcraq-switch.
 func (nw *Network) Use(binary string) { nw.binary = binary }
