@@ -17,7 +17,8 @@ import (
 const envMixed = before.EnvMixed
 
 // mixedCommands are those of the release before that tests run beside this one's.
-var mixedCommands = []string{"./controlplane/cmd/netcraq-controller", "./switch/cmd/netcraq-switch",
+var mixedCommands = []string{"./controlplane/cmd/netcraq-controller",
+	"github.com/netcraq/netcraq/switch/cmd/netcraq-switch",
 	"./client/cmd/netcraqctl", "./etcd-monitor/cmd/etcd-monitor", "./nodeapi/cmd/netcraq-sidecar",
 	"./test/system/lab/nodeprogram"}
 
