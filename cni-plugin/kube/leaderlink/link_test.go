@@ -138,7 +138,7 @@ func TestControllerLink(t *testing.T) {
 		"bring in a switch":                     func() error { _, err := c.Recover(ctx, "main", "n2"); return err },
 		"send a long body": func() error {
 			_, err := c.RequestKey(ctx, admin.KeyRequest{Name: "node/blue/" + strings.Repeat("a", adminrights.BodyLimit),
-					Quota: quota})
+				Quota: quota})
 			return err
 		},
 	} {
