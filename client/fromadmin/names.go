@@ -33,7 +33,7 @@ type NamesOptions struct {
 // the controller where keys are and how to reach their chains, and keeps that; what it knows goes
 // on without a controller. It is safe for concurrent use.
 //
-// Versions are those of the name (api.Key's VersionOffset): they only grow, also when the key moves
+// Versions are those of the name (admin.Key's VersionOffset): they only grow, also when a key moves
 // or comes back. A key that was added without a value, and not written since, has version 0, as one
 // that is not there.
 //

@@ -42,7 +42,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/adminserver/page"
 )
 
-// Backend is what the API shows: *controller.Controller. Its errors are *api.Error.
+// Backend is what the API shows: *controller.Controller. Its errors are *admin.Error.
 type Backend interface {
 	Chains(context.Context) ([]admin.Chain, error)
 	Chain(ctx context.Context, chain string) (*admin.Chain, error)
@@ -74,7 +74,7 @@ type Backend interface {
 }
 
 // Placement is what the API shows of placement: placementcontroller.Controller. Its errors are
-// *api.Error.
+// *admin.Error.
 type Placement interface {
 	Show(context.Context) (*admin.Placement, error)
 	// Why says why a key is where it is.

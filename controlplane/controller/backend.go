@@ -26,7 +26,7 @@ import (
 )
 
 // The controller as the admin API shows it (package admin serves these over HTTP). Errors are
-// *api.Error.
+// *admin.Error.
 
 // apiError gives an error its code.
 func apiError(err error) error {
@@ -492,7 +492,7 @@ func (c *Controller) Events(since uint64) ([]admin.Event, <-chan struct{}) {
 	return c.events.Since(since)
 }
 
-// Ready is nil when every chain serves; otherwise an *api.Error that says what is missing.
+// Ready is nil when every chain serves; otherwise an *admin.Error that says what is missing.
 func (c *Controller) Ready(ctx context.Context) error {
 	chains, err := c.Chains(ctx)
 	if err != nil {
