@@ -19,13 +19,14 @@ VENV   := .venv
 PYTHON := $(VENV)/bin/python
 # A Go that can fetch the toolchain go.mod asks for (1.21 or newer), or the one that `make deps` put into .venv.
 GO     := $(shell if go version 2>/dev/null | grep -qE 'go1\.(2[1-9]|[3-9][0-9])'; then echo go; else echo $(VENV)/bin/go; fi)
-# The packages of the root's module, and of those that it requires from this tree (api, client, client/etcd).
+# The packages of the root's module, and of those that it requires from this tree (api, client, client/etcd, switch).
 MODULE := github.com/netcraq/netcraq
-PACKAGES := ./... $(MODULE)/api/... $(MODULE)/client/...
+PACKAGES := ./... $(MODULE)/api/... $(MODULE)/client/... $(MODULE)/switch/...
 GO_ABS := $(if $(filter go,$(GO)),go,$(abspath $(GO)))
-COMMANDS := cni-plugin/netcraq-agent cni-plugin/netcraq-cni switch/cmd/netcraq-switch switch/cmd/netcraq-stf controlplane/cmd/netcraq-controller cmd/netcraq cmd/netcraqctl \
+COMMANDS := cni-plugin/netcraq-agent cni-plugin/netcraq-cni controlplane/cmd/netcraq-controller cmd/netcraq cmd/netcraqctl \
             etcd-monitor/cmd/etcd-monitor nodeapi/cmd/netcraq-sidecar netchain-baseline/cmd/netchain experiments/cmd/netcraq-peers \
             experiments/cmd/netcraq-replay experiments/cmd/netcraq-streams
+SWITCH_COMMANDS := cmd/netcraq-switch cmd/netcraq-stf
 
 .PHONY: help help-all
 help: ## list the targets of every day
@@ -38,9 +39,11 @@ help-all: ### list all targets
 
 include mk/*.mk
 
-# compile OUTPUT,PACKAGES,FLAGS: builds, and says how far it is: in a line that changes, or, in a log, in one for each hundred packages
+# compile OUTPUT,PACKAGES,FLAGS,MODULE: builds packages of the module in a folder (the root's, if none is named), so that they know
+# their commit. It says how far it is: in a line that changes, or, in a log, in one for each hundred packages
 define compile
-@mkdir -p $(1); set -o pipefail; $(GO) build -v $(3) -o $(1) $(addprefix ./,$(2)) 2>&1 | awk -v list='$(GO) list -deps $(3) $(addprefix ./,$(2)) | wc -l' \
+@mkdir -p $(1); set -o pipefail; $(GO) build -C $(or $(4),.) -v $(3) -o $(CURDIR)/$(1) $(addprefix ./,$(2)) 2>&1 \
+	| awk -v list='$(GO) list -C $(or $(4),.) -deps $(3) $(addprefix ./,$(2)) | wc -l' \
 	-v bar=$$([ -t 2 ] && echo 1) 'NF == 1 || /^go: downloading / { if (!of) { list | getline of }; n += NF == 1; \
 	  if (bar) printf "\r\033[K  compiling %d of at most %d packages: %.50s", n, of, $$NF; else if (n % 100 == 1) print "  compiling " n " of at most " of " packages"; fflush(); next } \
 	  { print } END { if (n) print (bar ? "\r\033[K" : "") "  compiled " n " packages" }'
@@ -49,15 +52,17 @@ endef
 .PHONY: build run lint clean
 build: deps ## build the commands into bin/
 	$(call compile,bin/,$(COMMANDS))
+	$(call compile,bin/,$(SWITCH_COMMANDS),,switch)
 
 .PHONY: netcraq
 netcraq: deps ### build bin/netcraq alone: one static file that can be copied to another machine
 	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o bin/netcraq ./cmd/netcraq
 
 # It builds what it starts, the gateway without an etcd of its own and the load without Redis' client (the tag slim; they go into bin/slim).
-CHAIN_COMMANDS := controlplane/cmd/netcraq-controller $(if $(filter bmv2,$(SWITCH)),,switch/cmd/netcraq-switch) nodeapi/cmd/netcraq-sidecar $(if $(KEEP),cmd/netcraqctl)
+CHAIN_COMMANDS := controlplane/cmd/netcraq-controller nodeapi/cmd/netcraq-sidecar $(if $(KEEP),cmd/netcraqctl)
 run: deps ## start a chain, load and query keys; then move hot etcd keys into it
 	$(call compile,bin/,$(CHAIN_COMMANDS))
+	$(if $(filter bmv2,$(SWITCH)),,$(call compile,bin/,cmd/netcraq-switch,,switch))
 	@$(SUDO) $(PYTHON) experiments/demo.py --nodes $(NODES) --switch $(SWITCH) --engine $(ENGINE) --hook $(HOOK) --profile $(PROFILE) --replay 1 --load 1 $(if $(KEYS),--keys "$(KEYS)") $(if $(KEEP),--keep)
 ifndef KEEP
 	@echo

@@ -6,7 +6,6 @@ require (
 	github.com/CycloneDX/cyclonedx-go v0.12.0
 	github.com/HdrHistogram/hdrhistogram-go v1.4.0
 	github.com/anishathalye/porcupine v1.3.1
-	github.com/apache/thrift v0.25.0
 	github.com/chromedp/cdproto v0.159.0
 	github.com/chromedp/chromedp v0.22.1
 	github.com/cilium/ebpf v0.22.0
@@ -21,6 +20,7 @@ require (
 	github.com/netcraq/netcraq/api v0.1.0
 	github.com/netcraq/netcraq/client v0.1.0
 	github.com/netcraq/netcraq/client/etcd v0.1.0
+	github.com/netcraq/netcraq/switch v0.1.0
 	github.com/p4lang/p4runtime v1.5.0
 	github.com/prometheus/client_golang v1.25.0
 	github.com/prometheus/client_model v0.6.3
@@ -53,6 +53,7 @@ require (
 
 require (
 	github.com/alexflint/go-filemutex v1.3.0 // indirect
+	github.com/apache/thrift v0.25.0 // indirect
 	github.com/containernetworking/plugins v1.9.1 // indirect
 	github.com/coreos/go-iptables v0.8.0 // indirect
 	github.com/cpuguy83/go-md2man/v2 v2.0.6 // indirect
@@ -99,7 +100,7 @@ require (
 	github.com/bgentry/speakeasy v0.2.0 // indirect
 	github.com/bitfield/gotestdox v0.2.2 // indirect
 	github.com/cenkalti/backoff/v5 v5.0.3 // indirect
-	github.com/cespare/xxhash/v2 v2.3.0
+	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/cheggaaa/pb/v3 v3.1.6 // indirect
 	github.com/coreos/go-semver v0.3.1
 	github.com/coreos/go-systemd/v22 v22.6.0 // indirect
@@ -172,6 +173,8 @@ tool (
 	github.com/containernetworking/plugins/plugins/main/ptp
 	github.com/containernetworking/plugins/plugins/meta/bandwidth
 	github.com/containernetworking/plugins/plugins/meta/portmap
+	github.com/netcraq/netcraq/switch/cmd/netcraq-stf
+	github.com/netcraq/netcraq/switch/cmd/netcraq-switch
 	go.etcd.io/etcd/etcdctl/v3
 	go.etcd.io/etcd/server/v3
 	go.etcd.io/etcd/v3/tools/benchmark
@@ -183,4 +186,5 @@ replace (
 	github.com/netcraq/netcraq/api => ./api
 	github.com/netcraq/netcraq/client => ./client
 	github.com/netcraq/netcraq/client/etcd => ./client/etcd
+	github.com/netcraq/netcraq/switch => ./switch
 )

@@ -86,7 +86,7 @@ $(SUITES_VENV)/.requirements: test/p4suites/requirements.txt test/p4suites/p4con
 	@touch $@
 
 p4-suites: deps $(SUITES_VENV)/.requirements ### run other people's material for BMv2 on each engine; a table
-	$(call compile,bin/,switch/cmd/netcraq-switch)
+	$(call compile,bin/,cmd/netcraq-switch,,switch)
 	@$(SUDO) env PATH="$$PATH" PYTHONPATH=test $(PYTHON) -m p4suites --python $(SUITES_VENV)/bin/python --go "$(GO_ABS)" \
 	  $(if $(SUITES),--suite $(SUITES)) $(if $(ENGINES),--engine $(ENGINES)) $(if $(ONLY),--only $(ONLY))
 

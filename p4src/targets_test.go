@@ -65,7 +65,7 @@ var realTargets = []struct {
 func buildSwitch(t *testing.T) string {
 	t.Helper()
 	bin := filepath.Join(t.TempDir(), "netcraq-switch")
-	if out, err := exec.Command("go", "build", "-o", bin, "../switch/cmd/netcraq-switch").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-o", bin, "github.com/netcraq/netcraq/switch/cmd/netcraq-switch").CombinedOutput(); err != nil {
 		t.Fatalf("building netcraq-switch: %v\n%s", err, out)
 	}
 	return bin

@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/client/etcd/etcderrors"
 	"github.com/netcraq/netcraq/client/etcd/guardedshell"
 	"github.com/netcraq/netcraq/client/etcd/placement"
@@ -111,7 +111,7 @@ func New(ctx context.Context, c *clientv3.Client, cfg Config) (*Client, error) {
 		}
 		cfg.Owner = fmt.Sprintf("client/etcd %s %d", host, os.Getpid())
 	}
-	controller := api.NewClient(cfg.Controller, api.TokenFile(cfg.Token))
+	controller := admin.NewClient(cfg.Controller, admin.TokenFile(cfg.Token))
 	if err := mayAsk(ctx, controller); err != nil {
 		controller.Close()
 		return nil, err
@@ -152,11 +152,11 @@ func New(ctx context.Context, c *clientv3.Client, cfg Config) (*Client, error) {
 
 // mayAsk finds out whether the controller takes this program's questions. One that does not answer
 // is no reason not to begin: etcd answers meanwhile.
-func mayAsk(ctx context.Context, controller *api.Client) error {
+func mayAsk(ctx context.Context, controller *admin.Client) error {
 	ctx, cancel := context.WithTimeout(ctx, askWait)
 	defer cancel()
 	_, err := controller.Chains(ctx)
-	var said *api.Error
+	var said *admin.Error
 	if errors.As(err, &said) && (said.Status == http.StatusUnauthorized || said.Status == http.StatusForbidden) {
 		return fmt.Errorf("etcd: the controller does not let this program ask where the chains are, nor lease sessions (Config.Token is the file with the token that it wants): %w", err)
 	}

@@ -23,7 +23,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client"
 	"github.com/netcraq/netcraq/client/etcd/etcderrors"
@@ -259,7 +259,7 @@ func TestRefused(t *testing.T) {
 	closed := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 		rw.Header().Set("Content-Type", "application/json")
 		rw.WriteHeader(http.StatusUnauthorized)
-		rw.Write(api.MarshalError(&api.Error{Code: api.CodePermissionDenied, Message: "no token"}))
+		rw.Write(admin.MarshalError(&admin.Error{Code: admin.CodePermissionDenied, Message: "no token"}))
 	}))
 	defer closed.Close()
 	fails(root, Config{Controller: closed.URL}, "Config.Token")
@@ -451,7 +451,7 @@ func TestMixed(t *testing.T) {
 		s, err := service.Open(t.Context(), service.Config{Own: c, Nobody: c,
 			Etcd: pb.NewKVClient(c.ActiveConnection()), Newest: new(guardedshell.Newest),
 			Prefix:     placement.DefaultPrefix,
-			Controller: api.NewClient(w.controller.URL()), Owner: "gateway", Keeper: true})
+			Controller: admin.NewClient(w.controller.URL()), Owner: "gateway", Keeper: true})
 		if err != nil {
 			t.Fatal(err)
 		}

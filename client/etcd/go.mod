@@ -79,4 +79,5 @@ replace (
 	github.com/netcraq/netcraq => ../..
 	github.com/netcraq/netcraq/api => ../../api
 	github.com/netcraq/netcraq/client => ..
+	github.com/netcraq/netcraq/switch => ../../switch
 )

@@ -9,13 +9,13 @@ import (
 	"net/netip"
 	"slices"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client"
 )
 
 // Addresses are a chain's service address and then its members' own, each once.
-func Addresses(chain *api.Chain) ([]netip.AddrPort, error) {
+func Addresses(chain *admin.Chain) ([]netip.AddrPort, error) {
 	var out []netip.AddrPort
 	names := []string{chain.ServiceAddress}
 	for _, m := range chain.Members {
@@ -41,12 +41,12 @@ func Addresses(chain *api.Chain) ([]netip.AddrPort, error) {
 }
 
 // Services are the address that a chain's answers come from, whoever was asked.
-func Services(chain *api.Chain) ([]netip.AddrPort, error) {
-	return Addresses(&api.Chain{Name: chain.Name, ServiceAddress: chain.ServiceAddress})
+func Services(chain *admin.Chain) ([]netip.AddrPort, error) {
+	return Addresses(&admin.Chain{Name: chain.Name, ServiceAddress: chain.ServiceAddress})
 }
 
 // Profile is that of a chain's program.
-func Profile(chain *api.Chain) (wire.Profile, error) {
+func Profile(chain *admin.Chain) (wire.Profile, error) {
 	p, err := wire.ProfileOfValue(chain.ValueBytes)
 	if err != nil {
 		return 0, fmt.Errorf("chain %s, as the controller describes it: %w", chain.Name, err)
@@ -56,16 +56,16 @@ func Profile(chain *api.Chain) (wire.Profile, error) {
 
 // Sessions are count sessions that the controller leases, under a name by which an operator knows
 // whose they are.
-func Sessions(c *api.Client, count int, owner string) client.SessionSource {
+func Sessions(c *admin.Client, count int, owner string) client.SessionSource {
 	return client.LeasedSessions(leaser{c}, count, owner)
 }
 
 // leaser leases sessions from the controller.
-type leaser struct{ api *api.Client }
+type leaser struct{ api *admin.Client }
 
 func (l leaser) NewSessions(ctx context.Context, count int, owner string, host netip.Addr) (client.SessionLease,
 	error) {
-	r := api.SessionsRequest{Count: count, Owner: owner}
+	r := admin.SessionsRequest{Count: count, Owner: owner}
 	if host.IsValid() { // otherwise the controller says whether it matters
 		r.Address = host.String()
 	}
@@ -82,7 +82,7 @@ func (l leaser) NewSessions(ctx context.Context, count int, owner string, host n
 
 func (l leaser) KeepSessions(ctx context.Context, lease string) error {
 	_, err := l.api.KeepSessions(ctx, lease)
-	if errors.Is(err, &api.Error{Code: api.CodeNotFound}) {
+	if errors.Is(err, &admin.Error{Code: admin.CodeNotFound}) {
 		return fmt.Errorf("%w: %w", client.ErrLeaseGone, err)
 	}
 	return err

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/clock"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client"
@@ -14,14 +14,14 @@ import (
 
 // NamesOptions are what Names needs to know. Zero values mean what their comments say.
 type NamesOptions struct {
-	Admin *api.Client
+	Admin *admin.Client
 	// Sessions is how many sessions are leased for the writes to each chain: as many writes are on
 	// their way at once. 0: 16. Owner says whose they are, for people.
 	Sessions int
 	Owner    string
 	// Make makes a key that is to be written and is not there, or gives the one that is there by
 	// now. nil: such a write fails with ErrNoKey.
-	Make func(ctx context.Context, name string) (*api.Key, error)
+	Make func(ctx context.Context, name string) (*admin.Key, error)
 	// Patience is for how long a controller that does not answer is asked again. 0: 3 s.
 	Patience time.Duration
 	// Adjust may change what a chain's client is made with. nil: it is left alone.
@@ -33,7 +33,7 @@ type NamesOptions struct {
 // the controller where keys are and how to reach their chains, and keeps that; what it knows goes
 // on without a controller. It is safe for concurrent use.
 //
-// Versions are those of the name (api.Key's VersionOffset): they only grow, also when the key moves
+// Versions are those of the name (admin.Key's VersionOffset): they only grow, also when a key moves
 // or comes back. A key that was added without a value, and not written since, has version 0, as one
 // that is not there.
 //
@@ -158,7 +158,7 @@ func (n *Names) Place(name string) (key wire.Key, state func(found bool, value [
 }
 
 // Learn takes in what the controller has said of a key, in a list for example.
-func (n *Names) Learn(k *api.Key) { n.places.learn(k) }
+func (n *Names) Learn(k *admin.Key) { n.places.learn(k) }
 
 func (n *Names) call(op, name string) *namedCall {
 	return &namedCall{n: n, op: op, name: name, begun: clock.Now()}
@@ -228,7 +228,7 @@ func (c *namedCall) place(ctx context.Context) (*place, error) {
 		return nil, nil
 	}
 	var settled time.Duration
-	key, err := c.ask(ctx, func(ctx context.Context) (k *api.Key, err error) {
+	key, err := c.ask(ctx, func(ctx context.Context) (k *admin.Key, err error) {
 		k, settled, err = c.n.places.ask(ctx, c.name)
 		return k, err
 	})
@@ -236,7 +236,7 @@ func (c *namedCall) place(ctx context.Context) (*place, error) {
 		if c.n.o.Make == nil {
 			return nil, ErrNoKey
 		}
-		key, err = c.ask(ctx, func(ctx context.Context) (*api.Key, error) {
+		key, err = c.ask(ctx, func(ctx context.Context) (*admin.Key, error) {
 			if err := c.n.places.turn(ctx); err != nil {
 				return nil, err
 			}
@@ -277,17 +277,17 @@ func (c *namedCall) wasGone(settled time.Duration) bool {
 
 // ask asks the controller, again and again where it says that it will know soon, and for a while
 // where it says nothing.
-func (c *namedCall) ask(ctx context.Context, question func(context.Context) (*api.Key, error)) (*api.Key, error) {
+func (c *namedCall) ask(ctx context.Context, question func(context.Context) (*admin.Key, error)) (*admin.Key, error) {
 	silent := clock.Now()
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		key, err := question(ctx)
-		var said *api.Error
+		var said *admin.Error
 		switch {
 		case err == nil:
 			return key, nil
 		case ctx.Err() != nil:
 			return nil, ended(ctx)
-		case errors.As(err, &said) && said.Code != api.CodeUnavailable && said.Code != api.CodeDeadlineExceeded:
+		case errors.As(err, &said) && said.Code != admin.CodeUnavailable && said.Code != admin.CodeDeadlineExceeded:
 			return nil, err
 		case errors.As(err, &said): // it is under way there
 			silent = clock.Now()
@@ -316,7 +316,7 @@ func (c *namedCall) absent() (Named, error) {
 func (c *namedCall) reach(ctx context.Context, name string) (chain *client.Client, release func(), err error) {
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		chain, release, err = c.n.chains.get(ctx, name)
-		if !errors.Is(err, &api.Error{Code: api.CodeUnavailable}) || !sleep(ctx, pause) {
+		if !errors.Is(err, &admin.Error{Code: admin.CodeUnavailable}) || !sleep(ctx, pause) {
 			return chain, release, err
 		}
 	}

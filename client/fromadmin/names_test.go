@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client"
 	"github.com/netcraq/netcraq/client/fromadmin"
@@ -25,7 +25,7 @@ import (
 type bed struct {
 	*refadmin.Controller
 	a, b  *refchain.Chain
-	admin *api.Client
+	admin *admin.Client
 }
 
 func newBed(t *testing.T, duplicate float64) *bed {
@@ -46,7 +46,7 @@ func newBed(t *testing.T, duplicate float64) *bed {
 	}
 	x := &bed{refadmin.New(64, chains...), chains[0], chains[1], nil}
 	t.Cleanup(x.Close)
-	x.admin = api.NewClient(x.URL())
+	x.admin = admin.NewClient(x.URL())
 	return x
 }
 
@@ -54,8 +54,8 @@ func (x *bed) names(t *testing.T) *fromadmin.Names {
 	t.Helper()
 	n := fromadmin.NewNames(fromadmin.NamesOptions{Admin: x.admin, Owner: t.Name(), Patience: 200 * time.Millisecond,
 		Sessions: 4,
-		Make: func(ctx context.Context, name string) (*api.Key, error) {
-			k, err := x.admin.RequestKey(ctx, api.KeyRequest{Name: name})
+		Make: func(ctx context.Context, name string) (*admin.Key, error) {
+			k, err := x.admin.RequestKey(ctx, admin.KeyRequest{Name: name})
 			if err != nil {
 				return nil, err
 			}
@@ -194,7 +194,7 @@ func TestMovedBefore(t *testing.T) {
 	}
 	go x.PutBack("k", 300*time.Millisecond)
 	for x.admin != nil {
-		if _, err := x.admin.Lookup(ctx, "k"); errors.Is(err, &api.Error{Code: api.CodeUnavailable}) {
+		if _, err := x.admin.Lookup(ctx, "k"); errors.Is(err, &admin.Error{Code: admin.CodeUnavailable}) {
 			break
 		}
 	}
@@ -328,7 +328,7 @@ func TestNoSessionsYet(t *testing.T) {
 		proxy.ServeHTTP(w, r)
 	}))
 	t.Cleanup(between.Close)
-	x.admin = api.NewClient(between.URL)
+	x.admin = admin.NewClient(between.URL)
 	n := x.names(t)
 	refusals.Store(8)
 	if _, err := n.Put(within(t), "k", []byte("v")); err != nil {

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
 )
 
@@ -41,11 +41,11 @@ func (p *place) state(found bool, value []byte, v wire.Version) Named {
 	return Named{Found: found, Value: value, Version: v}
 }
 
-func settledOf(k *api.Key) time.Duration { return time.Duration(k.SettledMillis) * time.Millisecond }
+func settledOf(k *admin.Key) time.Duration { return time.Duration(k.SettledMillis) * time.Millisecond }
 
 // places are the keys as the controller has told of them.
 type places struct {
-	admin *api.Client
+	admin *admin.Client
 	slots chan struct{} // of questions
 
 	mu      sync.Mutex
@@ -54,7 +54,7 @@ type places struct {
 	flights map[string]*flight
 }
 
-func newPlaces(admin *api.Client) *places {
+func newPlaces(admin *admin.Client) *places {
 	return &places{admin: admin, slots: make(chan struct{}, mostLookups), byName: map[string]*place{},
 		absent: map[string]time.Time{}, flights: map[string]*flight{}}
 }
@@ -85,7 +85,7 @@ func (s *places) forget(name string, p *place) {
 	}
 }
 
-func (s *places) learn(k *api.Key) *place {
+func (s *places) learn(k *admin.Key) *place {
 	p := &place{wire.Key(k.KeyID), k.Chain, k.VersionOffset, wire.Version(k.Unwritten)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,7 +106,7 @@ func (s *places) learn(k *api.Key) *place {
 // flight is a question that is asked for all who came before it began.
 type flight struct {
 	done chan struct{}
-	key  *api.Key // nil: there is none
+	key  *admin.Key // nil: there is none
 	err  error
 	// with the key, or its absence
 	settled time.Duration
@@ -116,7 +116,7 @@ type flight struct {
 // ask asks the controller where a key is; nil: nowhere; and for how long the name has had no other
 // KEY_ID. The question begins after the call, since one that was on its way already may be answered
 // with how things were before.
-func (s *places) ask(ctx context.Context, name string) (*api.Key, time.Duration, error) {
+func (s *places) ask(ctx context.Context, name string) (*admin.Key, time.Duration, error) {
 	s.mu.Lock()
 	f := s.flights[name]
 	if f == nil {
@@ -157,10 +157,10 @@ func (s *places) fly(name string, f *flight) {
 		f.key, f.err = s.admin.Lookup(ctx, name)
 		cancel()
 		s.done()
-		var said *api.Error
+		var said *admin.Error
 		if f.err == nil {
 			f.settled = settledOf(f.key)
-		} else if errors.As(f.err, &said) && said.Code == api.CodeNotFound {
+		} else if errors.As(f.err, &said) && said.Code == admin.CodeNotFound {
 			f.key, f.err, f.settled = nil, nil, time.Duration(said.SettledMillis)*time.Millisecond
 		}
 		s.mu.Lock()

@@ -13,7 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
 )
@@ -72,7 +72,7 @@ func TestChainedInCluster(t *testing.T) {
 	p, q := k.pod(0, "team", "fast", true), k.pod(1, "team", "fast", true)
 	c := k.wait("main", "formed", serving(2))
 	service := netip.MustParseAddr(c.Status.ServiceAddress)
-	added, err := k.admin(0).AddKey(ctx, "main", api.KeySpec{Name: "ns/team/leader", Value: []byte("alice")})
+	added, err := k.admin(0).AddKey(ctx, "main", admin.KeySpec{Name: "ns/team/leader", Value: []byte("alice")})
 	check(t, err)
 	key := wire.Key(added.KeyID)
 	fromP, fromQ := newClientAt(t, p.space, service), newClientAt(t, q.space, service)

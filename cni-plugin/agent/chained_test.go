@@ -21,7 +21,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/google/nftables"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client"
 	"github.com/netcraq/netcraq/cni-plugin/agent"
@@ -100,7 +100,7 @@ func chained(t *testing.T, other, engine string) {
 	la, lb := a.list(before(a), a.chainedPlugin()), b.list(before(b), b.chainedPlugin())
 	p, q, r := a.mustAddTo(t, la), b.mustAddTo(t, lb), a.mustAddTo(t, la)
 	control := startController(t, nodes, p, q)
-	added, err := control.AddKey(t.Context(), "main", api.KeySpec{Name: "/leader", Value: []byte("alice")})
+	added, err := control.AddKey(t.Context(), "main", admin.KeySpec{Name: "/leader", Value: []byte("alice")})
 	check(t, err)
 	key := wire.Key(added.KeyID)
 	fromP, fromQ := newClient(t, p.space), newClient(t, q.space)

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
 	"github.com/netcraq/netcraq/cni-plugin/ingressfilter"
@@ -211,7 +211,7 @@ func TestFabric(t *testing.T) {
 			})
 			service := netip.MustParseAddr(c.Status.ServiceAddress)
 			control := k.admin(0)
-			added, err := control.AddKey(t.Context(), "main", api.KeySpec{Name: "/leader", Value: []byte("alice")})
+			added, err := control.AddKey(t.Context(), "main", admin.KeySpec{Name: "/leader", Value: []byte("alice")})
 			check(t, err)
 			key := wire.Key(added.KeyID)
 			from1, from2 := newClientAt(t, k.nodes[0].space, service), newClientAt(t, k.nodes[1].space, service)

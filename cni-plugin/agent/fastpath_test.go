@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	kubeclient "sigs.k8s.io/controller-runtime/pkg/client"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client"
 	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
@@ -47,7 +47,7 @@ func TestFastPath(t *testing.T) {
 			control := k.admin(0)
 			add := func(name, value string) wire.Key {
 				t.Helper()
-				added, err := control.AddKey(ctx, "main", api.KeySpec{Name: name, Value: []byte(value)})
+				added, err := control.AddKey(ctx, "main", admin.KeySpec{Name: name, Value: []byte(value)})
 				check(t, err)
 				return wire.Key(added.KeyID)
 			}
@@ -213,16 +213,16 @@ func (k *cluster) becomes(c *client.Client, key wire.Key, may bool) {
 
 // sessions leases sessions to a pod with the fast path and to the node by their addresses, which
 // each uses and the other cannot. A pod whose port is closed is leased none.
-func (k *cluster) sessions(control *api.Client, service netip.Addr, mine, stranger, quiet *pod, key wire.Key) {
+func (k *cluster) sessions(control *admin.Client, service netip.Addr, mine, stranger, quiet *pod, key wire.Key) {
 	k.t.Helper()
 	ctx := context.Background()
-	lease := func(address string) api.Session {
+	lease := func(address string) admin.Session {
 		k.t.Helper()
-		s, err := control.NewSessions(ctx, api.SessionsRequest{Count: 1, Owner: "test", Address: address})
+		s, err := control.NewSessions(ctx, admin.SessionsRequest{Count: 1, Owner: "test", Address: address})
 		check(k.t, err)
 		return s.Sessions[0]
 	}
-	write := func(space string, s api.Session) wire.Status {
+	write := func(space string, s admin.Session) wire.Status {
 		k.t.Helper()
 		p := ask(k.t, space, service, wire.Packet{Op: wire.Write, Key: key, Session: s.ID,
 			Request: s.NextRequest, Value: []byte("carol")})
@@ -239,7 +239,7 @@ func (k *cluster) sessions(control *api.Client, service netip.Addr, mine, strang
 			k.t.Errorf("%s's session: %v", c.who, status)
 		}
 	}
-	if s, err := control.NewSessions(ctx, api.SessionsRequest{Count: 1,
+	if s, err := control.NewSessions(ctx, admin.SessionsRequest{Count: 1,
 		Address: quiet.ip.String()}); err == nil || !strings.Contains(err.Error(), "closed") {
 		k.t.Errorf("a pod whose port is closed is leased %v, %v", s, err)
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client"
 )
@@ -142,7 +142,7 @@ func TestForeignPrograms(t *testing.T) {
 			started := picture(t, n)
 			check(t, n.chainPod(t, p))
 			control := startController(t, []*node{n}, p)
-			added, err := control.AddKey(t.Context(), "main", api.KeySpec{Name: "/leader", Value: []byte("alice")})
+			added, err := control.AddKey(t.Context(), "main", admin.KeySpec{Name: "/leader", Value: []byte("alice")})
 			check(t, err)
 			client := newClient(t, p.space)
 			works := func() bool { return reads(client, wire.Key(added.KeyID)) == "alice" }

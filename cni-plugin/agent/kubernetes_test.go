@@ -26,7 +26,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client/etcd/placement"
 	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
@@ -177,8 +177,8 @@ func serving(n int) func(*v1alpha1.NetcraqChain) bool {
 }
 
 // admin is the controller's API, as a process on a node finds it.
-func (k *cluster) admin(i int) *api.Client {
-	return api.NewClient(k.socket(i))
+func (k *cluster) admin(i int) *admin.Client {
+	return admin.NewClient(k.socket(i))
 }
 
 // TestKubernetes is the life of a cluster: nodes come, a chain is formed, pods use it; agents are
@@ -201,7 +201,7 @@ func TestKubernetes(t *testing.T) {
 	c := k.wait("main", "formed", serving(3))
 	service := netip.MustParseAddr(c.Status.ServiceAddress)
 	control := k.admin(0)
-	added, err := control.AddKey(ctx, "main", api.KeySpec{Name: "ns/team/leader", Value: []byte("alice")})
+	added, err := control.AddKey(ctx, "main", admin.KeySpec{Name: "ns/team/leader", Value: []byte("alice")})
 	check(t, err)
 	key := wire.Key(added.KeyID)
 	fromP, fromQ := newClientAt(t, p.space, service), newClientAt(t, q.space, service)

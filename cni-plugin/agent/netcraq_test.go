@@ -19,7 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client"
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
@@ -55,7 +55,7 @@ func TestNetCRAQ(t *testing.T) {
 			a, b := nodes[0], nodes[1]
 			p, q, r := a.mustAdd(t), b.mustAdd(t), a.mustAdd(t)
 			control := startController(t, nodes, p, q)
-			added, err := control.AddKey(t.Context(), "main", api.KeySpec{Name: "/leader", Value: []byte("alice")})
+			added, err := control.AddKey(t.Context(), "main", admin.KeySpec{Name: "/leader", Value: []byte("alice")})
 			check(t, err)
 			key := wire.Key(added.KeyID)
 			fromP, fromQ := newClient(t, p.space), newClient(t, q.space)
@@ -134,7 +134,7 @@ func TestPortOfADeletedPod(t *testing.T) {
 			a, b := nodes[0], nodes[1]
 			p, q := a.mustAdd(t), b.mustAdd(t)
 			control := startController(t, nodes, p, q) // from now on its topology has p at its port
-			added, err := control.AddKey(t.Context(), "main", api.KeySpec{Name: "/leader", Value: []byte("alice")})
+			added, err := control.AddKey(t.Context(), "main", admin.KeySpec{Name: "/leader", Value: []byte("alice")})
 			check(t, err)
 			key := wire.Key(added.KeyID)
 			expect(t, "the pod with rights", newClient(t, p.space), key, "alice")
@@ -148,7 +148,7 @@ func TestPortOfADeletedPod(t *testing.T) {
 }
 
 // nothing has a pod whose port is closed read and write by a switch, which drops it.
-func nothing(t *testing.T, control *api.Client, sw, space string, key wire.Key) {
+func nothing(t *testing.T, control *admin.Client, sw, space string, key wire.Key) {
 	t.Helper()
 	before, err := control.Counters(t.Context(), sw)
 	check(t, err)
@@ -173,7 +173,7 @@ func nothing(t *testing.T, control *api.Client, sw, space string, key wire.Key) 
 // startController brings a chain over the nodes' switches up: node 1 is the head. P4Runtime is on
 // the nodes' loopback, so the controller is led there. Some pods and the nodes may do everything,
 // the other pods nothing.
-func startController(t *testing.T, nodes []*node, open ...*pod) *api.Client {
+func startController(t *testing.T, nodes []*node, open ...*pod) *admin.Client {
 	t.Helper()
 	type m = map[string]any
 	compiled, err := filepath.Abs("../../p4src/compiled")
@@ -223,7 +223,7 @@ func startController(t *testing.T, nodes []*node, open ...*pod) *api.Client {
 	go func() { c.Run(ctx); close(done) }()
 	server := httptest.NewServer(adminserver.Handler(c, nil))
 	t.Cleanup(func() { cancel(); <-done; server.CloseClientConnections(); server.Close() })
-	control := api.NewClient(server.URL)
+	control := admin.NewClient(server.URL)
 	poll.Nil(t, 30*time.Second, "the chain is ready", func() error { return control.Ready(t.Context()) })
 	return control
 }
@@ -279,7 +279,7 @@ func expect(t *testing.T, who string, c *client.Client, key wire.Key, value stri
 }
 
 // put writes, and says what the switches have counted if it cannot.
-func put(t *testing.T, control *api.Client, c *client.Client, key wire.Key, value string) {
+func put(t *testing.T, control *admin.Client, c *client.Client, key wire.Key, value string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -292,7 +292,7 @@ func put(t *testing.T, control *api.Client, c *client.Client, key wire.Key, valu
 	}
 }
 
-func untrusted(t *testing.T, control *api.Client, sw string) uint64 {
+func untrusted(t *testing.T, control *admin.Client, sw string) uint64 {
 	t.Helper()
 	c, err := control.Counters(t.Context(), sw)
 	check(t, err)

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/cni-plugin/framefilter"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
@@ -215,7 +215,7 @@ func TestOffloadedFrames(t *testing.T) {
 			b.start()
 			p, q, closed := a.mustAdd(t), b.mustAdd(t), a.mustAdd(t)
 			control := startController(t, nodes, p, q)
-			added, err := control.AddKey(t.Context(), "main", api.KeySpec{Name: "/leader", Value: []byte("alice")})
+			added, err := control.AddKey(t.Context(), "main", admin.KeySpec{Name: "/leader", Value: []byte("alice")})
 			check(t, err)
 			(&way{from: a, out: "eth0", space: b.space, in: "eth0", targets: []netip.Addr{q.ip,
 				netip.MustParseAddr("192.168.0.2")}}).offloaded(t, closed, p)

@@ -13,7 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
 	"github.com/netcraq/netcraq/cni-plugin/identity"
@@ -62,8 +62,8 @@ func TestUpgrade(t *testing.T) {
 		Spec: v1alpha1.NetcraqChainSpec{Length: 3, Profile: 128, Slots: 64, LeaseMillis: 1000}}))
 	c := k.wait("main", "formed by the version before", serving(3))
 	p := k.nodes[0].mustAdd(t)
-	control := api.NewClient(lead(t, k.nodes[0].space, api.DefaultAddress)) // without a token
-	added, err := control.AddKey(ctx, "main", api.KeySpec{Name: "/leader", Value: []byte("alice")})
+	control := admin.NewClient(lead(t, k.nodes[0].space, admin.DefaultAddress)) // without a token
+	added, err := control.AddKey(ctx, "main", admin.KeySpec{Name: "/leader", Value: []byte("alice")})
 	check(t, err)
 	key := wire.Key(added.KeyID)
 	reader := newClientAt(t, p.space, netip.MustParseAddr(c.Status.ServiceAddress))

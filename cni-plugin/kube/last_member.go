@@ -5,7 +5,7 @@ import (
 	"log/slog"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 )
 
 // An agent that is told to end takes its node's switch along. While agents are replaced, those on
@@ -17,7 +17,7 @@ import (
 // lastMember waits for that.
 type lastMember struct {
 	self   string // the switch's name
-	chains func(context.Context) ([]api.Chain, error)
+	chains func(context.Context) ([]admin.Chain, error)
 	// most bounds the wait, and silence that for a controller that does not answer: the agent that
 	// leads may be just being replaced.
 	most, silence time.Duration
@@ -64,7 +64,7 @@ func (l lastMember) wait() {
 }
 
 // needed says why the switch may not go; "": it may.
-func (l lastMember) needed(chains []api.Chain) string {
+func (l lastMember) needed(chains []admin.Chain) string {
 	for _, c := range chains {
 		member, others, joins := false, 0, false
 		for _, m := range c.Members {

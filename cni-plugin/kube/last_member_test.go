@@ -8,25 +8,25 @@ import (
 	"testing/synctest"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 )
 
 // An agent that is told to end does so when its switch is no chain's last member, or nobody can say
 // so for a while.
 func TestLastMember(t *testing.T) {
-	up := func(role, sw string) api.Member {
-		return api.Member{Switch: sw, Role: role, Ready: true, LeaseLive: true}
+	up := func(role, sw string) admin.Member {
+		return admin.Member{Switch: sw, Role: role, Ready: true, LeaseLive: true}
 	}
-	chain := func(keys int, members ...api.Member) []api.Chain {
-		return []api.Chain{{Name: "main", Keys: keys, Members: members}}
+	chain := func(keys int, members ...admin.Member) []admin.Chain {
+		return []admin.Chain{{Name: "main", Keys: keys, Members: members}}
 	}
 	alone := chain(3, up("HEAD_TAIL", "n1"))
 	two := chain(3, up("HEAD", "n2"), up("TAIL", "n1"))
-	deaf := chain(3, api.Member{Switch: "n2", Role: "HEAD", Ready: true}, up("TAIL", "n1"))
+	deaf := chain(3, admin.Member{Switch: "n2", Role: "HEAD", Ready: true}, up("TAIL", "n1"))
 	joining := chain(3, up("HEAD", "n2"), up("TAIL", "n1"), up("SHADOW", "n3"))
 	type answer struct {
 		from   time.Duration
-		chains []api.Chain
+		chains []admin.Chain
 		err    error
 	}
 	away := errors.New("nobody leads")
@@ -52,7 +52,7 @@ func TestLastMember(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				begin := time.Now()
 				l := lastMember{self: "n1", most: lastMemberMost, silence: lastMemberSilence,
-					log: slog.New(slog.DiscardHandler), chains: func(context.Context) ([]api.Chain, error) {
+					log: slog.New(slog.DiscardHandler), chains: func(context.Context) ([]admin.Chain, error) {
 						now := c.answers[0]
 						for _, a := range c.answers {
 							if time.Since(begin) >= a.from {

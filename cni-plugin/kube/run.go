@@ -20,7 +20,7 @@ import (
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/cni-plugin/agent"
 	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
 	"github.com/netcraq/netcraq/cni-plugin/guards"
@@ -181,7 +181,7 @@ func Run(told context.Context, o Options) error {
 		defer n.Close()
 		keysOf = n.Quotas.Keys
 		others.Handle("GET "+leaderlink.Path, n.Link)
-		last := lastMember{self: o.Node, chains: api.NewClient("127.0.0.1", api.Through(n.Link)).Chains,
+		last := lastMember{self: o.Node, chains: admin.NewClient("127.0.0.1", admin.Through(n.Link)).Chains,
 			most: lastMemberMost, silence: lastMemberSilence, log: o.Log}
 		first := func() {
 			if o.Fabric == nil { // else the chain's switches are elsewhere

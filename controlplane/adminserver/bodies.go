@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 )
 
 // Bodies of requests, in bytes.
@@ -51,7 +51,7 @@ func Bounded(next http.Handler) http.Handler { return newBodies().limit(keysBody
 func (b *bodies) limit(most int64, next http.Handler) http.Handler {
 	refuse := func(w http.ResponseWriter, status int, code, format string, args ...any) {
 		w.Header().Set("Connection", "close") // what is left of the body is not read
-		e := api.Errorf(code, format, args...)
+		e := admin.Errorf(code, format, args...)
 		e.Status = status
 		fail(w, e)
 	}
@@ -64,10 +64,10 @@ func (b *bodies) limit(most int64, next http.Handler) http.Handler {
 		_ = control.SetReadDeadline(time.Now().Add(b.time)) // only a recorder of tests cannot do it
 		switch {
 		case most == 0:
-			refuse(w, http.StatusBadRequest, api.CodeInvalidArgument, "%s %s takes no body", r.Method, r.URL.Path)
+			refuse(w, http.StatusBadRequest, admin.CodeInvalidArgument, "%s %s takes no body", r.Method, r.URL.Path)
 			return
 		case r.ContentLength > most:
-			refuse(w, http.StatusRequestEntityTooLarge, api.CodeInvalidArgument, "the request's body has %d bytes: %d at most", r.ContentLength, most)
+			refuse(w, http.StatusRequestEntityTooLarge, admin.CodeInvalidArgument, "the request's body has %d bytes: %d at most", r.ContentLength, most)
 			return
 		}
 		weight := r.ContentLength
@@ -79,7 +79,7 @@ func (b *bodies) limit(most int64, next http.Handler) http.Handler {
 		cancel()
 		if err != nil {
 			w.Header().Set("Retry-After", "1")
-			refuse(w, http.StatusServiceUnavailable, api.CodeUnavailable, "too many large requests are under way: try again")
+			refuse(w, http.StatusServiceUnavailable, admin.CodeUnavailable, "too many large requests are under way: try again")
 			return
 		}
 		defer b.room.Release(weight)
@@ -91,13 +91,13 @@ func (b *bodies) limit(most int64, next http.Handler) http.Handler {
 		var large *http.MaxBytesError
 		switch {
 		case errors.As(err, &large):
-			refuse(w, http.StatusRequestEntityTooLarge, api.CodeInvalidArgument, "the request's body has more than %d bytes", most)
+			refuse(w, http.StatusRequestEntityTooLarge, admin.CodeInvalidArgument, "the request's body has more than %d bytes", most)
 			return
 		case errors.Is(err, os.ErrDeadlineExceeded):
-			refuse(w, http.StatusRequestTimeout, api.CodeInvalidArgument, "the request's body did not arrive within %v", b.time)
+			refuse(w, http.StatusRequestTimeout, admin.CodeInvalidArgument, "the request's body did not arrive within %v", b.time)
 			return
 		case err != nil:
-			refuse(w, http.StatusBadRequest, api.CodeInvalidArgument, "reading the request's body: %v", err)
+			refuse(w, http.StatusBadRequest, admin.CodeInvalidArgument, "reading the request's body: %v", err)
 			return
 		}
 		_ = control.SetReadDeadline(time.Time{}) // what follows may take its time

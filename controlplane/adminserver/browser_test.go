@@ -13,7 +13,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
@@ -74,14 +74,14 @@ func TestPage(t *testing.T) {
 	f := func(x float64) *float64 { return &x }
 	const nasty = `/<img src=x onerror="document.title='taken'"><script>document.title='taken'</script>\xff`
 	const short = `/<img src=x onerror="document.ti…le='taken'</script>\xff`
-	b := &backend{events: []api.Event{{ID: 1, Type: "chain.ready", Chain: "main", Time: time.Now(),
+	b := &backend{events: []admin.Event{{ID: 1, Type: "chain.ready", Chain: "main", Time: time.Now(),
 		Message: "all serve"}}, more: make(chan struct{})}
-	p := &places{shown: api.Placement{
-		Heat: api.PlacementHeat{Prometheus: "http://127.0.0.1:9090", Window: "1m", ReadsPerSecond: f(1234.5),
+	p := &places{shown: admin.Placement{
+		Heat: admin.PlacementHeat{Prometheus: "http://127.0.0.1:9090", Window: "1m", ReadsPerSecond: f(1234.5),
 			HitRatio: f(.876), NetworkMedianSeconds: f(42e-6), EtcdMedianSeconds: f(.0012)},
-		Placed: []api.PlacementKey{{Key: nasty, Chain: "main", Reads: f(500), Writes: f(1), Since: time.Now(),
+		Placed: []admin.PlacementKey{{Key: nasty, Chain: "main", Reads: f(500), Writes: f(1), Since: time.Now(),
 			Code: "serves", Reason: "score 497/s"}},
-		Others: []api.PlacementKey{{Key: "/cold", Reads: f(.1), Writes: f(0), Code: "cold", Reason: "score 0.10/s: worth a slot from 1.00/s"}},
+		Others: []admin.PlacementKey{{Key: "/cold", Reads: f(.1), Writes: f(0), Code: "cold", Reason: "score 0.10/s: worth a slot from 1.00/s"}},
 	}}
 	s := httptest.NewServer(Handler(b, p))
 	defer s.Close()
@@ -102,12 +102,12 @@ func TestPage(t *testing.T) {
 	}
 
 	p.mu.Lock()
-	p.shown.Placed = append(p.shown.Placed, api.PlacementKey{Key: "/came/later", Chain: "main", Reads: f(3),
+	p.shown.Placed = append(p.shown.Placed, admin.PlacementKey{Key: "/came/later", Chain: "main", Reads: f(3),
 		Since: time.Now(), Code: "serves"})
 	p.shown.Heat.Error = "Prometheus does not answer"
 	p.mu.Unlock()
 	b.mu.Lock()
-	b.events = append(b.events, api.Event{ID: 2, Type: "chain.failover", Switch: "s2", Chain: "main", Time: time.Now(), Message: "it is out of reach"})
+	b.events = append(b.events, admin.Event{ID: 2, Type: "chain.failover", Switch: "s2", Chain: "main", Time: time.Now(), Message: "it is out of reach"})
 	close(b.more)
 	b.more = make(chan struct{})
 	b.mu.Unlock()
@@ -128,7 +128,7 @@ func TestPage(t *testing.T) {
 	}
 
 	b.mu.Lock()
-	b.err = api.Errorf(api.CodeUnavailable, "it is starting")
+	b.err = admin.Errorf(admin.CodeUnavailable, "it is starting")
 	b.mu.Unlock()
 	shows("the controller does not answer: it is starting")
 }

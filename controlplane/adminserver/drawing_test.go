@@ -16,7 +16,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
@@ -24,38 +24,38 @@ import (
 // each, of the chain main; the chain side, over two of them, has nothing to do.
 func busy(links [][2]int) *backend {
 	start := time.Now()
-	member := func(i int, role string) api.Member {
-		return api.Member{Switch: fmt.Sprintf("s%d", i), Role: role, Ready: true, LeaseLive: true}
+	member := func(i int, role string) admin.Member {
+		return admin.Member{Switch: fmt.Sprintf("s%d", i), Role: role, Ready: true, LeaseLive: true}
 	}
 	b := &backend{more: make(chan struct{}),
-		events: []api.Event{{ID: 1, Type: "chain.failover", Chain: "main", Switch: "s9",
+		events: []admin.Event{{ID: 1, Type: "chain.failover", Chain: "main", Switch: "s9",
 			Time: start.Add(-time.Minute), Message: "s9 is out"}},
-		chains: []api.Chain{
+		chains: []admin.Chain{
 			{Name: "main", ID: 1, Epoch: 7, Keys: 3, Slots: 100, Ready: true,
-				Members: []api.Member{member(1, "HEAD"), member(2, "REPLICA"), member(3, "REPLICA"), member(4, "TAIL")}},
+				Members: []admin.Member{member(1, "HEAD"), member(2, "REPLICA"), member(3, "REPLICA"), member(4, "TAIL")}},
 			{Name: "side", ID: 2, Epoch: 2, Slots: 50, Ready: true, Length: 3,
-				Members: []api.Member{member(3, "HEAD"), member(2, "TAIL")},
-				Missing: []api.MissingMember{{Switch: "s1", Why: "it is not connected"}}},
+				Members: []admin.Member{member(3, "HEAD"), member(2, "TAIL")},
+				Missing: []admin.MissingMember{{Switch: "s1", Why: "it is not connected"}}},
 		}}
 	for i := range 4 {
-		b.switches = append(b.switches, api.Switch{Name: fmt.Sprintf("s%d", i+1), Connected: true, Ready: true,
-			Ports: []api.Port{{Number: 1, Trust: "host", LeadsTo: fmt.Sprintf("host h%d", i+1)}}})
+		b.switches = append(b.switches, admin.Switch{Name: fmt.Sprintf("s%d", i+1), Connected: true, Ready: true,
+			Ports: []admin.Port{{Number: 1, Trust: "host", LeadsTo: fmt.Sprintf("host h%d", i+1)}}})
 	}
 	for _, l := range links {
 		for _, way := range [][2]int{l, {l[1], l[0]}} {
 			s := &b.switches[way[0]-1]
-			s.Ports = append(s.Ports, api.Port{Number: uint32(len(s.Ports) + 1), Trust: "fabric",
+			s.Ports = append(s.Ports, admin.Port{Number: uint32(len(s.Ports) + 1), Trust: "fabric",
 				LeadsTo: fmt.Sprintf("switch s%d port 9", way[1])})
 		}
 	}
-	b.counted = func(sw string) *api.Counters {
+	b.counted = func(sw string) *admin.Counters {
 		n := uint64(time.Since(start).Milliseconds())
 		write := map[string]string{"s1": "write_assigned", "s4": "write_committed"}[sw]
 		if write == "" {
 			write = "write_stored"
 		}
-		return &api.Counters{Switch: sw, Events: map[string]uint64{"read_clean": n, write: n / 20, "drop_ttl": 0},
-			Slots: []api.SlotCounters{{KeyID: 1 << 24, Writes: n / 40}, {Slot: 1, KeyID: 1<<24 | 1, Writes: n / 40},
+		return &admin.Counters{Switch: sw, Events: map[string]uint64{"read_clean": n, write: n / 20, "drop_ttl": 0},
+			Slots: []admin.SlotCounters{{KeyID: 1 << 24, Writes: n / 40}, {Slot: 1, KeyID: 1<<24 | 1, Writes: n / 40},
 				{KeyID: 2 << 24}}}
 	}
 	return b
@@ -98,12 +98,12 @@ func TestDrawing(t *testing.T) {
 	f := func(x float64) *float64 { return &x }
 	b := busy([][2]int{{1, 2}, {2, 3}, {3, 4}})
 	long := "/registry/services/endpoints/" + strings.Repeat("a-long-namespace-", 6) + "/the-service-at-the-end"
-	p := &places{shown: api.Placement{
-		Heat: api.PlacementHeat{Prometheus: "http://127.0.0.1:9090", Window: "1m", ReadsPerSecond: f(4000),
+	p := &places{shown: admin.Placement{
+		Heat: admin.PlacementHeat{Prometheus: "http://127.0.0.1:9090", Window: "1m", ReadsPerSecond: f(4000),
 			HitRatio: f(.9), NetworkMedianSeconds: f(42e-6), EtcdMedianSeconds: f(.0012)},
-		Placed: []api.PlacementKey{{Key: long, Chain: "main", Reads: f(500), Writes: f(1), Since: time.Now(), Reason: "score 497/s"},
+		Placed: []admin.PlacementKey{{Key: long, Chain: "main", Reads: f(500), Writes: f(1), Since: time.Now(), Reason: "score 497/s"},
 			{Key: "/registry/leases/kube-system/kube-scheduler", Chain: "main", Reads: f(300), Writes: f(.5), Since: time.Now(), Reason: "pinned"}},
-		Others: []api.PlacementKey{{Key: "/registry/events/default/" + strings.Repeat("x", 80), Reads: f(3), Reason: "excluded by a rule"}},
+		Others: []admin.PlacementKey{{Key: "/registry/events/default/" + strings.Repeat("x", 80), Reads: f(3), Reason: "excluded by a rule"}},
 	}}
 	s := httptest.NewServer(Handler(b, p))
 	defer s.Close()
@@ -254,8 +254,8 @@ func TestCountersByChain(t *testing.T) {
 	b := busy(nil)
 	s := httptest.NewServer(Handler(b, nil))
 	defer s.Close()
-	b.counted = func(sw string) *api.Counters {
-		return &api.Counters{Switch: sw, Slots: []api.SlotCounters{{KeyID: 2<<24 | 7, Reads: 5},
+	b.counted = func(sw string) *admin.Counters {
+		return &admin.Counters{Switch: sw, Slots: []admin.SlotCounters{{KeyID: 2<<24 | 7, Reads: 5},
 			{KeyID: 1 << 24, Reads: 1, Writes: 2},
 			{KeyID: 2 << 24, Reads: 6, Forwards: 3, Writes: 4}}}
 	}

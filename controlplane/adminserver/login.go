@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 )
 
 // A browser cannot show a token by itself. So who has come in by the socket, or with the token,
@@ -32,13 +32,13 @@ func (s *Server) cookie() string {
 // makeLink answers with a link for one use.
 func (s *Server) makeLink(w http.ResponseWriter) {
 	if s.tcp == nil {
-		fail(w, api.Errorf(api.CodeFailedPrecondition, "the page needs an address of TCP: start the controller with --admin %s,%s", api.SystemSocket, api.DefaultAddress))
+		fail(w, admin.Errorf(admin.CodeFailedPrecondition, "the page needs an address of TCP: start the controller with --admin %s,%s", admin.SystemSocket, admin.DefaultAddress))
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	// the client has gone
-	_ = json.NewEncoder(w).Encode(api.PageLink{URL: "http://" + s.tcp.String() + "/?token=" + s.links.issue(),
+	_ = json.NewEncoder(w).Encode(admin.PageLink{URL: "http://" + s.tcp.String() + "/?token=" + s.links.issue(),
 		Seconds: int(linkLife / time.Second)})
 }
 
@@ -47,7 +47,7 @@ func (s *Server) logIn(w http.ResponseWriter, r *http.Request, code string) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Referrer-Policy", "no-referrer")
 	if !s.links.holds(code, true) {
-		refuse(w, http.StatusForbidden, api.CodeUnauthenticated, "this link was used already, or is older than %v: netcraqctl page gives another", linkLife)
+		refuse(w, http.StatusForbidden, admin.CodeUnauthenticated, "this link was used already, or is older than %v: netcraqctl page gives another", linkLife)
 		return
 	}
 	http.SetCookie(w, &http.Cookie{Name: s.cookie(), Value: s.cookies.issue(), Path: "/",

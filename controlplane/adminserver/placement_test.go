@@ -10,14 +10,14 @@ import (
 	"sync"
 	"testing"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 )
 
 // places is a placement that notes what it is asked.
 type places struct {
 	mu    sync.Mutex
 	asked []string
-	shown api.Placement
+	shown admin.Placement
 }
 
 func (p *places) note(parts ...string) {
@@ -26,24 +26,24 @@ func (p *places) note(parts ...string) {
 	p.asked = append(p.asked, strings.Join(parts, " "))
 }
 
-func (p *places) Show(context.Context) (*api.Placement, error) {
+func (p *places) Show(context.Context) (*admin.Placement, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	out := p.shown
 	return &out, nil
 }
 
-func (p *places) Why(_ context.Context, key string) (*api.PlacementKey, error) {
+func (p *places) Why(_ context.Context, key string) (*admin.PlacementKey, error) {
 	p.note("why", key)
-	return &api.PlacementKey{Key: key, Code: "cold"}, nil
+	return &admin.PlacementKey{Key: key, Code: "cold"}, nil
 }
 
-func (p *places) SetRule(_ context.Context, r api.PlacementRule) (*api.PlacementKey, error) {
+func (p *places) SetRule(_ context.Context, r admin.PlacementRule) (*admin.PlacementKey, error) {
 	p.note(r.Choice, r.Key, map[bool]string{true: "prefix"}[r.Prefix])
-	return &api.PlacementKey{Key: r.Key, Code: "pinned"}, nil
+	return &admin.PlacementKey{Key: r.Key, Code: "pinned"}, nil
 }
 
-func (p *places) Evict(_ context.Context, e api.PlacementEviction) error {
+func (p *places) Evict(_ context.Context, e admin.PlacementEviction) error {
 	p.note("evict", e.Key, e.Reason)
 	return nil
 }
@@ -51,10 +51,10 @@ func (p *places) Evict(_ context.Context, e api.PlacementEviction) error {
 // TestPlacement: what the client asks for is what placement is asked for, however odd the keys are;
 // without placement the API says so.
 func TestPlacement(t *testing.T) {
-	p := &places{shown: api.Placement{Placed: []api.PlacementKey{{Key: "/a"}}}}
+	p := &places{shown: admin.Placement{Placed: []admin.PlacementKey{{Key: "/a"}}}}
 	s := httptest.NewServer(Handler(&backend{}, p))
 	defer s.Close()
-	c := api.NewClient(s.URL)
+	c := admin.NewClient(s.URL)
 	if got, err := c.Placement(t.Context()); err != nil || len(got.Placed) != 1 || got.Placed[0].Key != "/a" {
 		t.Errorf("%+v, %v", got, err)
 	}
@@ -62,22 +62,22 @@ func TestPlacement(t *testing.T) {
 	if k, err := c.WhyPlaced(t.Context(), odd); err != nil || k.Key != odd {
 		t.Errorf("%+v, %v", k, err)
 	}
-	if k, err := c.SetPlacementRule(t.Context(), api.PlacementRule{Key: odd, Choice: "pin"}); err != nil || k.Code != "pinned" {
+	if k, err := c.SetPlacementRule(t.Context(), admin.PlacementRule{Key: odd, Choice: "pin"}); err != nil || k.Code != "pinned" {
 		t.Errorf("%+v, %v", k, err)
 	}
-	if k, err := c.SetPlacementRule(t.Context(), api.PlacementRule{Key: "/p", Prefix: true,
+	if k, err := c.SetPlacementRule(t.Context(), admin.PlacementRule{Key: "/p", Prefix: true,
 		Choice: "exclude"}); err != nil || k != nil {
 		t.Errorf("%+v, %v", k, err)
 	}
-	if err := c.Evict(t.Context(), api.PlacementEviction{Key: odd, KeyID: 7, Reason: "silence"}); err != nil {
+	if err := c.Evict(t.Context(), admin.PlacementEviction{Key: odd, KeyID: 7, Reason: "silence"}); err != nil {
 		t.Error(err)
 	}
 	if got, want := strings.Join(p.asked, "\n"), "why "+odd+"\npin "+odd+" \nexclude /p prefix\nevict "+odd+" silence"; got != want {
 		t.Errorf("asked\n%s\nwant\n%s", got, want)
 	}
 	_, url := serve(t, &backend{})
-	if _, err := api.NewClient(url).Placement(t.Context()); !errors.Is(err,
-		&api.Error{Code: api.CodeFailedPrecondition}) || !strings.Contains(err.Error(), "--prometheus") {
+	if _, err := admin.NewClient(url).Placement(t.Context()); !errors.Is(err,
+		&admin.Error{Code: admin.CodeFailedPrecondition}) || !strings.Contains(err.Error(), "--prometheus") {
 		t.Error(err)
 	}
 }

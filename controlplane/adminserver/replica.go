@@ -6,7 +6,7 @@ import (
 	"net/url"
 	"sync"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 )
 
 // Replica serves the API of a controller of which there are several: while another leads, requests
@@ -60,7 +60,7 @@ func (s *Replica) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		case r.URL.Path == "/healthz":
 			answer(func(*http.Request) (any, error) { return map[string]string{"status": "standing by"}, nil }).ServeHTTP(w, r)
 		case r.URL.Path == "/readyz" || r.URL.Path == "/metrics" || leader == "" || r.Header.Get(passedOn) != "":
-			fail(w, api.Errorf(api.CodeUnavailable, "this controller stands by: another one leads%s", at(leader)))
+			fail(w, admin.Errorf(admin.CodeUnavailable, "this controller stands by: another one leads%s", at(leader)))
 		default:
 			s.bounded.Do(func() { s.bodies = newBodies() })
 			s.bodies.limit(keysBody, s.pass(leader)).ServeHTTP(w, r)
@@ -83,7 +83,7 @@ func (s *Replica) pass(leader string) http.Handler {
 		FlushInterval: -1, // events are passed on as they come
 		Transport:     toLeaders,
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
-			fail(w, api.Errorf(api.CodeUnavailable, "this controller stands by, and the one that leads (%s) does not answer: %v", leader, err))
+			fail(w, admin.Errorf(admin.CodeUnavailable, "this controller stands by, and the one that leads (%s) does not answer: %v", leader, err))
 		},
 	}
 }

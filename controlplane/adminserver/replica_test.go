@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 )
 
 // TestReplica: a controller that stands by sends requests on to the leader, bodies and all; with
@@ -18,7 +18,7 @@ func TestReplica(t *testing.T) {
 	defer standby.Close()
 	b := &backend{}
 	leading.Lead(b, nil)
-	c := api.NewClient(standby.URL)
+	c := admin.NewClient(standby.URL)
 	if _, err := c.Chains(context.Background()); err == nil || !strings.Contains(err.Error(), "this controller stands by") {
 		t.Errorf("with no leader known: %v", err)
 	}
@@ -27,7 +27,7 @@ func TestReplica(t *testing.T) {
 		t.Errorf("chains: %v", err)
 	}
 	lease := 50
-	if _, err := c.ChangeChain(context.Background(), "main", api.ChainChange{LeaseMillis: &lease}); err != nil {
+	if _, err := c.ChangeChain(context.Background(), "main", admin.ChainChange{LeaseMillis: &lease}); err != nil {
 		t.Errorf("a change: %v", err)
 	}
 	r, err := standby.Client().Get(standby.URL + "/readyz")

@@ -21,7 +21,7 @@ import (
 	"golang.org/x/net/netutil"
 	"golang.org/x/sys/unix"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/controlplane/adminserver/page"
 )
 
@@ -54,15 +54,15 @@ type Config struct {
 }
 
 // DefaultEndpoints are where the API is served unless told otherwise.
-func DefaultEndpoints() []string { return []string{api.DefaultSocket(), api.DefaultAddress} }
+func DefaultEndpoints() []string { return []string{admin.DefaultSocket(), admin.DefaultAddress} }
 
 // Flags adds the flags that fill in a Config.
 func (c *Config) Flags(f *pflag.FlagSet) {
 	f.StringSliceVar(&c.Endpoints, "admin", DefaultEndpoints(), "`ADDRESSES` of the admin API: unix:///PATH admits root, this process's user, --admin-users and --admin-group; HOST:PORT admits callers with the token")
 	f.StringSliceVar(&c.Users, "admin-users", nil, "more `USERS` to admit at the Unix socket, names or numbers")
 	f.StringVar(&c.Group, "admin-group", "", "`GROUP` to admit at the Unix socket, name or number")
-	f.StringVar(&c.Token, "admin-token", api.DefaultToken(), "`FILE` with the token for HOST:PORT, created if missing; the controllers of one network share it")
-	f.StringVar(&c.ReadToken, "admin-read-token", api.DefaultReadToken(), "`FILE` with the read-only token for HOST:PORT, created if missing")
+	f.StringVar(&c.Token, "admin-token", admin.DefaultToken(), "`FILE` with the token for HOST:PORT, created if missing; the controllers of one network share it")
+	f.StringVar(&c.ReadToken, "admin-read-token", admin.DefaultReadToken(), "`FILE` with the read-only token for HOST:PORT, created if missing")
 }
 
 // Server serves the admin API at its addresses, to those who may ask.
@@ -148,7 +148,7 @@ func number(s string, look func(string) (string, error)) (uint32, error) {
 // listenUnix makes a socket. What a dead process has left there goes; a living one's is an error.
 func (s *Server) listenUnix(path string) error {
 	if !filepath.IsAbs(path) {
-		return fmt.Errorf("%q is not the path of a socket, such as %s", path, api.SystemSocket)
+		return fmt.Errorf("%q is not the path of a socket, such as %s", path, admin.SystemSocket)
 	}
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -341,7 +341,7 @@ func local(r *http.Request) bool {
 var openPaths = append([]string{"/healthz", "/readyz", "/metrics", "/v1/alive", "/"}, page.Paths()...)
 
 func refuse(w http.ResponseWriter, status int, code, format string, args ...any) {
-	e := api.Errorf(code, format, args...)
+	e := admin.Errorf(code, format, args...)
 	e.Status = status
 	w.Header().Set("Connection", "close") // and what is left of the request is not read
 	if status == http.StatusUnauthorized {
@@ -357,7 +357,7 @@ func (s *Server) door(next http.Handler) http.Handler {
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTime))
 		known, byUnix := r.Context().Value(peerKey{}).(peer)
 		if !byUnix && !local(r) {
-			refuse(w, http.StatusForbidden, api.CodeInvalidArgument, "this API is not served as %q: use its IP address", r.Host)
+			refuse(w, http.StatusForbidden, admin.CodeInvalidArgument, "this API is not served as %q: use its IP address", r.Host)
 			return
 		}
 		if code := r.URL.Query().Get("token"); !byUnix && r.Method == http.MethodGet && r.URL.Path == "/" && code != "" {
@@ -367,20 +367,20 @@ func (s *Server) door(next http.Handler) http.Handler {
 		caller, named := known.caller, byUnix
 		if byUnix && !s.allowed(known) {
 			s.log.Warn("refused at the admin API's socket", "user", caller.UID, "process", caller.PID)
-			refuse(w, http.StatusForbidden, api.CodePermissionDenied, "user %d may not ask this controller: root may, and who is named by its --admin-users and --admin-group", caller.UID)
+			refuse(w, http.StatusForbidden, admin.CodePermissionDenied, "user %d may not ask this controller: root may, and who is named by its --admin-users and --admin-group", caller.UID)
 			return
 		}
 		if !byUnix {
 			caller, named = s.byToken(r)
 		}
 		if !named && (r.Method != http.MethodGet || !slices.Contains(openPaths, r.URL.Path)) {
-			refuse(w, http.StatusUnauthorized, api.CodeUnauthenticated,
+			refuse(w, http.StatusUnauthorized, admin.CodeUnauthenticated,
 				"over TCP this API asks for a token: --token-file FILE (its --admin-token says which), or its Unix socket; for a browser netcraqctl page gives a link")
 			return
 		}
 		reads := r.Method == http.MethodGet || r.Method == http.MethodHead
 		if named && caller.ReadOnly && !reads {
-			refuse(w, http.StatusForbidden, api.CodePermissionDenied, "this token is for looking only: %s %s changes something", r.Method, r.URL.Path)
+			refuse(w, http.StatusForbidden, admin.CodePermissionDenied, "this token is for looking only: %s %s changes something", r.Method, r.URL.Path)
 			return
 		}
 		ctx, slots := r.Context(), s.requests
@@ -400,7 +400,7 @@ func (s *Server) door(next http.Handler) http.Handler {
 			defer func() { <-slots }()
 		default:
 			w.Header().Set("Retry-After", "1")
-			refuse(w, http.StatusServiceUnavailable, api.CodeUnavailable, "too many requests are under way (%d): try again", cap(slots))
+			refuse(w, http.StatusServiceUnavailable, admin.CodeUnavailable, "too many requests are under way (%d): try again", cap(slots))
 			return
 		}
 		if r.Method == http.MethodPost && r.URL.Path == linkPath {

@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 }
 
 func ask(to string) {
-	_, err := api.NewClient(to, api.TokenFile(os.Getenv("NETCRAQ_TEST_TOKEN"))).Chains(context.Background())
+	_, err := admin.NewClient(to, admin.TokenFile(os.Getenv("NETCRAQ_TEST_TOKEN"))).Chains(context.Background())
 	said := "ok"
 	if err != nil {
 		said = err.Error()
@@ -90,10 +90,10 @@ type callers struct {
 	who chan Caller
 }
 
-func (c callers) Chains(ctx context.Context) ([]api.Chain, error) {
+func (c callers) Chains(ctx context.Context) ([]admin.Chain, error) {
 	who, ok := CallerFrom(ctx)
 	if !ok {
-		return nil, api.Errorf(api.CodeInternal, "nobody has asked who this is")
+		return nil, admin.Errorf(admin.CodeInternal, "nobody has asked who this is")
 	}
 	c.who <- who
 	return c.backend.Chains(ctx)
@@ -220,7 +220,7 @@ func TestStrangers(t *testing.T) {
 	<-done
 	quick, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
-	if _, err := api.NewClient(s.socket).Chains(quick); err != nil {
+	if _, err := admin.NewClient(s.socket).Chains(quick); err != nil {
 		t.Error(err)
 	}
 }
@@ -337,10 +337,10 @@ func TestTCP(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 	// As the client does it.
-	if _, err := api.NewClient(s.url, api.TokenFile(filepath.Join(s.dir, "token"))).Chains(t.Context()); err != nil {
+	if _, err := admin.NewClient(s.url, admin.TokenFile(filepath.Join(s.dir, "token"))).Chains(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if _, err := api.NewClient(s.url).Chains(t.Context()); err == nil || !strings.Contains(err.Error(), "--token-file") {
+	if _, err := admin.NewClient(s.url).Chains(t.Context()); err == nil || !strings.Contains(err.Error(), "--token-file") {
 		t.Errorf("without a token: %v", err)
 	}
 }
@@ -349,7 +349,7 @@ func TestTCP(t *testing.T) {
 // this port.
 func TestPageLink(t *testing.T) {
 	s := open(t, nil)
-	link, err := api.NewClient(s.socket).PageLink(t.Context())
+	link, err := admin.NewClient(s.socket).PageLink(t.Context())
 	must(t, err)
 	if !strings.HasPrefix(link.URL, s.url+"/?token=") || link.Seconds != 300 {
 		t.Fatalf("%+v", link)
@@ -382,7 +382,7 @@ func TestPageLink(t *testing.T) {
 		t.Errorf("the link, once more: %d %v", status, resp.Cookies())
 	}
 	s.links.life = -time.Second
-	link, err = api.NewClient(s.socket).PageLink(t.Context())
+	link, err = admin.NewClient(s.socket).PageLink(t.Context())
 	must(t, err)
 	if status, _, _ := s.request(t, "GET", strings.TrimPrefix(link.URL, s.url), ""); status != 403 {
 		t.Errorf("a link that is too old: %d", status)
@@ -526,10 +526,10 @@ func TestUnfinishedBodies(t *testing.T) {
 			}
 			quick, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 			defer cancel()
-			if _, err := api.NewClient(s.socket).Chains(quick); err != nil {
+			if _, err := admin.NewClient(s.socket).Chains(quick); err != nil {
 				t.Errorf("nobody else is answered: %v", err)
 			}
-			if _, err := api.NewClient(s.socket).AddKey(quick, "main", api.KeySpec{Name: "/a"}); err != nil &&
+			if _, err := admin.NewClient(s.socket).AddKey(quick, "main", admin.KeySpec{Name: "/a"}); err != nil &&
 				c.length != "Content-Length: 16777216" && c.length != "Transfer-Encoding: chunked" {
 				t.Errorf("nobody else's bodies are read: %v", err)
 			}
@@ -542,7 +542,7 @@ func TestUnfinishedBodies(t *testing.T) {
 			}
 		})
 	}
-	if _, err := api.NewClient(s.socket).AddKey(t.Context(), "main", api.KeySpec{Name: "/a"}); err != nil {
+	if _, err := admin.NewClient(s.socket).AddKey(t.Context(), "main", admin.KeySpec{Name: "/a"}); err != nil {
 		t.Errorf("when they have ended: %v", err)
 	}
 }
@@ -553,9 +553,9 @@ type slow struct {
 	go_ chan struct{}
 }
 
-func (s slow) Switches(context.Context) ([]api.Switch, error) {
+func (s slow) Switches(context.Context) ([]admin.Switch, error) {
 	<-s.go_
-	return []api.Switch{}, nil
+	return []admin.Switch{}, nil
 }
 
 // TestInFlight: more requests than there is room for are refused at once, and health is told all
@@ -573,17 +573,17 @@ func TestInFlight(t *testing.T) {
 	defer func() { cancel(); must(t, <-done) }()
 	answers := make(chan error, 3)
 	for range 3 {
-		go func() { _, err := api.NewClient(socket).Switches(ctx); answers <- err }()
+		go func() { _, err := admin.NewClient(socket).Switches(ctx); answers <- err }()
 	}
 	poll.Until(t, 5*time.Second, "three requests are under way", func() bool { return len(s.requests) == 3 })
-	if _, err := api.NewClient(socket).Chains(ctx); err == nil || !strings.Contains(err.Error(), "too many requests are under way (3)") {
+	if _, err := admin.NewClient(socket).Chains(ctx); err == nil || !strings.Contains(err.Error(), "too many requests are under way (3)") {
 		t.Error(err)
 	}
 	close(b.go_)
 	for range 3 {
 		must(t, <-answers)
 	}
-	if _, err := api.NewClient(socket).Chains(ctx); err != nil {
+	if _, err := admin.NewClient(socket).Chains(ctx); err != nil {
 		t.Error(err)
 	}
 }
@@ -641,25 +641,25 @@ func TestPassedOn(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(ctx, standing) }()
 	defer func() { cancel(); must(t, <-done) }()
-	if _, err := api.NewClient("unix://" + filepath.Join(dir, "c.sock")).Chains(ctx); err != nil {
+	if _, err := admin.NewClient("unix://" + filepath.Join(dir, "c.sock")).Chains(ctx); err != nil {
 		t.Error(err)
 	}
 	if got := <-leader.who; got.Token != TokenAll {
 		t.Errorf("%+v", got)
 	}
 	url := "http://" + s.TCP().String()
-	if _, err := api.NewClient(url, api.TokenFile(filepath.Join(leader.dir, "read"))).Chains(ctx); err != nil {
+	if _, err := admin.NewClient(url, admin.TokenFile(filepath.Join(leader.dir, "read"))).Chains(ctx); err != nil {
 		t.Error(err)
 	}
 	if got := <-leader.who; got.Token != TokenRead {
 		t.Errorf("%+v", got)
 	}
-	if _, err := api.NewClient(url).Chains(ctx); err == nil || !strings.Contains(err.Error(), "asks for a token") {
+	if _, err := admin.NewClient(url).Chains(ctx); err == nil || !strings.Contains(err.Error(), "asks for a token") {
 		t.Error(err)
 	}
 	// Two that take each other for the leader do not pass requests around for ever.
 	standing.StandBy(s.TCP().String())
-	if _, err := api.NewClient("unix://" + filepath.Join(dir, "c.sock")).Chains(ctx); err == nil ||
+	if _, err := admin.NewClient("unix://" + filepath.Join(dir, "c.sock")).Chains(ctx); err == nil ||
 		!strings.Contains(err.Error(), "this controller stands by") {
 		t.Error(err)
 	}

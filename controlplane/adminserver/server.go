@@ -38,49 +38,49 @@ import (
 	"strings"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/controlplane/adminserver/page"
 )
 
-// Backend is what the API shows: *controller.Controller. Its errors are *api.Error.
+// Backend is what the API shows: *controller.Controller. Its errors are *admin.Error.
 type Backend interface {
-	Chains(context.Context) ([]api.Chain, error)
-	Chain(ctx context.Context, chain string) (*api.Chain, error)
-	ChangeChain(ctx context.Context, chain string, change api.ChainChange) (*api.Chain, error)
+	Chains(context.Context) ([]admin.Chain, error)
+	Chain(ctx context.Context, chain string) (*admin.Chain, error)
+	ChangeChain(ctx context.Context, chain string, change admin.ChainChange) (*admin.Chain, error)
 	// Recover brings a switch in behind a chain's tail.
-	Recover(ctx context.Context, chain, sw string) (*api.Chain, error)
+	Recover(ctx context.Context, chain, sw string) (*admin.Chain, error)
 	Metrics() http.Handler
-	Keys(ctx context.Context, chain string) ([]api.Key, error)
-	AddKeys(ctx context.Context, chain string, keys []api.KeySpec) ([]api.Key, error)
+	Keys(ctx context.Context, chain string) ([]admin.Key, error)
+	AddKeys(ctx context.Context, chain string, keys []admin.KeySpec) ([]admin.Key, error)
 	RemoveKey(ctx context.Context, chain, nameOrID string) error
 	// MoveKey moves a key to another chain, where it has another KEY_ID.
-	MoveKey(ctx context.Context, chain, nameOrID, to string) (*api.Key, error)
+	MoveKey(ctx context.Context, chain, nameOrID, to string) (*admin.Key, error)
 	// RequestKey adds a key in a chain of its choice, if there is none of the name.
-	RequestKey(context.Context, api.KeyRequest) (*api.RequestedKey, error)
+	RequestKey(context.Context, admin.KeyRequest) (*admin.RequestedKey, error)
 	// RemoveUnused removes a key without a value, if its version by name is the one given.
 	RemoveUnused(ctx context.Context, name string, version uint64) error
-	Directory(ctx context.Context, prefix string, state bool) ([]api.Key, error)
-	Lookup(ctx context.Context, name string, state bool) (*api.Key, error)
-	Switches(context.Context) ([]api.Switch, error)
-	Counters(ctx context.Context, sw string) (*api.Counters, error)
-	OpenSessions(context.Context, api.SessionsRequest) (*api.Sessions, error)
-	KeepSessions(ctx context.Context, lease string) (*api.Sessions, error)
-	Watch(context.Context, api.WatchRequest) (*api.Watch, error)
+	Directory(ctx context.Context, prefix string, state bool) ([]admin.Key, error)
+	Lookup(ctx context.Context, name string, state bool) (*admin.Key, error)
+	Switches(context.Context) ([]admin.Switch, error)
+	Counters(ctx context.Context, sw string) (*admin.Counters, error)
+	OpenSessions(context.Context, admin.SessionsRequest) (*admin.Sessions, error)
+	KeepSessions(ctx context.Context, lease string) (*admin.Sessions, error)
+	Watch(context.Context, admin.WatchRequest) (*admin.Watch, error)
 	CloseSessions(ctx context.Context, lease string) error
 	// Events is the events after the one numbered since, and a channel that is closed when there
 	// are more.
-	Events(since uint64) ([]api.Event, <-chan struct{})
+	Events(since uint64) ([]admin.Event, <-chan struct{})
 	Ready(context.Context) error
 }
 
 // Placement is what the API shows of placement: placementcontroller.Controller. Its errors are
-// *api.Error.
+// *admin.Error.
 type Placement interface {
-	Show(context.Context) (*api.Placement, error)
+	Show(context.Context) (*admin.Placement, error)
 	// Why says why a key is where it is.
-	Why(ctx context.Context, key string) (*api.PlacementKey, error)
-	SetRule(context.Context, api.PlacementRule) (*api.PlacementKey, error)
-	Evict(context.Context, api.PlacementEviction) error
+	Why(ctx context.Context, key string) (*admin.PlacementKey, error)
+	SetRule(context.Context, admin.PlacementRule) (*admin.PlacementKey, error)
+	Evict(context.Context, admin.PlacementEviction) error
 }
 
 // Handler serves the API of a backend, and of its placement; nil: it has none.
@@ -112,7 +112,7 @@ func handler(b Backend, p Placement, bounds *bodies) http.Handler {
 	handle("DELETE /v1/keys/{name}", func(r *http.Request) (any, error) {
 		version, err := strconv.ParseUint(r.URL.Query().Get("version"), 10, 64)
 		if err != nil {
-			return nil, api.Errorf(api.CodeInvalidArgument, "version: which one must it be? %v", err)
+			return nil, admin.Errorf(admin.CodeInvalidArgument, "version: which one must it be? %v", err)
 		}
 		return nil, b.RemoveUnused(r.Context(), r.PathValue("name"), version)
 	})
@@ -129,11 +129,11 @@ func handler(b Backend, p Placement, bounds *bodies) http.Handler {
 	placement(p, handle)
 	page.Handle(mux)
 	mux.Handle("/", bounds.limit(0, answer(func(r *http.Request) (any, error) {
-		return nil, api.Errorf(api.CodeNotFound, "there is no %s %s in this API", r.Method, r.URL.Path)
+		return nil, admin.Errorf(admin.CodeNotFound, "there is no %s %s in this API", r.Method, r.URL.Path)
 	})))
 	origin := http.NewCrossOriginProtection()
 	origin.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		e := api.Errorf(api.CodeInvalidArgument, "this API takes no changes from the page of another site (%q)", r.Header.Get("Origin"))
+		e := admin.Errorf(admin.CodeInvalidArgument, "this API takes no changes from the page of another site (%q)", r.Header.Get("Origin"))
 		e.Status = http.StatusForbidden
 		fail(w, e)
 	}))
@@ -155,7 +155,7 @@ func onlyLocal(next http.Handler) http.Handler {
 		// that of the connection's last answer; only a recorder of tests cannot do it
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
 		if !local(r) {
-			e := api.Errorf(api.CodeInvalidArgument, "this API is not served as %q: use its IP address", r.Host)
+			e := admin.Errorf(admin.CodeInvalidArgument, "this API is not served as %q: use its IP address", r.Host)
 			e.Status = http.StatusForbidden
 			fail(w, e)
 			return
@@ -167,7 +167,7 @@ func onlyLocal(next http.Handler) http.Handler {
 type server struct{ b Backend }
 
 // manyResult is the answer to a list of keys: its status says whether all were placed.
-type manyResult []api.Key
+type manyResult []admin.Key
 
 // answer runs f and writes what it gives as JSON; nil is 204.
 func answer(f func(*http.Request) (any, error)) http.Handler {
@@ -198,16 +198,16 @@ func answer(f func(*http.Request) (any, error)) http.Handler {
 }
 
 func fail(w http.ResponseWriter, err error) {
-	var e *api.Error
+	var e *admin.Error
 	if !errors.As(err, &e) {
-		e = api.Errorf(api.CodeInternal, "%v", err)
+		e = admin.Errorf(admin.CodeInternal, "%v", err)
 	}
 	if e.Status == 0 {
-		e.Status = api.StatusOf(e.Code)
+		e.Status = admin.StatusOf(e.Code)
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(e.Status)
-	w.Write(api.MarshalError(e))
+	w.Write(admin.MarshalError(e))
 }
 
 // counters answers with what a switch counts; with ?slots=0 the slots' sums by chain are enough.
@@ -233,14 +233,14 @@ func (s *server) directory(r *http.Request) (any, error) {
 	if text := q.Get("limit"); text != "" {
 		var err error
 		if limit, err = strconv.Atoi(text); err != nil || limit < 1 {
-			return nil, api.Errorf(api.CodeInvalidArgument, "limit is %.20q: pass a number of keys, 1 or more", text)
+			return nil, admin.Errorf(admin.CodeInvalidArgument, "limit is %.20q: pass a number of keys, 1 or more", text)
 		}
 	}
 	keys, err := s.b.Directory(r.Context(), q.Get("prefix"), wantsState(r))
 	if err != nil || limit == 0 {
 		return keys, err
 	}
-	return api.PageOf(keys, q.Get("after"), limit), nil
+	return admin.PageOf(keys, q.Get("after"), limit), nil
 }
 
 // decode reads a JSON body strictly: a field that nobody reads is a mistake that its writer wants
@@ -249,10 +249,10 @@ func decode(body []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
 	if err := d.Decode(into); err != nil {
-		return api.Errorf(api.CodeInvalidArgument, "the request's body: %v", err)
+		return admin.Errorf(admin.CodeInvalidArgument, "the request's body: %v", err)
 	}
 	if d.More() {
-		return api.Errorf(api.CodeInvalidArgument, "the request's body goes on after its JSON")
+		return admin.Errorf(admin.CodeInvalidArgument, "the request's body goes on after its JSON")
 	}
 	return nil
 }
@@ -260,7 +260,7 @@ func decode(body []byte, into any) error {
 func readBody(r *http.Request) ([]byte, error) {
 	b, err := io.ReadAll(r.Body)
 	if err != nil {
-		return nil, api.Errorf(api.CodeInvalidArgument, "reading the request's body: %v", err)
+		return nil, admin.Errorf(admin.CodeInvalidArgument, "reading the request's body: %v", err)
 	}
 	return b, nil
 }
@@ -275,7 +275,7 @@ func bodyOf[T any](r *http.Request) (what T, err error) {
 }
 
 func (s *server) changeChain(r *http.Request) (any, error) {
-	change, err := bodyOf[api.ChainChange](r)
+	change, err := bodyOf[admin.ChainChange](r)
 	if err != nil {
 		return nil, err
 	}
@@ -284,7 +284,7 @@ func (s *server) changeChain(r *http.Request) (any, error) {
 
 // recoverMember takes the switch to bring in.
 func (s *server) recoverMember(r *http.Request) (any, error) {
-	what, err := bodyOf[api.Recovery](r)
+	what, err := bodyOf[admin.Recovery](r)
 	if err != nil {
 		return nil, err
 	}
@@ -293,7 +293,7 @@ func (s *server) recoverMember(r *http.Request) (any, error) {
 
 // moveKey takes the chain to move a key to.
 func (s *server) moveKey(r *http.Request) (any, error) {
-	what, err := bodyOf[api.Move](r)
+	what, err := bodyOf[admin.Move](r)
 	if err != nil {
 		return nil, err
 	}
@@ -307,11 +307,11 @@ func (s *server) addKeys(r *http.Request) (any, error) {
 		return nil, err
 	}
 	if !bytes.HasPrefix(bytes.TrimLeft(body, " \t\r\n"), []byte("[")) {
-		var one api.KeySpec
+		var one admin.KeySpec
 		if err := decode(body, &one); err != nil {
 			return nil, err
 		}
-		keys, err := s.b.AddKeys(r.Context(), r.PathValue("chain"), []api.KeySpec{one})
+		keys, err := s.b.AddKeys(r.Context(), r.PathValue("chain"), []admin.KeySpec{one})
 		if err != nil {
 			return nil, err
 		}
@@ -320,7 +320,7 @@ func (s *server) addKeys(r *http.Request) (any, error) {
 		}
 		return keys[0], nil
 	}
-	var many []api.KeySpec
+	var many []admin.KeySpec
 	if err := decode(body, &many); err != nil {
 		return nil, err
 	}
@@ -330,7 +330,7 @@ func (s *server) addKeys(r *http.Request) (any, error) {
 
 // requestKey adds a key wherever there is room.
 func (s *server) requestKey(r *http.Request) (any, error) {
-	what, err := bodyOf[api.KeyRequest](r)
+	what, err := bodyOf[admin.KeyRequest](r)
 	if err != nil {
 		return nil, err
 	}
@@ -338,7 +338,7 @@ func (s *server) requestKey(r *http.Request) (any, error) {
 }
 
 func (s *server) openSessions(r *http.Request) (any, error) {
-	req, err := bodyOf[api.SessionsRequest](r)
+	req, err := bodyOf[admin.SessionsRequest](r)
 	if err != nil {
 		return nil, err
 	}
@@ -346,7 +346,7 @@ func (s *server) openSessions(r *http.Request) (any, error) {
 }
 
 func (s *server) watch(r *http.Request) (any, error) {
-	what, err := bodyOf[api.WatchRequest](r)
+	what, err := bodyOf[admin.WatchRequest](r)
 	if err != nil {
 		return nil, err
 	}
@@ -367,7 +367,7 @@ func (s *server) events(w http.ResponseWriter, r *http.Request) {
 	if from != "" {
 		var err error
 		if since, err = strconv.ParseUint(from, 10, 64); err != nil {
-			fail(w, api.Errorf(api.CodeInvalidArgument, "since: %q is not an event's number", from))
+			fail(w, admin.Errorf(admin.CodeInvalidArgument, "since: %q is not an event's number", from))
 			return
 		}
 	}

@@ -17,7 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 )
 
 // backend notes what it is asked, and answers from its fields.
@@ -25,14 +25,14 @@ type backend struct {
 	mu     sync.Mutex
 	asked  []string
 	err    error
-	events []api.Event
+	events []admin.Event
 	more   chan struct{}
 
 	// what there is in the place of one chain without anything
-	chains   []api.Chain
-	keys     []api.Key
-	switches []api.Switch
-	counted  func(sw string) *api.Counters
+	chains   []admin.Chain
+	keys     []admin.Key
+	switches []admin.Switch
+	counted  func(sw string) *admin.Counters
 }
 
 func (b *backend) note(parts ...string) error {
@@ -42,24 +42,24 @@ func (b *backend) note(parts ...string) error {
 	return b.err
 }
 
-func (b *backend) Chains(context.Context) ([]api.Chain, error) {
+func (b *backend) Chains(context.Context) ([]admin.Chain, error) {
 	if err := b.note("chains"); err != nil || b.chains == nil {
-		return []api.Chain{{Name: "main"}}, err
+		return []admin.Chain{{Name: "main"}}, err
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.chains, nil
 }
-func (b *backend) Chain(_ context.Context, c string) (*api.Chain, error) {
-	return &api.Chain{Name: c}, b.note("chain", c)
+func (b *backend) Chain(_ context.Context, c string) (*admin.Chain, error) {
+	return &admin.Chain{Name: c}, b.note("chain", c)
 }
-func (b *backend) Recover(_ context.Context, c, sw string) (*api.Chain, error) {
-	return &api.Chain{Name: c}, b.note("recover", c, sw)
+func (b *backend) Recover(_ context.Context, c, sw string) (*admin.Chain, error) {
+	return &admin.Chain{Name: c}, b.note("recover", c, sw)
 }
 
 func (b *backend) Metrics() http.Handler { return http.NotFoundHandler() }
 
-func (b *backend) ChangeChain(_ context.Context, c string, ch api.ChainChange) (*api.Chain, error) {
+func (b *backend) ChangeChain(_ context.Context, c string, ch admin.ChainChange) (*admin.Chain, error) {
 	what := []string{"change", c}
 	if ch.Frozen != nil {
 		what = append(what, "frozen")
@@ -67,76 +67,76 @@ func (b *backend) ChangeChain(_ context.Context, c string, ch api.ChainChange) (
 	if ch.Members != nil {
 		what = append(what, *ch.Members...)
 	}
-	return &api.Chain{Name: c}, b.note(what...)
+	return &admin.Chain{Name: c}, b.note(what...)
 }
-func (b *backend) Keys(_ context.Context, c string) ([]api.Key, error) {
-	return []api.Key{}, b.note("keys", c)
+func (b *backend) Keys(_ context.Context, c string) ([]admin.Key, error) {
+	return []admin.Key{}, b.note("keys", c)
 }
-func (b *backend) AddKeys(_ context.Context, c string, specs []api.KeySpec) ([]api.Key, error) {
-	out := make([]api.Key, len(specs))
+func (b *backend) AddKeys(_ context.Context, c string, specs []admin.KeySpec) ([]admin.Key, error) {
+	out := make([]admin.Key, len(specs))
 	for i, s := range specs {
-		out[i] = api.Key{Name: s.Name, KeyID: uint32(i + 1)}
+		out[i] = admin.Key{Name: s.Name, KeyID: uint32(i + 1)}
 		if s.Name == "bad" {
-			out[i].Error = api.Errorf(api.CodeAlreadyExists, "it is there")
+			out[i].Error = admin.Errorf(admin.CodeAlreadyExists, "it is there")
 		}
 		b.note("add", c, s.Name, string(s.Value))
 	}
 	return out, b.err
 }
-func (b *backend) MoveKey(_ context.Context, c, k, to string) (*api.Key, error) {
-	return &api.Key{Name: k, Chain: to}, b.note("move", c, k, to)
+func (b *backend) MoveKey(_ context.Context, c, k, to string) (*admin.Key, error) {
+	return &admin.Key{Name: k, Chain: to}, b.note("move", c, k, to)
 }
 func (b *backend) RemoveKey(_ context.Context, c, k string) error { return b.note("remove", c, k) }
-func (b *backend) Directory(_ context.Context, p string, state bool) ([]api.Key, error) {
-	return append([]api.Key{}, b.keys...), b.note("directory", p, map[bool]string{true: "state"}[state])
+func (b *backend) Directory(_ context.Context, p string, state bool) ([]admin.Key, error) {
+	return append([]admin.Key{}, b.keys...), b.note("directory", p, map[bool]string{true: "state"}[state])
 }
-func (b *backend) Lookup(_ context.Context, n string, _ bool) (*api.Key, error) {
-	return &api.Key{Name: n}, b.note("lookup", n)
+func (b *backend) Lookup(_ context.Context, n string, _ bool) (*admin.Key, error) {
+	return &admin.Key{Name: n}, b.note("lookup", n)
 }
-func (b *backend) RequestKey(_ context.Context, r api.KeyRequest) (*api.RequestedKey, error) {
+func (b *backend) RequestKey(_ context.Context, r admin.KeyRequest) (*admin.RequestedKey, error) {
 	what := append([]string{"request", r.Name, string(r.Value)}, r.Chains...)
 	if r.Quota != nil {
 		what = append(what, r.Quota.Prefix, strconv.Itoa(r.Quota.Keys))
 	}
-	return &api.RequestedKey{Key: api.Key{Name: r.Name, VersionOffset: 1 << 63}, Created: true}, b.note(what...)
+	return &admin.RequestedKey{Key: admin.Key{Name: r.Name, VersionOffset: 1 << 63}, Created: true}, b.note(what...)
 }
 func (b *backend) RemoveUnused(_ context.Context, n string, v uint64) error {
 	return b.note("unused", n, strconv.FormatUint(v, 10))
 }
-func (b *backend) Switches(context.Context) ([]api.Switch, error) {
+func (b *backend) Switches(context.Context) ([]admin.Switch, error) {
 	err := b.note("switches")
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return append([]api.Switch{}, b.switches...), err
+	return append([]admin.Switch{}, b.switches...), err
 }
-func (b *backend) Counters(_ context.Context, s string) (*api.Counters, error) {
+func (b *backend) Counters(_ context.Context, s string) (*admin.Counters, error) {
 	if err := b.note("counters", s); err != nil || b.counted == nil {
-		return &api.Counters{Switch: s}, err
+		return &admin.Counters{Switch: s}, err
 	}
 	return b.counted(s), nil
 }
-func (b *backend) Watch(_ context.Context, r api.WatchRequest) (*api.Watch, error) {
-	return &api.Watch{TTLSeconds: 10, Refused: r.KeyIDs}, nil
+func (b *backend) Watch(_ context.Context, r admin.WatchRequest) (*admin.Watch, error) {
+	return &admin.Watch{TTLSeconds: 10, Refused: r.KeyIDs}, nil
 }
-func (b *backend) OpenSessions(_ context.Context, r api.SessionsRequest) (*api.Sessions, error) {
-	return &api.Sessions{Lease: "L", TTLSeconds: 30}, b.note("open", strconv.Itoa(r.Count), r.Owner, r.Address)
+func (b *backend) OpenSessions(_ context.Context, r admin.SessionsRequest) (*admin.Sessions, error) {
+	return &admin.Sessions{Lease: "L", TTLSeconds: 30}, b.note("open", strconv.Itoa(r.Count), r.Owner, r.Address)
 }
-func (b *backend) KeepSessions(_ context.Context, l string) (*api.Sessions, error) {
-	return &api.Sessions{Lease: l}, b.note("keep", l)
+func (b *backend) KeepSessions(_ context.Context, l string) (*admin.Sessions, error) {
+	return &admin.Sessions{Lease: l}, b.note("keep", l)
 }
 func (b *backend) CloseSessions(_ context.Context, l string) error { return b.note("close", l) }
 func (b *backend) Ready(context.Context) error                     { return b.note("ready") }
-func (b *backend) Events(since uint64) ([]api.Event, <-chan struct{}) {
+func (b *backend) Events(since uint64) ([]admin.Event, <-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return slices.Clone(b.events[min(since, uint64(len(b.events))):]), b.more
 }
 
-func serve(t *testing.T, b *backend) (*api.Client, string) {
+func serve(t *testing.T, b *backend) (*admin.Client, string) {
 	t.Helper()
 	s := httptest.NewServer(Handler(b, nil))
 	t.Cleanup(s.Close)
-	return api.NewClient(s.URL), s.URL
+	return admin.NewClient(s.URL), s.URL
 }
 
 // TestClient: what the client asks for is what the backend is asked for, however odd the names are.
@@ -152,14 +152,14 @@ func TestClient(t *testing.T) {
 		{"chains", func() error { _, err := c.Chains(ctx); return err }},
 		{"chain main", func() error { _, err := c.Chain(ctx, "main"); return err }},
 		{"recover main s3", func() error { _, err := c.Recover(ctx, "main", "s3"); return err }},
-		{"change main frozen", func() error { _, err := c.ChangeChain(ctx, "main", api.ChainChange{Frozen: &frozen}); return err }},
+		{"change main frozen", func() error { _, err := c.ChangeChain(ctx, "main", admin.ChainChange{Frozen: &frozen}); return err }},
 		{"change main s2 s1", func() error {
-			_, err := c.ChangeChain(ctx, "main", api.ChainChange{Members: &[]string{"s2", "s1"}})
+			_, err := c.ChangeChain(ctx, "main", admin.ChainChange{Members: &[]string{"s2", "s1"}})
 			return err
 		}},
 		{"keys main", func() error { _, err := c.Keys(ctx, "main"); return err }},
 		{"add main /registry/a \x00\xff", func() error {
-			k, err := c.AddKey(ctx, "main", api.KeySpec{Name: "/registry/a", Value: []byte{0, 255}})
+			k, err := c.AddKey(ctx, "main", admin.KeySpec{Name: "/registry/a", Value: []byte{0, 255}})
 			if err == nil && k.KeyID != 1 {
 				t.Error(k)
 			}
@@ -173,8 +173,8 @@ func TestClient(t *testing.T) {
 		{"directory & ", func() error { _, err := c.Directory(ctx, "&", false); return err }},
 		{"lookup /registry/ä", func() error { _, err := c.Lookup(ctx, "/registry/ä"); return err }},
 		{"request node/shop/a v a b node/shop/ 3", func() error {
-			k, err := c.RequestKey(ctx, api.KeyRequest{Name: "node/shop/a", Value: []byte("v"), Chains: []string{"a", "b"},
-				Quota: &api.KeyQuota{Prefix: "node/shop/", Keys: 3}})
+			k, err := c.RequestKey(ctx, admin.KeyRequest{Name: "node/shop/a", Value: []byte("v"), Chains: []string{"a", "b"},
+				Quota: &admin.KeyQuota{Prefix: "node/shop/", Keys: 3}})
 			if err == nil && (!k.Created || k.Name != "node/shop/a" || k.VersionOffset != 1<<63) {
 				t.Errorf("%+v", k)
 			}
@@ -184,7 +184,7 @@ func TestClient(t *testing.T) {
 		{"switches", func() error { _, err := c.Switches(ctx); return err }},
 		{"counters s1", func() error { _, err := c.Counters(ctx, "s1"); return err }},
 		{"open 2 me 10.0.0.1", func() error {
-			_, err := c.NewSessions(ctx, api.SessionsRequest{Count: 2, Owner: "me", Address: "10.0.0.1"})
+			_, err := c.NewSessions(ctx, admin.SessionsRequest{Count: 2, Owner: "me", Address: "10.0.0.1"})
 			return err
 		}},
 		{"keep L", func() error { _, err := c.KeepSessions(ctx, "L"); return err }},
@@ -198,8 +198,8 @@ func TestClient(t *testing.T) {
 		if !slices.Equal(b.asked, []string{step.want}) {
 			t.Errorf("asked %q, want %q", b.asked, step.want)
 		}
-		b.err = api.Errorf(api.CodeUnavailable, "not now")
-		var e *api.Error
+		b.err = admin.Errorf(admin.CodeUnavailable, "not now")
+		var e *admin.Error
 		if err := step.do(); !errors.As(err, &e) || e.Status != http.StatusServiceUnavailable || e.Message != "not now" {
 			t.Errorf("%s: the backend's error came as %v", step.want, err)
 		}
@@ -208,16 +208,16 @@ func TestClient(t *testing.T) {
 
 func TestManyKeys(t *testing.T) {
 	c, url := serve(t, &backend{})
-	keys, err := c.AddKeys(t.Context(), "main", []api.KeySpec{{Name: "a"}, {Name: "bad"}, {Name: "c"}})
-	if err != nil || len(keys) != 3 || keys[1].Error == nil || keys[1].Error.Code != api.CodeAlreadyExists ||
+	keys, err := c.AddKeys(t.Context(), "main", []admin.KeySpec{{Name: "a"}, {Name: "bad"}, {Name: "c"}})
+	if err != nil || len(keys) != 3 || keys[1].Error == nil || keys[1].Error.Code != admin.CodeAlreadyExists ||
 		keys[2].Error != nil {
 		t.Error(keys, err)
 	}
 	if keys, err := c.AddKeys(t.Context(), "main", nil); err != nil || len(keys) != 0 {
 		t.Error(keys, err)
 	}
-	if _, err := c.AddKey(t.Context(), "main", api.KeySpec{Name: "bad"}); !errors.Is(err,
-		&api.Error{Code: api.CodeAlreadyExists}) {
+	if _, err := c.AddKey(t.Context(), "main", admin.KeySpec{Name: "bad"}); !errors.Is(err,
+		&admin.Error{Code: admin.CodeAlreadyExists}) {
 		t.Error(err)
 	}
 	resp, err := http.Post(url+"/v1/chains/main/keys", "application/json", strings.NewReader(`[{"name":"bad"}]`))
@@ -272,10 +272,10 @@ func TestBadRequests(t *testing.T) {
 }
 
 func TestEvents(t *testing.T) {
-	b := &backend{events: []api.Event{{ID: 1, Type: "a", Message: "first\nline two"}, {ID: 2, Type: "b"}}, more: make(chan struct{})}
+	b := &backend{events: []admin.Event{{ID: 1, Type: "a", Message: "first\nline two"}, {ID: 2, Type: "b"}}, more: make(chan struct{})}
 	c, _ := serve(t, b)
-	var got []api.Event
-	collect := func(e api.Event) error { got = append(got, e); return nil }
+	var got []admin.Event
+	collect := func(e admin.Event) error { got = append(got, e); return nil }
 	if err := c.Events(t.Context(), 0, false, collect); err != nil {
 		t.Fatal(err)
 	}
@@ -291,12 +291,12 @@ func TestEvents(t *testing.T) {
 		time.Sleep(20 * time.Millisecond)
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		b.events = append(b.events, api.Event{ID: 3})
+		b.events = append(b.events, admin.Event{ID: 3})
 		close(b.more)
 		b.more = make(chan struct{})
 	}()
 	enough := errors.New("enough")
-	err := c.Events(t.Context(), 0, true, func(e api.Event) error {
+	err := c.Events(t.Context(), 0, true, func(e admin.Event) error {
 		if e.ID == 3 {
 			return enough
 		}
@@ -308,15 +308,15 @@ func TestEvents(t *testing.T) {
 }
 
 func TestNoController(t *testing.T) {
-	if err := api.NewClient("127.0.0.1:1").Ready(t.Context()); err == nil || !strings.Contains(err.Error(), "is it running") {
+	if err := admin.NewClient("127.0.0.1:1").Ready(t.Context()); err == nil || !strings.Contains(err.Error(), "is it running") {
 		t.Error(err)
 	}
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "a proxy says no", http.StatusBadGateway)
 	}))
 	defer s.Close()
-	var e *api.Error
-	_, err := api.NewClient(s.URL).Chains(t.Context())
+	var e *admin.Error
+	_, err := admin.NewClient(s.URL).Chains(t.Context())
 	if !errors.As(err, &e) || e.Status != http.StatusBadGateway || !strings.Contains(e.Message, "a proxy says no") {
 		t.Error(err)
 	}
@@ -325,7 +325,7 @@ func TestNoController(t *testing.T) {
 // TestDirectoryPage: pages have each key once. A controller that knows no pages answers with all
 // keys, and the client cuts the page out.
 func TestDirectoryPage(t *testing.T) {
-	all := []api.Key{{Name: "a"}, {Name: "a/1"}, {Name: "a/2"}, {Name: "b"}, {Name: "c"}}
+	all := []admin.Key{{Name: "a"}, {Name: "a/1"}, {Name: "a/2"}, {Name: "b"}, {Name: "c"}}
 	for name, old := range map[string]bool{"pages": false, "an old controller": true} {
 		b := &backend{keys: all}
 		_, url := serve(t, b)
@@ -340,11 +340,11 @@ func TestDirectoryPage(t *testing.T) {
 		} else if text, _ := io.ReadAll(r.Body); bytes.Count(text, []byte(`"name"`)) != 2 {
 			t.Errorf("a page of 2: %s", text)
 		}
-		c := api.NewClient(url)
+		c := admin.NewClient(url)
 		for limit := 1; limit < 7; limit++ {
 			var names []string
 			for after, more := "", true; more; {
-				var keys []api.Key
+				var keys []admin.Key
 				var err error
 				if keys, more, err = c.DirectoryPage(t.Context(), "", after, limit); err != nil || len(keys) > limit {
 					t.Fatal(name, keys, err)

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc/codes"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/controller/program"
@@ -26,7 +26,7 @@ import (
 )
 
 // The controller as the admin API shows it (package admin serves these over HTTP). Errors are
-// *api.Error.
+// *admin.Error.
 
 // apiError gives an error its code.
 func apiError(err error) error {
@@ -34,32 +34,32 @@ func apiError(err error) error {
 		return nil
 	}
 	var we *p4rt.WriteError
-	code := api.CodeInternal
+	code := admin.CodeInternal
 	switch {
 	case errors.Is(err, keyspace.ErrInvalid) || errors.Is(err, chain.ErrInvalid):
-		code = api.CodeInvalidArgument
+		code = admin.CodeInvalidArgument
 	case errors.Is(err, keyspace.ErrNotFound) || errors.Is(err, errNotFound) || errors.Is(err, sessions.ErrNotFound):
-		code = api.CodeNotFound
+		code = admin.CodeNotFound
 	case errors.Is(err, keyspace.ErrExists):
-		code = api.CodeAlreadyExists
+		code = admin.CodeAlreadyExists
 	case errors.Is(err, errQuota):
-		code = api.CodeQuotaExceeded
+		code = admin.CodeQuotaExceeded
 	case errors.Is(err, keyspace.ErrFull) || errors.Is(err, keyspace.ErrShare) || errors.Is(err, sessions.ErrFull) ||
 		errors.As(err, &we) && we.Code() == codes.ResourceExhausted:
-		code = api.CodeResourceExhausted
+		code = admin.CodeResourceExhausted
 	case errors.Is(err, chain.ErrRefused):
-		code = api.CodeFailedPrecondition
+		code = admin.CodeFailedPrecondition
 	case errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) ||
 		errors.Is(err, chain.ErrSilent):
-		code = api.CodeDeadlineExceeded
+		code = admin.CodeDeadlineExceeded
 	case errors.Is(err, chain.ErrUnavailable) || switches.Passing(err):
-		code = api.CodeUnavailable
+		code = admin.CodeUnavailable
 	}
-	return api.Errorf(code, "%s", err.Error())
+	return admin.Errorf(code, "%s", err.Error())
 }
 
 // Chains lists the chains.
-func (c *Controller) Chains(ctx context.Context) (out []api.Chain, err error) {
+func (c *Controller) Chains(ctx context.Context) (out []admin.Chain, err error) {
 	err = c.call(ctx, func() {
 		for _, ch := range c.net().chains {
 			out = append(out, c.describeChain(ch))
@@ -69,8 +69,8 @@ func (c *Controller) Chains(ctx context.Context) (out []api.Chain, err error) {
 }
 
 // Chain is one chain, by name or decimal id.
-func (c *Controller) Chain(ctx context.Context, name string) (*api.Chain, error) {
-	var out api.Chain
+func (c *Controller) Chain(ctx context.Context, name string) (*admin.Chain, error) {
+	var out admin.Chain
 	var failed error
 	err := c.call(ctx, func() {
 		ch, err := c.findChain(name)
@@ -81,33 +81,33 @@ func (c *Controller) Chain(ctx context.Context, name string) (*api.Chain, error)
 	return &out, apiError(errors.Join(err, failed))
 }
 
-func (c *Controller) describeChain(ch *chainState) api.Chain {
+func (c *Controller) describeChain(ch *chainState) admin.Chain {
 	s := ch.m.Status(c.now())
-	out := api.Chain{
+	out := admin.Chain{
 		Name: ch.topo.Name, ID: ch.topo.ID, Epoch: s.Config.Epoch,
 		ServiceAddress: ch.topo.Address.String(), LeaseMillis: int(s.Config.Lease / time.Millisecond),
 		Length: s.Length, Frozen: s.Config.Freeze != chain.Thawed, Slots: ch.space.Count, Keys: c.dir.Count(ch.topo.ID),
 		Ready: s.Ready, Reason: s.Reason,
-		ValueBytes: c.prog.Profile.ValueBytes(), Members: []api.Member{},
+		ValueBytes: c.prog.Profile.ValueBytes(), Members: []admin.Member{},
 	}
 	if s.LeaseGiven < s.Config.Lease {
 		out.LeaseGivenMillis = int(s.LeaseGiven / time.Millisecond)
 	}
 	for _, m := range s.Members {
-		out.Members = append(out.Members, api.Member{
+		out.Members = append(out.Members, admin.Member{
 			Switch: m.Switch, Role: m.Role.String(), Address: c.net().topo.Switch(m.Switch).Address.String(),
 			Ready: m.Ready, LeaseLive: m.LeaseLive, Version: c.versionOf(m.Switch),
 		})
 	}
 	out.VersionWarning = c.versionWarning(out.Members)
 	for _, m := range s.Missing {
-		out.Missing = append(out.Missing, api.MissingMember{Switch: m.Switch, Why: m.Why})
+		out.Missing = append(out.Missing, admin.MissingMember{Switch: m.Switch, Why: m.Why})
 	}
 	return out
 }
 
 // ChangeChain changes a running chain.
-func (c *Controller) ChangeChain(ctx context.Context, name string, ch api.ChainChange) (*api.Chain, error) {
+func (c *Controller) ChangeChain(ctx context.Context, name string, ch admin.ChainChange) (*admin.Chain, error) {
 	var change chain.Change
 	if ch.LeaseMillis != nil {
 		l := time.Duration(*ch.LeaseMillis) * time.Millisecond
@@ -128,7 +128,7 @@ func (c *Controller) ChangeChain(ctx context.Context, name string, ch api.ChainC
 }
 
 // Recover brings a switch into a chain, and returns when it is a member.
-func (c *Controller) Recover(ctx context.Context, name, sw string) (*api.Chain, error) {
+func (c *Controller) Recover(ctx context.Context, name, sw string) (*admin.Chain, error) {
 	if err := c.recoverByHand(ctx, name, sw); err != nil {
 		return nil, apiError(err)
 	}
@@ -143,8 +143,8 @@ func (c *Controller) Registry() *prometheus.Registry { return c.metrics.Registry
 
 // Keys lists the keys of a chain by name: those that are on record, as the next controller would
 // list them.
-func (c *Controller) Keys(ctx context.Context, chainName string) ([]api.Key, error) {
-	out := []api.Key{}
+func (c *Controller) Keys(ctx context.Context, chainName string) ([]admin.Key, error) {
+	out := []admin.Key{}
 	var failed error
 	err := c.call(ctx, func() {
 		ch, err := c.findChain(chainName)
@@ -182,8 +182,8 @@ func (c *Controller) onRecord(prefix string) []keyspace.Key {
 	})
 }
 
-func (c *Controller) describeKey(k keyspace.Key) api.Key {
-	out := api.Key{Name: k.Name, KeyID: uint32(k.ID), Slot: k.Slot, Realm: c.net().topo.RealmOf(k.FinalName())}
+func (c *Controller) describeKey(k keyspace.Key) admin.Key {
+	out := admin.Key{Name: k.Name, KeyID: uint32(k.ID), Slot: k.Slot, Realm: c.net().topo.RealmOf(k.FinalName())}
 	out.VersionOffset = k.Offset
 	if k.Empty {
 		out.Unwritten = uint64(k.Made)
@@ -195,14 +195,14 @@ func (c *Controller) describeKey(k keyspace.Key) api.Key {
 }
 
 // describeOne is what is told to who asks for one key.
-func (c *Controller) describeOne(k keyspace.Key) api.Key {
+func (c *Controller) describeOne(k keyspace.Key) admin.Key {
 	out := c.describeKey(k)
 	out.SettledMillis = c.settled(k.Name).Milliseconds()
 	return out
 }
 
 // AddKeys places keys. The answers are in the order of the specs, each with its own error.
-func (c *Controller) AddKeys(ctx context.Context, chainName string, specs []api.KeySpec) ([]api.Key, error) {
+func (c *Controller) AddKeys(ctx context.Context, chainName string, specs []admin.KeySpec) ([]admin.Key, error) {
 	keys := make([]newKey, len(specs))
 	for i, s := range specs {
 		keys[i] = newKey{name: s.Name, value: s.Value}
@@ -215,13 +215,13 @@ func (c *Controller) AddKeys(ctx context.Context, chainName string, specs []api.
 	if err != nil {
 		return nil, apiError(err)
 	}
-	out := make([]api.Key, len(added))
+	out := make([]admin.Key, len(added))
 	for i, a := range added {
 		if a.err == nil {
 			out[i] = c.describeKey(a.key)
 			continue
 		}
-		out[i] = api.Key{Name: specs[i].Name}
+		out[i] = admin.Key{Name: specs[i].Name}
 		errors.As(apiError(a.err), &out[i].Error)
 	}
 	return out, nil
@@ -234,7 +234,7 @@ func (c *Controller) RemoveKey(ctx context.Context, chainName, nameOrID string) 
 
 // MoveKey moves a key to another chain, where it has another KEY_ID. Until that is on record
 // lookups of its name are Unavailable.
-func (c *Controller) MoveKey(ctx context.Context, chainName, nameOrID, to string) (*api.Key, error) {
+func (c *Controller) MoveKey(ctx context.Context, chainName, nameOrID, to string) (*admin.Key, error) {
 	k, err := c.moveKey(ctx, chainName, nameOrID, to)
 	if err != nil {
 		return nil, apiError(err)
@@ -245,7 +245,7 @@ func (c *Controller) MoveKey(ctx context.Context, chainName, nameOrID, to string
 
 // Directory lists the keys of all chains whose names start with prefix, as Keys does; with state,
 // what each member holds is fetched from it.
-func (c *Controller) Directory(ctx context.Context, prefix string, state bool) ([]api.Key, error) {
+func (c *Controller) Directory(ctx context.Context, prefix string, state bool) ([]admin.Key, error) {
 	var keys []keyspace.Key
 	var failed error
 	if err := c.call(ctx, func() {
@@ -259,12 +259,12 @@ func (c *Controller) Directory(ctx context.Context, prefix string, state bool) (
 }
 
 // Lookup finds one key by its exact name.
-func (c *Controller) Lookup(ctx context.Context, name string, state bool) (*api.Key, error) {
+func (c *Controller) Lookup(ctx context.Context, name string, state bool) (*admin.Key, error) {
 	return c.lookup(ctx, name, stateAt(state))
 }
 
 // LookupTail is Lookup with the key's state at the last member of its chain alone.
-func (c *Controller) LookupTail(ctx context.Context, name string) (*api.Key, error) {
+func (c *Controller) LookupTail(ctx context.Context, name string) (*admin.Key, error) {
 	return c.lookup(ctx, name, stateAtTail)
 }
 
@@ -284,7 +284,7 @@ func stateAt(all bool) reach {
 	return stateNowhere
 }
 
-func (c *Controller) lookup(ctx context.Context, name string, state reach) (*api.Key, error) {
+func (c *Controller) lookup(ctx context.Context, name string, state reach) (*admin.Key, error) {
 	var k keyspace.Key
 	var ok bool
 	var failed error
@@ -296,7 +296,7 @@ func (c *Controller) lookup(ctx context.Context, name string, state reach) (*api
 		return nil, apiError(errors.Join(err, failed))
 	}
 	if !ok {
-		e := api.Errorf(api.CodeNotFound, "no key %q is placed in the network", name)
+		e := admin.Errorf(admin.CodeNotFound, "no key %q is placed in the network", name)
 		e.SettledMillis = settled.Milliseconds()
 		return nil, e
 	}
@@ -305,14 +305,14 @@ func (c *Controller) lookup(ctx context.Context, name string, state reach) (*api
 		return nil, err
 	}
 	if len(out) == 0 {
-		return nil, api.Errorf(api.CodeNotFound, "the key %q is of chain %d, which the topology does not have", name, k.ID.Chain())
+		return nil, admin.Errorf(admin.CodeNotFound, "the key %q is of chain %d, which the topology does not have", name, k.ID.Chain())
 	}
 	out[0].SettledMillis = settled.Milliseconds()
 	return &out[0], nil
 }
 
-func (c *Controller) describeKeys(ctx context.Context, keys []keyspace.Key, state reach) ([]api.Key, error) {
-	out := []api.Key{}
+func (c *Controller) describeKeys(ctx context.Context, keys []keyspace.Key, state reach) ([]admin.Key, error) {
+	out := []admin.Key{}
 	keys = slices.DeleteFunc(keys, func(k keyspace.Key) bool { return c.net().byID[k.ID.Chain()] == nil })
 	for _, k := range keys {
 		out = append(out, c.describeKey(k))
@@ -332,8 +332,8 @@ func (c *Controller) describeKeys(ctx context.Context, keys []keyspace.Key, stat
 	return out, nil
 }
 
-func describeState(s keyState) api.KeyState {
-	out := api.KeyState{Switch: s.sw, Status: "UNREACHABLE", Length: -1}
+func describeState(s keyState) admin.KeyState {
+	out := admin.KeyState{Switch: s.sw, Status: "UNREACHABLE", Length: -1}
 	if s.err != nil {
 		return out
 	}
@@ -354,11 +354,11 @@ func describeState(s keyState) api.KeyState {
 }
 
 // Switches lists the switches as the topology has them.
-func (c *Controller) Switches(ctx context.Context) ([]api.Switch, error) {
-	out := []api.Switch{}
+func (c *Controller) Switches(ctx context.Context) ([]admin.Switch, error) {
+	out := []admin.Switch{}
 	err := c.call(ctx, func() {
 		for _, d := range c.net().devices {
-			s := api.Switch{
+			s := admin.Switch{
 				Name: d.Spec.Name, P4Runtime: d.Spec.P4Runtime, DeviceID: d.Spec.DeviceID,
 				Address:   d.Spec.Address.String(),
 				Connected: d.state.Phase != p4rt.Disconnected, Primary: d.state.Phase == p4rt.Primary,
@@ -382,13 +382,13 @@ func (c *Controller) Switches(ctx context.Context) ([]api.Switch, error) {
 	return out, apiError(err)
 }
 
-func describePorts(s *topology.Switch) []api.Port {
-	out := []api.Port{}
+func describePorts(s *topology.Switch) []admin.Port {
+	out := []admin.Port{}
 	if s == nil { // it has left a moment ago
 		return out
 	}
 	for _, p := range s.Ports {
-		port := api.Port{Number: p.Number, Trust: "closed", LeadsTo: p.LeadsTo()}
+		port := admin.Port{Number: p.Number, Trust: "closed", LeadsTo: p.LeadsTo()}
 		switch h := p.Host; {
 		case p.Peer != nil:
 			port.Trust = "fabric"
@@ -404,20 +404,20 @@ func describePorts(s *topology.Switch) []api.Port {
 }
 
 // Counters reads a switch's counters.
-func (c *Controller) Counters(ctx context.Context, name string) (*api.Counters, error) {
+func (c *Controller) Counters(ctx context.Context, name string) (*admin.Counters, error) {
 	d := c.net().byName[name]
 	if d == nil {
 		var names []string
 		for _, d := range c.net().devices {
 			names = append(names, d.Spec.Name)
 		}
-		return nil, api.Errorf(api.CodeNotFound, "there is no switch %q; there is: %s", name, strings.Join(names, ", "))
+		return nil, admin.Errorf(admin.CodeNotFound, "there is no switch %q; there is: %s", name, strings.Join(names, ", "))
 	}
 	var keys []keyspace.Key
 	if err := c.call(ctx, func() { keys = c.dir.List("") }); err != nil {
 		return nil, apiError(err)
 	}
-	out := &api.Counters{Switch: name, Slots: []api.SlotCounters{},
+	out := &admin.Counters{Switch: name, Slots: []admin.SlotCounters{},
 		Ports: describePorts(c.net().topo.Switch(d.Spec.Name))}
 	var err error
 	if out.Events, err = readEvents(ctx, d); err != nil {
@@ -427,15 +427,15 @@ func (c *Controller) Counters(ctx context.Context, name string) (*api.Counters, 
 	cells := make([]int, len(keys))
 	for i, k := range keys {
 		cells[i] = k.Slot
-		out.Slots = append(out.Slots, api.SlotCounters{Slot: k.Slot, KeyID: uint32(k.ID), Name: k.Name})
+		out.Slots = append(out.Slots, admin.SlotCounters{Slot: k.Slot, KeyID: uint32(k.ID), Name: k.Name})
 	}
 	for _, counter := range []struct {
 		name string
-		set  func(*api.SlotCounters, uint64)
+		set  func(*admin.SlotCounters, uint64)
 	}{
-		{"slot_reads", func(s *api.SlotCounters, n uint64) { s.Reads = n }},
-		{"slot_forwards", func(s *api.SlotCounters, n uint64) { s.Forwards = n }},
-		{"slot_writes", func(s *api.SlotCounters, n uint64) { s.Writes = n }},
+		{"slot_reads", func(s *admin.SlotCounters, n uint64) { s.Reads = n }},
+		{"slot_forwards", func(s *admin.SlotCounters, n uint64) { s.Forwards = n }},
+		{"slot_writes", func(s *admin.SlotCounters, n uint64) { s.Writes = n }},
 	} {
 		counts, err := d.Client.ReadCounterCells(ctx, counter.name, cells)
 		if err != nil {
@@ -489,11 +489,11 @@ func (c *Controller) switchEvents(ctx context.Context) map[string]map[string]uin
 
 // Events is the events after the one numbered since that are kept, and a channel that is closed
 // when there are more.
-func (c *Controller) Events(since uint64) ([]api.Event, <-chan struct{}) {
+func (c *Controller) Events(since uint64) ([]admin.Event, <-chan struct{}) {
 	return c.events.Since(since)
 }
 
-// Ready is nil when every chain serves; otherwise an *api.Error that says what is missing.
+// Ready is nil when every chain serves; otherwise an *admin.Error that says what is missing.
 func (c *Controller) Ready(ctx context.Context) error {
 	chains, err := c.Chains(ctx)
 	if err != nil {
@@ -513,7 +513,7 @@ func (c *Controller) Ready(ctx context.Context) error {
 		}
 	}
 	if len(missing) > 0 {
-		return api.Errorf(api.CodeUnavailable, "%s", strings.Join(missing, "; "))
+		return admin.Errorf(admin.CodeUnavailable, "%s", strings.Join(missing, "; "))
 	}
 	return nil
 }

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/controller"
 	"github.com/netcraq/netcraq/controlplane/controller/saved"
@@ -144,7 +144,7 @@ func TestHeldConfiguration(t *testing.T) {
 	ready(t, c)
 	hold.Store(true)
 	frozen := true
-	if ch, err := c.ChangeChain(t.Context(), "main", api.ChainChange{Frozen: &frozen}); err != nil || ch.Epoch != 2 {
+	if ch, err := c.ChangeChain(t.Context(), "main", admin.ChainChange{Frozen: &frozen}); err != nil || ch.Epoch != 2 {
 		t.Fatal(ch, err)
 	}
 	if f.servers[0].Held() != 1 {
@@ -152,7 +152,7 @@ func TestHeldConfiguration(t *testing.T) {
 	}
 	waitText(t, c, "switch.disconnected", p4rt.ErrOutcomeUnknown.Error())
 	frozen = false
-	if ch, err := c.ChangeChain(t.Context(), "main", api.ChainChange{Frozen: &frozen}); err != nil || ch.Epoch != 3 {
+	if ch, err := c.ChangeChain(t.Context(), "main", admin.ChainChange{Frozen: &frozen}); err != nil || ch.Epoch != 3 {
 		t.Fatal(ch, err)
 	}
 	want := f.tables(0, "chain_config")
@@ -224,7 +224,7 @@ func TestEmptied(t *testing.T) {
 			if err != nil || after.Epoch == before.Epoch {
 				t.Errorf("%+v, %v: want another configuration than %+v", after, err, before)
 			}
-			member := slices.ContainsFunc(after.Members, func(m api.Member) bool { return m.Switch == "s1" })
+			member := slices.ContainsFunc(after.Members, func(m admin.Member) bool { return m.Switch == "s1" })
 			if member != (len(members) == 1) {
 				t.Errorf("s1 is a member again: %v", after.Members)
 			}
@@ -250,7 +250,7 @@ func TestEmptiedBeforeAnInstallation(t *testing.T) {
 	until(t, c, "s2 has the keys", func() bool { return len(f.tables(1, "key_index")) == 5 })
 	f.servers[1].Empty()
 	frozen := true
-	if _, err := c.ChangeChain(t.Context(), "main", api.ChainChange{Frozen: &frozen}); err == nil {
+	if _, err := c.ChangeChain(t.Context(), "main", admin.ChainChange{Frozen: &frozen}); err == nil {
 		t.Error("the chain was frozen, with a member that has lost everything")
 	}
 	waitText(t, c, "chain.lost-member", "it has lost its values")

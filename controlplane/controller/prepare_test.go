@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/controlplane/controller/saved"
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
@@ -47,7 +47,7 @@ func TestGroupsAreMadeWhileTheRecordIs(t *testing.T) {
 	done := make(chan error, 1)
 	go func() {
 		frozen := true
-		_, err := c.ChangeChain(t.Context(), "main", api.ChainChange{Frozen: &frozen})
+		_, err := c.ChangeChain(t.Context(), "main", admin.ChainChange{Frozen: &frozen})
 		done <- err
 	}()
 	poll.Until(t, 20*time.Second, "the groups of the next configuration are made", func() bool {

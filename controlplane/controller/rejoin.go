@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/chain/ops"
 	"github.com/netcraq/netcraq/controlplane/controller/switches"
@@ -23,7 +23,7 @@ const probeTimeout = time.Second
 // BringIn brings a switch in as Recover does, in a chain that can do without it if that fails. One
 // that does not answer is refused at once. Where it holds values of before and is a member of other
 // chains, too, those do without it while it is emptied, if they can, and get it back.
-func (c *Controller) BringIn(ctx context.Context, name, sw string) (*api.Chain, error) {
+func (c *Controller) BringIn(ctx context.Context, name, sw string) (*admin.Chain, error) {
 	if err := c.bringIn(ctx, name, sw); err != nil {
 		return nil, apiError(err)
 	}

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 )
@@ -20,9 +20,9 @@ var errQuota = errors.New("quota exceeded")
 
 // RequestKey adds a key in the chain that has the most room, unless there is one of that name. It
 // can be asked again and again.
-func (c *Controller) RequestKey(ctx context.Context, r api.KeyRequest) (*api.RequestedKey, error) {
+func (c *Controller) RequestKey(ctx context.Context, r admin.KeyRequest) (*admin.RequestedKey, error) {
 	if q := r.Quota; q != nil && (q.Prefix == "" || !strings.HasPrefix(r.Name, q.Prefix)) {
-		return nil, api.Errorf(api.CodeInvalidArgument, "the quota is of names that start with %q, and the key's is %q",
+		return nil, admin.Errorf(admin.CodeInvalidArgument, "the quota is of names that start with %q, and the key's is %q",
 			q.Prefix, r.Name)
 	}
 	full := map[string]bool{} // chains that were, when it came to it
@@ -74,8 +74,8 @@ func (c *Controller) RequestKey(ctx context.Context, r api.KeyRequest) (*api.Req
 	}
 }
 
-func (c *Controller) requested(ctx context.Context, k keyspace.Key, created bool) (*api.RequestedKey, error) {
-	out := &api.RequestedKey{Created: created}
+func (c *Controller) requested(ctx context.Context, k keyspace.Key, created bool) (*admin.RequestedKey, error) {
+	out := &admin.RequestedKey{Created: created}
 	return out, apiError(c.call(ctx, func() { out.Key = c.describeOne(k) }))
 }
 

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/chain/ops"
 	"github.com/netcraq/netcraq/controlplane/controller/switches"
@@ -46,12 +46,12 @@ const (
 )
 
 // OpenSessions leases writer sessions to the host that the request names by its address.
-func (c *Controller) OpenSessions(ctx context.Context, r api.SessionsRequest) (*api.Sessions, error) {
+func (c *Controller) OpenSessions(ctx context.Context, r admin.SessionsRequest) (*admin.Sessions, error) {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout+openMore*time.Duration(min(max(0, r.Count-openUsual),
 		maxSessions)))
 	defer cancel()
 	if r.Count < 1 || r.Count > maxSessions {
-		return nil, api.Errorf(api.CodeInvalidArgument, "%d sessions: ask for 1 to %d", r.Count, maxSessions)
+		return nil, admin.Errorf(admin.CodeInvalidArgument, "%d sessions: ask for 1 to %d", r.Count, maxSessions)
 	}
 	name := rand.Text()
 	var lease *sessions.Lease
@@ -79,7 +79,7 @@ func (c *Controller) OpenSessions(ctx context.Context, r api.SessionsRequest) (*
 	if err := errors.Join(err, failed); err != nil {
 		return nil, apiError(err)
 	}
-	out := &api.Sessions{Lease: name, TTLSeconds: int(c.sess.TTL() / time.Second)}
+	out := &admin.Sessions{Lease: name, TTLSeconds: int(c.sess.TTL() / time.Second)}
 	if out.Sessions, err = c.beginAnew(ctx, lease); err == nil {
 		if err := c.saveNow(ctx); err != nil { // before anybody uses the sessions
 			return nil, apiError(err) // the lease runs out by itself
@@ -93,7 +93,7 @@ func (c *Controller) OpenSessions(ctx context.Context, r api.SessionsRequest) (*
 				c.publishLeases()
 			}
 		})
-		return nil, api.Errorf(api.CodeUnavailable, "the controller could not write the sessions to the switches: %v", err)
+		return nil, admin.Errorf(admin.CodeUnavailable, "the controller could not write the sessions to the switches: %v", err)
 	}
 	return out, nil
 }
@@ -144,7 +144,7 @@ func (c *Controller) holder(address string) (*topology.Host, error) {
 // chain come to, at the switch that is being brought into one, and at others as far as they are
 // there and answer soon. A chain without keys has no writes, so nobody waits for its switches: they
 // are told when it has its first key (ops.Chain.Equalise).
-func (c *Controller) beginAnew(ctx context.Context, lease *sessions.Lease) ([]api.Session, error) {
+func (c *Controller) beginAnew(ctx context.Context, lease *sessions.Lease) ([]admin.Session, error) {
 	b := &beginning{c: c, ids: lease.IDs, lease: lease.ID}
 	for {
 		keep, err := c.keepRecords(ctx)
@@ -197,10 +197,10 @@ type beginning struct {
 	begin []uint32 // what the records are set to; nil: it is not chosen yet
 }
 
-func (b *beginning) sessions() []api.Session {
-	out := make([]api.Session, len(b.ids))
+func (b *beginning) sessions() []admin.Session {
+	out := make([]admin.Session, len(b.ids))
 	for i, id := range b.ids {
-		out[i] = api.Session{ID: id, NextRequest: b.begin[i] + 1}
+		out[i] = admin.Session{ID: id, NextRequest: b.begin[i] + 1}
 	}
 	return out
 }
@@ -542,8 +542,8 @@ func (c *Controller) recordsToCopy() []uint16 {
 }
 
 // KeepSessions keeps a lease alive.
-func (c *Controller) KeepSessions(ctx context.Context, lease string) (*api.Sessions, error) {
-	var out *api.Sessions
+func (c *Controller) KeepSessions(ctx context.Context, lease string) (*admin.Sessions, error) {
+	var out *admin.Sessions
 	var failed error
 	err := c.call(ctx, func() {
 		if failed = c.inCharge(); failed != nil {
@@ -551,9 +551,10 @@ func (c *Controller) KeepSessions(ctx context.Context, lease string) (*api.Sessi
 		}
 		l, err := c.sess.Keep(c.now(), lease)
 		if failed = err; err == nil {
-			out = &api.Sessions{Lease: lease, TTLSeconds: int(c.sess.TTL() / time.Second), Sessions: []api.Session{}}
+			out = &admin.Sessions{Lease: lease, TTLSeconds: int(c.sess.TTL() / time.Second),
+				Sessions: []admin.Session{}}
 			for _, id := range l.IDs {
-				out.Sessions = append(out.Sessions, api.Session{ID: id})
+				out.Sessions = append(out.Sessions, admin.Session{ID: id})
 			}
 		}
 	})

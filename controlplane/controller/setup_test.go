@@ -23,7 +23,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/controller"
 	"github.com/netcraq/netcraq/controlplane/controller/saved"
@@ -177,7 +177,7 @@ func waitText(t *testing.T, c *controller.Controller, kind, text string) {
 	t.Helper()
 	until(t, c, fmt.Sprintf("an event %s with %q", kind, text), func() bool {
 		events, _ := c.Events(0)
-		return slices.ContainsFunc(events, func(e api.Event) bool {
+		return slices.ContainsFunc(events, func(e admin.Event) bool {
 			return e.Type == kind && strings.Contains(e.Message, text)
 		})
 	})
@@ -411,11 +411,11 @@ func TestMistakes(t *testing.T) {
 		}
 		c, _ := f.start()
 		ready(t, c)
-		keys, err := c.AddKeys(t.Context(), "main", []api.KeySpec{{Name: "a"}, {Name: "b"}})
+		keys, err := c.AddKeys(t.Context(), "main", []admin.KeySpec{{Name: "a"}, {Name: "b"}})
 		if err != nil || len(keys) != 2 || keys[0].Error == nil {
 			t.Fatalf("%+v %v", keys, err)
 		}
-		if e := keys[0].Error; e.Code != api.CodeResourceExhausted || !strings.Contains(e.Message, "table is full") {
+		if e := keys[0].Error; e.Code != admin.CodeResourceExhausted || !strings.Contains(e.Message, "table is full") {
 			t.Error(e)
 		}
 		for i := range f.servers {
@@ -433,8 +433,8 @@ func TestMistakes(t *testing.T) {
 		ready(t, c)
 		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 		defer cancel()
-		keys, err := c.AddKeys(ctx, "main", []api.KeySpec{{Name: "a"}})
-		if err != nil || keys[0].Error == nil || keys[0].Error.Code != api.CodeDeadlineExceeded {
+		keys, err := c.AddKeys(ctx, "main", []admin.KeySpec{{Name: "a"}})
+		if err != nil || keys[0].Error == nil || keys[0].Error.Code != admin.CodeDeadlineExceeded {
 			t.Errorf("%+v %v", keys, err)
 		}
 	})
@@ -741,16 +741,16 @@ func TestUnsavedState(t *testing.T) {
 	ready(t, c)
 	store.set(errors.New("the disk is full"))
 	frozen := true
-	if _, err := c.ChangeChain(t.Context(), "main", api.ChainChange{Frozen: &frozen}); err == nil ||
+	if _, err := c.ChangeChain(t.Context(), "main", admin.ChainChange{Frozen: &frozen}); err == nil ||
 		!strings.Contains(err.Error(), "the disk is full") {
 		t.Error(err)
 	}
-	keys, err := c.AddKeys(t.Context(), "main", []api.KeySpec{{Name: "a"}})
+	keys, err := c.AddKeys(t.Context(), "main", []admin.KeySpec{{Name: "a"}})
 	if err != nil || keys[0].Error == nil || !strings.Contains(keys[0].Error.Message, "the disk is full") {
 		t.Error(keys, err)
 	}
 	store.set(nil)
-	if ch, err := c.ChangeChain(t.Context(), "main", api.ChainChange{Frozen: &frozen}); err != nil ||
+	if ch, err := c.ChangeChain(t.Context(), "main", admin.ChainChange{Frozen: &frozen}); err != nil ||
 		ch.Epoch != 2 || !ch.Frozen || ch.Keys != 0 {
 		t.Error(ch, err)
 	}

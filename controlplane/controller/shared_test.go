@@ -14,7 +14,7 @@ import (
 	v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/protobuf/proto"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/controller"
 	"github.com/netcraq/netcraq/controlplane/controller/saved"
@@ -55,7 +55,7 @@ func (f *fakes) occupies() (occupy func(*controller.Controller)) {
 		slow.Store(true)
 		go func() {
 			frozen := true
-			c.ChangeChain(f.t.Context(), "busy", api.ChainChange{Frozen: &frozen})
+			c.ChangeChain(f.t.Context(), "busy", admin.ChainChange{Frozen: &frozen})
 		}()
 		<-held
 	}
@@ -181,7 +181,7 @@ func TestRecordsOfAJoiner(t *testing.T) {
 		all, err := c.Switches(t.Context())
 		return err == nil && all[2].Ready
 	})
-	s, err := c.OpenSessions(t.Context(), api.SessionsRequest{Count: 1, Address: "10.0.0.1"})
+	s, err := c.OpenSessions(t.Context(), admin.SessionsRequest{Count: 1, Address: "10.0.0.1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +198,7 @@ func TestRecordsOfAJoiner(t *testing.T) {
 	mu.Unlock()
 	ctx, cancel = context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
-	_, err = c.AddKeys(ctx, "other", []api.KeySpec{{Name: "new"}})
+	_, err = c.AddKeys(ctx, "other", []admin.KeySpec{{Name: "new"}})
 	mu.Lock()
 	defer mu.Unlock()
 	if lowest[id] != last {
@@ -228,13 +228,13 @@ func TestRefusedChangeIsNotRecorded(t *testing.T) {
 	c, stop := f.start()
 	ready(t, c)
 	store.fails.Store(true)
-	if _, err := c.ChangeChain(t.Context(), "main", api.ChainChange{Members: &[]string{"s1"}}); err == nil {
+	if _, err := c.ChangeChain(t.Context(), "main", admin.ChainChange{Members: &[]string{"s1"}}); err == nil {
 		t.Fatal("it was changed")
 	}
 	store.fails.Store(false)
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	c.AddKeys(ctx, "main", []api.KeySpec{{Name: "k"}})
+	c.AddKeys(ctx, "main", []admin.KeySpec{{Name: "k"}})
 	stop()
 	st, err := store.Load()
 	if err != nil {
@@ -301,7 +301,7 @@ func (f *fakes) loadKin(i int) {
 func (f *fakes) take(c *controller.Controller) {
 	f.t.Helper()
 	began := time.Now()
-	if _, err := c.ChangeChain(f.t.Context(), "other", api.ChainChange{Members: &[]string{"s3"}}); err != nil {
+	if _, err := c.ChangeChain(f.t.Context(), "other", admin.ChainChange{Members: &[]string{"s3"}}); err != nil {
 		f.t.Fatal(err)
 	}
 	if took := time.Since(began); took > 900*time.Millisecond {

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/chain/ops"
@@ -27,11 +27,11 @@ func (c *Controller) RemoveUnused(ctx context.Context, name string, version uint
 		return apiError(errors.Join(err, failed))
 	}
 	if !known {
-		return api.Errorf(api.CodeNotFound, "no key %q is placed in the network", name)
+		return admin.Errorf(admin.CodeNotFound, "no key %q is placed in the network", name)
 	}
 	if version == 0 {
 		if !k.Empty {
-			return api.Errorf(api.CodeFailedPrecondition, "%q was added with a value", name)
+			return admin.Errorf(admin.CodeFailedPrecondition, "%q was added with a value", name)
 		}
 		version = uint64(k.Made)
 	}
@@ -43,7 +43,7 @@ func (c *Controller) RemoveUnused(ctx context.Context, name string, version uint
 	}
 	for _, s := range states[k.ID] {
 		if s.err == nil && (s.newest.Version != last || !s.committed.Tombstone) {
-			return api.Errorf(api.CodeFailedPrecondition, "%q is in use: %s has its version %v", name, s.sw,
+			return admin.Errorf(admin.CodeFailedPrecondition, "%q is in use: %s has its version %v", name, s.sw,
 				k.Version(s.newest.Version))
 		}
 	}
@@ -67,7 +67,7 @@ func (c *Controller) RemoveUnused(ctx context.Context, name string, version uint
 	select {
 	case err := <-done:
 		if errors.Is(err, ops.ErrUsed) {
-			return api.Errorf(api.CodeFailedPrecondition, "%v", err)
+			return admin.Errorf(admin.CodeFailedPrecondition, "%v", err)
 		}
 		return apiError(err)
 	case <-ctx.Done():

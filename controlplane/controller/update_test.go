@@ -13,7 +13,7 @@ import (
 
 	"github.com/netcraq/netcraq/internal/testutil/topologytest"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/controlplane/controller"
 	"github.com/netcraq/netcraq/controlplane/p4rt/p4rttest"
 	"github.com/netcraq/netcraq/controlplane/topology"
@@ -133,7 +133,7 @@ func TestUpdateMistakes(t *testing.T) {
 	// nobody takes its first write: it is taken back, and that is not done either
 	adding, stop := context.WithCancel(t.Context())
 	defer stop()
-	go c.AddKeys(adding, "main", []api.KeySpec{{Name: "k"}})
+	go c.AddKeys(adding, "main", []admin.KeySpec{{Name: "k"}})
 	until(t, c, "its hidden entries, which stay hidden when its first write fails", func() bool { return f.writes() == writes+3 })
 	writes = f.writes()
 	for want, change := range map[string]func(topologytest.Object){
@@ -167,7 +167,7 @@ func TestUpdateMistakes(t *testing.T) {
 		}
 		err := c.Update(t.Context(), f.topology(change))
 		if err == nil || !strings.Contains(err.Error(), want) ||
-			!errors.Is(err, &api.Error{Code: api.CodeFailedPrecondition}) {
+			!errors.Is(err, &admin.Error{Code: admin.CodeFailedPrecondition}) {
 			t.Errorf("%q: %v", want, err)
 		}
 	}
@@ -308,7 +308,7 @@ func TestUpdateChains(t *testing.T) {
 		}
 	}
 	frozen := true
-	if _, err := c.ChangeChain(t.Context(), "main", api.ChainChange{Frozen: &frozen}); err != nil { // epoch 2
+	if _, err := c.ChangeChain(t.Context(), "main", admin.ChainChange{Frozen: &frozen}); err != nil { // epoch 2
 		t.Fatal(err)
 	}
 	update(t, c, f.topology(second(5)))
@@ -326,7 +326,7 @@ func TestUpdateChains(t *testing.T) {
 	until(t, c, "nothing of the chain to be left", func() bool {
 		return len(f.tables(0, "chain_config"))+len(f.tables(1, "chain_config"))+len(f.tables(2, "chain_config")) == 3 && len(f.tables(2, "local_address")) == 2
 	})
-	if _, err := c.Chain(t.Context(), "second"); !errors.Is(err, &api.Error{Code: api.CodeNotFound}) {
+	if _, err := c.Chain(t.Context(), "second"); !errors.Is(err, &admin.Error{Code: admin.CodeNotFound}) {
 		t.Errorf("%v", err)
 	}
 	// What comes after it has higher epochs, even under another controller.
@@ -355,7 +355,7 @@ func TestUpdateRejoin(t *testing.T) {
 	f := newFakes(t, nil)
 	c, _ := f.start()
 	ready(t, c)
-	s3 := func() api.Switch {
+	s3 := func() admin.Switch {
 		all, err := c.Switches(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -392,7 +392,7 @@ func TestUpdateLastMember(t *testing.T) {
 	ready(t, c)
 	until(t, c, "all switches to be set up", func() bool {
 		all, err := c.Switches(t.Context())
-		return err == nil && !slices.ContainsFunc(all, func(s api.Switch) bool { return !s.Ready })
+		return err == nil && !slices.ContainsFunc(all, func(s admin.Switch) bool { return !s.Ready })
 	})
 	update(t, c, f.topology(func(top topologytest.Object) {
 		topologytest.Drop(top, "switches", "s3")
@@ -406,10 +406,10 @@ func TestUpdateLastMember(t *testing.T) {
 	if err := c.Ready(t.Context()); err != nil {
 		t.Errorf("the chain does not serve: %v", err)
 	}
-	if _, err := c.ChangeChain(t.Context(), "main", api.ChainChange{Members: &[]string{"s3", "s1"}}); err == nil {
+	if _, err := c.ChangeChain(t.Context(), "main", admin.ChainChange{Members: &[]string{"s3", "s1"}}); err == nil {
 		t.Error("a switch that leaves was made a member")
 	}
-	if _, err := c.ChangeChain(t.Context(), "main", api.ChainChange{Members: &[]string{"s2"}}); err != nil {
+	if _, err := c.ChangeChain(t.Context(), "main", admin.ChainChange{Members: &[]string{"s2"}}); err != nil {
 		t.Fatalf("%v\n%s", err, eventText(c))
 	}
 	until(t, c, "s3 to be forgotten", func() bool {
@@ -434,7 +434,7 @@ func TestUpdateRename(t *testing.T) {
 	err := c.Update(t.Context(), f.topology(func(top topologytest.Object) {
 		top["chains"].([]any)[0].(topologytest.Object)["name"] = "second"
 	}))
-	if !errors.Is(err, &api.Error{Code: api.CodeFailedPrecondition}) || !strings.Contains(err.Error(), "main") {
+	if !errors.Is(err, &admin.Error{Code: admin.CodeFailedPrecondition}) || !strings.Contains(err.Error(), "main") {
 		t.Errorf("%v", err)
 	}
 	ready(t, c)

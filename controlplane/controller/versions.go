@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/mod/semver"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/buildinfo"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 )
@@ -27,7 +27,7 @@ func (c *Controller) versionOf(sw string) string {
 }
 
 // versionWarning compares the versions of a chain's members and the controller.
-func (c *Controller) versionWarning(members []api.Member) string {
+func (c *Controller) versionWarning(members []admin.Member) string {
 	all := []versioned{itself()}
 	for _, m := range members {
 		b := versioned{m.Switch, m.Version}

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/buildinfo"
 )
 
@@ -103,7 +103,7 @@ func TestVersionsOfMembers(t *testing.T) {
 	}
 	until(t, c, "an event", func() bool {
 		events, _ := c.Events(0)
-		return slices.ContainsFunc(events, func(e api.Event) bool {
+		return slices.ContainsFunc(events, func(e admin.Event) bool {
 			return e.Type == "switch.version-untested" && strings.HasPrefix(e.Message, want)
 		})
 	})

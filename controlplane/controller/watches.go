@@ -8,7 +8,7 @@ import (
 	"net/netip"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/controller/tableplan"
@@ -37,18 +37,18 @@ const (
 
 // Watch has a server told of what is committed of keys, for watchTTL. It replaces what the server
 // watched before.
-func (c *Controller) Watch(ctx context.Context, r api.WatchRequest) (*api.Watch, error) {
+func (c *Controller) Watch(ctx context.Context, r admin.WatchRequest) (*admin.Watch, error) {
 	ip, err := netip.ParseAddr(r.Address)
 	if err != nil || !ip.Is4() {
-		return nil, api.Errorf(api.CodeInvalidArgument, "the address %q is not an IPv4 address", r.Address)
+		return nil, admin.Errorf(admin.CodeInvalidArgument, "the address %q is not an IPv4 address", r.Address)
 	}
 	if r.Port == 0 || r.Port == wire.Port {
-		return nil, api.Errorf(api.CodeInvalidArgument, "no server can have the UDP port %d", r.Port)
+		return nil, admin.Errorf(admin.CodeInvalidArgument, "no server can have the UDP port %d", r.Port)
 	}
 	if len(r.KeyIDs) > maxKeys {
-		return nil, api.Errorf(api.CodeInvalidArgument, "%d keys: a server can watch %d", len(r.KeyIDs), maxKeys)
+		return nil, admin.Errorf(admin.CodeInvalidArgument, "%d keys: a server can watch %d", len(r.KeyIDs), maxKeys)
 	}
-	out := &api.Watch{TTLSeconds: int(watchTTL / time.Second), Refused: []uint32{}}
+	out := &admin.Watch{TTLSeconds: int(watchTTL / time.Second), Refused: []uint32{}}
 	var failed error
 	err = c.call(ctx, func() {
 		if failed = c.inCharge(); failed == nil {
@@ -59,7 +59,7 @@ func (c *Controller) Watch(ctx context.Context, r api.WatchRequest) (*api.Watch,
 		err = failed
 	}
 	if other := (watchedBy{}); errors.As(err, &other) {
-		e := api.Errorf(api.CodeFailedPrecondition, "%s", err.Error())
+		e := admin.Errorf(admin.CodeFailedPrecondition, "%s", err.Error())
 		e.WatchedAt = other.port
 		return nil, e
 	}
@@ -77,7 +77,7 @@ func (w watchedBy) Error() string {
 }
 
 // watch is Watch on the controller's goroutine.
-func (c *Controller) watch(ip netip.Addr, r api.WatchRequest, out *api.Watch) error {
+func (c *Controller) watch(ip netip.Addr, r admin.WatchRequest, out *admin.Watch) error {
 	t := c.net().topo
 	h := t.HostByAddress(ip)
 	if h == nil {

@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"testing"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/controller/tableplan"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
@@ -42,8 +42,8 @@ chains:
 	c.current.Store(n)
 	watch := func(host string, id wire.Key, want bool) {
 		t.Helper()
-		out := &api.Watch{}
-		err := c.watch(netip.MustParseAddr(host), api.WatchRequest{Port: 7000, KeyIDs: []uint32{uint32(id)}}, out)
+		out := &admin.Watch{}
+		err := c.watch(netip.MustParseAddr(host), admin.WatchRequest{Port: 7000, KeyIDs: []uint32{uint32(id)}}, out)
 		if err != nil || len(out.Refused) == 0 != want {
 			t.Errorf("%s watches %v: refused %v (%v)", host, id, out.Refused, err)
 		}

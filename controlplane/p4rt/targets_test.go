@@ -27,6 +27,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 	"github.com/netcraq/netcraq/internal/testutil/testport"
+	"github.com/netcraq/netcraq/switch/bmv2test"
 )
 
 // startTarget starts a real switch without ports, with more target options if any are given, and
@@ -52,7 +53,7 @@ func startTarget(t testing.TB, target string, options ...string) string {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	args := testport.Thrift(t, binary)
+	args := bmv2test.ThriftFlags(t, binary, testport.Free(t))
 	if engine != "" {
 		args = append(args, "--engine", engine)
 	}

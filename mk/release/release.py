@@ -30,16 +30,16 @@ from process import HERE, ROOT, ReleaseError
 
 ARCHITECTURES = ("amd64", "arm64")
 
-#: Programs in the archives: name, package.
+#: Programs in the archives: name, folder of the Go module, package.
 PROGRAMS = {
-    "netcraq": "./cmd/netcraq",
-    "netcraqctl": "./cmd/netcraqctl",
-    "netcraq-controller": "./controlplane/cmd/netcraq-controller",
-    "netcraq-switch": "./switch/cmd/netcraq-switch",
-    "netcraq-sidecar": "./nodeapi/cmd/netcraq-sidecar",
-    "netcraq-agent": "./cni-plugin/netcraq-agent",
-    "netcraq-cni": "./cni-plugin/netcraq-cni",
-    "etcd-monitor": "./etcd-monitor/cmd/etcd-monitor",
+    "netcraq": (".", "./cmd/netcraq"),
+    "netcraqctl": (".", "./cmd/netcraqctl"),
+    "netcraq-controller": (".", "./controlplane/cmd/netcraq-controller"),
+    "netcraq-switch": ("switch", "./cmd/netcraq-switch"),
+    "netcraq-sidecar": (".", "./nodeapi/cmd/netcraq-sidecar"),
+    "netcraq-agent": (".", "./cni-plugin/netcraq-agent"),
+    "netcraq-cni": (".", "./cni-plugin/netcraq-cni"),
+    "etcd-monitor": (".", "./etcd-monitor/cmd/etcd-monitor"),
 }
 #: Debian packages, and the programs that each has.
 PACKAGES = {
@@ -98,7 +98,9 @@ def programs(release: Release, architecture: str) -> dict[str, Path]:
     built = release.work / architecture
     built.mkdir(exist_ok=True)
     command = (release.go, "build", "-trimpath", "-ldflags", "-s -w", "-o", f"{built}/")
-    release.run(*command, *PROGRAMS.values(), CGO_ENABLED="0", GOARCH=architecture)
+    for module in sorted({folder for folder, _ in PROGRAMS.values()}):
+        packages = [package for folder, package in PROGRAMS.values() if folder == module]
+        release.run(*command, *packages, cwd=ROOT / module, CGO_ENABLED="0", GOARCH=architecture, GOWORK="off")
     if architecture == own(release):
         release.run(
             *command, "./netcraq-pipelets", cwd=ROOT / "pipelets" / "synchronizer", CGO_ENABLED="1", GOWORK="off"

@@ -64,4 +64,5 @@ replace (
 	github.com/netcraq/netcraq/api => ../../api
 	github.com/netcraq/netcraq/client => ../../client
 	github.com/netcraq/netcraq/client/etcd => ../../client/etcd
+	github.com/netcraq/netcraq/switch => ../../switch
 )

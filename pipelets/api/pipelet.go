@@ -7,7 +7,7 @@
 // +kubebuilder:object:generate=true
 // +groupName=netcraq.io
 // +versionName=v1alpha1
-package api
+package pipeletapi
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"

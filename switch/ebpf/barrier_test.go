@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math/big"
 	"net"
 	"net/netip"
+	"os"
 	"runtime"
 	"strings"
 	"testing"
@@ -19,10 +21,8 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/encoding/prototext"
 
+	"github.com/netcraq/netcraq/api/gunzip"
 	"github.com/netcraq/netcraq/api/wire"
-	"github.com/netcraq/netcraq/controlplane/p4rt"
-	"github.com/netcraq/netcraq/internal/testutil/poll"
-	"github.com/netcraq/netcraq/p4src"
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 	ebpfruntime "github.com/netcraq/netcraq/switch/ebpf/runtime"
@@ -33,20 +33,16 @@ import (
 // that is its primary over P4Runtime.
 type controlled struct {
 	*device
-	info   *p4rt.Info
-	client *p4rt.Client
+	info   *configv1.P4Info
+	client v1.P4RuntimeClient
 }
 
 const fenceKey = wire.Key(0x01000001)
 
+var election = &v1.Uint128{Low: 1}
+
 func newControlled(t testing.TB) *controlled {
 	t.Helper()
-	config, text, err := p4src.Compiled(128)
-	check(t, err)
-	var p4info configv1.P4Info
-	check(t, prototext.Unmarshal(text, &p4info))
-	info, err := p4rt.NewInfo(&p4info)
-	check(t, err)
 	needKernel(t)
 	d, err := newDevice(Options{CPUPort: 510, Log: slog.New(slog.DiscardHandler)})
 	check(t, err)
@@ -57,55 +53,85 @@ func newControlled(t testing.TB) *controlled {
 	p4rtserver.New(d, p4rtserver.Options{DeviceID: 1, Log: slog.New(slog.DiscardHandler)}).Register(g)
 	go func() { _ = g.Serve(pipe) }()
 	t.Cleanup(g.Stop)
-	c := &controlled{device: d, info: info}
-	c.client, err = p4rt.New(p4rt.Options{Name: "the switch", Target: "passthrough:///x",
-		DeviceID: 1, ElectionID: p4rt.ElectionID{Low: 1}, Info: info,
-		DialOptions: []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials()),
-			grpc.WithContextDialer(func(context.Context, string) (net.Conn,
-				error) {
-				return pipe.Dial()
-			})}}, p4rt.Handler{})
+	conn, err := grpc.NewClient("passthrough:///x", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return pipe.Dial() }))
 	check(t, err)
-	ctx, cancel := context.WithCancel(context.Background())
-	t.Cleanup(cancel)
-	go c.client.Run(ctx)
-	poll.Until(t, 10*time.Second, "the client is the primary one", func() bool { return c.client.State().Phase == p4rt.Primary },
-		func() string { return fmt.Sprint(c.client.State().Err) })
-	pipeline, err := p4rt.NewPipeline(info, config)
-	check(t, err)
-	_, err = c.client.EnsurePipeline(ctx, pipeline)
-	check(t, err)
+	t.Cleanup(func() { conn.Close() })
+	c := &controlled{device: d, info: &configv1.P4Info{}, client: v1.NewP4RuntimeClient(conn)}
+	c.configure(t)
 	check(t, c.write(v1.Update_INSERT,
-		p4rt.Entry{Table: "port_trust", Match: p4rt.Match{"ingress_port": p4rt.Exact(1)},
-			Action: "fabric_port"},
-		p4rt.Entry{Table: "local_address", Match: p4rt.Match{"ipv4_dst": p4rt.Exact(0x0a00c801)},
-			Action: "set_local"},
-		p4rt.Entry{Table: "key_index", Match: p4rt.Match{"KEY_ID": p4rt.Exact(uint64(fenceKey))},
-			Action: "set_slot", Params: p4rt.Params{"slot": 5, "realm": 1}},
+		c.entry("port_trust", 1, "fabric_port"),
+		c.entry("local_address", 0x0a00c801, "set_local"),
+		c.entry("key_index", uint64(fenceKey), "set_slot", 5, 1), // slot, realm
 		c.role(3)))
 	d.PortMap.SetPort(memory.Loopback, 1) // where the kernel runs a program by itself
 	return c
 }
 
-// role is the chain's entry with the switch in a role: 0 is NONE, 3 the tail.
-func (c *controlled) role(role uint64) p4rt.Entry {
-	return p4rt.Entry{Table: "chain_config", Match: p4rt.Match{"chain": p4rt.Exact(1)},
-		Action: "set_chain", Params: p4rt.Params{"role": role, "frozen": uint64(0),
-			"lease_required": uint64(0), "epoch": uint64(1), "head_addr": uint64(1),
-			"next_addr": uint64(0), "tail_addr": uint64(0x0a00c801), "service_addr": uint64(2),
-			"ack_group": uint64(0), "reply_group": uint64(0)}}
+// configure becomes the switch's primary controller and pushes NetCRAQ's program.
+func (c *controlled) configure(t testing.TB) {
+	t.Helper()
+	text, err := os.ReadFile(compiled + "128.p4info.txtpb")
+	check(t, err)
+	check(t, prototext.Unmarshal(text, c.info))
+	packed, err := os.ReadFile(compiled + "128.json.gz")
+	check(t, err)
+	config, err := gunzip.Bytes(packed)
+	check(t, err)
+	stream, err := c.client.StreamChannel(context.Background())
+	check(t, err)
+	check(t, stream.Send(&v1.StreamMessageRequest{Update: &v1.StreamMessageRequest_Arbitration{
+		Arbitration: &v1.MasterArbitrationUpdate{DeviceId: 1, ElectionId: election}}}))
+	_, err = stream.Recv()
+	check(t, err)
+	_, err = c.client.SetForwardingPipelineConfig(context.Background(), &v1.SetForwardingPipelineConfigRequest{
+		DeviceId: 1, ElectionId: election, Action: v1.SetForwardingPipelineConfigRequest_VERIFY_AND_COMMIT,
+		Config: &v1.ForwardingPipelineConfig{P4Info: c.info, P4DeviceConfig: config}})
+	check(t, err)
 }
 
-func (c *controlled) write(typ v1.Update_Type, entries ...p4rt.Entry) error {
+// role is the chain's entry with the switch in a role: 0 is NONE, 3 the tail.
+func (c *controlled) role(role uint64) *v1.TableEntry { return c.roleIn(1, role) }
+
+func (c *controlled) roleIn(chain, role uint64) *v1.TableEntry {
+	const frozen, leaseRequired, epoch, head, next, tail, service = 0, 0, 1, 1, 0, 0x0a00c801, 2
+	return c.entry("chain_config", chain, "set_chain",
+		role, frozen, leaseRequired, epoch, head, next, tail, service, 0, 0)
+}
+
+// entry returns the entry of a table, which has one exact match, with an action's parameters in
+// their order. Names are the aliases in P4Info.
+func (c *controlled) entry(table string, match uint64, action string, params ...uint64) *v1.TableEntry {
+	number := func(n uint64) []byte { return big.NewInt(0).SetUint64(n).FillBytes(make([]byte, 8)) }
+	call := &v1.Action{}
+	for _, a := range c.info.Actions {
+		if a.Preamble.Alias == action {
+			call.ActionId = a.Preamble.Id
+		}
+	}
+	for i, n := range params {
+		call.Params = append(call.Params, &v1.Action_Param{ParamId: uint32(i + 1), Value: number(n)})
+	}
+	e := &v1.TableEntry{Action: &v1.TableAction{Type: &v1.TableAction_Action{Action: call}},
+		Match: []*v1.FieldMatch{{FieldId: 1, FieldMatchType: &v1.FieldMatch_Exact_{
+			Exact: &v1.FieldMatch_Exact{Value: number(match)}}}}}
+	for _, x := range c.info.Tables {
+		if x.Preamble.Alias == table {
+			e.TableId = x.Preamble.Id
+		}
+	}
+	return e
+}
+
+func (c *controlled) write(typ v1.Update_Type, entries ...*v1.TableEntry) error {
 	var updates []*v1.Update
 	for _, e := range entries {
-		te, err := c.info.Encode(e)
-		if err != nil {
-			return err
-		}
-		updates = append(updates, &v1.Update{Type: typ, Entity: p4rt.EntryEntity(te)})
+		updates = append(updates, &v1.Update{Type: typ,
+			Entity: &v1.Entity{Entity: &v1.Entity_TableEntry{TableEntry: e}}})
 	}
-	return c.client.Write(context.Background(), updates...)
+	_, err := c.client.Write(context.Background(),
+		&v1.WriteRequest{DeviceId: 1, ElectionId: election, Updates: updates})
+	return err
 }
 
 // stamped is a WRITE as the tail gets it from the member before it.
@@ -287,10 +313,9 @@ func TestBarrierWaitsForHolder(t *testing.T) {
 func BenchmarkWrite(b *testing.B) {
 	c := newControlled(b)
 	for _, n := range []int{1, 100} {
-		entries := make([]p4rt.Entry, n)
+		entries := make([]*v1.TableEntry, n)
 		for i := range entries {
-			entries[i] = c.role(3)
-			entries[i].Match = p4rt.Match{"chain": p4rt.Exact(uint64(i + 2))}
+			entries[i] = c.roleIn(uint64(i+2), 3)
 			check(b, c.write(v1.Update_INSERT, entries[i]))
 		}
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

@@ -18,7 +18,6 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
-	"github.com/netcraq/netcraq/internal/testutil/poll"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
@@ -217,6 +216,11 @@ func TestKilled(t *testing.T) {
 		}
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
-		poll.Until(t, 5*time.Second, "a dead switch's program is gone from the port", func() bool { return attached(t, sw) == 0 })
+		eventually(t, 5*time.Second, func() string {
+			if attached(t, sw) > 0 {
+				return "a dead switch's program is still at the port"
+			}
+			return ""
+		})
 	}
 }

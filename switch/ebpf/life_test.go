@@ -15,7 +15,6 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/netcraq/netcraq/internal/testutil/poll"
 	"github.com/netcraq/netcraq/switch/offload"
 	"github.com/netcraq/netcraq/switch/stf"
 	"github.com/netcraq/netcraq/switch/target"
@@ -200,11 +199,13 @@ func TestComesBack(t *testing.T) {
 			// Both ways: the port is the switch's at once, but what leaves by it the kernel drops
 			// until it has noticed the carrier.
 			for _, way := range []struct{ from, to uint32 }{{2, 1}, {1, 2}} {
-				what := fmt.Sprintf("a frame from port %d at port %d, the interface being back", way.from, way.to)
-				poll.Until(t, 20*time.Second, what, func() bool {
+				eventually(t, 20*time.Second, func() string {
 					_, err := unix.Write(c.sockets[way.from], hooksFrame(byte(way.to), 100))
 					check(t, err)
-					return len(c.takeWithin(t, 1, 500*time.Millisecond)) > 0
+					if len(c.takeWithin(t, 1, 500*time.Millisecond)) > 0 {
+						return ""
+					}
+					return fmt.Sprintf("the interface is back, and no frame from port %d is at port %d", way.from, way.to)
 				})
 			}
 			for _, dst := range []byte{2, 10} {
@@ -240,13 +241,14 @@ func TestCabled(t *testing.T) {
 						Params: [][]byte{{0, 2}}}}
 				check(t, left.Pipeline().InsertEntry("HooksIngress.what", to3))
 				f := hooksFrame(3, 100)
-				var got string
-				poll.Until(t, 20*time.Second, "each sees that the other has come", func() bool {
+				eventually(t, 20*time.Second, func() string {
 					_, err := unix.Write(c.sockets[1], f)
 					check(t, err)
-					got = show(c.takeWithin(t, 1, 500*time.Millisecond))
-					return got == show(hooksWant(f, 1))
-				}, func() string { return "what came is " + got })
+					if got := show(c.takeWithin(t, 1, 500*time.Millisecond)); got != show(hooksWant(f, 1)) {
+						return "each should see that the other has come, and what came is " + got
+					}
+					return ""
+				})
 				switches := []*device{left, right}
 				if firstGoes == "right" {
 					slices.Reverse(switches)

@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/cilium/ebpf"
 
-	"github.com/netcraq/netcraq/p4src"
 	"github.com/netcraq/netcraq/switch/bmv2json"
 )
 
@@ -20,17 +20,27 @@ func needKernel(t testing.TB) {
 	}
 }
 
+// compiled begins the names of what p4c makes of the NetCRAQ program.
+const compiled = "../../p4src/compiled/netcraq-"
+
 func netcraq(t testing.TB, profile int) *bmv2json.Program {
 	t.Helper()
-	json, _, err := p4src.Compiled(profile)
-	if err != nil {
-		t.Fatal(err)
+	return readProgram(t, fmt.Sprint(compiled, profile, ".json.gz"))
+}
+
+// eventually waits until wrong, which says what is not yet as it should be, returns "". It fails
+// the test after limit.
+func eventually(t testing.TB, limit time.Duration, wrong func() string) {
+	t.Helper()
+	for end := time.Now().Add(limit); ; time.Sleep(5 * time.Millisecond) {
+		why := wrong()
+		if why == "" {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("after %v: %s", limit, why)
+		}
 	}
-	prog, err := bmv2json.Parse(json)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return prog
 }
 
 func newTestDevice(t testing.TB) *device {

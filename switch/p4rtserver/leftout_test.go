@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
-	"github.com/netcraq/netcraq/internal/testutil/testport"
+	"github.com/netcraq/netcraq/switch/bmv2test"
 )
 
 // TestLeftOutOfBMv2 asks BMv2, where it is installed, what scenarios/leftout.txt asks of this
@@ -24,8 +24,8 @@ func TestLeftOutOfBMv2(t *testing.T) {
 		t.Skipf("BMv2 is not installed: %v", err)
 	}
 	w := newWorld(t, "testdata/leftout")
-	addr := testport.Free(t)
-	args := append(testport.Thrift(t, binary), "--no-p4", "--log-level", "off", "--", "--grpc-server-addr", addr)
+	addr := bmv2test.FreeAddress(t)
+	args := append(bmv2test.ThriftFlags(t, binary, bmv2test.FreeAddress(t)), "--no-p4", "--log-level", "off", "--", "--grpc-server-addr", addr)
 	cmd := exec.Command(binary, args...)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -14,8 +14,6 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
-
-	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
 // veth makes a pair NAME and NAMEp, both up, and removes it with the test.
@@ -157,7 +155,11 @@ func add(t testing.TB, s *Set, number uint32, iface string) {
 
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	poll.Until(t, 5*time.Second, what, ok)
+	for end := time.Now().Add(5 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("waited 5 s in vain for: %s", what)
+		}
+	}
 }
 
 func TestForwardsFramesUnchanged(t *testing.T) {
@@ -473,10 +475,7 @@ func TestInterfaceDisappearsAndReturns(t *testing.T) {
 	if got := a.recv(2 * time.Second); got == nil || number(got) != 2 {
 		t.Error("nothing is received from the interface that returned")
 	}
-	a.send(frame(3, 1000))
-	if got := b.recv(2 * time.Second); got == nil || number(got) != 3 {
-		t.Error("nothing is sent to the interface that returned")
-	}
+	passes(t, a, b) // the kernel drops what leaves by the interface until it has noticed the carrier
 }
 
 // TestOutOfDescriptors: without a file descriptor left an interface cannot be looked at, which says

@@ -21,7 +21,6 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/encoding/prototext"
 
-	"github.com/netcraq/netcraq/internal/testutil/testport"
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/bmv2test"
 	"github.com/netcraq/netcraq/switch/interp"
@@ -188,8 +187,8 @@ func startBMv2(t *testing.T, binary, program string, prog *bmv2json.Program, f *
 	if err := prototext.Unmarshal(read(t, program+".p4info.txtpb"), info); err != nil {
 		t.Fatal(err)
 	}
-	addr := testport.Free(t)
-	args := append(testport.Thrift(t, binary), "--use-files", "0", "--log-level", "off", "--device-id", "0",
+	addr := bmv2test.FreeAddress(t)
+	args := append(bmv2test.ThriftFlags(t, binary, bmv2test.FreeAddress(t)), "--use-files", "0", "--log-level", "off", "--device-id", "0",
 		"--nanolog", "ipc://"+filepath.Join(b.dir, "events"))
 	ports := []uint32{0, 1, 2, 3, 4, 5, 6}
 	from := ports[0]

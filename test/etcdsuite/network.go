@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/client/etcd/placement"
 	"github.com/netcraq/netcraq/client/etcd/slotcodec"
 	"github.com/netcraq/netcraq/test/etcdsuite/inplace"
@@ -199,12 +199,12 @@ func (o *options) start(ctx context.Context, begins, name string, args ...string
 
 // makeSlots has the controller make slots that nothing is in, and writes which they are.
 func makeSlots(ctx context.Context, address, path string) error {
-	c := api.NewClient(address)
+	c := admin.NewClient(address)
 	defer c.Close()
 	for first := 0; first < slotCount; first += slotBatch {
-		var keys []api.KeySpec
+		var keys []admin.KeySpec
 		for i := range slotBatch {
-			keys = append(keys, api.KeySpec{Name: fmt.Sprintf("slot-%d", first+i), Value: []byte(slotcodec.Unsealed)})
+			keys = append(keys, admin.KeySpec{Name: fmt.Sprintf("slot-%d", first+i), Value: []byte(slotcodec.Unsealed)})
 		}
 		made, err := c.AddKeys(ctx, "main", keys)
 		if err != nil {
@@ -231,7 +231,7 @@ func makeSlots(ctx context.Context, address, path string) error {
 }
 
 // readSlots are the slots that say in which version they were made.
-func readSlots(ctx context.Context, c *api.Client) (entries []placement.Entry, err error) {
+func readSlots(ctx context.Context, c *admin.Client) (entries []placement.Entry, err error) {
 	made, err := c.Directory(ctx, "slot-", true)
 	if err != nil {
 		return nil, err

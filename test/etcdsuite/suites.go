@@ -116,7 +116,7 @@ func (o *options) prepare(ctx context.Context) error {
 		return err
 	}
 	for _, c := range []string{"etcd-monitor/cmd/etcd-monitor", "switch/cmd/netcraq-switch", "controlplane/cmd/netcraq-controller"} {
-		if _, err := command(ctx, o.root, "go", "build", "-buildvcs=false", "-o", o.path("bin")+"/", "./"+c); err != nil {
+		if _, err := command(ctx, o.root, "go", "build", "-buildvcs=false", "-o", o.path("bin")+"/", "github.com/netcraq/netcraq/"+c); err != nil {
 			return err
 		}
 	}

@@ -18,14 +18,18 @@ import (
 	"github.com/netcraq/netcraq/internal/modproxy"
 )
 
-// most is how many modules the graph of a program that imports a client has at most.
-const most = 10
+// A program's graph may have so many modules: that of one which imports a client, and that of one
+// which builds the switch.
+const (
+	most         = 10
+	mostOfSwitch = 80
+)
 
 // version is that of the release that comes.
 var version = "v" + buildinfo.Version()
 
 // published are the modules, by their folders.
-var published = []string{"api", "client"}
+var published = []string{"api", "client", "switch"}
 
 // TestPrograms builds programs that import the clients, without this tree, its replacements and a
 // network.
@@ -62,14 +66,31 @@ func main() { _, _ = client.New(context.Background(), client.Config{Profile: wir
 `,
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := newProgram(t, proxy, text)
+			p := newProgram(t, proxy, "client", text)
 			p.run("build", "-trimpath", "-o", os.DevNull, ".")
-			graph := p.graph()
-			t.Logf("%d modules", len(graph))
-			if len(graph) > most {
-				t.Errorf("the program's graph has %d modules, %d are the most:\n%s", len(graph), most, strings.Join(graph, "\n"))
-			}
+			p.checkGraph(most)
 		})
+	}
+}
+
+// TestInstall installs netcraq-switch without this tree and its replacements, as somebody does who
+// needs a P4 switch and nothing else of NetCRAQ.
+func TestInstall(t *testing.T) {
+	proxy := t.TempDir()
+	publish(t, proxy, "api", "")
+	publish(t, proxy, "switch", "")
+	p := newProgram(t, proxy, "switch", "package main\n\nfunc main() {}\n")
+	p.environment = append(p.environment, "GOBIN="+p.dir)
+	p.run("install", "-trimpath", "github.com/netcraq/netcraq/switch/cmd/netcraq-switch@"+version)
+	said, err := exec.Command(filepath.Join(p.dir, "netcraq-switch"), "--version").CombinedOutput()
+	if want := "netcraq-switch " + buildinfo.Version() + " "; err != nil || !strings.HasPrefix(string(said), want) {
+		t.Errorf("netcraq-switch --version says %q (%v), not %q", said, err, want)
+	}
+	p.checkGraph(mostOfSwitch)
+	for _, path := range p.graph() {
+		if path == "github.com/netcraq/netcraq" || path == "github.com/netcraq/netcraq/client" {
+			t.Errorf("the switch requires %s", path)
+		}
 	}
 }
 
@@ -84,13 +105,14 @@ func TestHeavy(t *testing.T) {
 		layOut(t, proxy, name, "module "+name+"\n\ngo 1.26.0\n", nil)
 	}
 	layOut(t, proxy, "example.org/heavy", heavy, nil)
-	p := newProgram(t, proxy, "package main\n\nimport _ \"github.com/netcraq/netcraq/client/node\"\n\nfunc main() {}\n")
+	p := newProgram(t, proxy, "client", "package main\n\nimport _ \"github.com/netcraq/netcraq/client/node\"\n\nfunc main() {}\n")
 	if graph := p.graph(); len(graph) <= most {
 		t.Errorf("with a heavy module the graph has %d modules:\n%s", len(graph), strings.Join(graph, "\n"))
 	}
 }
 
-// publish writes a module of the tree as a module proxy has it. More is appended to its go.mod.
+// publish writes a module of the tree as a module proxy has it after make release. More is appended
+// to its go.mod.
 func publish(t *testing.T, proxy, folder, more string) {
 	t.Helper()
 	v := module.Version{Path: "github.com/netcraq/netcraq/" + folder, Version: version}
@@ -102,7 +124,13 @@ func publish(t *testing.T, proxy, folder, more string) {
 	if err := zip.CreateFromDir(&packed, v, filepath.Join("../..", folder)); err != nil {
 		t.Fatal(err)
 	}
-	layOut(t, proxy, v.Path, string(mod)+more, packed.Bytes())
+	content := packed.Bytes()
+	if folder == "switch" {
+		if mod, content, err = modproxy.Installable(v, mod, content); err != nil {
+			t.Fatal(err)
+		}
+	}
+	layOut(t, proxy, v.Path, string(mod)+more, content)
 }
 
 // layOut writes what a module proxy says of a module.
@@ -121,8 +149,15 @@ type program struct {
 	environment []string
 }
 
-func newProgram(t *testing.T, proxy, text string) *program {
+// newProgram writes a program that requires the module of a folder.
+func newProgram(t *testing.T, proxy, folder, text string) *program {
 	t.Helper()
+	// The go.mod files of the module's graph may not have been downloaded yet.
+	all := exec.Command("go", "list", "-m", "all")
+	all.Dir = filepath.Join("../..", folder)
+	if out, err := all.CombinedOutput(); err != nil {
+		t.Fatalf("go list -m all in %s: %v\n%s", folder, err, out)
+	}
 	cache, err := exec.Command("go", "env", "GOMODCACHE").Output()
 	if err != nil {
 		t.Fatal(err)
@@ -130,10 +165,10 @@ func newProgram(t *testing.T, proxy, text string) *program {
 	downloaded := filepath.Join(strings.TrimSpace(string(cache)), "cache", "download") // where golang.org/x/... are
 	p := &program{t: t, dir: t.TempDir(), environment: append(os.Environ(), "GOPROXY=file://"+proxy+",file://"+downloaded,
 		"GOFLAGS=-mod=mod -modcacherw", "GOMODCACHE="+t.TempDir(), "GOWORK=off", "GOSUMDB=off", "GONOSUMDB=*", "GOTOOLCHAIN=local")}
-	// Go adds to a program's go.mod what its imports import. Here all that the client requires is
+	// Go adds to a program's go.mod what its imports import. Here all that the module requires is
 	// there from the beginning, so the graph does not depend on which package is imported.
-	const client = "github.com/netcraq/netcraq/client"
-	mod, err := os.ReadFile(filepath.Join(proxy, client, "@v", version+".mod"))
+	required := "github.com/netcraq/netcraq/" + folder
+	mod, err := os.ReadFile(filepath.Join(proxy, required, "@v", version+".mod"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +176,7 @@ func newProgram(t *testing.T, proxy, text string) *program {
 	if err != nil {
 		t.Fatal(err)
 	}
-	needs := "module example.org/program\n\ngo 1.26.0\n\nrequire " + client + " " + version + "\n"
+	needs := "module example.org/program\n\ngo 1.26.0\n\nrequire " + required + " " + version + "\n"
 	for _, r := range requires.Require {
 		needs += "\nrequire " + r.Mod.Path + " " + r.Mod.Version + " // indirect\n"
 	}
@@ -162,6 +197,16 @@ func (p *program) run(args ...string) string {
 		p.t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
 	return string(out)
+}
+
+// checkGraph checks that the program's graph has at most so many modules.
+func (p *program) checkGraph(most int) {
+	p.t.Helper()
+	graph := p.graph()
+	p.t.Logf("%d modules", len(graph))
+	if len(graph) > most {
+		p.t.Errorf("the program's graph has %d modules, %d are the most:\n%s", len(graph), most, strings.Join(graph, "\n"))
+	}
 }
 
 // graph is the modules in the program's graph.

@@ -12,8 +12,8 @@ from pathlib import Path
 from .outcome import Outcome
 
 _TESTS = {
-    "interp": ("./switch/stf", "TestP4CCorpus"),
-    "auto": ("./switch/ebpf", "TestP4CCorpus"),
+    "interp": ("github.com/netcraq/netcraq/switch/stf", "TestP4CCorpus"),
+    "auto": ("github.com/netcraq/netcraq/switch/ebpf", "TestP4CCorpus"),
 }
 
 

@@ -76,7 +76,8 @@ def attempt(checkout: Path, root: Path, folder: Path, engine: str, go: str, log:
     if not names:
         return {}
     which = "^TestLoads$/./^interp$" if engine == "interp" else "^TestLoads$"
-    command = [go, "test", "-json", "-count", "1", "-timeout", "60m", "-run", which, "./switch/ebpf"]
+    package = "github.com/netcraq/netcraq/switch/ebpf"
+    command = [go, "test", "-json", "-count", "1", "-timeout", "60m", "-run", which, package]
     command += ["-args", "-corpus", str(folder / "compiled")]
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as out:

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"testing"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/internal/refpage"
 )
 
@@ -48,7 +48,7 @@ func TestEvents(t *testing.T) {
 			"([metrics](metrics.md)) counts all of them by type."))
 	explained := map[string]bool{}
 	last, group := "", ""
-	for _, e := range api.EventTypes {
+	for _, e := range admin.EventTypes {
 		if e.Type <= last {
 			t.Errorf("api/admin.EventTypes: %q comes after %q: the order is alphabetical, and each has one entry", e.Type, last)
 		}

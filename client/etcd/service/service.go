@@ -14,7 +14,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/client/etcd/guarded"
 	"github.com/netcraq/netcraq/client/etcd/guardedshell"
 	"github.com/netcraq/netcraq/client/etcd/placement"
@@ -52,7 +52,7 @@ type Config struct {
 	Reserved                   []string
 	MaxTxnOps, MaxRequestBytes int
 	// Controller says where the chains are and leases their sessions, under the name Owner.
-	Controller *api.Client
+	Controller *admin.Client
 	Owner      string
 	// RoundTrip is told how long the switches took; nil: nobody is.
 	RoundTrip func(operation string, d time.Duration)

@@ -15,7 +15,7 @@ import (
 	"sync"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client"
 	"github.com/netcraq/netcraq/client/etcd/placement"
@@ -36,7 +36,7 @@ const (
 
 // Chains follows the controller. It is an Evictor of guarded.
 type Chains struct {
-	api     *api.Client
+	api     *admin.Client
 	network *Network
 	owner   string
 	log     *slog.Logger
@@ -65,7 +65,7 @@ type evicted struct {
 
 // Follow begins to follow a controller, until Close. owner is the name under which the controller
 // has the sessions.
-func Follow(c *api.Client, network *Network, owner string, log *slog.Logger) *Chains {
+func Follow(c *admin.Client, network *Network, owner string, log *slog.Logger) *Chains {
 	ch := &Chains{api: c, network: network, owner: owner, log: log, known: map[uint8]known{},
 		evicted: map[uint32]evicted{}}
 	ch.ctx, ch.stop = context.WithCancel(context.Background())
@@ -120,7 +120,7 @@ func (c *Chains) look() error {
 		}
 	}
 	for id, k := range c.known {
-		if !slices.ContainsFunc(chains, func(ch api.Chain) bool { return ch.ID == id }) {
+		if !slices.ContainsFunc(chains, func(ch admin.Chain) bool { return ch.ID == id }) {
 			c.log.Info("the controller has this chain no more", "chain", k.name)
 			delete(c.known, id)
 			c.replace(id, nil, 0)
@@ -131,7 +131,7 @@ func (c *Chains) look() error {
 
 // connect makes a client for a chain that is new, or whose addresses or width have changed. The
 // order of the addresses matters: clients begin with the first.
-func (c *Chains) connect(ctx context.Context, chain *api.Chain) error {
+func (c *Chains) connect(ctx context.Context, chain *admin.Chain) error {
 	addresses, err := fromadmin.Addresses(chain)
 	if err != nil {
 		return err
@@ -199,7 +199,7 @@ func (c *Chains) Evict(key placement.Key, fault placement.Fault, reason string) 
 	c.work.Go(func() {
 		ctx, cancel := context.WithTimeout(c.ctx, askWait)
 		defer cancel()
-		if err := c.api.Evict(ctx, api.PlacementEviction{Key: placement.Printable(key.Name), KeyID: key.ID,
+		if err := c.api.Evict(ctx, admin.PlacementEviction{Key: placement.Printable(key.Name), KeyID: key.ID,
 			Fault: string(fault), Reason: reason}); err != nil {
 			c.log.Warn("asking the controller to take a key out of the network", "key", key.Name, "reason", reason, "error", err)
 		}

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client/etcd/placement"
 	"github.com/netcraq/netcraq/internal/testutil/poll"
@@ -53,11 +53,11 @@ func member(t *testing.T, value string) string {
 // controller is an admin API with chains that the test changes.
 type controller struct {
 	mu      sync.Mutex
-	chains  []api.Chain
+	chains  []admin.Chain
 	opened  int
 	hosts   map[string]bool // that sessions were leased to
 	closed  int
-	evicted []api.PlacementEviction
+	evicted []admin.PlacementEviction
 	down    bool
 }
 
@@ -73,34 +73,34 @@ func (c *controller) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer = c.chains
 	case r.Method == http.MethodPost && r.URL.Path == "/v1/sessions":
 		c.opened++
-		var asked api.SessionsRequest
+		var asked admin.SessionsRequest
 		json.NewDecoder(r.Body).Decode(&asked)
 		c.hosts[asked.Address] = true
-		answer = api.Sessions{Lease: "l", TTLSeconds: 10, Sessions: []api.Session{{ID: 5, NextRequest: 1}}}
+		answer = admin.Sessions{Lease: "l", TTLSeconds: 10, Sessions: []admin.Session{{ID: 5, NextRequest: 1}}}
 	case r.Method == http.MethodDelete:
 		c.closed++
 		w.WriteHeader(http.StatusNoContent)
 		return
 	case r.URL.Path == "/v1/placement/evictions":
-		var e api.PlacementEviction
+		var e admin.PlacementEviction
 		json.NewDecoder(r.Body).Decode(&e)
 		c.evicted = append(c.evicted, e)
 		w.WriteHeader(http.StatusNoContent)
 		return
 	default:
-		answer = api.Sessions{Lease: "l", TTLSeconds: 10}
+		answer = admin.Sessions{Lease: "l", TTLSeconds: 10}
 	}
 	w.Header().Set("Content-Type", "application/json")
 	json.NewEncoder(w).Encode(answer)
 }
 
-func (c *controller) set(chains ...api.Chain) {
+func (c *controller) set(chains ...admin.Chain) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.chains = chains
 }
 
-func (c *controller) counts() (opened, closed int, evicted []api.PlacementEviction) {
+func (c *controller) counts() (opened, closed int, evicted []admin.PlacementEviction) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.opened, c.closed, c.evicted
@@ -115,14 +115,14 @@ func waitFor(t *testing.T, what string, is func() bool) {
 // Reads go where the controller says that the chain is, and go on while it says nothing; sessions
 // are given back; a key is asked to be taken out once a second at most.
 func TestFollow(t *testing.T) {
-	chain := func(address string) api.Chain {
-		return api.Chain{Name: "main", ID: 1, ServiceAddress: address, ValueBytes: 16}
+	chain := func(address string) admin.Chain {
+		return admin.Chain{Name: "main", ID: 1, ServiceAddress: address, ValueBytes: 16}
 	}
 	c := &controller{hosts: map[string]bool{}}
 	server := httptest.NewServer(c)
 	defer server.Close()
 	network := NewNetwork(nil)
-	ch := Follow(api.NewClient(server.URL), network, "test", slog.New(slog.DiscardHandler))
+	ch := Follow(admin.NewClient(server.URL), network, "test", slog.New(slog.DiscardHandler))
 	key := wire.MakeKey(1, 3)
 	reads := func(want string) func() bool {
 		return func() bool {
@@ -138,7 +138,7 @@ func TestFollow(t *testing.T) {
 	if network.Size(key) != 16 {
 		t.Errorf("a slot has %d bytes, want 16", network.Size(key))
 	}
-	c.set(chain(member(t, "two")), api.Chain{Name: "bad", ID: 2, ServiceAddress: "nonsense", ValueBytes: 16})
+	c.set(chain(member(t, "two")), admin.Chain{Name: "bad", ID: 2, ServiceAddress: "nonsense", ValueBytes: 16})
 	waitFor(t, "reads by the second address", reads("two"))
 	waitFor(t, "the first client's sessions to be given back", func() bool { opened, closed, _ := c.counts(); return opened == 2 && closed == 1 })
 
@@ -156,7 +156,7 @@ func TestFollow(t *testing.T) {
 	}
 	waitFor(t, "the eviction", func() bool { _, _, e := c.counts(); return len(e) > 0 })
 	time.Sleep(100 * time.Millisecond)
-	if _, _, e := c.counts(); len(e) != 1 || e[0] != (api.PlacementEviction{Key: `\xffk`, KeyID: uint32(key), Reason: "silent"}) {
+	if _, _, e := c.counts(); len(e) != 1 || e[0] != (admin.PlacementEviction{Key: `\xffk`, KeyID: uint32(key), Reason: "silent"}) {
 		t.Errorf("the controller was asked for %v", e)
 	}
 
@@ -193,7 +193,7 @@ func TestForgedIsTold(t *testing.T) {
 	}))
 	defer server.Close()
 	var log strings.Builder
-	ch := Follow(api.NewClient(server.URL), NewNetwork(nil), "test", slog.New(slog.NewTextHandler(&log, nil)))
+	ch := Follow(admin.NewClient(server.URL), NewNetwork(nil), "test", slog.New(slog.NewTextHandler(&log, nil)))
 	began := time.Now()
 	for time.Since(began) < evictEvery+evictEvery/2 {
 		for id := range wire.Key(3) {

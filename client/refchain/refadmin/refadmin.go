@@ -14,7 +14,7 @@ import (
 	"sync"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client/refchain"
 )
@@ -31,7 +31,7 @@ type Controller struct {
 	ids      map[string]uint8
 	epochs   map[string]uint16
 	next     map[string]uint32
-	keys     map[string]*api.Key
+	keys     map[string]*admin.Key
 	moving   map[string]bool
 	replaced map[string]time.Time
 	floor    wire.Version
@@ -44,7 +44,8 @@ type Controller struct {
 // and so on.
 func New(slots int, chains ...*refchain.Chain) *Controller {
 	c := &Controller{start: time.Now(), slots: slots, chains: map[string]*refchain.Chain{}, ids: map[string]uint8{},
-		epochs: map[string]uint16{}, next: map[string]uint32{}, keys: map[string]*api.Key{}, moving: map[string]bool{},
+		epochs: map[string]uint16{}, next: map[string]uint32{},
+		keys: map[string]*admin.Key{}, moving: map[string]bool{},
 		replaced: map[string]time.Time{}, asked: map[string]int{}}
 	for i, chain := range chains {
 		name := string(rune('a' + i))
@@ -64,16 +65,16 @@ func New(slots int, chains ...*refchain.Chain) *Controller {
 			out, err := f(r)
 			w.Header().Set("Content-Type", "application/json")
 			if err != nil {
-				e := err.(*api.Error)
+				e := err.(*admin.Error)
 				w.WriteHeader(e.Status)
-				w.Write(api.MarshalError(e))
+				w.Write(admin.MarshalError(e))
 				return
 			}
 			json.NewEncoder(w).Encode(out)
 		})
 	}
 	handle("GET /v1/chains", func(*http.Request) (any, error) {
-		var out []api.Chain
+		var out []admin.Chain
 		for _, n := range c.names {
 			out = append(out, c.chain(n))
 		}
@@ -81,42 +82,42 @@ func New(slots int, chains ...*refchain.Chain) *Controller {
 	})
 	handle("GET /v1/chains/{chain}", func(r *http.Request) (any, error) {
 		if c.chains[r.PathValue("chain")] == nil {
-			return nil, api.Errorf(api.CodeNotFound, "no chain %q", r.PathValue("chain"))
+			return nil, admin.Errorf(admin.CodeNotFound, "no chain %q", r.PathValue("chain"))
 		}
 		return c.chain(r.PathValue("chain")), nil
 	})
 	handle("GET /v1/keys", func(r *http.Request) (any, error) {
-		out := []api.Key{}
+		out := []admin.Key{}
 		for name, k := range c.keys {
 			if strings.HasPrefix(name, r.URL.Query().Get("prefix")) {
 				out = append(out, *k)
 			}
 		}
-		slices.SortFunc(out, func(a, b api.Key) int { return strings.Compare(a.Name, b.Name) })
+		slices.SortFunc(out, func(a, b admin.Key) int { return strings.Compare(a.Name, b.Name) })
 		return out, nil
 	})
 	handle("GET /v1/keys/{name}", func(r *http.Request) (any, error) { return c.lookup(r.PathValue("name")) })
 	handle("POST /v1/keys", func(r *http.Request) (any, error) {
-		var what api.KeyRequest
+		var what admin.KeyRequest
 		if err := json.NewDecoder(r.Body).Decode(&what); err != nil {
-			return nil, api.Errorf(api.CodeInvalidArgument, "%v", err)
+			return nil, admin.Errorf(admin.CodeInvalidArgument, "%v", err)
 		}
 		return c.request(what)
 	})
 	handle("POST /v1/sessions", func(r *http.Request) (any, error) {
-		var what api.SessionsRequest
+		var what admin.SessionsRequest
 		if err := json.NewDecoder(r.Body).Decode(&what); err != nil {
-			return nil, api.Errorf(api.CodeInvalidArgument, "%v", err)
+			return nil, admin.Errorf(admin.CodeInvalidArgument, "%v", err)
 		}
-		out := api.Sessions{Lease: fmt.Sprint("l", c.session), TTLSeconds: 30}
+		out := admin.Sessions{Lease: fmt.Sprint("l", c.session), TTLSeconds: 30}
 		for range what.Count {
 			c.session++
-			out.Sessions = append(out.Sessions, api.Session{ID: c.session, NextRequest: 1})
+			out.Sessions = append(out.Sessions, admin.Session{ID: c.session, NextRequest: 1})
 		}
 		return out, nil
 	})
 	handle("PUT /v1/sessions/{lease}", func(r *http.Request) (any, error) {
-		return api.Sessions{Lease: r.PathValue("lease"), TTLSeconds: 30}, nil
+		return admin.Sessions{Lease: r.PathValue("lease"), TTLSeconds: 30}, nil
 	})
 	handle("DELETE /v1/sessions/{lease}", func(*http.Request) (any, error) { return nil, nil })
 	c.server = httptest.NewServer(mux)
@@ -144,13 +145,13 @@ func (c *Controller) Asked(pattern string) int {
 	return c.asked[pattern]
 }
 
-func (c *Controller) chain(name string) api.Chain {
+func (c *Controller) chain(name string) admin.Chain {
 	at := func(a netip.AddrPort) string { return a.String() }
 	all := c.chains[name].Addresses()
-	out := api.Chain{Name: name, ID: c.ids[name], ServiceAddress: at(all[0]), Ready: true,
+	out := admin.Chain{Name: name, ID: c.ids[name], ServiceAddress: at(all[0]), Ready: true,
 		ValueBytes: c.chains[name].ValueBytes(), Slots: c.slots}
 	for i, a := range all[1:] {
-		out.Members = append(out.Members, api.Member{Switch: fmt.Sprint("s", i+1), Address: at(a)})
+		out.Members = append(out.Members, admin.Member{Switch: fmt.Sprint("s", i+1), Address: at(a)})
 	}
 	for _, k := range c.keys {
 		if k.Chain == name {
@@ -160,7 +161,7 @@ func (c *Controller) chain(name string) api.Chain {
 	return out
 }
 
-func (c *Controller) settled(k api.Key) api.Key {
+func (c *Controller) settled(k admin.Key) admin.Key {
 	from := c.start
 	if at, ok := c.replaced[k.Name]; ok {
 		from = at
@@ -172,22 +173,22 @@ func (c *Controller) settled(k api.Key) api.Key {
 func (c *Controller) lookup(name string) (any, error) {
 	switch k := c.keys[name]; {
 	case c.moving[name]:
-		return nil, api.Errorf(api.CodeUnavailable, "%q is being moved", name)
+		return nil, admin.Errorf(admin.CodeUnavailable, "%q is being moved", name)
 	case k == nil:
-		e := api.Errorf(api.CodeNotFound, "no key %q", name)
-		e.SettledMillis = c.settled(api.Key{Name: name}).SettledMillis
+		e := admin.Errorf(admin.CodeNotFound, "no key %q", name)
+		e.SettledMillis = c.settled(admin.Key{Name: name}).SettledMillis
 		return nil, e
 	default:
 		return c.settled(*k), nil
 	}
 }
 
-func (c *Controller) request(r api.KeyRequest) (any, error) {
+func (c *Controller) request(r admin.KeyRequest) (any, error) {
 	if c.moving[r.Name] {
-		return nil, api.Errorf(api.CodeUnavailable, "%q is being moved", r.Name)
+		return nil, admin.Errorf(admin.CodeUnavailable, "%q is being moved", r.Name)
 	}
 	if k := c.keys[r.Name]; k != nil {
-		return api.RequestedKey{Key: c.settled(*k)}, nil
+		return admin.RequestedKey{Key: c.settled(*k)}, nil
 	}
 	if q := r.Quota; q != nil {
 		n := 0
@@ -197,7 +198,7 @@ func (c *Controller) request(r api.KeyRequest) (any, error) {
 			}
 		}
 		if n >= q.Keys {
-			return nil, api.Errorf(api.CodeQuotaExceeded, "there are %d keys, and there may be %d", n, q.Keys)
+			return nil, admin.Errorf(admin.CodeQuotaExceeded, "there are %d keys, and there may be %d", n, q.Keys)
 		}
 	}
 	best := ""
@@ -210,7 +211,7 @@ func (c *Controller) request(r api.KeyRequest) (any, error) {
 		}
 	}
 	if best == "" {
-		return nil, api.Errorf(api.CodeResourceExhausted, "no chain has a slot free: %d slots each", c.slots)
+		return nil, admin.Errorf(admin.CodeResourceExhausted, "no chain has a slot free: %d slots each", c.slots)
 	}
 	k := c.place(r.Name, best)
 	first := wire.MakeVersion(c.epochs[best], 1)
@@ -220,12 +221,12 @@ func (c *Controller) request(r api.KeyRequest) (any, error) {
 	}
 	k.Unwritten = uint64(first) + k.VersionOffset
 	c.keys[r.Name] = k
-	return api.RequestedKey{Key: c.settled(*k), Created: true}, nil
+	return admin.RequestedKey{Key: c.settled(*k), Created: true}, nil
 }
 
-func (c *Controller) place(name, chain string) *api.Key {
+func (c *Controller) place(name, chain string) *admin.Key {
 	c.next[chain]++
-	return &api.Key{Name: name, Chain: chain, KeyID: uint32(wire.MakeKey(c.ids[chain], c.next[chain]))}
+	return &admin.Key{Name: name, Chain: chain, KeyID: uint32(wire.MakeKey(c.ids[chain], c.next[chain]))}
 }
 
 // Move moves a key to another chain, where it is after a while.
@@ -282,7 +283,7 @@ func (c *Controller) Remove(name string) {
 }
 
 // Key is a key as it is now; nil: there is none.
-func (c *Controller) Key(name string) *api.Key {
+func (c *Controller) Key(name string) *admin.Key {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.keys[name]

@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 )
 
 // How far clocks may be apart. The lease of a read is measured by each switch's own clock, so none
@@ -132,7 +132,7 @@ func (l *look) adminAddress() (string, bool) {
 	if l.Admin != "" {
 		return l.Admin, true
 	}
-	address := api.DefaultSocket()
+	address := admin.DefaultSocket()
 	at := slices.IndexFunc(strings.Split(address, ","), func(a string) bool {
 		_, err := os.Stat(strings.TrimPrefix(a, "unix://"))
 		return err == nil

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 )
 
 // Where an agent listens on its node.
@@ -87,8 +87,8 @@ func (l *look) controller(ctx context.Context, address string) {
 	ctx, cancel := context.WithTimeout(ctx, l.Timeout)
 	defer cancel()
 	const who = "controller"
-	chains, err := api.NewClient(address, api.TokenFile(l.TokenFile)).Chains(ctx)
-	var told *api.Error
+	chains, err := admin.NewClient(address, admin.TokenFile(l.TokenFile)).Chains(ctx)
+	var told *admin.Error
 	switch {
 	case errors.As(err, &told) && slices.Contains(refusals, told.Status), denied(err):
 		l.unseen(who, "asking for its chains", fmt.Errorf("%w: %w", os.ErrPermission, err))

@@ -15,7 +15,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 	"github.com/spf13/cobra"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client"
 	"github.com/netcraq/netcraq/client/core"
@@ -211,21 +211,21 @@ func (c *cli) benchKeys(ctx context.Context, b *benchFlags) ([]wire.Key, *target
 		}
 		keys = append(keys, k.id)
 	}
-	chosen := func(ch api.Chain) bool {
+	chosen := func(ch admin.Chain) bool {
 		return b.chain == "" || ch.Name == b.chain || strconv.Itoa(int(ch.ID)) == b.chain
 	}
 	described := "chain"
 	if b.chain != "" {
 		described = "chain " + b.chain
 	} else if len(keys) > 0 {
-		chosen = func(ch api.Chain) bool { return ch.ID == keys[0].Chain() }
+		chosen = func(ch admin.Chain) bool { return ch.ID == keys[0].Chain() }
 		described = fmt.Sprintf("chain %d, which the KEY_ID %v belongs to", keys[0].Chain(), keys[0])
 	} else {
 		id, err := c.onlyChain(ctx)
 		if err != nil {
 			return nil, nil, err
 		}
-		chosen = func(ch api.Chain) bool { return ch.ID == id }
+		chosen = func(ch admin.Chain) bool { return ch.ID == id }
 	}
 	t, err := c.findTarget(ctx, chosen, described)
 	if err != nil || len(keys) > 0 {

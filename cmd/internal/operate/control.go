@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client"
 	"github.com/netcraq/netcraq/client/fromadmin"
@@ -36,7 +36,7 @@ func (c *cli) onlyChain(ctx context.Context) (uint8, error) {
 }
 
 // chainOf is the chain of a name or number, or the only one there is.
-func (c *cli) chainOf(ctx context.Context, name string) (*api.Chain, error) {
+func (c *cli) chainOf(ctx context.Context, name string) (*admin.Chain, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	if name != "" {
@@ -56,7 +56,7 @@ func (c *cli) chainOf(ctx context.Context, name string) (*api.Chain, error) {
 	return &chains[0], nil
 }
 
-func (c *cli) chainName(ctx context.Context, chosen func(api.Chain) bool) (string, error) {
+func (c *cli) chainName(ctx context.Context, chosen func(admin.Chain) bool) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	chains, err := c.api.Chains(ctx)
@@ -66,7 +66,7 @@ func (c *cli) chainName(ctx context.Context, chosen func(api.Chain) bool) (strin
 	if i := slices.IndexFunc(chains, chosen); i >= 0 {
 		return chains[i].Name, nil
 	}
-	return "", &api.Error{Code: api.CodeNotFound, Message: "no such chain"}
+	return "", &admin.Error{Code: admin.CodeNotFound, Message: "no such chain"}
 }
 
 // switchAddresses are switches' own addresses.
@@ -79,11 +79,11 @@ func (c *cli) switchAddresses(ctx context.Context, names []string) ([]netip.Addr
 	}
 	var out []netip.AddrPort
 	for _, n := range names {
-		i := slices.IndexFunc(switches, func(s api.Switch) bool { return s.Name == n })
+		i := slices.IndexFunc(switches, func(s admin.Switch) bool { return s.Name == n })
 		if i < 0 {
-			return nil, &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("the controller has no switch %q", n)}
+			return nil, &admin.Error{Code: admin.CodeNotFound, Message: fmt.Sprintf("the controller has no switch %q", n)}
 		}
-		a, err := fromadmin.Addresses(&api.Chain{Name: n, ServiceAddress: switches[i].Address})
+		a, err := fromadmin.Addresses(&admin.Chain{Name: n, ServiceAddress: switches[i].Address})
 		if err != nil || len(a) == 0 {
 			return nil, fmt.Errorf("switch %s has no usable address (%q)", n, switches[i].Address)
 		}
@@ -111,13 +111,13 @@ func (c *cli) chainShow() *cobra.Command {
 		Use: "show [CHAIN]", Short: "Show chains and their members", Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.ask(cmd, func(ctx context.Context) error {
-				var chains []api.Chain
+				var chains []admin.Chain
 				if len(args) == 1 {
 					ch, err := c.api.Chain(ctx, args[0])
 					if err != nil {
 						return err
 					}
-					chains = []api.Chain{*ch}
+					chains = []admin.Chain{*ch}
 				} else {
 					var err error
 					if chains, err = c.api.Chains(ctx); err != nil {
@@ -140,7 +140,7 @@ func (c *cli) chainShow() *cobra.Command {
 	}
 }
 
-func printChain(w io.Writer, ch *api.Chain) {
+func printChain(w io.Writer, ch *admin.Chain) {
 	lease := fmt.Sprintf("read lease %d ms", ch.LeaseMillis)
 	if ch.LeaseGivenMillis > 0 {
 		lease += fmt.Sprintf(" (%d ms now: all is prompt)", ch.LeaseGivenMillis)
@@ -217,7 +217,7 @@ func (c *cli) chainAddKey() *cobra.Command {
 		Use: "add-key NAME [VALUE]", Short: "Place a key in a chain, with a value if one is given", Args: cobra.RangeArgs(1, 2),
 		Long: "Place a key in a chain. With VALUE (text, @FILE, @-, hex:...) the command also writes the value, and returns once it is committed.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			spec := api.KeySpec{Name: args[0]}
+			spec := admin.KeySpec{Name: args[0]}
 			if id != "" {
 				k, err := wire.ParseKey(id)
 				if err != nil {
@@ -314,7 +314,7 @@ func (c *cli) chainSet() *cobra.Command {
 		Use: "set CHAIN", Short: "Change a running chain", Args: cobra.ExactArgs(1),
 		Long: "Change a running chain. --members lists the members to keep, head first. The others stay out until \"chain recover\", which also adds new members.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var change api.ChainChange
+			var change admin.ChainChange
 			if cmd.Flags().Changed("lease") {
 				ms := int(lease.Milliseconds())
 				change.LeaseMillis = &ms
@@ -325,7 +325,7 @@ func (c *cli) chainSet() *cobra.Command {
 			if cmd.Flags().Changed("members") {
 				change.Members = &members
 			}
-			if change == (api.ChainChange{}) {
+			if change == (admin.ChainChange{}) {
 				return usageError{fmt.Errorf("nothing to change: give --lease, --frozen or --members")}
 			}
 			return c.ask(cmd, func(ctx context.Context) error {
@@ -391,7 +391,7 @@ func (c *cli) switchCounters() *cobra.Command {
 						args = append(args, s.Name)
 					}
 				}
-				var all []api.Counters
+				var all []admin.Counters
 				for _, name := range args {
 					n, err := c.api.Counters(ctx, name)
 					if err != nil {
@@ -409,7 +409,7 @@ func (c *cli) switchCounters() *cobra.Command {
 
 // printCounters prints what became of packets, and what was counted for keys: a line for each, or
 // their number.
-func printCounters(w io.Writer, all []api.Counters, keys bool) {
+func printCounters(w io.Writer, all []admin.Counters, keys bool) {
 	printEvents(w, all)
 	rows := [][]string{{"SWITCH", "READS", "FORWARDED", "WRITES", "KEY_ID", "NAME"}}
 	for _, s := range all {
@@ -432,7 +432,7 @@ func printCounters(w io.Writer, all []api.Counters, keys bool) {
 	}
 }
 
-func printEvents(w io.Writer, all []api.Counters) {
+func printEvents(w io.Writer, all []admin.Counters) {
 	rows := [][]string{{"SWITCH", "PACKETS", "EVENT"}}
 	for _, s := range all {
 		var names []string
@@ -468,7 +468,7 @@ func (c *cli) sessionCommand() *cobra.Command {
 						return err
 					}
 				}
-				s, err := c.api.NewSessions(ctx, api.SessionsRequest{Count: count, Owner: owner(), Address: address})
+				s, err := c.api.NewSessions(ctx, admin.SessionsRequest{Count: count, Owner: owner(), Address: address})
 				return c.showSessions(s, err)
 			})
 		},
@@ -515,7 +515,7 @@ func (c *cli) hostAddress(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-func (c *cli) showSessions(s *api.Sessions, err error) error {
+func (c *cli) showSessions(s *admin.Sessions, err error) error {
 	if err != nil {
 		return err
 	}
@@ -552,7 +552,7 @@ func (c *cli) eventsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "events", Short: "Show past events of chains, switches and keys",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			err := c.api.Events(cmd.Context(), since, follow, func(e api.Event) error {
+			err := c.api.Events(cmd.Context(), since, follow, func(e admin.Event) error {
 				return c.show(e, func(w io.Writer) {
 					about := strings.TrimSpace(e.Switch + " " + e.Chain)
 					fmt.Fprintf(w, "%s  %-20s %-12s %s\n", e.Time.Format("15:04:05.000"), e.Type, about, e.Message)

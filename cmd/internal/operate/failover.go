@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 )
 
 // The commands about members that fail and come back.
@@ -42,16 +42,16 @@ func (c *cli) chainFail() *cobra.Command {
 			}
 			switch {
 			case len(members) == len(here):
-				return &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("%s is not a member of chain %s, whose members are %s", args[0], ch.Name, list(here))}
+				return &admin.Error{Code: admin.CodeNotFound, Message: fmt.Sprintf("%s is not a member of chain %s, whose members are %s", args[0], ch.Name, list(here))}
 			case len(members) == 0:
-				return &api.Error{Code: api.CodeFailedPrecondition, Message: fmt.Sprintf(
+				return &admin.Error{Code: admin.CodeFailedPrecondition, Message: fmt.Sprintf(
 					"%s is the only member of chain %s, and without it the values would be gone: bring another in first (chain recover)", args[0], ch.Name)}
 			}
 			if !cmd.Flags().Changed("timeout") {
 				c.timeout = max(failTimeout, 2*time.Duration(ch.LeaseMillis)*time.Millisecond)
 			}
 			return c.ask(cmd, func(ctx context.Context) error {
-				ch, err := c.api.ChangeChain(ctx, ch.Name, api.ChainChange{Members: &members})
+				ch, err := c.api.ChangeChain(ctx, ch.Name, admin.ChainChange{Members: &members})
 				if err != nil {
 					return err
 				}
@@ -110,11 +110,11 @@ func (c *cli) chainWatch() *cobra.Command {
 			}
 			var last uint64
 			if err := c.ask(cmd, func(ctx context.Context) error {
-				return c.api.Events(ctx, 0, false, func(e api.Event) error { last = e.ID; return nil })
+				return c.api.Events(ctx, 0, false, func(e admin.Event) error { last = e.ID; return nil })
 			}); err != nil {
 				return err
 			}
-			err := c.api.Events(cmd.Context(), last, true, func(e api.Event) error {
+			err := c.api.Events(cmd.Context(), last, true, func(e admin.Event) error {
 				if chain != "" && e.Chain != "" && e.Chain != chain {
 					return nil
 				}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/client"
 	"github.com/netcraq/netcraq/internal/helptext"
 )
@@ -101,7 +101,7 @@ func exitCode(err error) int {
 		return exitUnwell
 	case errors.As(err, &usage):
 		return exitUsage
-	case errors.Is(err, client.ErrNotFound), errors.Is(err, &api.Error{Code: api.CodeNotFound}):
+	case errors.Is(err, client.ErrNotFound), errors.Is(err, &admin.Error{Code: admin.CodeNotFound}):
 		return exitNotFound
 	case errors.Is(err, client.ErrCASFailed):
 		return exitCASFailed

@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client/refchain"
 )
@@ -31,8 +31,8 @@ type controller struct {
 	url   string
 
 	mu       sync.Mutex
-	info     api.Chain
-	keys     map[string]api.Key
+	info     admin.Chain
+	keys     map[string]admin.Key
 	next     uint16
 	returned int
 	hosts    []string // that sessions were leased to
@@ -51,10 +51,10 @@ func newController(t *testing.T, cfg refchain.Config) *controller {
 	}
 	t.Cleanup(chain.Close)
 	a := chain.Addresses()
-	c := &controller{chain: chain, keys: map[string]api.Key{}, values: map[string][]byte{}, info: api.Chain{
+	c := &controller{chain: chain, keys: map[string]admin.Key{}, values: map[string][]byte{}, info: admin.Chain{
 		Name: "main", ID: chainID, Epoch: 1, ServiceAddress: a[0].String(), LeaseMillis: 200, Slots: 100,
 		Ready: true, ValueBytes: cfg.Profile.ValueBytes(),
-		Members: []api.Member{{Switch: "s1", Role: "HEAD_TAIL", Address: a[1].String(), Ready: true, LeaseLive: true}},
+		Members: []admin.Member{{Switch: "s1", Role: "HEAD_TAIL", Address: a[1].String(), Ready: true, LeaseLive: true}},
 	}}
 	mux := http.NewServeMux()
 	handle := func(pattern string, f func(r *http.Request) (any, error)) {
@@ -62,27 +62,27 @@ func newController(t *testing.T, cfg refchain.Config) *controller {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			v, err := f(r)
-			if e, ok := err.(*api.Error); ok {
+			if e, ok := err.(*admin.Error); ok {
 				w.WriteHeader(e.Status)
-				_, _ = w.Write(api.MarshalError(e))
+				_, _ = w.Write(admin.MarshalError(e))
 				return
 			}
 			_ = json.NewEncoder(w).Encode(v)
 		})
 	}
-	none := func(what string) error { return api.Errorf(api.CodeNotFound, "no such %s", what) }
-	handle("GET /v1/chains", func(*http.Request) (any, error) { return []api.Chain{c.info}, nil })
+	none := func(what string) error { return admin.Errorf(admin.CodeNotFound, "no such %s", what) }
+	handle("GET /v1/chains", func(*http.Request) (any, error) { return []admin.Chain{c.info}, nil })
 	handle("GET /v1/chains/{chain}", func(r *http.Request) (any, error) {
 		if r.PathValue("chain") == "short" {
 			short := c.info
 			short.Name, short.Length = "short", 3
-			short.Missing = []api.MissingMember{{Switch: "s2", Why: "it is not connected"}, {Switch: "s3", Why: "it is there"}}
+			short.Missing = []admin.MissingMember{{Switch: "s2", Why: "it is not connected"}, {Switch: "s3", Why: "it is there"}}
 			return short, nil
 		}
 		if r.PathValue("chain") == "apart" {
 			apart := c.info
 			apart.Name, apart.VersionWarning = "apart", "s2 has version 0.1.0 and s1 has version 0.3.0"
-			apart.Members = []api.Member{{Switch: "s1", Version: "0.3.0"}, {Switch: "s2", Version: "0.1.0"}, {Switch: "s3"}}
+			apart.Members = []admin.Member{{Switch: "s1", Version: "0.3.0"}, {Switch: "s2", Version: "0.1.0"}, {Switch: "s3"}}
 			return apart, nil
 		}
 		if r.PathValue("chain") != "main" {
@@ -91,9 +91,9 @@ func newController(t *testing.T, cfg refchain.Config) *controller {
 		return c.info, nil
 	})
 	handle("PUT /v1/chains/{chain}", func(r *http.Request) (any, error) {
-		var change api.ChainChange
+		var change admin.ChainChange
 		if err := json.NewDecoder(r.Body).Decode(&change); err != nil {
-			return nil, api.Errorf(api.CodeInvalidArgument, "%v", err)
+			return nil, admin.Errorf(admin.CodeInvalidArgument, "%v", err)
 		}
 		if change.Frozen != nil {
 			c.info.Frozen = *change.Frozen
@@ -104,46 +104,46 @@ func newController(t *testing.T, cfg refchain.Config) *controller {
 		if change.Members != nil {
 			c.info.Members = nil
 			for _, m := range *change.Members {
-				c.info.Members = append(c.info.Members, api.Member{Switch: m, Role: "REPLICA",
+				c.info.Members = append(c.info.Members, admin.Member{Switch: m, Role: "REPLICA",
 					Address: a[1].String(), Ready: true, LeaseLive: true})
 			}
 		}
 		return c.info, nil
 	})
 	handle("POST /v1/chains/{chain}/recover", func(r *http.Request) (any, error) {
-		var what api.Recovery
+		var what admin.Recovery
 		if err := json.NewDecoder(r.Body).Decode(&what); err != nil {
-			return nil, api.Errorf(api.CodeInvalidArgument, "%v", err)
+			return nil, admin.Errorf(admin.CodeInvalidArgument, "%v", err)
 		}
 		for _, m := range c.info.Members {
 			if m.Switch == what.Switch {
-				return nil, api.Errorf(api.CodeInvalidArgument, "invalid: %s is a member already", what.Switch)
+				return nil, admin.Errorf(admin.CodeInvalidArgument, "invalid: %s is a member already", what.Switch)
 			}
 		}
-		c.info.Members = append(c.info.Members, api.Member{Switch: what.Switch, Role: "TAIL",
+		c.info.Members = append(c.info.Members, admin.Member{Switch: what.Switch, Role: "TAIL",
 			Address: a[1].String(), Ready: true, LeaseLive: true})
 		return c.info, nil
 	})
 	handle("GET /v1/chains/{chain}/keys", func(*http.Request) (any, error) {
-		out := []api.Key{}
+		out := []admin.Key{}
 		for _, k := range c.keys {
 			out = append(out, k)
 		}
 		return out, nil
 	})
 	handle("POST /v1/chains/{chain}/keys", func(r *http.Request) (any, error) {
-		var spec api.KeySpec
+		var spec admin.KeySpec
 		if err := json.NewDecoder(r.Body).Decode(&spec); err != nil {
-			return nil, api.Errorf(api.CodeInvalidArgument, "%v", err)
+			return nil, admin.Errorf(admin.CodeInvalidArgument, "%v", err)
 		}
 		if _, ok := c.keys[spec.Name]; ok {
-			return nil, api.Errorf(api.CodeAlreadyExists, "%s is placed already", spec.Name)
+			return nil, admin.Errorf(admin.CodeAlreadyExists, "%s is placed already", spec.Name)
 		}
 		id := uint32(wire.MakeKey(chainID, uint32(len(c.keys)+1)))
 		if spec.KeyID != nil {
 			id = *spec.KeyID
 		}
-		k := api.Key{Name: spec.Name, KeyID: id, Chain: "main", Slot: len(c.keys)}
+		k := admin.Key{Name: spec.Name, KeyID: id, Chain: "main", Slot: len(c.keys)}
 		c.keys[spec.Name], c.values[spec.Name] = k, spec.Value
 		chain.Place(wire.Key(id))
 		if spec.Value != nil {
@@ -159,10 +159,10 @@ func newController(t *testing.T, cfg refchain.Config) *controller {
 		return nil, nil
 	})
 	handle("GET /v1/keys", func(r *http.Request) (any, error) {
-		out := []api.Key{}
+		out := []admin.Key{}
 		for _, k := range c.keys {
 			if r.FormValue("state") != "" {
-				k.State = []api.KeyState{{Switch: "s1", Status: "OK", Version: 5, Newest: 5, Length: 2}}
+				k.State = []admin.KeyState{{Switch: "s1", Status: "OK", Version: 5, Newest: 5, Length: 2}}
 			}
 			if strings.HasPrefix(k.Name, r.FormValue("prefix")) {
 				out = append(out, k)
@@ -177,7 +177,7 @@ func newController(t *testing.T, cfg refchain.Config) *controller {
 		return nil, none("key")
 	})
 	handle("GET /v1/switches", func(*http.Request) (any, error) {
-		return []api.Switch{{Name: "s1", Address: a[1].String(), P4Runtime: "127.0.0.1:9559", DeviceID: 1,
+		return []admin.Switch{{Name: "s1", Address: a[1].String(), P4Runtime: "127.0.0.1:9559", DeviceID: 1,
 			Connected: true, Ready: true, Chains: []string{"main"}}}, nil
 	})
 	var asked atomic.Uint64
@@ -187,27 +187,28 @@ func newController(t *testing.T, cfg refchain.Config) *controller {
 		}
 		if r.URL.Query().Get("slots") == "0" { // 1,000 reads and 10 writes from one question to the next
 			n := asked.Add(1)
-			return api.Counters{Switch: "s1", Chains: []api.ChainCounters{{ID: 1, Reads: 1000 * n, Writes: 10 * n}}}, nil
+			return admin.Counters{Switch: "s1",
+				Chains: []admin.ChainCounters{{ID: 1, Reads: 1000 * n, Writes: 10 * n}}}, nil
 		}
-		return api.Counters{
+		return admin.Counters{
 			Switch: "s1", Events: map[string]uint64{"read_clean": 12345, "read_dirty": 0},
-			Slots: []api.SlotCounters{{Slot: 0, KeyID: 0x01000001, Name: "/a", Reads: 12345},
+			Slots: []admin.SlotCounters{{Slot: 0, KeyID: 0x01000001, Name: "/a", Reads: 12345},
 				{Slot: 1, Writes: 2}, {Slot: 2, KeyID: 0x01000009, Name: "/quiet"}},
 		}, nil
 	})
 	handle("GET /v1/placement", func(*http.Request) (any, error) {
-		return nil, api.Errorf(api.CodeFailedPrecondition, "this controller places no keys")
+		return nil, admin.Errorf(admin.CodeFailedPrecondition, "this controller places no keys")
 	})
 	handle("POST /v1/sessions", func(r *http.Request) (any, error) {
-		var req api.SessionsRequest
+		var req admin.SessionsRequest
 		if err := json.NewDecoder(r.Body).Decode(&req); err != nil || req.Owner == "" {
-			return nil, api.Errorf(api.CodeInvalidArgument, "%v, owner %q", err, req.Owner)
+			return nil, admin.Errorf(admin.CodeInvalidArgument, "%v, owner %q", err, req.Owner)
 		}
 		c.hosts = append(c.hosts, req.Address)
-		out := api.Sessions{Lease: "L", TTLSeconds: 30}
+		out := admin.Sessions{Lease: "L", TTLSeconds: 30}
 		for range req.Count {
 			c.next++
-			out.Sessions = append(out.Sessions, api.Session{ID: c.next, NextRequest: 1})
+			out.Sessions = append(out.Sessions, admin.Session{ID: c.next, NextRequest: 1})
 		}
 		return out, nil
 	})
@@ -215,7 +216,7 @@ func newController(t *testing.T, cfg refchain.Config) *controller {
 		if r.PathValue("lease") != "L" {
 			return nil, none("lease")
 		}
-		return api.Sessions{Lease: "L", TTLSeconds: 30}, nil
+		return admin.Sessions{Lease: "L", TTLSeconds: 30}, nil
 	})
 	handle("DELETE /v1/sessions/{lease}", func(*http.Request) (any, error) {
 		c.returned++
@@ -223,7 +224,7 @@ func newController(t *testing.T, cfg refchain.Config) *controller {
 	})
 	mux.HandleFunc("GET /v1/events", func(w http.ResponseWriter, r *http.Request) {
 		if since := r.FormValue("since"); since != "0" {
-			for id, e := range []api.Event{
+			for id, e := range []admin.Event{
 				{Type: "chain.failover", Chain: "main", Switch: "s2", Message: "it is out of reach"},
 				{Type: "chain.failover", Chain: "other", Switch: "s2", Message: "it is out of reach there"},
 				{Type: "switch.avoided", Switch: "s2", Message: "routes go around it"},
@@ -234,7 +235,7 @@ func newController(t *testing.T, cfg refchain.Config) *controller {
 			}
 			return
 		}
-		b, _ := json.Marshal(api.Event{ID: 1, Time: time.Now(), Type: "chain.ready", Chain: "main", Message: "all members serve"})
+		b, _ := json.Marshal(admin.Event{ID: 1, Time: time.Now(), Type: "chain.ready", Chain: "main", Message: "all members serve"})
 		fmt.Fprintf(w, "id: 1\ndata: %s\n\n", b)
 	})
 	server := httptest.NewServer(mux)
@@ -606,7 +607,7 @@ func TestAdmin(t *testing.T) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/page", func(w http.ResponseWriter, r *http.Request) {
 		shown = r.Header.Get("Authorization")
-		_ = json.NewEncoder(w).Encode(api.PageLink{URL: "http://127.0.0.1:1/?token=x", Seconds: 60})
+		_ = json.NewEncoder(w).Encode(admin.PageLink{URL: "http://127.0.0.1:1/?token=x", Seconds: 60})
 	})
 	over := httptest.NewServer(mux)
 	defer over.Close()

@@ -9,7 +9,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client"
@@ -94,7 +94,7 @@ func (c *cli) printError(err error) {
 	f := failure{Kind: "error", Message: err.Error()}
 	var usage usageError
 	var op *client.OpError
-	var a *api.Error
+	var a *admin.Error
 	for _, k := range kinds {
 		if errors.Is(err, k.err) {
 			f.Kind = k.kind

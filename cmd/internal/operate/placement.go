@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 )
 
 // The commands about which of etcd's keys are in the network.
@@ -55,7 +55,7 @@ func perSecond(x float64) string { return strconv.FormatFloat(x, 'f', 1, 64) }
 
 func seconds(x float64) string { return short(time.Duration(x * float64(time.Second))) }
 
-func printPlacement(w io.Writer, p *api.Placement) {
+func printPlacement(w io.Writer, p *admin.Placement) {
 	for _, ch := range p.Chains {
 		fmt.Fprintf(w, "chain %s: %d of etcd's keys, %d of %d slots free, cells of %d bytes%s\n", ch.Name, ch.Placed, ch.Free, ch.Slots, ch.CellBytes, map[bool]string{false: ", NOT READY"}[ch.Ready])
 	}
@@ -72,7 +72,7 @@ func printPlacement(w io.Writer, p *api.Placement) {
 	default:
 		fmt.Fprintf(w, "heat: %s by %s over %s\n", plural(h.Keys, "key"), h.Prometheus, h.Window)
 	}
-	keys := func(title string, all []api.PlacementKey) {
+	keys := func(title string, all []admin.PlacementKey) {
 		fmt.Fprintf(w, "\n%s\n", title)
 		rows := [][]string{{"  READS/S", "WRITES/S", "CHAIN", "KEY", "WHY"}}
 		for _, k := range all {
@@ -103,7 +103,7 @@ func printPlacement(w io.Writer, p *api.Placement) {
 	}
 }
 
-func printKey(w io.Writer, k *api.PlacementKey) {
+func printKey(w io.Writer, k *admin.PlacementKey) {
 	where := "is not placed"
 	if k.Chain != "" {
 		where = fmt.Sprintf("is placed in chain %s since %s", k.Chain, k.Since.Local().Format(time.DateTime))
@@ -135,7 +135,7 @@ func (c *cli) placementRule(use, choice, what string, prefixes bool) *cobra.Comm
 		Use: use, Short: what, Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.ask(cmd, func(ctx context.Context) error {
-				k, err := c.api.SetPlacementRule(ctx, api.PlacementRule{Key: args[0], Prefix: prefix, Choice: choice})
+				k, err := c.api.SetPlacementRule(ctx, admin.PlacementRule{Key: args[0], Prefix: prefix, Choice: choice})
 				switch {
 				case err != nil:
 					return err

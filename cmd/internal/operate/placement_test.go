@@ -8,43 +8,43 @@ import (
 	"testing"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 )
 
 // TestPlacement: what is typed is what is asked, and what is answered is shown.
 func TestPlacement(t *testing.T) {
 	f := func(x float64) *float64 { return &x }
 	now := time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
-	var rules []api.PlacementRule
+	var rules []admin.PlacementRule
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/placement", func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(api.Placement{
-			Heat: api.PlacementHeat{Prometheus: "http://p:9090", Window: "1m", Keys: 7,
+		_ = json.NewEncoder(w).Encode(admin.Placement{
+			Heat: admin.PlacementHeat{Prometheus: "http://p:9090", Window: "1m", Keys: 7,
 				ReadsPerSecond: f(1000), HitRatio: f(.5), NetworkMedianSeconds: f(40e-6)},
-			Chains:   []api.PlacementChain{{Name: "main", Ready: true, Slots: 16, Free: 3, Placed: 13, CellBytes: 1024}},
-			Placed:   []api.PlacementKey{{Key: "/hot", Chain: "main", Reads: f(50), Writes: f(1), Code: "serves", Reason: "score 47.0/s"}},
-			Others:   []api.PlacementKey{{Key: "/new", Code: "unknown", Reason: "nothing is known"}},
-			Rules:    []api.PlacementRule{{Key: "/p/", Prefix: true, Choice: "exclude"}, {Key: "/registry/health", Choice: "exclude", Default: true}},
-			UnderWay: []api.PlacementMove{{Time: now, Op: "place", Key: "/next", Reason: "hot"}},
-			Recent:   []api.PlacementMove{{Time: now, Op: "remove", Key: "/old", Reason: "cold", Error: "s2 is away"}},
+			Chains:   []admin.PlacementChain{{Name: "main", Ready: true, Slots: 16, Free: 3, Placed: 13, CellBytes: 1024}},
+			Placed:   []admin.PlacementKey{{Key: "/hot", Chain: "main", Reads: f(50), Writes: f(1), Code: "serves", Reason: "score 47.0/s"}},
+			Others:   []admin.PlacementKey{{Key: "/new", Code: "unknown", Reason: "nothing is known"}},
+			Rules:    []admin.PlacementRule{{Key: "/p/", Prefix: true, Choice: "exclude"}, {Key: "/registry/health", Choice: "exclude", Default: true}},
+			UnderWay: []admin.PlacementMove{{Time: now, Op: "place", Key: "/next", Reason: "hot"}},
+			Recent:   []admin.PlacementMove{{Time: now, Op: "remove", Key: "/old", Reason: "cold", Error: "s2 is away"}},
 		})
 	})
 	mux.HandleFunc("GET /v1/placement/why", func(w http.ResponseWriter, r *http.Request) {
-		_ = json.NewEncoder(w).Encode(api.PlacementKey{Key: r.URL.Query().Get("key"), Chain: "main", Since: now,
+		_ = json.NewEncoder(w).Encode(admin.PlacementKey{Key: r.URL.Query().Get("key"), Chain: "main", Since: now,
 			Code: "serves", Reason: "score 47.0/s", Reads: f(50), Writes: f(1), Score: f(47)})
 	})
 	mux.HandleFunc("PUT /v1/placement/rules", func(w http.ResponseWriter, r *http.Request) {
-		var rule api.PlacementRule
+		var rule admin.PlacementRule
 		if err := json.NewDecoder(r.Body).Decode(&rule); err != nil {
 			t.Error(err)
 		}
 		rules = append(rules, rule)
 		if rule.Key == "/refused" {
 			w.WriteHeader(http.StatusBadRequest)
-			_, _ = w.Write(api.MarshalError(api.Errorf(api.CodeInvalidArgument, "the gateways' own keys are never placed")))
+			_, _ = w.Write(admin.MarshalError(admin.Errorf(admin.CodeInvalidArgument, "the gateways' own keys are never placed")))
 			return
 		}
-		_ = json.NewEncoder(w).Encode(api.PlacementKey{Key: rule.Key, Code: "excluded", Reason: "by an operator"})
+		_ = json.NewEncoder(w).Encode(admin.PlacementKey{Key: rule.Key, Code: "excluded", Reason: "by an operator"})
 	})
 	s := httptest.NewServer(mux)
 	defer s.Close()
@@ -78,7 +78,7 @@ func TestPlacement(t *testing.T) {
 			}
 		}
 	}
-	want := []api.PlacementRule{{Key: "/a", Choice: "pin"}, {Key: "/a", Choice: "unpin"},
+	want := []admin.PlacementRule{{Key: "/a", Choice: "pin"}, {Key: "/a", Choice: "unpin"},
 		{Key: "/p", Prefix: true, Choice: "exclude"}, {Key: "/p", Prefix: true, Choice: "include"}, {Key: "/a", Prefix: true, Choice: "pin"},
 		{Key: "/refused", Choice: "pin"}}
 	if len(rules) != len(want) {

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
 )
 
@@ -41,7 +41,7 @@ type cli struct {
 	timeout    time.Duration
 	retransmit time.Duration
 	sessions   []string
-	api        *api.Client
+	api        *admin.Client
 }
 
 const rootHelp = `netcraqctl reads, writes and measures the key-value store in the switches, and shows and changes what the controller manages.
@@ -70,7 +70,7 @@ func (c *cli) root(getenv func(string) string) (root *cobra.Command, code func(e
 	})
 	code = func(error) int { return 0 }
 	f := root.PersistentFlags()
-	f.StringVar(&c.admin, "admin", "", "address of the controller's admin API: unix:///PATH, or http://HOST:PORT with a token (default $"+adminVariable+", or "+api.SystemSocket+")")
+	f.StringVar(&c.admin, "admin", "", "address of the controller's admin API: unix:///PATH, or http://HOST:PORT with a token (default $"+adminVariable+", or "+admin.SystemSocket+")")
 	f.StringVar(&c.tokenFile, "token-file", "", "file with the controller's token for TCP (default $"+tokenVariable+")")
 	f.StringVarP(&c.output, "output", "o", "text", "output format: text for people, or json for programs")
 	f.DurationVar(&c.timeout, "timeout", 2*time.Second, "give up a query or a request to the controller after this time")
@@ -172,7 +172,7 @@ func (c *cli) prepare(cmd *cobra.Command, getenv func(string) string) error {
 	if c.admin == "" && c.program.Admin != nil {
 		c.admin = c.program.Admin()
 	}
-	c.api = api.NewClient(c.admin, api.TokenFile(c.tokenFile))
+	c.api = admin.NewClient(c.admin, admin.TokenFile(c.tokenFile))
 	if c.plugin != nil && !cmd.HasSubCommands() && !c.adminGiven && len(c.servers) == 0 {
 		code, err := c.plugin.run(cmd.Context(), c.plugin.arguments(c.args), c.std, cmd.Name() == "page")
 		if err == nil {

@@ -10,21 +10,21 @@ import (
 
 	"github.com/spf13/cobra"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 )
 
 // status is what the command shows, for programs.
 type status struct {
-	Chains    []chainStatus  `json:"chains"`
-	Switches  []api.Switch   `json:"switches"`
-	Placement *api.Placement `json:"placement,omitempty"` // none: etcd's keys are not placed
-	Problems  []string       `json:"problems"`
+	Chains    []chainStatus    `json:"chains"`
+	Switches  []admin.Switch   `json:"switches"`
+	Placement *admin.Placement `json:"placement,omitempty"` // none: etcd's keys are not placed
+	Problems  []string         `json:"problems"`
 }
 
 // chainStatus is a chain and its rates. A read or write that passes several switches is counted
 // once: where it is answered, and at the tail.
 type chainStatus struct {
-	api.Chain
+	admin.Chain
 	ReadsPerSecond  float64 `json:"readsPerSecond"`
 	WritesPerSecond float64 `json:"writesPerSecond"`
 }
@@ -64,7 +64,7 @@ type counted struct{ reads, writes uint64 }
 // status asks the controller for everything, and for the counters twice.
 func (c *cli) status(cmd *cobra.Command, over time.Duration) (*status, error) {
 	s := &status{}
-	var chains []api.Chain
+	var chains []admin.Chain
 	var before, after map[uint8]counted
 	err := c.ask(cmd, func(ctx context.Context) (err error) {
 		if chains, err = c.api.Chains(ctx); err != nil {
@@ -74,7 +74,7 @@ func (c *cli) status(cmd *cobra.Command, over time.Duration) (*status, error) {
 			return err
 		}
 		s.Placement, err = c.api.Placement(ctx)
-		if errors.Is(err, &api.Error{Code: api.CodeFailedPrecondition}) {
+		if errors.Is(err, &admin.Error{Code: admin.CodeFailedPrecondition}) {
 			err = nil
 		}
 		return err
@@ -115,7 +115,8 @@ func (c *cli) status(cmd *cobra.Command, over time.Duration) (*status, error) {
 }
 
 // chainCounts asks every switch that is ready for what it has counted.
-func (c *cli) chainCounts(ctx context.Context, chains []api.Chain, switches []api.Switch) (map[uint8]counted, error) {
+func (c *cli) chainCounts(ctx context.Context, chains []admin.Chain,
+	switches []admin.Switch) (map[uint8]counted, error) {
 	sums, tails := map[uint8]counted{}, map[uint8]string{}
 	for _, ch := range chains {
 		if n := len(ch.Members); n > 0 {

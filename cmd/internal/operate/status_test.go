@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/client/refchain"
 )
 
@@ -35,10 +35,10 @@ func TestStatus(t *testing.T) {
 func TestProblems(t *testing.T) {
 	well := func() *status {
 		return &status{
-			Switches: []api.Switch{{Name: "s1", P4Runtime: "s1:1", Connected: true, Primary: true, Ready: true}},
-			Chains: []chainStatus{{Chain: api.Chain{Name: "main", Ready: true, Slots: 100, Keys: 89, Length: 1,
-				Members: []api.Member{{Switch: "s1", Ready: true, LeaseLive: true}}}}},
-			Placement: &api.Placement{},
+			Switches: []admin.Switch{{Name: "s1", P4Runtime: "s1:1", Connected: true, Primary: true, Ready: true}},
+			Chains: []chainStatus{{Chain: admin.Chain{Name: "main", Ready: true, Slots: 100, Keys: 89, Length: 1,
+				Members: []admin.Member{{Switch: "s1", Ready: true, LeaseLive: true}}}}},
+			Placement: &admin.Placement{},
 		}
 	}
 	if got := problems(well()); len(got) > 0 {
@@ -56,7 +56,7 @@ func TestProblems(t *testing.T) {
 		{func(s *status) { s.Chains[0].Ready, s.Chains[0].Reason = false, "s1" }, []string{"chain main is not ready: s1"}},
 		{func(s *status) {
 			s.Chains[0].Length = 2
-			s.Chains[0].Missing = []api.MissingMember{{Switch: "s2", Why: "it is away"}}
+			s.Chains[0].Missing = []admin.MissingMember{{Switch: "s2", Why: "it is away"}}
 		},
 			[]string{"chain main has 1 of 2 members", "s2 is missing in chain main: it is away"}},
 		{func(s *status) { s.Chains[0].Members[0].LeaseLive = false },

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client"
 	"github.com/netcraq/netcraq/client/fromadmin"
@@ -21,7 +21,7 @@ type target struct {
 	addresses []netip.AddrPort
 	services  []netip.AddrPort // where answers come from besides; none: from those that are asked
 	profile   wire.Profile
-	chain     *api.Chain // nil: the controller was not asked
+	chain     *admin.Chain // nil: the controller was not asked
 }
 
 // key is a key as the user named it.
@@ -53,7 +53,7 @@ func (c *cli) findKey(ctx context.Context, s string) (key, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	k, err := c.api.Lookup(ctx, name)
-	if errors.Is(err, &api.Error{Code: api.CodeNotFound}) {
+	if errors.Is(err, &admin.Error{Code: admin.CodeNotFound}) {
 		return key{}, notPlaced(name)
 	}
 	if err != nil {
@@ -64,7 +64,7 @@ func (c *cli) findKey(ctx context.Context, s string) (key, error) {
 
 // findTarget says where queries for keys of a chain go, by what the user gave and, for what he left
 // out, by what the controller says.
-func (c *cli) findTarget(ctx context.Context, chain func(api.Chain) bool, described string) (*target, error) {
+func (c *cli) findTarget(ctx context.Context, chain func(admin.Chain) bool, described string) (*target, error) {
 	t := &target{}
 	for _, given := range []struct {
 		flag  string
@@ -105,7 +105,7 @@ func (c *cli) findTarget(ctx context.Context, chain func(api.Chain) bool, descri
 		for _, ch := range chains {
 			have = append(have, fmt.Sprintf("%s (%d)", ch.Name, ch.ID))
 		}
-		return nil, fmt.Errorf("the controller has no %s: %w; it has %s", described, &api.Error{Code: api.CodeNotFound, Message: "no such chain"}, list(have))
+		return nil, fmt.Errorf("the controller has no %s: %w; it has %s", described, &admin.Error{Code: admin.CodeNotFound, Message: "no such chain"}, list(have))
 	}
 	t.chain = &chains[i]
 	if t.profile == 0 {
@@ -128,7 +128,7 @@ func (c *cli) findTarget(ctx context.Context, chain func(api.Chain) bool, descri
 
 // targetOf is the target of queries for one key.
 func (c *cli) targetOf(ctx context.Context, k key) (*target, error) {
-	return c.findTarget(ctx, func(ch api.Chain) bool {
+	return c.findTarget(ctx, func(ch admin.Chain) bool {
 		return ch.ID == k.id.Chain()
 	}, fmt.Sprintf("chain %d, which the KEY_ID %v belongs to", k.id.Chain(), k.id))
 }

@@ -10,7 +10,7 @@ import (
 	"net/netip"
 	"strings"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/controlplane/adminserver"
 	"github.com/netcraq/netcraq/nodeapi/authority"
@@ -30,10 +30,10 @@ func ByNode(name string, host netip.Addr, share *Share, quota func(namespace str
 		next.ServeHTTP(w, r.WithContext(adminserver.WithCaller(r.Context(), adminserver.Caller{Node: name})))
 	}
 	deny := func(w http.ResponseWriter, format string, args ...any) {
-		e := api.Errorf(api.CodePermissionDenied, format, args...)
+		e := admin.Errorf(admin.CodePermissionDenied, format, args...)
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusForbidden)
-		_, _ = w.Write(api.MarshalError(e))
+		_, _ = w.Write(admin.MarshalError(e))
 	}
 	denyKey := func(w http.ResponseWriter, name string) {
 		deny(w, "a node may ask for keys whose names begin with %s, not for %.80q", nodeapi.KeyPrefix, name)
@@ -66,7 +66,7 @@ func ByNode(name string, host netip.Addr, share *Share, quota func(namespace str
 	}
 	mux.HandleFunc("GET /v1/keys/{name}", named)
 	mux.HandleFunc("DELETE /v1/keys/{name}", named) // the controller removes it only if it has no value
-	mux.HandleFunc("POST /v1/keys", changed(func(k *api.KeyRequest) error {
+	mux.HandleFunc("POST /v1/keys", changed(func(k *admin.KeyRequest) error {
 		namespace, key, ok := nodeapi.ParseKeyName(k.Name)
 		if !ok || authority.CheckNamespace(namespace) != nil || key == "" {
 			return fmt.Errorf("a node may make keys whose names are %sNAMESPACE/KEY, not %.80q", nodeapi.KeyPrefix,
@@ -78,11 +78,11 @@ func ByNode(name string, host netip.Addr, share *Share, quota func(namespace str
 		k.Node, k.Quota.Keys = name, min(k.Quota.Keys, quota(namespace))
 		return nil
 	}, deny, pass))
-	mux.HandleFunc("POST /v1/sessions", changed(func(s *api.SessionsRequest) error {
+	mux.HandleFunc("POST /v1/sessions", changed(func(s *admin.SessionsRequest) error {
 		s.Address = host.String()
 		return nil
 	}, deny, pass))
-	mux.HandleFunc("PUT /v1/watches", changed(func(w *api.WatchRequest) error {
+	mux.HandleFunc("PUT /v1/watches", changed(func(w *admin.WatchRequest) error {
 		w.Address = host.String()
 		return nil
 	}, deny, share.watches.limit(pass)))

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/time/rate"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 )
 
 const (
@@ -105,6 +105,6 @@ func refuseList(w http.ResponseWriter, wait time.Duration) {
 	w.Header().Set("Retry-After", seconds)
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusServiceUnavailable)
-	_, _ = w.Write(api.MarshalError(api.Errorf(api.CodeUnavailable,
+	_, _ = w.Write(admin.MarshalError(admin.Errorf(admin.CodeUnavailable,
 		"this node has asked for more lists than its share of the leader's time allows: try again in %s s", seconds)))
 }

@@ -15,7 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/nodeapi/authority"
 )
 
@@ -79,9 +79,9 @@ func listsOfANode(t *testing.T) {
 					if w.Code == http.StatusOK || ctx.Err() != nil {
 						continue
 					}
-					var said struct{ Error api.Error }
+					var said struct{ Error admin.Error }
 					_ = json.Unmarshal(w.Body.Bytes(), &said)
-					if w.Code != http.StatusServiceUnavailable || said.Error.Code != api.CodeUnavailable ||
+					if w.Code != http.StatusServiceUnavailable || said.Error.Code != admin.CodeUnavailable ||
 						w.Header().Get("Retry-After") == "" || !strings.Contains(said.Error.Message, "try again in") {
 						s := fmt.Sprint(w.Code, w.Header(), w.Body)
 						wrong.Store(&s)
@@ -164,7 +164,7 @@ func changesOfANode(t *testing.T) {
 
 // TestQuotaOfTheLeader: a node names a quota of keys, and the leader's own bounds it.
 func TestQuotaOfTheLeader(t *testing.T) {
-	var got api.KeyRequest
+	var got admin.KeyRequest
 	h := ByNode("n1", netip.MustParseAddr("192.0.2.7"), NewShare(), func(namespace string) int {
 		return map[string]int{"blue": 3}[namespace]
 	}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -174,8 +174,8 @@ func TestQuotaOfTheLeader(t *testing.T) {
 		namespace   string
 		asks, given int
 	}{{"blue", 1 << 30, 3}, {"blue", 2, 2}, {"red", 5, 0}} {
-		body, err := json.Marshal(api.KeyRequest{Name: "node/" + c.namespace + "/a", Node: "n2",
-			Quota: &api.KeyQuota{Prefix: "node/" + c.namespace + "/", Keys: c.asks}})
+		body, err := json.Marshal(admin.KeyRequest{Name: "node/" + c.namespace + "/a", Node: "n2",
+			Quota: &admin.KeyQuota{Prefix: "node/" + c.namespace + "/", Keys: c.asks}})
 		if err != nil {
 			t.Fatal(err)
 		}

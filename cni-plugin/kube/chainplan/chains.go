@@ -15,7 +15,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/labels"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
 	"github.com/netcraq/netcraq/cni-plugin/kube/nodeview"
 )
@@ -114,7 +114,7 @@ type Step struct {
 
 // Next is the next step of a chain; nil: there is none, or it must wait. steady says whether a
 // switch has been ready for long enough.
-func Next(s *v1alpha1.NetcraqChainSpec, now *api.Chain, nodes []nodeview.Node, load map[string]int,
+func Next(s *v1alpha1.NetcraqChainSpec, now *admin.Chain, nodes []nodeview.Node, load map[string]int,
 	steady func(node string) bool) *Step {
 	if !now.Ready || now.Frozen {
 		return nil

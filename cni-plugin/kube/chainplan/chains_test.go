@@ -8,7 +8,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
 	"github.com/netcraq/netcraq/cni-plugin/kube/internal/testutil"
 	"github.com/netcraq/netcraq/cni-plugin/kube/nodeview"
@@ -76,40 +76,44 @@ func TestNext(t *testing.T) {
 	for _, c := range []struct {
 		what    string
 		members string
-		change  func([]nodeview.Node, *v1alpha1.NetcraqChainSpec, *api.Chain)
+		change  func([]nodeview.Node, *v1alpha1.NetcraqChainSpec, *admin.Chain)
 		steady  string // "": all
 		want    string
 	}{
 		{"all is well", "n1 n2 n3", nil, "", "nothing"},
 		{"one is missing", "n1 n2", nil, "", "bring in n3"},
 		{"one is missing, and the first spare one has just come", "n1 n2", nil, "n4", "bring in n4"},
-		{"one is missing, and no other is there", "n1 n2", func(n []nodeview.Node, _ *v1alpha1.NetcraqChainSpec, _ *api.Chain) {
+		{"one is missing, and no other is there", "n1 n2", func(n []nodeview.Node, _ *v1alpha1.NetcraqChainSpec, _ *admin.Chain) {
 			n[2].Ready, n[3].Schedulable = false, false
 		}, "", "nothing"},
-		{"while it is not ready it is left alone", "n1 n2", func(_ []nodeview.Node, _ *v1alpha1.NetcraqChainSpec, c *api.Chain) { c.Ready = false }, "", "nothing"},
-		{"one is being brought in", "n1 n2", func(_ []nodeview.Node, _ *v1alpha1.NetcraqChainSpec, c *api.Chain) {
-			c.Members = append(c.Members, api.Member{Switch: "n3", Role: "SHADOW"})
+		{"while it is not ready it is left alone", "n1 n2", func(_ []nodeview.Node, _ *v1alpha1.NetcraqChainSpec, c *admin.Chain) { c.Ready = false }, "", "nothing"},
+		{"one is being brought in", "n1 n2", func(_ []nodeview.Node, _ *v1alpha1.NetcraqChainSpec, c *admin.Chain) {
+			c.Members = append(c.Members, admin.Member{Switch: "n3", Role: "SHADOW"})
 		}, "", "nothing"},
-		{"a cordoned member stays", "n1 n2 n3", func(n []nodeview.Node, _ *v1alpha1.NetcraqChainSpec, _ *api.Chain) { n[0].Schedulable = false }, "", "nothing"},
-		{"a member that is not ready for its kubelet stays: its switch answers", "n1 n2 n3", func(n []nodeview.Node, _ *v1alpha1.NetcraqChainSpec, _ *api.Chain) { n[0].Ready = false }, "", "nothing"},
-		{"an excluded member is replaced first", "n1 n2 n3", func(_ []nodeview.Node, s *v1alpha1.NetcraqChainSpec, _ *api.Chain) { s.ExcludedNodes = []string{"n2"} }, "", "bring in n4"},
-		{"... and then taken out", "n1 n2 n3 n4", func(_ []nodeview.Node, s *v1alpha1.NetcraqChainSpec, _ *api.Chain) { s.ExcludedNodes = []string{"n2"} }, "", "members n1 n3 n4"},
-		{"... or at once, where there is no other", "n1 n2 n3", func(_ []nodeview.Node, s *v1alpha1.NetcraqChainSpec, _ *api.Chain) {
+		{"a cordoned member stays", "n1 n2 n3", func(n []nodeview.Node, _ *v1alpha1.NetcraqChainSpec, _ *admin.Chain) { n[0].Schedulable = false }, "", "nothing"},
+		{"a member that is not ready for its kubelet stays: its switch answers", "n1 n2 n3", func(n []nodeview.Node, _ *v1alpha1.NetcraqChainSpec, _ *admin.Chain) { n[0].Ready = false }, "", "nothing"},
+		{"an excluded member is replaced first", "n1 n2 n3", func(_ []nodeview.Node, s *v1alpha1.NetcraqChainSpec, _ *admin.Chain) {
+			s.ExcludedNodes = []string{"n2"}
+		}, "", "bring in n4"},
+		{"... and then taken out", "n1 n2 n3 n4", func(_ []nodeview.Node, s *v1alpha1.NetcraqChainSpec, _ *admin.Chain) {
+			s.ExcludedNodes = []string{"n2"}
+		}, "", "members n1 n3 n4"},
+		{"... or at once, where there is no other", "n1 n2 n3", func(_ []nodeview.Node, s *v1alpha1.NetcraqChainSpec, _ *admin.Chain) {
 			s.ExcludedNodes = []string{"n2", "n4"}
 		}, "", "members n1 n3"},
-		{"a node that was deleted", "n1 n2 n3", func(n []nodeview.Node, _ *v1alpha1.NetcraqChainSpec, _ *api.Chain) {
+		{"a node that was deleted", "n1 n2 n3", func(n []nodeview.Node, _ *v1alpha1.NetcraqChainSpec, _ *admin.Chain) {
 			n[0].There, n[3].Ready = false, false
 		}, "", "members n2 n3"},
-		{"the last ones are never taken out", "n1 n2", func(_ []nodeview.Node, s *v1alpha1.NetcraqChainSpec, _ *api.Chain) {
+		{"the last ones are never taken out", "n1 n2", func(_ []nodeview.Node, s *v1alpha1.NetcraqChainSpec, _ *admin.Chain) {
 			s.ExcludedNodes = []string{"n1", "n2", "n3", "n4"}
 		}, "", "nothing"},
 		{"it is to be shorter", "n1 n2 n3 n4", nil, "", "members n1 n2 n3"},
-		{"it is to have another lease", "n1 n2", func(_ []nodeview.Node, s *v1alpha1.NetcraqChainSpec, _ *api.Chain) { s.LeaseMillis = 500 }, "", "lease 500"},
+		{"it is to have another lease", "n1 n2", func(_ []nodeview.Node, s *v1alpha1.NetcraqChainSpec, _ *admin.Chain) { s.LeaseMillis = 500 }, "", "lease 500"},
 	} {
 		nodes, spec := testutil.Cluster(4), &v1alpha1.NetcraqChainSpec{Length: 3, LeaseMillis: 200}
-		now := &api.Chain{Ready: true, LeaseMillis: 200}
+		now := &admin.Chain{Ready: true, LeaseMillis: 200}
 		for _, m := range strings.Fields(c.members) {
-			now.Members = append(now.Members, api.Member{Switch: m, Role: "REPLICA"})
+			now.Members = append(now.Members, admin.Member{Switch: m, Role: "REPLICA"})
 		}
 		if c.change != nil {
 			c.change(nodes, spec, now)

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/client/etcd/placement"
 	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
 	"github.com/netcraq/netcraq/controlplane/placement/policy"
@@ -61,9 +61,9 @@ func subject(text string) policy.Subject {
 }
 
 // RuleChanges are what makes the rules that there are those that are wanted.
-func RuleChanges(have []api.PlacementRule, want map[policy.Subject]policy.Choice) []api.PlacementRule {
+func RuleChanges(have []admin.PlacementRule, want map[policy.Subject]policy.Choice) []admin.PlacementRule {
 	left := maps.Clone(want)
-	var out []api.PlacementRule
+	var out []admin.PlacementRule
 	for _, h := range have {
 		key, err := placement.ParsePrintable(h.Key)
 		if err != nil || h.Default {
@@ -71,7 +71,7 @@ func RuleChanges(have []api.PlacementRule, want map[policy.Subject]policy.Choice
 		}
 		s := policy.Subject{Name: key, Prefix: h.Prefix}
 		if w, ok := left[s]; !ok {
-			out = append(out, api.PlacementRule{Key: h.Key, Prefix: h.Prefix, Choice: "clear"})
+			out = append(out, admin.PlacementRule{Key: h.Key, Prefix: h.Prefix, Choice: "clear"})
 		} else if string(w) == h.Choice {
 			delete(left, s)
 		}
@@ -79,7 +79,7 @@ func RuleChanges(have []api.PlacementRule, want map[policy.Subject]policy.Choice
 	byName := func(a, b policy.Subject) int { return strings.Compare(a.String(), b.String()) }
 	for _, s := range slices.SortedFunc(maps.Keys(left), byName) {
 		key := placement.Printable(s.Name)
-		out = append(out, api.PlacementRule{Key: key, Prefix: s.Prefix, Choice: string(left[s])})
+		out = append(out, admin.PlacementRule{Key: key, Prefix: s.Prefix, Choice: string(left[s])})
 	}
 	return out
 }

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
 )
 
@@ -14,16 +14,16 @@ func TestRules(t *testing.T) {
 	with := func(p v1alpha1.Placement) *v1alpha1.NetcraqChain {
 		return &v1alpha1.NetcraqChain{Spec: v1alpha1.NetcraqChainSpec{Placement: p}}
 	}
-	health := api.PlacementRule{Key: "/registry/health", Choice: "exclude", Default: true}
+	health := admin.PlacementRule{Key: "/registry/health", Choice: "exclude", Default: true}
 	for _, c := range []struct {
 		what   string
 		chains []*v1alpha1.NetcraqChain
-		have   []api.PlacementRule
+		have   []admin.PlacementRule
 		always []string
 		want   string
 	}{
 		{"hot keys", []*v1alpha1.NetcraqChain{with(v1alpha1.Placement{Policy: v1alpha1.PlaceHot})},
-			[]api.PlacementRule{health}, nil, ""},
+			[]admin.PlacementRule{health}, nil, ""},
 		{"pins and exclusions", []*v1alpha1.NetcraqChain{with(v1alpha1.Placement{Policy: v1alpha1.PlaceHot,
 			Pins: []string{"/a", "/p/*"}, Exclusions: []string{"/e/*"}})}, nil, nil,
 			"pin /a; exclude /e/*; pin /p/*"},
@@ -35,12 +35,12 @@ func TestRules(t *testing.T) {
 		{"an exclusion wins", []*v1alpha1.NetcraqChain{with(v1alpha1.Placement{Pins: []string{"/a"}}),
 			with(v1alpha1.Placement{Exclusions: []string{"/a"}})}, nil, nil, "exclude /a"},
 		{"nothing to do", []*v1alpha1.NetcraqChain{with(v1alpha1.Placement{Pins: []string{"/a"}})},
-			[]api.PlacementRule{health, {Key: "/a", Choice: "pin"}}, nil, ""},
+			[]admin.PlacementRule{health, {Key: "/a", Choice: "pin"}}, nil, ""},
 		{"what nobody chooses any more", []*v1alpha1.NetcraqChain{with(v1alpha1.Placement{})},
-			[]api.PlacementRule{{Key: "/a", Choice: "pin"}, {Key: "/e/", Prefix: true, Choice: "exclude"}}, nil,
+			[]admin.PlacementRule{{Key: "/a", Choice: "pin"}, {Key: "/e/", Prefix: true, Choice: "exclude"}}, nil,
 			"clear /a; clear /e/*"},
 		{"another choice", []*v1alpha1.NetcraqChain{with(v1alpha1.Placement{Pins: []string{"/a"}})},
-			[]api.PlacementRule{{Key: "/a", Choice: "exclude"}}, nil, "pin /a"},
+			[]admin.PlacementRule{{Key: "/a", Choice: "exclude"}}, nil, "pin /a"},
 		{"none at all", []*v1alpha1.NetcraqChain{with(v1alpha1.Placement{Policy: v1alpha1.PlaceNone})}, nil, nil, "exclude /*"},
 		{"what is never placed", []*v1alpha1.NetcraqChain{with(v1alpha1.Placement{Pins: []string{"/registry/*", "/registry/leases/*"}})}, nil, []string{"/registry/leases/*", "/registry/pods/us/*"},
 			"pin /registry/*; exclude /registry/leases/*; exclude /registry/pods/us/*"},

@@ -8,13 +8,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
 )
 
 // Status is how a chain is.
 func Status(
-	c *v1alpha1.NetcraqChain, was v1alpha1.NetcraqChainStatus, is *api.Chain, p *Plan,
+	c *v1alpha1.NetcraqChain, was v1alpha1.NetcraqChainStatus, is *admin.Chain, p *Plan,
 ) v1alpha1.NetcraqChainStatus {
 	s := v1alpha1.NetcraqChainStatus{ObservedGeneration: c.Generation, Conditions: slices.Clone(was.Conditions)}
 	set := func(kind string, yes bool, reason, message string) {

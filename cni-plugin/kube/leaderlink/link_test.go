@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
 	"github.com/netcraq/netcraq/cni-plugin/identity"
 	"github.com/netcraq/netcraq/cni-plugin/kube/adminrights"
@@ -53,7 +53,7 @@ func TestControllerLink(t *testing.T) {
 	})
 	leader := NewAnswerer(ca.Identity(t, "leader", identity.Controller).Client(), adminrights.DefaultKeys, controller, nil,
 		slog.New(slog.DiscardHandler))
-	c := api.NewClient("127.0.0.1", api.Through(link))
+	c := admin.NewClient("127.0.0.1", admin.Through(link))
 	ctx := t.Context()
 	if _, err := c.Lookup(ctx, "node/blue/a"); !errors.Is(err, errNoLeader) {
 		t.Errorf("with no leader: %v", err)
@@ -86,22 +86,23 @@ func TestControllerLink(t *testing.T) {
 		defer end()
 	}
 
-	if _, err := c.NewSessions(ctx, api.SessionsRequest{Count: 2, Owner: "x", Address: "192.0.2.99"}); err != nil {
+	if _, err := c.NewSessions(ctx, admin.SessionsRequest{Count: 2, Owner: "x", Address: "192.0.2.99"}); err != nil {
 		t.Error(err)
 	}
-	var s api.SessionsRequest
+	var s admin.SessionsRequest
 	if err := json.Unmarshal([]byte((<-asked).body), &s); err != nil || s.Address != "192.0.2.7" || s.Count != 2 {
 		t.Errorf("sessions for another node: %+v, %v", s, err)
 	}
-	if _, err := c.Watch(ctx, api.WatchRequest{Address: "192.0.2.99", Port: 9, KeyIDs: []uint32{7}}); err != nil {
+	if _, err := c.Watch(ctx, admin.WatchRequest{Address: "192.0.2.99", Port: 9, KeyIDs: []uint32{7}}); err != nil {
 		t.Error(err)
 	}
-	var w api.WatchRequest
+	var w admin.WatchRequest
 	if err := json.Unmarshal([]byte((<-asked).body), &w); err != nil || w.Address != "192.0.2.7" || w.Port != 9 {
 		t.Errorf("watches of another node: %+v, %v", w, err)
 	}
-	quota := &api.KeyQuota{Prefix: "node/blue/", Keys: 10}
-	if _, err := c.RequestKey(ctx, api.KeyRequest{Name: "node/blue/a", Quota: quota}); err != nil {
+	quota := &admin.KeyQuota{Prefix: "node/blue/", Keys: 10}
+	if _, err := c.RequestKey(ctx,
+		admin.KeyRequest{Name: "node/blue/a", Quota: quota}); err != nil {
 		t.Error(err)
 	}
 	<-asked
@@ -120,27 +121,28 @@ func TestControllerLink(t *testing.T) {
 		"read by a longer way":         func() error { _, err := c.Lookup(ctx, "../node/blue"); return err },
 		"list all keys":                func() error { _, err := c.Directory(ctx, "", false); return err },
 		"list a namespace's fast path": func() error { _, err := c.Directory(ctx, "ns/blue/", false); return err },
-		"make another key":             func() error { _, err := c.RequestKey(ctx, api.KeyRequest{Name: "ns/blue/a"}); return err },
-		"make a key of no namespace":   func() error { _, err := c.RequestKey(ctx, api.KeyRequest{Name: "node//a", Quota: quota}); return err },
-		"make a key beyond any quota":  func() error { _, err := c.RequestKey(ctx, api.KeyRequest{Name: "node/blue/a"}); return err },
+		"make another key":             func() error { _, err := c.RequestKey(ctx, admin.KeyRequest{Name: "ns/blue/a"}); return err },
+		"make a key of no namespace":   func() error { _, err := c.RequestKey(ctx, admin.KeyRequest{Name: "node//a", Quota: quota}); return err },
+		"make a key beyond any quota":  func() error { _, err := c.RequestKey(ctx, admin.KeyRequest{Name: "node/blue/a"}); return err },
 		"make a key in another's quota": func() error {
-			_, err := c.RequestKey(ctx, api.KeyRequest{Name: "node/red/a", Quota: quota})
+			_, err := c.RequestKey(ctx, admin.KeyRequest{Name: "node/red/a", Quota: quota})
 			return err
 		},
-		"add a key":                             func() error { _, err := c.AddKey(ctx, "main", api.KeySpec{Name: "node/blue/a"}); return err },
+		"add a key":                             func() error { _, err := c.AddKey(ctx, "main", admin.KeySpec{Name: "node/blue/a"}); return err },
 		"remove a key":                          func() error { return c.RemoveKey(ctx, "main", "node/blue/a") },
 		"remove an unused key of the fast path": func() error { return c.RemoveUnused(ctx, "ns/blue/a", 7) },
 		"move a key":                            func() error { _, err := c.MoveKey(ctx, "main", "node/blue/a", "other"); return err },
-		"change a chain":                        func() error { _, err := c.ChangeChain(ctx, "main", api.ChainChange{}); return err },
+		"change a chain":                        func() error { _, err := c.ChangeChain(ctx, "main", admin.ChainChange{}); return err },
 		"list switches":                         func() error { _, err := c.Switches(ctx); return err },
 		"see counters":                          func() error { _, err := c.Counters(ctx, "n2"); return err },
 		"bring in a switch":                     func() error { _, err := c.Recover(ctx, "main", "n2"); return err },
 		"send a long body": func() error {
-			_, err := c.RequestKey(ctx, api.KeyRequest{Name: "node/blue/" + strings.Repeat("a", adminrights.BodyLimit), Quota: quota})
+			_, err := c.RequestKey(ctx, admin.KeyRequest{Name: "node/blue/" + strings.Repeat("a", adminrights.BodyLimit),
+				Quota: quota})
 			return err
 		},
 	} {
-		if err := do(); !errors.Is(err, &api.Error{Code: api.CodePermissionDenied}) {
+		if err := do(); !errors.Is(err, &admin.Error{Code: admin.CodePermissionDenied}) {
 			t.Errorf("a node may %s: %v", what, err)
 		}
 	}

@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/buildinfo"
 	"github.com/netcraq/netcraq/cni-plugin/kube/leaderlink"
 	"github.com/netcraq/netcraq/nodeapi/authority"
@@ -125,7 +125,7 @@ func Serve(ctx context.Context, o Options, node string, c client.Client, in cach
 	if policy != nil {
 		go policy.Follow(ctx, policyEvery, log, func() { quotas.Changed(); n.keys.changed() })
 	}
-	storing := keys.Options{Admin: api.NewClient("127.0.0.1", api.Through(n.Link)), Node: node, Quota: quotas.Keys,
+	storing := keys.Options{Admin: admin.NewClient("127.0.0.1", admin.Through(n.Link)), Node: node, Quota: quotas.Keys,
 		Metrics: metrics}
 	if !o.NoPush {
 		n.push = notify.New(notify.Options{Admin: storing.Admin, Log: log, Metrics: metrics})

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
 	"github.com/netcraq/netcraq/cni-plugin/kube/apiobjects"
 	"github.com/netcraq/netcraq/cni-plugin/kube/chainplan"
@@ -103,7 +103,8 @@ func (r *chainReconciler) hold(ctx context.Context, c *v1alpha1.NetcraqChain, ho
 }
 
 // show writes a chain's status where it has changed.
-func (r *chainReconciler) show(ctx context.Context, c *v1alpha1.NetcraqChain, is *api.Chain, p *chainplan.Plan) error {
+func (r *chainReconciler) show(ctx context.Context, c *v1alpha1.NetcraqChain,
+	is *admin.Chain, p *chainplan.Plan) error {
 	was := c.Status
 	if s, ok := r.shown[c.Name]; ok {
 		was = s.status // the cache may not have it yet

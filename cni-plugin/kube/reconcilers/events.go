@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
 	"github.com/netcraq/netcraq/cni-plugin/kube/apiobjects"
 	"github.com/netcraq/netcraq/controlplane/controller"
@@ -53,7 +53,7 @@ func (p *Operator) follow(ctx context.Context, c *controller.Controller) {
 	}
 }
 
-func (p *Operator) tell(ctx context.Context, e api.Event) {
+func (p *Operator) tell(ctx context.Context, e admin.Event) {
 	kind := corev1.EventTypeNormal
 	if slices.Contains(bad, e.Type) {
 		kind = corev1.EventTypeWarning

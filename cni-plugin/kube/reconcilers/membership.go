@@ -10,7 +10,7 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/cni-plugin/kube/chainplan"
 	"github.com/netcraq/netcraq/cni-plugin/kube/nodeview"
 	"github.com/netcraq/netcraq/controlplane/chain/rejoin"
@@ -78,16 +78,16 @@ func (t *term) wanted() (out []string) {
 
 // chainControl is what steps need of a controller.
 type chainControl interface {
-	Chain(ctx context.Context, name string) (*api.Chain, error)
-	BringIn(ctx context.Context, chain, sw string) (*api.Chain, error)
-	ChangeChain(ctx context.Context, chain string, change api.ChainChange) (*api.Chain, error)
+	Chain(ctx context.Context, name string) (*admin.Chain, error)
+	BringIn(ctx context.Context, chain, sw string) (*admin.Chain, error)
+	ChangeChain(ctx context.Context, chain string, change admin.ChainChange) (*admin.Chain, error)
 	RemoveKey(ctx context.Context, chain, key string) error
 }
 
 // take takes a chain's next step.
 func (t *term) take(ctx context.Context, c chainControl, chain string, s *chainplan.Step) error {
 	if s.BringIn == "" {
-		change := api.ChainChange{LeaseMillis: s.Lease}
+		change := admin.ChainChange{LeaseMillis: s.Lease}
 		if s.Members != nil {
 			change.Members = &s.Members
 		}
@@ -108,7 +108,7 @@ func (t *term) take(ctx context.Context, c chainControl, chain string, s *chainp
 	if err == nil || cost {
 		t.back.Tried(time.Since(t.began), candidate)
 	}
-	switch silent := errors.Is(err, &api.Error{Code: api.CodeDeadlineExceeded}); {
+	switch silent := errors.Is(err, &admin.Error{Code: admin.CodeDeadlineExceeded}); {
 	case err == nil:
 	case cost || silent:
 		t.back.Again(time.Since(t.began), candidate)
@@ -126,7 +126,7 @@ func (t *term) empty(ctx context.Context, c chainControl, chain string) error {
 	}
 	for _, k := range left {
 		err := c.RemoveKey(ctx, chain, strconv.FormatUint(uint64(k.KeyID), 10))
-		if err != nil && !errors.Is(err, &api.Error{Code: api.CodeNotFound}) {
+		if err != nil && !errors.Is(err, &admin.Error{Code: admin.CodeNotFound}) {
 			return fmt.Errorf("removing its keys: %w", err)
 		}
 	}
@@ -135,12 +135,12 @@ func (t *term) empty(ctx context.Context, c chainControl, chain string) error {
 
 // settled says of which nodes' switches have been ready for long enough to be brought into a chain:
 // ready are those that are now. For a member that is lost it begins anew.
-func (t *term) settled(is *api.Chain, nodes []nodeview.Node, ready map[string]bool) func(node string) bool {
+func (t *term) settled(is *admin.Chain, nodes []nodeview.Node, ready map[string]bool) func(node string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Since(t.began)
 	for _, n := range nodes {
-		member := slices.ContainsFunc(is.Members, func(m api.Member) bool { return m.Switch == n.Name })
+		member := slices.ContainsFunc(is.Members, func(m admin.Member) bool { return m.Switch == n.Name })
 		if c := (rejoin.Candidate{Chain: is.Name, Switch: n.Name}); ready[n.Name] && !member {
 			t.back.There(now, c)
 		} else {

@@ -11,7 +11,7 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
 	"github.com/netcraq/netcraq/cni-plugin/kube/apiobjects"
@@ -119,7 +119,7 @@ func agentsOf(nodes []nodeview.Node) map[string]string {
 // leftovers are the chains that nobody wants any more and that hold keys, which have to go first:
 // they are marked as leaving.
 func (n *networkReconciler) leftovers(
-	ctx context.Context, t *term, now []api.Chain, accepted []*v1alpha1.NetcraqChain, leaving map[string]bool,
+	ctx context.Context, t *term, now []admin.Chain, accepted []*v1alpha1.NetcraqChain, leaving map[string]bool,
 ) (formed []netplan.Chain) {
 	wanted := chainplan.Names(accepted)
 	h := t.Hosted()
@@ -172,7 +172,7 @@ func (n *networkReconciler) leftovers(
 // one that does not would keep it from that, so those that do are asked for when a chain is to
 // begin.
 func (n *networkReconciler) form(
-	ctx context.Context, t *term, formed []netplan.Chain, accepted []*v1alpha1.NetcraqChain, now []api.Chain,
+	ctx context.Context, t *term, formed []netplan.Chain, accepted []*v1alpha1.NetcraqChain, now []admin.Chain,
 	nodes []nodeview.Node, load map[string]int,
 ) (all []netplan.Chain, waiting map[string]string) {
 	waiting = map[string]string{}
@@ -214,7 +214,7 @@ func (n *networkReconciler) alive(ctx context.Context, nodes []nodeview.Node) []
 // new must not be in the way of what is there. trouble has what is wrong, by chains; wrong is what
 // nodes say of their pods and what was left out.
 func (n *networkReconciler) applyAll(
-	t *term, nodes []nodeview.Node, formed []netplan.Chain, now []api.Chain,
+	t *term, nodes []nodeview.Node, formed []netplan.Chain, now []admin.Chain,
 ) (trouble map[string]error, wrong nodeclaims.Faults, err error) {
 	if wrong, err = n.apply(t, nodes, formed, len(now) > 0); err == nil {
 		return nil, wrong, nil

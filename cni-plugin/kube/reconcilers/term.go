@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
 	"github.com/netcraq/netcraq/cni-plugin/kube/chainplan"
 	"github.com/netcraq/netcraq/cni-plugin/leader"
@@ -29,7 +29,7 @@ type term struct {
 }
 
 // look asks the controller, if there is one, how chains are and which switches can be worked with.
-func (t *term) look(ctx context.Context) (chains []api.Chain, ready map[string]bool, err error) {
+func (t *term) look(ctx context.Context) (chains []admin.Chain, ready map[string]bool, err error) {
 	h := t.Hosted()
 	if h == nil {
 		return nil, nil, nil
@@ -51,15 +51,15 @@ func (t *term) look(ctx context.Context) (chains []api.Chain, ready map[string]b
 }
 
 // chainNamed is a chain among those that the controller has; nil: it is not there.
-func chainNamed(chains []api.Chain, name string) *api.Chain {
-	if i := slices.IndexFunc(chains, func(c api.Chain) bool { return c.Name == name }); i >= 0 {
+func chainNamed(chains []admin.Chain, name string) *admin.Chain {
+	if i := slices.IndexFunc(chains, func(c admin.Chain) bool { return c.Name == name }); i >= 0 {
 		return &chains[i]
 	}
 	return nil
 }
 
 // members are those that a chain has, or had when it was last heard of; nil: it was never formed.
-func (t *term) members(chain string, now []api.Chain) []string {
+func (t *term) members(chain string, now []admin.Chain) []string {
 	if c := chainNamed(now, chain); c != nil {
 		var out []string
 		for _, m := range c.Members {
@@ -73,7 +73,7 @@ func (t *term) members(chain string, now []api.Chain) []string {
 }
 
 // load is in how many of some chains a switch is a member.
-func (t *term) load(chains []string, now []api.Chain) map[string]int {
+func (t *term) load(chains []string, now []admin.Chain) map[string]int {
 	load := map[string]int{}
 	for _, name := range chains {
 		for _, m := range t.members(name, now) {
@@ -95,7 +95,7 @@ func (t *term) inherits(chain string) bool {
 // emptied says whether a chain that is to go holds no keys, and no gateway looks for one there:
 // were the controller to end before, nobody could take them out, and gateways would wait for that.
 // left are those that the placement does not take out, which knows in which order etcd's go.
-func (t *term) emptied(ctx context.Context, chain string) (empty bool, left []api.Key, err error) {
+func (t *term) emptied(ctx context.Context, chain string) (empty bool, left []admin.Key, err error) {
 	h := t.Hosted()
 	if h == nil {
 		return false, nil, errors.New("there is no controller")
@@ -113,7 +113,7 @@ func (t *term) emptied(ctx context.Context, chain string) (empty bool, left []ap
 			return false, nil, nil // the placement is at it
 		}
 	}
-	left = slices.DeleteFunc(slices.Clone(keys), func(k api.Key) bool {
+	left = slices.DeleteFunc(slices.Clone(keys), func(k admin.Key) bool {
 		// It is about to make an entry, or has just deleted it.
 		return strings.HasPrefix(k.Name, placementcontroller.DirectoryName(""))
 	})

@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/cni-plugin/kube/chainplan"
 	"github.com/netcraq/netcraq/cni-plugin/kube/internal/testutil"
 	"github.com/netcraq/netcraq/controlplane/chain/rejoin"
@@ -18,20 +18,20 @@ import (
 type fakeChains struct {
 	epoch   uint16 // of the chain, after a recovery
 	err     error
-	changes []api.ChainChange
+	changes []admin.ChainChange
 	removed []string
 }
 
-func (f *fakeChains) Chain(context.Context, string) (*api.Chain, error) {
-	return &api.Chain{Epoch: f.epoch}, nil
+func (f *fakeChains) Chain(context.Context, string) (*admin.Chain, error) {
+	return &admin.Chain{Epoch: f.epoch}, nil
 }
 
-func (f *fakeChains) BringIn(context.Context, string, string) (*api.Chain, error) {
+func (f *fakeChains) BringIn(context.Context, string, string) (*admin.Chain, error) {
 	f.epoch += map[bool]uint16{true: 2}[f.err == nil || f.err.Error() == "late"]
 	return nil, f.err
 }
 
-func (f *fakeChains) ChangeChain(_ context.Context, _ string, c api.ChainChange) (*api.Chain, error) {
+func (f *fakeChains) ChangeChain(_ context.Context, _ string, c admin.ChainChange) (*admin.Chain, error) {
 	f.changes = append(f.changes, c)
 	return nil, f.err
 }
@@ -52,7 +52,7 @@ func TestSettled(t *testing.T) {
 			all[n.Name] = true
 		}
 		spare, lost := nodes[0].Name, nodes[1].Name
-		is := &api.Chain{Name: "main", Members: []api.Member{{Switch: lost}}}
+		is := &admin.Chain{Name: "main", Members: []admin.Member{{Switch: lost}}}
 		look := func(ready map[string]bool, want ...string) {
 			t.Helper()
 			steady := tm.settled(is, nodes, ready)

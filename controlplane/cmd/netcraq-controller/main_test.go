@@ -20,7 +20,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/controlplane/controller"
 	"github.com/netcraq/netcraq/controlplane/controller/saved"
 	"github.com/netcraq/netcraq/controlplane/topology"
@@ -102,7 +102,7 @@ func TestSignals(t *testing.T) {
 	var out syncbuffer.Buffer
 	code := make(chan int, 1)
 	go func() { code <- run([]string{"--topology", file, "--admin", socket}, &out, &out) }()
-	client := api.NewClient(socket)
+	client := admin.NewClient(socket)
 	poll.Until(t, 10*time.Second, "it waits for its switches", func() bool {
 		err := client.Ready(context.Background())
 		return err != nil && strings.Contains(err.Error(), "waiting for s1, s2, s3, s4 to connect")

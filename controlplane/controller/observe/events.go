@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 )
 
 // eventHistory is how many events are kept.
@@ -16,16 +16,16 @@ const eventHistory = 4096
 // It is safe for concurrent use.
 type Log struct {
 	log   *slog.Logger
-	count func(api.Event) // each event as well; nil: nobody counts
+	count func(admin.Event) // each event as well; nil: nobody counts
 
 	mu     sync.Mutex
-	events []api.Event // the last eventHistory
+	events []admin.Event // the last eventHistory
 	last   uint64
 	grown  chan struct{} // closed, and replaced, when an event is added
 }
 
 // NewLog makes a log that writes each event to another log and has it counted.
-func NewLog(log *slog.Logger, count func(api.Event)) *Log {
+func NewLog(log *slog.Logger, count func(admin.Event)) *Log {
 	return &Log{log: log, count: count, grown: make(chan struct{})}
 }
 
@@ -33,7 +33,7 @@ func NewLog(log *slog.Logger, count func(api.Event)) *Log {
 func (l *Log) Add(kind, sw, chainName, message string) {
 	l.mu.Lock()
 	l.last++
-	l.events = append(l.events, api.Event{ID: l.last, Time: time.Now().UTC(), Type: kind, Switch: sw,
+	l.events = append(l.events, admin.Event{ID: l.last, Time: time.Now().UTC(), Type: kind, Switch: sw,
 		Chain: chainName, Message: message})
 	if len(l.events) > eventHistory {
 		l.events = slices.Delete(l.events, 0, len(l.events)-eventHistory)
@@ -57,10 +57,10 @@ func (l *Log) Add(kind, sw, chainName, message string) {
 
 // Since is the events after the one numbered id that are still there, and a channel that is closed
 // when there are more.
-func (l *Log) Since(id uint64) ([]api.Event, <-chan struct{}) {
+func (l *Log) Since(id uint64) ([]admin.Event, <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	i, _ := slices.BinarySearchFunc(l.events, id, func(e api.Event, id uint64) int {
+	i, _ := slices.BinarySearchFunc(l.events, id, func(e admin.Event, id uint64) int {
 		if e.ID <= id {
 			return -1
 		}

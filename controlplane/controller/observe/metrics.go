@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/internal/buildmetric"
 )
@@ -91,7 +91,7 @@ func (m *Metrics) Handler() http.Handler {
 
 // Count counts an event, and measures from it what it begins or ends. Events of a chain come in
 // order, from one goroutine or after one another.
-func (m *Metrics) Count(e api.Event) {
+func (m *Metrics) Count(e admin.Event) {
 	m.events.WithLabelValues(e.Type, e.Chain, e.Switch).Inc()
 	if e.Chain == "" {
 		return

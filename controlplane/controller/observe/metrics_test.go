@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/controlplane/chain"
 )
 
@@ -15,7 +15,7 @@ func TestMetrics(t *testing.T) {
 	m := NewMetrics()
 	start := time.Unix(1000, 0)
 	at := func(after time.Duration, kind string) {
-		m.Count(api.Event{Type: kind, Chain: "main", Switch: "s2", Time: start.Add(after)})
+		m.Count(admin.Event{Type: kind, Chain: "main", Switch: "s2", Time: start.Add(after)})
 	}
 	config := chain.Config{Epoch: 7, Members: []string{"s1", "s2"}, Lease: time.Second}
 	members := []chain.MemberStatus{{Switch: "s1", Ready: true, LeaseLive: true}, {Switch: "s2"}}

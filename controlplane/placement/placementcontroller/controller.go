@@ -14,21 +14,21 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/client/etcd/placement"
 	"github.com/netcraq/netcraq/controlplane/placement/policy"
 )
 
 // Network is what placement needs of the controller: *controller.Controller.
 type Network interface {
-	Chains(context.Context) ([]api.Chain, error)
-	Directory(ctx context.Context, prefix string, state bool) ([]api.Key, error)
-	Lookup(ctx context.Context, name string, state bool) (*api.Key, error)
+	Chains(context.Context) ([]admin.Chain, error)
+	Directory(ctx context.Context, prefix string, state bool) ([]admin.Key, error)
+	Lookup(ctx context.Context, name string, state bool) (*admin.Key, error)
 	// LookupTail is Lookup with the key's state at the last member of its chain alone.
-	LookupTail(ctx context.Context, name string) (*api.Key, error)
-	AddKeys(ctx context.Context, chain string, keys []api.KeySpec) ([]api.Key, error)
+	LookupTail(ctx context.Context, name string) (*admin.Key, error)
+	AddKeys(ctx context.Context, chain string, keys []admin.KeySpec) ([]admin.Key, error)
 	RemoveKey(ctx context.Context, chain, nameOrID string) error
-	Counters(ctx context.Context, sw string) (*api.Counters, error)
+	Counters(ctx context.Context, sw string) (*admin.Counters, error)
 	// Announce adds an event to those that the admin API shows.
 	Announce(kind, chain, message string)
 }
@@ -104,7 +104,7 @@ type Controller struct {
 	where       map[string]position        // of placed keys
 	sourceError string                     // the source's last error
 	verdicts    map[string]policy.Verdict
-	shown       api.Placement
+	shown       admin.Placement
 }
 
 // position is where a key is placed.
@@ -149,9 +149,9 @@ func New(o Options) (*Controller, error) {
 		}
 	})
 	p.pinned = newPinned(o.Etcd, p.soon)
-	p.shown = api.Placement{Prefix: o.Prefix, Problem: "it has just begun",
-		Chains: []api.PlacementChain{}, Placed: []api.PlacementKey{}, Others: []api.PlacementKey{},
-		UnderWay: []api.PlacementMove{}, Recent: []api.PlacementMove{}, Limits: limitsOf(o.Limits)}
+	p.shown = admin.Placement{Prefix: o.Prefix, Problem: "it has just begun",
+		Chains: []admin.PlacementChain{}, Placed: []admin.PlacementKey{}, Others: []admin.PlacementKey{},
+		UnderWay: []admin.PlacementMove{}, Recent: []admin.PlacementMove{}, Limits: limitsOf(o.Limits)}
 	return p, nil
 }
 
@@ -351,7 +351,7 @@ func (p *Controller) hear(ctx context.Context) (map[string]policy.Heat, time.Tim
 }
 
 // count reads the switches' counters of placed keys. It takes a tenth of the time at most.
-func (p *Controller) count(ctx context.Context, chains []api.Chain) {
+func (p *Controller) count(ctx context.Context, chains []admin.Chain) {
 	start := time.Now()
 	if len(p.entries) == 0 || start.Sub(p.counted) < 10*p.countFor {
 		return
@@ -381,7 +381,7 @@ func (p *Controller) count(ctx context.Context, chains []api.Chain) {
 }
 
 // gather puts together what the planner is to know.
-func (p *Controller) gather(ctx context.Context, now time.Time, rules *policy.Rules, chains []api.Chain,
+func (p *Controller) gather(ctx context.Context, now time.Time, rules *policy.Rules, chains []admin.Chain,
 	heat map[string]policy.Heat) policy.Input {
 	in := policy.Input{Now: now, Rules: rules, Dictionary: p.dictionary.known}
 	members := map[string][]string{}

@@ -17,7 +17,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client/etcd/placement"
 	"github.com/netcraq/netcraq/client/etcd/slotcodec"
@@ -175,7 +175,7 @@ func TestHotKeysComeAndGo(t *testing.T) {
 	r.put("/a", "x")
 	r.put("bin\xff\x00", "y")
 	r.put("/late", "z")
-	r.nw.keys["/native"] = &fakeKey{Key: api.Key{Name: "/native", KeyID: 1<<24 | 999, Chain: "c1"}, value: []byte("v")}
+	r.nw.keys["/native"] = &fakeKey{Key: admin.Key{Name: "/native", KeyID: 1<<24 | 999, Chain: "c1"}, value: []byte("v")}
 	r.load("/a", 10, "bin\xff\x00", 20, "/late", 5)
 	r.run(nil)
 	r.placedNow("/a", "bin\xff\x00") // the third slot is another's, who stays
@@ -238,7 +238,7 @@ func TestSlots(t *testing.T) {
 	r.load("/unfit", 10, "/gone", 10, "/bypassed", 10, "/deleted", 10, "/created", 10, "/good", 10, "/strange", 10)
 	r.run(nil)
 	// it does not exist
-	if _, err := r.p.SetRule(t.Context(), api.PlacementRule{Key: "/created", Choice: "pin"}); err != nil {
+	if _, err := r.p.SetRule(t.Context(), admin.PlacementRule{Key: "/created", Choice: "pin"}); err != nil {
 		t.Fatal(err)
 	}
 	r.placedNow("/bypassed", "/created", "/deleted", "/gone", "/good", "/strange", "/unfit")
@@ -299,19 +299,19 @@ func TestForged(t *testing.T) {
 	r.run(nil)
 	r.placedNow("/a", "/b")
 	id := uint32(r.entries()["/a"])
-	for _, e := range []api.PlacementEviction{{Key: "/c", Fault: "forged"}, {Key: "/a", KeyID: id + 100, Fault: "forged"}} {
-		if err := r.p.Evict(t.Context(), e); !errors.Is(err, &api.Error{Code: api.CodeNotFound}) {
+	for _, e := range []admin.PlacementEviction{{Key: "/c", Fault: "forged"}, {Key: "/a", KeyID: id + 100, Fault: "forged"}} {
+		if err := r.p.Evict(t.Context(), e); !errors.Is(err, &admin.Error{Code: admin.CodeNotFound}) {
 			t.Errorf("%+v: %v", e, err)
 		}
 	}
-	if err := r.p.Evict(t.Context(), api.PlacementEviction{Key: "/a",
-		Fault: "boredom"}); !errors.Is(err, &api.Error{Code: api.CodeInvalidArgument}) {
+	if err := r.p.Evict(t.Context(), admin.PlacementEviction{Key: "/a",
+		Fault: "boredom"}); !errors.Is(err, &admin.Error{Code: admin.CodeInvalidArgument}) {
 		t.Errorf("a fault that is none: %v", err)
 	}
 	for range 3 {
-		if err := r.p.Evict(t.Context(), api.PlacementEviction{Key: "/a", KeyID: id, Fault: "forged",
+		if err := r.p.Evict(t.Context(), admin.PlacementEviction{Key: "/a", KeyID: id, Fault: "forged",
 			Reason: "it does not open"}); err != nil && !errors.Is(err,
-			&api.Error{Code: api.CodeNotFound}) {
+			&admin.Error{Code: admin.CodeNotFound}) {
 			t.Fatal(err)
 		}
 	}
@@ -371,9 +371,9 @@ func TestRules(t *testing.T) {
 	r.load("/r/a", 1000, "/r/b", 500, "/s", 80)
 	stop := r.run(nil)
 	r.placedNow("/r/a", "/r/b")
-	set := func(key string, prefix bool, choice string) *api.PlacementKey {
+	set := func(key string, prefix bool, choice string) *admin.PlacementKey {
 		t.Helper()
-		k, err := r.p.SetRule(t.Context(), api.PlacementRule{Key: key, Prefix: prefix, Choice: choice})
+		k, err := r.p.SetRule(t.Context(), admin.PlacementRule{Key: key, Prefix: prefix, Choice: choice})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -396,13 +396,13 @@ func TestRules(t *testing.T) {
 	set(policy.HealthKey, false, "include")
 	show, _ := r.p.Show(t.Context())
 	if i := slices.IndexFunc(show.Rules,
-		func(x api.PlacementRule) bool { return x.Key == policy.HealthKey }); i < 0 ||
+		func(x admin.PlacementRule) bool { return x.Key == policy.HealthKey }); i < 0 ||
 		show.Rules[i].Choice != "include" || show.Rules[i].Default {
 		t.Errorf("%+v", show.Rules)
 	}
-	for _, wrong := range []api.PlacementRule{{Key: "/x", Choice: "love"}, {Key: "", Choice: "pin"},
+	for _, wrong := range []admin.PlacementRule{{Key: "/x", Choice: "love"}, {Key: "", Choice: "pin"},
 		{Key: "", Prefix: true, Choice: "pin"}, {Key: `/x\`, Choice: "pin"}, {Key: prefix + "x", Choice: "pin"}} {
-		if _, err := r.p.SetRule(t.Context(), wrong); !errors.Is(err, &api.Error{Code: api.CodeInvalidArgument}) {
+		if _, err := r.p.SetRule(t.Context(), wrong); !errors.Is(err, &admin.Error{Code: admin.CodeInvalidArgument}) {
 			t.Errorf("%+v: %v", wrong, err)
 		}
 	}
@@ -413,8 +413,8 @@ func TestRules(t *testing.T) {
 	set("/r/", true, "clear")
 	r.placedNow("/r/a", "/r/b")
 	for _, choice := range []string{"unpin", "clear"} {
-		if _, err := r.p.SetRule(t.Context(), api.PlacementRule{Key: "/x",
-			Choice: choice}); !errors.Is(err, &api.Error{Code: api.CodeNotFound}) {
+		if _, err := r.p.SetRule(t.Context(), admin.PlacementRule{Key: "/x",
+			Choice: choice}); !errors.Is(err, &admin.Error{Code: admin.CodeNotFound}) {
 			t.Error(err)
 		}
 	}
@@ -427,7 +427,7 @@ func TestRulesInARow(t *testing.T) {
 	r.run(nil)
 	for i := range 200 {
 		for _, choice := range []string{"exclude", "clear"} {
-			if _, err := r.p.SetRule(t.Context(), api.PlacementRule{Key: "/x", Choice: choice}); err != nil {
+			if _, err := r.p.SetRule(t.Context(), admin.PlacementRule{Key: "/x", Choice: choice}); err != nil {
 				t.Fatal(i, err)
 			}
 		}
@@ -442,7 +442,7 @@ func TestPinnedPrefix(t *testing.T) {
 	r.put("/r/not/b", "b")
 	r.put("/s", "s")
 	r.run(nil)
-	for _, rule := range []api.PlacementRule{{Key: "/r/", Prefix: true, Choice: "pin"}, {Key: "/r/not/", Prefix: true, Choice: "exclude"}} {
+	for _, rule := range []admin.PlacementRule{{Key: "/r/", Prefix: true, Choice: "pin"}, {Key: "/r/not/", Prefix: true, Choice: "exclude"}} {
 		if _, err := r.p.SetRule(t.Context(), rule); err != nil {
 			t.Fatal(err)
 		}
@@ -455,7 +455,7 @@ func TestPinnedPrefix(t *testing.T) {
 	})
 	r.put("/r/c", "c")
 	r.placedNow("/r/a", "/r/c")
-	if _, err := r.p.SetRule(t.Context(), api.PlacementRule{Key: "/r/", Prefix: true, Choice: "unpin"}); err != nil {
+	if _, err := r.p.SetRule(t.Context(), admin.PlacementRule{Key: "/r/", Prefix: true, Choice: "unpin"}); err != nil {
 		t.Fatal(err)
 	}
 	r.until("a round has been without the rule", func() bool { // one that had read it before may place what comes
@@ -559,7 +559,7 @@ func TestNotLeading(t *testing.T) {
 	if now := r.entries(); !maps.Equal(before, now) {
 		t.Errorf("entries were %v, are %v", before, now)
 	}
-	if _, err := r.p.SetRule(t.Context(), api.PlacementRule{Key: "/x", Choice: "pin"}); err == nil {
+	if _, err := r.p.SetRule(t.Context(), admin.PlacementRule{Key: "/x", Choice: "pin"}); err == nil {
 		t.Error("a rule was written")
 	}
 }
@@ -586,7 +586,7 @@ func TestFailures(t *testing.T) {
 	// The controller refuses.
 	r.nw.mu.Lock()
 	r.nw.down["s1"] = false
-	r.nw.refuse = api.Errorf(api.CodeUnavailable, "not now")
+	r.nw.refuse = admin.Errorf(admin.CodeUnavailable, "not now")
 	r.nw.mu.Unlock()
 	r.until("it says so", func() bool { return r.nw.has("placement.failed") && r.nw.has("tried again: not now") })
 	r.nw.mu.Lock()
@@ -606,14 +606,14 @@ func TestEvict(t *testing.T) {
 	r.run(nil)
 	r.placedNow("/a", "/b", "/c")
 	id := uint32(r.entries()["/a"])
-	for _, e := range []api.PlacementEviction{{Key: "/d"}, {Key: "/a", KeyID: id + 100}} {
-		if err := r.p.Evict(t.Context(), e); !errors.Is(err, &api.Error{Code: api.CodeNotFound}) {
+	for _, e := range []admin.PlacementEviction{{Key: "/d"}, {Key: "/a", KeyID: id + 100}} {
+		if err := r.p.Evict(t.Context(), e); !errors.Is(err, &admin.Error{Code: admin.CodeNotFound}) {
 			t.Errorf("%+v: %v", e, err)
 		}
 	}
 	evict := func(key string) {
 		t.Helper()
-		if err := r.p.Evict(t.Context(), api.PlacementEviction{Key: key,
+		if err := r.p.Evict(t.Context(), admin.PlacementEviction{Key: key,
 			KeyID: uint32(r.entries()[key]), Reason: "silence"}); err != nil {
 			t.Fatal(err)
 		}
@@ -668,8 +668,8 @@ func TestEtcdAway(t *testing.T) {
 	if now := r.nw.inSwitches(); len(now) != 2 || now["/a"] == 0 || now["/b"] == 0 {
 		t.Errorf("in the switches: %v", now)
 	}
-	if _, err := r.p.SetRule(t.Context(), api.PlacementRule{Key: "/x", Choice: "pin"}); !errors.Is(err,
-		&api.Error{Code: api.CodeUnavailable}) {
+	if _, err := r.p.SetRule(t.Context(), admin.PlacementRule{Key: "/x", Choice: "pin"}); !errors.Is(err,
+		&admin.Error{Code: admin.CodeUnavailable}) {
 		t.Errorf("a rule: %v", err)
 	}
 	line.cut(false)
@@ -740,7 +740,7 @@ func TestStrangers(t *testing.T) {
 	stop()
 	// A key under placement's name that nobody has placed; an entry of a key that is nowhere; a
 	// directory that was lost: the key is there under another name.
-	if _, err := r.nw.AddKeys(t.Context(), "c1", []api.KeySpec{{Name: DirectoryName("/stray"), Value: []byte{1}}}); err != nil {
+	if _, err := r.nw.AddKeys(t.Context(), "c1", []admin.KeySpec{{Name: DirectoryName("/stray"), Value: []byte{1}}}); err != nil {
 		t.Fatal(err)
 	}
 	s := placement.Store{KV: r.etcd, Prefix: prefix}

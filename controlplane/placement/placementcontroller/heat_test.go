@@ -19,7 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/client/etcd/placement"
 	"github.com/netcraq/netcraq/client/etcd/slotcodec"
 	"github.com/netcraq/netcraq/controlplane/placement/policy"
@@ -167,7 +167,7 @@ func TestPrometheusIsGone(t *testing.T) {
 	if why, _ := p.Why(ctx, "/else"); why.Code != string(policy.Unknown) {
 		t.Errorf("%+v", why)
 	}
-	if _, err := p.SetRule(ctx, api.PlacementRule{Key: "/a", Choice: "exclude"}); err != nil {
+	if _, err := p.SetRule(ctx, admin.PlacementRule{Key: "/a", Choice: "exclude"}); err != nil {
 		t.Fatal(err)
 	}
 	r.placedNow("bin\xff")
@@ -251,7 +251,7 @@ func TestMeter(t *testing.T) {
 	now := time.Unix(1000, 0)
 	s := []string{"s1", "s2"}
 	take := func(after time.Duration, sw string, reads, writes uint64) {
-		m.take(now.Add(after), sw, []api.SlotCounters{{KeyID: 7, Reads: reads, Writes: writes}})
+		m.take(now.Add(after), sw, []admin.SlotCounters{{KeyID: 7, Reads: reads, Writes: writes}})
 	}
 	known := func(after time.Duration, want bool, reads, writes float64) {
 		t.Helper()
@@ -288,9 +288,9 @@ func TestJudge(t *testing.T) {
 	has := func(rev int64) seen { return seen{Value: policy.Value{Known: true, Bytes: 1}, revision: rev} }
 	gone := func(rev int64) seen { return seen{Value: policy.Value{Known: true, Absent: true}, revision: rev} }
 	leased := seen{Value: policy.Value{Known: true, Lease: true}, revision: 5}
-	ok := func(b []byte) api.KeyState { return api.KeyState{Status: "OK", Version: 7, Value: b} }
+	ok := func(b []byte) admin.KeyState { return admin.KeyState{Status: "OK", Version: 7, Value: b} }
 	for _, c := range []struct {
-		slot api.KeyState
+		slot admin.KeyState
 		etcd seen
 		want placement.Fault
 	}{
@@ -308,7 +308,7 @@ func TestJudge(t *testing.T) {
 		{ok(bare(slotcodec.Clear)), has(5), ""},
 		{ok([]byte(slotcodec.Unsealed)), has(5), ""},
 		// placement made it in version 7
-		{api.KeyState{Status: "OK", Version: 8, Value: []byte(slotcodec.Unsealed)}, has(5),
+		{admin.KeyState{Status: "OK", Version: 8, Value: []byte(slotcodec.Unsealed)}, has(5),
 			placement.Forged},
 		{ok(bare(slotcodec.Unfit)), has(5), placement.ValueTooLarge},
 		{ok(bare(slotcodec.Unfit)), leased, ""},
@@ -320,9 +320,9 @@ func TestJudge(t *testing.T) {
 		{ok([]byte{byte(slotcodec.Clear), byte(0)}), has(5), placement.Forged},    // clear, and more
 		{ok([]byte{byte(slotcodec.Unfit)}), has(5), placement.Forged},             // unfit
 		{ok([]byte{byte(slotcodec.Absent), byte(77)}), gone(5), placement.Forged}, // absent
-		{api.KeyState{Status: "NOT_FOUND"}, has(5), placement.SlotLost},
-		{api.KeyState{Status: "UNREACHABLE"}, has(5), ""},
-		{api.KeyState{Status: "DIRTY", Value: slot(slotcodec.Value, 4)}, has(5), ""},
+		{admin.KeyState{Status: "NOT_FOUND"}, has(5), placement.SlotLost},
+		{admin.KeyState{Status: "UNREACHABLE"}, has(5), ""},
+		{admin.KeyState{Status: "DIRTY", Value: slot(slotcodec.Value, 4)}, has(5), ""},
 	} {
 		if got, _ := judge(c.slot, 7, c.etcd); got != c.want {
 			t.Errorf("%+v beside %+v: %q, want %q", c.slot, c.etcd, got, c.want)

@@ -4,7 +4,7 @@ import (
 	"math"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/controlplane/placement/policy"
 )
 
@@ -33,7 +33,7 @@ func newMeter(smooth time.Duration) *meter {
 }
 
 // take notes what a switch has counted.
-func (m *meter) take(now time.Time, sw string, slots []api.SlotCounters) {
+func (m *meter) take(now time.Time, sw string, slots []admin.SlotCounters) {
 	for _, s := range slots {
 		at := meterAt{sw, s.KeyID}
 		last := m.slots[at]

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/client/etcd/placement"
 	"github.com/netcraq/netcraq/client/etcd/slotcodec"
 	"github.com/netcraq/netcraq/controlplane/placement/policy"
@@ -28,7 +28,7 @@ const (
 //     removed.
 //   - an entry whose KEY_ID is not in the switches: the removal was done but for the entry. It is
 //     deleted.
-func (p *Controller) reconcile(ctx context.Context, chains []api.Chain) error {
+func (p *Controller) reconcile(ctx context.Context, chains []admin.Chain) error {
 	if p.entries == nil || time.Since(p.listed) > relist {
 		if err := p.list(ctx); err != nil {
 			return err
@@ -38,7 +38,7 @@ func (p *Controller) reconcile(ctx context.Context, chains []api.Chain) error {
 	if err != nil {
 		return err
 	}
-	there := map[string]api.Key{}
+	there := map[string]admin.Key{}
 	for _, k := range ours {
 		key, err := placement.ParsePrintable(strings.TrimPrefix(k.Name, namePrefix))
 		if err != nil { // somebody's who has chosen such a name
@@ -102,7 +102,7 @@ func (p *Controller) names(ctx context.Context) (map[uint32]string, error) {
 	return out, nil
 }
 
-func ready(chains []api.Chain, name string) bool {
+func ready(chains []admin.Chain, name string) bool {
 	for _, ch := range chains {
 		if ch.Name == name {
 			return ch.Ready && !ch.Frozen
@@ -147,7 +147,7 @@ func (p *Controller) fromSwitches(ctx context.Context, chain, name string) error
 	ctx, cancel := context.WithTimeout(ctx, moving)
 	defer cancel()
 	err := p.o.Network.RemoveKey(ctx, chain, name)
-	if errors.Is(err, &api.Error{Code: api.CodeNotFound}) {
+	if errors.Is(err, &admin.Error{Code: admin.CodeNotFound}) {
 		return nil
 	}
 	return err
@@ -241,9 +241,9 @@ func (p *Controller) add(ctx context.Context, chain string, moves []policy.Move)
 	if err := p.step("add %s", keysOf(moves)); err != nil {
 		return err
 	}
-	specs := make([]api.KeySpec, len(moves))
+	specs := make([]admin.KeySpec, len(moves))
 	for i, m := range moves {
-		specs[i] = api.KeySpec{Name: DirectoryName(string(m.Key)), Value: []byte(slotcodec.Unsealed)}
+		specs[i] = admin.KeySpec{Name: DirectoryName(string(m.Key)), Value: []byte(slotcodec.Unsealed)}
 	}
 	adding, cancel := context.WithTimeout(ctx, moving)
 	keys, err := p.o.Network.AddKeys(adding, chain, specs)
@@ -296,7 +296,7 @@ type made struct {
 
 // made looks in which versions slots were made: gateways believe that a slot without a seal is
 // clear in that one alone.
-func (p *Controller) made(ctx context.Context, keys []api.Key) []made {
+func (p *Controller) made(ctx context.Context, keys []admin.Key) []made {
 	out := make([]made, len(keys))
 	var some []int
 	for i, k := range keys {
@@ -343,7 +343,7 @@ const recentMoves = 100
 func (p *Controller) moved(m policy.Move, err error) {
 	key := string(m.Key)
 	text := placement.Printable(key)
-	shown := api.PlacementMove{Time: time.Now().UTC(), Op: string(m.Op), Key: text, Chain: m.Chain,
+	shown := admin.PlacementMove{Time: time.Now().UTC(), Op: string(m.Op), Key: text, Chain: m.Chain,
 		Code: string(m.Code), Reason: m.Reason}
 	result := "done"
 	if err != nil {
@@ -359,5 +359,5 @@ func (p *Controller) moved(m policy.Move, err error) {
 	p.metrics.moves.WithLabelValues(string(m.Op), string(m.Code), result).Inc()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.shown.Recent = append([]api.PlacementMove{shown}, p.shown.Recent[:min(len(p.shown.Recent), recentMoves-1)]...)
+	p.shown.Recent = append([]admin.PlacementMove{shown}, p.shown.Recent[:min(len(p.shown.Recent), recentMoves-1)]...)
 }

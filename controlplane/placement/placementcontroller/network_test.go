@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client/etcd/placement"
 	"github.com/netcraq/netcraq/controlplane/placement/policy"
@@ -22,7 +22,7 @@ type fakeNetwork struct {
 	start time.Time
 
 	mu     sync.Mutex
-	chains []api.Chain
+	chains []admin.Chain
 	keys   map[string]*fakeKey // by name
 	next   uint32
 	rates  map[string]policy.Heat // by name: what the switches count
@@ -33,7 +33,7 @@ type fakeNetwork struct {
 }
 
 type fakeKey struct {
-	api.Key
+	admin.Key
 	value   []byte // nil: NOT_FOUND
 	version uint64
 }
@@ -42,15 +42,15 @@ func newNetwork(t *testing.T, cell int, slots ...int) *fakeNetwork {
 	n := &fakeNetwork{t: t, start: time.Now(), keys: map[string]*fakeKey{},
 		rates: map[string]policy.Heat{}, down: map[string]bool{}}
 	for i, s := range slots {
-		n.chains = append(n.chains, api.Chain{Name: fmt.Sprintf("c%d", i+1), ID: uint8(i + 1), Slots: s,
+		n.chains = append(n.chains, admin.Chain{Name: fmt.Sprintf("c%d", i+1), ID: uint8(i + 1), Slots: s,
 			Ready: true, ValueBytes: cell,
-			Members: []api.Member{{Switch: fmt.Sprintf("s%d", 2*i+1), Ready: true},
+			Members: []admin.Member{{Switch: fmt.Sprintf("s%d", 2*i+1), Ready: true},
 				{Switch: fmt.Sprintf("s%d", 2*i+2), Ready: true}}})
 	}
 	return n
 }
 
-func (n *fakeNetwork) chain(name string) *api.Chain {
+func (n *fakeNetwork) chain(name string) *admin.Chain {
 	for i := range n.chains {
 		if n.chains[i].Name == name {
 			return &n.chains[i]
@@ -59,7 +59,7 @@ func (n *fakeNetwork) chain(name string) *api.Chain {
 	return nil
 }
 
-func (n *fakeNetwork) Chains(context.Context) ([]api.Chain, error) {
+func (n *fakeNetwork) Chains(context.Context) ([]admin.Chain, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	out := slices.Clone(n.chains)
@@ -73,10 +73,10 @@ func (n *fakeNetwork) Chains(context.Context) ([]api.Chain, error) {
 	return out, nil
 }
 
-func (n *fakeNetwork) Directory(_ context.Context, prefix string, _ bool) ([]api.Key, error) {
+func (n *fakeNetwork) Directory(_ context.Context, prefix string, _ bool) ([]admin.Key, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	out := []api.Key{}
+	out := []admin.Key{}
 	for _, name := range slices.Sorted(maps.Keys(n.keys)) {
 		if strings.HasPrefix(name, prefix) {
 			out = append(out, n.keys[name].Key)
@@ -85,7 +85,7 @@ func (n *fakeNetwork) Directory(_ context.Context, prefix string, _ bool) ([]api
 	return out, nil
 }
 
-func (n *fakeNetwork) LookupTail(ctx context.Context, name string) (*api.Key, error) {
+func (n *fakeNetwork) LookupTail(ctx context.Context, name string) (*admin.Key, error) {
 	k, err := n.Lookup(ctx, name, true)
 	if err == nil {
 		k.State = k.State[len(k.State)-1:]
@@ -93,28 +93,28 @@ func (n *fakeNetwork) LookupTail(ctx context.Context, name string) (*api.Key, er
 	return k, err
 }
 
-func (n *fakeNetwork) Lookup(_ context.Context, name string, _ bool) (*api.Key, error) {
+func (n *fakeNetwork) Lookup(_ context.Context, name string, _ bool) (*admin.Key, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	k := n.keys[name]
 	if k == nil {
-		return nil, api.Errorf(api.CodeNotFound, "no key %q", name)
+		return nil, admin.Errorf(admin.CodeNotFound, "no key %q", name)
 	}
 	out := k.Key
 	for _, m := range n.chain(k.Chain).Members {
-		s := api.KeyState{Switch: m.Switch, Status: "OK", Value: slices.Clone(k.value),
+		s := admin.KeyState{Switch: m.Switch, Status: "OK", Value: slices.Clone(k.value),
 			Length: len(k.value), Version: k.version, Newest: k.version}
 		if n.down[m.Switch] {
-			s = api.KeyState{Switch: m.Switch, Status: "UNREACHABLE"}
+			s = admin.KeyState{Switch: m.Switch, Status: "UNREACHABLE"}
 		} else if k.value == nil {
-			s = api.KeyState{Switch: m.Switch, Status: "NOT_FOUND", Length: -1}
+			s = admin.KeyState{Switch: m.Switch, Status: "NOT_FOUND", Length: -1}
 		}
 		out.State = append(out.State, s)
 	}
 	return &out, nil
 }
 
-func (n *fakeNetwork) AddKeys(_ context.Context, chain string, specs []api.KeySpec) ([]api.Key, error) {
+func (n *fakeNetwork) AddKeys(_ context.Context, chain string, specs []admin.KeySpec) ([]admin.Key, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.refuse != nil {
@@ -127,21 +127,21 @@ func (n *fakeNetwork) AddKeys(_ context.Context, chain string, specs []api.KeySp
 			used++
 		}
 	}
-	out := make([]api.Key, len(specs))
+	out := make([]admin.Key, len(specs))
 	for i, s := range specs {
 		switch {
 		case n.keys[s.Name] != nil:
-			out[i].Error = api.Errorf(api.CodeAlreadyExists, "%s is there", s.Name)
+			out[i].Error = admin.Errorf(admin.CodeAlreadyExists, "%s is there", s.Name)
 			continue
 		case used == ch.Slots:
-			out[i].Error = api.Errorf(api.CodeResourceExhausted, "no slot")
+			out[i].Error = admin.Errorf(admin.CodeResourceExhausted, "no slot")
 			continue
 		case len(s.Value) == 0:
 			n.t.Errorf("%s is placed without a clear slot", s.Name)
 		}
 		used++
 		n.next++
-		out[i] = api.Key{Name: s.Name, KeyID: uint32(ch.ID)<<24 | n.next, Chain: chain}
+		out[i] = admin.Key{Name: s.Name, KeyID: uint32(ch.ID)<<24 | n.next, Chain: chain}
 		n.keys[s.Name] = &fakeKey{Key: out[i], value: slices.Clone(s.Value), version: 7}
 		if n.meddle != nil {
 			n.keys[s.Name].value, n.keys[s.Name].version = n.meddle, 8
@@ -158,26 +158,26 @@ func (n *fakeNetwork) RemoveKey(_ context.Context, chain, nameOrID string) error
 	}
 	k := n.keys[nameOrID]
 	if k == nil || k.Chain != chain {
-		return api.Errorf(api.CodeNotFound, "no key %q", nameOrID)
+		return admin.Errorf(admin.CodeNotFound, "no key %q", nameOrID)
 	}
 	delete(n.keys, nameOrID)
 	return nil
 }
 
-func (n *fakeNetwork) Counters(_ context.Context, sw string) (*api.Counters, error) {
+func (n *fakeNetwork) Counters(_ context.Context, sw string) (*admin.Counters, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.down[sw] {
-		return nil, api.Errorf(api.CodeUnavailable, "%s is down", sw)
+		return nil, admin.Errorf(admin.CodeUnavailable, "%s is down", sw)
 	}
-	out := &api.Counters{Switch: sw}
+	out := &admin.Counters{Switch: sw}
 	elapsed := time.Since(n.start).Seconds()
 	for _, k := range n.keys {
-		if !slices.ContainsFunc(n.chain(k.Chain).Members, func(m api.Member) bool { return m.Switch == sw }) {
+		if !slices.ContainsFunc(n.chain(k.Chain).Members, func(m admin.Member) bool { return m.Switch == sw }) {
 			continue
 		}
 		r := n.rates[k.Name]
-		out.Slots = append(out.Slots, api.SlotCounters{KeyID: k.KeyID, Name: k.Name,
+		out.Slots = append(out.Slots, admin.SlotCounters{KeyID: k.KeyID, Name: k.Name,
 			Reads:  uint64(elapsed * (r.Reads + r.Writes) / 2),
 			Writes: uint64(elapsed * r.Writes * versionsPerWrite)})
 	}

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/client/etcd/placement"
 	"github.com/netcraq/netcraq/controlplane/placement/policy"
 )
@@ -16,10 +16,10 @@ import (
 const othersShown = 100
 
 // show makes what was decided ready to be shown.
-func (p *Controller) show(verdicts []policy.Verdict, chains []api.Chain, heat map[string]policy.Heat,
+func (p *Controller) show(verdicts []policy.Verdict, chains []admin.Chain, heat map[string]policy.Heat,
 	heard time.Time, underWay []policy.Move) {
-	next := api.Placement{Prefix: p.o.Prefix, Limits: limitsOf(p.planner.Limits()),
-		Chains: []api.PlacementChain{}, UnderWay: []api.PlacementMove{}}
+	next := admin.Placement{Prefix: p.o.Prefix, Limits: limitsOf(p.planner.Limits()),
+		Chains: []admin.PlacementChain{}, UnderWay: []admin.PlacementMove{}}
 	next.Heat.Prometheus, next.Heat.Window = p.o.Source.Name()
 	next.Heat.Keys = len(heat)
 	n, reads := map[string]int{}, map[string]float64{}
@@ -30,14 +30,14 @@ func (p *Controller) show(verdicts []policy.Verdict, chains []api.Chain, heat ma
 		reads[v.Chain] += v.Heat.Reads
 	}
 	for _, ch := range chains {
-		next.Chains = append(next.Chains, api.PlacementChain{Name: ch.Name, Ready: ch.Ready &&
+		next.Chains = append(next.Chains, admin.PlacementChain{Name: ch.Name, Ready: ch.Ready &&
 			!ch.Frozen, Slots: ch.Slots, Free: ch.Slots - ch.Keys, Placed: n[ch.Name],
 			CellBytes: ch.ValueBytes})
 		p.metrics.placed.WithLabelValues(ch.Name).Set(float64(n[ch.Name]))
 		p.metrics.reads.WithLabelValues(ch.Name).Set(reads[ch.Name])
 	}
 	for _, m := range underWay {
-		next.UnderWay = append(next.UnderWay, api.PlacementMove{Time: time.Now().UTC(),
+		next.UnderWay = append(next.UnderWay, admin.PlacementMove{Time: time.Now().UTC(),
 			Op: string(m.Op), Key: placement.Printable(string(m.Key)), Chain: m.Chain,
 			Code: string(m.Code), Reason: m.Reason})
 	}
@@ -48,7 +48,7 @@ func (p *Controller) show(verdicts []policy.Verdict, chains []api.Chain, heat ma
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	clear(p.verdicts)
-	next.Placed, next.Others = []api.PlacementKey{}, []api.PlacementKey{}
+	next.Placed, next.Others = []admin.PlacementKey{}, []admin.PlacementKey{}
 	for _, v := range verdicts {
 		p.verdicts[v.Key] = v
 		k := p.describe(v)
@@ -58,8 +58,8 @@ func (p *Controller) show(verdicts []policy.Verdict, chains []api.Chain, heat ma
 			next.Others = append(next.Others, k)
 		}
 	}
-	hottest := func(a, b api.PlacementKey) int {
-		of := func(k api.PlacementKey) float64 {
+	hottest := func(a, b admin.PlacementKey) int {
+		of := func(k admin.PlacementKey) float64 {
 			if k.Reads == nil {
 				return -1
 			}
@@ -108,8 +108,8 @@ func limitsOf(l policy.Limits) map[string]any {
 }
 
 // describe is a verdict as it is shown, with where the key is by now.
-func (p *Controller) describe(v policy.Verdict) api.PlacementKey {
-	k := api.PlacementKey{Key: placement.Printable(v.Key), Code: string(v.Code), Reason: v.Reason}
+func (p *Controller) describe(v policy.Verdict) admin.PlacementKey {
+	k := admin.PlacementKey{Key: placement.Printable(v.Key), Code: string(v.Code), Reason: v.Reason}
 	if v.Heard {
 		k.Reads, k.Writes, k.Score = &v.Heat.Reads, &v.Heat.Writes, &v.Score
 	}
@@ -120,24 +120,24 @@ func (p *Controller) describe(v policy.Verdict) api.PlacementKey {
 }
 
 // Show is what is placed and why.
-func (p *Controller) Show(context.Context) (*api.Placement, error) {
+func (p *Controller) Show(context.Context) (*admin.Placement, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	out := p.shown
-	out.Recent = append([]api.PlacementMove{}, out.Recent...)
-	out.Rules = []api.PlacementRule{}
+	out.Recent = append([]admin.PlacementMove{}, out.Recent...)
+	out.Rules = []admin.PlacementRule{}
 	for _, r := range p.rules.All() {
-		out.Rules = append(out.Rules, api.PlacementRule{Key: placement.Printable(r.Name),
+		out.Rules = append(out.Rules, admin.PlacementRule{Key: placement.Printable(r.Name),
 			Prefix: r.Prefix, Choice: string(r.Choice), Default: r.Default})
 	}
 	return &out, nil
 }
 
 // Why says why a key is where it is.
-func (p *Controller) Why(_ context.Context, text string) (*api.PlacementKey, error) {
+func (p *Controller) Why(_ context.Context, text string) (*admin.PlacementKey, error) {
 	key, err := placement.ParsePrintable(text)
 	if err != nil || key == "" {
-		return nil, api.Errorf(api.CodeInvalidArgument, "the key %q: %v", text, cmp.Or(err, fmt.Errorf("it is empty")))
+		return nil, admin.Errorf(admin.CodeInvalidArgument, "the key %q: %v", text, cmp.Or(err, fmt.Errorf("it is empty")))
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -161,27 +161,27 @@ func (p *Controller) Why(_ context.Context, text string) (*api.PlacementKey, err
 
 // SetRule records an operator's choice: pin, unpin, exclude, include, or clear, which takes back
 // whatever was chosen.
-func (p *Controller) SetRule(ctx context.Context, r api.PlacementRule) (*api.PlacementKey, error) {
+func (p *Controller) SetRule(ctx context.Context, r admin.PlacementRule) (*admin.PlacementKey, error) {
 	name, err := placement.ParsePrintable(r.Key)
 	if err != nil {
-		return nil, api.Errorf(api.CodeInvalidArgument, "%v", err)
+		return nil, admin.Errorf(admin.CodeInvalidArgument, "%v", err)
 	}
 	s := policy.Subject{Name: name, Prefix: r.Prefix}
 	p.ruling.Lock()
 	defer p.ruling.Unlock()
 	rules, _, err := p.store.rules(ctx) // a round has some of a moment ago, or, at the beginning, none
 	if err != nil {
-		return nil, api.Errorf(api.CodeUnavailable, "%v", err)
+		return nil, admin.Errorf(admin.CodeUnavailable, "%v", err)
 	}
 	var store policy.Choice // "": the choice is taken back
 	switch r.Choice {
 	case "unpin":
 		if rules.Chosen(s) != policy.Pin {
-			return nil, api.Errorf(api.CodeNotFound, "%s is not pinned", s)
+			return nil, admin.Errorf(admin.CodeNotFound, "%s is not pinned", s)
 		}
 	case "clear":
 		if rules.Chosen(s) == "" {
-			return nil, api.Errorf(api.CodeNotFound, "nothing was chosen about %s", s)
+			return nil, admin.Errorf(admin.CodeNotFound, "nothing was chosen about %s", s)
 		}
 	case string(policy.Include):
 		// Taking the exclusion back is enough, unless there is a wider one, or one that nobody has
@@ -196,10 +196,10 @@ func (p *Controller) SetRule(ctx context.Context, r api.PlacementRule) (*api.Pla
 	if store == "" {
 		rules.Clear(s)
 	} else if err := rules.Set(s, store); err != nil {
-		return nil, api.Errorf(api.CodeInvalidArgument, "%v", err)
+		return nil, admin.Errorf(admin.CodeInvalidArgument, "%v", err)
 	}
 	if err := p.store.setRule(ctx, s, store, time.Now()); err != nil {
-		return nil, api.Errorf(api.CodeUnavailable, "%v", err)
+		return nil, admin.Errorf(admin.CodeUnavailable, "%v", err)
 	}
 	p.mu.Lock()
 	p.rules = rules
@@ -207,7 +207,7 @@ func (p *Controller) SetRule(ctx context.Context, r api.PlacementRule) (*api.Pla
 	p.o.Network.Announce("placement.rule", "", fmt.Sprintf("%s: %s", r.Choice, s))
 	p.soon()
 	if r.Prefix {
-		return &api.PlacementKey{Key: placement.Printable(name)}, nil
+		return &admin.PlacementKey{Key: placement.Printable(name)}, nil
 	}
 	return p.Why(ctx, placement.Printable(name))
 }

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/client/etcd/placement"
 	"github.com/netcraq/netcraq/client/etcd/slotcodec"
 )
@@ -89,7 +89,7 @@ func (p *Controller) check(ctx context.Context, key string) {
 	var fault placement.Fault
 	why := ""
 	switch {
-	case errors.Is(err, &api.Error{Code: api.CodeNotFound}):
+	case errors.Is(err, &admin.Error{Code: admin.CodeNotFound}):
 		fault, why = placement.SlotLost, "the controller does not have it"
 	case err != nil || len(k.State) == 0:
 		return
@@ -114,7 +114,7 @@ func (p *Controller) check(ctx context.Context, key string) {
 // judge says what is wrong with a slot that placement made in a version, as the tail has it, of a
 // key that etcd was seen to have like that before the slot was read. Whether a seal is a gateway's
 // only gateways can tell.
-func judge(slot api.KeyState, made uint64, etcd seen) (placement.Fault, string) {
+func judge(slot admin.KeyState, made uint64, etcd seen) (placement.Fault, string) {
 	switch slot.Status {
 	case "NOT_FOUND":
 		return placement.SlotLost, "its slot is empty: every member of the chain was restarted, or somebody removed it"

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/client/etcd/placement"
 )
 
@@ -26,17 +26,17 @@ const unreachableWait = 5 * time.Second
 
 // Evict takes a key out of the network for a gateway that cannot write it, unless it turns out that
 // it, or another one, can by now.
-func (p *Controller) Evict(_ context.Context, e api.PlacementEviction) error {
+func (p *Controller) Evict(_ context.Context, e admin.PlacementEviction) error {
 	key, err := placement.ParsePrintable(e.Key)
 	if err != nil {
-		return api.Errorf(api.CodeInvalidArgument, "%v", err)
+		return admin.Errorf(admin.CodeInvalidArgument, "%v", err)
 	}
 	switch placement.ParseFault(e.Fault) {
 	case placement.NoFault, placement.SlotUnreachable:
 	case placement.Forged:
 		return p.forged(key, e)
 	default:
-		return api.Errorf(api.CodeInvalidArgument, "%q is no fault that a gateway can find: it is %q or %q", e.Fault, placement.SlotUnreachable, placement.Forged)
+		return admin.Errorf(admin.CodeInvalidArgument, "%q is no fault that a gateway can find: it is %q or %q", e.Fault, placement.SlotUnreachable, placement.Forged)
 	}
 	p.mu.Lock()
 	at, ok := p.where[key]
@@ -49,7 +49,7 @@ func (p *Controller) Evict(_ context.Context, e api.PlacementEviction) error {
 	p.mu.Unlock()
 	switch {
 	case !mine:
-		return api.Errorf(api.CodeNotFound, "%s is not placed%s", placement.Printable(key), map[bool]string{true: " under that KEY_ID any more"}[ok])
+		return admin.Errorf(admin.CodeNotFound, "%s is not placed%s", placement.Printable(key), map[bool]string{true: " under that KEY_ID any more"}[ok])
 	case news:
 		p.o.Network.Announce("placement.slot-unreachable", at.chain, fmt.Sprintf("%s: a gateway asks to remove it: %s", placement.Printable(key), e.Reason))
 		p.soon()
@@ -60,7 +60,7 @@ func (p *Controller) Evict(_ context.Context, e api.PlacementEviction) error {
 // forged takes a key out of the network in whose slot a gateway has found what no gateway has
 // written. Only gateways can tell, so there is nothing to look at: who may ask this may take keys
 // out of the network, for as long as a key with a fault stays away, and no more.
-func (p *Controller) forged(key string, e api.PlacementEviction) error {
+func (p *Controller) forged(key string, e admin.PlacementEviction) error {
 	p.mu.Lock()
 	at, ok := p.where[key]
 	ok = ok && (e.KeyID == 0 || e.KeyID == at.id)
@@ -75,7 +75,7 @@ func (p *Controller) forged(key string, e api.PlacementEviction) error {
 	p.mu.Unlock()
 	switch {
 	case !ok:
-		return api.Errorf(api.CodeNotFound, "%s is not placed under that KEY_ID", placement.Printable(key))
+		return admin.Errorf(admin.CodeNotFound, "%s is not placed under that KEY_ID", placement.Printable(key))
 	case news:
 		p.o.Network.Announce("placement."+string(fault), at.chain, fmt.Sprintf("%s: a gateway has found what no gateway has written in its slot, and it is removed: %s", placement.Printable(key), e.Reason))
 		p.metrics.faults.WithLabelValues(string(fault)).Inc()
@@ -85,7 +85,7 @@ func (p *Controller) forged(key string, e api.PlacementEviction) error {
 }
 
 // judgeUnreachable looks at the slots that gateways did not reach.
-func (p *Controller) judgeUnreachable(ctx context.Context, chains []api.Chain) {
+func (p *Controller) judgeUnreachable(ctx context.Context, chains []admin.Chain) {
 	p.mu.Lock()
 	pending := map[string]position{}
 	for key, m := range p.unreachable {

@@ -12,7 +12,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/client/etcd/service"
 	"github.com/netcraq/netcraq/etcd-monitor/gateway"
 	"github.com/netcraq/netcraq/etcd-monitor/hotkeys"
@@ -48,7 +48,7 @@ func (o *options) openNetwork(ctx context.Context, upstream *gateway.Upstream, n
 	cfg := service.Config{
 		Nobody: nobody, Etcd: gateway.Forward(upstream, metrics), Newest: newest, Observer: metrics,
 		Prefix: o.prefix, Reserved: o.controllers,
-		Controller: api.NewClient(o.controller, api.TokenFile(o.token)),
+		Controller: admin.NewClient(o.controller, admin.TokenFile(o.token)),
 		Owner:      fmt.Sprintf("etcd-monitor %s %d", host, os.Getpid()),
 		RoundTrip:  metrics.Network, Keeper: true, SealAge: o.sealAge, Log: log, Detail: detail,
 	}

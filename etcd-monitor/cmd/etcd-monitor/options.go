@@ -19,7 +19,7 @@ import (
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/client/etcd/placement"
 	"github.com/netcraq/netcraq/client/etcd/reserved"
 	"github.com/netcraq/netcraq/client/etcd/seal"
@@ -259,7 +259,7 @@ func (o *options) check() (level slog.Level, listen []url.URL, err error) {
 	for _, c := range strings.Split(o.controller, ",") {
 		if path, ok := strings.CutPrefix(c, "unix://"); ok {
 			if !strings.HasPrefix(path, "/") {
-				return fail("--controller %s: give the path of the controller's socket, such as %s", c, api.SystemSocket)
+				return fail("--controller %s: give the path of the controller's socket, such as %s", c, admin.SystemSocket)
 			}
 			continue
 		}

@@ -18,7 +18,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 	"github.com/spf13/cobra"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/experiments/peers"
 	"github.com/netcraq/netcraq/internal/helptext"
 	"github.com/netcraq/netcraq/internal/zipf"
@@ -71,7 +71,7 @@ back is compared with what was written to its key; a wrong one ends the run with
 	}{
 		{"etcd", "linearizable Get and Put through etcd's client", func(ctx context.Context) (peers.Peer, error) { return peers.NewEtcd(ctx, f.endpoints, f.cacert) }},
 		{"direct", "etcd through client/etcd: placed keys from the switches, without a gateway", func(ctx context.Context) (peers.Peer, error) {
-			return peers.NewDirect(ctx, f.endpoints, f.cacert, cmp.Or(f.controller, api.DefaultSocket()))
+			return peers.NewDirect(ctx, f.endpoints, f.cacert, cmp.Or(f.controller, admin.DefaultSocket()))
 		}},
 		{"redis", "GET and SET", func(ctx context.Context) (peers.Peer, error) {
 			return peers.NewRedis(ctx, f.endpoints[0], f.cfg.Outstanding)

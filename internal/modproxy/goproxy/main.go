@@ -27,7 +27,11 @@ import (
 const root = "github.com/netcraq/netcraq"
 
 // published are the folders of the modules that programs may require.
-var published = []string{"", "api", "client", "client/etcd"}
+var published = []string{"", "api", "client", "client/etcd", installed}
+
+// installed is the folder of the module whose command go install builds. RELEASING.md tags a commit
+// in which its go.mod is as it is published here.
+const installed = "switch"
 
 func main() {
 	if len(os.Args) < 2 || len(os.Args) > 3 {
@@ -65,7 +69,13 @@ func publish(proxy, folder, commit, version string) error {
 	if err := zip.CreateFromVCS(&packed, m, ".", commit, folder); err != nil {
 		return fmt.Errorf("packing it: %w", err)
 	}
-	return modproxy.Write(proxy, m, date.UTC(), mod, packed.Bytes())
+	content := packed.Bytes()
+	if folder == installed {
+		if mod, content, err = modproxy.Installable(m, mod, content); err != nil {
+			return err
+		}
+	}
+	return modproxy.Write(proxy, m, date.UTC(), mod, content)
 }
 
 func git(args ...string) ([]byte, error) {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	api "github.com/netcraq/netcraq/pipelets/api"
+	pipeletapi "github.com/netcraq/netcraq/pipelets/api"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/operator"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/plan"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/run"
@@ -23,7 +23,7 @@ func explain() *cobra.Command {
 			"With --replicas, show how the replicas of an operator would divide the workers. With --cluster,\n" +
 			"show the Pipelets of a Kubernetes cluster instead, and the replica of each.",
 		RunE: func(c *cobra.Command, files []string) (err error) {
-			var all []api.Pipelet
+			var all []pipeletapi.Pipelet
 			switch {
 			case (len(files) > 0) == cluster:
 				return errors.New("either files are given, or --cluster")

@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
-	api "github.com/netcraq/netcraq/pipelets/api"
+	pipeletapi "github.com/netcraq/netcraq/pipelets/api"
 )
 
 const (
@@ -52,7 +52,7 @@ type members struct {
 	self      string
 	end       func() // ends the workers
 	log       *slog.Logger
-	changed   chan event.TypedGenericEvent[*api.Pipelet]
+	changed   chan event.TypedGenericEvent[*pipeletapi.Pipelet]
 	holds     atomic.Bool // this replica's own Lease
 
 	mu   sync.Mutex
@@ -101,7 +101,7 @@ func (m *members) gone(lease string) {
 // tell has the leader plan soon.
 func (m *members) tell() {
 	select {
-	case m.changed <- event.TypedGenericEvent[*api.Pipelet]{Object: &api.Pipelet{}}:
+	case m.changed <- event.TypedGenericEvent[*pipeletapi.Pipelet]{Object: &pipeletapi.Pipelet{}}:
 	default:
 	}
 }

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
-	api "github.com/netcraq/netcraq/pipelets/api"
+	pipeletapi "github.com/netcraq/netcraq/pipelets/api"
 	"github.com/netcraq/netcraq/pipelets/exactlyonce"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/run"
 )
@@ -19,7 +19,7 @@ import (
 // whatever time is in it; one that was given back does not.
 func TestMembers(t *testing.T) {
 	m := &members{namespace: "n", self: "a", log: slog.Default(), seen: map[string]sighting{},
-		changed: make(chan event.TypedGenericEvent[*api.Pipelet], 1)}
+		changed: make(chan event.TypedGenericEvent[*pipeletapi.Pipelet], 1)}
 	now := time.Now()
 	lease := func(name, holder string, seconds int32, renewed time.Time) *coordination.Lease {
 		at := metav1.NewMicroTime(renewed)
@@ -83,13 +83,13 @@ func TestStatus(t *testing.T) {
 		state, reason  string
 		message, error string
 	}{
-		{[]exactlyonce.Condition{well, well}, api.Running, "Running", "", ""},
-		{[]exactlyonce.Condition{well, split}, api.Running, exactlyonce.WindowSplit, "src[1] to dst[0]: in parts", ""},
-		{[]exactlyonce.Condition{split, well}, api.Running, exactlyonce.WindowSplit, "src[0] to dst[0]: in parts", ""},
-		{[]exactlyonce.Condition{split, bad, well}, api.Failing, "Refused", "src[1] to dst[0]: no such table", "no such table"},
-		{[]exactlyonce.Condition{well, {Reason: "Starting"}}, api.Starting, "Starting", "", ""},
+		{[]exactlyonce.Condition{well, well}, pipeletapi.Running, "Running", "", ""},
+		{[]exactlyonce.Condition{well, split}, pipeletapi.Running, exactlyonce.WindowSplit, "src[1] to dst[0]: in parts", ""},
+		{[]exactlyonce.Condition{split, well}, pipeletapi.Running, exactlyonce.WindowSplit, "src[0] to dst[0]: in parts", ""},
+		{[]exactlyonce.Condition{split, bad, well}, pipeletapi.Failing, "Refused", "src[1] to dst[0]: no such table", "no such table"},
+		{[]exactlyonce.Condition{well, {Reason: "Starting"}}, pipeletapi.Starting, "Starting", "", ""},
 	} {
-		var p api.Pipelet
+		var p pipeletapi.Pipelet
 		var all []run.Progress
 		for i, w := range c.workers {
 			all = append(all, run.Progress{Src: i, Condition: w})
@@ -100,7 +100,7 @@ func TestStatus(t *testing.T) {
 		(&known{}).status(&p, all, time.Now())
 		got := p.Status.Conditions[0]
 		if p.Status.State != c.state || got.Reason != c.reason || got.Message != c.message ||
-			(got.Status == "True") != (c.state == api.Running) || p.Status.LastError != c.error {
+			(got.Status == "True") != (c.state == pipeletapi.Running) || p.Status.LastError != c.error {
 			t.Errorf("%+v: %s, %+v, last error %q", c.workers, p.Status.State, got, p.Status.LastError)
 		}
 	}

@@ -38,7 +38,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
-	api "github.com/netcraq/netcraq/pipelets/api"
+	pipeletapi "github.com/netcraq/netcraq/pipelets/api"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/run"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/share"
@@ -70,7 +70,7 @@ type Options struct {
 func Scheme() (*runtime.Scheme, error) {
 	s := runtime.NewScheme()
 	if err := errors.Join(corev1.AddToScheme(s), admissionregistration.AddToScheme(s), coordination.AddToScheme(s),
-		api.AddToScheme(s)); err != nil {
+		pipeletapi.AddToScheme(s)); err != nil {
 		return nil, fmt.Errorf("the kinds of objects: %w", err)
 	}
 	return s, nil
@@ -145,7 +145,7 @@ func Run(ctx context.Context, o Options) error {
 	}
 	m := &members{leases: leases, cache: mgr.GetCache(), client: mgr.GetClient(), namespace: o.Namespace,
 		self: o.Replica, log: o.Log, seen: map[string]sighting{},
-		changed: make(chan event.TypedGenericEvent[*api.Pipelet], 1)}
+		changed: make(chan event.TypedGenericEvent[*pipeletapi.Pipelet], 1)}
 	r := newReconciler(mgr.GetClient(), rules, m, o.Log)
 	cfg := run.Config{
 		Secrets: func(namespace string) endpoint.Secrets { return secrets{mgr.GetClient(), namespace} },
@@ -191,10 +191,10 @@ func (s secrets) Read(ctx context.Context, name string) (map[string][]byte, erro
 type rules struct{ lake string }
 
 // check says what is wrong with a Pipelet.
-func (r *rules) check(ctx context.Context, p *api.Pipelet) error {
+func (r *rules) check(ctx context.Context, p *pipeletapi.Pipelet) error {
 	p = p.DeepCopy()
-	p.APIVersion, p.Kind = api.APIVersion, api.Kind // a client leaves them out
-	for field, stores := range map[string][]api.Store{"src": p.Spec.Src, "dst": p.Spec.Dst} {
+	p.APIVersion, p.Kind = pipeletapi.APIVersion, pipeletapi.Kind // a client leaves them out
+	for field, stores := range map[string][]pipeletapi.Store{"src": p.Spec.Src, "dst": p.Spec.Dst} {
 		for i, s := range stores {
 			if s.Chain != nil || s.Stream != nil { // the node API takes the operator's pod for who asks
 				return fmt.Errorf("spec.%s[%d]: chains and streams are a node's: run this Pipelet there, by "+

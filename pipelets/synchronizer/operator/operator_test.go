@@ -32,7 +32,7 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 	"github.com/netcraq/netcraq/internal/testutil/syncbuffer"
 	"github.com/netcraq/netcraq/internal/testutil/testport"
-	api "github.com/netcraq/netcraq/pipelets/api"
+	pipeletapi "github.com/netcraq/netcraq/pipelets/api"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/operator"
 )
 
@@ -129,19 +129,19 @@ func etcd(t *testing.T) (string, *clientv3.Client) {
 	return s.Endpoint(), c
 }
 
-func pipelet(name, from, to, flow string) *api.Pipelet {
-	return &api.Pipelet{
+func pipelet(name, from, to, flow string) *pipeletapi.Pipelet {
+	return &pipeletapi.Pipelet{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
-		Spec: api.Spec{
-			Src:  []api.Store{{Etcd: &api.Etcd{Endpoints: []string{from}, Prefix: "load/"}}},
-			Dst:  []api.Store{{Etcd: &api.Etcd{Endpoints: []string{to}, Prefix: name + "/"}}},
+		Spec: pipeletapi.Spec{
+			Src:  []pipeletapi.Store{{Etcd: &pipeletapi.Etcd{Endpoints: []string{from}, Prefix: "load/"}}},
+			Dst:  []pipeletapi.Store{{Etcd: &pipeletapi.Etcd{Endpoints: []string{to}, Prefix: name + "/"}}},
 			Flow: flow, EOIO: true,
 		},
 	}
 }
 
 // is waits until a Pipelet's status is as it should be.
-func (w *world) is(name, state, message string) (p api.Pipelet) {
+func (w *world) is(name, state, message string) (p pipeletapi.Pipelet) {
 	w.t.Helper()
 	poll.Nil(w.t, 40*time.Second, name+" is "+state+" "+message, func() error {
 		if err := w.admin.Get(w.t.Context(), client.ObjectKey{Namespace: "default", Name: name}, &p); err != nil {
@@ -189,24 +189,28 @@ func TestLife(t *testing.T) {
 
 	// The API server refuses what is wrong, with its place.
 	for _, c := range []struct {
-		change func(*api.Pipelet)
+		change func(*pipeletapi.Pipelet)
 		want   string
 	}{
-		{func(p *api.Pipelet) { p.Spec.Flow = "SELECT key,\n valu FROM src" }, "LINE 2"},
-		{func(p *api.Pipelet) { p.Spec.Flow = "DROP TABLE src" }, "to be a SELECT"},
-		{func(p *api.Pipelet) { p.Spec.Dst[0].Etcd.Endpoints = []string{"x"} }, "spec.dst[0]"},
-		{func(p *api.Pipelet) { p.Spec.Dst = nil }, "spec.dst"},
-		{func(p *api.Pipelet) { p.Spec.Interval = -1 }, "spec.interval"},
-		{func(p *api.Pipelet) { p.Spec.State = "SELECT key, value FROM src" }, "no flow"},
-		{func(p *api.Pipelet) {
+		{func(p *pipeletapi.Pipelet) { p.Spec.Flow = "SELECT key,\n valu FROM src" }, "LINE 2"},
+		{func(p *pipeletapi.Pipelet) { p.Spec.Flow = "DROP TABLE src" }, "to be a SELECT"},
+		{func(p *pipeletapi.Pipelet) { p.Spec.Dst[0].Etcd.Endpoints = []string{"x"} }, "spec.dst[0]"},
+		{func(p *pipeletapi.Pipelet) { p.Spec.Dst = nil }, "spec.dst"},
+		{func(p *pipeletapi.Pipelet) { p.Spec.Interval = -1 }, "spec.interval"},
+		{func(p *pipeletapi.Pipelet) { p.Spec.State = "SELECT key, value FROM src" }, "no flow"},
+		{func(p *pipeletapi.Pipelet) {
 			p.Spec.Flow, p.Spec.State = "SELECT key, value FROM state", "SELECT key,\n valu AS value FROM state"
 		}, "the state: the flow: Binder Error"},
-		{func(p *api.Pipelet) { p.Spec.Dst[0].Parquet = &api.Parquet{Path: w.lake + "/default"} }, "spec.dst"},
-		{func(p *api.Pipelet) { p.Spec.Dst = []api.Store{{Parquet: &api.Parquet{Path: "/etc"}}} }, w.lake + "/default"},
-		{func(p *api.Pipelet) {
-			p.Spec.Dst = []api.Store{{Parquet: &api.Parquet{Path: w.lake + "/default/../other"}}}
+		{func(p *pipeletapi.Pipelet) { p.Spec.Dst[0].Parquet = &pipeletapi.Parquet{Path: w.lake + "/default"} }, "spec.dst"},
+		{func(p *pipeletapi.Pipelet) {
+			p.Spec.Dst = []pipeletapi.Store{{Parquet: &pipeletapi.Parquet{Path: "/etc"}}}
+		}, w.lake + "/default"},
+		{func(p *pipeletapi.Pipelet) {
+			p.Spec.Dst = []pipeletapi.Store{{Parquet: &pipeletapi.Parquet{Path: w.lake + "/default/../other"}}}
 		}, "of this namespace"},
-		{func(p *api.Pipelet) { p.Spec.Dst[0].Etcd = &api.Etcd{Endpoints: []string{from}, Prefix: "load/x"} }, "feed itself"},
+		{func(p *pipeletapi.Pipelet) {
+			p.Spec.Dst[0].Etcd = &pipeletapi.Etcd{Endpoints: []string{from}, Prefix: "load/x"}
+		}, "feed itself"},
 	} {
 		p := pipelet("p1", from, to, "")
 		c.change(p)
@@ -218,42 +222,42 @@ func TestLife(t *testing.T) {
 	p := pipelet("p1", from, to, "")
 	must(t, w.admin.Create(ctx, p))
 	has(t, dest, "p1/a", "1")
-	found := w.is("p1", api.Running, "")
+	found := w.is("p1", pipeletapi.Running, "")
 	if len(found.Status.Workers) != 1 || found.Status.Conditions[0].Status != metav1.ConditionTrue {
 		t.Errorf("%+v", found.Status)
 	}
-	change := func(f func(*api.Spec)) error {
+	change := func(f func(*pipeletapi.Spec)) error {
 		t.Helper()
 		was := found.DeepCopy()
 		f(&found.Spec)
 		return w.admin.Patch(ctx, &found, client.MergeFrom(was))
 	}
-	if err := change(func(s *api.Spec) { s.Flow = "SELECT key FROM src" }); err == nil || !strings.Contains(err.Error(), "one column value") {
+	if err := change(func(s *pipeletapi.Spec) { s.Flow = "SELECT key FROM src" }); err == nil || !strings.Contains(err.Error(), "one column value") {
 		t.Errorf("a change: %v", err)
 	}
-	must(t, change(func(s *api.Spec) { s.Flow = "SELECT key, 10 * value::INT AS value FROM src" }))
-	found = w.is("p1", api.Running, "")
+	must(t, change(func(s *pipeletapi.Spec) { s.Flow = "SELECT key, 10 * value::INT AS value FROM src" }))
+	found = w.is("p1", pipeletapi.Running, "")
 	put("b", "2")
 	has(t, dest, "p1/b", "20")
 	has(t, dest, "p1/a", "1") // as it was
 
 	put("c", "x") // the flow cannot work with that: it stops there, and says so
-	found = w.is("p1", api.Failing, "Could not convert string 'x'")
+	found = w.is("p1", pipeletapi.Failing, "Could not convert string 'x'")
 	if found.Status.Workers[0].Reason != "FlowFails" || found.Status.LastError == "" {
 		t.Errorf("%+v", found.Status)
 	}
 	put("d", "4")
-	must(t, change(func(s *api.Spec) { s.Flow = "SELECT key, 10 * TRY_CAST(value AS INT) AS value FROM src" }))
+	must(t, change(func(s *pipeletapi.Spec) { s.Flow = "SELECT key, 10 * TRY_CAST(value AS INT) AS value FROM src" }))
 	has(t, dest, "p1/d", "40")
 
-	must(t, change(func(s *api.Spec) { s.Suspend = true }))
-	found = w.is("p1", api.Suspended, "")
+	must(t, change(func(s *pipeletapi.Spec) { s.Suspend = true }))
+	found = w.is("p1", pipeletapi.Suspended, "")
 	put("e", "5")
 	time.Sleep(500 * time.Millisecond)
 	has(t, dest, "p1/e", "")
-	must(t, change(func(s *api.Spec) { s.Suspend = false }))
+	must(t, change(func(s *pipeletapi.Spec) { s.Suspend = false }))
 	has(t, dest, "p1/e", "50")
-	found = w.is("p1", api.Running, "")
+	found = w.is("p1", pipeletapi.Running, "")
 	table := w.Kubectl(t, kubetest.Options{}, "get", "pl")
 	for _, want := range []string{"STATE", "LAG", "RECORDS/S", "ROWS", "Running"} {
 		if !strings.Contains(table, want) {
@@ -325,7 +329,7 @@ func TestReplicas(t *testing.T) {
 	}
 	put("1")
 	for i := range 4 {
-		w.is(fmt.Sprint("p", i), api.Running, "")
+		w.is(fmt.Sprint("p", i), pipeletapi.Running, "")
 	}
 	if table := w.Kubectl(t, kubetest.Options{}, "get", "pl", "-o", "wide"); !strings.Contains(table, "REPLICA") ||
 		!strings.Contains(table, "r1") || !strings.Contains(table, "r2") {
@@ -376,20 +380,20 @@ func TestSecrets(t *testing.T) {
 	p := pipelet("p1", from, to, "")
 	p.Spec.Dst[0].Etcd.Secret = "second"
 	must(t, w.admin.Create(ctx, p))
-	w.is("p1", api.Failing, "kubectl -n default create role")
+	w.is("p1", pipeletapi.Failing, "kubectl -n default create role")
 	must(t, w.admin.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "other"}}))
 	must(t, w.admin.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "second"},
 		StringData: map[string]string{"ca.crt": "no certificate"}}))
 	w.Kubectl(t, kubetest.Options{}, "create", "role", "pipelets-second", "--verb=get", "--resource=secrets", "--resource-name=second")
 	w.Kubectl(t, kubetest.Options{}, "create", "rolebinding", "pipelets-second", "--role=pipelets-second",
 		"--serviceaccount=netcraq-pipelets:netcraq-pipelets")
-	w.is("p1", api.Failing, "ca.crt has no certificate")
+	w.is("p1", pipeletapi.Failing, "ca.crt has no certificate")
 	var s corev1.Secret
 	must(t, w.admin.Get(ctx, client.ObjectKey{Namespace: "default", Name: "second"}, &s))
 	s.Data = nil
 	must(t, w.admin.Update(ctx, &s))
 	has(t, dest, "p1/a", "1")
-	w.is("p1", api.Running, "")
+	w.is("p1", pipeletapi.Running, "")
 
 	// What its rights are not.
 	forbidden := func(what string, err error) {
@@ -452,7 +456,7 @@ func TestHostileWebhook(t *testing.T) {
 	if d := time.Since(begin); d > 5*time.Second {
 		t.Errorf("a good one takes %v behind them", d)
 	}
-	w.is("good", api.Failing, "")
+	w.is("good", pipeletapi.Failing, "")
 }
 
 // The definition in the manifests is what the Go types say: make generate was not forgotten.

@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
-	api "github.com/netcraq/netcraq/pipelets/api"
+	pipeletapi "github.com/netcraq/netcraq/pipelets/api"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/plan"
 )
 
@@ -37,10 +37,10 @@ type planner struct {
 func (p *planner) setup(mgr ctrl.Manager) error {
 	all := func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{{}} }
 	told := handler.TypedEnqueueRequestsFromMapFunc(
-		func(context.Context, *api.Pipelet) []reconcile.Request { return []reconcile.Request{{}} })
+		func(context.Context, *pipeletapi.Pipelet) []reconcile.Request { return []reconcile.Request{{}} })
 	skip := true // a name that is taken is another operator's of this process, in a test
 	return ctrl.NewControllerManagedBy(mgr).Named(Name+"-plan").
-		Watches(&api.Pipelet{}, handler.EnqueueRequestsFromMapFunc(all),
+		Watches(&pipeletapi.Pipelet{}, handler.EnqueueRequestsFromMapFunc(all),
 			builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, reassigned))).
 		WatchesRawSource(source.Channel(p.members.changed, told)).
 		WithOptions(controller.Options{SkipNameValidation: &skip}).
@@ -50,15 +50,15 @@ func (p *planner) setup(mgr ctrl.Manager) error {
 // reassigned lets pass that a Pipelet is another replica's now.
 var reassigned = predicate.Funcs{
 	UpdateFunc: func(e event.UpdateEvent) bool {
-		was, ok := e.ObjectOld.(*api.Pipelet)
-		is, too := e.ObjectNew.(*api.Pipelet)
+		was, ok := e.ObjectOld.(*pipeletapi.Pipelet)
+		is, too := e.ObjectNew.(*pipeletapi.Pipelet)
 		return ok && too && was.Status.Assigned != is.Status.Assigned
 	},
 }
 
 // Reconcile is controller-runtime's.
 func (p *planner) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
-	var found api.PipeletList
+	var found pipeletapi.PipeletList
 	if err := p.client.List(ctx, &found); err != nil {
 		return ctrl.Result{}, err
 	}
@@ -83,7 +83,7 @@ func (p *planner) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, e
 }
 
 // List has a cluster's Pipelets, as they are assigned.
-func List(ctx context.Context, config *rest.Config) ([]api.Pipelet, error) {
+func List(ctx context.Context, config *rest.Config) ([]pipeletapi.Pipelet, error) {
 	scheme, err := Scheme()
 	if err != nil {
 		return nil, err
@@ -92,7 +92,7 @@ func List(ctx context.Context, config *rest.Config) ([]api.Pipelet, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the API server: %w", err)
 	}
-	var found api.PipeletList
+	var found pipeletapi.PipeletList
 	if err := c.List(ctx, &found); err != nil {
 		return nil, fmt.Errorf("listing Pipelets: %w", err)
 	}

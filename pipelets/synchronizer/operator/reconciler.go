@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
-	api "github.com/netcraq/netcraq/pipelets/api"
+	pipeletapi "github.com/netcraq/netcraq/pipelets/api"
 	"github.com/netcraq/netcraq/pipelets/exactlyonce"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/flowproc"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/run"
@@ -44,7 +44,7 @@ type reconciler struct {
 	members *members
 	runner  *run.Runner
 	log     *slog.Logger
-	events  chan event.TypedGenericEvent[*api.Pipelet]
+	events  chan event.TypedGenericEvent[*pipeletapi.Pipelet]
 
 	mu    sync.Mutex
 	known map[client.ObjectKey]*known
@@ -60,15 +60,15 @@ type known struct {
 
 func newReconciler(c client.Client, rules *rules, m *members, log *slog.Logger) *reconciler {
 	return &reconciler{client: c, rules: rules, members: m, log: log, known: map[client.ObjectKey]*known{},
-		events: make(chan event.TypedGenericEvent[*api.Pipelet], 1024)}
+		events: make(chan event.TypedGenericEvent[*pipeletapi.Pipelet], 1024)}
 }
 
 // changed has a Pipelet's status written soon. It waits for nobody: one that is passed by is
 // written at its time.
 func (r *reconciler) changed(namespace, name string) {
-	p := &api.Pipelet{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	p := &pipeletapi.Pipelet{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	select {
-	case r.events <- event.TypedGenericEvent[*api.Pipelet]{Object: p}:
+	case r.events <- event.TypedGenericEvent[*pipeletapi.Pipelet]{Object: p}:
 	default:
 	}
 }
@@ -82,15 +82,16 @@ func (r *reconciler) setup(mgr ctrl.Manager) error {
 	skip := true // a name that is taken is another operator's of this process, in a test
 	leads := false
 	return ctrl.NewControllerManagedBy(mgr).Named(Name).
-		For(&api.Pipelet{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, reassigned))).
-		WatchesRawSource(source.Channel(r.events, &handler.TypedEnqueueRequestForObject[*api.Pipelet]{})).
+		For(&pipeletapi.Pipelet{},
+			builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, reassigned))).
+		WatchesRawSource(source.Channel(r.events, &handler.TypedEnqueueRequestForObject[*pipeletapi.Pipelet]{})).
 		WithOptions(controller.Options{SkipNameValidation: &skip, NeedLeaderElection: &leads}).
 		Complete(r)
 }
 
 // Reconcile is controller-runtime's: once for each change, and every statusEvery.
 func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	var p api.Pipelet
+	var p pipeletapi.Pipelet
 	err := r.client.Get(ctx, req.NamespacedName, &p)
 	if apierrors.IsNotFound(err) || err == nil && (p.DeletionTimestamp != nil || p.Status.Assigned != r.members.self) {
 		r.runner.Remove(req.Namespace, req.Name)
@@ -139,14 +140,14 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 
 // status makes a Pipelet's status of its workers' progress. It says whether it is to be written: it
 // is not where only numbers have changed since a moment ago.
-func (k *known) status(p *api.Pipelet, workers []run.Progress, now time.Time) bool {
+func (k *known) status(p *pipeletapi.Pipelet, workers []run.Progress, now time.Time) bool {
 	was := p.Status
 	s := &p.Status
 	s.ObservedGeneration = p.Generation
 	s.Workers, s.Rows = nil, 0
-	state, reason, message := api.Running, "Running", ""
+	state, reason, message := pipeletapi.Running, "Running", ""
 	worst := func(st, re, me string) {
-		rank := map[string]int{api.Running: 0, api.Starting: 1, api.Failing: 2}
+		rank := map[string]int{pipeletapi.Running: 0, pipeletapi.Starting: 1, pipeletapi.Failing: 2}
 		if rank[st] > rank[state] || st == state && message == "" {
 			state, reason, message = st, re, me
 		}
@@ -154,16 +155,17 @@ func (k *known) status(p *api.Pipelet, workers []run.Progress, now time.Time) bo
 	var lag time.Duration
 	var written uint64
 	for _, w := range workers {
-		out := api.Worker{Src: int32(w.Src), Dst: int32(w.Dst), State: api.Running, Reason: w.Condition.Reason,
+		out := pipeletapi.Worker{Src: int32(w.Src), Dst: int32(w.Dst),
+			State: pipeletapi.Running, Reason: w.Condition.Reason,
 			Message: clip(w.Condition.Message), Offset: offset(w.State.Position), Rows: int64(w.State.Rows), Lag: "0"}
 		switch {
 		case w.Condition.Ready && w.Condition.Message == "":
 			out.Reason = ""
 		case w.Condition.Ready:
 		case w.Condition.Message == "":
-			out.State = api.Starting
+			out.State = pipeletapi.Starting
 		default:
-			out.State = api.Failing
+			out.State = pipeletapi.Failing
 		}
 		if out.Message != "" {
 			worst(out.State, w.Condition.Reason, fmt.Sprintf("src[%d] to dst[%d]: %s", w.Src, w.Dst, out.Message))
@@ -174,7 +176,7 @@ func (k *known) status(p *api.Pipelet, workers []run.Progress, now time.Time) bo
 			behind := now.Sub(w.Behind)
 			lag, out.Lag = max(lag, behind), seconds(behind)
 		}
-		if w.LastError != "" && out.State == api.Failing || s.LastError == "" {
+		if w.LastError != "" && out.State == pipeletapi.Failing || s.LastError == "" {
 			s.LastError = clip(w.LastError)
 		}
 		s.Rows += out.Rows
@@ -183,13 +185,13 @@ func (k *known) status(p *api.Pipelet, workers []run.Progress, now time.Time) bo
 	}
 	switch {
 	case k.wrong != nil:
-		state, reason, message = api.Invalid, "Invalid", clip(k.wrong.Error())
+		state, reason, message = pipeletapi.Invalid, "Invalid", clip(k.wrong.Error())
 		s.LastError = message
 	case p.Spec.Suspend:
-		state, reason, message = api.Suspended, "Suspended", "spec.suspend is set"
+		state, reason, message = pipeletapi.Suspended, "Suspended", "spec.suspend is set"
 	}
 	s.State, s.Lag = state, seconds(lag)
-	if state == api.Invalid || state == api.Suspended {
+	if state == pipeletapi.Invalid || state == pipeletapi.Suspended {
 		s.Lag = ""
 	}
 	if written < k.written { // they began anew
@@ -203,15 +205,15 @@ func (k *known) status(p *api.Pipelet, workers []run.Progress, now time.Time) bo
 		k.written, k.at = written, now
 	}
 	ready := metav1.ConditionFalse
-	if state == api.Running {
+	if state == pipeletapi.Running {
 		ready = metav1.ConditionTrue
 	}
-	meta.SetStatusCondition(&s.Conditions, metav1.Condition{Type: api.Ready, Status: ready, Reason: reason,
+	meta.SetStatusCondition(&s.Conditions, metav1.Condition{Type: pipeletapi.Ready, Status: ready, Reason: reason,
 		Message: message, ObservedGeneration: p.Generation})
 	return changed(&was, s)
 }
 
-func changed(a, b *api.Status) bool {
+func changed(a, b *pipeletapi.Status) bool {
 	x, y := a.DeepCopy(), b.DeepCopy()
 	return fmt.Sprintf("%+v", x) != fmt.Sprintf("%+v", y)
 }

@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
-	api "github.com/netcraq/netcraq/pipelets/api"
+	pipeletapi "github.com/netcraq/netcraq/pipelets/api"
 )
 
 // signedBy has a server admit only clients that show a certificate signed by one in a file.
@@ -53,12 +53,12 @@ type validator struct {
 
 func setupWebhook(mgr ctrl.Manager, rules *rules) error {
 	v := &validator{rules: rules, turn: make(chan struct{}, compiling)}
-	return ctrl.NewWebhookManagedBy(mgr).For(&api.Pipelet{}).WithValidator(v).Complete()
+	return ctrl.NewWebhookManagedBy(mgr).For(&pipeletapi.Pipelet{}).WithValidator(v).Complete()
 }
 
 // ValidateCreate is admission.CustomValidator's.
 func (v *validator) ValidateCreate(ctx context.Context, obj runtime.Object) (admission.Warnings, error) {
-	p, ok := obj.(*api.Pipelet)
+	p, ok := obj.(*pipeletapi.Pipelet)
 	if !ok {
 		return nil, fmt.Errorf("it is no Pipelet but %T", obj)
 	}

@@ -7,7 +7,7 @@ import (
 	"io"
 	"strings"
 
-	api "github.com/netcraq/netcraq/pipelets/api"
+	pipeletapi "github.com/netcraq/netcraq/pipelets/api"
 )
 
 // Reader reads a source for all workers below it.
@@ -36,7 +36,7 @@ type Worker struct {
 
 // Key is the same for sources of pipelets that may share a reader: it is the same store, read at
 // the same interval. What a Secret opens is for its own namespace's pipelets.
-func Key(p *api.Pipelet, src int) string {
+func Key(p *pipeletapi.Pipelet, src int) string {
 	s := p.Spec.Src[src]
 	key := []any{s, p.Spec.Interval}
 	if s.Etcd != nil && s.Etcd.Secret != "" || s.PostgreSQL != nil && s.PostgreSQL.Secret != "" {
@@ -50,7 +50,7 @@ func Key(p *api.Pipelet, src int) string {
 func Query(flow string) string { return strings.TrimRight(strings.TrimSpace(flow), "; \n\t") }
 
 // Readers is the plan for pipelets. What is suspended is not in it.
-func Readers(all []api.Pipelet) (readers []*Reader) {
+func Readers(all []pipeletapi.Pipelet) (readers []*Reader) {
 	known := map[string]*Reader{}
 	for i := range all {
 		p := &all[i]
@@ -88,7 +88,7 @@ func (r *Reader) flow(namespace, query, state string) *Flow {
 }
 
 // describe is a store in a few words.
-func describe(s api.Store) string {
+func describe(s pipeletapi.Store) string {
 	switch {
 	case s.Etcd != nil:
 		return "etcd " + strings.Join(s.Etcd.Endpoints, ",") + " " + s.Etcd.Prefix

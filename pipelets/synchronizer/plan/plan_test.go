@@ -6,25 +6,25 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	api "github.com/netcraq/netcraq/pipelets/api"
+	pipeletapi "github.com/netcraq/netcraq/pipelets/api"
 )
 
-func etcd(endpoint, prefix, secret string) api.Store {
-	return api.Store{Etcd: &api.Etcd{Endpoints: []string{endpoint}, Prefix: prefix, Secret: secret}}
+func etcd(endpoint, prefix, secret string) pipeletapi.Store {
+	return pipeletapi.Store{Etcd: &pipeletapi.Etcd{Endpoints: []string{endpoint}, Prefix: prefix, Secret: secret}}
 }
 
-func pipelet(name, flow string, interval float64, src api.Store, dst ...api.Store) api.Pipelet {
+func pipelet(name, flow string, interval float64, src pipeletapi.Store, dst ...pipeletapi.Store) pipeletapi.Pipelet {
 	namespace, name, _ := strings.Cut(name, "/")
-	return api.Pipelet{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
-		Spec: api.Spec{Src: []api.Store{src}, Dst: dst, Flow: flow, Interval: interval}}
+	return pipeletapi.Pipelet{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec: pipeletapi.Spec{Src: []pipeletapi.Store{src}, Dst: dst, Flow: flow, Interval: interval}}
 }
 
 func TestOf(t *testing.T) {
-	lake := api.Store{Parquet: &api.Parquet{Path: "/lake"}}
+	lake := pipeletapi.Store{Parquet: &pipeletapi.Parquet{Path: "/lake"}}
 	load := etcd("http://a:1", "load/", "")
 	suspended := pipelet("a/gone", "", 0, load, lake)
 	suspended.Spec.Suspend = true
-	all := []api.Pipelet{
+	all := []pipeletapi.Pipelet{
 		pipelet("a/p1", "SELECT key, value FROM src", 0, load, lake, etcd("http://b:1", "x/", "")),
 		pipelet("a/p2", "\nSELECT key, value FROM src;\n", 0, load, lake), // the same flow
 		pipelet("b/p2", "SELECT key, value FROM src", 0, load, lake),      // the same, of another namespace

@@ -5,12 +5,12 @@ import (
 	"maps"
 	"slices"
 
-	api "github.com/netcraq/netcraq/pipelets/api"
+	pipeletapi "github.com/netcraq/netcraq/pipelets/api"
 )
 
 // part is pipelets that stay together, as they share readers.
 type part struct {
-	pipelets []*api.Pipelet
+	pipelets []*pipeletapi.Pipelet
 	weight   int // workers
 	on       string
 }
@@ -20,7 +20,7 @@ type part struct {
 // by Status.Assigned, it keeps, unless moving it takes a tenth of the mean off the most loaded one:
 // what moves stands still for a moment. Load is counted in workers. Of no replicas nothing is said.
 // The result depends on what is given alone. consolidate false: each pipelet is by itself.
-func Spread(all []api.Pipelet, replicas []string, consolidate bool) map[string]string {
+func Spread(all []pipeletapi.Pipelet, replicas []string, consolidate bool) map[string]string {
 	if len(replicas) == 0 {
 		return nil
 	}
@@ -50,10 +50,10 @@ func Spread(all []api.Pipelet, replicas []string, consolidate bool) map[string]s
 	return out
 }
 
-func id(p *api.Pipelet) string { return p.Namespace + "/" + p.Name }
+func id(p *pipeletapi.Pipelet) string { return p.Namespace + "/" + p.Name }
 
 // partition finds the parts, the largest first.
-func partition(all []api.Pipelet, consolidate bool) (parts []*part) {
+func partition(all []pipeletapi.Pipelet, consolidate bool) (parts []*part) {
 	byKey := map[string]*part{} // a part that was joined to another one is in it
 	joined := map[*part]*part{}
 	root := func(p *part) *part {
@@ -64,7 +64,7 @@ func partition(all []api.Pipelet, consolidate bool) (parts []*part) {
 	}
 	for i := range all {
 		x := &all[i]
-		own := &part{pipelets: []*api.Pipelet{x}}
+		own := &part{pipelets: []*pipeletapi.Pipelet{x}}
 		if !x.Spec.Suspend {
 			own.weight = len(x.Spec.Src) * len(x.Spec.Dst)
 		}
@@ -85,7 +85,7 @@ func partition(all []api.Pipelet, consolidate bool) (parts []*part) {
 	}
 	parts = slices.DeleteFunc(parts, func(p *part) bool { return joined[p] != nil })
 	for _, p := range parts {
-		slices.SortFunc(p.pipelets, func(a, b *api.Pipelet) int { return cmp.Compare(id(a), id(b)) })
+		slices.SortFunc(p.pipelets, func(a, b *pipeletapi.Pipelet) int { return cmp.Compare(id(a), id(b)) })
 	}
 	slices.SortFunc(parts, func(a, b *part) int {
 		return cmp.Or(-cmp.Compare(a.weight, b.weight), cmp.Compare(id(a.pipelets[0]), id(b.pipelets[0])))

@@ -6,12 +6,12 @@ import (
 	"strings"
 	"testing"
 
-	api "github.com/netcraq/netcraq/pipelets/api"
+	pipeletapi "github.com/netcraq/netcraq/pipelets/api"
 )
 
 // assign has pipelets be where they were told to be, and says how many moved and how many workers
 // each replica has.
-func assign(all []api.Pipelet, to map[string]string) (moved int, load map[string]int) {
+func assign(all []pipeletapi.Pipelet, to map[string]string) (moved int, load map[string]int) {
 	load = map[string]int{}
 	for i := range all {
 		p := &all[i]
@@ -26,7 +26,7 @@ func assign(all []api.Pipelet, to map[string]string) (moved int, load map[string
 	return moved, load
 }
 
-func many(n int) (all []api.Pipelet) {
+func many(n int) (all []pipeletapi.Pipelet) {
 	for i := range n {
 		all = append(all, pipelet(fmt.Sprintf("a/p%d", i), "", 0, etcd("http://a:1", fmt.Sprintf("%d/", i), ""),
 			etcd("http://b:1", "x/", "")))
@@ -66,7 +66,7 @@ func TestSpreadTogether(t *testing.T) {
 	dst := etcd("http://b:1", "x/", "")
 	both := pipelet("a/both", "", 0, load, dst)
 	both.Spec.Src = append(both.Spec.Src, other)
-	all := []api.Pipelet{pipelet("a/p1", "", 0, load, dst), pipelet("a/p2", "", 0, other, dst), both,
+	all := []pipeletapi.Pipelet{pipelet("a/p1", "", 0, load, dst), pipelet("a/p2", "", 0, other, dst), both,
 		pipelet("a/late", "", 1, load, dst)} // another interval, so another reader
 	on := Spread(all, []string{"r1", "r2"}, true)
 	if on["a/p1"] != on["a/both"] || on["a/p2"] != on["a/both"] || on["a/late"] == on["a/both"] {

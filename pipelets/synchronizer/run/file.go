@@ -12,7 +12,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	api "github.com/netcraq/netcraq/pipelets/api"
+	pipeletapi "github.com/netcraq/netcraq/pipelets/api"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/flowproc"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/stores"
 )
@@ -21,7 +21,7 @@ import (
 var name = regexp.MustCompile(`^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$`)
 
 // Load reads the pipelets of files, and fails where one is not right.
-func Load(ctx context.Context, files []string) (all []api.Pipelet, err error) {
+func Load(ctx context.Context, files []string) (all []pipeletapi.Pipelet, err error) {
 	seen := map[string]bool{}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
@@ -29,7 +29,7 @@ func Load(ctx context.Context, files []string) (all []api.Pipelet, err error) {
 			return nil, err
 		}
 		for i, part := range bytes.Split(append([]byte("\n"), text...), []byte("\n---")) {
-			var p api.Pipelet
+			var p pipeletapi.Pipelet
 			if len(bytes.TrimSpace(part)) == 0 {
 				continue
 			}
@@ -56,10 +56,10 @@ func Load(ctx context.Context, files []string) (all []api.Pipelet, err error) {
 }
 
 // Check says what is wrong with a pipelet.
-func Check(ctx context.Context, p *api.Pipelet) error {
+func Check(ctx context.Context, p *pipeletapi.Pipelet) error {
 	switch {
-	case p.APIVersion != api.APIVersion || p.Kind != api.Kind:
-		return fmt.Errorf("it is of %s, %s, not of %s, %s", p.APIVersion, p.Kind, api.APIVersion, api.Kind)
+	case p.APIVersion != pipeletapi.APIVersion || p.Kind != pipeletapi.Kind:
+		return fmt.Errorf("it is of %s, %s, not of %s, %s", p.APIVersion, p.Kind, pipeletapi.APIVersion, pipeletapi.Kind)
 	case !name.MatchString(p.Name) || !name.MatchString(p.Namespace):
 		return fmt.Errorf("metadata: %q in %q is no name", p.Name, p.Namespace)
 	case len(p.Spec.Src) == 0 || len(p.Spec.Dst) == 0:

@@ -5,7 +5,7 @@ import (
 	"reflect"
 	"sync"
 
-	api "github.com/netcraq/netcraq/pipelets/api"
+	pipeletapi "github.com/netcraq/netcraq/pipelets/api"
 	"github.com/netcraq/netcraq/pipelets/exactlyonce"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint/etcdkeys"
 )
@@ -21,7 +21,7 @@ type Runner struct {
 
 // running is a pipelet with its workers.
 type running struct {
-	spec    api.Spec
+	spec    pipeletapi.Spec
 	cancel  context.CancelFunc
 	group   sync.WaitGroup
 	workers []*worker
@@ -37,7 +37,7 @@ func NewRunner(cfg Config) *Runner {
 
 // Apply has a pipelet run as it is asked for: begun, changed or suspended. It returns when what is
 // no longer asked for has ended.
-func (r *Runner) Apply(p *api.Pipelet) {
+func (r *Runner) Apply(p *pipeletapi.Pipelet) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
@@ -120,7 +120,7 @@ func (r *Runner) Close() {
 }
 
 // Run runs pipelets until ctx ends.
-func Run(ctx context.Context, cfg Config, all []api.Pipelet) {
+func Run(ctx context.Context, cfg Config, all []pipeletapi.Pipelet) {
 	r := NewRunner(cfg)
 	for i := range all {
 		r.Apply(&all[i])

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/time/rate"
 
-	api "github.com/netcraq/netcraq/pipelets/api"
+	pipeletapi "github.com/netcraq/netcraq/pipelets/api"
 	"github.com/netcraq/netcraq/pipelets/exactlyonce"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint/etcdkeys"
@@ -39,7 +39,7 @@ const longest = 10 * time.Second
 
 // keep has a worker until ctx ends. One that cannot begin, for a secret that is not there, say, is
 // tried again: it ends no others.
-func (cfg Config) keep(ctx context.Context, p *api.Pipelet, w *worker) {
+func (cfg Config) keep(ctx context.Context, p *pipeletapi.Pipelet, w *worker) {
 	for pause := 50 * time.Millisecond; ctx.Err() == nil; pause = min(2*pause, longest) {
 		err := cfg.work(ctx, p, w)
 		if err == nil {
@@ -55,14 +55,14 @@ func (cfg Config) keep(ctx context.Context, p *api.Pipelet, w *worker) {
 
 // StateName is under which name a destination knows a pipelet's source. Neither the flow nor the
 // addresses are in it: they may change, and the pipelet goes on where it was.
-func StateName(p *api.Pipelet, src, dst int) string {
+func StateName(p *pipeletapi.Pipelet, src, dst int) string {
 	text, _ := json.Marshal([]string{stores.Name(p.Spec.Src[src]), stores.Name(p.Spec.Dst[dst])})
 	sum := sha256.Sum256(text)
 	return p.Namespace + "/" + p.Name + "/" + hex.EncodeToString(sum[:8])
 }
 
 // work copies from one source to one destination. It fails where it cannot begin.
-func (cfg Config) work(ctx context.Context, p *api.Pipelet, w *worker) error {
+func (cfg Config) work(ctx context.Context, p *pipeletapi.Pipelet, w *worker) error {
 	i, j := w.Src, w.Dst
 	secrets := cfg.Secrets(p.Namespace)
 	sink, err := stores.NewSink(p.Spec.Dst[j], secrets, cfg.hub, StateName(p, i, j), p.Spec.EOIO)

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"regexp"
 
-	api "github.com/netcraq/netcraq/pipelets/api"
+	pipeletapi "github.com/netcraq/netcraq/pipelets/api"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint/chainkeys"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint/etcdkeys"
@@ -20,7 +20,7 @@ import (
 var secretName = regexp.MustCompile(`^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$`)
 
 // Check says what is wrong with a store as a source, or as a destination.
-func Check(s api.Store, destination bool) error {
+func Check(s pipeletapi.Store, destination bool) error {
 	n, secret := 0, ""
 	var err error
 	if s.Etcd != nil {
@@ -54,7 +54,7 @@ func Check(s api.Store, destination bool) error {
 
 // Name is by what a destination knows a source, or which of its parts is written. An address is no
 // part of it: it may change.
-func Name(s api.Store) string {
+func Name(s pipeletapi.Store) string {
 	if s.PostgreSQL != nil {
 		return "postgresql:" + s.PostgreSQL.Database + "/" + s.PostgreSQL.Table
 	}
@@ -72,7 +72,7 @@ func Name(s api.Store) string {
 
 // Overlap says whether a source has what is written to a destination, as far as their addresses
 // tell.
-func Overlap(src, dst api.Store) bool {
+func Overlap(src, dst pipeletapi.Store) bool {
 	if a, b := src.PostgreSQL, dst.PostgreSQL; a != nil && b != nil {
 		return a.Address == b.Address && a.Database == b.Database && a.Table == b.Table
 	}
@@ -89,7 +89,7 @@ func Overlap(src, dst api.Store) bool {
 }
 
 // NewSource makes a source.
-func NewSource(s api.Store, secrets endpoint.Secrets) (endpoint.Source, error) {
+func NewSource(s pipeletapi.Store, secrets endpoint.Secrets) (endpoint.Source, error) {
 	if s.PostgreSQL != nil {
 		return postgresql.NewSource(*s.PostgreSQL, secrets)
 	}
@@ -106,7 +106,8 @@ func NewSource(s api.Store, secrets endpoint.Secrets) (endpoint.Source, error) {
 }
 
 // NewSink makes a destination. name is the pipelet's and its source's; hub may be nil.
-func NewSink(s api.Store, secrets endpoint.Secrets, hub *etcdkeys.Hub, name string, eoio bool) (endpoint.Sink, error) {
+func NewSink(s pipeletapi.Store, secrets endpoint.Secrets, hub *etcdkeys.Hub, name string,
+	eoio bool) (endpoint.Sink, error) {
 	if s.PostgreSQL != nil {
 		return postgresql.NewSink(*s.PostgreSQL, secrets, name, eoio)
 	}

@@ -29,7 +29,7 @@ func TestManPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got, want) {
-		t.Errorf("%s is not what the options say: go test ./switch/cmd/netcraq-switch -run TestManPage -update",
+		t.Errorf("%s is not what the options say: go test -C switch ./cmd/netcraq-switch -run TestManPage -update",
 			manPage)
 	}
 	groff, err := exec.LookPath("groff")

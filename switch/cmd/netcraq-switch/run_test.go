@@ -3,11 +3,11 @@ package main
 import (
 	"context"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/netcraq/netcraq/internal/testutil/syncbuffer"
 )
 
 // TestPortOfP4RuntimeTaken starts a switch where P4Runtime's default port is taken: one for Thrift
@@ -24,21 +24,30 @@ func TestPortOfP4RuntimeTaken(t *testing.T) {
 	_ = free.Close()
 
 	ctx, cancel := context.WithCancel(t.Context())
-	said := &syncbuffer.Buffer{}
+	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	said := func() string {
+		text, err := os.ReadFile(log.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
 	code := make(chan int, 1)
 	go func() {
-		code <- mainWith(ctx, strings.Fields("--engine interp --no-p4 --thrift-port "+port), said,
-			said)
+		code <- mainWith(ctx, strings.Fields("--engine interp --no-p4 --thrift-port "+port), log, log)
 	}()
 	for range 300 {
-		if strings.Contains(said.String(), "ready:") {
+		if strings.Contains(said(), "ready:") {
 			break
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-	if !strings.Contains(said.String(), "P4Runtime on no address") ||
-		!strings.Contains(said.String(), "P4Runtime is not served") {
-		t.Errorf("the switch says %q", said)
+	if !strings.Contains(said(), "P4Runtime on no address") || !strings.Contains(said(), "P4Runtime is not served") {
+		t.Errorf("the switch says %q", said())
 	}
 	c, err := net.Dial("tcp", "127.0.0.1:"+port)
 	if err != nil {
@@ -48,12 +57,12 @@ func TestPortOfP4RuntimeTaken(t *testing.T) {
 	}
 	cancel()
 	if got := <-code; got != exitOK {
-		t.Errorf("it ends with %d: %q", got, said)
+		t.Errorf("it ends with %d: %q", got, said())
 	}
 
-	said = &syncbuffer.Buffer{}
-	if got := mainWith(t.Context(), strings.Fields("--engine interp --no-p4"), said,
-		said); got != exitFailure || !strings.Contains(said.String(), "in use") {
-		t.Errorf("without Thrift it ends with %d: %q", got, said)
+	var out strings.Builder
+	if got := mainWith(t.Context(), strings.Fields("--engine interp --no-p4"), &out, &out); got != exitFailure ||
+		!strings.Contains(out.String(), "in use") {
+		t.Errorf("without Thrift it ends with %d: %q", got, &out)
 	}
 }

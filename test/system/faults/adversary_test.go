@@ -16,7 +16,7 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/internal/linearizable"
 	"github.com/netcraq/netcraq/test/system/lab"
@@ -51,7 +51,7 @@ func TestAdversary(t *testing.T) {
 // adversaryRun is one run of it.
 type adversaryRun struct {
 	*lab.Team
-	api  *api.Client // of whichever controller answers
+	api  *admin.Client // of whichever controller answers
 	end  time.Time
 	done [faultKinds]atomic.Int64
 	wg   sync.WaitGroup
@@ -93,7 +93,7 @@ func adversary(t *testing.T, engine string) {
 		}}
 	nw := lab.NewNetwork(t, engine, l)
 	r := &adversaryRun{Team: lab.StartTeam(nw), end: time.Now().Add(duration)}
-	r.api = api.NewClient(r.Socket(0) + "," + r.Socket(1))
+	r.api = admin.NewClient(r.Socket(0) + "," + r.Socket(1))
 	if _, err := r.whole(); err != nil {
 		t.Fatal(err)
 	}
@@ -225,19 +225,19 @@ func (r *adversaryRun) disturbMembers(random *rand.Rand) {
 
 // whole brings in what is no member of its chain and gives the chains when they are as the topology
 // has them.
-func (r *adversaryRun) whole() (chains []api.Chain, err error) {
+func (r *adversaryRun) whole() (chains []admin.Chain, err error) {
 	for end := time.Now().Add(40 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		if err = r.try(func(ctx context.Context) error { chains, err = r.api.Chains(ctx); return err }); err != nil {
 			continue
 		}
 		missing := 0
-		if slices.ContainsFunc(chains, func(c api.Chain) bool { return !c.Ready }) {
+		if slices.ContainsFunc(chains, func(c admin.Chain) bool { return !c.Ready }) {
 			continue
 		}
 		for _, spec := range r.Network.Layout.Chains {
 			for _, name := range lab.Names(spec.Members) {
-				at := slices.IndexFunc(chains, func(c api.Chain) bool { return c.Name == spec.Name })
-				if slices.ContainsFunc(chains[at].Members, func(m api.Member) bool { return m.Switch == name }) {
+				at := slices.IndexFunc(chains, func(c admin.Chain) bool { return c.Name == spec.Name })
+				if slices.ContainsFunc(chains[at].Members, func(m admin.Member) bool { return m.Switch == name }) {
 					continue
 				}
 				missing++
@@ -263,10 +263,10 @@ func (r *adversaryRun) whole() (chains []api.Chain, err error) {
 // lastMember says whether a chain may have no other member: its values would go with the switch,
 // and what is read afterwards would not be what was written.
 func (r *adversaryRun) lastMember(sw string) bool {
-	var chains []api.Chain
+	var chains []admin.Chain
 	err := r.try(func(ctx context.Context) (err error) { chains, err = r.api.Chains(ctx); return err })
-	return err != nil || slices.ContainsFunc(chains, func(c api.Chain) bool {
-		others := slices.DeleteFunc(slices.Clone(c.Members), func(m api.Member) bool {
+	return err != nil || slices.ContainsFunc(chains, func(c admin.Chain) bool {
+		others := slices.DeleteFunc(slices.Clone(c.Members), func(m admin.Member) bool {
 			return m.Switch == sw || m.Role == "SHADOW" || m.Role == "NONE"
 		})
 		return len(c.Members) > len(others) && len(others) == 0
@@ -346,15 +346,15 @@ func (r *adversaryRun) generation(g int, guests []*lab.Host) (history []lineariz
 }
 
 // find asks until a controller knows where a name is, or that it is nowhere.
-func (r *adversaryRun) find(name string) (k api.Key, there bool) {
+func (r *adversaryRun) find(name string) (k admin.Key, there bool) {
 	var err error
 	for end := time.Now().Add(25 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		var got *api.Key
+		var got *admin.Key
 		err = r.try(func(ctx context.Context) (err error) { got, err = r.api.Lookup(ctx, name); return err })
 		if err == nil {
 			return *got, true
 		}
-		if errors.Is(err, &api.Error{Code: api.CodeNotFound}) {
+		if errors.Is(err, &admin.Error{Code: admin.CodeNotFound}) {
 			return k, false
 		}
 	}
@@ -368,7 +368,7 @@ func (r *adversaryRun) addName(name, chain string, n int) []linearizable.Call {
 		Begin: time.Now().UnixNano()}
 	for {
 		err := r.try(func(ctx context.Context) error {
-			_, err := r.api.AddKey(ctx, chain, api.KeySpec{Name: name, Value: []byte(x.Value)})
+			_, err := r.api.AddKey(ctx, chain, admin.KeySpec{Name: name, Value: []byte(x.Value)})
 			return err
 		})
 		// Of an error nobody knows whether it was added, and a controller that takes over may be
@@ -387,7 +387,7 @@ func (r *adversaryRun) addName(name, chain string, n int) []linearizable.Call {
 }
 
 // removeName removes a key, until it is nowhere.
-func (r *adversaryRun) removeName(name string, k api.Key) []linearizable.Call {
+func (r *adversaryRun) removeName(name string, k admin.Key) []linearizable.Call {
 	x := linearizable.Call{Client: -1, Name: name, Op: linearizable.Remove, Key: k.KeyID, Begin: time.Now().UnixNano()}
 	for {
 		r.try(func(ctx context.Context) error { return r.api.RemoveKey(ctx, k.Chain, name) })

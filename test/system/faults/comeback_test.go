@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/internal/linearizable"
 	"github.com/netcraq/netcraq/test/system/lab"
 )
@@ -29,7 +29,7 @@ type comebackLoad struct {
 	hot   []uint32
 	ended string
 	wg    sync.WaitGroup
-	admin atomic.Pointer[api.Client] // the controller that keeps the clients' sessions
+	admin atomic.Pointer[admin.Client] // the controller that keeps the clients' sessions
 
 	mu      sync.Mutex
 	history []linearizable.Call
@@ -38,9 +38,9 @@ type comebackLoad struct {
 // startLoad places keys and has n clients ask for them.
 func startLoad(t *testing.T, nw *lab.Network, c *lab.Controller, n int, most time.Duration) *comebackLoad {
 	t.Helper()
-	var specs []api.KeySpec
+	var specs []admin.KeySpec
 	for i := range hotKeys {
-		specs = append(specs, api.KeySpec{Name: fmt.Sprint("hot", i)})
+		specs = append(specs, admin.KeySpec{Name: fmt.Sprint("hot", i)})
 	}
 	placed, err := c.API.AddKeys(t.Context(), "main", specs)
 	if err != nil {
@@ -52,7 +52,7 @@ func startLoad(t *testing.T, nw *lab.Network, c *lab.Controller, n int, most tim
 		l.hot = append(l.hot, k.KeyID)
 	}
 	for i := range n {
-		s, err := c.API.NewSessions(t.Context(), api.SessionsRequest{Count: 1, Owner: fmt.Sprint("load", i)})
+		s, err := c.API.NewSessions(t.Context(), admin.SessionsRequest{Count: 1, Owner: fmt.Sprint("load", i)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -175,7 +175,7 @@ func comesBack(t *testing.T, engine string) {
 		members = append(members, m.Switch)
 	}
 	c.WaitUntil(func() bool {
-		_, err := c.API.ChangeChain(t.Context(), "main", api.ChainChange{Members: &members})
+		_, err := c.API.ChangeChain(t.Context(), "main", admin.ChainChange{Members: &members})
 		return err == nil
 	}, "a member to be left out")
 	time.Sleep(2 * time.Second)
@@ -195,12 +195,12 @@ func TestComesBackAfterANewController(t *testing.T) {
 	nw := lab.NewNetwork(t, "auto", l)
 	c := nw.StartController("state.json")
 	c.WaitReady()
-	if _, err := c.API.AddKeys(t.Context(), "main", []api.KeySpec{{Name: "k", Value: []byte("v")}}); err != nil {
+	if _, err := c.API.AddKeys(t.Context(), "main", []admin.KeySpec{{Name: "k", Value: []byte("v")}}); err != nil {
 		t.Fatal(err)
 	}
 	three := []string{"s1", "s2", "s3"}
 	c.WaitUntil(func() bool {
-		_, err := c.API.ChangeChain(t.Context(), "main", api.ChainChange{Members: &three})
+		_, err := c.API.ChangeChain(t.Context(), "main", admin.ChainChange{Members: &three})
 		return err == nil
 	}, "s4 to be left out")
 	nw.KillSwitch(2)
@@ -233,7 +233,8 @@ func TestComesBackInOneOfTwoChains(t *testing.T) {
 	c := nw.StartController("state.json")
 	c.WaitAllReady()
 	for _, chain := range []string{"main", "side"} {
-		if _, err := c.API.AddKeys(t.Context(), chain, []api.KeySpec{{Name: chain, Value: []byte(chain)}}); err != nil {
+		keys := []admin.KeySpec{{Name: chain, Value: []byte(chain)}}
+		if _, err := c.API.AddKeys(t.Context(), chain, keys); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -242,7 +243,7 @@ func TestComesBackInOneOfTwoChains(t *testing.T) {
 	nw.Proxies[2].SetCut(false)
 	c.WaitUntil(func() bool {
 		all, err := c.API.Chains(t.Context())
-		lacks := func(ch api.Chain) bool { return len(ch.Members) != 3 || !ch.Ready }
+		lacks := func(ch admin.Chain) bool { return len(ch.Members) != 3 || !ch.Ready }
 		return err == nil && !slices.ContainsFunc(all, lacks)
 	}, "s2 to be a member of both again")
 	keys, err := c.API.Directory(t.Context(), "", true)
@@ -335,7 +336,7 @@ func overload(t *testing.T, engine, by string, seconds int) {
 	nw := lab.NewNetwork(t, engine, l)
 	c := nw.StartController("state.json")
 	c.WaitAllReady()
-	if _, err := c.API.AddKeys(t.Context(), "side", []api.KeySpec{{Name: "side", Value: []byte("side")}}); err != nil {
+	if _, err := c.API.AddKeys(t.Context(), "side", []admin.KeySpec{{Name: "side", Value: []byte("side")}}); err != nil {
 		t.Fatal(err)
 	}
 	from := time.Now()
@@ -356,7 +357,7 @@ func overload(t *testing.T, engine, by string, seconds int) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !slices.ContainsFunc(all, func(ch api.Chain) bool { return ch.Short() > 0 || !ch.Ready }) {
+		if !slices.ContainsFunc(all, func(ch admin.Chain) bool { return ch.Short() > 0 || !ch.Ready }) {
 			break
 		}
 		if time.Since(relieved) > time.Minute {
@@ -365,7 +366,7 @@ func overload(t *testing.T, engine, by string, seconds int) {
 	}
 	back := time.Since(relieved)
 	lost, epoch := 0, c.Chain().Epoch
-	_ = c.API.Events(t.Context(), 0, false, func(e api.Event) error {
+	_ = c.API.Events(t.Context(), 0, false, func(e admin.Event) error {
 		switch e.Type {
 		case "chain.failover", "chain.lost-member":
 			lost++

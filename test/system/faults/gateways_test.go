@@ -17,7 +17,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client"
 	"github.com/netcraq/netcraq/client/etcd/guarded"
@@ -274,7 +274,7 @@ func testGateways(t *testing.T, seed uint64, round time.Duration, sum *tally) {
 
 // move places a key, or takes it out if there is anything of it, in etcd or in the switches: what a
 // move left half done whose answer was lost, the next one of the key brings to its end.
-func move(ctx context.Context, network *api.Client, registry placement.Store, key string) error {
+func move(ctx context.Context, network *admin.Client, registry placement.Store, key string) error {
 	entries, _, _, err := registry.List(ctx)
 	if err != nil {
 		return err
@@ -285,7 +285,7 @@ func move(ctx context.Context, network *api.Client, registry placement.Store, ke
 	}
 	e, there := entries[key]
 	if len(slots) == 0 && !there {
-		k, err := network.AddKey(ctx, "main", api.KeySpec{Name: "etcd:" + key, Value: []byte(slotcodec.Unsealed)})
+		k, err := network.AddKey(ctx, "main", admin.KeySpec{Name: "etcd:" + key, Value: []byte(slotcodec.Unsealed)})
 		if err != nil {
 			return err
 		}

@@ -19,7 +19,7 @@ import (
 // line. Between the steps, parts of both work together. Nothing may be lost, and the clients'
 // history must be linearizable. The test logs the longest wait of each step.
 func TestMixedVersions(t *testing.T) {
-	before.Build(t, "./controlplane/cmd/netcraq-controller", "./switch/cmd/netcraq-switch", "./cmd/netcraqctl")
+	before.Build(t, "./controlplane/cmd/netcraq-controller", "github.com/netcraq/netcraq/switch/cmd/netcraq-switch", "./cmd/netcraqctl")
 	for _, engine := range []string{"interp", "auto"} {
 		t.Run(engine, func(t *testing.T) { mixedVersions(t, engine) })
 	}

@@ -14,7 +14,7 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client/node"
@@ -81,7 +81,7 @@ func nodeAPI(t *testing.T, engine string) {
 			{ID: 4, Name: "side", Members: []int{3, 4}, Lease: adversaryLease, Patience: adversaryLease / 2},
 		}})
 	r := &nodeRun{adversaryRun: adversaryRun{Team: lab.StartTeam(nw)}}
-	r.api = api.NewClient(r.Socket(0) + "," + r.Socket(1))
+	r.api = admin.NewClient(r.Socket(0) + "," + r.Socket(1))
 	if _, err := r.whole(); err != nil {
 		t.Fatal(err)
 	}

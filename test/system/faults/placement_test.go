@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client/etcd/placement"
 	"github.com/netcraq/netcraq/client/etcd/slotcodec"
@@ -115,7 +115,7 @@ func TestPlacement(t *testing.T) {
 	exclude := func(prefix, choice string) {
 		t.Helper()
 		team.Until(choice+" "+prefix, func() bool {
-			_, err := team.API().SetPlacementRule(t.Context(), api.PlacementRule{Key: prefix, Prefix: true,
+			_, err := team.API().SetPlacementRule(t.Context(), admin.PlacementRule{Key: prefix, Prefix: true,
 				Choice: choice})
 			return err == nil
 		})

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/topology"
 	"github.com/netcraq/netcraq/internal/testutil/poll"
@@ -108,7 +108,7 @@ func programs(t *testing.T, engine string, long bool) {
 	this := nw.Changed()
 	c := nw.StartController("state.json")
 	c.WaitReady()
-	kept, err := c.API.AddKey(t.Context(), "main", api.KeySpec{Name: "kept", Value: []byte("over all of it")})
+	kept, err := c.API.AddKey(t.Context(), "main", admin.KeySpec{Name: "kept", Value: []byte("over all of it")})
 	if err != nil {
 		t.Fatal(err)
 	}

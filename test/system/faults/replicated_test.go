@@ -9,7 +9,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/internal/linearizable"
 	"github.com/netcraq/netcraq/test/system/lab"
@@ -29,7 +29,7 @@ func TestReplicated(t *testing.T) {
 	nw := lab.NewNetwork(t, "auto", l)
 	team := lab.StartTeam(nw)
 	team.Until("the chain to be ready", func() bool { return len(team.Members()) == 4 })
-	placed, err := team.API().AddKeys(t.Context(), "main", []api.KeySpec{{Name: "a"}, {Name: "b"}, {Name: "c"}})
+	placed, err := team.API().AddKeys(t.Context(), "main", []admin.KeySpec{{Name: "a"}, {Name: "b"}, {Name: "c"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +38,7 @@ func TestReplicated(t *testing.T) {
 		keys = append(keys, k.KeyID)
 	}
 	const clients = 6
-	s, err := team.API().NewSessions(t.Context(), api.SessionsRequest{Count: clients, Owner: "replicated"})
+	s, err := team.API().NewSessions(t.Context(), admin.SessionsRequest{Count: clients, Owner: "replicated"})
 	if err != nil {
 		t.Fatal(err)
 	}

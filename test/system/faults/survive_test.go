@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/internal/linearizable"
 	"github.com/netcraq/netcraq/test/system/lab"
@@ -89,9 +89,9 @@ func survive(t *testing.T, engine string) {
 	c := nw.StartController("state.json")
 	c.WaitReady()
 	quiet := "never written again"
-	specs := []api.KeySpec{{Name: "quiet", Value: []byte(quiet)[:16]}}
+	specs := []admin.KeySpec{{Name: "quiet", Value: []byte(quiet)[:16]}}
 	for i := range keys - 1 {
-		specs = append(specs, api.KeySpec{Name: fmt.Sprintf("k%d", i)})
+		specs = append(specs, admin.KeySpec{Name: fmt.Sprintf("k%d", i)})
 	}
 	placed, err := c.API.AddKeys(t.Context(), "main", specs)
 	if err != nil {
@@ -101,7 +101,7 @@ func survive(t *testing.T, engine string) {
 	for _, k := range placed[1 : 1+hotKeys] {
 		hot = append(hot, k.KeyID)
 	}
-	s, err := c.API.NewSessions(t.Context(), api.SessionsRequest{Count: clients + 1, Owner: "survive"})
+	s, err := c.API.NewSessions(t.Context(), admin.SessionsRequest{Count: clients + 1, Owner: "survive"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -284,11 +284,11 @@ func checkNothingLost(t *testing.T, nw *lab.Network, history []linearizable.Call
 
 // recoverLarge gives the chain many keys, takes its tail away and brings it back, with writers
 // only: what is measured is the pause.
-func recoverLarge(t *testing.T, nw *lab.Network, c *lab.Controller, slots, have int, sessions []api.Session,
+func recoverLarge(t *testing.T, nw *lab.Network, c *lab.Controller, slots, have int, sessions []admin.Session,
 	hot []uint32) *large {
-	var specs []api.KeySpec
+	var specs []admin.KeySpec
 	for i := range slots - have {
-		specs = append(specs, api.KeySpec{Name: fmt.Sprintf("large%d", i), Value: []byte("x")})
+		specs = append(specs, admin.KeySpec{Name: fmt.Sprintf("large%d", i), Value: []byte("x")})
 	}
 	for part := range slices.Chunk(specs, 2048) {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)

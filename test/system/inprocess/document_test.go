@@ -13,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/test/system/lab"
 )
@@ -73,9 +73,9 @@ func TestDocumentedCalls(t *testing.T) {
 	x := newTestbed(t, lab.Layout{N: 3, Chains: []lab.Chain{{ID: 1, Name: "a", Members: []int{1, 2, 3}, Lease: 200}}})
 	r := x.controller()
 	r.WaitAllReady()
-	var chains []api.Chain
-	var keys []api.Key
-	var sessions api.Sessions
+	var chains []admin.Chain
+	var keys []admin.Key
+	var sessions admin.Sessions
 	for _, d := range documentedCalls(t) {
 		path := strings.ReplaceAll(d.path, "LEASE", sessions.Lease)
 		request, err := http.NewRequestWithContext(t.Context(), d.method, r.URL+path, strings.NewReader(d.body))
@@ -106,7 +106,7 @@ func TestDocumentedCalls(t *testing.T) {
 		}
 		into := map[string]any{"GET /v1/chains": &chains, "POST /v1/sessions": &sessions}[d.method+" "+d.path]
 		if into == nil {
-			keys = append(keys, api.Key{})
+			keys = append(keys, admin.Key{})
 			into = &keys[len(keys)-1]
 		}
 		if err := json.Unmarshal(got, into); err != nil {

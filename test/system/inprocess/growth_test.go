@@ -5,7 +5,7 @@ import (
 	"sync"
 	"testing"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/topology"
 	"github.com/netcraq/netcraq/test/system/lab"
@@ -14,17 +14,17 @@ import (
 // setMembers changes who the members of chain a are.
 func setMembers(t *testing.T, r *lab.Controller, members ...string) {
 	t.Helper()
-	if _, err := r.API.ChangeChain(t.Context(), "a", api.ChainChange{Members: &members}); err != nil {
+	if _, err := r.API.ChangeChain(t.Context(), "a", admin.ChainChange{Members: &members}); err != nil {
 		t.Fatalf("members %v: %v\n%s", members, err, r.History())
 	}
 }
 
 // addKeys adds keys to a chain, and says how many were not added.
-func addKeys(t *testing.T, r *lab.Controller, chain, kind string, n int) (keys []api.Key, failed int) {
+func addKeys(t *testing.T, r *lab.Controller, chain, kind string, n int) (keys []admin.Key, failed int) {
 	t.Helper()
-	specs := make([]api.KeySpec, n)
+	specs := make([]admin.KeySpec, n)
 	for i := range specs {
-		specs[i] = api.KeySpec{Name: fmt.Sprint(kind, i), Value: []byte("v")}
+		specs[i] = admin.KeySpec{Name: fmt.Sprint(kind, i), Value: []byte("v")}
 	}
 	keys, err := r.API.AddKeys(t.Context(), chain, specs)
 	if err != nil {
@@ -56,15 +56,15 @@ func growthWithoutKeys(t *testing.T, how string) {
 	service := lab.ServiceAddrOf(1)
 	r := x.controller()
 	r.WaitAllReady()
-	lease := func() (s *api.Sessions) {
+	lease := func() (s *admin.Sessions) {
 		t.Helper()
-		s, err := r.API.NewSessions(t.Context(), api.SessionsRequest{Count: n})
+		s, err := r.API.NewSessions(t.Context(), admin.SessionsRequest{Count: n})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return s
 	}
-	removeAll := func(keys []api.Key) {
+	removeAll := func(keys []admin.Key) {
 		t.Helper()
 		var wg sync.WaitGroup
 		for _, k := range keys {

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
@@ -38,7 +38,7 @@ func TestSessionsBesideAHungSwitch(t *testing.T) {
 			for range 6 {
 				ctx, cancel := context.WithTimeout(t.Context(), patient)
 				asked := time.Now()
-				s, err := r.API.NewSessions(ctx, api.SessionsRequest{Count: 4})
+				s, err := r.API.NewSessions(ctx, admin.SessionsRequest{Count: 4})
 				times = append(times, time.Since(asked).Round(time.Millisecond))
 				cancel()
 				if err != nil {
@@ -65,7 +65,7 @@ func TestStateBesideAHungSwitch(t *testing.T) {
 		Lease: 0, Patience: 0}}})
 	r := x.controller()
 	r.WaitAllReady()
-	keys := make([]api.KeySpec, 200)
+	keys := make([]admin.KeySpec, 200)
 	for i := range keys {
 		keys[i].Name = fmt.Sprint("k", i)
 	}

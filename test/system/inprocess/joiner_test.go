@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/switch/target"
@@ -83,11 +83,11 @@ func besideAJoiner(t *testing.T, n int, mute bool) {
 	r := x.controller()
 	r.WaitAllReady()
 	for i := range 20 {
-		if _, err := r.API.AddKey(t.Context(), "a", api.KeySpec{Name: fmt.Sprint("k", i), Value: []byte("v")}); err != nil {
+		if _, err := r.API.AddKey(t.Context(), "a", admin.KeySpec{Name: fmt.Sprint("k", i), Value: []byte("v")}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	key, err := r.API.AddKey(t.Context(), "a", api.KeySpec{Name: "written", Value: []byte("v")})
+	key, err := r.API.AddKey(t.Context(), "a", admin.KeySpec{Name: "written", Value: []byte("v")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +138,7 @@ func besideAJoiner(t *testing.T, n int, mute bool) {
 		}()
 		if m.part == nil && !m.loaded { // nothing is changed for a switch that does not answer
 			err := <-recovered
-			if !errors.Is(err, &api.Error{Code: api.CodeDeadlineExceeded}) {
+			if !errors.Is(err, &admin.Error{Code: admin.CodeDeadlineExceeded}) {
 				t.Errorf("%s: %v", m.name, err)
 			}
 			recovered <- err
@@ -155,7 +155,7 @@ func besideAJoiner(t *testing.T, n int, mute bool) {
 		// An operator ends it.
 		members := lab.Names(a.Members)
 		began := time.Now()
-		_, err := r.API.ChangeChain(t.Context(), "a", api.ChainChange{Members: &members})
+		_, err := r.API.ChangeChain(t.Context(), "a", admin.ChainChange{Members: &members})
 		took = append(took, operationTook{"change of the members", time.Since(began), err})
 		waited, late := w.stop(), held()
 		silence(false)
@@ -272,7 +272,7 @@ func (x *testbed) allOperations(t *testing.T, r *lab.Controller, name string) (o
 	for _, c := range []string{"a", "b"} {
 		wg.Go(func() {
 			do("addition in "+c, func(ctx context.Context) error {
-				_, err := r.API.AddKey(ctx, c, api.KeySpec{Name: "new" + c + name, Value: []byte("v")})
+				_, err := r.API.AddKey(ctx, c, admin.KeySpec{Name: "new" + c + name, Value: []byte("v")})
 				return err
 			})
 			do("removal from "+c, func(ctx context.Context) error { return r.API.RemoveKey(ctx, c, "new"+c+name) })
@@ -287,9 +287,9 @@ func (x *testbed) allOperations(t *testing.T, r *lab.Controller, name string) (o
 		}
 	})
 	wg.Go(func() {
-		var leased *api.Sessions
+		var leased *admin.Sessions
 		do("sessions", func(ctx context.Context) (err error) {
-			leased, err = r.API.NewSessions(ctx, api.SessionsRequest{Count: 4})
+			leased, err = r.API.NewSessions(ctx, admin.SessionsRequest{Count: 4})
 			return err
 		})
 		if leased != nil {
@@ -311,7 +311,7 @@ type writing struct {
 // again every few milliseconds until it is answered.
 func (x *testbed) startWriting(r *lab.Controller, key uint32) *writing {
 	x.t.Helper()
-	leased, err := r.API.NewSessions(x.t.Context(), api.SessionsRequest{Count: 1})
+	leased, err := r.API.NewSessions(x.t.Context(), admin.SessionsRequest{Count: 1})
 	if err != nil {
 		x.t.Fatal(err)
 	}

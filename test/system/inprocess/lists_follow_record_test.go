@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/clock"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/controller"
@@ -75,7 +75,7 @@ func TestListsTellWhatIsOnRecord(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var each []api.Key
+		var each []admin.Key
 		for _, name := range []string{"a", "b"} {
 			keys, err := r.API.Keys(t.Context(), name)
 			if err != nil {
@@ -84,9 +84,9 @@ func TestListsTellWhatIsOnRecord(t *testing.T) {
 			each = append(each, keys...)
 		}
 		// what is left of one that has moved goes at any time
-		rest := func(k api.Key) bool { return strings.HasPrefix(k.Name, "moved:") }
+		rest := func(k admin.Key) bool { return strings.HasPrefix(k.Name, "moved:") }
 		all, each = slices.DeleteFunc(all, rest), slices.DeleteFunc(each, rest)
-		if !slices.EqualFunc(all, each, func(a, b api.Key) bool { return a.Name == b.Name && a.KeyID == b.KeyID }) {
+		if !slices.EqualFunc(all, each, func(a, b admin.Key) bool { return a.Name == b.Name && a.KeyID == b.KeyID }) {
 			t.Errorf("the directory has %+v, the chains %+v", all, each)
 		}
 		out := map[string]uint32{}
@@ -104,9 +104,9 @@ func TestListsTellWhatIsOnRecord(t *testing.T) {
 		}
 	}
 	store.hold(placed("/x"))
-	added := make(chan *api.Key, 1)
+	added := make(chan *admin.Key, 1)
 	go func() {
-		k, err := r.API.AddKey(t.Context(), "a", api.KeySpec{Name: "/x", Value: []byte("v")})
+		k, err := r.API.AddKey(t.Context(), "a", admin.KeySpec{Name: "/x", Value: []byte("v")})
 		if err != nil {
 			t.Error(err)
 		}
@@ -135,7 +135,7 @@ func TestListsTellWhatIsOnRecord(t *testing.T) {
 			return k.Name == "/x" && k.ID.Chain() == 2
 		})
 	})
-	moved := make(chan *api.Key, 1)
+	moved := make(chan *admin.Key, 1)
 	go func() {
 		k, err := r.API.MoveKey(t.Context(), "a", "/x", "b")
 		if err != nil {
@@ -181,11 +181,11 @@ func TestEmptyValue(t *testing.T) {
 	r := x.controller()
 	r.WaitAllReady()
 	for name, value := range map[string][]byte{"/empty": {}, "/none": nil} {
-		k, err := r.API.AddKey(t.Context(), "a", api.KeySpec{Name: name, Value: value})
+		k, err := r.API.AddKey(t.Context(), "a", admin.KeySpec{Name: name, Value: value})
 		if err != nil {
 			t.Fatal(err)
 		}
-		many, err := r.API.AddKeys(t.Context(), "a", []api.KeySpec{{Name: name + " in a list", Value: value}})
+		many, err := r.API.AddKeys(t.Context(), "a", []admin.KeySpec{{Name: name + " in a list", Value: value}})
 		if err != nil || many[0].Error != nil {
 			t.Fatal(many, err)
 		}

@@ -14,7 +14,7 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/internal/linearizable"
@@ -42,7 +42,8 @@ func nodeStore(x *testbed, r *lab.Controller, host int, adjust ...func(*keys.Opt
 	x.t.Helper()
 	way, url := newRelay(x, host)
 	way.ask(r.URL)
-	o := keys.Options{Admin: api.NewClient(url), Node: fmt.Sprint("h", host), Sessions: 4, Interval: 50 * time.Millisecond,
+	o := keys.Options{Admin: admin.NewClient(url), Node: fmt.Sprint("h", host), Sessions: 4,
+		Interval: 50 * time.Millisecond,
 		Patience: 10 * time.Second}
 	for _, a := range adjust {
 		a(&o)

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/devnet"
 	"github.com/netcraq/netcraq/test/system/lab"
@@ -90,7 +90,7 @@ func (r *relay) serve(s *net.UDPConn, service netip.Addr) {
 
 // watching is a WatchRequest by which the testbed's host is told.
 func (r *relay) watching(body []byte) []byte {
-	var w api.WatchRequest
+	var w admin.WatchRequest
 	if json.Unmarshal(body, &w) != nil {
 		return body
 	}
@@ -165,7 +165,7 @@ func (r *relay) admin(w http.ResponseWriter, q *http.Request) {
 		panic(http.ErrAbortHandler)
 	}
 	if q.URL.Path == "/v1/sessions" { // the client names a host that the network does not have
-		var s api.SessionsRequest
+		var s admin.SessionsRequest
 		if json.Unmarshal(body, &s) == nil {
 			s.Address = ""
 			body, _ = json.Marshal(s)
@@ -197,7 +197,7 @@ func (r *relay) admin(w http.ResponseWriter, q *http.Request) {
 }
 
 func (r *relay) translated(text []byte, list bool) []byte {
-	chains := make([]api.Chain, 1)
+	chains := make([]admin.Chain, 1)
 	if list {
 		if json.Unmarshal(text, &chains) != nil {
 			return text

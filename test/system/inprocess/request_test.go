@@ -9,18 +9,18 @@ import (
 	"testing"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
 // ask has a key placed, however long the one before is on its way.
-func request(t *testing.T, r *lab.Controller, what api.KeyRequest) (k *api.RequestedKey, err error) {
+func request(t *testing.T, r *lab.Controller, what admin.KeyRequest) (k *admin.RequestedKey, err error) {
 	t.Helper()
 	poll.Until(t, 10*time.Second, what.Name+" is settled", func() bool {
 		k, err = r.API.RequestKey(t.Context(), what)
-		return !errors.Is(err, &api.Error{Code: api.CodeUnavailable})
+		return !errors.Is(err, &admin.Error{Code: admin.CodeUnavailable})
 	})
 	return k, err
 }
@@ -31,18 +31,18 @@ func TestRequestKey(t *testing.T) {
 	x := newTestbed(t, twoChains())
 	r := x.controller()
 	r.WaitAllReady()
-	if _, err := r.API.AddKey(t.Context(), "a", api.KeySpec{Name: "other"}); err != nil {
+	if _, err := r.API.AddKey(t.Context(), "a", admin.KeySpec{Name: "other"}); err != nil {
 		t.Fatal(err)
 	}
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	created := map[string]int{}
 	ids := map[string][]uint32{}
-	quota := &api.KeyQuota{Prefix: "node/shop/", Keys: 3}
+	quota := &admin.KeyQuota{Prefix: "node/shop/", Keys: 3}
 	for i := range 12 {
 		name := fmt.Sprintf("node/shop/k%d", i%3)
 		wg.Go(func() {
-			k, err := request(t, r, api.KeyRequest{Name: name, Quota: quota})
+			k, err := request(t, r, admin.KeyRequest{Name: name, Quota: quota})
 			if err != nil {
 				t.Error(err)
 				return
@@ -67,7 +67,7 @@ func TestRequestKey(t *testing.T) {
 	}
 	// Those that are asked for at once may see the same room. What follows evens it out.
 	for i := range 2 {
-		if _, err := request(t, r, api.KeyRequest{Name: fmt.Sprint("node/more/", i)}); err != nil {
+		if _, err := request(t, r, admin.KeyRequest{Name: fmt.Sprint("node/more/", i)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -82,16 +82,16 @@ func TestRequestKey(t *testing.T) {
 	if count["a"] != 3 || count["b"] != 3 {
 		t.Errorf("keys by chain: %v", count)
 	}
-	_, err := r.API.RequestKey(t.Context(), api.KeyRequest{Name: "node/shop/more", Quota: quota})
-	if e := (*api.Error)(nil); !errors.As(err, &e) || e.Code != api.CodeQuotaExceeded || e.Status != 507 ||
+	_, err := r.API.RequestKey(t.Context(), admin.KeyRequest{Name: "node/shop/more", Quota: quota})
+	if e := (*admin.Error)(nil); !errors.As(err, &e) || e.Code != admin.CodeQuotaExceeded || e.Status != 507 ||
 		!strings.Contains(e.Message, "there are 3 keys") || !strings.Contains(e.Message, "there may be 3") {
 		t.Errorf("beyond the quota: %v", err)
 	}
-	for name, what := range map[string]api.KeyRequest{
-		"invalid_argument": {Name: "node/shop/x", Quota: &api.KeyQuota{Prefix: "node/x/", Keys: 9}},
+	for name, what := range map[string]admin.KeyRequest{
+		"invalid_argument": {Name: "node/shop/x", Quota: &admin.KeyQuota{Prefix: "node/x/", Keys: 9}},
 		"not_found":        {Name: "node/x/y", Chains: []string{"b", "nowhere"}},
 	} {
-		if _, err := r.API.RequestKey(t.Context(), what); !errors.Is(err, &api.Error{Code: name}) {
+		if _, err := r.API.RequestKey(t.Context(), what); !errors.Is(err, &admin.Error{Code: name}) {
 			t.Errorf("%+v: %v", what, err)
 		}
 	}
@@ -100,9 +100,9 @@ func TestRequestKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var fill []api.KeySpec
+	var fill []admin.KeySpec
 	for i := ch.Keys; i < min(ch.Slots, 4096); i++ {
-		fill = append(fill, api.KeySpec{Name: fmt.Sprint("fill", i)})
+		fill = append(fill, admin.KeySpec{Name: fmt.Sprint("fill", i)})
 	}
 	if len(fill)+ch.Keys < ch.Slots {
 		t.Logf("chain b has %d slots: it is not filled", ch.Slots)
@@ -111,8 +111,8 @@ func TestRequestKey(t *testing.T) {
 	if _, err := r.API.AddKeys(t.Context(), "b", fill); err != nil {
 		t.Fatal(err)
 	}
-	_, err = r.API.RequestKey(t.Context(), api.KeyRequest{Name: "node/x/y", Chains: []string{"b"}})
-	if !errors.Is(err, &api.Error{Code: api.CodeResourceExhausted}) || !strings.Contains(err.Error(),
+	_, err = r.API.RequestKey(t.Context(), admin.KeyRequest{Name: "node/x/y", Chains: []string{"b"}})
+	if !errors.Is(err, &admin.Error{Code: admin.CodeResourceExhausted}) || !strings.Contains(err.Error(),
 		fmt.Sprintf("b has %d of %d", ch.Slots, ch.Slots)) {
 		t.Error(err)
 	}
@@ -126,18 +126,18 @@ func TestRequestKeysOfANode(t *testing.T) {
 	r := x.controller()
 	r.WaitAllReady()
 	for i := range 3 {
-		what := api.KeyRequest{Name: fmt.Sprint("node/x/", i), Chains: []string{"b"}, Node: "worker1"}
+		what := admin.KeyRequest{Name: fmt.Sprint("node/x/", i), Chains: []string{"b"}, Node: "worker1"}
 		_, err := request(t, r, what)
-		if i < 2 && err != nil || i == 2 && (!errors.Is(err, &api.Error{Code: api.CodeResourceExhausted}) ||
+		if i < 2 && err != nil || i == 2 && (!errors.Is(err, &admin.Error{Code: admin.CodeResourceExhausted}) ||
 			!strings.Contains(err.Error(), "worker1 has 2, and 2 are free")) {
 			t.Errorf("key %d of a node: %v", i, err)
 		}
 	}
-	if _, err := request(t, r, api.KeyRequest{Name: "node/x/0", Chains: []string{"b"}, Node: "worker1"}); err != nil {
+	if _, err := request(t, r, admin.KeyRequest{Name: "node/x/0", Chains: []string{"b"}, Node: "worker1"}); err != nil {
 		t.Errorf("a key that it has already: %v", err)
 	}
 	for _, by := range []string{"worker2", ""} {
-		if _, err := request(t, r, api.KeyRequest{Name: "node/y/" + by, Chains: []string{"b"}, Node: by}); err != nil {
+		if _, err := request(t, r, admin.KeyRequest{Name: "node/y/" + by, Chains: []string{"b"}, Node: by}); err != nil {
 			t.Errorf("others have no room: %q: %v", by, err)
 		}
 	}
@@ -153,15 +153,15 @@ func TestVersionsByName(t *testing.T) {
 	frozen := true
 	for range 3 {
 		for _, frozen = range []bool{true, false} {
-			if _, err := r.API.ChangeChain(t.Context(), "a", api.ChainChange{Frozen: &frozen}); err != nil {
+			if _, err := r.API.ChangeChain(t.Context(), "a", admin.ChainChange{Frozen: &frozen}); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
 	const name = "node/shop/k"
-	version := func() (wire.Version, *api.Key) {
+	version := func() (wire.Version, *admin.Key) {
 		t.Helper()
-		var k *api.Key
+		var k *admin.Key
 		poll.Nil(t, 10*time.Second, "the key is looked up", func() (err error) {
 			k, err = r.API.Lookup(t.Context(), name)
 			return err
@@ -172,11 +172,11 @@ func TestVersionsByName(t *testing.T) {
 		}
 		return wire.Version(keys[0].State[0].Version + k.VersionOffset), k
 	}
-	k, err := request(t, r, api.KeyRequest{Name: name, Chains: []string{"a"}})
+	k, err := request(t, r, admin.KeyRequest{Name: name, Chains: []string{"a"}})
 	if err != nil || !k.Created || k.Chain != "a" || k.Unwritten == 0 {
 		t.Fatalf("%+v, %v", k, err)
 	}
-	s, err := r.API.NewSessions(t.Context(), api.SessionsRequest{Count: 1})
+	s, err := r.API.NewSessions(t.Context(), admin.SessionsRequest{Count: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,7 +221,7 @@ func TestVersionsByName(t *testing.T) {
 	if err := r.API.RemoveKey(t.Context(), "b", name); err != nil {
 		t.Fatal(err)
 	}
-	again, err := request(t, r, api.KeyRequest{Name: name, Chains: []string{"b"}})
+	again, err := request(t, r, admin.KeyRequest{Name: name, Chains: []string{"b"}})
 	if v, _ := version(); err != nil || !again.Created || v <= last || uint64(v) != again.Unwritten {
 		t.Errorf("there again: %+v, version %v, before %v; %v", again, v, last, err)
 	}

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/controller/saved"
 	"github.com/netcraq/netcraq/test/system/lab"
@@ -31,14 +31,14 @@ func goneKey(t *testing.T, moved bool) {
 	a, b := lab.ServiceAddrOf(1), lab.ServiceAddrOf(2)
 	c := x.controller()
 	c.WaitAllReady()
-	old, err := c.API.AddKey(t.Context(), "a", api.KeySpec{Name: "/x", Value: []byte("first")})
+	old, err := c.API.AddKey(t.Context(), "a", admin.KeySpec{Name: "/x", Value: []byte("first")})
 	if err != nil {
 		t.Fatal(err)
 	}
 	c.Stop()
 	c = x.controller() // it finds the key in the switches
 	c.WaitAllReady()
-	leased, err := c.API.NewSessions(t.Context(), api.SessionsRequest{Count: 1})
+	leased, err := c.API.NewSessions(t.Context(), admin.SessionsRequest{Count: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +113,7 @@ func TestForgottenKeys(t *testing.T) {
 	a := lab.ServiceAddrOf(1)
 	c := x.controllerWith(saved.Memory{})
 	// at once: it waits for the chain
-	old, err := c.API.AddKey(t.Context(), "a", api.KeySpec{Name: "/old", Value: []byte("old")})
+	old, err := c.API.AddKey(t.Context(), "a", admin.KeySpec{Name: "/old", Value: []byte("old")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +121,7 @@ func TestForgottenKeys(t *testing.T) {
 	x.switches[1].Suspend()
 	c = x.controllerWith(saved.Memory{})
 	time.AfterFunc(200*time.Millisecond, x.switches[1].Resume)
-	k, err := c.API.AddKey(t.Context(), "a", api.KeySpec{Name: "/new", Value: []byte("new")})
+	k, err := c.API.AddKey(t.Context(), "a", admin.KeySpec{Name: "/new", Value: []byte("new")})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
@@ -31,7 +31,7 @@ func earlierRecord(t *testing.T, fenced, both bool) {
 	c.WaitAllReady()
 	add := func(name, value string) uint32 {
 		t.Helper()
-		k, err := c.API.AddKey(t.Context(), "a", api.KeySpec{Name: name, Value: []byte(value)})
+		k, err := c.API.AddKey(t.Context(), "a", admin.KeySpec{Name: name, Value: []byte(value)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -61,7 +61,7 @@ func earlierRecord(t *testing.T, fenced, both bool) {
 	}
 	x.switches[2].Suspend()
 	c.WaitUntil(members(2), "the chain to go on without s3")
-	leased, err := c.API.NewSessions(t.Context(), api.SessionsRequest{Count: 1})
+	leased, err := c.API.NewSessions(t.Context(), admin.SessionsRequest{Count: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +130,7 @@ func earlierRecord(t *testing.T, fenced, both bool) {
 		t.Error("a key that was removed is there again")
 	}
 	// Sessions that were leased after the copy are not leased again at once.
-	if again, err := c.API.NewSessions(t.Context(), api.SessionsRequest{Count: 1}); err == nil {
+	if again, err := c.API.NewSessions(t.Context(), admin.SessionsRequest{Count: 1}); err == nil {
 		t.Errorf("%+v is leased, and %+v may be in use", again.Sessions, leased.Sessions)
 	}
 }

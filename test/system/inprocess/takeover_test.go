@@ -11,7 +11,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/controller"
@@ -107,7 +107,7 @@ func TestWatchOverTakeovers(t *testing.T) {
 	// The versions of chain a grow by epochs as well.
 	for i := range 6 {
 		frozen := i%2 == 0
-		if _, err := c.API.ChangeChain(ctx, "a", api.ChainChange{Frozen: &frozen}); err != nil {
+		if _, err := c.API.ChangeChain(ctx, "a", admin.ChainChange{Frozen: &frozen}); err != nil {
 			t.Fatal(err)
 		}
 	}

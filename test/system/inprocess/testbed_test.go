@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/controller"
 	"github.com/netcraq/netcraq/controlplane/controller/saved"
@@ -197,14 +197,14 @@ func (x *testbed) read(to netip.Addr, key uint32) (*wire.Packet, error) {
 	return x.ask(1, to, readOf(key))
 }
 
-func (x *testbed) write(to netip.Addr, s *api.Session, key uint32, value string) (*wire.Packet, error) {
+func (x *testbed) write(to netip.Addr, s *admin.Session, key uint32, value string) (*wire.Packet, error) {
 	p := &wire.Packet{Op: wire.Write, Key: wire.Key(key), Session: s.ID, Request: s.NextRequest, Value: []byte(value)}
 	s.NextRequest++
 	return x.ask(1, to, p)
 }
 
 // mustWrite is write that has to succeed.
-func (x *testbed) mustWrite(to netip.Addr, s *api.Session, key uint32, value string) {
+func (x *testbed) mustWrite(to netip.Addr, s *admin.Session, key uint32, value string) {
 	x.t.Helper()
 	if r, err := x.write(to, s, key, value); err != nil || r.Status != wire.OK {
 		x.t.Fatalf("writing %#x: %+v, %v", key, r, err)

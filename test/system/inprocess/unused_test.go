@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/internal/testutil/poll"
@@ -28,8 +28,8 @@ func TestRemoveUnused(t *testing.T) {
 	defer cancel()
 	k := store.Key{Namespace: shop, Name: "k"}
 	full := nodeapi.KeyName(shop, "k")
-	refused := &api.Error{Code: api.CodeFailedPrecondition}
-	if err := r.API.RemoveUnused(ctx, full, 0); !errors.Is(err, &api.Error{Code: api.CodeNotFound}) {
+	refused := &admin.Error{Code: admin.CodeFailedPrecondition}
+	if err := r.API.RemoveUnused(ctx, full, 0); !errors.Is(err, &admin.Error{Code: admin.CodeNotFound}) {
 		t.Error(err)
 	}
 	v, err := s.Put(ctx, k, []byte("v"))
@@ -50,7 +50,7 @@ func TestRemoveUnused(t *testing.T) {
 	if err := r.API.RemoveUnused(ctx, full, uint64(v)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.API.Lookup(ctx, full); !errors.Is(err, &api.Error{Code: api.CodeNotFound}) {
+	if _, err := r.API.Lookup(ctx, full); !errors.Is(err, &admin.Error{Code: admin.CodeNotFound}) {
 		t.Error(err)
 	}
 	poll.Until(t, 20*time.Second, "the slot is free", func() bool {
@@ -61,7 +61,7 @@ func TestRemoveUnused(t *testing.T) {
 	if got, ok, err := s.CompareAndSwap(ctx, k, v, []byte("no")); err != nil || ok || got.Version != 0 {
 		t.Error(got, ok, err)
 	}
-	if _, err := request(t, r, api.KeyRequest{Name: full}); err != nil {
+	if _, err := request(t, r, admin.KeyRequest{Name: full}); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.API.RemoveUnused(ctx, full, 0); err != nil {
@@ -139,10 +139,10 @@ func TestUnusedKeysGo(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := request(t, r, api.KeyRequest{Name: nodeapi.KeyName(shop, "never")}); err != nil {
+	if _, err := request(t, r, admin.KeyRequest{Name: nodeapi.KeyName(shop, "never")}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := request(t, r, api.KeyRequest{Name: "not/the node API's"}); err != nil {
+	if _, err := request(t, r, admin.KeyRequest{Name: "not/the node API's"}); err != nil {
 		t.Fatal(err)
 	}
 	// Another node's, which has deleted none of them.

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 	"github.com/netcraq/netcraq/internal/testutil/topologytest"
@@ -78,15 +78,15 @@ func TestObserver(t *testing.T) {
 	c.WaitAllReady()
 	var ids []uint32
 	for _, name := range []string{"/x", "/y"} {
-		k, err := c.API.AddKey(t.Context(), "main", api.KeySpec{Name: name})
+		k, err := c.API.AddKey(t.Context(), "main", admin.KeySpec{Name: name})
 		if err != nil {
 			t.Fatal(err)
 		}
 		ids = append(ids, k.KeyID)
 	}
 	told := x.server(9001)
-	watch := func(c *lab.Controller, keys ...uint32) (*api.Watch, error) {
-		return c.API.Watch(t.Context(), api.WatchRequest{Address: lab.HostAddr(4).String(), Port: 9001, KeyIDs: keys})
+	watch := func(c *lab.Controller, keys ...uint32) (*admin.Watch, error) {
+		return c.API.Watch(t.Context(), admin.WatchRequest{Address: lab.HostAddr(4).String(), Port: 9001, KeyIDs: keys})
 	}
 	got, err := watch(c, ids[0], 0x01ffffff)
 	if err != nil || len(got.Refused) != 1 || got.Refused[0] != 0x01ffffff || got.TTLSeconds == 0 {
@@ -135,14 +135,14 @@ func TestObserver(t *testing.T) {
 	s = &c.SessionsFor(1)[0]
 	newest("by another controller")
 
-	other := api.WatchRequest{Address: lab.HostAddr(4).String(), Port: 9002, KeyIDs: ids}
+	other := admin.WatchRequest{Address: lab.HostAddr(4).String(), Port: 9002, KeyIDs: ids}
 	_, err = c.API.Watch(t.Context(), other)
-	said := &api.Error{}
-	if !errors.As(err, &said) || said.Code != api.CodeFailedPrecondition || said.WatchedAt != 9001 {
+	said := &admin.Error{}
+	if !errors.As(err, &said) || said.Code != admin.CodeFailedPrecondition || said.WatchedAt != 9001 {
 		t.Errorf("two servers of one host: %#v", err)
 	}
 	other.Address = "10.9.9.9"
-	if _, err := c.API.Watch(t.Context(), other); !errors.Is(err, &api.Error{Code: api.CodeInvalidArgument}) {
+	if _, err := c.API.Watch(t.Context(), other); !errors.Is(err, &admin.Error{Code: admin.CodeInvalidArgument}) {
 		t.Errorf("a server that is nowhere: %v", err)
 	}
 	if n := x.watchEntries(); n == 0 {
@@ -170,7 +170,7 @@ func TestObserverRights(t *testing.T) {
 	c.WaitAllReady()
 	var ids []uint32
 	for _, name := range []string{"/blue/x", "/other"} {
-		k, err := c.API.AddKey(t.Context(), "main", api.KeySpec{Name: name})
+		k, err := c.API.AddKey(t.Context(), "main", admin.KeySpec{Name: name})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -179,7 +179,7 @@ func TestObserverRights(t *testing.T) {
 	told, closed := x.server(9001), x.server(9002)
 	refused := func(host int, port uint16) []uint32 {
 		t.Helper()
-		w, err := c.API.Watch(t.Context(), api.WatchRequest{Address: lab.HostAddr(host).String(), Port: port,
+		w, err := c.API.Watch(t.Context(), admin.WatchRequest{Address: lab.HostAddr(host).String(), Port: port,
 			KeyIDs: ids})
 		if err != nil {
 			t.Fatal(err)
@@ -189,7 +189,7 @@ func TestObserverRights(t *testing.T) {
 	if got := refused(2, 9002); !slices.Equal(got, ids) {
 		t.Errorf("a host whose port is closed is refused %v", got)
 	}
-	sessions, err := c.API.NewSessions(t.Context(), api.SessionsRequest{Count: 1, Address: lab.HostAddr(1).String()})
+	sessions, err := c.API.NewSessions(t.Context(), admin.SessionsRequest{Count: 1, Address: lab.HostAddr(1).String()})
 	if err != nil {
 		t.Fatal(err)
 	}

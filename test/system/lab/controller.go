@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/adminserver"
 	"github.com/netcraq/netcraq/controlplane/controller"
@@ -28,7 +28,7 @@ import (
 // Controller is a controller in this process.
 type Controller struct {
 	T    *testing.T
-	API  *api.Client
+	API  *admin.Client
 	URL  string // of the admin API
 	Core *controller.Controller
 	Stop func()
@@ -77,7 +77,7 @@ func Serve(t *testing.T, c *controller.Controller) *Controller {
 	done := make(chan struct{})
 	go func() { c.Run(ctx); close(done) }()
 	server := httptest.NewServer(adminserver.Handler(c, nil))
-	r := &Controller{T: t, Core: c, API: api.NewClient(server.URL), URL: server.URL}
+	r := &Controller{T: t, Core: c, API: admin.NewClient(server.URL), URL: server.URL}
 	var once sync.Once
 	r.Stop = func() { once.Do(func() { cancel(); <-done; server.CloseClientConnections(); server.Close() }) }
 	t.Cleanup(func() {
@@ -95,7 +95,7 @@ func tail(b []byte, lines int) []byte {
 }
 
 // WaitReady waits until all chains serve.
-func (r *Controller) WaitReady() api.Chain {
+func (r *Controller) WaitReady() admin.Chain {
 	r.T.Helper()
 	r.WaitAllReady()
 	return r.Chain()
@@ -106,7 +106,7 @@ func (r *Controller) WaitAllReady() {
 	poll.Nil(r.T, 2*time.Minute, "all chains are ready", func() error { return r.API.Ready(r.T.Context()) }, r.History)
 }
 
-func (r *Controller) Chain() api.Chain {
+func (r *Controller) Chain() admin.Chain {
 	r.T.Helper()
 	c, err := r.API.Chain(r.T.Context(), "main")
 	if err != nil {
@@ -117,7 +117,7 @@ func (r *Controller) Chain() api.Chain {
 
 func (r *Controller) History() string {
 	var b strings.Builder
-	r.API.Events(context.Background(), 0, false, func(e api.Event) error {
+	r.API.Events(context.Background(), 0, false, func(e admin.Event) error {
 		fmt.Fprintf(&b, "  %s %s %s %s %s\n", e.Time.Format("05.0000"), e.Type, e.Chain, e.Switch, e.Message)
 		return nil
 	})
@@ -127,7 +127,7 @@ func (r *Controller) History() string {
 func (r *Controller) WaitEvent(kind, sw string) {
 	r.T.Helper()
 	r.WaitUntil(func() (found bool) {
-		r.API.Events(r.T.Context(), 0, false, func(e api.Event) error {
+		r.API.Events(r.T.Context(), 0, false, func(e admin.Event) error {
 			found = found || e.Type == kind && (sw == "" || e.Switch == sw)
 			return nil
 		})
@@ -149,7 +149,7 @@ func (r *Controller) Update(top *topology.Topology) {
 	}
 }
 
-func (r *Controller) Switches() []api.Switch {
+func (r *Controller) Switches() []admin.Switch {
 	r.T.Helper()
 	all, err := r.API.Switches(r.T.Context())
 	if err != nil {
@@ -159,9 +159,9 @@ func (r *Controller) Switches() []api.Switch {
 }
 
 // SessionsFor opens sessions, and keeps them until the test ends.
-func (r *Controller) SessionsFor(n int) []api.Session {
+func (r *Controller) SessionsFor(n int) []admin.Session {
 	r.T.Helper()
-	s, err := r.API.NewSessions(r.T.Context(), api.SessionsRequest{Count: n, Owner: r.T.Name()})
+	s, err := r.API.NewSessions(r.T.Context(), admin.SessionsRequest{Count: n, Owner: r.T.Name()})
 	if err != nil {
 		r.T.Fatal(err)
 	}
@@ -182,7 +182,7 @@ func (r *Controller) SessionsFor(n int) []api.Session {
 // AllReady says whether all chains are ready, with so many members each.
 func (r *Controller) AllReady(members int) bool {
 	chains, err := r.API.Chains(r.T.Context())
-	return err == nil && !slices.ContainsFunc(chains, func(c api.Chain) bool {
+	return err == nil && !slices.ContainsFunc(chains, func(c admin.Chain) bool {
 		return !c.Ready || len(c.Members) != members
 	})
 }
@@ -200,7 +200,7 @@ func (r *Controller) Clients(n, chains int, switches []int, length time.Duration
 	for i := range n {
 		id := uint8(1 + i%chains)
 		if i < chains {
-			if _, err := r.API.AddKey(r.T.Context(), fmt.Sprint(id), api.KeySpec{Name: fmt.Sprintf("k%d", id),
+			if _, err := r.API.AddKey(r.T.Context(), fmt.Sprint(id), admin.KeySpec{Name: fmt.Sprintf("k%d", id),
 				KeyID: new(uint32(wire.MakeKey(id, 7)))}); err != nil {
 				r.T.Fatal(err)
 			}
@@ -227,7 +227,7 @@ func (r *Controller) Clients(n, chains int, switches []int, length time.Duration
 }
 
 // Counters is a switch's event counters.
-func (r *Controller) Counters(sw string) *api.Counters {
+func (r *Controller) Counters(sw string) *admin.Counters {
 	r.T.Helper()
 	c, err := r.API.Counters(r.T.Context(), sw)
 	if err != nil {

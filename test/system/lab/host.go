@@ -20,7 +20,7 @@ import (
 
 	"github.com/vishvananda/netns"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/internal/linearizable"
 )
@@ -34,7 +34,7 @@ func (h *Host) Read(at netip.Addr, key uint32) (*wire.Packet, error) {
 
 // ReadAll reads keys at an address, many at a time, and reports wrong values. A read that is lost
 // (BMv2's queues hold 64 packets) is asked again, as a client does; readAll returns how many were.
-func (h *Host) ReadAll(at netip.Addr, keys []api.Key, want func(name string) string) uint64 {
+func (h *Host) ReadAll(at netip.Addr, keys []admin.Key, want func(name string) string) uint64 {
 	h.t.Helper()
 	window := make(chan struct{}, 32)
 	var again atomic.Uint64

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client"
 	"github.com/netcraq/netcraq/client/fromadmin"
@@ -53,7 +53,7 @@ const callers = 3
 // run makes calls for a while, and gives the history.
 func (w KeptWork) run() (history []linearizable.Call, sections []Section) {
 	makeOwnNames.Do(func() {
-		ownNames = fromadmin.NewNames(fromadmin.NamesOptions{Admin: api.NewClient(strings.Join(w.Admin, ",")),
+		ownNames = fromadmin.NewNames(fromadmin.NamesOptions{Admin: admin.NewClient(strings.Join(w.Admin, ",")),
 			Sessions: 4, Owner: "kept"})
 	})
 	var mu sync.Mutex

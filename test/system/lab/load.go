@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client"
 	"github.com/netcraq/netcraq/internal/linearizable"
@@ -28,7 +28,7 @@ type Workload struct {
 	Writes   bool // the same
 	Swaps    int  // so many CAS calls and nothing else, each on the version told last, without pauses; 0: as above
 	Keys     []uint32
-	Session  api.Session
+	Session  admin.Session
 	Duration time.Duration
 	Until    string // a file: it ends before, when there is one
 }

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client"
 	"github.com/netcraq/netcraq/client/fromadmin"
@@ -43,22 +43,22 @@ func (w NamedWork) run() (history []linearizable.Call, err error) {
 		for _, a := range w.Services {
 			cfg.Addresses = append(cfg.Addresses, netip.AddrPortFrom(a, wire.Port))
 		}
-		cfg.Sessions = fromadmin.Sessions(api.NewClient(strings.Join(w.Admin, ",")), 2, "adversary")
+		cfg.Sessions = fromadmin.Sessions(admin.NewClient(strings.Join(w.Admin, ",")), 2, "adversary")
 		ownClient, err = client.New(ctx, cfg)
 	})
 	if ownClient == nil {
 		return nil, fmt.Errorf("making the client: %w", err)
 	}
-	admin := api.NewClient(strings.Join(w.Admin, ","))
-	defer admin.Close()
+	controller := admin.NewClient(strings.Join(w.Admin, ","))
+	defer controller.Close()
 	r := rand.New(rand.NewPCG(3, uint64(w.Client)))
-	places := map[string]*api.Key{}
+	places := map[string]*admin.Key{}
 	seen := map[string]wire.Version{} // of names
 	for n, end := 0, time.Now().Add(w.Duration); time.Now().Before(end); n++ {
 		name := w.Names[r.IntN(len(w.Names))]
 		if places[name] == nil {
 			limit, cancel := context.WithTimeout(ctx, time.Second)
-			k, err := admin.Lookup(limit, name)
+			k, err := controller.Lookup(limit, name)
 			cancel()
 			if err != nil { // it is nowhere, on its way, or nobody leads
 				time.Sleep(2 * time.Millisecond)

@@ -23,6 +23,7 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/testport"
 	"github.com/netcraq/netcraq/internal/testutil/topologytest"
 	"github.com/netcraq/netcraq/p4src"
+	"github.com/netcraq/netcraq/switch/bmv2test"
 )
 
 // The end-to-end tests run real switch processes on veth interfaces. Everything lives in network
@@ -296,7 +297,7 @@ func (nw *Network) StartSwitch(i int) {
 	for n, ifc := range nw.ports[i] {
 		args = append(args, "-i", fmt.Sprintf("%d@%s", n+1, ifc))
 	}
-	args = append(args, testport.Thrift(nw.T, nw.binary)...)
+	args = append(args, bmv2test.ThriftFlags(nw.T, nw.binary, testport.Free(nw.T))...)
 	args = append(args, "--", "--grpc-server-addr", fmt.Sprintf("127.0.0.1:%d", BasePort+i-1), "--cpu-port", "510")
 	nw.switches[i] = nw.start(exec.Command(nw.binary, args...), fmt.Sprintf("s%d", i), BasePort+i-1)
 }

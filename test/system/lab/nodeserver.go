@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/nodeapi/keys"
 	"github.com/netcraq/netcraq/nodeapi/server"
 )
@@ -119,7 +119,7 @@ func nodeServerMain(does string) error {
 
 // nodeStore makes the store, for which a controller has to answer.
 func nodeStore(d nodeServing, log *slog.Logger) (*keys.Store, error) {
-	o := keys.Options{Admin: api.NewClient(d.Admin), Node: d.Name, Sessions: 8,
+	o := keys.Options{Admin: admin.NewClient(d.Admin), Node: d.Name, Sessions: 8,
 		Quota: func(string) int { return d.Quota }, Interval: 200 * time.Millisecond, Round: time.Second}
 	if err := notified(&o, d.Socket, log); err != nil {
 		return nil, err

@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 	"github.com/netcraq/netcraq/internal/testutil/topologytest"
 )
@@ -47,7 +47,7 @@ func (nw *Network) RunController(binary, file, state string) *Controller {
 	if err := cmd.Start(); err != nil {
 		nw.T.Fatal(err)
 	}
-	r := &Controller{T: nw.T, API: api.NewClient(socket), URL: socket}
+	r := &Controller{T: nw.T, API: admin.NewClient(socket), URL: socket}
 	r.Stop = sync.OnceFunc(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		_ = cmd.Wait()

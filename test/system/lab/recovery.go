@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 )
 
 // BringIn brings a switch into the chain main, and says how long that took and how long the change
@@ -26,13 +26,13 @@ func (r *Controller) BringInto(chain, name string) (start time.Time) {
 		start = time.Now()
 		ch, err := r.API.Recover(r.T.Context(), chain, name)
 		if err == nil {
-			if !slices.ContainsFunc(ch.Members, func(m api.Member) bool { return m.Switch == name }) {
+			if !slices.ContainsFunc(ch.Members, func(m admin.Member) bool { return m.Switch == name }) {
 				r.T.Fatalf("%s is no member: %+v", name, ch)
 			}
 			return start
 		}
-		busy := errors.Is(err, &api.Error{Code: api.CodeUnavailable}) ||
-			errors.Is(err, &api.Error{Code: api.CodeDeadlineExceeded})
+		busy := errors.Is(err, &admin.Error{Code: admin.CodeUnavailable}) ||
+			errors.Is(err, &admin.Error{Code: admin.CodeDeadlineExceeded})
 		if try == 10 || !busy {
 			r.T.Fatalf("recovering %s: %v\n%s", name, err, r.History())
 		}
@@ -53,7 +53,7 @@ func (r *Controller) Heal() (lost int) {
 		if len(s.Chains) == 0 {
 			r.WaitUntil(func() bool {
 				all, err := r.API.Switches(r.T.Context())
-				return err == nil && slices.ContainsFunc(all, func(x api.Switch) bool {
+				return err == nil && slices.ContainsFunc(all, func(x admin.Switch) bool {
 					return x.Name == s.Name && x.Ready
 				})
 			}, s.Name+" to be set up")
@@ -69,7 +69,7 @@ func (r *Controller) Heal() (lost int) {
 // freeze it to the last member's thaw.
 func (r *Controller) ChangedSpan() (from, to time.Time) {
 	changing := false
-	r.API.Events(r.T.Context(), 0, false, func(e api.Event) error {
+	r.API.Events(r.T.Context(), 0, false, func(e admin.Event) error {
 		switch {
 		case e.Type == "chain.installing" &&
 			(strings.HasSuffix(e.Message, ", frozen") || strings.Contains(e.Message, "(filling ")):

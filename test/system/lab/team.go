@@ -15,7 +15,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/controlplane/etcdstore"
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 	"github.com/netcraq/netcraq/internal/testutil/poll"
@@ -109,10 +109,10 @@ func (t *Team) Leader() int {
 }
 
 // API is the admin API of a controller that runs, whether or not it leads.
-func (t *Team) API() *api.Client {
+func (t *Team) API() *admin.Client {
 	for i := range t.Cmds {
 		if t.Cmds[i].Load() != nil {
-			return api.NewClient(t.Socket(i))
+			return admin.NewClient(t.Socket(i))
 		}
 	}
 	t.Network.T.Fatal("no controller runs")
@@ -127,13 +127,13 @@ func (t *Team) Until(what string, done func() bool) {
 // KillAt kills the leader when it says that something has happened, and gives its number then.
 func (t *Team) KillAt(point string) chan int {
 	i := t.Leader()
-	c := api.NewClient(t.Socket(i))
+	c := admin.NewClient(t.Socket(i))
 	var last uint64
-	c.Events(t.Network.T.Context(), 0, false, func(e api.Event) error { last = e.ID; return nil })
+	c.Events(t.Network.T.Context(), 0, false, func(e admin.Event) error { last = e.ID; return nil })
 	kind, with, _ := strings.Cut(point, " ")
 	done := make(chan int, 1)
 	go func() {
-		c.Events(t.Network.T.Context(), last, true, func(e api.Event) error {
+		c.Events(t.Network.T.Context(), last, true, func(e admin.Event) error {
 			if e.Type == kind && strings.Contains(e.Message, with) {
 				t.Cmds[i].Load().Process.Kill()
 				return errors.New("that is all")

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/internal/testutil/p4proxy"
 	"github.com/netcraq/netcraq/internal/testutil/topologytest"
@@ -65,14 +65,14 @@ func lateEntry(t *testing.T, engine string) {
 	for n := 1; n <= 4; n++ {               // to make the entry, to open, to close and to delete it
 		first, second := fmt.Sprint("first", n), fmt.Sprint("second", n)
 		held := nth(nw, at, n, "key_index")
-		k := add(c, "main", []api.KeySpec{{Name: first, Value: []byte(first)}})[0]
-		remove(c, "main", []api.KeySpec{{Name: first}})
+		k := add(c, "main", []admin.KeySpec{{Name: first, Value: []byte(first)}})[0]
+		remove(c, "main", []admin.KeySpec{{Name: first}})
 		held.End()
 		if caught, _ := held.Count(); caught == 0 {
 			t.Logf("a key is added and removed by %d Writes", n-1)
 			break
 		}
-		if next := add(c, "main", []api.KeySpec{{Name: second, Value: []byte(second)}})[0]; next.Slot != k.Slot {
+		if next := add(c, "main", []admin.KeySpec{{Name: second, Value: []byte(second)}})[0]; next.Slot != k.Slot {
 			t.Fatalf("the next key has slot %d, not %d: this says nothing", next.Slot, k.Slot)
 		}
 		ok := refused(t, release(t, held))
@@ -84,11 +84,11 @@ func lateEntry(t *testing.T, engine string) {
 		if !ok {
 			t.Errorf("Write %d of a key's entry was executed after its caller had given up", n)
 		}
-		remove(c, "main", []api.KeySpec{{Name: second}})
+		remove(c, "main", []admin.KeySpec{{Name: second}})
 	}
 	for n := 1; n <= 2; n++ { // to make the entry of its alias, and to take its own away
 		name := fmt.Sprint("stays", n)
-		k := add(c, "main", []api.KeySpec{{Name: name, Value: []byte(name)}})[0]
+		k := add(c, "main", []admin.KeySpec{{Name: name, Value: []byte(name)}})[0]
 		held := nth(nw, at, n, "key_index")
 		if _, err := c.API.MoveKey(within(t, time.Minute), "main", name, "side"); err == nil {
 			t.Fatal("a key was moved to a chain that is full")
@@ -167,7 +167,7 @@ func lateLease(t *testing.T, engine string) {
 		lab.Chain{ID: 3, Name: "main", Members: []int{1, 2, 3}, Lease: lease, Patience: lease / 2}))
 	c := nw.StartController("state.json")
 	c.WaitReady()
-	k := add(c, "main", []api.KeySpec{{Name: "k", Value: []byte("old")}})[0]
+	k := add(c, "main", []admin.KeySpec{{Name: "k", Value: []byte("old")}})[0]
 	u := user(nw, c, 1)
 	held := nw.Messages[3].Add(p4proxy.Rule{
 		Match: p4proxy.All(p4proxy.Kinds(p4proxy.PacketOut), nw.Packets(wire.Lease)), Hold: true})

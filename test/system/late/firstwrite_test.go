@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client"
 	"github.com/netcraq/netcraq/internal/testutil/p4proxy"
@@ -58,7 +58,7 @@ func lateFirstWrite(t *testing.T, engine string) {
 		c.WaitAllReady()
 	}
 	// written has clients write keys of main, and gives the versions that they were told.
-	written := func(placed []api.Key) map[string]wire.Version {
+	written := func(placed []admin.Key) map[string]wire.Version {
 		t.Helper()
 		told := map[string]wire.Version{}
 		for _, k := range placed {
@@ -71,7 +71,7 @@ func lateFirstWrite(t *testing.T, engine string) {
 		return told
 	}
 	// kept looks at every member whether they have what was written.
-	kept := func(what string, placed []api.Key, told map[string]wire.Version) {
+	kept := func(what string, placed []admin.Key, told map[string]wire.Version) {
 		t.Helper()
 		lost := 0
 		for _, k := range placed {
@@ -89,14 +89,14 @@ func lateFirstWrite(t *testing.T, engine string) {
 		}
 	}
 
-	var placed []api.Key
+	var placed []admin.Key
 	var told map[string]wire.Version
 	late(func() { placed = add(c, "main", specs("added", keys, true)) }, func() { told = written(placed) })
 	kept("were added", placed, told)
 	back()
 
 	late(func() {
-		placed = make([]api.Key, keys)
+		placed = make([]admin.Key, keys)
 		errs := make([]error, keys)
 		var all sync.WaitGroup
 		for i := range keys {
@@ -115,8 +115,8 @@ func lateFirstWrite(t *testing.T, engine string) {
 	kept("were moved", placed, told)
 	back()
 
-	locks := make([]api.Key, keys)
-	take := func(k api.Key, expected wire.Version, who string) error {
+	locks := make([]admin.Key, keys)
+	take := func(k admin.Key, expected wire.Version, who string) error {
 		_, err := u.CompareAndSwap(within(t, 20*time.Second), wire.Key(k.KeyID), expected, []byte(who),
 			service(k.KeyID))
 		return err

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client"
 	"github.com/netcraq/netcraq/internal/testutil/p4proxy"
@@ -114,9 +114,9 @@ func service(key uint32) client.Option {
 }
 
 // specs are n keys of a kind, with their names as values, or without.
-func specs(kind string, n int, values bool) (all []api.KeySpec) {
+func specs(kind string, n int, values bool) (all []admin.KeySpec) {
 	for i := range n {
-		k := api.KeySpec{Name: fmt.Sprint(kind, i)}
+		k := admin.KeySpec{Name: fmt.Sprint(kind, i)}
 		if values {
 			k.Value = []byte(k.Name)
 		}
@@ -126,7 +126,7 @@ func specs(kind string, n int, values bool) (all []api.KeySpec) {
 }
 
 // add places keys.
-func add(c *lab.Controller, chain string, keys []api.KeySpec) []api.Key {
+func add(c *lab.Controller, chain string, keys []admin.KeySpec) []admin.Key {
 	c.T.Helper()
 	placed, err := c.API.AddKeys(c.T.Context(), chain, keys)
 	if err != nil {
@@ -141,7 +141,7 @@ func add(c *lab.Controller, chain string, keys []api.KeySpec) []api.Key {
 }
 
 // remove takes keys out.
-func remove(c *lab.Controller, chain string, keys []api.KeySpec) {
+func remove(c *lab.Controller, chain string, keys []admin.KeySpec) {
 	c.T.Helper()
 	for _, k := range keys {
 		if err := c.API.RemoveKey(c.T.Context(), chain, k.Name); err != nil {
@@ -154,7 +154,7 @@ func remove(c *lab.Controller, chain string, keys []api.KeySpec) {
 func members(c *lab.Controller, chain string, names ...string) {
 	c.T.Helper()
 	c.WaitUntil(func() bool {
-		_, err := c.API.ChangeChain(c.T.Context(), chain, api.ChainChange{Members: &names})
+		_, err := c.API.ChangeChain(c.T.Context(), chain, admin.ChainChange{Members: &names})
 		return err == nil
 	}, fmt.Sprintf("%s to have the members %v", chain, names))
 	c.WaitUntil(func() bool {

@@ -20,7 +20,7 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/internal/linearizable"
 	"github.com/netcraq/netcraq/internal/testutil/p4proxy"
@@ -79,7 +79,7 @@ const (
 type lateRun struct {
 	t                     *testing.T
 	nw                    *lab.Network
-	api                   *api.Client
+	api                   *admin.Client
 	admin                 []string         // where controllers are asked
 	disturb               func(*rand.Rand) // kills or stops a controller
 	calm                  atomic.Bool      // nobody is disturbed any more
@@ -141,7 +141,7 @@ func lateMessages(t *testing.T, engine, store string, length time.Duration) {
 			alone.Signal(syscall.SIGCONT)
 		}
 	}
-	r.api = api.NewClient(strings.Join(r.admin, ","))
+	r.api = admin.NewClient(strings.Join(r.admin, ","))
 	r.whole("before")
 
 	began := time.Now()
@@ -298,7 +298,7 @@ func (r *lateRun) burst(random *rand.Rand, tally map[string]*int) {
 // head is the number of a switch that is head of a chain, or was, as far as it is known.
 func (r *lateRun) head(random *rand.Rand) int {
 	spec := r.nw.Layout.Chains[random.IntN(len(r.nw.Layout.Chains))]
-	var ch *api.Chain
+	var ch *admin.Chain
 	if r.try(time.Second, func(ctx context.Context) (err error) {
 		ch, err = r.api.Chain(ctx, spec.Name)
 		return err
@@ -331,7 +331,7 @@ var numbers = regexp.MustCompile(`"[nl][0-9]+"|0x[0-9a-f]+|[0-9]+(\.[0-9]+)?`)
 
 // whole brings in what is no member of its chain, until nothing is missing.
 func (r *lateRun) whole(when string) {
-	var chains []api.Chain
+	var chains []admin.Chain
 	var err error
 	for end := time.Now().Add(90 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		err = r.try(2*time.Second, func(ctx context.Context) (err error) {
@@ -340,7 +340,7 @@ func (r *lateRun) whole(when string) {
 		})
 		missing := 0
 		for _, spec := range r.nw.Layout.Chains {
-			at := slices.IndexFunc(chains, func(c api.Chain) bool { return c.Name == spec.Name })
+			at := slices.IndexFunc(chains, func(c admin.Chain) bool { return c.Name == spec.Name })
 			if err != nil || at < 0 || !chains[at].Ready {
 				missing++
 				continue
@@ -359,8 +359,8 @@ func (r *lateRun) whole(when string) {
 	r.t.Errorf("%s, the chains are not whole within 90 s: %v: %+v", when, err, chains)
 }
 
-func isMember(c api.Chain, name string) bool {
-	return slices.ContainsFunc(c.Members, func(m api.Member) bool { return m.Switch == name })
+func isMember(c admin.Chain, name string) bool {
+	return slices.ContainsFunc(c.Members, func(m admin.Member) bool { return m.Switch == name })
 }
 
 func (r *lateRun) bringIn(chain, name string) error {
@@ -372,7 +372,7 @@ func (r *lateRun) bringIn(chain, name string) error {
 
 // outAndIn has a member leave its chain, and brings it in again, or what else is missing.
 func (r *lateRun) outAndIn(random *rand.Rand, spec lab.Chain, keys bool) {
-	var ch *api.Chain
+	var ch *admin.Chain
 	err := r.try(2*time.Second, func(ctx context.Context) (err error) {
 		ch, err = r.api.Chain(ctx, spec.Name)
 		return err
@@ -387,7 +387,7 @@ func (r *lateRun) outAndIn(random *rand.Rand, spec lab.Chain, keys bool) {
 	if out := random.IntN(len(stay)); len(stay) > 1 {
 		stay = slices.Delete(stay, out, out+1)
 		if r.change("leaving out", 5*time.Second, func(ctx context.Context) error {
-			_, err := r.api.ChangeChain(ctx, spec.Name, api.ChainChange{Members: &stay})
+			_, err := r.api.ChangeChain(ctx, spec.Name, admin.ChainChange{Members: &stay})
 			return err
 		}) != nil {
 			return
@@ -401,7 +401,7 @@ func (r *lateRun) outAndIn(random *rand.Rand, spec lab.Chain, keys bool) {
 	}
 	for tries := 0; !keys && tries < 3; tries++ { // a chain without keys takes it in at any place
 		err = r.change("taking in without keys", 15*time.Second, func(ctx context.Context) error {
-			_, err := r.api.ChangeChain(ctx, spec.Name, api.ChainChange{Members: &all})
+			_, err := r.api.ChangeChain(ctx, spec.Name, admin.ChainChange{Members: &all})
 			return err
 		})
 		if err == nil {
@@ -535,10 +535,10 @@ func (r *lateRun) generation(g int) {
 }
 
 // find asks until a controller knows where a name is, or that it is nowhere.
-func (r *lateRun) find(name string) (k api.Key, there bool) {
+func (r *lateRun) find(name string) (k admin.Key, there bool) {
 	var err error
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		var got *api.Key
+		var got *admin.Key
 		err = r.try(2*time.Second, func(ctx context.Context) (err error) {
 			got, err = r.api.Lookup(ctx, name)
 			return err
@@ -551,7 +551,7 @@ func (r *lateRun) find(name string) (k api.Key, there bool) {
 			r.called[got.KeyID] = name
 			return *got, true
 		}
-		if errors.Is(err, &api.Error{Code: api.CodeNotFound}) {
+		if errors.Is(err, &admin.Error{Code: admin.CodeNotFound}) {
 			return k, false
 		}
 	}
@@ -571,9 +571,9 @@ func (r *lateRun) add(batch []string, random *rand.Rand, run string, n *int) (hi
 	}
 	begin := time.Now().UnixNano()
 	for tries := 0; len(batch) > 0 && tries < 100 && !r.t.Failed(); tries++ {
-		var specs []api.KeySpec
+		var specs []admin.KeySpec
 		for _, name := range batch {
-			specs = append(specs, api.KeySpec{Name: name, Value: values[name]})
+			specs = append(specs, admin.KeySpec{Name: name, Value: values[name]})
 		}
 		_ = r.change("adding", 8*time.Second, func(ctx context.Context) error {
 			_, err := r.api.AddKeys(ctx, chain, specs)
@@ -599,13 +599,13 @@ func (r *lateRun) add(batch []string, random *rand.Rand, run string, n *int) (hi
 
 // busy reports whether a change was refused because another one of the same key is under way.
 func busy(err error) bool {
-	return errors.Is(err, &api.Error{Code: api.CodeUnavailable}) && strings.Contains(err.Error(), "is being added")
+	return errors.Is(err, &admin.Error{Code: admin.CodeUnavailable}) && strings.Contains(err.Error(), "is being added")
 }
 
 // remove removes a name, until it is nowhere.
 func (r *lateRun) remove(name string) (history []linearizable.Call) {
 	x := linearizable.Call{Client: -1, Name: name, Op: linearizable.Clear, Begin: time.Now().UnixNano()}
-	var last api.Key
+	var last admin.Key
 	refused := 0
 	for tries := 0; tries < 100; tries++ {
 		k, there := r.find(name)

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/internal/testutil/p4proxy"
 	"github.com/netcraq/netcraq/internal/testutil/topologytest"
@@ -62,7 +62,7 @@ func removedValue(t *testing.T, engine string) {
 		}
 		time.Sleep(100 * time.Millisecond)
 		number := uint32(id)
-		k := add(c, chain, []api.KeySpec{{Name: "/mine", KeyID: &number, Value: []byte("mine")}})[0]
+		k := add(c, chain, []admin.KeySpec{{Name: "/mine", KeyID: &number, Value: []byte("mine")}})[0]
 		if k.Slot != slot {
 			t.Fatalf("the key has slot %d, not that of the removed one, %d: this says nothing", k.Slot, slot)
 		}
@@ -77,19 +77,19 @@ func removedValue(t *testing.T, engine string) {
 		for what, n := range told {
 			t.Errorf("%d reads of a key that had just been added were answered %s", n, what)
 		}
-		remove(c, chain, []api.KeySpec{{Name: "/mine"}})
+		remove(c, chain, []admin.KeySpec{{Name: "/mine"}})
 	}
 
-	k := add(c, "main", []api.KeySpec{{Name: "/secret", Value: []byte(secret)}})[0]
+	k := add(c, "main", []admin.KeySpec{{Name: "/secret", Value: []byte(secret)}})[0]
 	members(c, "main", "s1", "s2")
-	remove(c, "main", []api.KeySpec{{Name: "/secret"}})
+	remove(c, "main", []admin.KeySpec{{Name: "/secret"}})
 	members(c, "main", all...)
 	next("main", wire.MakeKey(3, 100), k.Slot)
 
 	// A chain that takes over the slots of another, with a switch that missed the removal.
-	k = add(c, "main", []api.KeySpec{{Name: "/secret", Value: []byte(secret)}})[0]
+	k = add(c, "main", []admin.KeySpec{{Name: "/secret", Value: []byte(secret)}})[0]
 	members(c, "main", "s1", "s2")
-	remove(c, "main", []api.KeySpec{{Name: "/secret"}})
+	remove(c, "main", []admin.KeySpec{{Name: "/secret"}})
 	c.Update(nw.Changed(few, func(top topologytest.Object) { topologytest.Drop(top, "chains", "main") }))
 	c.WaitUntil(func() bool {
 		chains, err := c.API.Chains(t.Context())
@@ -149,7 +149,7 @@ func formerRecords(t *testing.T, engine string) {
 	// A session that a client leases while a switch stands still, which has a record of an earlier
 	// lease of the session.
 	remove(c, "main", specs("k", keys, true))
-	k := add(c, "main", []api.KeySpec{{Name: "before", Value: []byte("before")}})[0]
+	k := add(c, "main", []admin.KeySpec{{Name: "before", Value: []byte("before")}})[0]
 	u := user(nw, c, 1)
 	for n := range 16 {
 		_, err := u.Put(within(t, 20*time.Second), wire.Key(k.KeyID), fmt.Append(nil, n), service(k.KeyID))
@@ -157,7 +157,7 @@ func formerRecords(t *testing.T, engine string) {
 			t.Fatal(err)
 		}
 	}
-	remove(c, "main", []api.KeySpec{{Name: "before"}})
+	remove(c, "main", []admin.KeySpec{{Name: "before"}})
 	u.Close()
 	members(c, "main", "s1", "s2")
 	nw.PauseSwitch(3, true)

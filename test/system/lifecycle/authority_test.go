@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 	"github.com/netcraq/netcraq/internal/testutil/topologytest"
@@ -52,7 +52,7 @@ func authority(t *testing.T, engine string) {
 	c := nw.StartControllerWith("state.json", nw.Changed(tenants))
 	c.WaitAllReady()
 	add := func(name string) uint32 {
-		k, err := c.API.AddKey(t.Context(), "c1", api.KeySpec{Name: name, Value: []byte(name)})
+		k, err := c.API.AddKey(t.Context(), "c1", admin.KeySpec{Name: name, Value: []byte(name)})
 		if err != nil {
 			t.Fatalf("%v\n%s", err, c.History())
 		}
@@ -99,19 +99,19 @@ func authority(t *testing.T, engine string) {
 	rights()
 
 	// Sessions are used by whom they are leased to.
-	lease := func(h int) api.Sessions {
+	lease := func(h int) admin.Sessions {
 		t.Helper()
-		s, err := c.API.NewSessions(t.Context(), api.SessionsRequest{Count: 1, Address: lab.HostAddr(h).String()})
+		s, err := c.API.NewSessions(t.Context(), admin.SessionsRequest{Count: 1, Address: lab.HostAddr(h).String()})
 		if err != nil {
 			t.Fatalf("%v\n%s", err, c.History())
 		}
 		return *s
 	}
-	for address, code := range map[string]string{"": api.CodeInvalidArgument,
-		"10.9.9.9": api.CodeInvalidArgument, "h1": api.CodeInvalidArgument, lab.HostAddr(3).
-				String(): api.CodeFailedPrecondition} {
-		if s, err := c.API.NewSessions(t.Context(), api.SessionsRequest{Count: 1,
-			Address: address}); !errors.Is(err, &api.Error{Code: code}) {
+	for address, code := range map[string]string{"": admin.CodeInvalidArgument,
+		"10.9.9.9": admin.CodeInvalidArgument, "h1": admin.CodeInvalidArgument, lab.HostAddr(3).
+				String(): admin.CodeFailedPrecondition} {
+		if s, err := c.API.NewSessions(t.Context(), admin.SessionsRequest{Count: 1,
+			Address: address}); !errors.Is(err, &admin.Error{Code: code}) {
 			t.Errorf("a session for %q: %v, %v", address, s, err)
 		}
 	}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/internal/linearizable"
 	"github.com/netcraq/netcraq/test/system/lab"
@@ -81,7 +81,7 @@ func TestFourChains(t *testing.T) {
 	// Each chain was frozen for one comparison, and no longer because of what the others' clients
 	// wrote meanwhile.
 	compared := 0
-	c.API.Events(context.Background(), 0, false, func(e api.Event) error {
+	c.API.Events(context.Background(), 0, false, func(e admin.Event) error {
 		if e.Type == "chain.compared" {
 			compared++
 			rounds := 0
@@ -112,7 +112,7 @@ func TestMoveKey(t *testing.T) {
 	c := nw.StartController("state.json")
 	c.WaitAllReady()
 	const name = "wanderer"
-	if _, err := c.API.AddKey(t.Context(), "c1", api.KeySpec{Name: name}); err != nil {
+	if _, err := c.API.AddKey(t.Context(), "c1", admin.KeySpec{Name: name}); err != nil {
 		t.Fatal(err)
 	}
 	// It ends when enough has happened, or when it takes too long.
@@ -136,7 +136,7 @@ func TestMoveKey(t *testing.T) {
 					if err == nil {
 						return k.KeyID
 					}
-					if !errors.Is(err, &api.Error{Code: api.CodeUnavailable}) {
+					if !errors.Is(err, &admin.Error{Code: admin.CodeUnavailable}) {
 						t.Errorf("lookup: %v", err)
 						return 0
 					}
@@ -214,7 +214,7 @@ func TestMoveKey(t *testing.T) {
 			if wire.Key(k.KeyID).Chain() != uint8(to) || k.Name != name {
 				t.Errorf("moved to chain %d, it is %+v", to, k)
 			}
-		case !errors.Is(err, &api.Error{Code: api.CodeUnavailable}):
+		case !errors.Is(err, &admin.Error{Code: admin.CodeUnavailable}):
 			t.Fatalf("moving: %v\n%s", err, c.History())
 		}
 		longest = max(longest, time.Since(began))

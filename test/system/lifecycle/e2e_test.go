@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 	"github.com/netcraq/netcraq/test/system/lab"
@@ -46,10 +46,10 @@ func endToEnd(t *testing.T, engine string, count int) {
 
 	// All the keys.
 	value := func(name string) string { return "v:" + name }
-	var specs []api.KeySpec
+	var specs []admin.KeySpec
 	for i := range count {
 		name := fmt.Sprintf("/registry/%04d", i)
-		specs = append(specs, api.KeySpec{Name: name, Value: []byte(value(name))})
+		specs = append(specs, admin.KeySpec{Name: name, Value: []byte(value(name))})
 	}
 	start = time.Now()
 	keys, err := c.API.AddKeys(t.Context(), "main", specs)
@@ -118,10 +118,10 @@ func endToEnd(t *testing.T, engine string, count int) {
 		}
 	})
 
-	var session api.Session
+	var session admin.Session
 	var lease1 string
 	t.Run("sessions and writes", func(t *testing.T) {
-		s, err := c.API.NewSessions(t.Context(), api.SessionsRequest{Count: 2, Owner: "test"})
+		s, err := c.API.NewSessions(t.Context(), admin.SessionsRequest{Count: 2, Owner: "test"})
 		if err != nil || len(s.Sessions) != 2 || s.Sessions[0].ID != 65 || s.Sessions[1].ID != 66 ||
 			s.TTL() != 2*time.Second {
 			t.Fatal(s, err)
@@ -145,13 +145,13 @@ func endToEnd(t *testing.T, engine string, count int) {
 		if _, err := c.API.KeepSessions(t.Context(), lease1); err != nil {
 			t.Error(err)
 		}
-		if _, err := c.API.KeepSessions(t.Context(), "nobody's"); !errors.Is(err, &api.Error{Code: api.CodeNotFound}) {
+		if _, err := c.API.KeepSessions(t.Context(), "nobody's"); !errors.Is(err, &admin.Error{Code: admin.CodeNotFound}) {
 			t.Error(err)
 		}
 		if err := c.API.CloseSessions(t.Context(), s.Lease); err != nil {
 			t.Error(err)
 		}
-		all, err := c.API.NewSessions(t.Context(), api.SessionsRequest{Count: 1024, Owner: "next"})
+		all, err := c.API.NewSessions(t.Context(), admin.SessionsRequest{Count: 1024, Owner: "next"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -159,7 +159,7 @@ func endToEnd(t *testing.T, engine string, count int) {
 		// The id comes back to somebody with numbers that its last holder's are not taken for, and
 		// that cannot be told from those.
 		for range 4 {
-			s, err := c.API.NewSessions(t.Context(), api.SessionsRequest{Count: 1007})
+			s, err := c.API.NewSessions(t.Context(), admin.SessionsRequest{Count: 1007})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -182,17 +182,17 @@ func endToEnd(t *testing.T, engine string, count int) {
 		foreign, taken := uint32(0x04000001), keys[3].KeyID
 		for _, c2 := range []struct {
 			chain string
-			spec  api.KeySpec
+			spec  admin.KeySpec
 			code  string
 		}{
-			{"main", api.KeySpec{Name: keys[1].Name, Value: []byte("x")}, api.CodeAlreadyExists},
-			{"main", api.KeySpec{Name: "long", Value: make([]byte, 17)}, api.CodeInvalidArgument},
-			{"main", api.KeySpec{Name: ""}, api.CodeInvalidArgument},
-			{"main", api.KeySpec{Name: "x", KeyID: &foreign}, api.CodeInvalidArgument},
-			{"main", api.KeySpec{Name: "x", KeyID: &taken}, api.CodeAlreadyExists},
-			{"other", api.KeySpec{Name: "x"}, api.CodeNotFound},
+			{"main", admin.KeySpec{Name: keys[1].Name, Value: []byte("x")}, admin.CodeAlreadyExists},
+			{"main", admin.KeySpec{Name: "long", Value: make([]byte, 17)}, admin.CodeInvalidArgument},
+			{"main", admin.KeySpec{Name: ""}, admin.CodeInvalidArgument},
+			{"main", admin.KeySpec{Name: "x", KeyID: &foreign}, admin.CodeInvalidArgument},
+			{"main", admin.KeySpec{Name: "x", KeyID: &taken}, admin.CodeAlreadyExists},
+			{"other", admin.KeySpec{Name: "x"}, admin.CodeNotFound},
 		} {
-			if _, err := c.API.AddKey(t.Context(), c2.chain, c2.spec); !errors.Is(err, &api.Error{Code: c2.code}) {
+			if _, err := c.API.AddKey(t.Context(), c2.chain, c2.spec); !errors.Is(err, &admin.Error{Code: c2.code}) {
 				t.Errorf("%+v: %v, want %s", c2.spec, err, c2.code)
 			}
 		}
@@ -211,15 +211,15 @@ func endToEnd(t *testing.T, engine string, count int) {
 				t.Errorf("at s%d: %v, %v", i+1, r, err)
 			}
 		}
-		if _, err := c.API.Lookup(t.Context(), k.Name); !errors.Is(err, &api.Error{Code: api.CodeNotFound}) {
+		if _, err := c.API.Lookup(t.Context(), k.Name); !errors.Is(err, &admin.Error{Code: admin.CodeNotFound}) {
 			t.Error(err)
 		}
-		if err := c.API.RemoveKey(t.Context(), "main", k.Name); !errors.Is(err, &api.Error{Code: api.CodeNotFound}) {
+		if err := c.API.RemoveKey(t.Context(), "main", k.Name); !errors.Is(err, &admin.Error{Code: admin.CodeNotFound}) {
 			t.Error(err)
 		}
 		// A key that takes over the slot starts from the deletion's version, under a KEY_ID that
 		// nobody has had.
-		again, err := c.API.AddKey(t.Context(), "main", api.KeySpec{Name: k.Name})
+		again, err := c.API.AddKey(t.Context(), "main", admin.KeySpec{Name: k.Name})
 		if err != nil || again.Slot != k.Slot || again.KeyID == k.KeyID {
 			t.Fatal(again, err)
 		}
@@ -273,8 +273,8 @@ func endToEnd(t *testing.T, engine string, count int) {
 		if err != nil || k.Slot != keys[7].Slot {
 			t.Errorf("an adopted key: %+v, %v", k, err)
 		}
-		if _, err := c.API.NewSessions(t.Context(), api.SessionsRequest{Count: 1}); !errors.Is(err,
-			&api.Error{Code: api.CodeResourceExhausted}) {
+		if _, err := c.API.NewSessions(t.Context(), admin.SessionsRequest{Count: 1}); !errors.Is(err,
+			&admin.Error{Code: admin.CodeResourceExhausted}) {
 			t.Errorf("sessions that an earlier controller may have leased were given: %v", err)
 		}
 		nw.Hosts[3].ReadAll(lab.SwitchAddr(4), keys, value2)
@@ -290,8 +290,8 @@ func endToEnd(t *testing.T, engine string, count int) {
 		if err := c.API.Ready(t.Context()); err == nil || !strings.Contains(err.Error(), "another controller") {
 			t.Errorf("the first controller: %v", err)
 		}
-		if _, err := c.API.AddKey(t.Context(), "main", api.KeySpec{Name: "x"}); !errors.Is(err,
-			&api.Error{Code: api.CodeFailedPrecondition}) {
+		if _, err := c.API.AddKey(t.Context(), "main", admin.KeySpec{Name: "x"}); !errors.Is(err,
+			&admin.Error{Code: admin.CodeFailedPrecondition}) {
 			t.Errorf("the first controller added a key: %v", err)
 		}
 		nw.Hosts[0].ReadAll(lab.ServiceAddr, keys[:50], value2)
@@ -308,7 +308,7 @@ func endToEnd(t *testing.T, engine string, count int) {
 
 	t.Run("changes", func(t *testing.T) {
 		frozen, thawed := true, false
-		change := func(what string, ch api.ChainChange, epoch uint16) {
+		change := func(what string, ch admin.ChainChange, epoch uint16) {
 			t.Helper()
 			start := time.Now()
 			got, err := c.API.ChangeChain(t.Context(), "main", ch)
@@ -320,14 +320,14 @@ func endToEnd(t *testing.T, engine string, count int) {
 			}
 			t.Logf("%s in %v", what, time.Since(start).Round(time.Millisecond))
 		}
-		change("frozen", api.ChainChange{Frozen: &frozen}, 2)
+		change("frozen", admin.ChainChange{Frozen: &frozen}, 2)
 		w := &wire.Packet{Op: wire.Write, Key: wire.Key(keys[9].KeyID), Value: []byte("x")}
 		if r, err := nw.Hosts[0].Ask(lab.ServiceAddr, w, lab.ReplyTimeout); err != nil || r.Status != wire.Retry {
 			t.Errorf("a write to a frozen chain: %v, %v", r, err)
 		}
 		nw.Hosts[2].ReadAll(lab.SwitchAddr(3), keys[:20], value2)
-		change("thawed", api.ChainChange{Frozen: &thawed}, 3)
-		change("shorter", api.ChainChange{Members: &[]string{"s1", "s3", "s4"}}, 4)
+		change("thawed", admin.ChainChange{Frozen: &thawed}, 3)
+		change("shorter", admin.ChainChange{Members: &[]string{"s1", "s3", "s4"}}, 4)
 		c.WaitReady()
 		// s2 is no member any more: it routes the service address, and answers nothing itself.
 		nw.Hosts[1].ReadAll(lab.ServiceAddr, keys[:20], value2)
@@ -335,7 +335,7 @@ func endToEnd(t *testing.T, engine string, count int) {
 		if s := c.Counters("s2").Events; s["read_forwarded"] < 20 {
 			t.Errorf("s2 forwarded %d reads", s["read_forwarded"])
 		}
-		change("another order", api.ChainChange{Members: &[]string{"s4", "s1", "s3"}}, 6)
+		change("another order", admin.ChainChange{Members: &[]string{"s4", "s1", "s3"}}, 6)
 		c.WaitReady()
 		if r, err := nw.Hosts[1].Ask(lab.ServiceAddr, w, lab.ReplyTimeout); err != nil || r.Status != wire.OK ||
 			r.Epoch != 6 {
@@ -346,8 +346,8 @@ func endToEnd(t *testing.T, engine string, count int) {
 				t.Errorf("at s%d: %v, %v", i, r, err)
 			}
 		}
-		_, err := c.API.ChangeChain(t.Context(), "main", api.ChainChange{Members: &[]string{"s1", "s2"}})
-		if !errors.Is(err, &api.Error{Code: api.CodeFailedPrecondition}) {
+		_, err := c.API.ChangeChain(t.Context(), "main", admin.ChainChange{Members: &[]string{"s1", "s2"}})
+		if !errors.Is(err, &admin.Error{Code: admin.CodeFailedPrecondition}) {
 			t.Errorf("growing a chain with keys: %v", err)
 		}
 		nw.Hosts[3].ReadAll(lab.ServiceAddr, keys[10:], value2)
@@ -379,7 +379,7 @@ func endToEnd(t *testing.T, engine string, count int) {
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		defer cancel()
 		seen := 0
-		err := c.API.Events(ctx, 0, true, func(api.Event) error { seen++; return nil })
+		err := c.API.Events(ctx, 0, true, func(admin.Event) error { seen++; return nil })
 		if !errors.Is(err, context.DeadlineExceeded) || seen == 0 {
 			t.Errorf("%d events, %v", seen, err)
 		}
@@ -396,7 +396,7 @@ func TestCutOff(t *testing.T) {
 	nw := lab.NewNetwork(t, "auto", lab.Line(3, lease))
 	c := nw.StartController("state.json")
 	c.WaitReady()
-	k, err := c.API.AddKey(t.Context(), "main", api.KeySpec{Name: "k", Value: []byte("old")})
+	k, err := c.API.AddKey(t.Context(), "main", admin.KeySpec{Name: "k", Value: []byte("old")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -411,7 +411,7 @@ func TestCutOff(t *testing.T) {
 	// Until the lease runs out it may answer by itself, and it must not be removed; a change that
 	// removes it waits.
 	start := time.Now()
-	if _, err := c.API.ChangeChain(t.Context(), "main", api.ChainChange{Members: &[]string{"s1", "s3"}}); err != nil {
+	if _, err := c.API.ChangeChain(t.Context(), "main", admin.ChainChange{Members: &[]string{"s1", "s3"}}); err != nil {
 		t.Fatalf("%v\n%s", err, c.History())
 	}
 	// of the last lease, which is a quarter of itself old, or older where the machine is busy
@@ -487,9 +487,9 @@ func TestRing(t *testing.T) {
 			c := nw.StartController("state.json")
 			c.WaitAllReady()
 			for _, spec := range nw.Layout.Chains {
-				var specs []api.KeySpec
+				var specs []admin.KeySpec
 				for i := range 50 {
-					specs = append(specs, api.KeySpec{Name: fmt.Sprintf("%s/%d", spec.Name, i),
+					specs = append(specs, admin.KeySpec{Name: fmt.Sprintf("%s/%d", spec.Name, i),
 						Value: fmt.Appendf(nil, "%d", i)})
 				}
 				keys, err := c.API.AddKeys(t.Context(), spec.Name, specs)
@@ -510,13 +510,13 @@ func TestRing(t *testing.T) {
 						t.Errorf("h%d: %v, %v", i+1, r, err)
 					}
 				}
-				var got []api.Key
+				var got []admin.Key
 				poll.Until(t, 5*time.Second, "all members are clean", func() bool {
 					if got, err = c.API.Directory(t.Context(), spec.Name+"/0", true); err != nil ||
 						len(got[0].State) != 3 {
 						t.Fatal(got, err)
 					}
-					return !slices.ContainsFunc(got[0].State, func(s api.KeyState) bool {
+					return !slices.ContainsFunc(got[0].State, func(s admin.KeyState) bool {
 						return s.Status != "OK" || s.Version != got[0].State[0].Version
 					})
 				}, func() string { return fmt.Sprintf("%+v", got[0].State) })

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/internal/linearizable"
 	"github.com/netcraq/netcraq/test/system/lab"
 )
@@ -51,7 +51,7 @@ func lostAcks(t *testing.T, engine string) {
 	ended := filepath.Join(t.TempDir(), "ended")
 	// work makes a client's calls, and gives them with the slowest's time.
 	work := func(host int, w lab.Workload) (history []linearizable.Call, slowest time.Duration) {
-		k, err := c.API.AddKey(t.Context(), "main", api.KeySpec{Name: fmt.Sprintf("key-%d", host)})
+		k, err := c.API.AddKey(t.Context(), "main", admin.KeySpec{Name: fmt.Sprintf("key-%d", host)})
 		if err != nil {
 			t.Errorf("adding a key: %v", err)
 			return nil, 0

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
@@ -25,9 +25,9 @@ func TestRecoverBesideAdd(t *testing.T) {
 	nw := lab.NewNetwork(t, "auto", l)
 	c := nw.StartController("state.json")
 	c.WaitReady()
-	specs := func(kind string, n int) (all []api.KeySpec) {
+	specs := func(kind string, n int) (all []admin.KeySpec) {
 		for i := range n {
-			all = append(all, api.KeySpec{Name: fmt.Sprint(kind, i), Value: []byte("v")})
+			all = append(all, admin.KeySpec{Name: fmt.Sprint(kind, i), Value: []byte("v")})
 		}
 		return all
 	}
@@ -59,7 +59,7 @@ func TestRecoverBesideAdd(t *testing.T) {
 			}
 		}
 	})
-	go c.API.Events(ctx, 0, true, func(e api.Event) error {
+	go c.API.Events(ctx, 0, true, func(e admin.Event) error {
 		if e.Type == "chain.recovering" {
 			close(began)
 			return context.Canceled
@@ -99,9 +99,9 @@ func TestRecoverOfTwoChains(t *testing.T) {
 	nw := lab.NewNetwork(t, "auto", l)
 	add := func(c *lab.Controller, chain, kind string) {
 		t.Helper()
-		var specs []api.KeySpec
+		var specs []admin.KeySpec
 		for i := range 64 { // as many at once as the controller has sessions, and more
-			specs = append(specs, api.KeySpec{Name: fmt.Sprint(kind, i), Value: []byte(kind)})
+			specs = append(specs, admin.KeySpec{Name: fmt.Sprint(kind, i), Value: []byte(kind)})
 		}
 		if _, err := c.API.AddKeys(t.Context(), chain, specs); err != nil {
 			t.Fatal(err)

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/test/system/lab"
 )
@@ -31,7 +31,7 @@ func removedUnderWrites(t *testing.T, engine string) {
 	c := nw.StartController("")
 	c.WaitReady()
 	add := func(name string) uint32 {
-		k, err := c.API.AddKey(t.Context(), "main", api.KeySpec{Name: name, Value: []byte("first")})
+		k, err := c.API.AddKey(t.Context(), "main", admin.KeySpec{Name: name, Value: []byte("first")})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -70,7 +70,7 @@ func removedUnderWrites(t *testing.T, engine string) {
 
 	id := add("of before")
 	members := func(names ...string) {
-		if _, err := c.API.ChangeChain(t.Context(), "main", api.ChainChange{Members: &names}); err != nil {
+		if _, err := c.API.ChangeChain(t.Context(), "main", admin.ChainChange{Members: &names}); err != nil {
 			t.Fatal(err)
 		}
 		c.WaitReady()

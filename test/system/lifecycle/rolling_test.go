@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/internal/testutil/poll"
@@ -99,7 +99,7 @@ func takesUp(t *testing.T, i int, sw string) {
 	nw := ofBefore(t, "auto", unguarded)
 	c := nw.StartController("state.json")
 	c.WaitEvent("chain.ready", "")
-	if _, err := c.API.AddKey(t.Context(), "c1", api.KeySpec{Name: "k"}); err != nil {
+	if _, err := c.API.AddKey(t.Context(), "c1", admin.KeySpec{Name: "k"}); err != nil {
 		t.Fatal(err)
 	}
 	c.WaitEvent("chain.recovering", sw)
@@ -143,7 +143,7 @@ func TestRolling(t *testing.T) {
 			})
 			c := nw.StartControllerWith("state.json", closed)
 			c.WaitEvent("chain.ready", "")
-			kept, err := c.API.AddKey(t.Context(), "c1", api.KeySpec{Name: "kept", Value: []byte("over all of it")})
+			kept, err := c.API.AddKey(t.Context(), "c1", admin.KeySpec{Name: "kept", Value: []byte("over all of it")})
 			if err != nil {
 				t.Fatalf("%v\n%s", err, c.History())
 			}
@@ -195,7 +195,7 @@ func TestRollingToWatches(t *testing.T) {
 		}
 	}))
 	c.WaitEvent("chain.ready", "")
-	kept, err := c.API.AddKey(t.Context(), "c1", api.KeySpec{Name: "kept", Value: []byte("over all of it")})
+	kept, err := c.API.AddKey(t.Context(), "c1", admin.KeySpec{Name: "kept", Value: []byte("over all of it")})
 	if err != nil {
 		t.Fatalf("%v\n%s", err, c.History())
 	}
@@ -207,7 +207,7 @@ func TestRollingToWatches(t *testing.T) {
 		}
 	}
 	closed()
-	w, err := c.API.Watch(t.Context(), api.WatchRequest{Address: lab.HostAddr(1).String(), Port: 9001,
+	w, err := c.API.Watch(t.Context(), admin.WatchRequest{Address: lab.HostAddr(1).String(), Port: 9001,
 		KeyIDs: []uint32{kept.KeyID}})
 	if err != nil || len(w.Refused) > 0 {
 		t.Errorf("watching while switches are replaced: %+v, %v", w, err)
@@ -246,7 +246,7 @@ func TestUnknownProgram(t *testing.T) {
 	})
 	c := nw.StartController("state.json")
 	c.WaitAllReady()
-	kept, err := c.API.AddKey(t.Context(), "c1", api.KeySpec{Name: "kept", Value: []byte("over all of it")})
+	kept, err := c.API.AddKey(t.Context(), "c1", admin.KeySpec{Name: "kept", Value: []byte("over all of it")})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/topology"
@@ -125,11 +125,11 @@ func TestUpdateUnderLoad(t *testing.T) {
 	c.Update(nw.Changed(slots, no1, third))
 	c.WaitAllReady()
 	for _, frozen := range []bool{true, false} { // two epochs more
-		if _, err := c.Core.ChangeChain(t.Context(), "c9", api.ChainChange{Frozen: &frozen}); err != nil {
+		if _, err := c.Core.ChangeChain(t.Context(), "c9", admin.ChainChange{Frozen: &frozen}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	k, err := c.API.AddKey(t.Context(), "c9", api.KeySpec{Name: "nine", Value: []byte("9")})
+	k, err := c.API.AddKey(t.Context(), "c9", admin.KeySpec{Name: "nine", Value: []byte("9")})
 	if err != nil {
 		t.Fatalf("%v\n%s", err, c.History())
 	}
@@ -153,7 +153,7 @@ func TestUpdateUnderLoad(t *testing.T) {
 	}
 	c.Update(nw.Changed(slots, no1, tenth))
 	c.WaitAllReady()
-	again, err := c.API.AddKey(t.Context(), "c10", api.KeySpec{Name: "ten", Value: []byte("10")})
+	again, err := c.API.AddKey(t.Context(), "c10", admin.KeySpec{Name: "ten", Value: []byte("10")})
 	if err != nil {
 		t.Fatalf("%v\n%s", err, c.History())
 	}
@@ -261,13 +261,13 @@ func TestUpdateChurn(t *testing.T) {
 			return func() bool {
 				for _, ch := range []string{"c1", "c2"} {
 					is, err := c.API.Chain(t.Context(), ch)
-					if err != nil || !is.Ready || slices.ContainsFunc(is.Members, func(m api.Member) bool {
+					if err != nil || !is.Ready || slices.ContainsFunc(is.Members, func(m admin.Member) bool {
 						return m.Switch == name
 					}) != want {
 						return false
 					}
 				}
-				known := slices.ContainsFunc(c.Switches(), func(s api.Switch) bool {
+				known := slices.ContainsFunc(c.Switches(), func(s admin.Switch) bool {
 					return s.Name == name && (s.Ready || !want)
 				})
 				return known == want
@@ -278,7 +278,7 @@ func TestUpdateChurn(t *testing.T) {
 				c.WaitUntil(func() bool {
 					_, err := c.API.Recover(t.Context(), ch, name)
 					is, err2 := c.API.Chain(t.Context(), ch)
-					return err == nil || err2 == nil && slices.ContainsFunc(is.Members, func(m api.Member) bool {
+					return err == nil || err2 == nil && slices.ContainsFunc(is.Members, func(m admin.Member) bool {
 						return m.Switch == name
 					})
 				}, name+" to be brought into "+ch)

@@ -22,7 +22,7 @@ import (
 	"sync"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/client/etcd/placement"
 	"github.com/netcraq/netcraq/client/node"
 	"github.com/netcraq/netcraq/cmd/internal/place"
@@ -64,7 +64,7 @@ type Server struct {
 	cfg     Config
 	folder  *folder
 	network *network
-	admin   *api.Client
+	admin   *admin.Client
 	stop    context.CancelCauseFunc
 	ended   <-chan struct{}
 	parts   sync.WaitGroup
@@ -135,7 +135,7 @@ func (s *Server) control(ctx context.Context) error {
 	if err != nil {
 		return inUse(err, s.cfg.Page, "--page HOST:PORT, or --page none")
 	}
-	s.admin = api.NewClient(socket)
+	s.admin = admin.NewClient(socket)
 	var replica adminserver.Replica
 	replica.Token, replica.ReadToken = door.Tokens()
 	s.goes("the admin API", func() error {

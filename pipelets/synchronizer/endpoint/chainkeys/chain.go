@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/client/node"
-	api "github.com/netcraq/netcraq/pipelets/api"
+	pipeletapi "github.com/netcraq/netcraq/pipelets/api"
 )
 
 const (
@@ -25,7 +25,7 @@ const (
 )
 
 // Check says what is wrong with a specification.
-func Check(spec api.Chain) error {
+func Check(spec pipeletapi.Chain) error {
 	if spec.Prefix == "" {
 		return errors.New("chain.prefix: it is needed")
 	}
@@ -36,7 +36,7 @@ func Check(spec api.Chain) error {
 }
 
 // Overlap says whether two stores have keys in common.
-func Overlap(a, b api.Chain) bool {
+func Overlap(a, b pipeletapi.Chain) bool {
 	nested := strings.HasPrefix(a.Prefix, b.Prefix) || strings.HasPrefix(b.Prefix, a.Prefix)
 	return a.Namespace == b.Namespace && nested
 }

@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/netcraq/netcraq/client/node"
-	api "github.com/netcraq/netcraq/pipelets/api"
+	pipeletapi "github.com/netcraq/netcraq/pipelets/api"
 	"github.com/netcraq/netcraq/pipelets/exactlyonce"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint/nodeerr"
@@ -22,7 +22,7 @@ const StatePrefix = "pipelets/"
 // Sink writes rows as keys. Of rows of one batch with the same key the last one is written.
 type Sink struct {
 	link
-	spec    api.Chain
+	spec    pipeletapi.Chain
 	key     string
 	version node.Version // of the key with the position
 	saved   saved
@@ -44,7 +44,7 @@ type intent struct {
 }
 
 // NewSink makes a destination. name is the pipelet's and its source's.
-func NewSink(spec api.Chain, name string) (*Sink, error) {
+func NewSink(spec pipeletapi.Chain, name string) (*Sink, error) {
 	sum := sha256.Sum256([]byte(name))
 	return &Sink{link: link{namespace: spec.Namespace}, spec: spec, key: StatePrefix + hex.EncodeToString(sum[:8])}, nil
 }

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/client/node"
-	api "github.com/netcraq/netcraq/pipelets/api"
+	pipeletapi "github.com/netcraq/netcraq/pipelets/api"
 	"github.com/netcraq/netcraq/pipelets/exactlyonce"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint/nodeerr"
@@ -29,14 +29,14 @@ const (
 // 2^40 and its sequence.
 type Source struct {
 	link
-	spec  api.Chain
+	spec  pipeletapi.Chain
 	watch *node.Watch
 	known map[string]node.Version // without the prefix
 	at    exactlyonce.Position
 }
 
 // NewSource makes a source.
-func NewSource(spec api.Chain) (*Source, error) {
+func NewSource(spec pipeletapi.Chain) (*Source, error) {
 	return &Source{link: link{namespace: spec.Namespace}, spec: spec}, nil
 }
 

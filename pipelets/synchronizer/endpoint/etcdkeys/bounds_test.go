@@ -14,14 +14,14 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/netcraq/netcraq/etcd-monitor/embedded"
-	api "github.com/netcraq/netcraq/pipelets/api"
+	pipeletapi "github.com/netcraq/netcraq/pipelets/api"
 	"github.com/netcraq/netcraq/pipelets/exactlyonce"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint/etcdkeys"
 )
 
 func source(t *testing.T, address string) *etcdkeys.Source {
 	t.Helper()
-	s, err := etcdkeys.NewSource(api.Etcd{Endpoints: []string{address}, Prefix: "in/"}, nil)
+	s, err := etcdkeys.NewSource(pipeletapi.Etcd{Endpoints: []string{address}, Prefix: "in/"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 
-	api "github.com/netcraq/netcraq/pipelets/api"
+	pipeletapi "github.com/netcraq/netcraq/pipelets/api"
 	"github.com/netcraq/netcraq/pipelets/exactlyonce"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint"
 )
@@ -44,7 +44,7 @@ const (
 )
 
 // Check says what is wrong with a specification.
-func Check(spec api.Etcd) error {
+func Check(spec pipeletapi.Etcd) error {
 	if len(spec.Endpoints) == 0 || spec.Prefix == "" {
 		return errors.New("etcd: endpoints and prefix are needed")
 	}
@@ -57,7 +57,7 @@ func Check(spec api.Etcd) error {
 }
 
 // connect makes a client.
-func connect(spec api.Etcd, secrets endpoint.Secrets) (*clientv3.Client, error) {
+func connect(spec pipeletapi.Etcd, secrets endpoint.Secrets) (*clientv3.Client, error) {
 	cfg := clientv3.Config{
 		Endpoints:            spec.Endpoints,
 		DialTimeout:          callTimeout,
@@ -104,7 +104,7 @@ func fault(err error, what string) error {
 // those of one revision by key. What was overtaken before the first read does not come; nor does
 // what was overtaken in history that is compacted when it is read.
 type Source struct {
-	spec   api.Etcd
+	spec   pipeletapi.Etcd
 	client *clientv3.Client
 	watch  clientv3.WatchChan
 	cancel context.CancelFunc
@@ -117,7 +117,7 @@ type Source struct {
 }
 
 // NewSource makes a source.
-func NewSource(spec api.Etcd, secrets endpoint.Secrets) (*Source, error) {
+func NewSource(spec pipeletapi.Etcd, secrets endpoint.Secrets) (*Source, error) {
 	c, err := connect(spec, secrets)
 	if err != nil {
 		return nil, err
@@ -352,7 +352,7 @@ func (s *Source) take(events []*clientv3.Event, from exactlyonce.Position) {
 
 // Sink writes rows as keys. Of rows of one batch with the same key the last one is written.
 type Sink struct {
-	spec     api.Etcd
+	spec     pipeletapi.Etcd
 	link     *link
 	client   *clientv3.Client // the link's
 	key      string
@@ -361,7 +361,7 @@ type Sink struct {
 }
 
 // NewSink makes a destination. name is the pipelet's and its source's; hub may be nil.
-func NewSink(spec api.Etcd, secrets endpoint.Secrets, hub *Hub, name string, eoio bool) (*Sink, error) {
+func NewSink(spec pipeletapi.Etcd, secrets endpoint.Secrets, hub *Hub, name string, eoio bool) (*Sink, error) {
 	l, err := hub.connect(spec, secrets)
 	if err != nil {
 		return nil, err
@@ -434,7 +434,7 @@ func (s *Sink) Commit(ctx context.Context, _, next exactlyonce.State, rows []end
 }
 
 // Overlap says whether two stores have keys in common, as far as their addresses tell.
-func Overlap(a, b api.Etcd) bool {
+func Overlap(a, b pipeletapi.Etcd) bool {
 	same := slices.ContainsFunc(a.Endpoints, func(e string) bool { return slices.Contains(b.Endpoints, e) })
 	return same && (strings.HasPrefix(a.Prefix, b.Prefix) || strings.HasPrefix(b.Prefix, a.Prefix))
 }

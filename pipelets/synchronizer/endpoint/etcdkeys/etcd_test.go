@@ -16,7 +16,7 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/embedded"
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 	"github.com/netcraq/netcraq/internal/testutil/testport"
-	api "github.com/netcraq/netcraq/pipelets/api"
+	pipeletapi "github.com/netcraq/netcraq/pipelets/api"
 	"github.com/netcraq/netcraq/pipelets/exactlyonce"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint/etcdkeys"
@@ -43,7 +43,7 @@ func start(t *testing.T, cfg embedded.Config) (string, *clientv3.Client) {
 
 func sink(t *testing.T, address string) *etcdkeys.Sink {
 	t.Helper()
-	s, err := etcdkeys.NewSink(api.Etcd{Endpoints: []string{address}, Prefix: "out/"}, nil, nil, "default/p/x", true)
+	s, err := etcdkeys.NewSink(pipeletapi.Etcd{Endpoints: []string{address}, Prefix: "out/"}, nil, nil, "default/p/x", true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +149,7 @@ func TestRefused(t *testing.T) {
 	if _, err := anonymous.Open(ctx); exactlyonce.KindOf(err) != exactlyonce.Refused {
 		t.Errorf("without a name: %v", err)
 	}
-	guest, err := etcdkeys.NewSink(api.Etcd{Endpoints: []string{address}, Prefix: "out/", Secret: "s"},
+	guest, err := etcdkeys.NewSink(pipeletapi.Etcd{Endpoints: []string{address}, Prefix: "out/", Secret: "s"},
 		secrets{"username": []byte("guest"), "password": []byte("g")}, nil, "default/p/x", true)
 	if err != nil {
 		t.Fatal(err)
@@ -210,7 +210,7 @@ func TestRestored(t *testing.T) {
 	s := run(before, 40)
 	open := func() *etcdkeys.Source {
 		t.Helper()
-		source, err := etcdkeys.NewSource(api.Etcd{Endpoints: []string{s.Endpoint()}, Prefix: "in/"}, nil)
+		source, err := etcdkeys.NewSource(pipeletapi.Etcd{Endpoints: []string{s.Endpoint()}, Prefix: "in/"}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -250,7 +250,7 @@ func TestKeysOfBytes(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 { // workers
-		source, err := etcdkeys.NewSource(api.Etcd{Endpoints: []string{address}, Prefix: "in/"}, nil)
+		source, err := etcdkeys.NewSource(pipeletapi.Etcd{Endpoints: []string{address}, Prefix: "in/"}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,7 +10,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	api "github.com/netcraq/netcraq/pipelets/api"
+	pipeletapi "github.com/netcraq/netcraq/pipelets/api"
 	"github.com/netcraq/netcraq/pipelets/exactlyonce"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint"
 )
@@ -62,7 +62,7 @@ type commit struct {
 }
 
 // connect joins the sinks of an etcd and of a user. A secret that has changed is another user's.
-func (h *Hub) connect(spec api.Etcd, secrets endpoint.Secrets) (*link, error) {
+func (h *Hub) connect(spec pipeletapi.Etcd, secrets endpoint.Secrets) (*link, error) {
 	if h == nil {
 		c, err := connect(spec, secrets)
 		return &link{client: c}, err

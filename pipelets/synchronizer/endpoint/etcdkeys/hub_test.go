@@ -10,7 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/netcraq/netcraq/etcd-monitor/embedded"
-	api "github.com/netcraq/netcraq/pipelets/api"
+	pipeletapi "github.com/netcraq/netcraq/pipelets/api"
 	"github.com/netcraq/netcraq/pipelets/exactlyonce"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint/etcdkeys"
@@ -18,7 +18,7 @@ import (
 
 func shared(t *testing.T, hub *etcdkeys.Hub, address, name string) *etcdkeys.Sink {
 	t.Helper()
-	s, err := etcdkeys.NewSink(api.Etcd{Endpoints: []string{address}, Prefix: "out/"}, nil, hub, name, true)
+	s, err := etcdkeys.NewSink(pipeletapi.Etcd{Endpoints: []string{address}, Prefix: "out/"}, nil, hub, name, true)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,7 +26,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/parquet/file"
 
-	api "github.com/netcraq/netcraq/pipelets/api"
+	pipeletapi "github.com/netcraq/netcraq/pipelets/api"
 	"github.com/netcraq/netcraq/pipelets/exactlyonce"
 )
 
@@ -58,7 +58,7 @@ var schema = arrow.NewSchema([]arrow.Field{
 }, nil)
 
 // Check says what is wrong with a specification.
-func Check(spec api.Parquet) error {
+func Check(spec pipeletapi.Parquet) error {
 	if !filepath.IsAbs(spec.Path) || filepath.Clean(spec.Path) == "/" {
 		return fmt.Errorf("parquet.path: %q is no folder's path from / on", spec.Path)
 	}
@@ -66,7 +66,7 @@ func Check(spec api.Parquet) error {
 }
 
 // Overlap says whether a source's folder has what is written to a destination.
-func Overlap(src, dst api.Parquet) bool {
+func Overlap(src, dst pipeletapi.Parquet) bool {
 	return strings.HasPrefix(filepath.Clean(src.Path)+"/", filepath.Clean(dst.Path)+"/")
 }
 

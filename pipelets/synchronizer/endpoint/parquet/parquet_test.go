@@ -20,7 +20,7 @@ import (
 	"github.com/apache/arrow-go/v18/parquet/pqarrow"
 	_ "github.com/duckdb/duckdb-go/v2"
 
-	api "github.com/netcraq/netcraq/pipelets/api"
+	pipeletapi "github.com/netcraq/netcraq/pipelets/api"
 	"github.com/netcraq/netcraq/pipelets/exactlyonce"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint"
 )
@@ -36,7 +36,7 @@ type lake struct {
 
 func open1(t *testing.T, path string) *lake {
 	t.Helper()
-	s, err := NewSink(api.Parquet{Path: path}, name)
+	s, err := NewSink(pipeletapi.Parquet{Path: path}, name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +135,7 @@ func TestRoundTrip(t *testing.T) {
 	if got := strings.Join(l.files(), " "); got != "1.parquet 2.parquet 3.parquet" {
 		t.Errorf("the files are %s: those without rows do not add up", got)
 	}
-	s, err := NewSource(api.Parquet{Path: l.folder})
+	s, err := NewSource(pipeletapi.Parquet{Path: l.folder})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -250,10 +250,10 @@ func TestLock(t *testing.T) {
 // batch is seen, and it goes on when the cause is gone.
 func TestFullDisk(t *testing.T) {
 	dir := t.TempDir()
-	if _, err := NewSink(api.Parquet{Path: dir}, name); err != nil {
+	if _, err := NewSink(pipeletapi.Parquet{Path: dir}, name); err != nil {
 		t.Fatal(err)
 	}
-	none, err := NewSink(api.Parquet{Path: filepath.Join(dir, "none")}, name)
+	none, err := NewSink(pipeletapi.Parquet{Path: filepath.Join(dir, "none")}, name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -342,7 +342,7 @@ func TestSchemaChanges(t *testing.T) {
 			}
 		})
 	}
-	s, err := NewSource(api.Parquet{Path: dir})
+	s, err := NewSource(pipeletapi.Parquet{Path: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -423,7 +423,7 @@ func TestLibraries(t *testing.T) {
 						}
 					}
 				})
-			s, err := NewSource(api.Parquet{Path: dir})
+			s, err := NewSource(pipeletapi.Parquet{Path: dir})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -467,7 +467,7 @@ func TestDamaged(t *testing.T) {
 		if err := os.WriteFile(name, bad, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		s, _ := NewSource(api.Parquet{Path: l.folder})
+		s, _ := NewSource(pipeletapi.Parquet{Path: l.folder})
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		_, _, err := s.Read(ctx, exactlyonce.Position{}, 1000)
 		cancel()
@@ -485,7 +485,7 @@ func TestDamaged(t *testing.T) {
 
 func TestCheck(t *testing.T) {
 	for path, good := range map[string]bool{"/lake": true, "/lake/a": true, "lake": false, "/": false, "": false, "//": false} {
-		if err := Check(api.Parquet{Path: path}); (err == nil) != good {
+		if err := Check(pipeletapi.Parquet{Path: path}); (err == nil) != good {
 			t.Errorf("%q: %v", path, err)
 		}
 	}
@@ -493,7 +493,7 @@ func TestCheck(t *testing.T) {
 		src, dst string
 		want     bool
 	}{{"/lake/x", "/lake", true}, {"/lake", "/lake/", true}, {"/lake", "/lake/x", false}, {"/lakes", "/lake", false}} {
-		if Overlap(api.Parquet{Path: c.src}, api.Parquet{Path: c.dst}) != c.want {
+		if Overlap(pipeletapi.Parquet{Path: c.src}, pipeletapi.Parquet{Path: c.dst}) != c.want {
 			t.Errorf("%s, %s", c.src, c.dst)
 		}
 	}

@@ -21,7 +21,7 @@ import (
 	"github.com/apache/arrow-go/v18/parquet/compress"
 	"github.com/apache/arrow-go/v18/parquet/pqarrow"
 
-	api "github.com/netcraq/netcraq/pipelets/api"
+	pipeletapi "github.com/netcraq/netcraq/pipelets/api"
 	"github.com/netcraq/netcraq/pipelets/exactlyonce"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint"
 )
@@ -42,7 +42,7 @@ type Sink struct {
 }
 
 // NewSink makes a destination. name is the pipelet's and its source's.
-func NewSink(spec api.Parquet, name string) (*Sink, error) {
+func NewSink(spec pipeletapi.Parquet, name string) (*Sink, error) {
 	path := filepath.Clean(spec.Path)
 	return &Sink{path: path, folder: filepath.Join(path, filepath.FromSlash(name))}, nil
 }

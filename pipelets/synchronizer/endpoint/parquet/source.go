@@ -16,7 +16,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/apache/arrow-go/v18/parquet/pqarrow"
 
-	api "github.com/netcraq/netcraq/pipelets/api"
+	pipeletapi "github.com/netcraq/netcraq/pipelets/api"
 	"github.com/netcraq/netcraq/pipelets/exactlyonce"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint"
 )
@@ -41,7 +41,7 @@ type Source struct {
 }
 
 // NewSource makes a source.
-func NewSource(spec api.Parquet) (*Source, error) {
+func NewSource(spec pipeletapi.Parquet) (*Source, error) {
 	return &Source{folder: filepath.Clean(spec.Path)}, nil
 }
 

@@ -15,7 +15,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	api "github.com/netcraq/netcraq/pipelets/api"
+	pipeletapi "github.com/netcraq/netcraq/pipelets/api"
 	"github.com/netcraq/netcraq/pipelets/exactlyonce"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint/postgresql"
@@ -252,7 +252,7 @@ var oddSettings = []string{"extra_float_digits = -10", "datestyle = 'SQL, DMY'",
 type differential struct {
 	t        *testing.T
 	s        *pgtest.Server
-	spec     api.PostgreSQL
+	spec     pipeletapi.PostgreSQL
 	g        generator
 	kill     bool
 	kills    int
@@ -260,7 +260,7 @@ type differential struct {
 }
 
 // run has workers that die send all rows, and returns the keys of those that were refused.
-func (d *differential) run(to api.PostgreSQL, name string, eoio bool) {
+func (d *differential) run(to pipeletapi.PostgreSQL, name string, eoio bool) {
 	t, ctx := d.t, d.t.Context()
 	var source *postgresql.Source
 	var out *postgresql.Sink
@@ -472,9 +472,9 @@ func TestDifferential(t *testing.T) {
 			o := connect(to)
 			exec(o, fmt.Sprintf("CREATE TABLE %s (key text PRIMARY KEY, value %s)", dst, kind))
 			o.Close(ctx)
-			d.spec = api.PostgreSQL{Address: s.Address, Database: from, Table: src}
+			d.spec = pipeletapi.PostgreSQL{Address: s.Address, Database: from, Table: src}
 			clear(d.refusals)
-			d.run(api.PostgreSQL{Address: s.Address, Database: to, Table: dst}, dst, i%3 > 0)
+			d.run(pipeletapi.PostgreSQL{Address: s.Address, Database: to, Table: dst}, dst, i%3 > 0)
 
 			// What is there, as text and, of text's and bytes' own types too, to the byte.
 			rows := func(database, table string) map[string]string {

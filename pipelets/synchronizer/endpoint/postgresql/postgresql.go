@@ -24,7 +24,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
 
-	api "github.com/netcraq/netcraq/pipelets/api"
+	pipeletapi "github.com/netcraq/netcraq/pipelets/api"
 	"github.com/netcraq/netcraq/pipelets/exactlyonce"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint"
 )
@@ -40,7 +40,7 @@ const (
 )
 
 // Check says what is wrong with a specification.
-func Check(spec api.PostgreSQL) error {
+func Check(spec pipeletapi.PostgreSQL) error {
 	host, port, err := net.SplitHostPort(spec.Address)
 	if n, e := strconv.ParseUint(port, 10, 16); err != nil || host == "" || e != nil || n == 0 {
 		return fmt.Errorf("postgresql.address: %q is not HOST:PORT", spec.Address)
@@ -64,7 +64,7 @@ func identifier(table string) pgx.Identifier {
 
 // link is a connection that is made when it is needed, and anew when it was lost.
 type link struct {
-	spec    api.PostgreSQL
+	spec    pipeletapi.PostgreSQL
 	secrets endpoint.Secrets
 	conn    *pgx.Conn
 }

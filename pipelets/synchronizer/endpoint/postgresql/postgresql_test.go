@@ -22,7 +22,7 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 
 	"github.com/netcraq/netcraq/internal/testutil/poll"
-	api "github.com/netcraq/netcraq/pipelets/api"
+	pipeletapi "github.com/netcraq/netcraq/pipelets/api"
 	"github.com/netcraq/netcraq/pipelets/exactlyonce"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint/postgresql"
@@ -34,7 +34,7 @@ const sourceTable = `CREATE TABLE src (key text NOT NULL, value text, seq bigint
 
 func sink(t *testing.T, s *pgtest.Server, table string, eoio bool) *postgresql.Sink {
 	t.Helper()
-	out, err := postgresql.NewSink(api.PostgreSQL{Address: s.Address, Database: "postgres", Table: table}, nil, "default/p/x", eoio)
+	out, err := postgresql.NewSink(pipeletapi.PostgreSQL{Address: s.Address, Database: "postgres", Table: table}, nil, "default/p/x", eoio)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +151,7 @@ func TestNothingIsCut(t *testing.T) {
 	} {
 		table := fmt.Sprint("t", i)
 		s.Do(fmt.Sprintf("CREATE TABLE %s (key text PRIMARY KEY, value %s)", table, x.kind))
-		out, err := postgresql.NewSink(api.PostgreSQL{Address: s.Address, Database: "postgres", Table: table}, nil,
+		out, err := postgresql.NewSink(pipeletapi.PostgreSQL{Address: s.Address, Database: "postgres", Table: table}, nil,
 			table, true)
 		if err != nil {
 			t.Fatal(err)
@@ -201,7 +201,7 @@ func TestLateCommit(t *testing.T) {
 	s := pgtest.New(t)
 	s.Do(sourceTable)
 	ctx := t.Context()
-	source, err := postgresql.NewSource(api.PostgreSQL{Address: s.Address, Database: "postgres", Table: "src"}, nil)
+	source, err := postgresql.NewSource(pipeletapi.PostgreSQL{Address: s.Address, Database: "postgres", Table: "src"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -296,7 +296,7 @@ func TestSession(t *testing.T) {
 				t.Fatalf("%s: %v", q, err)
 			}
 		}
-		spec := api.PostgreSQL{Address: s.Address, Database: "latin", Table: from}
+		spec := pipeletapi.PostgreSQL{Address: s.Address, Database: "latin", Table: from}
 		source, err := postgresql.NewSource(spec, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -354,7 +354,7 @@ func TestOddRows(t *testing.T) {
 	} {
 		name := fmt.Sprint("s", i)
 		s.Do("CREATE TABLE "+name+" "+c.table, fmt.Sprintf(c.odd, name))
-		source, err := postgresql.NewSource(api.PostgreSQL{Address: s.Address, Database: "postgres", Table: name}, nil)
+		source, err := postgresql.NewSource(pipeletapi.PostgreSQL{Address: s.Address, Database: "postgres", Table: name}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -393,7 +393,7 @@ func TestOddRows(t *testing.T) {
 	// Of a view's columns nobody knows whether they may be NULL.
 	s.Do("CREATE TABLE base (key text, value text, seq bigint, xid xid8 DEFAULT pg_current_xact_id())",
 		"INSERT INTO base VALUES ('a', '1', NULL)", "CREATE VIEW v AS SELECT * FROM base")
-	source, err := postgresql.NewSource(api.PostgreSQL{Address: s.Address, Database: "postgres", Table: "v"}, nil)
+	source, err := postgresql.NewSource(pipeletapi.PostgreSQL{Address: s.Address, Database: "postgres", Table: "v"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -409,7 +409,7 @@ func TestOddRows(t *testing.T) {
 func TestRestored(t *testing.T) {
 	s := pgtest.New(t)
 	s.Do(sourceTable, "INSERT INTO src VALUES ('a', '1')")
-	source, err := postgresql.NewSource(api.PostgreSQL{Address: s.Address, Database: "postgres", Table: "src"}, nil)
+	source, err := postgresql.NewSource(pipeletapi.PostgreSQL{Address: s.Address, Database: "postgres", Table: "src"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -519,14 +519,14 @@ func TestRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
-		spec api.PostgreSQL
+		spec pipeletapi.PostgreSQL
 		want string
 	}{
-		{api.PostgreSQL{Database: "postgres", Table: "nothere"}, "CREATE TABLE"},
-		{api.PostgreSQL{Database: "nothere", Table: "dst"}, "does not exist"},
-		{api.PostgreSQL{Database: "postgres", Table: "dst", Secret: "guest"}, "permission denied"},
-		{api.PostgreSQL{Database: "postgres", Table: "dst", Secret: "nothere"}, "no such file"},
-		{api.PostgreSQL{Database: "postgres", Table: `d"; DROP TABLE dst; --`}, "CREATE TABLE"},
+		{pipeletapi.PostgreSQL{Database: "postgres", Table: "nothere"}, "CREATE TABLE"},
+		{pipeletapi.PostgreSQL{Database: "nothere", Table: "dst"}, "does not exist"},
+		{pipeletapi.PostgreSQL{Database: "postgres", Table: "dst", Secret: "guest"}, "permission denied"},
+		{pipeletapi.PostgreSQL{Database: "postgres", Table: "dst", Secret: "nothere"}, "no such file"},
+		{pipeletapi.PostgreSQL{Database: "postgres", Table: `d"; DROP TABLE dst; --`}, "CREATE TABLE"},
 	} {
 		c.spec.Address = s.Address
 		out, err := postgresql.NewSink(c.spec, endpoint.Folder(secrets), "default/p/x", true)
@@ -612,7 +612,7 @@ func TestBouncer(t *testing.T) {
 	ctx := t.Context()
 	try := func(address string) error {
 		t.Helper()
-		spec := api.PostgreSQL{Address: address, Database: "postgres", Table: "src"}
+		spec := pipeletapi.PostgreSQL{Address: address, Database: "postgres", Table: "src"}
 		source, err := postgresql.NewSource(spec, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -678,7 +678,7 @@ func TestAnnounced(t *testing.T) {
 			defer c.Close()
 		}
 	}()
-	s, err := postgresql.NewSource(api.PostgreSQL{Address: l.Addr().String(), Database: "d", Table: "t"}, nil)
+	s, err := postgresql.NewSource(pipeletapi.PostgreSQL{Address: l.Addr().String(), Database: "d", Table: "t"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -702,7 +702,7 @@ func TestAnnounced(t *testing.T) {
 func TestLargeRows(t *testing.T) {
 	server := pgtest.New(t)
 	server.Do(sourceTable, "INSERT INTO src (key, value) SELECT g, repeat('x', 3 << 20) FROM generate_series(1, 12) g")
-	s, err := postgresql.NewSource(api.PostgreSQL{Address: server.Address, Database: "postgres", Table: "src"}, nil)
+	s, err := postgresql.NewSource(pipeletapi.PostgreSQL{Address: server.Address, Database: "postgres", Table: "src"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

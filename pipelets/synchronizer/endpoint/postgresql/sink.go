@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	api "github.com/netcraq/netcraq/pipelets/api"
+	pipeletapi "github.com/netcraq/netcraq/pipelets/api"
 	"github.com/netcraq/netcraq/pipelets/exactlyonce"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint"
 )
@@ -26,7 +26,7 @@ type Sink struct {
 }
 
 // NewSink makes a destination. name is the pipelet's and its source's.
-func NewSink(spec api.PostgreSQL, secrets endpoint.Secrets, name string, eoio bool) (*Sink, error) {
+func NewSink(spec pipeletapi.PostgreSQL, secrets endpoint.Secrets, name string, eoio bool) (*Sink, error) {
 	id := identifier(spec.Table)
 	return &Sink{
 		link:  link{spec: spec, secrets: secrets},

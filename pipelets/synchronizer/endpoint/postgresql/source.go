@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgproto3"
 
-	api "github.com/netcraq/netcraq/pipelets/api"
+	pipeletapi "github.com/netcraq/netcraq/pipelets/api"
 	"github.com/netcraq/netcraq/pipelets/exactlyonce"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint"
 )
@@ -40,7 +40,7 @@ type Source struct {
 }
 
 // NewSource makes a source.
-func NewSource(spec api.PostgreSQL, secrets endpoint.Secrets) (*Source, error) {
+func NewSource(spec pipeletapi.PostgreSQL, secrets endpoint.Secrets) (*Source, error) {
 	return &Source{link: link{spec: spec, secrets: secrets}, table: identifier(spec.Table).Sanitize()}, nil
 }
 

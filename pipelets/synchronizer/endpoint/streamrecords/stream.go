@@ -20,7 +20,7 @@ import (
 
 	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/client/node"
-	api "github.com/netcraq/netcraq/pipelets/api"
+	pipeletapi "github.com/netcraq/netcraq/pipelets/api"
 	"github.com/netcraq/netcraq/pipelets/exactlyonce"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint/nodeerr"
@@ -34,7 +34,7 @@ const (
 )
 
 // Check says what is wrong with a specification.
-func Check(spec api.Stream) error {
+func Check(spec pipeletapi.Stream) error {
 	if spec.Name == "" {
 		return errors.New("stream.name: it is needed")
 	}
@@ -43,7 +43,7 @@ func Check(spec api.Stream) error {
 
 // link is a client that is made when it is needed.
 type link struct {
-	spec api.Stream
+	spec pipeletapi.Stream
 	c    *node.Client
 }
 
@@ -94,7 +94,7 @@ func (l *link) open(ctx context.Context) (*node.Client, *nodeapi.StreamAnswer, e
 type Source struct{ link }
 
 // NewSource makes a source.
-func NewSource(spec api.Stream) (*Source, error) { return &Source{link{spec: spec}}, nil }
+func NewSource(spec pipeletapi.Stream) (*Source, error) { return &Source{link{spec: spec}}, nil }
 
 // Read is store.Source's. Of a position, Epoch is the stream's incarnation, and Seq the offset.
 func (s *Source) Read(ctx context.Context, from exactlyonce.Position, most int) ([]endpoint.Record,
@@ -167,7 +167,7 @@ type saved struct {
 }
 
 // NewSink makes a destination. name is the pipelet's and its source's.
-func NewSink(spec api.Stream, name string) (*Sink, error) {
+func NewSink(spec pipeletapi.Stream, name string) (*Sink, error) {
 	sum := sha256.Sum256([]byte(name))
 	return &Sink{link: link{spec: spec}, name: "pipelets-" + hex.EncodeToString(sum[:8])}, nil
 }

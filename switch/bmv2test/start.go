@@ -1,0 +1,55 @@
+package bmv2test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// The ports that FreeAddress chooses from end before those that the kernel gives to connections
+// (ip_local_port_range).
+const firstPort, endOfPorts = 20100, 32700
+
+var given sync.Map // the ports that FreeAddress has returned
+
+// FreeAddress returns a loopback address, HOST:PORT, at which nobody listens. It returns no address
+// twice.
+func FreeAddress(t testing.TB) string {
+	t.Helper()
+	for range 1000 {
+		port := firstPort + rand.IntN(endOfPorts-firstPort)
+		if _, before := given.LoadOrStore(port, true); before {
+			continue
+		}
+		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+			defer l.Close()
+			return l.Addr().String()
+		}
+	}
+	t.Fatal("no TCP port is free on loopback")
+	return ""
+}
+
+// ThriftFlags returns the flags with which a BMv2 serves Thrift at the port of address. A BMv2 that
+// was built with Thrift, as the P4 project's packages are, would otherwise take the same port as
+// every other one. There are no flags for one without Thrift, and for other switches.
+func ThriftFlags(t testing.TB, binary, address string) []string {
+	t.Helper()
+	if filepath.Base(binary) != "simple_switch_grpc" {
+		return nil
+	}
+	help, _ := exec.Command(binary, "--help").CombinedOutput() // it ends with an error
+	if !strings.Contains(string(help), "--thrift-port") {
+		return nil
+	}
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []string{"--thrift-port", port}
+}
