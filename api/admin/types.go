@@ -237,7 +237,10 @@ type Counters struct {
 	// Events are packets by what became of them; the names of event_t in
 	// p4src/include/events.p4, in lower case.
 	Events map[string]uint64 `json:"events"`
-	Slots  []SlotCounters    `json:"slots"` // the placed keys' slots, in their order
+	// Unsent counts the controller's own packets to the switch that the controller dropped, because
+	// too many waited or the stream to the switch ended.
+	Unsent uint64         `json:"unsent"`
+	Slots  []SlotCounters `json:"slots"` // the placed keys' slots, in their order
 	// Chains are the sums of the slots, in the order of the chains' ids; with ?slots=0, in the
 	// place of Slots.
 	Chains []ChainCounters `json:"chains,omitempty"`

@@ -417,7 +417,7 @@ func (c *Controller) Counters(ctx context.Context, name string) (*admin.Counters
 	if err := c.call(ctx, func() { keys = c.dir.List("") }); err != nil {
 		return nil, apiError(err)
 	}
-	out := &admin.Counters{Switch: name, Slots: []admin.SlotCounters{},
+	out := &admin.Counters{Switch: name, Unsent: d.Unsent(), Slots: []admin.SlotCounters{},
 		Ports: describePorts(c.net().topo.Switch(d.Spec.Name))}
 	var err error
 	if out.Events, err = readEvents(ctx, d); err != nil {
@@ -484,6 +484,15 @@ func (c *Controller) switchEvents(ctx context.Context) map[string]map[string]uin
 		})
 	}
 	_ = g.Wait()
+	return out
+}
+
+// unsentPackets is how many packets the controller dropped for each switch, for Prometheus.
+func (c *Controller) unsentPackets() map[string]uint64 {
+	out := map[string]uint64{}
+	for _, d := range c.net().devices {
+		out[d.Spec.Name] = d.Unsent()
+	}
 	return out
 }
 

@@ -143,7 +143,7 @@ func New(o Options) (*Controller, error) {
 		leading:  o.Leading,
 		leaseTag: rand.Uint32N(1 << 24),
 		election: cmp.Or(o.ElectionID, p4rt.ElectionID{Low: uint64(time.Now().UnixNano())})}
-	shown.Registry.MustRegister(observe.NewSwitchEvents(c.switchEvents))
+	shown.Registry.MustRegister(observe.NewSwitchEvents(c.switchEvents), observe.NewUnsentPackets(c.unsentPackets))
 	c.watching.Store(&tableplan.Watches{})
 	if kept == nil {
 		kept = &saved.State{}

@@ -91,6 +91,9 @@ func TestCounters(t *testing.T) {
 	for _, e := range events {
 		page.WriteString(refpage.Row("`"+strings.ToLower(e[1])+"`", e[2], e[3]))
 	}
+	page.WriteString("\nThe controller counts `unsent` for each switch, and the command shows it with the events: the\n" +
+		"controller's own packets that it dropped before they reached the switch, because too many waited or\n" +
+		"the stream ended. They are not in the P4 counter.\n")
 	refpage.Check(t, root, "counters.md", page.String())
 }
 
@@ -104,11 +107,13 @@ func TestMetrics(t *testing.T) {
 		"The controller and the gateway answer `GET /metrics` in Prometheus's text format. A histogram\n"+
 			"`NAME` has the series `NAME_bucket`, `NAME_sum` and `NAME_count`. [Watching](../operations.md#watching)\n"+
 			"says how to scrape them."))
+	controller := observe.NewMetrics().Registry
+	controller.MustRegister(observe.NewSwitchEvents(nil), observe.NewUnsentPackets(nil))
 	for _, part := range []struct {
 		title     string
 		collector prometheus.Collector
 	}{
-		{"The controller", observe.NewMetrics().Registry},
+		{"The controller", controller},
 		{"The gateway, `etcd-monitor`", hotkeys.NewMetrics(hotkeys.Bounds{}, nil)},
 	} {
 		rows := metrics(t, part.collector)

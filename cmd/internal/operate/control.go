@@ -377,7 +377,8 @@ func (c *cli) switchCounters() *cobra.Command {
 	var keys bool
 	cmd := &cobra.Command{
 		Use: "counters [SWITCH...]", Short: "Show counters of switches (default: of all switches)", Args: cobra.ArbitraryArgs,
-		Long: "Show counters of switches: packets by their outcome. With --keys or -o json, show for each\n" +
+		Long: "Show counters of switches: packets by their outcome. \"unsent\" counts packets that the\n" +
+			"controller dropped before they reached the switch. With --keys or -o json, show for each\n" +
 			"key's slot the reads answered there, the reads forwarded to the tail, and the versions accepted.\n" +
 			"The text output omits counters that are 0.",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -444,6 +445,9 @@ func printEvents(w io.Writer, all []admin.Counters) {
 		slices.Sort(names)
 		for _, name := range names {
 			rows = append(rows, []string{s.Switch, grouped(s.Events[name]), name})
+		}
+		if s.Unsent > 0 {
+			rows = append(rows, []string{s.Switch, grouped(s.Unsent), "unsent"})
 		}
 	}
 	table(w, rows)

@@ -191,7 +191,7 @@ func newController(t *testing.T, cfg refchain.Config) *controller {
 				Chains: []admin.ChainCounters{{ID: 1, Reads: 1000 * n, Writes: 10 * n}}}, nil
 		}
 		return admin.Counters{
-			Switch: "s1", Events: map[string]uint64{"read_clean": 12345, "read_dirty": 0},
+			Switch: "s1", Events: map[string]uint64{"read_clean": 12345, "read_dirty": 0}, Unsent: 3,
 			Slots: []admin.SlotCounters{{Slot: 0, KeyID: 0x01000001, Name: "/a", Reads: 12345},
 				{Slot: 1, Writes: 2}, {Slot: 2, KeyID: 0x01000009, Name: "/quiet"}},
 		}, nil
@@ -314,7 +314,7 @@ func TestVerbs(t *testing.T) {
 		{args: "chain set main --frozen=false --lease 100ms", out: `read lease 100 ms`},
 		{args: "chain set main", code: 2, err: `nothing to change`},
 		{args: "switch list", out: `s1 +127.0.0.2:\d+ +127.0.0.1:9559 +1 +yes +yes +main`},
-		{args: "switch counters", out: `^SWITCH +PACKETS +EVENT\ns1 +12,345 +read_clean\n\n--keys lists what was counted for keys \(2 lines\)\n$`},
+		{args: "switch counters", out: `^SWITCH +PACKETS +EVENT\ns1 +12,345 +read_clean\ns1 +3 +unsent\n\n--keys lists what was counted for keys \(2 lines\)\n$`},
 		{args: "switch counters --keys", out: `(?s)^SWITCH +PACKETS +EVENT\n.*\n\nSWITCH +READS.*s1 +12,345 +0 +0 +0x01000001 +/a\ns1 +0 +0 +2 +- +\(slot 1, no key\)\n$`},
 		{args: "switch counters s9", code: 3, err: `switch s9: no such switch`},
 		{args: "session new --count 2", out: `(?s)lease L, to be kept within 30s.*--session \d+:1`},

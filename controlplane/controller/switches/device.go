@@ -52,6 +52,7 @@ type Device struct {
 	watchesStale atomic.Bool
 	heard        atomic.Int64 // when a packet last came from it (Owner.Now)
 	worked       atomic.Int64 // when a call to it was last answered
+	unsent       atomic.Uint64
 
 	// What the worker knows to be in the switch: entries by table and match, and groups.
 	loadedAt int // the connection (p4rt.State.Stream) in which it was read; 0: it must be read again
@@ -118,6 +119,11 @@ func (d *Device) Heard(within time.Duration) bool { return lately(d.owner.Now(),
 // Worked says whether a call to the switch was answered within so long.
 func (d *Device) Worked(within time.Duration) bool { return lately(d.owner.Now(), &d.worked, within) }
 
+// Unsent is how many of the controller's packets to the switch the controller dropped since it
+// started. It drops a packet if too many wait, or if the stream to the switch ends before the
+// packet is sent. It does not count packets that it refuses because there is no stream.
+func (d *Device) Unsent() uint64 { return d.unsent.Load() }
+
 // NextElection is the lower half of an election id that is above all that this connection has had,
 // or may be about to have.
 func (d *Device) NextElection() uint64 { return d.first.Low + uint64(d.Client.State().Stream) + 1 }
@@ -146,6 +152,7 @@ func (d *Device) queue(q chan []byte, frame []byte) error {
 	case q <- frame:
 		return nil
 	default:
+		d.unsent.Add(1)
 		return fmt.Errorf("%s: too many packets wait to be sent to it", d.Spec.Name)
 	}
 }
@@ -168,6 +175,7 @@ func (d *Device) sendQueued(ctx context.Context) {
 			}
 		}
 		if err := d.Client.PacketOut(f, map[string]uint64{"submit_to_ingress": 1}); err != nil {
+			d.unsent.Add(1)
 			d.log.Debug("packet not sent", "switch", d.Spec.Name, "error", err)
 		}
 	}
