@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -36,7 +37,7 @@ func TestDocumentPage(t *testing.T) {
 			"`GET /v1/alive`, by which controllers watch each other, and the files of the controller's page are not\n"+
 			"part of the API."))
 	for _, group := range groups {
-		page.WriteString("\n## " + strings.ToUpper(group.name[:1]) + group.name[1:] + "\n\n" + refpage.Paragraph(group.does))
+		page.WriteString("\n## " + group.title + "\n\n" + refpage.Paragraph(group.does))
 		for _, r := range routes {
 			if r.group == group.name {
 				g.writeRoute(&page, &r)
@@ -94,7 +95,7 @@ func (g *generator) writeRoute(page *strings.Builder, r *route) {
 			page.WriteString(refpage.Row(fmt.Sprint(status), typeName(answer), ""))
 		}
 	}
-	for _, code := range r.codes {
+	for _, code := range slices.SortedFunc(slices.Values(r.codes), byStatus) {
 		page.WriteString(refpage.Row(fmt.Sprint(api.StatusOf(code)), "[Error](#error)", "`"+code+"`"))
 	}
 	if r.open {

@@ -107,12 +107,17 @@ func newGenerator(t testing.TB) *generator {
 		names = append(names, c.name, "`"+c.code+"`")
 	}
 	g.names = strings.NewReplacer(names...)
-	slices.SortStableFunc(g.codes, func(a, b codeOf) int { return cmp.Compare(api.StatusOf(a.code), api.StatusOf(b.code)) })
+	slices.SortFunc(g.codes, func(a, b codeOf) int { return byStatus(a.code, b.code) })
 	for _, r := range routes {
 		mark(g.requests, r.body)
 		mark(g.answers, r.answer)
 	}
 	return g
+}
+
+// byStatus orders codes by their HTTP statuses.
+func byStatus(a, b string) int {
+	return cmp.Or(cmp.Compare(api.StatusOf(a), api.StatusOf(b)), cmp.Compare(a, b))
 }
 
 // mark notes the types of structs of which values may be part of v.
@@ -320,7 +325,7 @@ func (g *generator) document() *openapi3.T {
 		codes = append(codes, fmt.Sprintf("%d `%s`: %s", api.StatusOf(c.code), c.code, c.means))
 	}
 	doc.Components = &openapi3.Components{Schemas: g.schemas,
-		Responses: openapi3.ResponseBodies{"Error": {Value: openapi3.NewResponse().WithJSONSchema(failure).
+		Responses: openapi3.ResponseBodies{"Failure": {Value: openapi3.NewResponse().WithJSONSchema(failure).
 			WithDescription("A failure. Programs test `code`; `message` is for people. " + strings.Join(codes, " "))}},
 		SecuritySchemes: openapi3.SecuritySchemes{"token": {Value: &openapi3.SecurityScheme{Type: "http", Scheme: "bearer",
 			Description: "Requests over TCP show the token of `--admin-token`, or, for GET, that of " +
@@ -376,7 +381,7 @@ func (g *generator) operation(r *route) *openapi3.Operation {
 		op.Responses.Set(strconv.Itoa(status), &openapi3.ResponseRef{Value: response})
 	}
 	for _, status := range append(statuses(r.codes), "default") {
-		op.Responses.Set(status, &openapi3.ResponseRef{Ref: "#/components/responses/Error"})
+		op.Responses.Set(status, &openapi3.ResponseRef{Ref: "#/components/responses/Failure"})
 	}
 	return op
 }

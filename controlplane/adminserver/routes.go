@@ -47,14 +47,15 @@ type oneOf []any
 type many struct{ list any }
 
 // groups are the parts of the API, in the order of the reference.
-var groups = []struct{ name, does string }{
-	{"sessions", "A client of the data plane leases sessions to write with, and keeps the lease alive."},
-	{"keys", "Keys by name, in all chains. Clients of the data plane find the KEY_ID of a name here."},
-	{"chains", "Chains, their members, and the keys of one chain."},
-	{"switches", "Switches and what they count."},
-	{"placement", "Which keys of etcd the network serves, and why. These answer 412 `failed_precondition` if the " +
+var groups = []struct{ name, title, does string }{
+	{"sessions", "Sessions and watches", "A client of the data plane leases sessions to write with, and keeps the lease alive. Watches tell " +
+		"it of commits."},
+	{"keys", "Keys", "Keys by name, in all chains. Clients of the data plane find the KEY_ID of a name here."},
+	{"chains", "Chains", "Chains, their members, and the keys of one chain."},
+	{"switches", "Switches", "Switches and what they count."},
+	{"placement", "Placement of etcd's keys", "Which keys of etcd the network serves, and why. These answer 412 `failed_precondition` if the " +
 		"controller places no keys of etcd."},
-	{"controller", "The controller itself: events, health, metrics, and a link to its page."},
+	{"controller", "The controller", "The controller itself: events, health, metrics, and a link to its page."},
 }
 
 // pathParameters are what the names in braces of the routes' paths mean.
