@@ -22,6 +22,7 @@ require (
 	github.com/netcraq/netcraq/api v0.1.0
 	github.com/netcraq/netcraq/client v0.1.0
 	github.com/netcraq/netcraq/client/etcd v0.1.0
+	github.com/oapi-codegen/runtime v1.9.0
 	github.com/p4lang/p4runtime v1.5.0
 	github.com/prometheus/client_golang v1.25.0
 	github.com/prometheus/client_model v0.6.3
@@ -54,6 +55,7 @@ require (
 
 require (
 	github.com/alexflint/go-filemutex v1.3.0 // indirect
+	github.com/apapsch/go-jsonmerge/v2 v2.0.0 // indirect
 	github.com/containernetworking/plugins v1.9.1 // indirect
 	github.com/coreos/go-iptables v0.8.0 // indirect
 	github.com/cpuguy83/go-md2man/v2 v2.0.6 // indirect

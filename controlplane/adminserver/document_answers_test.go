@@ -201,7 +201,7 @@ func TestAnswersFitDocument(t *testing.T) {
 			}
 			c.send(t, &filled{has: always}, c.success(true))
 			c.send(t, &filled{has: never}, c.success(false))
-			for seed := range uint64(20) {
+			for seed := range uint64(8) {
 				c.send(t, &filled{has: atRandom(seed)}, 0)
 			}
 			for _, code := range r.codes {

@@ -262,8 +262,8 @@ func (g *generator) schema(v any) *openapi3.SchemaRef {
 // customize adds what openapi3gen does not know: what may be missing or null, and the comments.
 func (g *generator) customize(_ string, t reflect.Type, _ reflect.StructTag, s *openapi3.Schema) error {
 	s.Nullable = false // of OpenAPI 3.0
-	if t.Kind() == reflect.Uint64 {
-		s.Max = nil // a double does not have it
+	if kind := t.Kind(); kind >= reflect.Uint8 && kind <= reflect.Uint64 {
+		s.Format, s.Max = kind.String(), nil // a double does not have the largest
 	}
 	if t.Kind() != reflect.Struct || t == reflect.TypeFor[time.Time]() {
 		return nil
