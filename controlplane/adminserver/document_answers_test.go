@@ -22,7 +22,7 @@ import (
 	api "github.com/netcraq/netcraq/api/admin"
 )
 
-// filled is a backend, and a placement, whose answers have values in the fields that has chooses.
+// filled is a backend and a placement. Its answers have values in fields that has chooses.
 type filled struct {
 	Backend // nil: what is not overridden is not called
 	has     func() bool
@@ -163,7 +163,8 @@ func pointer[T any](f *filled) (*T, error) {
 	return &out, err
 }
 
-// committed is docs/reference/admin-api.yaml. It refuses fields that it does not have, in answers, too.
+// committed is docs/reference/admin-api.yaml. It refuses fields that it does not have, in answers,
+// too.
 func committed(t *testing.T) *openapi3.T {
 	t.Helper()
 	doc, err := openapi3.NewLoader().LoadFromFile(root + "/docs/reference/admin-api.yaml")
@@ -253,11 +254,16 @@ func (c *call) bodies() (out []any) {
 	return out
 }
 
+// examples are values of parameters, by what their routes have.
+var examples = map[any]string{false: "true", uint32(1): "3", decimal(""): "18446744073709551615", "": "text", "0": "0"}
+
 // request makes a request, with all parameters.
 func (c *call) request(t *testing.T, server string, body any) *openapi3filter.RequestValidationInput {
 	t.Helper()
-	in := &openapi3filter.RequestValidationInput{Route: c.route, PathParams: map[string]string{}, QueryParams: url.Values{},
-		Options: &openapi3filter.Options{AuthenticationFunc: openapi3filter.NoopAuthenticationFunc, IncludeResponseStatus: true}}
+	in := &openapi3filter.RequestValidationInput{Route: c.route,
+		PathParams: map[string]string{}, QueryParams: url.Values{},
+		Options: &openapi3filter.Options{IncludeResponseStatus: true,
+			AuthenticationFunc: openapi3filter.NoopAuthenticationFunc}}
 	path := c.r.path
 	for _, name := range c.r.pathNames() {
 		in.PathParams[name] = "shop/a"
@@ -265,7 +271,7 @@ func (c *call) request(t *testing.T, server string, body any) *openapi3filter.Re
 	}
 	header := http.Header{}
 	for _, p := range c.r.parameters {
-		value := map[any]string{false: "true", uint32(1): "3", decimal(""): strconv.FormatUint(1<<64-1, 10), "": "text", "0": "0"}[p.value]
+		value := examples[p.value]
 		if p.in == "header" {
 			header.Set(p.name, value)
 		} else {
@@ -322,7 +328,8 @@ func (c *call) answer(t *testing.T, client *http.Client, in *openapi3filter.Requ
 	if err != nil {
 		t.Fatal(err)
 	}
-	if status != 0 && (response.StatusCode != status || c.route.Operation.Responses.Value(strconv.Itoa(status)) == nil) {
+	said := c.route.Operation.Responses.Value(strconv.Itoa(status))
+	if status != 0 && (response.StatusCode != status || said == nil) {
 		t.Errorf("%s: %s, want %d, and an entry for it in the document", response.Status, b, status)
 	}
 	out := &openapi3filter.ResponseValidationInput{RequestValidationInput: in, Status: response.StatusCode,
@@ -374,8 +381,10 @@ func TestDocumentSaysWhoMayAsk(t *testing.T) {
 		}
 		op := doc.Paths.Value(r.path).GetOperation(r.method)
 		isOpen := op.Security != nil && len(*op.Security) == 0
-		for token, refused := range map[string]bool{"": !isOpen, s.read: r.method != http.MethodGet, s.Server.token: false} {
-			request, err := http.NewRequestWithContext(t.Context(), r.method, s.url+strings.NewReplacer("{", "", "}", "").Replace(r.path), nil)
+		changes := r.method != http.MethodGet
+		path := strings.NewReplacer("{", "", "}", "").Replace(r.path)
+		for token, refused := range map[string]bool{"": !isOpen, s.read: changes, s.token: false} {
+			request, err := http.NewRequestWithContext(t.Context(), r.method, s.url+path, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -387,8 +396,9 @@ func TestDocumentSaysWhoMayAsk(t *testing.T) {
 				t.Fatal(err)
 			}
 			response.Body.Close()
-			if is := response.StatusCode == http.StatusUnauthorized || response.StatusCode == http.StatusForbidden; is != refused {
-				t.Errorf("%s %s with the token %.4q: %s; the document says refused is %v", r.method, r.path, token, response.Status, refused)
+			is := response.StatusCode == http.StatusUnauthorized || response.StatusCode == http.StatusForbidden
+			if is != refused {
+				t.Errorf("%s %s with the token %.4q: %s; refused must be %v", r.method, r.path, token, response.Status, refused)
 			}
 		}
 	}

@@ -90,7 +90,7 @@ func (g *generator) writeRoute(page *strings.Builder, r *route) {
 		case answer == nil:
 			page.WriteString(refpage.Row(fmt.Sprint(status), "", "It is done."))
 		case r.media != "":
-			page.WriteString(refpage.Row(fmt.Sprint(status), "`"+r.media+"`", ""))
+			page.WriteString(refpage.Row(fmt.Sprint(status), "`"+r.media+"`", "Of "+typeName(answer)+"."))
 		default:
 			page.WriteString(refpage.Row(fmt.Sprint(status), typeName(answer), ""))
 		}

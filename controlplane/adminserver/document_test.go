@@ -276,6 +276,9 @@ func (g *generator) customize(_ string, t reflect.Type, _ reflect.StructTag, s *
 		s.AdditionalProperties = openapi3.AdditionalProperties{Has: new(bool)}
 	}
 	for _, f := range g.jsonFields(t) {
+		if f.means == "" {
+			g.t.Errorf("api/admin: the field %s of %s has no comment: write what it is", f.Name, t.Name())
+		}
 		property := s.Properties[f.name]
 		if property == nil {
 			return fmt.Errorf("openapi3gen has made no property of %s.%s", t, f.Name)

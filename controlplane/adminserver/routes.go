@@ -181,7 +181,7 @@ var placementRoutes = []route{
 	{method: "GET", path: "/v1/placement/why", id: "explainPlacement", group: "placement",
 		does: "Say why a key of etcd is placed, or why not.",
 		parameters: []parameter{{name: "key", in: "query", value: "", required: true,
-			means: "The key of etcd, written as text (`Placement`)."}},
+			means: "The key of etcd, written as text (see `Placement`)."}},
 		answer: api.PlacementKey{}, codes: []string{api.CodeFailedPrecondition},
 		serve: placed(func(p Placement, r *http.Request) (any, error) {
 			return p.Why(r.Context(), r.URL.Query().Get("key"))

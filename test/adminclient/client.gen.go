@@ -18,10 +18,13 @@ import (
 
 // Error Error is a failure as the API reports it.
 type Error struct {
-	Code    string `json:"code"`
+	// Code For programs.
+	Code string `json:"code"`
+
+	// Message For people.
 	Message string `json:"message"`
 
-	// SettledMillis `settledMillis`, with `not_found` of a key's name: as Key's.
+	// SettledMillis `settledMillis`, with `not_found` of a key's name: as for Key.
 	SettledMillis *int64 `json:"settledMillis,omitempty"`
 
 	// WatchedAt `watchedAt`, with `failed_precondition` of a watch: the UDP port of the server that watches at the same host. Who can open that port knows that it has gone, and may take its place.
@@ -30,19 +33,26 @@ type Error struct {
 
 // Key Key is a key that is placed in the network.
 type Key struct {
+	// Chain The name of its chain.
 	Chain string `json:"chain"`
 
 	// Error In the answer to a list: why this one was not placed.
 	Error *Error `json:"error,omitempty"`
+
+	// KeyId By which packets name the key.
 	KeyId uint32 `json:"keyId"`
-	Name  string `json:"name"`
+
+	// Name The name of the key.
+	Name string `json:"name"`
 
 	// Realm What access to it is asked of.
 	Realm *string `json:"realm,omitempty"`
 
 	// SettledMillis `settledMillis`, in answers about one key: for so many milliseconds at least no other KEY_ID that the name had before could be read or written, and none will be again.
 	SettledMillis *int64 `json:"settledMillis,omitempty"`
-	Slot          int    `json:"slot"`
+
+	// Slot Its slot in the registers of the chain's switches.
+	Slot int `json:"slot"`
 
 	// State With ?state=1: at each member, head first.
 	State *[]KeyState `json:"state,omitempty"`
@@ -56,8 +66,10 @@ type Key struct {
 
 // KeyQuota KeyQuota bounds the keys whose names start with a prefix, in all chains. It is checked when a key is added, in one step with that.
 type KeyQuota struct {
-	// Keys With the new one.
-	Keys   int    `json:"keys"`
+	// Keys The most keys there may be, with the new one.
+	Keys int `json:"keys"`
+
+	// Prefix Counted are keys whose names begin with this, and the new key must be one of them.
 	Prefix string `json:"prefix"`
 }
 
@@ -65,10 +77,14 @@ type KeyQuota struct {
 type KeyRequest struct {
 	// Chains `chains` that it may be placed in; none: all.
 	Chains *[]string `json:"chains,omitempty"`
-	Name   string    `json:"name"`
+
+	// Name The name of the key, which may not be empty.
+	Name string `json:"name"`
 
 	// Node `node` is the node that asks. It may have no more keys in a chain than it leaves for others. "": somebody of whom no more is known, who may have all.
-	Node  *string   `json:"node,omitempty"`
+	Node *string `json:"node,omitempty"`
+
+	// Quota If given, the key is added only within it.
 	Quota *KeyQuota `json:"quota,omitempty"`
 
 	// Value As in KeySpec. A key that is there already keeps what it has.
@@ -80,8 +96,10 @@ type KeyState struct {
 	// Length Bytes in use; -1: no value (never written, or deleted).
 	Length int `json:"length"`
 
-	// Newest The newest accepted version; equal to Version where the slot is clean.
-	Newest  string  `json:"newest"`
+	// Newest The newest accepted version; equal to the committed one where the slot is clean.
+	Newest string `json:"newest"`
+
+	// Request The request of that session.
 	Request *uint32 `json:"request,omitempty"`
 
 	// Session Who wrote the newest accepted version.
@@ -89,6 +107,8 @@ type KeyState struct {
 
 	// Status OK, NOT_FOUND, DIRTY, or UNREACHABLE where the switch did not answer.
 	Status string `json:"status"`
+
+	// Switch The name of the switch.
 	Switch string `json:"switch"`
 
 	// Value The committed value, base64 in JSON.
@@ -100,6 +120,7 @@ type KeyState struct {
 
 // RequestedKey RequestedKey answers KeyRequest.
 type RequestedKey struct {
+	// Chain The name of its chain.
 	Chain string `json:"chain"`
 
 	// Created False: it was there already.
@@ -107,15 +128,21 @@ type RequestedKey struct {
 
 	// Error In the answer to a list: why this one was not placed.
 	Error *Error `json:"error,omitempty"`
+
+	// KeyId By which packets name the key.
 	KeyId uint32 `json:"keyId"`
-	Name  string `json:"name"`
+
+	// Name The name of the key.
+	Name string `json:"name"`
 
 	// Realm What access to it is asked of.
 	Realm *string `json:"realm,omitempty"`
 
 	// SettledMillis `settledMillis`, in answers about one key: for so many milliseconds at least no other KEY_ID that the name had before could be read or written, and none will be again.
 	SettledMillis *int64 `json:"settledMillis,omitempty"`
-	Slot          int    `json:"slot"`
+
+	// Slot Its slot in the registers of the chain's switches.
+	Slot int `json:"slot"`
 
 	// State With ?state=1: at each member, head first.
 	State *[]KeyState `json:"state,omitempty"`
@@ -129,13 +156,19 @@ type RequestedKey struct {
 
 // Session Session is a session id and the number that its first request must have: above all that any switch has recorded for the id's earlier holders. In the answer to a keepalive NextRequest is 0: the holder knows what it has used.
 type Session struct {
-	Id          uint16 `json:"id"`
+	// Id Stands in the header of the session's packets.
+	Id uint16 `json:"id"`
+
+	// NextRequest The number of the first request; 0 in the answer to a keepalive.
 	NextRequest uint32 `json:"nextRequest"`
 }
 
 // Sessions Sessions is a lease on session ids: until it runs out nobody else is given them.
 type Sessions struct {
-	Lease    string     `json:"lease"`
+	// Lease By which the lease is kept and given back.
+	Lease string `json:"lease"`
+
+	// Sessions The leased sessions.
 	Sessions *[]Session `json:"sessions"`
 
 	// TtlSeconds Keep it alive (PUT) within this time.
@@ -146,7 +179,9 @@ type Sessions struct {
 type SessionsRequest struct {
 	// Address `address` is the client's own IPv4 address in the network: the sessions can be used by that host alone, at its own port. It can be left out where hosts may use sessions that they have not leased.
 	Address *string `json:"address,omitempty"`
-	Count   int     `json:"count"`
+
+	// Count How many sessions, 1 or more: a session has one write under way.
+	Count int `json:"count"`
 
 	// Owner For people: shown in events.
 	Owner *string `json:"owner,omitempty"`

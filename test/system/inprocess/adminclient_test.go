@@ -23,7 +23,8 @@ func TestGeneratedClient(t *testing.T) {
 	}
 
 	address, owner := "10.0.0.1", "generated"
-	opened, err := c.OpenSessionsWithResponse(t.Context(), adminclient.SessionsRequest{Count: 1, Address: &address, Owner: &owner})
+	opened, err := c.OpenSessionsWithResponse(t.Context(),
+		adminclient.SessionsRequest{Count: 1, Address: &address, Owner: &owner})
 	if err != nil || opened.JSON200 == nil || opened.JSON200.Sessions == nil || len(*opened.JSON200.Sessions) != 1 {
 		t.Fatalf("leasing a session: %+v, %v", opened, err)
 	}
@@ -39,8 +40,9 @@ func TestGeneratedClient(t *testing.T) {
 		t.Fatalf("finding the key %+v: %+v, %v", added.JSON200, found, err)
 	}
 
-	x.mustWrite(lab.ServiceAddrOf(1), &api.Session{ID: session.Id, NextRequest: session.NextRequest}, found.JSON200.KeyId, "held")
-	p, err := x.read(lab.ServiceAddrOf(1), found.JSON200.KeyId)
+	id := found.JSON200.KeyId
+	x.mustWrite(lab.ServiceAddrOf(1), &api.Session{ID: session.Id, NextRequest: session.NextRequest}, id, "held")
+	p, err := x.read(lab.ServiceAddrOf(1), id)
 	if err != nil || p.Status != wire.OK || string(p.Value) != "held" {
 		t.Errorf("the key that was added: %+v, %v", p, err)
 	}
@@ -66,7 +68,8 @@ func TestGeneratedClient(t *testing.T) {
 	if kept, err := c.KeepSessionsWithResponse(t.Context(), lease); err != nil || kept.JSON200 == nil {
 		t.Errorf("keeping the lease: %+v, %v", kept, err)
 	}
-	if closed, err := c.CloseSessionsWithResponse(t.Context(), lease); err != nil || closed.StatusCode() != http.StatusNoContent {
+	closed, err := c.CloseSessionsWithResponse(t.Context(), lease)
+	if err != nil || closed.StatusCode() != http.StatusNoContent {
 		t.Errorf("giving the lease back: %+v, %v", closed, err)
 	}
 	if late, err := c.KeepSessionsWithResponse(t.Context(), lease); err != nil || late.JSON404 == nil {
