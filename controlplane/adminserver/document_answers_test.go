@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
+	"os/exec"
 	"reflect"
 	"strconv"
 	"strings"
@@ -39,7 +42,8 @@ func atRandom(seed uint64) func() bool {
 	return func() bool { return random.IntN(2) == 0 }
 }
 
-// valueOf makes an answer of a type. A list is never null: the controller answers with an empty one.
+// valueOf makes an answer of a type. A list is never null, because the controller answers with an
+// empty one.
 func valueOf[T any](f *filled) (T, error) {
 	var out T
 	v := reflect.ValueOf(&out).Elem()
@@ -227,11 +231,11 @@ type call struct {
 
 // success is the status of an answer without an error of its own. With errors, keys of a list have
 // some.
-func (c *call) success(errors bool) int {
+func (c *call) success(keyErrors bool) int {
 	switch {
 	case c.r.answer == nil:
 		return http.StatusNoContent
-	case c.r.id == "addKeys" && errors:
+	case c.r.id == "addKeys" && keyErrors:
 		return http.StatusMultiStatus
 	}
 	return http.StatusOK
@@ -367,6 +371,31 @@ func (c *call) byServer(t *testing.T) {
 	in := c.request(t, s.url, nil)
 	in.Request.Header.Set("Authorization", "Bearer "+s.token)
 	c.answer(t, http.DefaultClient, in, http.StatusOK)
+}
+
+// TestDocumentExample: the example of docs/reference/admin-api.md leases a session.
+func TestDocumentExample(t *testing.T) {
+	page, err := os.ReadFile(root + "/docs/reference/admin-api.md")
+	must(t, err)
+	_, line, found := strings.Cut(string(page), "```console\n$ ")
+	line, _, closed := strings.Cut(line, "\n```")
+	usual := strings.TrimPrefix(api.SystemSocket, "unix://")
+	if !found || !closed || !strings.Contains(line, usual) {
+		t.Fatalf("the page has no example at %s: %q", usual, line)
+	}
+	if _, err := exec.LookPath("curl"); err != nil {
+		t.Skip("skipped: needs curl")
+	}
+	s := open(t, nil)
+	line = strings.ReplaceAll(line, usual, strings.TrimPrefix(s.socket, "unix://"))
+	said, err := exec.CommandContext(t.Context(), "sh", "-c", line).Output()
+	var sessions api.Sessions
+	if err = errors.Join(err, json.Unmarshal(said, &sessions)); err != nil || sessions.Lease != "L" {
+		t.Errorf("%s says %s, %v", line, said, err)
+	}
+	if want := "open 1 me "; len(s.backend.asked) != 1 || s.backend.asked[0] != want {
+		t.Errorf("the controller was asked for %q, want %q", s.backend.asked, want)
+	}
 }
 
 // TestDocumentSaysWhoMayAsk: over TCP, the routes that the document calls open need no token, and

@@ -30,7 +30,7 @@ func TestDocumentPage(t *testing.T) {
 			"answers are JSON. A list that is empty may be `null`. The controller refuses a field of a body that it\n"+
 			"does not know, and a client ignores fields of answers that it does not know.\n\n"+
 			"This leases a session:\n\n"+
-			"<!-- not run: it needs a controller at its usual socket -->\n"+
+			"<!-- not run: TestDocumentExample runs it, at the socket of a test -->\n"+
 			"```console\n"+
 			"$ curl --unix-socket "+strings.TrimPrefix(api.SystemSocket, "unix://")+" http://localhost/v1/sessions -d '"+example+"'\n"+
 			"```\n\n"+
@@ -90,7 +90,7 @@ func (g *generator) writeRoute(page *strings.Builder, r *route) {
 		case answer == nil:
 			page.WriteString(refpage.Row(fmt.Sprint(status), "", "It is done."))
 		case r.media != "":
-			page.WriteString(refpage.Row(fmt.Sprint(status), "`"+r.media+"`", "Of "+typeName(answer)+"."))
+			page.WriteString(refpage.Row(fmt.Sprint(status), "`"+r.media+"`, "+typeName(answer), ""))
 		default:
 			page.WriteString(refpage.Row(fmt.Sprint(status), typeName(answer), ""))
 		}

@@ -1,7 +1,7 @@
 // Package adminserver serves the controller's admin API: HTTP and JSON, as package api describes
 // it. It decodes requests, calls the controller and encodes answers; it decides nothing. The table
-// of routes is in routes.go, and docs/reference/admin-api.yaml is generated from it. GET / is a page
-// for people, which shows the rest (package page).
+// of routes is in routes.go, and docs/reference/admin-api.yaml is generated from it. GET / is a
+// page for people, which shows the rest (package page).
 //
 // Handler authenticates nobody. The Server, which serves it, does: the kernel identifies the caller
 // at the other end of a Unix socket, and a caller over TCP needs a token. (Only the Server itself
