@@ -15,10 +15,11 @@ bpf-check: deps ### check that the eBPF programs in C and what is compiled agree
 	@$(GO) test ./internal/bpf -count 1 -v -run TestCompiled
 
 .PHONY: generate generate-check
-generate: deps ### write the resources' definitions and docs/reference anew from the code
-	@$(GO) test ./test/reference ./cmd/netcraq -run '^(TestErrors|TestCounters|TestMetrics|TestChart|TestEvents|TestReferencePage)$$' -count 1 -update
-	@for d in cni-plugin/api/v1alpha1 pipelets/api; do (cd $$d && PATH="$$(dirname "$$(command -v $(GO))"):$$PATH" $(GO_ABS) generate ./...) || exit 1; done
+generate: deps ### write the resources' definitions, docs/reference and the admin API's generated client anew from the code
+	@$(GO) test ./test/reference ./cmd/netcraq ./controlplane/adminserver -count 1 -update \
+	  -run '^(TestErrors|TestCounters|TestMetrics|TestChart|TestEvents|TestReferencePage|TestDocument|TestDocumentPage)$$'
+	@for d in cni-plugin/api/v1alpha1 pipelets/api test/adminclient; do (cd $$d && PATH="$$(dirname "$$(command -v $(GO))"):$$PATH" $(GO_ABS) generate ./...) || exit 1; done
 
 generate-check: generate ### check that what is committed is what make generate writes
-	@git diff --exit-code --stat -- cni-plugin/api cni-plugin/deploy/crd pipelets/api pipelets/deploy docs/reference || \
+	@git diff --exit-code --stat -- cni-plugin/api cni-plugin/deploy/crd pipelets/api pipelets/deploy docs/reference test/adminclient || \
 	  { echo "The committed files were not what the code says. Commit what make generate has written, and run make chart."; exit 1; }

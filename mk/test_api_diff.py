@@ -88,6 +88,7 @@ def copies(tmp_path):
 
 
 CHAINS = "cni-plugin/deploy/crd/netcraq.io_netcraqchains.yaml"
+ADMIN = "docs/reference/admin-api.yaml"
 PYTHON = "client/python"
 #: A file, a pattern, what replaces it, and what that breaks.
 PLANTED = [
@@ -105,6 +106,10 @@ PLANTED = [
     ("docs/reference/events.md", r"\| `chain.ready` .*\n", "", "chain.ready is gone"),
     ("docs/reference/chart.md", r"\| `cni.chained` .*\n", "", "cni.chained is gone"),
     ("docs/reference/chart.md", r"(`cni.chained` \|) `false`", r"\1 `true`", "cni.chained with `false` is gone"),
+    (ADMIN, r"(?s)  /v1/watches:\n.*?(?=components:)", "", "PUT /v1/watches is gone"),
+    (ADMIN, r"name: prefix\n", "name: begin\n", "GET /v1/keys prefix is gone"),
+    (ADMIN, r"name: limit\n", "name: limit\n        required: true\n", "GET /v1/keys demands limit"),
+    (ADMIN, r"      - count\n", "      - count\n      - owner\n", "SessionsRequest demands owner"),
     (CHAINS, r"leaseMillis:", "leaseSeconds:", "NetcraqChain v1alpha1.spec.leaseMillis is gone"),
     (CHAINS, r"- leaseMillis\n", "- pause\n", "NetcraqChain v1alpha1.spec demands pause"),
     ("api/admin/types.go", r"leaseGivenMillis,", "leaseGiven,", "Chain.leaseGivenMillis is gone"),

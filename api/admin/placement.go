@@ -10,84 +10,90 @@ import (
 // Placement is which of etcd's keys are served by the network, and why (docs/etcd.md). Keys are
 // written as text: a backslash as \\, control characters and bytes that are not UTF-8 as \xNN.
 type Placement struct {
-	Prefix   string           `json:"prefix"` // under which its state is in etcd
-	Heat     PlacementHeat    `json:"heat"`
+	Prefix   string           `json:"prefix"`            // under which its state is in etcd
+	Heat     PlacementHeat    `json:"heat"`              // how much keys are read and written
 	Problem  string           `json:"problem,omitempty"` // why nothing is decided now
-	Chains   []PlacementChain `json:"chains"`
-	Placed   []PlacementKey   `json:"placed"`   // the hottest first
-	Others   []PlacementKey   `json:"others"`   // the hottest of those that are not placed, with the reasons
-	UnderWay []PlacementMove  `json:"underWay"` // decided, not yet carried out
-	Recent   []PlacementMove  `json:"recent"`   // the latest first
-	Rules    []PlacementRule  `json:"rules"`
-	Limits   map[string]any   `json:"limits"`
+	Chains   []PlacementChain `json:"chains"`            // the chains that keys can be placed in
+	Placed   []PlacementKey   `json:"placed"`            // the hottest first
+	Others   []PlacementKey   `json:"others"`            // the hottest of those that are not placed, with the reasons
+	UnderWay []PlacementMove  `json:"underWay"`          // decided, not yet carried out
+	Recent   []PlacementMove  `json:"recent"`            // the latest first
+	Rules    []PlacementRule  `json:"rules"`             // the choices of operators, and the defaults
+	// the limits of placement, by name
+	Limits map[string]any `json:"limits"`
 }
 
 // PlacementHeat is where heat comes from, and how that goes.
 type PlacementHeat struct {
-	Prometheus string    `json:"prometheus"`
-	Window     string    `json:"window"` // that rates are taken over
-	Heard      time.Time `json:"heard,omitzero"`
-	Keys       int       `json:"keys"`            // that it named
-	Error      string    `json:"error,omitempty"` // of the last question; placement moves nothing meanwhile
+	Prometheus string    `json:"prometheus"`     // the URL of Prometheus
+	Window     string    `json:"window"`         // the time that rates are taken over
+	Heard      time.Time `json:"heard,omitzero"` // when Prometheus last answered
+	Keys       int       `json:"keys"`           // how many keys the answer named
+	// of the last query; placement moves nothing meanwhile
+	Error string `json:"error,omitempty"`
 
-	// What all gateways together do, by Prometheus; nil: not known.
-	ReadsPerSecond       *float64 `json:"readsPerSecond,omitempty"`
-	HitRatio             *float64 `json:"hitRatio,omitempty"` // reads of single keys that the network answered
+	// What all gateways together do, by Prometheus. A field is left out if that is not known.
+
+	// reads of single keys at all gateways
+	ReadsPerSecond *float64 `json:"readsPerSecond,omitempty"`
+	HitRatio       *float64 `json:"hitRatio,omitempty"` // reads of single keys that the network answered
+	// the median time of a read that the network answered
 	NetworkMedianSeconds *float64 `json:"networkMedianSeconds,omitempty"`
-	EtcdMedianSeconds    *float64 `json:"etcdMedianSeconds,omitempty"`
+	// the median time of a read that etcd answered
+	EtcdMedianSeconds *float64 `json:"etcdMedianSeconds,omitempty"`
 }
 
 // PlacementChain is what a chain has for placement.
 type PlacementChain struct {
-	Name  string `json:"name"`
-	Ready bool   `json:"ready"`
-	Slots int    `json:"slots"`
-	Free  int    `json:"free"`
+	Name  string `json:"name"`  // the name of the chain
+	Ready bool   `json:"ready"` // whether every member serves
+	Slots int    `json:"slots"` // slots that the chain may place keys in
+	Free  int    `json:"free"`  // slots without a key
 	// etcd keys; the rest of the slots in use are keys that are in the network for themselves
 	Placed    int `json:"placed"`
-	CellBytes int `json:"cellBytes"`
+	CellBytes int `json:"cellBytes"` // the size of a slot's value in bytes
 }
 
 // PlacementKey is one key and the reason why it is where it is.
 type PlacementKey struct {
-	Key    string    `json:"key"`
-	Chain  string    `json:"chain,omitempty"` // where it is placed
-	KeyID  uint32    `json:"keyId,omitempty"`
-	Since  time.Time `json:"since,omitzero"`
-	Reads  *float64  `json:"reads,omitempty"` // per second; nil: not known
-	Writes *float64  `json:"writes,omitempty"`
-	Score  *float64  `json:"score,omitempty"`
-	Code   string    `json:"code"`
-	Reason string    `json:"reason"`
+	Key    string    `json:"key"`              // the key of etcd, as text
+	Chain  string    `json:"chain,omitempty"`  // where it is placed
+	KeyID  uint32    `json:"keyId,omitempty"`  // its KEY_ID there
+	Since  time.Time `json:"since,omitzero"`   // when it was placed
+	Reads  *float64  `json:"reads,omitempty"`  // per second; left out if not known
+	Writes *float64  `json:"writes,omitempty"` // per second; left out if not known
+	Score  *float64  `json:"score,omitempty"`  // by which the hottest keys are chosen
+	Code   string    `json:"code"`             // the reason, for programs
+	Reason string    `json:"reason"`           // the reason, for people
 }
 
 // PlacementMove is one placing or removal.
 type PlacementMove struct {
-	Time   time.Time `json:"time"`
-	Op     string    `json:"op"` // "place" or "remove"
-	Key    string    `json:"key"`
-	Chain  string    `json:"chain"`
-	Code   string    `json:"code"`
-	Reason string    `json:"reason"`
+	Time   time.Time `json:"time"`            // when it was decided
+	Op     string    `json:"op"`              // "place" or "remove"
+	Key    string    `json:"key"`             // the key of etcd, as text
+	Chain  string    `json:"chain"`           // the name of the chain
+	Code   string    `json:"code"`            // the reason, for programs
+	Reason string    `json:"reason"`          // the reason, for people
 	Error  string    `json:"error,omitempty"` // why it was not carried out
 }
 
 // PlacementRule is a choice of an operator about a key or all keys with a prefix.
 type PlacementRule struct {
-	Key     string `json:"key"`
-	Prefix  bool   `json:"prefix,omitempty"`
-	Choice  string `json:"choice"`            // "pin", "exclude" or "include"
+	Key     string `json:"key"`               // the key or the prefix, as text
+	Prefix  bool   `json:"prefix,omitempty"`  // it is about all keys that begin with the key
+	Choice  string `json:"choice"`            // "pin", "exclude", "include"; in a request also "unpin", "clear"
 	Default bool   `json:"default,omitempty"` // nobody has chosen it
 }
 
 // PlacementEviction asks for a key to be taken out of the network.
 type PlacementEviction struct {
-	Key   string `json:"key"`
+	Key   string `json:"key"`             // the key of etcd, as text
 	KeyID uint32 `json:"keyId,omitempty"` // the placement that is meant; 0: whichever there is
 	// Fault is "" or "slot-unreachable": a gateway cannot write the key, because its slot does not
 	// answer; or "forged": its slot has what no gateway has written.
 	Fault  string `json:"fault,omitempty"`
-	Reason string `json:"reason"`
+	Reason string `json:"reason"` // why, for people
 }
 
 // Evict has a key taken out of the network. It returns when that is decided, not when it is done. A

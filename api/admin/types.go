@@ -57,13 +57,13 @@ func DefaultReadToken() string { return filepath.Join(folder(), "read-token") }
 // PageLink is the answer to POST /v1/page: a link by which a browser is let in to the page, for one
 // use within so many seconds.
 type PageLink struct {
-	URL     string `json:"url"`
-	Seconds int    `json:"seconds"`
+	URL     string `json:"url"`     // the link, with a code that works once
+	Seconds int    `json:"seconds"` // how long the code works
 }
 
 // Chain is one chain (virtual group) with its members in order.
 type Chain struct {
-	Name           string `json:"name"`
+	Name           string `json:"name"`           // its name in the topology
 	ID             uint8  `json:"id"`             // the top byte of the KEY_ID of each of its keys
 	Epoch          uint16 `json:"epoch"`          // of the configuration that is installed or being installed
 	ServiceAddress string `json:"serviceAddress"` // the IPv4 address that clients send to; any member takes it
@@ -97,13 +97,13 @@ func (c *Chain) Short() int { return max(0, c.Length-len(c.Members)) }
 
 // MissingMember is a switch that is to be a member of a chain and is none.
 type MissingMember struct {
-	Switch string `json:"switch"`
-	Why    string `json:"why"` // what it takes, for people
+	Switch string `json:"switch"` // the name of the switch
+	Why    string `json:"why"`    // what it takes, for people
 }
 
 // Member is one switch's part in a chain.
 type Member struct {
-	Switch  string `json:"switch"`
+	Switch  string `json:"switch"`  // the name of the switch
 	Role    string `json:"role"`    // HEAD, REPLICA, TAIL, HEAD_TAIL, SHADOW or NONE
 	Address string `json:"address"` // the switch's own IPv4 address: a READ sent there is answered by this switch
 	Ready   bool   `json:"ready"`   // it has acknowledged the chain's configuration
@@ -115,42 +115,42 @@ type Member struct {
 	Version string `json:"version,omitempty"`
 }
 
-// ChainChange is the body of PUT /v1/chains/{chain}: what to change; nil fields stay as they are.
+// ChainChange is the body of PUT /v1/chains/{chain}: what to change. Fields that are left out
+// stay as they are.
 type ChainChange struct {
-	LeaseMillis *int  `json:"leaseMillis,omitempty"`
-	Frozen      *bool `json:"frozen,omitempty"`
+	LeaseMillis *int  `json:"leaseMillis,omitempty"` // the read lease; 0: none
+	Frozen      *bool `json:"frozen,omitempty"`      // whether members drop writes
 	// switch names, head first: may leave members out; adding one needs recovery
 	Members *[]string `json:"members,omitempty"`
 }
 
 // Move names the chain that a key is moved to (POST /v1/chains/{chain}/keys/{key}/move).
 type Move struct {
-	To string `json:"to"`
+	To string `json:"to"` // the name or the id of the other chain
 }
 
 // Recovery is the body of POST /v1/chains/{chain}/recover: the switch to bring in. It is a member
 // when the answer comes.
 type Recovery struct {
-	Switch string `json:"switch"`
+	Switch string `json:"switch"` // the name of the switch
 }
 
 // KeySpec asks for a key to be placed in a chain.
 type KeySpec struct {
 	Name  string  `json:"name"`            // the etcd key, or any other non-empty name
-	KeyID *uint32 `json:"keyId,omitempty"` // nil: the controller chooses. The top byte must be the chain's id
-	// base64 in JSON, "" for an empty one. nil (left out): it reads NOT_FOUND until somebody writes
-	// it
+	KeyID *uint32 `json:"keyId,omitempty"` // left out: the controller chooses. The top byte must be the chain's id
+	// base64 in JSON, "" for an empty one. Left out: it reads NOT_FOUND until somebody writes it
 	Value []byte `json:"value,omitzero"`
 }
 
 // KeyRequest is the body of POST /v1/keys: a key whose place the controller chooses.
 type KeyRequest struct {
-	Name string `json:"name"`
+	Name string `json:"name"` // the name of the key, which may not be empty
 	// as in KeySpec. A key that is there already keeps what it has
 	Value []byte `json:"value,omitzero"`
 	// Chains that it may be placed in; none: all
 	Chains []string  `json:"chains,omitempty"`
-	Quota  *KeyQuota `json:"quota,omitempty"`
+	Quota  *KeyQuota `json:"quota,omitempty"` // if given, the key is added only within it
 	// Node is the node that asks. It may have no more keys in a chain than it leaves for others.
 	// "": somebody of whom no more is known, who may have all
 	Node string `json:"node,omitempty"`
@@ -159,8 +159,9 @@ type KeyRequest struct {
 // KeyQuota bounds the keys whose names start with a prefix, in all chains. It is checked when a key
 // is added, in one step with that.
 type KeyQuota struct {
+	// counted are keys whose names begin with this, and the new key must be one of them
 	Prefix string `json:"prefix"`
-	Keys   int    `json:"keys"` // with the new one
+	Keys   int    `json:"keys"` // the most keys there may be, with the new one
 }
 
 // RequestedKey answers KeyRequest.
@@ -171,10 +172,10 @@ type RequestedKey struct {
 
 // Key is a key that is placed in the network.
 type Key struct {
-	Name  string `json:"name"`
-	KeyID uint32 `json:"keyId"`
-	Chain string `json:"chain"`
-	Slot  int    `json:"slot"`
+	Name  string `json:"name"`            // the name of the key
+	KeyID uint32 `json:"keyId"`           // by which packets name the key
+	Chain string `json:"chain"`           // the name of its chain
+	Slot  int    `json:"slot"`            // its slot in the registers of the chain's switches
 	Realm string `json:"realm,omitempty"` // what access to it is asked of
 	// VersionOffset makes a version that the switches tell, which is the KEY_ID's, one of the name:
 	// it is added, as an unsigned number of 64 bits. A name's versions only grow, wherever its key
@@ -192,35 +193,38 @@ type Key struct {
 
 // KeyState is what one switch holds for a key, as its FETCH_REPLY said.
 type KeyState struct {
-	Switch  string `json:"switch"`
-	Status  string `json:"status"`            // OK, NOT_FOUND, DIRTY, or UNREACHABLE where the switch did not answer
-	Version uint64 `json:"version,string"`    // the committed version: chain epoch (16 bits), sequence (48 bits)
-	Newest  uint64 `json:"newest,string"`     // the newest accepted version; equal to Version where the slot is clean
+	Switch  string `json:"switch"`         // the name of the switch
+	Status  string `json:"status"`         // OK, NOT_FOUND, DIRTY, or UNREACHABLE where the switch did not answer
+	Version uint64 `json:"version,string"` // the committed version: chain epoch (16 bits), sequence (48 bits)
+	// the newest accepted version; equal to the committed one where the slot is clean
+	Newest  uint64 `json:"newest,string"`
 	Length  int    `json:"length"`            // bytes in use; -1: no value (never written, or deleted)
 	Value   []byte `json:"value,omitzero"`    // the committed value, base64 in JSON
 	Session uint16 `json:"session,omitempty"` // who wrote the newest accepted version
-	Request uint32 `json:"request,omitempty"`
+	Request uint32 `json:"request,omitempty"` // the request of that session
 }
 
 // Switch is one switch as the controller sees it.
 type Switch struct {
-	Name      string   `json:"name"`
-	P4Runtime string   `json:"p4runtime"` // host:port of its P4Runtime server
-	DeviceID  uint64   `json:"deviceId"`
-	Address   string   `json:"address"`           // its own IPv4 address in the data plane
-	Connected bool     `json:"connected"`         // the stream is up
-	Primary   bool     `json:"primary"`           // this controller won the arbitration
-	Ready     bool     `json:"ready"`             // the pipeline and everything derived from the topology are installed
-	Pipeline  string   `json:"pipeline"`          // the cookie of the installed pipeline, hexadecimal
-	Version   string   `json:"version,omitempty"` // as in Member
+	Name      string `json:"name"`      // its name in the topology
+	P4Runtime string `json:"p4runtime"` // host:port of its P4Runtime server
+	DeviceID  uint64 `json:"deviceId"`  // its device id in P4Runtime
+	Address   string `json:"address"`   // its own IPv4 address in the data plane
+	Connected bool   `json:"connected"` // the stream is up
+	Primary   bool   `json:"primary"`   // this controller won the arbitration
+	Ready     bool   `json:"ready"`     // the pipeline and everything derived from the topology are installed
+	Pipeline  string `json:"pipeline"`  // the cookie of the installed pipeline, hexadecimal
+	// the version of NetCRAQ that it runs; left out if it does not say it
+	Version string `json:"version,omitempty"`
+	// the last error of the connection or of a request to it
 	LastError string   `json:"lastError,omitempty"`
 	Chains    []string `json:"chains"` // the chains it is a member of
-	Ports     []Port   `json:"ports"`
+	Ports     []Port   `json:"ports"`  // its ports, by number
 }
 
 // Port is a port of a switch and what it leads to.
 type Port struct {
-	Number uint32 `json:"number"`
+	Number uint32 `json:"number"` // its number in the data plane
 	// "fabric", "host", "open" (a host that may do everything, with any client's session) or
 	// "closed"
 	Trust   string `json:"trust"`
@@ -233,7 +237,7 @@ type Port struct {
 
 // Counters is what one switch has counted.
 type Counters struct {
-	Switch string `json:"switch"`
+	Switch string `json:"switch"` // the name of the switch
 	// Events are packets by what became of them; the names of event_t in
 	// p4src/include/events.p4, in lower case.
 	Events map[string]uint64 `json:"events"`
@@ -242,17 +246,17 @@ type Counters struct {
 	Unsent uint64         `json:"unsent"`
 	Slots  []SlotCounters `json:"slots"` // the placed keys' slots, in their order
 	// Chains are the sums of the slots, in the order of the chains' ids; with ?slots=0, in the
-	// place of Slots.
+	// place of the slots.
 	Chains []ChainCounters `json:"chains,omitempty"`
-	Ports  []Port          `json:"ports"`
+	Ports  []Port          `json:"ports"` // the ports of the switch, by number
 }
 
 // ChainCounters are the sums of a chain's slots at one switch, in packets.
 type ChainCounters struct {
-	ID       uint8  `json:"id"`
-	Reads    uint64 `json:"reads"`
-	Forwards uint64 `json:"forwards"`
-	Writes   uint64 `json:"writes"`
+	ID       uint8  `json:"id"`       // the id of the chain
+	Reads    uint64 `json:"reads"`    // READs that the switch answered
+	Forwards uint64 `json:"forwards"` // READs that the switch sent on to the tail
+	Writes   uint64 `json:"writes"`   // versions that the switch accepted
 }
 
 // ByChain sums the slots up by chain, in the order of their ids.
@@ -274,9 +278,9 @@ func (c *Counters) ByChain() (out []ChainCounters) {
 
 // SlotCounters are the three counters of one slot at one switch, in packets.
 type SlotCounters struct {
-	Slot     int    `json:"slot"`
-	KeyID    uint32 `json:"keyId"`
-	Name     string `json:"name"`
+	Slot     int    `json:"slot"`     // the number of the slot
+	KeyID    uint32 `json:"keyId"`    // the KEY_ID of the key in the slot
+	Name     string `json:"name"`     // the name of the key
 	Reads    uint64 `json:"reads"`    // READs that this switch answered from the slot
 	Forwards uint64 `json:"forwards"` // READs of it that this switch sent on to the tail
 	Writes   uint64 `json:"writes"`   // versions of it that this switch accepted
@@ -284,6 +288,7 @@ type SlotCounters struct {
 
 // SessionsRequest is the body of POST /v1/sessions.
 type SessionsRequest struct {
+	// how many sessions, 1 or more: a session has one write under way
 	Count int    `json:"count"`
 	Owner string `json:"owner,omitempty"` // for people: shown in events
 	// Address is the client's own IPv4 address in the network: the sessions can be used by that
@@ -294,8 +299,8 @@ type SessionsRequest struct {
 
 // Sessions is a lease on session ids: until it runs out nobody else is given them.
 type Sessions struct {
-	Lease      string    `json:"lease"`
-	Sessions   []Session `json:"sessions"`
+	Lease      string    `json:"lease"`      // by which the lease is kept and given back
+	Sessions   []Session `json:"sessions"`   // the leased sessions
 	TTLSeconds int       `json:"ttlSeconds"` // keep it alive (PUT) within this time
 }
 
@@ -306,19 +311,22 @@ func (s *Sessions) TTL() time.Duration { return time.Duration(s.TTLSeconds) * ti
 // switch has recorded for the id's earlier holders. In the answer to a keepalive NextRequest is 0:
 // the holder knows what it has used.
 type Session struct {
-	ID          uint16 `json:"id"`
+	ID uint16 `json:"id"` // stands in the header of the session's packets
+	// the number of the first request; 0 in the answer to a keepalive
 	NextRequest uint32 `json:"nextRequest"`
 }
 
 // Event is something that happened, for people and for programs that follow along.
 type Event struct {
-	ID      uint64            `json:"id"` // counts up from 1 in this controller's life
-	Time    time.Time         `json:"time"`
-	Type    string            `json:"type"` // one of EventTypes
-	Switch  string            `json:"switch,omitempty"`
+	ID   uint64    `json:"id"`   // counts up from 1 in this controller's life
+	Time time.Time `json:"time"` // when the controller noted it
+	Type string    `json:"type"` // one of docs/reference/events.md
+	// the switch that it is about
+	Switch string `json:"switch,omitempty"`
+	// the chain that it is about
 	Chain   string            `json:"chain,omitempty"`
-	Message string            `json:"message"`
-	Data    map[string]string `json:"data,omitempty"`
+	Message string            `json:"message"`        // the details, for people
+	Data    map[string]string `json:"data,omitempty"` // more details, for programs
 }
 
 // The codes of Error. Each goes with one HTTP status.
@@ -339,10 +347,10 @@ const (
 
 // Error is a failure as the API reports it.
 type Error struct {
-	Status  int    `json:"-"` // HTTP
-	Code    string `json:"code"`
-	Message string `json:"message"`
-	// SettledMillis, with CodeNotFound of a key's name: as Key's.
+	Status  int    `json:"-"`       // HTTP
+	Code    string `json:"code"`    // for programs
+	Message string `json:"message"` // for people
+	// SettledMillis, with CodeNotFound of a key's name: as for Key.
 	SettledMillis int64 `json:"settledMillis,omitempty"`
 	// WatchedAt, with CodeFailedPrecondition of a watch: the UDP port of the server that watches at
 	// the same host. Who can open that port knows that it has gone, and may take its place.
@@ -405,14 +413,14 @@ func MarshalError(e *Error) []byte {
 // WatchRequest has the server at a host be told of what is committed of keys, by NOTIFY packets
 // (docs/protocol.md, "Watches"). It replaces what that server watched before; no keys end it.
 type WatchRequest struct {
-	Address string   `json:"address"` // of the host, IPv4
-	Port    uint16   `json:"port"`    // UDP
-	KeyIDs  []uint32 `json:"keyIds"`
+	Address string   `json:"address"` // the IPv4 address of the host
+	Port    uint16   `json:"port"`    // the UDP port of the server
+	KeyIDs  []uint32 `json:"keyIds"`  // the KEY_IDs of the keys to watch
 }
 
 // Watch is what became of it.
 type Watch struct {
-	TTLSeconds int `json:"ttlSeconds"` // it is to be renewed before
+	TTLSeconds int `json:"ttlSeconds"` // the watch ends unless it is renewed within this time
 	// Refused are keys that are not there, that the host may not read, or that are too many.
 	Refused []uint32 `json:"refused"`
 }

@@ -338,7 +338,7 @@ func local(r *http.Request) bool {
 
 // openPaths need no name: a kubelet, a Prometheus and other controllers ask for them, and the
 // page's files are in every copy of the program.
-var openPaths = append([]string{"/healthz", "/readyz", "/metrics", "/v1/alive", "/"}, page.Paths()...)
+var openPaths = slices.Concat(openRoutes(), []string{"/v1/alive", "/"}, page.Paths())
 
 func refuse(w http.ResponseWriter, status int, code, format string, args ...any) {
 	e := admin.Errorf(code, format, args...)

@@ -1,21 +1,7 @@
 // Package adminserver serves the controller's admin API: HTTP and JSON, as package api describes
-// it. It decodes requests, calls the controller and encodes answers; it decides nothing.
-//
-//	GET    /v1/chains                          PUT    /v1/sessions/{lease}
-//	GET    /v1/chains/{chain}                  DELETE /v1/sessions/{lease}
-//	PUT    /v1/chains/{chain}                  GET    /v1/switches
-//	GET    /v1/chains/{chain}/keys             GET    /v1/switches/{switch}/counters
-//	POST   /v1/chains/{chain}/keys             GET    /v1/events
-//	DELETE /v1/chains/{chain}/keys/{key}       GET    /healthz
-//	POST   /v1/chains/{chain}/keys/{key}/move
-//	GET    /v1/keys  /v1/keys/{name}           GET    /readyz
-//	POST   /v1/keys                            DELETE /v1/keys/{name}?version=N
-//	PUT    /v1/watches                         GET    /v1/placement
-//	POST   /v1/sessions                        GET    /v1/placement/why
-//	GET    /                                   PUT    /v1/placement/rules
-//	GET    /page.js and its like               POST   /v1/placement/evictions
-//
-// The first is a page for people, which shows the rest (package page).
+// it. It decodes requests, calls the controller and encodes answers; it decides nothing. The table
+// of routes is in routes.go, and docs/reference/admin-api.yaml is generated from it. GET / is a
+// page for people, which shows the rest (package page).
 //
 // Handler authenticates nobody. The Server, which serves it, does: the kernel identifies the caller
 // at the other end of a Unix socket, and a caller over TCP needs a token. (Only the Server itself
@@ -35,7 +21,6 @@ import (
 	"io"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/netcraq/netcraq/api/admin"
@@ -87,46 +72,9 @@ type Placement interface {
 func Handler(b Backend, p Placement) http.Handler { return handler(b, p, newBodies()) }
 
 func handler(b Backend, p Placement, bounds *bodies) http.Handler {
-	s := &server{b}
+	s := &server{b, p}
 	mux := http.NewServeMux()
-	handle := func(pattern string, f func(*http.Request) (any, error)) {
-		most := int64(0)
-		if method, _, _ := strings.Cut(pattern, " "); method == http.MethodPost || method == http.MethodPut {
-			most = smallBody
-		}
-		mux.Handle(pattern, bounds.limit(most, answer(f)))
-	}
-	handle("GET /v1/chains", func(r *http.Request) (any, error) { return b.Chains(r.Context()) })
-	handle("GET /v1/chains/{chain}", func(r *http.Request) (any, error) { return b.Chain(r.Context(), r.PathValue("chain")) })
-	handle("PUT /v1/chains/{chain}", s.changeChain)
-	handle("POST /v1/chains/{chain}/recover", s.recoverMember)
-	mux.Handle("GET /metrics", timely(b.Metrics()))
-	handle("GET /v1/chains/{chain}/keys", func(r *http.Request) (any, error) { return b.Keys(r.Context(), r.PathValue("chain")) })
-	mux.Handle("POST /v1/chains/{chain}/keys", bounds.limit(keysBody, answer(s.addKeys)))
-	handle("DELETE /v1/chains/{chain}/keys/{key}", func(r *http.Request) (any, error) {
-		return nil, b.RemoveKey(r.Context(), r.PathValue("chain"), r.PathValue("key"))
-	})
-	handle("POST /v1/chains/{chain}/keys/{key}/move", s.moveKey)
-	handle("GET /v1/keys", s.directory)
-	handle("POST /v1/keys", s.requestKey)
-	handle("DELETE /v1/keys/{name}", func(r *http.Request) (any, error) {
-		version, err := strconv.ParseUint(r.URL.Query().Get("version"), 10, 64)
-		if err != nil {
-			return nil, admin.Errorf(admin.CodeInvalidArgument, "version: which one must it be? %v", err)
-		}
-		return nil, b.RemoveUnused(r.Context(), r.PathValue("name"), version)
-	})
-	handle("GET /v1/keys/{name}", func(r *http.Request) (any, error) { return b.Lookup(r.Context(), r.PathValue("name"), wantsState(r)) })
-	handle("GET /v1/switches", func(r *http.Request) (any, error) { return b.Switches(r.Context()) })
-	handle("GET /v1/switches/{switch}/counters", s.counters)
-	handle("POST /v1/sessions", s.openSessions)
-	handle("PUT /v1/watches", s.watch)
-	handle("PUT /v1/sessions/{lease}", func(r *http.Request) (any, error) { return b.KeepSessions(r.Context(), r.PathValue("lease")) })
-	handle("DELETE /v1/sessions/{lease}", func(r *http.Request) (any, error) { return nil, b.CloseSessions(r.Context(), r.PathValue("lease")) })
-	handle("GET /healthz", func(*http.Request) (any, error) { return map[string]string{"status": "ok"}, nil })
-	handle("GET /readyz", func(r *http.Request) (any, error) { return map[string]string{"status": "ready"}, b.Ready(r.Context()) })
-	mux.Handle("GET /v1/events", bounds.limit(0, http.HandlerFunc(s.events)))
-	placement(p, handle)
+	s.register(mux, bounds)
 	page.Handle(mux)
 	mux.Handle("/", bounds.limit(0, answer(func(r *http.Request) (any, error) {
 		return nil, admin.Errorf(admin.CodeNotFound, "there is no %s %s in this API", r.Method, r.URL.Path)
@@ -164,7 +112,10 @@ func onlyLocal(next http.Handler) http.Handler {
 	})
 }
 
-type server struct{ b Backend }
+type server struct {
+	b Backend
+	p Placement // nil: there is none
+}
 
 // manyResult is the answer to a list of keys: its status says whether all were placed.
 type manyResult []admin.Key
@@ -219,6 +170,15 @@ func (s *server) counters(r *http.Request) (any, error) {
 	short := *c
 	short.Slots, short.Chains = nil, c.ByChain()
 	return &short, nil
+}
+
+// removeUnused takes the version that the key must have.
+func (s *server) removeUnused(r *http.Request) (any, error) {
+	version, err := strconv.ParseUint(r.URL.Query().Get("version"), 10, 64)
+	if err != nil {
+		return nil, admin.Errorf(admin.CodeInvalidArgument, "version: which one must it be? %v", err)
+	}
+	return nil, s.b.RemoveUnused(r.Context(), r.PathValue("name"), version)
 }
 
 func wantsState(r *http.Request) bool {

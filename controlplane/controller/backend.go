@@ -59,8 +59,9 @@ func apiError(err error) error {
 }
 
 // Chains lists the chains.
-func (c *Controller) Chains(ctx context.Context) (out []admin.Chain, err error) {
-	err = c.call(ctx, func() {
+func (c *Controller) Chains(ctx context.Context) ([]admin.Chain, error) {
+	out := []admin.Chain{}
+	err := c.call(ctx, func() {
 		for _, ch := range c.net().chains {
 			out = append(out, c.describeChain(ch))
 		}

@@ -42,3 +42,22 @@ func Row(cells ...string) string {
 	}
 	return "| " + strings.Join(cells, " | ") + " |\n"
 }
+
+// Paragraph wraps a text at 100 columns.
+func Paragraph(text string) string {
+	var out strings.Builder
+	column := 0
+	for _, word := range strings.Fields(text) {
+		switch {
+		case column > 0 && column+1+len(word) > 100:
+			out.WriteByte('\n')
+			column = 0
+		case column > 0:
+			out.WriteByte(' ')
+			column++
+		}
+		out.WriteString(word)
+		column += len(word)
+	}
+	return out.String() + "\n"
+}

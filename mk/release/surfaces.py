@@ -80,6 +80,24 @@ def resource(text: str) -> Surface:
     return surface
 
 
+def calls(text: str) -> Surface:
+    """The calls of an OpenAPI document, their parameters, and what they and their bodies demand."""
+    surface, document = Surface(), yaml.safe_load(text)
+    for path, item in document["paths"].items():
+        for method, operation in item.items():
+            call = f"{method.upper()} {path}"
+            surface.offered.add(call)
+            for parameter in operation.get("parameters", ()):
+                surface.offered.add(f"{call} {parameter['name']}")
+                if parameter.get("required"):
+                    surface.demanded.add((call, parameter["name"]))
+    for name, schema in document["components"]["schemas"].items():
+        if schema.get("additionalProperties") is False:  # part of bodies, and of no answer
+            surface.offered.add(name)
+            surface.demanded |= {(name, field) for field in schema.get("required", ())}
+    return surface
+
+
 def json_fields(text: str) -> Surface:
     """The JSON fields of the types in a Go file."""
     surface, owner = Surface(), ""
@@ -157,6 +175,7 @@ FILES: tuple[tuple[str, Callable[[str], Surface]], ...] = (
     ("docs/reference/errors.md", table),
     ("docs/reference/events.md", table),
     ("docs/reference/chart.md", lambda text: table(text, 1)),
+    ("docs/reference/admin-api.yaml", calls),
     ("cni-plugin/deploy/crd/*.yaml", resource),
     ("pipelets/deploy/crd/*.yaml", resource),
     ("api/**/*.go", json_fields),
