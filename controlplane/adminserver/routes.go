@@ -71,7 +71,8 @@ var withState = parameter{name: "state", in: "query", value: false,
 	means: "Whether to fetch what each member of the chain holds for the key."}
 
 // changeCodes are the codes of changes that need switches.
-var changeCodes = []string{admin.CodeNotFound, admin.CodeFailedPrecondition, admin.CodeUnavailable, admin.CodeDeadlineExceeded}
+var changeCodes = []string{admin.CodeNotFound, admin.CodeFailedPrecondition, admin.CodeUnavailable,
+	admin.CodeDeadlineExceeded}
 
 // routes are all routes of the API. Handler registers these and no others, except the page for
 // people.
@@ -97,7 +98,8 @@ var sessionRoutes = []route{
 		}},
 	{method: "PUT", path: "/v1/watches", id: "watch", group: "sessions",
 		does: "Let the switches notify a server of what is committed of keys. The request replaces the server's earlier one.",
-		body: admin.WatchRequest{}, answer: admin.Watch{}, codes: []string{admin.CodeFailedPrecondition, admin.CodeUnavailable},
+		body: admin.WatchRequest{}, answer: admin.Watch{},
+		codes: []string{admin.CodeFailedPrecondition, admin.CodeUnavailable},
 		serve: (*server).watch},
 }
 
@@ -149,7 +151,8 @@ var chainRoutes = []route{
 	{method: "POST", path: "/v1/chains/{chain}/keys", id: "addKeys", group: "chains",
 		does: "Add one key or a list of keys to a chain. It answers when every member has the first values. In a list, a " +
 			"key that cannot be added has its `error` and does not hinder the others; the status is 207 then.",
-		body: oneOf{admin.KeySpec{}, []admin.KeySpec{}}, answer: oneOf{admin.Key{}, many{[]admin.Key{}}}, bodyLimit: keysBody,
+		body: oneOf{admin.KeySpec{}, []admin.KeySpec{}}, answer: oneOf{admin.Key{}, many{[]admin.Key{}}},
+		bodyLimit: keysBody,
 		codes: append([]string{admin.CodeAlreadyExists, admin.CodeResourceExhausted}, changeCodes...),
 		serve: (*server).addKeys},
 	{method: "DELETE", path: "/v1/chains/{chain}/keys/{key}", id: "removeKey", group: "chains",
@@ -171,7 +174,8 @@ var switchRoutes = []route{
 		does: "Read the counters of a switch.",
 		parameters: []parameter{{name: "slots", in: "query", value: "0",
 			means: "`0`: answer with the slots' sums by chain, and leave the slots out."}},
-		answer: admin.Counters{}, codes: []string{admin.CodeNotFound, admin.CodeUnavailable}, serve: (*server).counters},
+		answer: admin.Counters{}, codes: []string{admin.CodeNotFound, admin.CodeUnavailable},
+		serve: (*server).counters},
 }
 
 var placementRoutes = []route{
