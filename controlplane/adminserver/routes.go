@@ -153,8 +153,8 @@ var chainRoutes = []route{
 			"key that cannot be added has its `error` and does not hinder the others; the status is 207 then.",
 		body: oneOf{admin.KeySpec{}, []admin.KeySpec{}}, answer: oneOf{admin.Key{}, many{[]admin.Key{}}},
 		bodyLimit: keysBody,
-		codes: append([]string{admin.CodeAlreadyExists, admin.CodeResourceExhausted}, changeCodes...),
-		serve: (*server).addKeys},
+		codes:     append([]string{admin.CodeAlreadyExists, admin.CodeResourceExhausted}, changeCodes...),
+		serve:     (*server).addKeys},
 	{method: "DELETE", path: "/v1/chains/{chain}/keys/{key}", id: "removeKey", group: "chains",
 		does: "Delete a key's value through the chain, and remove the key from the network.", codes: changeCodes,
 		serve: func(s *server, r *http.Request) (any, error) {

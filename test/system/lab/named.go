@@ -32,22 +32,33 @@ type NamedWork struct {
 // next.
 var (
 	ownClient     *client.Client
-	makeOwnClient sync.Once
+	makeOwnClient sync.Mutex
 )
 
-// run makes calls for a while, and gives the history.
-func (w NamedWork) run() (history []linearizable.Call, err error) {
-	ctx := context.Background()
-	makeOwnClient.Do(func() {
+// makeClient makes the process's client. Controllers may be dead or stopped meanwhile, so it tries
+// until the work's time is over.
+func (w NamedWork) makeClient(ctx context.Context) (err error) {
+	makeOwnClient.Lock()
+	defer makeOwnClient.Unlock()
+	for end := time.Now().Add(w.Duration); ownClient == nil; time.Sleep(100 * time.Millisecond) {
+		if err != nil && time.Now().After(end) {
+			return fmt.Errorf("making the client: %w", err)
+		}
 		var cfg client.Config
 		for _, a := range w.Services {
 			cfg.Addresses = append(cfg.Addresses, netip.AddrPortFrom(a, wire.Port))
 		}
 		cfg.Sessions = fromadmin.Sessions(admin.NewClient(strings.Join(w.Admin, ",")), 2, "adversary")
 		ownClient, err = client.New(ctx, cfg)
-	})
-	if ownClient == nil {
-		return nil, fmt.Errorf("making the client: %w", err)
+	}
+	return nil
+}
+
+// run makes calls for a while, and gives the history.
+func (w NamedWork) run() (history []linearizable.Call, err error) {
+	ctx := context.Background()
+	if err := w.makeClient(ctx); err != nil {
+		return nil, err
 	}
 	controller := admin.NewClient(strings.Join(w.Admin, ","))
 	defer controller.Close()
