@@ -212,7 +212,7 @@ func TestKeys(t *testing.T) {
 	if n := made.Swap(0); n != most {
 		t.Errorf("%d keys were made", n)
 	}
-	for i := range 6 { // one after the other: of two namespaces' keys that are made at once both may be
+	for i := range 6 { // one after the other: keys that are under way count, and some may be refused early
 		make(fmt.Sprint("other", i), i)
 		work.Wait()
 	}
