@@ -68,7 +68,7 @@ func (s *Service) Transact(ctx context.Context, ns string, compare []Comparison,
 	}
 	byVersion := !slices.ContainsFunc(compare, func(c Comparison) bool { return c.Version == nil })
 	for attempt, pause := 0, time.Millisecond; ; attempt, pause = attempt+1, min(2*pause, 50*time.Millisecond) {
-		// Others have overtaken it if it has made two attempts. A random pause lets one of all through.
+		// After two attempts, others have overtaken it. A random pause lets one of all through.
 		if attempt > 1 && !s.sleep(ctx, rand.N(pause)) {
 			return Transacted{}, ended(ctx, "a transaction that others overtook")
 		}

@@ -504,8 +504,8 @@ func TestTransact(t *testing.T) {
 	}
 }
 
-// A key may be in both stores, if nodes whose defaults differed made it. Each call then means the one
-// that the default puts first, and a transaction that compares what is read there is answered.
+// A key may be in both stores, if nodes whose defaults differed made it. Each call then means the
+// one that the default puts first, and a transaction that compares what is read there is answered.
 func TestTransactOfAKeyInBoth(t *testing.T) {
 	ctx, w := t.Context(), newWorld()
 	service := coordination.New(w, coordination.Options{Sweep: -1})

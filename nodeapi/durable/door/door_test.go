@@ -243,14 +243,15 @@ func TestKeysOfAForger(t *testing.T) {
 	evil := pb.NewKVClient(enter(t, d, "evil").ActiveConnection())
 	makes := func(ns string, who int, counted int64) *pb.TxnRequest {
 		fence := durable.MadeName(ns)
+		put := &pb.PutRequest{Key: []byte(fence)}
 		r := &pb.TxnRequest{
 			Compare: []*pb.Compare{(*pb.Compare)(new(clientv3.Compare(clientv3.ModRevision(fence), "=", counted)))},
-			Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: []byte(fence)}}}}}
+			Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestPut{RequestPut: put}}}}
 		for i := range each {
 			name := durable.NamesOf(ns) + fmt.Sprint(who, "-", i)
 			r.Compare = append(r.Compare, (*pb.Compare)(new(clientv3.Compare(clientv3.CreateRevision(name), "=", 0))))
-			r.Success = append(r.Success, &pb.RequestOp{Request: &pb.RequestOp_RequestPut{
-				RequestPut: &pb.PutRequest{Key: []byte(name), Value: []byte("v")}}})
+			put := &pb.PutRequest{Key: []byte(name), Value: []byte("v")}
+			r.Success = append(r.Success, &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: put}})
 		}
 		return r
 	}
