@@ -461,7 +461,7 @@ func TestTurnsOfNamespaces(t *testing.T) {
 	t.Cleanup(func() { s.Close() })
 	for i := range 100 {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		done, err := s.making.wait(ctx, fmt.Sprint("namespace", i))
+		done, err := s.makingTurn(ctx, fmt.Sprint("namespace", i))
 		cancel()
 		if err != nil {
 			t.Fatalf("while %d other namespaces make keys: %v", i, err)
