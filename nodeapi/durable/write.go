@@ -199,8 +199,8 @@ func (s *Store) make(ctx context.Context, key store.Key, value []byte) (store.It
 	}
 }
 
-// makingTurn waits for the turn of a namespace. Those of one node that make keys in a namespace take
-// turns, since of all that do it at once one has to do it again.
+// makingTurn waits for the turn of a namespace. Those of one node that make keys in a namespace
+// take turns, since of all that do it at once one has to do it again.
 func (s *Store) makingTurn(ctx context.Context, namespace string) (done func(), err error) {
 	return s.making.Wait(ctx, store.Key{Namespace: namespace})
 }
