@@ -239,7 +239,7 @@ func TestKeys(t *testing.T) {
 func TestKeysOfAForger(t *testing.T) {
 	t.Parallel()
 	const most, all, each, bursts = 10, 15, 5, 40
-	d, etcd := newDoor(t, Options{Keys: most, AllKeys: all})
+	d, etcd := newDoor(t, Options{Keys: most})
 	evil := pb.NewKVClient(enter(t, d, "evil").ActiveConnection())
 	makes := func(ns string, who int, counted int64) *pb.TxnRequest {
 		fence := durable.MadeName(ns)
@@ -288,6 +288,8 @@ func TestKeysOfAForger(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	d = New(Options{Etcd: d.o.Etcd, Keys: most, AllKeys: all})
+	evil = pb.NewKVClient(enter(t, d, "evil").ActiveConnection())
 	var work sync.WaitGroup
 	for who := range 20 {
 		work.Go(func() { _, _ = evil.Txn(t.Context(), makes(fmt.Sprint("other", who), who, 0)) })
