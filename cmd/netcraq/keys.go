@@ -123,6 +123,10 @@ func (c *cli) showVersion(key string, v node.Version) error {
 // value reads VALUE.
 func (c *cli) value(s string) ([]byte, error) {
 	if s == "-" {
+		if c.inRead { // it has nothing more: a second value would be empty
+			return nil, operate.UsageError(errors.New("standard input is a value twice. Pass @FILE for one of them"))
+		}
+		c.inRead = true
 		return io.ReadAll(c.std.In)
 	}
 	b, file, isFile, err := operate.ParseValue(s)

@@ -199,6 +199,7 @@ func TestUsage(t *testing.T) {
 		{"transact --put color", "--put color: pass KEY=VALUE"},
 		{"transact --if-version color=1 --delete color", "--if-version color 1: pass a version such as 1.7"},
 		{"transact --put color=hex:0", "Pass text:hex:0"},
+		{"transact --put a=- --put b=-", "standard input is a value twice. Pass @FILE for one of them"},
 		{"transact color=red", "usage: netcraq transact"},
 		{"watch", "pass keys, or --prefix"},
 		{"watch a --prefix b", "pass keys, or --prefix"},

@@ -35,6 +35,7 @@ type cli struct {
 	socket    string
 	namespace string
 	root      *cobra.Command
+	inRead    bool // standard input was read as a value
 }
 
 // The groups of the help.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/chain"
+	"github.com/netcraq/netcraq/controlplane/controller/observe"
 	"github.com/netcraq/netcraq/controlplane/controller/switches"
 	"github.com/netcraq/netcraq/controlplane/controller/tableplan"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
@@ -80,7 +81,7 @@ func (o owner) Connection(d *switches.Device, s p4rt.State) {
 // NotSetUp implements switches.Owner.
 func (o owner) NotSetUp(d *switches.Device, why string) {
 	if known := o.current(d); known != nil {
-		known.lastError = why
+		known.lastError = observe.Printable(why)
 	}
 	o.Event("switch.not-set-up", d, why+"; trying again")
 }

@@ -17,6 +17,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unicode"
 
 	configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
 	v1 "github.com/p4lang/p4runtime/go/p4/v1"
@@ -530,6 +531,29 @@ func TestMistakes(t *testing.T) {
 		}
 		if sw, err := c.Switches(t.Context()); err != nil || sw[2].Ready || !strings.Contains(sw[2].LastError, "at most 128 here") {
 			t.Errorf("%+v, %v", sw, err)
+		}
+	})
+	t.Run("a switch whose errors are for a terminal", func(t *testing.T) {
+		f := newFakes(t, small)
+		f.servers[2].RefuseProgram = func() error {
+			return status.Error(codes.InvalidArgument, "no:\x1b]0;title\a\r\n\u202eevil"+strings.Repeat("x", 1<<16))
+		}
+		c, _ := f.start()
+		ready(t, c)
+		waitText(t, c, "switch.not-set-up", "evil")
+		texts := []string{}
+		events, _ := c.Events(0)
+		for _, e := range events {
+			texts = append(texts, e.Message)
+		}
+		all, err := c.Switches(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, text := range append(texts, all[2].LastError) {
+			if len(text) > 8192 || strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
+				t.Errorf("%d bytes: %.100q", len(text), text)
+			}
 		}
 	})
 	t.Run("a switch is restarted", func(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/netcraq/netcraq/controlplane/chain"
+	"github.com/netcraq/netcraq/controlplane/controller/observe"
 	"github.com/netcraq/netcraq/controlplane/controller/switches"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 )
@@ -28,7 +29,7 @@ func (c *Controller) connection(d *device, s p4rt.State) {
 	case p4rt.Disconnected:
 		text := "not connected"
 		if s.Err != nil {
-			text = s.Err.Error()
+			text = observe.Printable(s.Err.Error())
 		}
 		if d.lastError != text {
 			kind := "switch.unreachable"

@@ -80,10 +80,16 @@ func TestVersions(t *testing.T) {
 	if got := versions(); got[2] != next || got[3] != "" {
 		t.Errorf("with %s again: %q", next, got)
 	}
-	replace("", "") // for example BMv2
-	replace("not a version", "")
-	if got := versions(); got[2] != "" || got[3] != "" {
-		t.Errorf("with what is not a version: %q", got)
+	// BMv2's, no version, and a hostile switch's, which would fill the events.
+	for _, says := range []string{"", "not a version", far + "-" + strings.Repeat("a", 1<<14)} {
+		replace(says, "")
+		if got := versions(); got[2] != "" || got[3] != "" {
+			t.Errorf("with %.40q, which is not a version: %q", says, got)
+		}
+		replace(next, next)
+	}
+	if at := warnings(); !slices.Equal(at, []string{"s3"}) {
+		t.Errorf("events for %q, want one for s3", at)
 	}
 }
 

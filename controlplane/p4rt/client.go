@@ -301,14 +301,19 @@ func (c *Client) streamEnd(err error) error {
 	return fmt.Errorf("the stream to %s at %s: %w", c.o.Name, c.o.Target, err)
 }
 
+// maxVersion is the most bytes of a switch's version. Events and the admin API repeat the version,
+// so a switch must not choose its length.
+const maxVersion = 64
+
 // versionIn returns the version of NetCRAQ in the header of a stream that has brought an answer,
 // and "" if the header has none.
 func versionIn(channel v1.P4Runtime_StreamChannelClient) string {
 	header, err := channel.Header()
-	if said := header.Get(buildinfo.Metadata); err == nil && len(said) == 1 && semver.IsValid("v"+said[0]) {
-		return said[0]
+	said := header.Get(buildinfo.Metadata)
+	if err != nil || len(said) != 1 || len(said[0]) > maxVersion || !semver.IsValid("v"+said[0]) {
+		return ""
 	}
-	return ""
+	return said[0]
 }
 
 // arbitrated takes in who is primary.

@@ -2,7 +2,9 @@ package coordination
 
 import (
 	"context"
+	"math/rand/v2"
 	"slices"
+	"time"
 
 	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/wire"
@@ -65,7 +67,11 @@ func (s *Service) Transact(ctx context.Context, ns string, compare []Comparison,
 		t.Write = append(t.Write, at)
 	}
 	byVersion := !slices.ContainsFunc(compare, func(c Comparison) bool { return c.Version == nil })
-	for attempt := 0; ; attempt++ {
+	for attempt, pause := 0, time.Millisecond; ; attempt, pause = attempt+1, min(2*pause, 50*time.Millisecond) {
+		// After two attempts, others have overtaken it. A random pause lets one of all through.
+		if attempt > 1 && !s.sleep(ctx, rand.N(pause)) {
+			return Transacted{}, ended(ctx, "a transaction that others overtook")
+		}
 		if byVersion && attempt == 0 { // the store compares all there is
 			for i, c := range compare {
 				t.Compare[i] = store.Comparison{Name: c.Name, Version: *c.Version}

@@ -59,7 +59,7 @@ type Store struct {
 	o      Options
 	count  *metrics
 	graves graves
-	making makers
+	making store.Turns         // see makingTurn
 	reads  *semaphore.Weighted // of watches, which begin at once when etcd comes back
 
 	ctx  context.Context // ends with Close
@@ -79,7 +79,6 @@ func New(o Options) *Store {
 	s := &Store{o: o, reads: semaphore.NewWeighted(readsAtOnce), followers: map[string]*follower{}}
 	s.graves = graves{kept: o.Kept}
 	s.count = newMetrics(o.Etcd, o.Metrics)
-	s.making.init()
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	return s
 }

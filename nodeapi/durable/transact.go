@@ -67,7 +67,7 @@ func (x *transaction) do(ctx context.Context) (out store.Transacted, err error) 
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		if x.creates() > 0 && !x.counted {
 			if turn == nil {
-				if turn, err = x.s.making.wait(ctx, x.Namespace); err != nil {
+				if turn, err = x.s.makingTurn(ctx, x.Namespace); err != nil {
 					return out, x.failure(ctx, err, false)
 				}
 				defer turn()

@@ -452,3 +452,20 @@ func TestTransactOfATroubledEtcd(t *testing.T) {
 	_, err = s.Transact(ctx, x)
 	hasCode(t, "a value that is too long", err, nodeapi.CodeTooLarge, "16384")
 }
+
+// Each namespace has its own turn in which keys are made, so no namespace waits for another's, for
+// example while a member of etcd does not answer.
+func TestTurnsOfNamespaces(t *testing.T) {
+	t.Parallel()
+	s := New(Options{})
+	t.Cleanup(func() { s.Close() })
+	for i := range 100 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		done, err := s.makingTurn(ctx, fmt.Sprint("namespace", i))
+		cancel()
+		if err != nil {
+			t.Fatalf("while %d other namespaces make keys: %v", i, err)
+		}
+		defer done()
+	}
+}

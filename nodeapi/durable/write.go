@@ -3,7 +3,6 @@ package durable
 import (
 	"context"
 	"errors"
-	"hash/maphash"
 	"math/rand/v2"
 	"time"
 
@@ -148,7 +147,7 @@ func (s *Store) bury(ctx context.Context, key store.Key, when ...clientv3.Cmp) (
 // returns it.
 func (s *Store) make(ctx context.Context, key store.Key, value []byte) (store.Item, bool, error) {
 	fail := func(err error) (store.Item, bool, error) { return store.Item{}, false, err }
-	turn, err := s.making.wait(ctx, key.Namespace)
+	turn, err := s.makingTurn(ctx, key.Namespace)
 	if err != nil {
 		return fail(failure(ctx, about("making", key), err, false))
 	}
@@ -200,24 +199,8 @@ func (s *Store) make(ctx context.Context, key store.Key, value []byte) (store.It
 	}
 }
 
-// makers has those of one node that make keys in a namespace take turns, since of all that do it at
-// once one has to do it again. Namespaces may share one, which costs nothing but time.
-type makers [64]chan struct{}
-
-var makersSeed = maphash.MakeSeed()
-
-func (m *makers) init() {
-	for i := range m {
-		m[i] = make(chan struct{}, 1)
-	}
-}
-
-func (m *makers) wait(ctx context.Context, namespace string) (done func(), err error) {
-	c := m[maphash.String(makersSeed, namespace)%uint64(len(m))]
-	select {
-	case c <- struct{}{}:
-		return func() { <-c }, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
+// makingTurn waits for the turn of a namespace. Those of one node that make keys in a namespace
+// take turns, since of all that do it at once one has to do it again.
+func (s *Store) makingTurn(ctx context.Context, namespace string) (done func(), err error) {
+	return s.making.Wait(ctx, store.Key{Namespace: namespace})
 }

@@ -201,19 +201,21 @@ func (s *Store) Transact(ctx context.Context, t store.Transaction) (store.Transa
 }
 
 // checkDurable refuses a key of a namespace that may have both kinds, unless the key is durable, or
-// would be if it was made.
+// would be if it was made. Of a key that is in both stores, the default's counts, as in Get.
 func (s *Store) checkDurable(ctx context.Context, key store.Key, d Default) error {
-	got, err := s.durable.Get(ctx, key, false)
-	if err != nil || got.Version != 0 {
+	first, other := s.stores(key.Namespace)
+	got, err := first.Get(ctx, key, false)
+	if err == nil && got.Version == 0 {
+		first = other
+		got, err = other.Get(ctx, key, false)
+	}
+	switch {
+	case err != nil:
 		return err
+	case got.Version == 0 && d.Durable, got.Version != 0 && first == s.durable:
+		return nil
 	}
-	if !d.Durable {
-		return store.Volatile(key)
-	}
-	if got, err = s.volatile.Get(ctx, key, false); err == nil && got.Version != 0 {
-		return store.Volatile(key)
-	}
-	return err
+	return store.Volatile(key)
 }
 
 // List implements [store.Store].

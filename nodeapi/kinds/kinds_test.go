@@ -13,6 +13,8 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/internal/testutil/poll"
+	"github.com/netcraq/netcraq/nodeapi/cell"
+	"github.com/netcraq/netcraq/nodeapi/coordination"
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
@@ -499,6 +501,36 @@ func TestTransact(t *testing.T) {
 	w.durable.leave(true)
 	if _, err := w.Transact(ctx, put("d")); !errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeUnavailable}) {
 		t.Errorf("while etcd is away: %v", err)
+	}
+}
+
+// A key may be in both stores, if nodes whose defaults differed made it. Each call then means the
+// one that the default puts first, and a transaction that compares what is read there is answered.
+func TestTransactOfAKeyInBoth(t *testing.T) {
+	ctx, w := t.Context(), newWorld()
+	service := coordination.New(w, coordination.Options{Sweep: -1})
+	defer service.Close(context.Background())
+	volatile, durable := cell.Cell{Value: []byte("volatile")}, cell.Cell{Value: []byte("durable")}
+	for at, value := range map[store.Store][]byte{w.volatile: volatile.Encode(), w.durable: durable.Encode()} {
+		if _, err := at.Put(ctx, key("k"), value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	transact := func(value string) (coordination.Transacted, error) {
+		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+		defer cancel()
+		return service.Transact(ctx, "ns", []coordination.Comparison{{Name: "k", Value: &value}},
+			[]coordination.Write{{Name: "k", Value: []byte("written")}})
+	}
+	w.say("ns", false)
+	for _, value := range []string{"volatile", "durable"} {
+		if got, err := transact(value); !errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeInvalidArgument}) {
+			t.Errorf("a key that is read as volatile, compared with %s: %+v, %v; want it refused", value, got, err)
+		}
+	}
+	w.say("ns", true)
+	if got, err := transact("durable"); err != nil || !got.Done {
+		t.Errorf("a key that is read as durable: %+v, %v", got, err)
 	}
 }
 

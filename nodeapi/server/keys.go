@@ -284,7 +284,7 @@ func increment(ctx context.Context, k *call, d *nodeapi.IncrementData) (any, err
 	if d.By != nil {
 		by = *d.By
 	}
-	done, err := k.c.s.turns.wait(ctx, key)
+	done, err := k.c.s.turns.Wait(ctx, key)
 	if err != nil {
 		return nil, asRead(err)
 	}

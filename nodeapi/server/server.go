@@ -56,7 +56,7 @@ type Server struct {
 	metrics *metrics
 	once    *onceTable
 	budget  budget
-	turns   turns
+	turns   store.Turns
 	streams *broker.Broker // nil: there are none
 	flying  flying
 	helpers *shares.Budget // of Limits.Helpers

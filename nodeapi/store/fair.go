@@ -19,7 +19,7 @@ import (
 // Watches last, and compute when there is something to tell: they do not count.
 //
 // Namespaces whose calls go another way, to etcd, may have turns of their own (Apart): what hangs
-// there takes none of the others'.
+// there takes none of the others'. Transactions of all namespaces go that way.
 type Fair struct {
 	Store
 	most, each int
@@ -193,8 +193,10 @@ func (f *Fair) Delete(ctx context.Context, key Key) (wire.Version, error) {
 
 // Transact implements [Store].
 func (f *Fair) Transact(ctx context.Context, t Transaction) (Transacted, error) {
-	f, err := f.turn(ctx, t.Namespace)
-	if err != nil {
+	if f.apart != nil {
+		f = f.apart
+	}
+	if err := f.enter(ctx, t.Namespace); err != nil {
 		return Transacted{}, err
 	}
 	defer f.leave(t.Namespace)

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
@@ -49,6 +50,12 @@ func (g *gate) Get(ctx context.Context, key Key, eventual bool) (Item, error) {
 	case <-ctx.Done():
 	}
 	return g.Memory.Get(ctx, key, eventual)
+}
+
+// Transact lasts as reads do.
+func (g *gate) Transact(ctx context.Context, t Transaction) (Transacted, error) {
+	_, err := g.Get(ctx, Key{Namespace: t.Namespace}, false)
+	return Transacted{}, err
 }
 
 // Calls of namespaces take turns; one namespace never has all; the bound is kept.
@@ -177,6 +184,34 @@ func TestFairApart(t *testing.T) {
 			t.Errorf("%d calls are under way in namespaces apart", n)
 		}
 		g.mu.Unlock()
+		stop()
+		all.Wait()
+		if len(f.lanes)+len(f.apart.lanes) != 0 {
+			t.Error("something is left")
+		}
+	})
+}
+
+// Transactions are of durable keys, whatever the namespace's new keys are. Those that hang take no
+// turn of the calls for volatile keys.
+func TestFairTransactApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate("both", "too", "shop")
+		f := NewFair(g, 4).Apart(func(string) bool { return false }, 4)
+		ctx, stop := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		for _, namespace := range []string{"both", "too"} {
+			for range 10 {
+				all.Go(func() { _, _ = f.Transact(ctx, Transaction{Namespace: namespace}) })
+			}
+		}
+		synctest.Wait()
+		close(g.let["shop"])
+		within, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if _, err := f.Get(within, Key{Namespace: "shop", Name: "a"}, false); err != nil {
+			t.Errorf("while transactions of other namespaces hang: %v", err)
+		}
 		stop()
 		all.Wait()
 		if len(f.lanes)+len(f.apart.lanes) != 0 {

@@ -3,14 +3,37 @@ package observe
 import (
 	"log/slog"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"github.com/netcraq/netcraq/api/admin"
 )
 
 // eventHistory is how many events are kept.
 const eventHistory = 4096
+
+// maxText is the most bytes of a text that Printable does not shorten.
+const maxText = 4096
+
+// Printable returns a text in which switches may have a part as people are shown it. Characters
+// that a terminal would obey are written as in Go, and a long text ends early.
+func Printable(text string) string {
+	if len(text) > maxText {
+		text = strings.ToValidUTF8(text[:maxText], "") + " ..."
+	}
+	var b strings.Builder
+	for _, r := range text {
+		if unicode.IsPrint(r) {
+			b.WriteRune(r)
+		} else {
+			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
+		}
+	}
+	return b.String()
+}
 
 // Log is the events of this controller's life, for those who ask later and those who listen.
 // It is safe for concurrent use.
@@ -29,8 +52,9 @@ func NewLog(log *slog.Logger, count func(admin.Event)) *Log {
 	return &Log{log: log, count: count, grown: make(chan struct{})}
 }
 
-// Add adds an event, of a switch or a chain or both, or of neither.
+// Add adds an event, of a switch or a chain or both, or of neither. Its message becomes Printable.
 func (l *Log) Add(kind, sw, chainName, message string) {
+	message = Printable(message)
 	l.mu.Lock()
 	l.last++
 	l.events = append(l.events, admin.Event{ID: l.last, Time: time.Now().UTC(), Type: kind, Switch: sw,

@@ -78,8 +78,9 @@ type Door struct {
 	watches int64
 	rate    *rate.Limiter // of what all nodes write
 
-	mu    sync.Mutex
-	nodes map[string]*rate.Limiter // of what each writes, over its connections
+	mu     sync.Mutex
+	nodes  map[string]*rate.Limiter // of what each writes, over its connections
+	making int                      // keys that transactions under way make
 }
 
 // New makes a Door.
@@ -191,28 +192,53 @@ func (v *visit) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, err
 		}
 	}
 	if made.keys > 0 {
-		if err := v.d.room(ctx, client, made); err != nil {
+		underWay, done := v.d.makes(made.keys)
+		defer done()
+		if err := v.room(ctx, client, made, underWay); err != nil {
 			return nil, err
 		}
 	}
 	return pb.NewKVClient(client.ActiveConnection()).Txn(ctx, r)
 }
 
+// makes counts n keys as under way, until done. It returns how many are, these included.
+func (d *Door) makes(n int) (underWay int, done func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.making += n
+	return d.making, func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.making -= n
+	}
+}
+
 // room says whether a namespace may have more keys. It counts after the node did, and the
-// transaction that makes the keys is on there being no other since.
-func (d *Door) room(ctx context.Context, client *clientv3.Client, more making) error {
+// transaction that makes the keys is on there being no other in the namespace since. So it refuses
+// a transaction that expects the namespace's count to change first. Other namespaces' keys may be
+// made at the same time: all that are under way count towards AllKeys.
+func (v *visit) room(ctx context.Context, client *clientv3.Client, more making, underWay int) error {
 	count := func(prefix string) clientv3.Op {
 		return clientv3.OpGet(prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
 	}
-	got, err := client.Txn(ctx).Then(count(durable.NamesOf(more.namespace)), count(durable.KeysPrefix)).Commit()
+	got, err := client.Txn(ctx).Then(count(durable.NamesOf(more.namespace)), count(durable.KeysPrefix),
+		clientv3.OpGet(durable.MadeName(more.namespace))).Commit()
 	if err != nil {
 		return status.Error(codes.Unavailable, err.Error())
 	}
+	counted := int64(0)
+	for _, kv := range got.Responses[2].GetResponseRange().Kvs {
+		counted = kv.ModRevision
+	}
+	if more.counted > counted {
+		return v.deny("making keys on a count that is not there yet")
+	}
+	o := v.d.o
 	here, all := got.Responses[0].GetResponseRange().Count, got.Responses[1].GetResponseRange().Count
-	if n := int64(more.keys); here+n > int64(d.o.Keys) || all+n > int64(d.o.AllKeys) {
+	if here+int64(more.keys) > int64(o.Keys) || all+int64(underWay) > int64(o.AllKeys) {
 		return status.Errorf(codes.FailedPrecondition,
-			"the namespace %s has %d durable keys of %d that it may have, and all namespaces %d of %d; this makes %d more",
-			more.namespace, here, d.o.Keys, all, d.o.AllKeys, more.keys)
+			"the namespace %s has %d durable keys of %d that it may have, and all namespaces %d of %d; this makes %d more, "+
+				"and all that are under way %d", more.namespace, here, o.Keys, all, o.AllKeys, more.keys, underWay)
 	}
 	return nil
 }

@@ -212,7 +212,7 @@ func TestKeys(t *testing.T) {
 	if n := made.Swap(0); n != most {
 		t.Errorf("%d keys were made", n)
 	}
-	for i := range 6 { // one after the other: of two namespaces' keys that are made at once both may be
+	for i := range 6 { // one after the other: keys that are under way count, and some may be refused early
 		make(fmt.Sprint("other", i), i)
 		work.Wait()
 	}
@@ -230,6 +230,73 @@ func TestKeys(t *testing.T) {
 	there := strings.TrimPrefix(string(one.Kvs[0].Key), durable.NamesOf("ns"))
 	if _, err := stores[0].Put(t.Context(), key(there), []byte("w")); err != nil {
 		t.Errorf("what is there is not written: %v", err)
+	}
+}
+
+// TestKeysOfAForger: a node that was taken over makes many keys at once, in one namespace and in
+// many. Its transactions do not say what it has counted but what it guesses the count to be when
+// they are executed. It makes no more keys than there may be.
+func TestKeysOfAForger(t *testing.T) {
+	t.Parallel()
+	const most, all, each, bursts = 10, 15, 5, 40
+	d, etcd := newDoor(t, Options{Keys: most})
+	evil := pb.NewKVClient(enter(t, d, "evil").ActiveConnection())
+	makes := func(ns string, who int, counted int64) *pb.TxnRequest {
+		fence := durable.MadeName(ns)
+		put := &pb.PutRequest{Key: []byte(fence)}
+		r := &pb.TxnRequest{
+			Compare: []*pb.Compare{(*pb.Compare)(new(clientv3.Compare(clientv3.ModRevision(fence), "=", counted)))},
+			Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestPut{RequestPut: put}}}}
+		for i := range each {
+			name := durable.NamesOf(ns) + fmt.Sprint(who, "-", i)
+			r.Compare = append(r.Compare, (*pb.Compare)(new(clientv3.Compare(clientv3.CreateRevision(name), "=", 0))))
+			put := &pb.PutRequest{Key: []byte(name), Value: []byte("v")}
+			r.Success = append(r.Success, &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: put}})
+		}
+		return r
+	}
+	keys := func(prefix string) int64 {
+		t.Helper()
+		got, err := etcd.Get(t.Context(), prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got.Count
+	}
+	for burst := range bursts {
+		now, err := etcd.Get(t.Context(), durable.MadeName("ns"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		next := now.Header.Revision
+		var work sync.WaitGroup
+		for who := range 8 {
+			counted := int64(0)
+			if len(now.Kvs) > 0 {
+				counted = now.Kvs[0].ModRevision
+			}
+			if who > 0 { // as it is when the others of this burst have made theirs
+				counted = next + int64(who)
+			}
+			work.Go(func() { _, _ = evil.Txn(t.Context(), makes("ns", burst*100+who, counted)) })
+		}
+		work.Wait()
+		if n := keys(durable.NamesOf("ns")); n > most {
+			t.Fatalf("after %d bursts the namespace has %d keys of %d that it may have", burst+1, n, most)
+		}
+		if _, err := etcd.Delete(t.Context(), durable.NamesOf("ns"), clientv3.WithPrefix()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d = New(Options{Etcd: d.o.Etcd, Keys: most, AllKeys: all})
+	evil = pb.NewKVClient(enter(t, d, "evil").ActiveConnection())
+	var work sync.WaitGroup
+	for who := range 20 {
+		work.Go(func() { _, _ = evil.Txn(t.Context(), makes(fmt.Sprint("other", who), who, 0)) })
+	}
+	work.Wait()
+	if n := keys(durable.KeysPrefix); n > all {
+		t.Errorf("all namespaces have %d keys of %d that they may have", n, all)
 	}
 }
 

@@ -55,6 +55,7 @@ func (v *visit) mayWatch(r *pb.WatchCreateRequest) error {
 type making struct {
 	namespace string
 	keys      int
+	counted   int64 // the revision that it expects the namespace's durable.MadeName to have
 }
 
 // mayTxn says whether a node may write so: it reads, or it writes keys that are there, each on a
@@ -88,34 +89,35 @@ func (v *visit) mayTxn(r *pb.TxnRequest) (made making, size int, err error) {
 			return made, 0, v.deny("writing %.80q", p.Key)
 		}
 	}
-	namespace, keys, ok := mayWrite(r.Compare, puts)
+	made, ok := mayWrite(r.Compare, puts)
 	if !ok {
 		return made, 0, v.deny("a transaction that is none of the node API's")
 	}
-	return making{namespace, keys}, size, nil
+	return made, size, nil
 }
 
-// mayWrite says whether a Store writes so, and in which namespace it makes how many keys.
-func mayWrite(when []*pb.Compare, puts []*pb.PutRequest) (namespace string, keys int, ok bool) {
+// mayWrite says whether a Store writes so, and what it makes.
+func mayWrite(when []*pb.Compare, puts []*pb.PutRequest) (made making, ok bool) {
 	fences := 0
 	for _, p := range puts {
 		ns := isKey(p.Key)
 		switch {
-		case ns != "" && has(when, p.Key, isThere):
-		case ns != "" && p.Lease == 0 && has(when, p.Key, isNot) && (keys == 0 || ns == namespace):
-			namespace, keys = ns, keys+1
+		case ns != "" && find(when, p.Key, isThere) != nil:
+		case ns != "" && p.Lease == 0 && find(when, p.Key, isNot) != nil && (made.keys == 0 || ns == made.namespace):
+			made.namespace, made.keys = ns, made.keys+1
 		case bytes.HasPrefix(p.Key, []byte(durable.MadeName(""))) && len(p.Value) == 0 && p.Lease == 0 &&
-			has(when, p.Key, isAsCounted):
+			find(when, p.Key, isAsCounted) != nil:
+			made.counted = find(when, p.Key, isAsCounted).GetModRevision()
 			fences++
 		default:
-			return "", 0, false
+			return made, false
 		}
 	}
-	if keys == 0 {
-		return "", 0, fences == 0
+	if made.keys == 0 {
+		return made, fences == 0
 	}
-	fence := []byte(durable.MadeName(namespace))
-	return namespace, keys, fences == 1 && slices.ContainsFunc(puts, func(p *pb.PutRequest) bool {
+	fence := []byte(durable.MadeName(made.namespace))
+	return made, fences == 1 && slices.ContainsFunc(puts, func(p *pb.PutRequest) bool {
 		return bytes.Equal(p.Key, fence)
 	})
 }
@@ -137,13 +139,14 @@ func isKey(entry []byte) string {
 	return ns
 }
 
-func has(all []*pb.Compare, key []byte, is func(*pb.Compare) bool) bool {
+// find returns the first condition on a key that is so, or nil.
+func find(all []*pb.Compare, key []byte, is func(*pb.Compare) bool) *pb.Compare {
 	for _, c := range all {
 		if bytes.Equal(c.Key, key) && is(c) {
-			return true
+			return c
 		}
 	}
-	return false
+	return nil
 }
 
 // isThere holds for no key that has no entry.

@@ -1,16 +1,15 @@
-package server
+package store
 
 import (
 	"context"
 	"sync"
-
-	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// turns lets those who want the same key have it one after another.
-type turns struct {
+// Turns lets those who want the same key have it one after another, or those who want the same
+// namespace, which is a Key without a name.
+type Turns struct {
 	mu   sync.Mutex
-	keys map[store.Key]*turn
+	keys map[Key]*turn
 }
 
 type turn struct {
@@ -18,11 +17,11 @@ type turn struct {
 	held   chan struct{} // who has put something in has the turn
 }
 
-// wait waits for a turn, which done ends.
-func (t *turns) wait(ctx context.Context, key store.Key) (done func(), err error) {
+// Wait waits for a turn, which done ends.
+func (t *Turns) Wait(ctx context.Context, key Key) (done func(), err error) {
 	t.mu.Lock()
 	if t.keys == nil {
-		t.keys = map[store.Key]*turn{}
+		t.keys = map[Key]*turn{}
 	}
 	k := t.keys[key]
 	if k == nil {
