@@ -117,18 +117,14 @@ func Make(path string, size int) (*Memory, error) {
 // goroutines, for 10 ms at worst, and a signal makes the kernel take back all that it has given.
 const allocateStep = 256 << 10
 
-// allocating is held for a step. The kernel clears the memory meanwhile, on a processor that does
-// nothing else. So however many files are made at a time, the server has its other processors.
-var allocating sync.Mutex
-
 // allocate gives a file memory for its first size bytes.
 func allocate(f *os.File, size int64) error {
 	step := func(at, n int64) error {
-		allocating.Lock()
-		defer allocating.Unlock()
-		return unix.Fallocate(int(f.Fd()), 0, at, n)
+		var err error
+		aside(func() { err = unix.Fallocate(int(f.Fd()), 0, at, n) })
+		return err
 	}
-	for at := int64(0); at < size; runtime.Gosched() {
+	for at := int64(0); at < size; {
 		n := min(allocateStep, size-at)
 		switch err := step(at, n); err {
 		case nil:

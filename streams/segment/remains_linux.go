@@ -41,7 +41,8 @@ func (r *Remains) Freed() bool {
 // Close forgets the memory, whoever keeps it.
 func (r *Remains) Close() {
 	if r != nil && r.file != nil {
-		r.file.Close()
+		file := r.file
+		later(func() { file.Close() })
 		r.file = nil
 	}
 }
