@@ -25,8 +25,7 @@ MadeOf = Callable[[Any, dict[str, Any]], Iterable[Table]]
 def measured(bench: Any, result: dict[str, Any]) -> Iterable[Table]:
     """The tables of a benchmark whose cases have names (:mod:`experiments.bench_rounds`)."""
     cases = {case.name: case for quick in (False, True) for case in bench.cases(quick)}
-    todo = [case for name, case in cases.items() if name in result["measured"]]
-    return bench.tables(todo, result["measured"])
+    return bench.tables([case for name, case in cases.items() if name in result["measured"]], result["measured"])
 
 
 def doors(bench: Any, result: dict[str, Any]) -> Iterable[Table]:

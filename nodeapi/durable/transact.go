@@ -11,7 +11,6 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
@@ -216,7 +215,8 @@ func (x *transaction) attempt(ctx context.Context) (done bool, at int64, err err
 	}
 	creates := x.creates()
 	if creates > 0 {
-		if err := x.mayCreate(ctx, creates); err != nil {
+		err := x.s.mayMake(ctx, x.Namespace, x.keys, int64(creates), fmt.Sprintf("; the transaction makes %d more", creates))
+		if err != nil {
 			return false, 0, err
 		}
 		when = append(when, isAt(MadeName(x.Namespace), x.made))
@@ -237,18 +237,4 @@ func (x *transaction) attempt(ctx context.Context) (done bool, at int64, err err
 		x.s.count.has(x.Namespace, x.keys+int64(creates))
 	}
 	return true, answer.Header.Revision, nil
-}
-
-// mayCreate returns why the transaction may not make so many keys, or nil.
-func (x *transaction) mayCreate(ctx context.Context, n int) error {
-	if err := store.MayCreate(ctx); err != nil {
-		return err
-	}
-	if most := x.s.quota(x.Namespace); x.keys+int64(n) > int64(most) {
-		return nodeapi.Errorf(nodeapi.CodeQuotaExceeded,
-			"delete keys that are not needed: they go after a while; or have the namespace's quota raised",
-			"the namespace %s has %d durable keys, deleted ones that are still known included, of %d that it may have; "+
-				"the transaction makes %d more", x.Namespace, x.keys, most, n)
-	}
-	return nil
 }

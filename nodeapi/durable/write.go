@@ -166,14 +166,10 @@ func (s *Store) make(ctx context.Context, key store.Key, value []byte) (store.It
 		if kv := only(found.Responses[0].GetResponseRange().Kvs); kv != nil {
 			return item(key, kv), false, nil
 		}
-		if err := store.MayCreate(ctx); err != nil {
-			return fail(err)
-		}
 		keys := found.Responses[2].GetResponseRange().Count
 		s.count.has(key.Namespace, keys)
-		if most := s.quota(key.Namespace); keys >= int64(most) {
-			return fail(nodeapi.Errorf(nodeapi.CodeQuotaExceeded, "delete keys that are not needed: they go after a while; or have the namespace's quota raised",
-				"the namespace %s has %d durable keys, deleted ones that are still known included, of %d that it may have", key.Namespace, keys, most))
+		if err := s.mayMake(ctx, key.Namespace, keys, 1, ""); err != nil {
+			return fail(err)
 		}
 		counted := int64(0)
 		if kv := only(found.Responses[1].GetResponseRange().Kvs); kv != nil {
@@ -197,6 +193,21 @@ func (s *Store) make(ctx context.Context, key store.Key, value []byte) (store.It
 			return fail(failure(ctx, about("making", key), ctx.Err(), false))
 		}
 	}
+}
+
+// mayMake returns why a namespace that has some keys may not have n more, or nil. The reason ends
+// with more.
+func (s *Store) mayMake(ctx context.Context, namespace string, keys, n int64, more string) error {
+	if err := store.MayCreate(ctx); err != nil {
+		return err
+	}
+	if most := s.quota(namespace); keys+n > int64(most) {
+		return nodeapi.Errorf(nodeapi.CodeQuotaExceeded,
+			"delete keys that are not needed: they go after a while; or have the namespace's quota raised",
+			"the namespace %s has %d durable keys, deleted ones that are still known included, of %d that it may have%s",
+			namespace, keys, most, more)
+	}
+	return nil
 }
 
 // makingTurn waits for the turn of a namespace. Those of one node that make keys in a namespace

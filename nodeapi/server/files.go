@@ -23,7 +23,7 @@ func makeFile(ctx context.Context, k *call, d *nodeapi.MakeFileData) (any, error
 	if err != nil {
 		return nil, err
 	}
-	if err := k.c.s.config.Authority.Authorize(ctx, k.c.peer, authority.Create, ns); err != nil {
+	if err := k.may(ctx, authority.Create, ns); err != nil {
 		return nil, err
 	}
 	f, err := b.Files().Make(ns, d.Bytes, d.Rewritable)

@@ -53,10 +53,8 @@ func checkKey(name string) error {
 
 // place says which namespace a request means, if its caller may do that there.
 func (k *call) place(ctx context.Context, ns string) (string, error) {
-	if ns == "" {
-		ns = k.namespace
-	}
-	if err := checkNamespace(ns); err != nil {
+	ns, err := k.named(ns)
+	if err != nil {
 		return "", err
 	}
 	verb := authority.Read
@@ -66,7 +64,28 @@ func (k *call) place(ctx context.Context, ns string) (string, error) {
 	case k.f.watches != nil:
 		verb = authority.Watch
 	}
-	return ns, k.c.s.config.Authority.Authorize(ctx, k.c.peer, verb, ns)
+	return ns, k.may(ctx, verb, ns)
+}
+
+// named returns the namespace that a request names, or the caller's own if it names none.
+func (k *call) named(ns string) (string, error) {
+	if ns == "" {
+		ns = k.namespace
+	}
+	return ns, checkNamespace(ns)
+}
+
+// may returns nil if the caller may do that in a namespace.
+func (k *call) may(ctx context.Context, verb authority.Verb, ns string) error {
+	return k.c.s.config.Authority.Authorize(ctx, k.c.peer, verb, ns)
+}
+
+// creating tells the store if the caller may not make keys in a namespace.
+func (k *call) creating(ctx context.Context, ns string) context.Context {
+	if err := k.may(ctx, authority.Create, ns); err != nil {
+		return store.WithoutCreating(ctx, err)
+	}
+	return ctx
 }
 
 // placeToWrite is place for what may make a key. Where its caller may write, and not make keys, the
@@ -79,10 +98,7 @@ func (k *call) placeToWrite(ctx context.Context, ns string) (context.Context, st
 	if !k.f.writes {
 		return ctx, ns, nil
 	}
-	if err := k.c.s.config.Authority.Authorize(ctx, k.c.peer, authority.Create, ns); err != nil {
-		ctx = store.WithoutCreating(ctx, err)
-	}
-	return ctx, ns, nil
+	return k.creating(ctx, ns), ns, nil
 }
 
 // keyToWrite is key for what may make it.

@@ -83,17 +83,13 @@ func openStream(ctx context.Context, k *call, d *nodeapi.OpenStreamData) (any, e
 	if err != nil {
 		return nil, err
 	}
-	ns := d.Namespace
-	if ns == "" {
-		ns = k.namespace
-	}
-	if err := checkNamespace(ns); err != nil {
+	ns, err := k.named(d.Namespace)
+	if err != nil {
 		return nil, err
 	}
-	may := func(v authority.Verb) error { return k.c.s.config.Authority.Authorize(ctx, k.c.peer, v, ns) }
-	mayMake := may(authority.Create)
+	mayMake := k.may(ctx, authority.Create, ns)
 	if mayMake != nil {
-		if err := may(authority.Read); err != nil {
+		if err := k.may(ctx, authority.Read, ns); err != nil {
 			return nil, err
 		}
 	}
@@ -103,7 +99,7 @@ func openStream(ctx context.Context, k *call, d *nodeapi.OpenStreamData) (any, e
 				return nil, err
 			}
 		}
-		mayMake = may(authority.Watch)
+		mayMake = k.may(ctx, authority.Watch, ns)
 	}
 	s, made, err := b.Open(ctx, ns, d.Stream, d.Config, mayMake)
 	if err != nil {

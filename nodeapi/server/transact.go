@@ -8,7 +8,6 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/authority"
 	"github.com/netcraq/netcraq/nodeapi/coordination"
 	"github.com/netcraq/netcraq/nodeapi/server/rpc"
-	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
 func transact(ctx context.Context, k *call, d *nodeapi.TransactData) (any, error) {
@@ -151,27 +150,15 @@ func writeOf(w *nodeapi.TransactWrite) (coordination.Write, error) {
 // caller may not, the store is told so.
 func (k *call) placeToTransact(ctx context.Context, ns string, compares, writes, makes bool) (context.Context, string,
 	error) {
-	if ns == "" {
-		ns = k.namespace
+	ns, err := k.named(ns)
+	if err == nil && compares {
+		err = k.may(ctx, authority.Read, ns)
 	}
-	if err := checkNamespace(ns); err != nil {
-		return ctx, "", err
+	if err == nil && writes {
+		err = k.may(ctx, authority.Write, ns)
 	}
-	may := func(v authority.Verb) error { return k.c.s.config.Authority.Authorize(ctx, k.c.peer, v, ns) }
-	if compares {
-		if err := may(authority.Read); err != nil {
-			return ctx, "", err
-		}
+	if err == nil && makes {
+		ctx = k.creating(ctx, ns)
 	}
-	if writes {
-		if err := may(authority.Write); err != nil {
-			return ctx, "", err
-		}
-	}
-	if makes {
-		if err := may(authority.Create); err != nil {
-			ctx = store.WithoutCreating(ctx, err)
-		}
-	}
-	return ctx, ns, nil
+	return ctx, ns, err
 }

@@ -181,8 +181,8 @@ def go(options: argparse.Namespace) -> int:
             if options.only and "worker" in options.only:
                 wanted = {**wanted, "worker": functools.partial(worker.worker, seconds=options.seconds)}
             if judged:
-                chosen = conformance.Chosen(options.focus, options.skip)
-                wanted = {**wanted, CONFORMANCE: conformance.check(chosen)}
+                chosen = {"focus": options.focus, "skip": options.skip}
+                wanted = {**wanted, CONFORMANCE: functools.partial(conformance.conformance, **chosen)}
             if not quick and not cluster.chained:
                 install.install(cluster)
                 say("NetCRAQ's manifests are applied")

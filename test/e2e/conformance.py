@@ -3,13 +3,11 @@
 
 from __future__ import annotations
 
-import functools
 import subprocess
 import time
-from dataclasses import dataclass
 
 from e2e import settings, specs
-from e2e.acceptance import Check, CheckError, require
+from e2e.acceptance import CheckError, require
 from e2e.cluster import Cluster
 
 FOCUS = r"\[sig-network\].*\[Conformance\]"
@@ -23,23 +21,7 @@ not restart as machines do.
 HOURS = 8
 
 
-@dataclass
-class Chosen:
-    """Which specs run."""
-
-    focus: str = FOCUS
-    skip: str = SKIP
-
-
-NETWORK = Chosen()
-
-
-def check(chosen: Chosen) -> Check:
-    """The check that runs specs."""
-    return functools.partial(conformance, chosen=chosen)
-
-
-def conformance(cluster: Cluster, chosen: Chosen = NETWORK) -> str:
+def conformance(cluster: Cluster, focus: str = FOCUS, skip: str = SKIP) -> str:
     """Run Kubernetes' specs on the first node. ``out/k8s/conformance`` has what the certification
     programme takes: ``e2e.log`` and ``junit_01.xml``.
     """
@@ -68,8 +50,8 @@ def conformance(cluster: Cluster, chosen: Chosen = NETWORK) -> str:
         "-disable-log-dump",
         "-non-blocking-taints=node-role.kubernetes.io/control-plane",
         f"-num-nodes={len(cluster.nodes) - len(cluster.controls)}",
-        f"-ginkgo.focus={chosen.focus}",
-        f"-ginkgo.skip={chosen.skip}",
+        f"-ginkgo.focus={focus}",
+        f"-ginkgo.skip={skip}",
         f"-ginkgo.timeout={HOURS}h",
         "-ginkgo.no-color",
         "-ginkgo.v",
@@ -85,7 +67,7 @@ def conformance(cluster: Cluster, chosen: Chosen = NETWORK) -> str:
     for name in report.failed:
         print(f"  FAILED: {name}")
     found = f"{report} in {time.monotonic() - begin:.0f} s; out/k8s/conformance has e2e.log and junit_01.xml"
-    require(report.passed, f"no spec matches {chosen.focus!r}")
+    require(report.passed, f"no spec matches {focus!r}")
     if report.failed:
         raise CheckError(found)
     return found

@@ -40,15 +40,14 @@ var (
 func (w NamedWork) makeClient(ctx context.Context) (err error) {
 	makeOwnClient.Lock()
 	defer makeOwnClient.Unlock()
+	cfg := client.Config{Sessions: fromadmin.Sessions(admin.NewClient(strings.Join(w.Admin, ",")), 2, "adversary")}
+	for _, a := range w.Services {
+		cfg.Addresses = append(cfg.Addresses, netip.AddrPortFrom(a, wire.Port))
+	}
 	for end := time.Now().Add(w.Duration); ownClient == nil; time.Sleep(100 * time.Millisecond) {
 		if err != nil && time.Now().After(end) {
 			return fmt.Errorf("making the client: %w", err)
 		}
-		var cfg client.Config
-		for _, a := range w.Services {
-			cfg.Addresses = append(cfg.Addresses, netip.AddrPortFrom(a, wire.Port))
-		}
-		cfg.Sessions = fromadmin.Sessions(admin.NewClient(strings.Join(w.Admin, ",")), 2, "adversary")
 		ownClient, err = client.New(ctx, cfg)
 	}
 	return nil
