@@ -7,8 +7,16 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/server/rpc"
 )
 
-// charge counts a message as so many requests. If the caller has sent too many, it gives the
-// refusal, and nothing more is read from this connection for a moment.
+// chargeMessage counts a message as so many requests, less those that its bytes counted as.
+func (c *conn) chargeMessage(requests int) *nodeapi.Error {
+	if requests <= c.charged {
+		return nil
+	}
+	return c.charge(requests - c.charged)
+}
+
+// charge counts requests. If the caller has sent too many, it returns the refusal, and the
+// connection reads nothing for a moment.
 func (c *conn) charge(requests int) *nodeapi.Error {
 	err := c.account.Request(requests)
 	if err == nil {

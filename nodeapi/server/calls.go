@@ -14,7 +14,7 @@ import (
 func (c *conn) begin(r rpc.Request, size int) *call {
 	if r.ID < 1 || r.ID > maxID {
 		failed := rpc.Invalid("id %d: an id is 1 to 2^53-1", r.ID)
-		if refused := c.charge(1); refused != nil {
+		if refused := c.chargeMessage(1); refused != nil {
 			failed = refused
 		}
 		c.send(&rpc.Response{Err: failed})
@@ -23,7 +23,7 @@ func (c *conn) begin(r rpc.Request, size int) *call {
 	k := &call{c: c, client: c.client, namespace: c.namespace}
 	data, err := k.understand(r)
 	if err != nil || k.f.inline != nil {
-		refused := c.charge(1)
+		refused := c.chargeMessage(1)
 		if refused != nil && r.Func != nodeapi.FuncCancel { // which gives back what the caller has
 			err = refused
 		}
@@ -45,7 +45,7 @@ func (c *conn) begin(r rpc.Request, size int) *call {
 	if k.f.requests != nil {
 		requests = max(k.f.requests(data), 1)
 	}
-	if refused := c.charge(requests); refused != nil {
+	if refused := c.chargeMessage(requests); refused != nil {
 		c.s.metrics.count(r.Func, refused.Code)
 		c.send(&rpc.Response{ID: r.ID, Err: refused})
 		return nil

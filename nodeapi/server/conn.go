@@ -18,6 +18,10 @@ import (
 // ownBuffer is what each connection may hold without asking the server's budget.
 const ownBuffer = 4 << 10
 
+// bytesPerRequest is how many bytes of a message, beyond ownBuffer, count as one request: to read
+// and to understand them takes about as long.
+const bytesPerRequest = 8 << 10
+
 // conn is one connection.
 type conn struct {
 	s   *Server
@@ -42,6 +46,7 @@ type conn struct {
 	namespace string      // of requests that name none
 	slots     chan struct{}
 	pause     time.Duration // nothing more is read for so long
+	charged   int           // requests that the bytes of the message under way counted as
 	since     atomic.Int64  // when the message that is under way began, in ns; 0: there is none
 
 	mu      sync.Mutex
@@ -122,6 +127,9 @@ func (c *conn) listen() *call {
 		c.admitted = true
 	}
 	for {
+		if c.pause > 0 && !c.rest() {
+			return nil
+		}
 		if c.framing == nil && !c.choose() {
 			return nil
 		}
@@ -144,9 +152,6 @@ func (c *conn) listen() *call {
 		c.consume(size)
 		if k != nil {
 			return k
-		}
-		if c.pause > 0 && !c.rest() {
-			return nil
 		}
 	}
 }
@@ -201,12 +206,26 @@ func (c *conn) read() bool {
 	}
 	n, err := c.nc.Read(c.buf[len(c.buf):cap(c.buf)])
 	c.buf = c.buf[:len(c.buf)+n]
-	return n > 0 || err == nil
+	return (n > 0 || err == nil) && c.chargeBytes()
+}
+
+// chargeBytes counts what was read of a long message as requests. It waits while the caller has too
+// many, since nothing can be answered yet. It says whether the connection goes on.
+func (c *conn) chargeBytes() bool {
+	for ; c.charged < (len(c.buf)-ownBuffer)/bytesPerRequest; c.charged++ {
+		for c.charge(1) != nil {
+			if !c.rest() {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // consume takes a message off the buffer.
 func (c *conn) consume(n int) {
 	c.start += n
+	c.charged = 0
 	c.since.Store(0)
 }
 
@@ -214,7 +233,7 @@ func (c *conn) consume(n int) {
 // whether the connection goes on.
 func (c *conn) message(message []byte) (k *call, more bool) {
 	if blank(message) {
-		c.charge(1)
+		c.chargeMessage(1)
 		return nil, true
 	}
 	r, err := c.framing.Request(message)
@@ -227,7 +246,7 @@ func (c *conn) message(message []byte) (k *call, more bool) {
 			c.farewell(failed)
 			return nil, false
 		}
-		if refused := c.charge(1); refused != nil {
+		if refused := c.chargeMessage(1); refused != nil {
 			failed = refused
 		}
 		c.send(&rpc.Response{ID: r.ID, Err: failed})

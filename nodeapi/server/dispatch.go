@@ -47,10 +47,9 @@ func reads[D any](do func(ctx context.Context, k *call, d *D) (any, error)) *fun
 		run: func(ctx context.Context, k *call, data any) (any, error) { return do(ctx, k, data.(*D)) }}
 }
 
-// manyReads is reads of a request that is as many as it has keys.
-func manyReads(do func(ctx context.Context, k *call, d *nodeapi.GetManyData) (any, error)) *function {
-	f := reads(do)
-	f.requests = func(data any) int { return len(data.(*nodeapi.GetManyData).Keys) }
+// counting says of a function how many requests each of its requests counts as.
+func counting[D any](f *function, requests func(d *D) int) *function {
+	f.requests = func(data any) int { return requests(data.(*D)) }
 	return f
 }
 
@@ -60,14 +59,14 @@ func writes[D any](do func(ctx context.Context, k *call, d *D) (any, error)) *fu
 	return f
 }
 
-// manyWrites is writes of a request that is as many as it has keys.
-func manyWrites(do func(ctx context.Context, k *call, d *nodeapi.TransactData) (any, error)) *function {
-	f := writes(do)
-	f.requests = func(data any) int {
-		d := data.(*nodeapi.TransactData)
-		return len(d.Compare) + len(d.Write)
+// A request that names several keys, or makes several partitions, is as many requests.
+func keysOfGetMany(d *nodeapi.GetManyData) int   { return len(d.Keys) }
+func keysOfTransact(d *nodeapi.TransactData) int { return len(d.Compare) + len(d.Write) }
+func partitionsOf(d *nodeapi.OpenStreamData) int {
+	if d.Config == nil {
+		return 1
 	}
-	return f
+	return 1 + d.Config.Partitions
 }
 
 func waits[D any](do func(ctx context.Context, k *call, d *D) (any, error)) *function {
@@ -105,13 +104,13 @@ func init() {
 		nodeapi.FuncPing:      inline(func(*call, *struct{}) (any, error) { return struct{}{}, nil }),
 		nodeapi.FuncCancel:    inline(cancel),
 		nodeapi.FuncGet:       short(reads(get)),
-		nodeapi.FuncGetMany:   manyReads(getMany),
+		nodeapi.FuncGetMany:   counting(reads(getMany), keysOfGetMany),
 		nodeapi.FuncList:      reads(listKeys),
 		nodeapi.FuncPut:       short(writes(put)),
 		nodeapi.FuncCAS:       short(writes(cas)),
 		nodeapi.FuncDelete:    short(writes(remove)),
 		nodeapi.FuncIncrement: short(writes(increment)),
-		nodeapi.FuncTransact:  manyWrites(transact),
+		nodeapi.FuncTransact:  counting(writes(transact), keysOfTransact),
 		nodeapi.FuncWatch:     watches(watchCost, watch),
 
 		nodeapi.FuncGrant:     checked(writes(grant), grantStays),
@@ -131,7 +130,7 @@ func init() {
 		nodeapi.FuncGetService:        reads(getService),
 		nodeapi.FuncWatchService:      watches(func(*nodeapi.GetServiceData) int { return 1 }, watchService),
 
-		nodeapi.FuncOpenStream:   reads(openStream),
+		nodeapi.FuncOpenStream:   counting(reads(openStream), partitionsOf),
 		nodeapi.FuncDeleteStream: writes(deleteStream),
 		nodeapi.FuncListStreams:  reads(listStreams),
 		nodeapi.FuncAppend:       writes(appendRecords),

@@ -1,7 +1,7 @@
 package server
 
 import (
-	"io"
+	"context"
 	"net"
 	"time"
 
@@ -75,17 +75,31 @@ func (c *conn) farewell(failed *nodeapi.Error) {
 	c.push(text)
 	c.mu.Unlock()
 	c.flush()
-	linger(c.nc)
+	linger(c.ctx, c.nc, c.buf[:cap(c.buf)])
 }
+
+// lingerFor is how long a server reads on from a client whose connection it ends, and lingerPause
+// the first of its pauses between two reads. Each pause is twice the one before, so a client that
+// sends without end costs eight reads.
+const lingerFor, lingerPause = time.Second, 10 * time.Millisecond
 
 // linger gives a client the time to read what was sent to it. A socket that is closed with unread
 // bytes in it may take away what it has sent.
-func linger(nc net.Conn) {
+func linger(ctx context.Context, nc net.Conn, buf []byte) {
 	if half, ok := nc.(interface{ CloseWrite() error }); ok {
 		_ = half.CloseWrite()
 	}
-	_ = nc.SetReadDeadline(time.Now().Add(time.Second))
-	_, _ = io.CopyN(io.Discard, nc, 4*nodeapi.MaxMessage)
+	_ = nc.SetReadDeadline(time.Now().Add(lingerFor))
+	for pause := lingerPause; ; pause *= 2 {
+		if _, err := nc.Read(buf); err != nil {
+			return
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // turningAway bounds how many connections are told at once why they are not served.
@@ -105,7 +119,7 @@ func turnAway(nc net.Conn, failed *nodeapi.Error) {
 		text, _ := rpc.JSONLines{}.Append(nil, &rpc.Response{Err: failed})
 		_ = nc.SetWriteDeadline(time.Now().Add(time.Second))
 		if _, err := nc.Write(text); err == nil {
-			linger(nc)
+			linger(context.Background(), nc, make([]byte, ownBuffer))
 		}
 	}()
 }

@@ -197,6 +197,51 @@ func TestEveryMessageCounts(t *testing.T) {
 	}
 }
 
+// TestLongMessagesCount: the bytes of a long message count as requests while they are read. What is
+// beyond the rate is read later, but answered; another subject does not wait for it.
+func TestLongMessagesCount(t *testing.T) {
+	_, dial := startShared(t, Config{Quotas: authority.NewQuotas(func(string) authority.Quota {
+		return authority.Quota{Connections: 10, RequestsPerSecond: 100, Burst: 30}
+	}, nil)})
+	long := `{"id":1,"func":"ping"` + strings.Repeat(" ", ownBuffer+25*bytesPerRequest) + `}`
+	ask := func(l *line) time.Duration {
+		begin := time.Now()
+		l.ask(long, `{"id":1,"data":{}}`)
+		return time.Since(begin)
+	}
+	l := dial(another)
+	first, second := ask(l), ask(l)
+	if want := 200 * time.Millisecond; first > want/2 || second < want {
+		t.Errorf("26 requests of 30 at once and 100 a second took %v, and 26 more %v; want at least %v",
+			first, second, want)
+	}
+	if took := ask(dial(one)); took > second/2 {
+		t.Errorf("another subject's 26 requests took %v", took)
+	}
+}
+
+// TestEndlessGarbage: a client that is told why its connection ends, and sends on, has little of it
+// read, and its connection ends.
+func TestEndlessGarbage(t *testing.T) {
+	_, path := start(t, Config{})
+	l := dial(t, path)
+	sent := make(chan int64)
+	go func() {
+		garbage, n := []byte(strings.Repeat("garbage\n", 1<<10)), int64(0)
+		for {
+			m, err := l.Write(garbage)
+			if n += int64(m); err != nil {
+				sent <- n
+				return
+			}
+		}
+	}()
+	l.expectPart(`"invalid_argument"`)
+	if n := <-sent; n > 2<<20 {
+		t.Errorf("%d bytes were taken from it, want at most 2 MiB", n)
+	}
+}
+
 // TestConnectFlood: who connects again and again is turned away before the server spends much on
 // it, and others are served.
 func TestConnectFlood(t *testing.T) {
