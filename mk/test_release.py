@@ -49,6 +49,20 @@ def test_services(name):
         assert config is None or config[1] in has
 
 
+@pytest.mark.parametrize("name", PACKAGES)
+def test_services_end(name):
+    """A package tells systemd of its services, and ends and disables them before it is removed."""
+    has = description(name)
+    units = [Path(entry["dst"]).name for entry in has["contents"] if entry["dst"].endswith(".service")]
+    assert units
+    after, before = (
+        (RELEASE / "files" / Path(has["scripts"][script]).name).read_text() for script in ("postinstall", "preremove")
+    )
+    assert "systemctl daemon-reload\n" in after
+    for unit in units:
+        assert re.search(rf"systemctl disable .*{re.escape(unit)}", before), unit
+
+
 @pytest.mark.parametrize(("program", "name"), [("netcraq dev", "netcraq"), ("etcd-monitor", "etcd-monitor")])
 def test_configuration(program, name):
     """Each option of a configuration file is a flag of the program."""

@@ -356,17 +356,44 @@ def gateway(inside: Inside, _root: Path) -> str:
 
 
 def switch(inside: Inside, root: Path) -> str:
-    """A switch's service with options of its own."""
+    """A switch's service with options of its own. It ends when the package is removed."""
     options = root / "etc/netcraq/switches/1"
     options.parent.mkdir(parents=True, exist_ok=True)
     options.write_text("OPTIONS=--device-id 1 --no-p4 -- --grpc-server-addr 127.0.0.1:9559\n")
-    inside("systemctl", "start", "netcraq-switch@1")
-    time.sleep(1)  # until it would have ended because of a wrong option
-    if (now := property_of(inside, "netcraq-switch@1", "ActiveState")) != "active":
-        raise ReleaseError(f"the switch's service is {now}: {inside('journalctl', '--unit', 'netcraq-switch@1')}")
+    stays_active(inside, "netcraq-switch@1")
     inside("systemctl", "stop", "netcraq-switch@1")
+    inside("systemctl", "enable", "--now", "netcraq-switch@1")
     options.unlink()
-    return "systemctl start, stop"
+    return "systemctl start, stop, enabled"
+
+
+#: A pipelet whose source cannot be reached.
+PIPELET = """\
+apiVersion: netcraq.io/v1alpha1
+kind: Pipelet
+metadata: {name: orders}
+spec:
+  src: [{postgresql: {address: "127.0.0.1:5432", database: postgres, table: orders}}]
+  dst: [{parquet: {path: /tmp/lake}}]
+"""
+
+
+def pipelets(inside: Inside, root: Path) -> str:
+    """The service of pipelets waits for stores. It ends when the package is removed."""
+    file = root / "etc/netcraq/pipelets/orders.yaml"
+    file.write_text(PIPELET)
+    stays_active(inside, "netcraq-pipelets")
+    inside("systemctl", "enable", "netcraq-pipelets")
+    file.unlink()
+    return f"systemctl start, enabled; {inside('netcraq-pipelets', '--version').strip()[:40]}"
+
+
+def stays_active(inside: Inside, service: str) -> None:
+    """Start a service. ReleaseError if it ends within a second, as with a wrong option."""
+    inside("systemctl", "start", service)
+    time.sleep(1)
+    if (now := property_of(inside, service, "ActiveState")) != "active":
+        raise ReleaseError(f"{service} is {now}: {inside('journalctl', '--unit', service, '--output', 'cat')}")
 
 
 #: What is done with each Debian package.
@@ -374,7 +401,7 @@ TRIALS = {
     "netcraq": node,
     "netcraq-switch": switch,
     "etcd-monitor": gateway,
-    "netcraq-pipelets": lambda inside, _root: inside("netcraq-pipelets", "--version").strip()[:60],
+    "netcraq-pipelets": pipelets,
 }
 
 
