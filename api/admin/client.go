@@ -31,7 +31,7 @@ type Client struct {
 type Option func(*Client)
 
 // TokenFile has a Client show the token in a file, which is read again for each request; "": none.
-// Unix sockets take no token, so with those alone the file need not be there.
+// Unix sockets take no token, so only with those the file need not be there.
 func TokenFile(path string) Option { return func(c *Client) { c.token = path } }
 
 // Through has a Client send its requests another way.
@@ -264,7 +264,7 @@ func (c *Client) CloseSessions(ctx context.Context, lease string) error {
 	return c.do(ctx, http.MethodDelete, "/v1/sessions/"+segment(lease), nil, nil)
 }
 
-// Watch has a server told of what is committed of keys.
+// Watch has a server told about what is committed of keys.
 func (c *Client) Watch(ctx context.Context, r WatchRequest) (*Watch, error) {
 	out := new(Watch)
 	return out, c.do(ctx, http.MethodPut, "/v1/watches", r, out)

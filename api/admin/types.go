@@ -34,7 +34,7 @@ const (
 	SystemSocket = "unix://" + SystemFolder + "/controller.sock"
 )
 
-// folder is the system's, or, for a user other than root where no controller of the system's runs,
+// folder is the system's, or, for a user other than root if no controller of the system's runs,
 // that user's own.
 func folder() string {
 	own := os.Getenv("XDG_RUNTIME_DIR")
@@ -87,7 +87,7 @@ type Chain struct {
 	// Length is how many members the chain is to have; where there are fewer it is short, and
 	// serves all the same. 0: the controller is of a version that does not say.
 	Length int `json:"length,omitempty"`
-	// Missing are the switches that are to be members and are none; empty where the chain is not
+	// Missing are the switches that are to be members and are none; empty if the chain is not
 	// short, or where who its members are is chosen among many (a Kubernetes cluster).
 	Missing []MissingMember `json:"missing,omitempty"`
 }
@@ -107,8 +107,8 @@ type Member struct {
 	Role    string `json:"role"`    // HEAD, REPLICA, TAIL, HEAD_TAIL, SHADOW or NONE
 	Address string `json:"address"` // the switch's own IPv4 address: a READ sent there is answered by this switch
 	Ready   bool   `json:"ready"`   // it has acknowledged the chain's configuration
-	// LeaseLive: its last LEASE_REPLY says so and has not run out; true where the chain uses no
-	// leases and the member is ready.
+	// LeaseLive: its last LEASE_REPLY says so and has not run out; true if the chain uses no leases
+	// and the member is ready.
 	LeaseLive bool `json:"leaseLive"`
 	// Version is the version of NetCRAQ that the switch runs. It is empty if the switch does not
 	// say it, for example because it is not connected or is BMv2.
@@ -410,7 +410,7 @@ func MarshalError(e *Error) []byte {
 	return append(b, '\n')
 }
 
-// WatchRequest has the server at a host be told of what is committed of keys, by NOTIFY packets
+// WatchRequest has the server at a host be told about what is committed of keys, by NOTIFY packets
 // (docs/protocol.md, "Watches"). It replaces what that server watched before; no keys end it.
 type WatchRequest struct {
 	Address string   `json:"address"` // the IPv4 address of the host

@@ -19,7 +19,7 @@ const Metadata = "netcraq-version"
 //go:embed VERSION
 var version string
 
-// Info is what a program knows of its build.
+// Info is what a program knows about its build.
 type Info struct {
 	Version  string    `json:"version"`       // of NetCRAQ (semver.org), as 0.1.0 or 0.2.0-rc1
 	Commit   string    `json:"commit"`        // of the source, in hex; "": it was not built in a checkout
@@ -29,7 +29,7 @@ type Info struct {
 	Platform string    `json:"platform"`      // as linux/amd64
 }
 
-// Get returns what this program knows of its build.
+// Get returns what this program knows about its build.
 func Get() Info {
 	i := Info{Version: Version(), Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	b, ok := debug.ReadBuildInfo()

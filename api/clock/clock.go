@@ -2,9 +2,9 @@
 // counts that time, too: read leases, a leader's right to act, what a gateway may take for true
 // without asking.
 //
-// Whoever may act until a time is over needs a clock that goes on while the machine is suspended:
+// Whoever may act until a time is over needs a clock that continues while the machine is suspended:
 // [Now]. Go's own (time.Since, timers) stands still then, as CLOCK_MONOTONIC does, so that after
-// half a day with its lid closed a machine would go on as if nothing had happened. No clock of a
+// half a day with its lid closed a machine would continue as if nothing had happened. No clock of a
 // machine counts the time for which its hypervisor stops it.
 //
 // Whoever waits until somebody else's time is over needs a clock that does not run too fast: [Raw].

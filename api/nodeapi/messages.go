@@ -21,7 +21,7 @@ type Hello struct {
 
 // DrainNotice is sent under the id 0, once, to clients whose hello asked for it, when the server
 // begins to shut down. It still answers: what is under way need not be sent again. The client
-// connects anew, where a successor may listen, sends all that is new there, and closes this
+// connects again, where a successor may listen, sends all that is new there, and closes this
 // connection when its answers are there. So no call fails.
 type DrainNotice struct {
 	Draining bool `json:"draining"`
@@ -109,7 +109,7 @@ type ListAnswer struct {
 	Cursor string `json:"cursor,omitempty"`
 }
 
-// PutData writes a value, and makes the key where there is none.
+// PutData writes a value, and makes the key if there is none.
 type PutData struct {
 	Key
 	Value       *string `json:"value,omitempty"`
@@ -141,7 +141,7 @@ type DeleteData struct {
 	Version string `json:"version,omitempty"`
 }
 
-// DeleteAnswer answers it. Deleted is false where the version was another, and Item has that.
+// DeleteAnswer answers it. Deleted is false if the version was another, and Item has that.
 type DeleteAnswer struct {
 	Deleted bool `json:"deleted"`
 	Item
@@ -194,7 +194,7 @@ type TransactWrite struct {
 // TransactAnswer says whether the writes happened.
 type TransactAnswer struct {
 	Done bool `json:"done"`
-	// Versions are those of the written keys, in the order of Write. All are the same, but for a
+	// Versions are those of the written keys, in the order of Write. All are the same, except for a
 	// key that was deleted although it was never written: that has "0.0".
 	Versions []string `json:"versions,omitempty"`
 	// Failed are the keys whose comparisons did not hold, in the order of Compare, if the

@@ -55,8 +55,9 @@ type Response struct {
 	More bool `json:"more,omitempty"`
 }
 
-// Limits. What is beyond one is refused with an error that names it; the connection goes on, but
-// for a message that is too long, after which the server cannot know where the next one begins.
+// Limits. What is beyond one is refused with an error that names it; the connection continues,
+// except for a message that is too long, after which the server cannot know where the next one
+// begins.
 const (
 	MaxMessage     = 256 << 10 // bytes of one message, its newline or length included
 	MaxKeyName     = 256       // bytes of a key's name, UTF-8
@@ -76,7 +77,7 @@ const (
 
 	DefaultTimeoutMillis = 5_000
 	MaxTimeoutMillis     = 60_000
-	// OnceKept is for how long, in milliseconds, answers of requests with Once are kept after their
+	// OnceKept is how long, in milliseconds, answers of requests with Once are kept after their
 	// connection has ended.
 	OnceKeptMillis = 60_000
 )

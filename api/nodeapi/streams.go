@@ -8,7 +8,7 @@ const (
 	SlowSkip = "skip" // the consumer is moved on to the newest, and told how much it missed
 )
 
-// Where a reader begins, beside an offset.
+// Where a reader begins, alongside an offset.
 const (
 	FromKnown    = ""         // where the consumer of this name was; the oldest, where it is not known
 	FromEarliest = "earliest" // the oldest record that is there
@@ -22,11 +22,11 @@ type StreamConfig struct {
 	Objects     int `json:"objects,omitempty"`     // of each partition's ring. 0: 64
 	// Slow is SlowWait ("": that) or SlowSkip.
 	Slow string `json:"slow,omitempty"`
-	// StallMillis bounds how long the writer waits for a consumer that lets go of nothing: then it
-	// is moved on, and not waited for again until it has noticed. 0: 30 s.
+	// StallMillis bounds how long the writer waits for a consumer that releases nothing: then it is
+	// moved on, and not waited for again until it has noticed. 0: 30 s.
 	StallMillis int `json:"stallMs,omitempty"`
-	// KeepMillis is for how long what a consumer with a name has not read is held after it has
-	// gone. 0: 30 s.
+	// KeepMillis is how long what a consumer with a name has not read is held after it has gone. 0:
+	// 30 s.
 	KeepMillis int `json:"keepMs,omitempty"`
 	// Volatile: records do not survive the server's process.
 	Volatile bool `json:"volatile,omitempty"`
@@ -114,7 +114,7 @@ type EtcdEvent struct {
 	Missed int64 `json:"missed,omitempty"`
 }
 
-// OpenStreamData makes a stream, where there is none of this name, and says what it is.
+// OpenStreamData makes a stream, if there is none of this name, and says what it is.
 type OpenStreamData struct {
 	Namespace string `json:"namespace,omitempty"`
 	Stream    string `json:"stream"`
@@ -126,7 +126,7 @@ type OpenStreamData struct {
 // StreamAnswer says what a stream is.
 type StreamAnswer struct {
 	Stream string `json:"stream"`
-	// Incarnation is drawn when a stream is made. Offsets of one say nothing of another.
+	// Incarnation is drawn when a stream is made. Offsets of one say nothing about another.
 	Incarnation string           `json:"incarnation"`
 	Made        bool             `json:"made,omitempty"`
 	Config      StreamConfig     `json:"config"`
@@ -175,7 +175,7 @@ type AppendData struct {
 	StreamData
 	Partition int          `json:"partition,omitempty"`
 	Records   []RecordData `json:"records"`
-	// At: append only if this is the offset that the first of them gets; else the code is
+	// At: append only if this is the offset that the first of them gets; otherwise the code is
 	// CodeWrongOffset. By it a producer that is alone with a partition appends exactly once,
 	// whatever becomes of connections and servers.
 	At *uint64 `json:"at,omitempty"`
@@ -206,7 +206,7 @@ type ReadData struct {
 	Consumer   string `json:"consumer,omitempty"`
 	MaxRecords int    `json:"maxRecords,omitempty"` // 0: 1,024
 	MaxBytes   int    `json:"maxBytes,omitempty"`   // of values. 0, and at most: 128 KiB
-	// WaitMillis is for how long to wait where there is none. 0: not at all.
+	// WaitMillis is how long to wait if there is none. 0: not at all.
 	WaitMillis int `json:"waitMs,omitempty"`
 }
 
@@ -294,7 +294,7 @@ type FileAnswer struct {
 type RewriteFileData struct {
 	Namespace string   `json:"namespace,omitempty"`
 	Files     []string `json:"files"` // 1 to MaxAskedFiles
-	// WaitMillis is for how long to wait for one. 0: not at all.
+	// WaitMillis is how long to wait for one. 0: not at all.
 	WaitMillis int `json:"waitMs,omitempty"`
 }
 
@@ -312,8 +312,8 @@ type SealFileData struct {
 	Key string `json:"key,omitempty"`
 }
 
-// OpenFileData asks for a file by its name or its key. Where there is none of that key, the first
-// who asks is to make it. Others wait for it.
+// OpenFileData asks for a file by its name or its key. If there is none of that key, the first who
+// asks is to make it. Others wait for it.
 type OpenFileData struct {
 	Namespace string `json:"namespace,omitempty"`
 	File      string `json:"file,omitempty"`

@@ -219,8 +219,8 @@ type Object struct {
 // Has says whether an object is in its place in the ring.
 func (s *Segment) Has(number uint64) bool { return word(s.slot(number), atNumber).Load() == number }
 
-// Object looks at an object. ok is false where the ring has another one in its place by now, or
-// none yet; and where it has more bytes of records than go into it, which is no segment's.
+// Object looks at an object. ok is false if the ring has another one in its place by now, or none
+// yet; and where it has more bytes of records than go into it, which is not a segment's.
 func (s *Segment) Object(number uint64) (o Object, ok bool) {
 	b := s.slot(number)
 	if !s.Has(number) {

@@ -50,7 +50,7 @@ var opNames = [...]string{
 func (o Op) Valid() bool { return o >= Read && o <= Notify }
 
 // IsReply says whether o answers a request, or is a NOTIFY: its second byte is a Status, its UDP
-// source port is Port. An ACK is no reply.
+// source port is Port. An ACK is not a reply.
 func (o Op) IsReply() bool {
 	switch o {
 	case ReadReply, WriteReply, CASReply, LeaseReply, FetchReply, SyncReply, Notify:
@@ -100,7 +100,7 @@ const (
 	ByCAS          Flags = 0x10 // Stamped WRITE: it came from a CAS, so the tail answers CAS_REPLY
 	NoReply        Flags = 0x20 // Stamped WRITE: re-driven by the controller; the tail acknowledges but answers nobody
 	// FETCH: the newest accepted value and who wrote it, rather than the committed one. SYNC of a
-	// session: its record begins anew
+	// session: its record begins again
 	Newest  Flags = 0x40
 	Session Flags = 0x80 // FETCH, SYNC: the session record rather than a slot
 )

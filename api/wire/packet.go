@@ -163,7 +163,7 @@ func (p *Packet) String() string {
 	return s.String()
 }
 
-// FormatValue is a value for people: quoted where it is printable text, else hexadecimal after
+// FormatValue is a value for people: quoted where it is printable text, otherwise hexadecimal after
 // "hex:". Values longer than limit bytes (0: no limit) are cut, and the number of bytes that are
 // left out is said.
 func FormatValue(v []byte, limit int) string {

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Kind is how much is known of a caller.
+// Kind is how much is known about a caller.
 type Kind int
 
 const (
@@ -74,7 +74,7 @@ type Verb int
 // The verbs. Whoever may write may not therefore read.
 const (
 	Read   Verb = iota
-	Watch       // keys, services, locks: to be told of changes
+	Watch       // keys, services, locks: to be told about changes
 	Write       // to keys that are there, and delete them
 	Create      // keys that are not there
 	numVerbs
@@ -92,11 +92,11 @@ func (v Verb) String() string {
 // Authorizer says who may do what. It is safe for concurrent use.
 type Authorizer interface {
 	// Namespace is a caller's own: that of requests that name none. "": it has none. It may wait
-	// for what is to be known of a pod that has just begun, as long as ctx lets it.
+	// for what is to be known about a pod that has just begun, as long as ctx lets it.
 	Namespace(ctx context.Context, c Caller) (string, error)
 	// Authorize returns nil, or a *node.Error: CodePermissionDenied with the name of the rule that
-	// refuses, CodeInvalidArgument where the namespace cannot be one, CodeUnavailable where nobody
-	// can be asked, and CodeQuotaExceeded where the caller asks too much.
+	// refuses, CodeInvalidArgument where the namespace cannot be one, CodeUnavailable if nobody can
+	// be asked, and CodeQuotaExceeded where the caller asks too much.
 	Authorize(ctx context.Context, c Caller, v Verb, namespace string) error
 	// Subject is on whose account a caller's connections, watches and requests are.
 	Subject(c Caller) string

@@ -34,7 +34,7 @@ var (
 )
 
 // ErrForged is what errors about control groups wrap that contradict each other, or look like a
-// pod's where none can be.
+// pod's if none can be.
 var ErrForged = errors.New("control groups that nobody should have")
 
 // Cgroups knows pods by the control groups of their processes.

@@ -172,7 +172,7 @@ func podGone(c Caller) error {
 	return denied(rulePodGone, "connect again from a pod that runs", "%s is not, or not any more, a pod of this node", c)
 }
 
-// review asks, or knows. It fails where nobody can be asked: who is not known to may, may not.
+// review asks, or knows. It fails if nobody can be asked: who is not known to may, may not.
 func (k *Kubernetes) review(ctx context.Context, q Review) (bool, error) {
 	if v, ok := k.answers.Get(q); ok {
 		return v.(bool), nil

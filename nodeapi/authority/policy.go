@@ -15,7 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Policy is what an operator says of callers that are in no pod, and of quotas:
+// Policy is what an operator says about callers that are in no pod, and of quotas:
 //
 //	callers:
 //	  - user: alice                    # a name or a number; or group:, or tcp: true, or all: true
@@ -29,7 +29,7 @@ import (
 //	  blue: {durable: true}            # new keys are kept in etcd
 //
 // read includes to watch; write includes read, and to make keys. "*" are all namespaces. What
-// several entries say of a caller adds up; the namespace is the first's that has one.
+// several entries say about a caller adds up; the namespace is the first's that has one.
 type Policy struct {
 	callers []rule
 	quotas  map[string]Quota
@@ -245,7 +245,7 @@ func (p *Policy) Quota(subject string) Quota {
 }
 
 // Durable says whether a namespace's new keys are to be kept in etcd, and whether the policy says
-// anything of that.
+// anything about that.
 func (p *Policy) Durable(namespace string) (durable, said bool) {
 	if durable, said = p.durable[namespace]; !said {
 		durable, said = p.durable[allNamespaces]
@@ -328,7 +328,7 @@ func (p *Policy) stranger(c Caller) error {
 // rights in one.
 func (p *Policy) Subject(c Caller) string { return c.Principal() }
 
-// Files is the Authorizer where there is no policy: whoever may open the socket's file may do
+// Files is the Authorizer if there is no policy: whoever may open the socket's file may do
 // everything. Own is the namespace of requests that name none.
 type Files struct{ Own string }
 

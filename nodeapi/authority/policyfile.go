@@ -18,7 +18,7 @@ type PolicyFile struct {
 	// Own is the namespace of callers that the policy names and gives none. It is set before use.
 	Own string
 
-	// check, where there is one, refuses policies that cannot be kept here.
+	// check, if there is one, refuses policies that cannot be kept here.
 	check func(*Policy) error
 
 	path  string
@@ -39,7 +39,7 @@ type stamp struct {
 	modified      time.Time
 }
 
-// OpenPolicy reads a policy's file. check, where there is one, says which policies cannot be kept
+// OpenPolicy reads a policy's file. check, if there is one, says which policies cannot be kept
 // here: at first, and when the file has changed.
 func OpenPolicy(path string, users Users, check func(*Policy) error) (*PolicyFile, error) {
 	f := &PolicyFile{path: path, users: users, check: check}
@@ -83,8 +83,8 @@ func (f *PolicyFile) look() (bool, error) {
 	return true, nil
 }
 
-// Follow looks for changes every now and then until ctx ends, and tells of them. One that is not
-// understood is logged, and what was before goes on.
+// Follow looks for changes every now and then until ctx ends, and tells about them. One that is not
+// understood is logged, and what was before continues.
 func (f *PolicyFile) Follow(ctx context.Context, every time.Duration, log *slog.Logger, changed func()) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()

@@ -85,7 +85,7 @@ func (q *Quotas) Changed() {
 // sweepEvery is how often accounts are closed of which nothing has to be remembered.
 const sweepEvery = time.Minute
 
-// sweep closes accounts with nothing in use and all of the burst there: whoever connects anew gets
+// sweep closes accounts with nothing in use and all of the burst there: whoever connects again gets
 // no more by it. q.mu is held.
 func (q *Quotas) sweep() {
 	now := q.clock.Now()

@@ -17,14 +17,14 @@ import (
 // is a node.Event in JSON, whose mark is the version. All changes of a key are in one partition, in
 // their order. As with any watch, what is overtaken before it was told is not there, and counted.
 type Keys struct {
-	// Watch is store.Store's, with changes as programs are told of them.
+	// Watch is store.Store's, with changes as programs are told about them.
 	Watch func(ctx context.Context, w store.Watch, tell func([]nodeapi.Event)) error
 
 	Namespace, Prefix string
 }
 
 // Run implements source.Source. Of what the stream still has it tells what is newer; of other keys
-// their state is told anew when it begins.
+// their state is told again when it begins.
 func (k *Keys) Run(ctx context.Context, to source.Sink) error {
 	after := map[string]wire.Version{}
 	to.Had(func(r stream.Record) {

@@ -9,8 +9,8 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// Value is a key as a program is told of it: the item without the cell's header, and the lease that
-// it is bound to, or "". A key whose lease is gone is not found.
+// Value is a key as a program is told about it: the item without the cell's header, and the lease
+// that it is bound to, or "". A key whose lease is gone is not found.
 type Value struct {
 	store.Item
 	Lease string

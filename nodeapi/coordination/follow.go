@@ -8,7 +8,7 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// lease is what this Service knows of a lease: that it had a version, and since when it has not
+// lease is what this Service knows about a lease: that it had a version, and since when it has not
 // been seen with a later one. When that has lasted for the time to live and the margin, this
 // Service ends the lease. Guarded by Service.mu.
 type lease struct {
@@ -27,7 +27,7 @@ type lease struct {
 	// asking says that it is being read, and ask when it is to be, for what needs to know lives.
 	asking bool
 	ask    time.Time
-	// keep says that the Service goes on looking until the lease is gone: it was granted here, or
+	// keep says that the Service continues looking until the lease is gone: it was granted here, or
 	// something was bound to it here. Otherwise, without users, one look after its time is enough.
 	keep  bool
 	bound map[store.Key]struct{} // what goes with it
@@ -248,7 +248,7 @@ func (s *Service) bind(k leaseKey, key store.Key) {
 	l := s.get(k)
 	l.keep = true
 	l.bound[key] = struct{}{}
-	if l.timer == nil { // nothing is known of it
+	if l.timer == nil { // nothing is known about it
 		s.arm(l, 0)
 	}
 	s.mu.Unlock()
@@ -315,7 +315,7 @@ func (s *Service) unfollow(u *user) {
 		l.stopWatch = nil
 	}
 	if l.timer == nil && !l.keep && len(l.users) == 0 {
-		delete(s.leases, l.key) // nothing is known of it
+		delete(s.leases, l.key) // nothing is known about it
 	}
 }
 

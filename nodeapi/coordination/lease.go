@@ -77,7 +77,7 @@ func (s *Service) grant(ctx context.Context, ns string, millis int) (leaseKey, e
 		item, mine, err := s.swap(ctx, k.store(), 0, value)
 		switch {
 		case err != nil && !nothingDone(err):
-			s.behind(func(ctx context.Context) { // it may still come, and nobody would know of it
+			s.behind(func(ctx context.Context) { // it may still come, and nobody would know about it
 				if _, mine, _ := s.swap(ctx, k.store(), 0, value); mine {
 					_ = s.revoke(ctx, k)
 				}
@@ -190,7 +190,7 @@ func (s *Service) alive(ctx context.Context, k leaseKey, hangs store.Key, eventu
 		return false, err
 	}
 	ok := false
-	if eventual { // it may be older than what is known of it: nothing is concluded
+	if eventual { // it may be older than what is known about it: nothing is concluded
 		_, _, ok = leaseTTL(item)
 	} else {
 		_, ok = s.see(k, item, false)
@@ -201,7 +201,7 @@ func (s *Service) alive(ctx context.Context, k leaseKey, hangs store.Key, eventu
 	return ok, nil
 }
 
-// nodeMark is what a lease's cell has of its node's name: all, or where there is no room for it,
+// nodeMark is what a lease's cell has of its node's name: all, or if there is no room for it,
 // enough to know it by.
 func nodeMark(name string, room int) []byte {
 	if len(name) <= room {

@@ -85,7 +85,7 @@ type taking struct {
 	keys   []store.Key
 	line   store.Key                                     // stands for all of them
 	token  func(store.Key, wire.Version) (string, error) // nil: the version alone
-	value  []byte                                        // what the cell says beside the lease
+	value  []byte                                        // what the cell says alongside the lease
 	lease  leaseKey
 	try    bool            // it does not wait
 	over   <-chan struct{} // it waits until this is closed; nil: until its context ends
@@ -342,8 +342,7 @@ type line struct {
 	waiting []chan struct{}
 }
 
-// queue waits for the call's turn. It says false where that did not come before the call was to
-// end.
+// queue waits for the call's turn. It says false if that did not come before the call was to end.
 func (t *taking) queue(ctx context.Context) (leave func(), turn bool, err error) {
 	s, name := t.s, t.line
 	s.mu.Lock()

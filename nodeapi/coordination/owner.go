@@ -45,8 +45,8 @@ func (s *Service) NewOwner() *Owner {
 }
 
 // Lost is closed when one of the leases was lost although it was to be kept alive, because the
-// store could not be reached for its time to live, for example: what hung on it is not held any
-// more, and whoever asked for it does not know.
+// store could not be reached for its time to live, for example: what hung on it is no longer held,
+// and whoever asked for it does not know.
 func (o *Owner) Lost() <-chan struct{} { return o.lost }
 
 // Close ends the leases. It does not wait for that.

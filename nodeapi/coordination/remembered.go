@@ -6,8 +6,8 @@ import (
 )
 
 // remembered is what a Service has seen of locks, so that it need not read before it writes. It may
-// be out of date: each write says over which version, and fails where that is not the key's any
-// more. Service.mu guards it.
+// be out of date: each write says over which version, and fails where that is no longer the key's.
+// Service.mu guards it.
 type remembered struct {
 	taken map[store.Key]holding      // by this Service, and not known to have ended
 	free  map[store.Key]wire.Version // since this Service has deleted them, in that version

@@ -65,7 +65,7 @@ type Service struct {
 
 	ctx  context.Context // ends when the Service does
 	stop context.CancelFunc
-	work sync.WaitGroup // what goes on behind the calls
+	work sync.WaitGroup // what goes on after the calls
 
 	mu     sync.Mutex
 	closed bool
@@ -137,7 +137,7 @@ func (s *Service) behind(f func(ctx context.Context)) {
 	})
 }
 
-// loop does something that goes on until the Service ends, or what it is for does.
+// loop does something that continues until the Service ends, or what it is for does.
 func (s *Service) loop(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -192,8 +192,7 @@ const (
 	nudgePrefix    = cell.ReservedPrefix + "nudge/"
 )
 
-// named is the key of something that a program has named. tail is how many bytes may come behind
-// it.
+// named is the key of something that a program has named. tail is how many bytes may come after it.
 func named(ns, prefix, what, name string, tail int) (store.Key, error) {
 	room := nodeapi.MaxKeyName - len(prefix) - tail
 	switch {

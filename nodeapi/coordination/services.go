@@ -19,15 +19,15 @@ import (
 // Nearest is the order of instances that has those of this node first.
 const Nearest = "nearest"
 
-// idleView is for how long a Service goes on following a service that nobody asks for.
+// idleView is how long a Service continues following a service that nobody asks for.
 const idleView = time.Minute
 
 // showLife is when the lease of a new instance is kept alive before its time: those who follow the
-// service have heard of it by then, and tell of it once they have seen that it lives.
+// service have heard of it by then, and tell about it once they have seen that it lives.
 var showLife = []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, 750 * time.Millisecond}
 
-// grace is for how long one that asks first waits for all instances to show that they live, where
-// some have.
+// grace is how long one that asks first waits for all instances to show that they live, where some
+// have.
 const grace = 100 * time.Millisecond
 
 // instanceKey is the key of an instance of a service, or with instance "", how those of all begin.
@@ -113,7 +113,7 @@ func (s *Service) RegisterService(ctx context.Context, ns string, o *Owner, d no
 }
 
 // DeregisterService takes back what this connection has registered, or what hangs on the lease that
-// d names. It is no failure if it is not there any more.
+// d names. It is not a failure if it is no longer there.
 func (s *Service) DeregisterService(ctx context.Context, ns string, o *Owner, d nodeapi.ServiceData) error {
 	key, err := instanceKey(ns, d.Service, d.Instance)
 	if err != nil {
@@ -145,7 +145,7 @@ func (s *Service) DeregisterService(ctx context.Context, ns string, o *Owner, d 
 	return nil
 }
 
-// following finds what follows a service here, nil where nothing does.
+// following finds what follows a service here, nil if nothing does.
 func (s *Service) following(ns, service string) *view {
 	prefix, err := instanceKey(ns, service, "")
 	if err != nil {
@@ -228,7 +228,7 @@ func (s *Service) WatchService(ctx context.Context, ns, service string, tell fun
 	return err
 }
 
-// view is what a Service knows of a service while somebody asks for it: its instances, from a
+// view is what a Service knows about a service while somebody asks for it: its instances, from a
 // watch of their keys, and their leases, each of which is followed.
 type view struct {
 	s      *Service
@@ -467,7 +467,7 @@ func (v *view) run() {
 // update finds out who lives, and for how long nothing will change by itself. An instance lives for
 // the time to live of its lease from when a version of that was written, or rather from a time
 // before which it surely was not: however late the news of it come, an instance that has been gone
-// for longer is not told of. s.mu is held.
+// for longer is not told about. s.mu is held.
 func (v *view) update() time.Duration {
 	s := v.s
 	now := s.clock.Now()

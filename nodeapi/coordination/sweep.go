@@ -17,7 +17,7 @@ const DefaultSweep = 10 * time.Minute
 const sweepPause = time.Millisecond
 
 // Sweep reads all keys of a namespace once, and has those noticed whose lease has lapsed although
-// nobody lives who knew of it, and leases of which nobody has heard since. They go within their
+// nobody lives who knew about it, and leases of which nobody has heard since. They go within their
 // time to live, and an eighth.
 func (s *Service) Sweep(ctx context.Context, ns string) error {
 	keys, err := s.store.List(ctx, ns, "")

@@ -138,7 +138,7 @@ func (c *Connection) isThere() bool {
 	return state == connectivity.Ready || state == connectivity.Idle // nobody has asked for long
 }
 
-// noPatience is for how long one is waited for that has been away for longer than patience lasts.
+// noPatience is how long one is waited for that has been away for longer than patience lasts.
 const noPatience = 250 * time.Millisecond
 
 // began is what times are told from.

@@ -39,13 +39,13 @@ const epoch = 1 << 14
 
 // Options are what a Store needs to know. Zero values mean what their comments say.
 type Options struct {
-	// Etcd is one to gateways, or to etcd where nothing is placed. It is the caller's to close.
+	// Etcd is one to gateways, or to etcd if nothing is placed. It is the caller's to close.
 	Etcd *Connection
 	// Quota is how many keys a namespace may have. nil, or 0 for a namespace: DefaultQuota.
 	Quota func(namespace string) int
-	// Patience is for how long a connection is waited for before a call is refused. 0: 3 s.
+	// Patience is how long a connection is waited for before a call is refused. 0: 3 s.
 	Patience time.Duration
-	// Kept is for how long a deleted key's tombstone is kept at least. 0: ten minutes.
+	// Kept is how long a deleted key's tombstone is kept at least. 0: ten minutes.
 	Kept time.Duration
 	// Metrics is where it counts; nil: nowhere.
 	Metrics prometheus.Registerer

@@ -30,7 +30,7 @@ const (
 	lastPause  = 2 * time.Second
 )
 
-// follow has a watcher told of what happens in its namespace, until leave.
+// follow has a watcher told about what happens in its namespace, until leave.
 func (s *Store) follow(w *watcher) (leave func()) {
 	ns := w.w.Namespace
 	s.mu.Lock()
@@ -102,7 +102,7 @@ func (f *follower) watch(ctx context.Context, s *Store) (began bool) {
 	if err != nil {
 		return false
 	}
-	// A member that is cut off from its cluster knows of nothing new.
+	// A member that is cut off from its cluster knows about nothing new.
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
 	for answer := range etcd.Watch(ctx, NamesOf(f.ns), clientv3.WithPrefix(), clientv3.WithCreatedNotify()) {

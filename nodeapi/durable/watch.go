@@ -34,18 +34,18 @@ type watcher struct {
 	round uint64 // see follower
 	news  map[string]news
 
-	// Of the goroutine in Watch alone.
+	// Of the goroutine only in Watch.
 	known map[string]known
 	read  uint64 // the round in which all was read; 0: none
 }
 
-// news is what an event at etcd says of a key: its entry, or that it was removed.
+// news is what an event at etcd says about a key: its entry, or that it was removed.
 type news struct {
 	kv      *mvccpb.KeyValue
 	removed bool
 }
 
-// known is what was told of a key.
+// known is what was told about a key.
 type known struct {
 	version wire.Version
 	found   bool
@@ -170,7 +170,7 @@ func (w *watcher) gone(out []store.Change, name string, at wire.Version) []store
 		switch {
 		case at <= before.version:
 		case slices.Contains(w.w.Keys, name):
-			w.known[name] = known{version: before.version} // its next entry is counted anew
+			w.known[name] = known{version: before.version} // its next entry is counted again
 		default: // or nobody asked for it by name, and names come and go without end
 			delete(w.known, name)
 		}
@@ -220,7 +220,7 @@ func (s *Store) readAll(ctx context.Context, w *watcher) (out []store.Change, er
 	if first {
 		knowAfter(ctx, etcd, w, there)
 	}
-	for name := range w.known { // and is not there any more
+	for name := range w.known { // and is no longer there
 		if _, ok := there[name]; !ok {
 			there[name] = nil
 		}
@@ -240,8 +240,8 @@ func (s *Store) readAll(ctx context.Context, w *watcher) (out []store.Change, er
 }
 
 // knowAfter takes the versions that the caller has as told. How often keys were written before
-// those etcd says of a former revision, as long as that is not compacted: without it, how much was
-// overtaken is not known, and not counted.
+// those etcd says about a former revision, as long as that is not compacted: without it, how much
+// was overtaken is not known, and not counted.
 func knowAfter(ctx context.Context, etcd *clientv3.Client, w *watcher, there map[string]*mvccpb.KeyValue) {
 	for name, after := range w.w.After {
 		now, follows := there[name]

@@ -44,7 +44,7 @@ func isAt(name string, revision int64) clientv3.Cmp {
 	return clientv3.Compare(clientv3.ModRevision(name), "=", revision)
 }
 
-// hasValue holds for an entry that is no tombstone.
+// hasValue holds for an entry that is not a tombstone.
 func hasValue(name string) clientv3.Cmp { return clientv3.Compare(clientv3.Value(name), "!=", "") }
 
 // Put implements [store.Store].

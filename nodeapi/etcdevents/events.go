@@ -23,7 +23,7 @@ import (
 	"github.com/netcraq/netcraq/streams/source"
 )
 
-// patience is for how long a connection to etcd is waited for before the broker waits.
+// patience is how long a connection to etcd is waited for before the broker waits.
 const patience = 3 * time.Second
 
 // progressEvery is how often etcd is asked how far a partition is in which nothing happens, and
@@ -88,7 +88,7 @@ type position struct {
 	revision int64  // all of it, and before, was told
 	partly   string // and of the next one, what is before this key's event, and that
 	state    bool   // the state is to be told, since what was told is not known,
-	since    int64  // or etcd does not have what came after this any more
+	since    int64  // or etcd no longer has what came after this
 }
 
 var stateBegins = []byte(`{"type":"` + nodeapi.EtcdState + `"`)
@@ -188,11 +188,11 @@ func (f *filler) tellState(ctx context.Context, since, revision int64) (at posit
 	return position{revision: revision}, f.note(revision)
 }
 
-// follow tells what happens, from a position on, which it moves. compacted says that etcd does not
-// have what comes next any more. It asks for what was told last, too: of a revision to which was
-// compacted etcd says that it is there, and tells none of its deletions.
+// follow tells what happens, from a position on, which it moves. compacted says that etcd no longer
+// has what comes next. It asks for what was told last, too: of a revision to which was compacted
+// etcd says that it is there, and tells none of its deletions.
 func (f *filler) follow(ctx context.Context, at *position) (compacted bool, err error) {
-	// A member that is cut off from its cluster knows of nothing new.
+	// A member that is cut off from its cluster knows about nothing new.
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
 	w, err := etcdserverpb.NewWatchClient(f.client.ActiveConnection()).Watch(ctx,
@@ -314,7 +314,7 @@ func (f *filler) append(ctx context.Context, events []nodeapi.EtcdEvent) error {
 	return f.to.Append(ctx, records)
 }
 
-// event is what is told of an event of etcd's.
+// event is what is told about an event of etcd's.
 func event(t mvccpb.Event_EventType, kv *mvccpb.KeyValue) nodeapi.EtcdEvent {
 	e := nodeapi.EtcdEvent{Type: nodeapi.EtcdPut, Revision: kv.ModRevision, Version: kv.Version}
 	if utf8.Valid(kv.Key) {

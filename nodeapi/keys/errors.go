@@ -13,7 +13,7 @@ import (
 )
 
 // failure gives an error its code. What may have been executed is CodeOutcomeUnknown, whatever has
-// become of it, but for a denied right: of that a switch has said that it does not execute the
+// become of it, except for a denied right: of that a switch has said that it does not execute the
 // write, and only a copy that was let in by another switch, while the right was being taken away,
 // can have been.
 func (s *Store) failure(key store.Key, err error) error {

@@ -6,7 +6,7 @@
 //	  │            └── makes it, with the namespace's chains and quota (POST /v1/keys)
 //	  └── nodeapi/watch: rounds of reads, and what a Push tells before
 //
-// Keys that are known go on without a controller; what is to be looked up or made needs one.
+// Keys that are known continue without a controller; what is to be looked up or made needs one.
 package keys
 
 import (
@@ -42,16 +42,16 @@ type Options struct {
 	// Quota is how many keys a namespace may have. nil, or 0 for a namespace: DefaultQuota. The
 	// controller checks it when a key is made, so all nodes have to say the same.
 	Quota func(namespace string) int
-	// Patience is for how long a controller that does not answer is asked again. 0: 3 s.
+	// Patience is how long a controller that does not answer is asked again. 0: 3 s.
 	Patience time.Duration
 	// Interval is that between two reads of a key that is watched. 0: a second.
 	Interval time.Duration
 	// Round is the same for keys of which Push tells. 0: five seconds, and Interval at least.
 	Round time.Duration
-	// Unused is for how long a key is without a value before it is removed from the network. 0: ten
+	// Unused is how long a key is without a value before it is removed from the network. 0: ten
 	// minutes; below 0: it is not removed.
 	Unused time.Duration
-	// Push tells of commits as they happen; nil: watches hear of them by their own reads.
+	// Push tells about commits as they happen; nil: watches hear of them by their own reads.
 	Push Push
 	// Metrics is where it counts; nil: nowhere.
 	Metrics prometheus.Registerer
@@ -80,8 +80,9 @@ type Store struct {
 
 var _ store.Store = (*Store)(nil)
 
-// New makes a store, with what the controller says of its chains; ctx bounds the time that takes,
-// nothing else. Where there are no chains yet it fails: nobody can say how long a value may be.
+// New makes a store, with what the controller says about its chains; ctx bounds the time that
+// takes, nothing else. Where there are no chains yet it fails: nobody can say how long a value may
+// be.
 func New(ctx context.Context, o Options) (*Store, error) {
 	o.Sessions = cmp.Or(o.Sessions, 32)
 	o.Interval = cmp.Or(o.Interval, time.Second)
@@ -239,7 +240,7 @@ func (s *Store) CompareAndDelete(ctx context.Context, key store.Key, expected wi
 	})
 }
 
-// swapped is what came of a CAS, for which it is no error that the version is another.
+// swapped is what came of a CAS, for which it is not an error that the version is another.
 func (s *Store) swapped(key store.Key, do func() (fromadmin.Named, error)) (store.Item, bool, error) {
 	got, err := do()
 	var e *fromadmin.NameError

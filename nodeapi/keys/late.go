@@ -37,8 +37,8 @@ type heldStore struct {
 const (
 	lateTime  = 5 * time.Second // to hear of the chains
 	lateAgain = 200 * time.Millisecond
-	// latePatience is for how long after the start calls wait for a controller, and answerTime is
-	// what they keep of their time for saying that there is none.
+	// latePatience is how long after the start calls wait for a controller, and answerTime is what
+	// they keep of their time for saying that there is none.
 	latePatience = 30 * time.Second
 	answerTime   = 250 * time.Millisecond
 )

@@ -2,8 +2,8 @@ package keys
 
 import "github.com/netcraq/netcraq/api/wire"
 
-// Push tells of commits as they happen: the server of a node whose switch takes acknowledgements is
-// one. It promises nothing but that what it tells is so; what it misses, the watches' rounds of
+// Push tells about commits as they happen: the server of a node whose switch takes acknowledgements
+// is one. It promises nothing but that what it tells is so; what it misses, the watches' rounds of
 // reads find.
 type Push interface {
 	// Follow has told called with what is committed of a KEY_ID from some moment soon, until stop

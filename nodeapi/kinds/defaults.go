@@ -2,11 +2,11 @@ package kinds
 
 import "sync/atomic"
 
-// Defaults says which kind namespaces' new keys are: what somebody has said of them (a policy, a
+// Defaults says which kind namespaces' new keys are: what somebody has said about them (a policy, a
 // Namespace's annotation), and volatile without that. A namespace may have keys of both kinds if
-// anything was said of it, or if it has ever had a durable key.
+// anything was said about it, or if it has ever had a durable key.
 type Defaults struct {
-	// Said is what was said of a namespace.
+	// Said is what was said about a namespace.
 	Said func(namespace string) (durable, said bool)
 
 	made atomic.Pointer[map[string]bool]

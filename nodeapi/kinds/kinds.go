@@ -66,7 +66,7 @@ func (s *Store) Changed() {
 // Durable says whether a namespace's new keys are.
 func (s *Store) Durable(namespace string) bool { return s.of(namespace).Durable }
 
-// stores are the default's store and the other, which is nil where it has no keys of the namespace.
+// stores are the default's store and the other, which is nil if it has no keys of the namespace.
 func (s *Store) stores(namespace string) (first, other store.Store) {
 	d := s.of(namespace)
 	if first, other = s.volatile, s.durable; d.Durable {

@@ -242,7 +242,7 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// withdraw takes back that the switch tells of a key, and says whether it did. r.mu is held.
+// withdraw takes back that the switch tells about a key, and says whether it did. r.mu is held.
 func (r *Receiver) withdraw(e *followed) bool {
 	was := e.helped
 	if was {

@@ -6,8 +6,8 @@
 //	    └── NOTIFY: key, version, value ◀── the host's switch ◀── acknowledgements ◀───┘
 //
 // Nothing hangs on it (docs/consistency.md, "What a watcher is promised"): what is lost on the way,
-// or before the tables are there, rounds of reads find. Helps says of which keys it tells, so that
-// those are read less often.
+// or before the tables are there, rounds of reads find. Helps says about which keys it tells, so
+// that those are read less often.
 package notify
 
 import (
@@ -37,7 +37,7 @@ type Options struct {
 	Keys int
 }
 
-// DefaultKeys is a quarter of what one switch, and all together, can tell of.
+// DefaultKeys is a quarter of what one switch, and all together, can tell about.
 const DefaultKeys = 4096
 
 // pace is how long things take.
@@ -83,7 +83,7 @@ type Receiver struct {
 
 var _ keys.Push = (*Receiver)(nil)
 
-// followed is a KEY_ID that somebody wants to be told of. Receiver.mu guards it.
+// followed is a KEY_ID that somebody wants to be told about. Receiver.mu guards it.
 type followed struct {
 	key    wire.Key
 	number uint64 // in the order in which they came
@@ -91,7 +91,7 @@ type followed struct {
 	// accepted is when the controller said yes; zero: it has not, or not any more.
 	accepted time.Time
 	settled  bool // pace.settle has gone by since
-	helped   bool // the switch tells of it
+	helped   bool // the switch tells about it
 }
 
 type follower struct{ told func(keys.News) }
@@ -179,7 +179,7 @@ func (r *Receiver) Helps(key wire.Key) bool {
 	return e != nil && e.helped
 }
 
-// tell tells of a commit all who follow the key; false: nobody does.
+// tell tells about a commit all who follow the key; false: nobody does.
 func (r *Receiver) tell(n keys.News) bool {
 	r.mu.RLock()
 	e := r.keys[n.Key]
@@ -194,14 +194,14 @@ func (r *Receiver) tell(n keys.News) bool {
 	return e != nil
 }
 
-// hint has keys read: something may have been committed of them that nobody told of.
+// hint has keys read: something may have been committed of them that nobody told about.
 func (r *Receiver) hint(all []wire.Key) {
 	for _, id := range all {
 		r.tell(keys.News{Key: id})
 	}
 }
 
-// helpedKeys are those that the switch tells of.
+// helpedKeys are those that the switch tells about.
 func (r *Receiver) helpedKeys() (all []wire.Key) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()

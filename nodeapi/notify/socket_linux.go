@@ -130,8 +130,8 @@ func (r *Receiver) judge(from netip.AddrPort, b []byte) (result string) {
 	return told
 }
 
-// overflow looks at what the kernel says beside a datagram: how many it has had no room for. What
-// they said is found by reading, of which a flood must not make too much.
+// overflow looks at what the kernel says alongside a datagram: how many it has had no room for.
+// What they said is found by reading, of which a flood must not make too much.
 func (s *socket) overflow(r *Receiver, oob []byte) {
 	if len(oob) == 0 {
 		return

@@ -66,7 +66,7 @@ func (c *conn) begin(r rpc.Request, size int) *call {
 	} else {
 		k.term.parent, k.term.deadline = c.ctx, time.Now().Add(r.Timeout())
 		if r.Once != 0 && k.f.writes {
-			k.term.parent = c.s.ctx // its answer is kept, so it goes on when the connection has ended
+			k.term.parent = c.s.ctx // its answer is kept, so it continues when the connection has ended
 		}
 		k.term.waits, k.cancel = k.handOver, k.term.end
 	}
@@ -149,11 +149,11 @@ func (k *call) handOver() {
 }
 
 // more sends a watch's next answer. It waits while the client does not read, and says whether the
-// connection goes on.
+// connection continues.
 func (k *call) more(ctx context.Context, answer any) bool { return k.moreWith(ctx, answer, nil) }
 
-// moreWith is more with descriptors that go beside the answer. They are closed, whatever becomes of
-// it.
+// moreWith is more with descriptors that go alongside the answer. They are closed, whatever becomes
+// of it.
 func (k *call) moreWith(ctx context.Context, answer any, files []*os.File) bool {
 	c := k.c
 	text := c.encode(&rpc.Response{ID: k.req.ID, Data: answer, More: true})

@@ -19,7 +19,7 @@ func (c *conn) ownLeases() *coordination.Owner {
 		go func() {
 			select {
 			case <-o.Lost():
-				// Who holds something by this connection learns so that it is not held any more.
+				// Who holds something by this connection learns so that it is no longer held.
 				c.cutOff("lease lost")
 			case <-c.ctx.Done():
 			}

@@ -12,10 +12,10 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// Descriptors travel beside messages (SCM_RIGHTS): those of a message come with its first byte, so
-// who has read a message has its descriptors, in the order of messages. A message with descriptors
-// begins a write of its own; the kernel keeps what is read in one call from going beyond the write
-// that descriptors came with.
+// Descriptors travel alongside messages (SCM_RIGHTS): those of a message come with its first byte,
+// so who has read a message has its descriptors, in the order of messages. A message with
+// descriptors begins a write of its own; the kernel keeps what is read in one call from going
+// beyond the write that descriptors came with.
 
 // passing are descriptors that wait for their message to be written.
 type passing struct {
@@ -169,7 +169,7 @@ func (c *conn) wasRead() bool {
 }
 
 // hungUp reports whether the client has closed its end of a Unix socket. The connection's reader
-// learns of that only after it has read all that the client sent before. A client that only shut
+// learns about that only after it has read all that the client sent before. A client that only shut
 // down its sending direction has not hung up.
 func (c *conn) hungUp() bool {
 	if c.raw == nil {

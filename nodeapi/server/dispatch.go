@@ -82,13 +82,13 @@ func watches[D any](cost func(*D) int, do func(ctx context.Context, k *call, d *
 	return f
 }
 
-// short says of a function that it is.
+// short says about a function that it is.
 func short(f *function) *function {
 	f.short = true
 	return f
 }
 
-// checked says of a function how to find out whether its answer is true still.
+// checked says about a function how to find out whether its answer is true still.
 func checked[D, A any](f *function, stays func(ctx context.Context, k *call, d *D, a *A) error) *function {
 	f.stays = func(ctx context.Context, k *call, data, answer any) error {
 		return stays(ctx, k, data.(*D), answer.(*A))

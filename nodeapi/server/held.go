@@ -10,8 +10,8 @@ import (
 	"github.com/netcraq/netcraq/streams/files"
 )
 
-// held are the files that a connection holds, by openFiles: beside those that requests hold, which
-// last as long.
+// held are the files that a connection holds, by openFiles: alongside those that requests hold,
+// which last as long.
 type held struct {
 	files map[heldName][]*files.File
 	over  bool // the connection has ended
@@ -127,7 +127,7 @@ func (c *conn) hold(namespace string, opened []*files.File) error {
 	return nil
 }
 
-// giveBack lets go of files, each once.
+// giveBack releases files, each once.
 func (c *conn) giveBack(namespace string, names []string) {
 	if len(names) == 0 {
 		return
@@ -150,7 +150,7 @@ func (c *conn) giveBack(namespace string, names []string) {
 	c.unhold(gone)
 }
 
-// giveAllBack lets go of all of them, and takes no more.
+// giveAllBack releases all of them, and takes no more.
 func (c *conn) giveAllBack() {
 	c.mu.Lock()
 	var gone []*files.File
@@ -177,7 +177,7 @@ type flight struct {
 	since time.Time
 }
 
-// sendBeside puts descriptors beside the message that is pushed next. c.mu is held.
+// sendBeside puts descriptors alongside the message that is pushed next. c.mu is held.
 func (c *conn) sendBeside(files []*os.File) {
 	if c.dead {
 		closeAll(files)

@@ -107,7 +107,7 @@ func (l *lister) page(ctx context.Context) (any, error) {
 	}
 }
 
-// add puts keys into the answer, and moves After behind them. full says that the answer has no room
+// add puts keys into the answer, and moves After after them. full says that the answer has no room
 // for the next one.
 func (l *lister) add(ctx context.Context, names []store.Listed) (full bool, err error) {
 	if len(names) > 1 { // the request itself has been counted

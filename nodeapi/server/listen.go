@@ -30,8 +30,8 @@ func CheckAddress(address string) error {
 	return nil
 }
 
-// Listen opens an address: unix:///PATH, or tcp://HOST:PORT, where no HOST is the loopback's. The
-// file of a server that has died is replaced; that of one that lives is not.
+// Listen opens an address: unix:///PATH, or tcp://HOST:PORT, if no HOST is the loopback's. The file
+// of a server that has died is replaced; that of one that lives is not.
 func Listen(address string, a Access) (net.Listener, error) {
 	if err := CheckAddress(address); err != nil {
 		return nil, err
@@ -63,7 +63,7 @@ type socketFile struct {
 	keep bool
 }
 
-// listenUnix makes the socket beside its place and renames it there: nobody finds it with other
+// listenUnix makes the socket alongside its place and renames it there: nobody finds it with other
 // permissions, and none is missing when it takes another's place.
 func listenUnix(path string, a Access) (_ *socketFile, err error) {
 	dir, err := os.MkdirTemp(filepath.Dir(path), ".s")

@@ -57,7 +57,7 @@ func (m *metrics) unregister() {
 	}
 }
 
-// count counts an answer. Names that are no functions are one: callers choose them.
+// count counts an answer. Names that are not functions are one: callers choose them.
 func (m *metrics) count(name string, code nodeapi.Code) {
 	if functions[name] == nil {
 		name = "unknown"

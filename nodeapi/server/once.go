@@ -185,7 +185,7 @@ func (c *onceClient) do(ctx context.Context, k *call, data any) (any, error) {
 }
 
 // undone says that the request was canceled before it did anything, as one is that waits for a lock
-// when its connection ends. It is no answer for who sends it again.
+// when its connection ends. It is not an answer for who sends it again.
 func (a *onceAnswer) undone() bool {
 	return errors.Is(a.err, &nodeapi.Error{Code: nodeapi.CodeCanceled})
 }

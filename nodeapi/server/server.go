@@ -40,8 +40,8 @@ type Config struct {
 	Durable func(namespace string) bool
 	// Streams says how streams are kept. nil: there are none.
 	Streams *broker.Options
-	// Sources fill streams, beside the namespace's keys: by the name that they have in a stream's
-	// configuration. They say themselves who may have what.
+	// Sources fill streams, alongside the namespace's keys: by the name that they have in a
+	// stream's configuration. They say themselves who may have what.
 	Sources map[string]source.Maker
 	Limits  Limits
 	Log     *slog.Logger          // nil: nothing is said
@@ -311,7 +311,7 @@ func (s *Server) Addrs() (out []net.Addr) {
 	return out
 }
 
-// Shutdown takes no more connections, tells those clients that want to know, and goes on serving
+// Shutdown takes no more connections, tells those clients that want to know, and continues serving
 // until all have gone. When ctx ends, requests that come are refused with CodeDraining, those that
 // are under way are given Limits.Farewell, and what is left is cut off; it returns ctx's error.
 func (s *Server) Shutdown(ctx context.Context) error {

@@ -27,7 +27,7 @@ const (
 	taken         = "taken\n"
 )
 
-// handed is what the predecessor says beside the sockets.
+// handed is what the predecessor says alongside the sockets.
 type handed struct {
 	Addresses []string `json:"addresses"` // of the sockets, in their order
 }
@@ -131,7 +131,7 @@ func (s *Server) handOver(nc *net.UnixConn) error {
 
 // pausing is a time in which no connection is taken: those that come wait in the kernel's queue.
 type pausing struct {
-	parked chan struct{} // one for each listener that is not waited for any more
+	parked chan struct{} // one for each listener that is no longer waited for
 	over   chan struct{} // closed when it is over
 }
 

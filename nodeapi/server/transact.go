@@ -53,7 +53,7 @@ func transact(ctx context.Context, k *call, d *nodeapi.TransactData) (any, error
 	return &out, nil
 }
 
-// within says of a refusal which part of a transaction it is about.
+// within says about a refusal which part of a transaction it is about.
 func within(err error, what, key string) error {
 	refused := *rpc.ToAnswer(err, false)
 	refused.Message = fmt.Sprintf("%s %.64q: %s", what, key, refused.Message)

@@ -96,7 +96,7 @@ func tellChanges(ctx context.Context, k *call, changes []store.Change) {
 	}
 }
 
-// event is a change as a program is told of it. A key whose lease is gone has no value any more;
+// event is a change as a program is told about it. A key whose lease is gone has no value any more;
 // that it was deleted is told, too, when somebody has done it.
 func (s *Server) event(ctx context.Context, c store.Change) nodeapi.Event {
 	v, err := s.coordination.Resolve(ctx, c.Item, true)

@@ -24,7 +24,7 @@ func (o *options) flagsOfEtcd(f *pflag.FlagSet) {
 	f.StringVar(&o.etcd.PasswordFile, "password-file", "", "file with this user's password")
 }
 
-// checkDurable refuses a policy with durable namespaces where no etcd is given.
+// checkDurable refuses a policy with durable namespaces if no etcd is given.
 func (o *options) checkDurable(p *authority.Policy) error {
 	if p.HasDurable() && !o.etcd.Given() {
 		return errors.New("it has durable namespaces: give --endpoints, where their keys are to be")
@@ -32,7 +32,7 @@ func (o *options) checkDurable(p *authority.Policy) error {
 	return nil
 }
 
-// dialEtcd begins to connect to etcd; nil, where none is given.
+// dialEtcd begins to connect to etcd; nil, if none is given.
 func (o *options) dialEtcd() (*durable.Connection, error) {
 	if !o.etcd.Given() {
 		if o.etcd.CA+o.etcd.Cert+o.etcd.Key+o.etcd.User+o.etcd.PasswordFile != "" {

@@ -363,7 +363,7 @@ func (o *options) successorSocket() string {
 	return ""
 }
 
-// metrics serves them. nil, where nobody wants them. A predecessor may still serve its own.
+// metrics serves them. nil, if nobody wants them. A predecessor may still serve its own.
 func metrics(ctx context.Context, o options, log *slog.Logger) (prometheus.Registerer, error) {
 	if o.metrics == "" {
 		return nil, nil

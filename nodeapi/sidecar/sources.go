@@ -11,7 +11,7 @@ import (
 	"github.com/netcraq/netcraq/streams/source"
 )
 
-// Kind is a kind of sources of streams, with what an operator says of it.
+// Kind is a kind of sources of streams, with what an operator says about it.
 type Kind struct {
 	// Name is what it has in a stream's configuration.
 	Name string

@@ -4,7 +4,7 @@ import "context"
 
 type withoutCreating struct{}
 
-// WithoutCreating has a store make no key for a write, and return refused where there is none.
+// WithoutCreating has a store make no key for a write, and return refused if there is none.
 func WithoutCreating(ctx context.Context, refused error) context.Context {
 	return context.WithValue(ctx, withoutCreating{}, refused)
 }

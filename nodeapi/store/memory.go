@@ -236,7 +236,7 @@ func (m *Memory) unfollow(f *watcher) {
 	}
 }
 
-// told is what a Watch has told of a key.
+// told is what a Watch has told about a key.
 type told struct {
 	version wire.Version
 	writes  uint64

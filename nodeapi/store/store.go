@@ -30,7 +30,7 @@ type Store interface {
 	// Get reads a key. A key that was never made is one that is not found, at version 0; reading
 	// makes none. eventual: what the nearest member has committed.
 	Get(ctx context.Context, key Key, eventual bool) (Item, error)
-	// Put writes a value, and makes the key where there is none, unless ctx forbids it (MayCreate).
+	// Put writes a value, and makes the key if there is none, unless ctx forbids it (MayCreate).
 	Put(ctx context.Context, key Key, value []byte) (wire.Version, error)
 	// CompareAndSwap writes a value if the version is the expected one (0: it was never written),
 	// and makes the key for that, as Put does. It returns the key as it is then, and whether it was

@@ -20,7 +20,7 @@ import (
 // Reader reads what is watched.
 type Reader interface {
 	// Read is a linearizable read of a key. A key that is not there is one that is not found, not
-	// an error. See [watchrules.Reading] for what it says beside.
+	// an error. See [watchrules.Reading] for what it says alongside.
 	Read(ctx context.Context, key store.Key) (watchrules.Reading, error)
 	// List is [store.Store]'s.
 	List(ctx context.Context, namespace, prefix string) ([]store.Key, error)
@@ -38,7 +38,7 @@ type Config struct {
 	Keys        int           // 131072: the most that are watched; beyond it CodeQuotaExceeded
 	AtOnce      int           // 256 changes in one tell
 	// Follow has Notified, or SuspectID, called for what is committed of a KEY_ID, from some moment
-	// soon until stop is called, and not before it returns. nil: the network tells of nothing.
+	// soon until stop is called, and not before it returns. nil: the network tells about nothing.
 	Follow func(id wire.Key) (stop func())
 }
 
@@ -267,7 +267,7 @@ func (h *Hub) listed(ctx context.Context, n *names, notBefore time.Duration) ([]
 	return keys, err
 }
 
-// list takes in the names under the watcher's prefix, and lets go of those that are there no more
+// list takes in the names under the watcher's prefix, and releases those that are there no more
 // when their watcher has been told so.
 func (h *Hub) list(ctx context.Context, id watchrules.Watcher, me *watcher, notBefore time.Duration) error {
 	keys, err := h.listed(ctx, me.names, notBefore)

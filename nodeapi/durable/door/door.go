@@ -44,7 +44,7 @@ type Options struct {
 	// NodeRate is how many bytes a second one node may write, and Rate all of them together; of
 	// each, sixteen times as many may come at once. 0: DefaultNodeRate, DefaultRate.
 	NodeRate, Rate float64
-	// Patience is for how long a connection to the gateways is waited for. 0: 3 s.
+	// Patience is how long a connection to the gateways is waited for. 0: 3 s.
 	Patience time.Duration
 }
 
@@ -298,7 +298,7 @@ func (w *watching) Watch(from pb.Watch_WatchServer) error {
 	if err != nil {
 		return err
 	}
-	// A member that is cut off from its cluster knows of nothing new.
+	// A member that is cut off from its cluster knows about nothing new.
 	to, err := pb.NewWatchClient(client.ActiveConnection()).Watch(clientv3.WithRequireLeader(ctx))
 	if err != nil {
 		return err

@@ -115,7 +115,7 @@ type watcher struct {
 	ready   bool
 }
 
-// chain is what is known of the way of a chain's notifications.
+// chain is what is known about the way of a chain's notifications.
 type chain struct {
 	keys      map[*key]struct{}
 	checked   time.Duration // when all keys were last made due
@@ -128,7 +128,7 @@ type Counts struct {
 	Notified uint64 // notifications
 	Old      uint64 // ... of no newer version
 	Read     uint64 // reads of keys of which the network does not notify
-	Repaired uint64 // and of those of which it does: what it told of is lost, or late
+	Repaired uint64 // and of those of which it does: what it told about is lost, or late
 }
 
 // Counts are those since New.
@@ -228,7 +228,7 @@ func (m *Machine) Followers(name store.Key) (out []Watcher) {
 	return out
 }
 
-// Told is what a watcher knows of a key: whether it has been told, and that there is a value.
+// Told is what a watcher knows about a key: whether it has been told, and that there is a value.
 func (m *Machine) Told(id Watcher, name store.Key) (toldOf, found bool) {
 	if w := m.watchers[id]; w != nil && w.follows[name] != nil {
 		f := w.follows[name]

@@ -53,7 +53,7 @@ func (m *Machine) SuspectID(now time.Duration, id wire.Key) {
 	}
 }
 
-// SuspectKey makes a key be read, where somebody follows it.
+// SuspectKey makes a key be read, if somebody follows it.
 func (m *Machine) SuspectKey(now time.Duration, name store.Key) {
 	if k := m.keys[name]; k != nil {
 		m.readSoon(k, now)

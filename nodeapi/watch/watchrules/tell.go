@@ -66,7 +66,7 @@ func (m *Machine) Ready() []Watcher {
 }
 
 // Take takes up to limit changes for a watcher, and says whether there are more. A watcher that has
-// taken all is told of by Ready again.
+// taken all is told about by Ready again.
 func (m *Machine) Take(id Watcher, limit int) (out []store.Change, more bool) {
 	w := m.watchers[id]
 	if w == nil {

@@ -28,8 +28,8 @@ const variants = 8
 // pause is how long who is refused waits before he tries again.
 const pause = time.Millisecond
 
-// full is what JetStream says of a stream that takes nothing more (its code for that it could not
-// store a message, for whatever reason).
+// full is what JetStream says about a stream that takes nothing more (its code for that it could
+// not store a message, for whatever reason).
 const full = 10077
 
 func (p *producer) run(ctx context.Context, in io.Reader, out io.Writer) error {

@@ -69,7 +69,7 @@ func (s *server) run(ctx context.Context, out io.Writer) error {
 	return nil
 }
 
-// patient is for how long a server of a busy machine may say nothing.
+// patient is how long a server of a busy machine may say nothing.
 const patient = 30 * time.Second
 
 // dial connects.
