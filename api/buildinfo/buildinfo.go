@@ -1,5 +1,5 @@
 // Package buildinfo says which version of NetCRAQ a program is, and what it was built from. The
-// file VERSION is the only place of the version: packages of other languages, images and the chart
+// version is written only in the file VERSION. Packages of other languages, images and the chart
 // repeat it, and make lint compares them.
 package buildinfo
 
@@ -22,9 +22,9 @@ var version string
 // Info is what a program knows about its build.
 type Info struct {
 	Version  string    `json:"version"`       // of NetCRAQ (semver.org), as 0.1.0 or 0.2.0-rc1
-	Commit   string    `json:"commit"`        // of the source, in hex; "": it was not built in a checkout
+	Commit   string    `json:"commit"`        // commit of the source, in hex; "": not built in a checkout
 	Modified bool      `json:"modified"`      // the source has changes that are not in Commit
-	Date     time.Time `json:"date,omitzero"` // of the commit, in UTC; zero: not known
+	Date     time.Time `json:"date,omitzero"` // time of the commit, in UTC; zero: not known
 	Go       string    `json:"go"`            // the toolchain's version, as go1.26.0
 	Platform string    `json:"platform"`      // as linux/amd64
 }

@@ -35,14 +35,14 @@ type Caller struct {
 	Why string
 }
 
-// Is says whether two values are of the same caller.
+// Is says whether two values are the same caller.
 func (c Caller) Is(d Caller) bool {
 	return c.Kind == d.Kind && c.PID == d.PID && c.UID == d.UID && c.GID == d.GID && c.PodUID == d.PodUID &&
 		c.Address == d.Address && c.Why == d.Why && slices.Equal(c.Groups, d.Groups)
 }
 
-// Principal is what identities of requests are kept under: one caller does not get the answers of
-// another that says it has the same name.
+// Principal is the key under which identities of requests are kept, so that one caller does not get
+// the answers of another that claims the same name.
 func (c Caller) Principal() string {
 	switch c.Kind {
 	case Pod:
@@ -68,14 +68,14 @@ func (c Caller) String() string {
 	return "a caller of whom nothing is known: " + c.Why
 }
 
-// Verb is what a caller wants to do with a namespace's keys.
+// Verb is an operation on a namespace's keys.
 type Verb int
 
 // The verbs. Whoever may write may not therefore read.
 const (
 	Read   Verb = iota
-	Watch       // keys, services, locks: to be told about changes
-	Write       // to keys that are there, and delete them
+	Watch       // keys, services, locks: follow changes
+	Write       // write to existing keys, and delete them
 	Create      // keys that are not there
 	numVerbs
 )
@@ -89,7 +89,7 @@ func (v Verb) String() string {
 	return verbs[v]
 }
 
-// Authorizer says who may do what. It is safe for concurrent use.
+// Authorizer decides who may do what. It is safe for concurrent use.
 type Authorizer interface {
 	// Namespace is a caller's own: that of requests that name none. "": it has none. It may wait
 	// for what is to be known about a pod that has just begun, as long as ctx lets it.

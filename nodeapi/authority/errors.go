@@ -12,7 +12,7 @@ func denied(rule, do, format string, args ...any) *nodeapi.Error {
 		Message: fmt.Sprintf(format, args...) + " (rule " + rule + ")"}
 }
 
-// The rules, by which refusals name themselves. docs/node-api.md explains them.
+// The rules that refusals name. docs/node-api.md explains them.
 const (
 	ruleUnknown      = "unknown-caller"
 	rulePodGone      = "pod-gone"

@@ -36,25 +36,25 @@ type Reviewer interface {
 	Review(ctx context.Context, r Review) (allowed bool, err error)
 }
 
-// KubernetesOptions are what Kubernetes is made of.
+// KubernetesOptions configure a Kubernetes.
 type KubernetesOptions struct {
 	Pods     Pods
 	Reviewer Reviewer
-	// Hosts says what processes may do that are in no pod; nil: nothing.
+	// Hosts decides about processes that are in no pod; nil: they may do nothing.
 	Hosts Authorizer
-	// Durations, numbers and rates; 0: what is said there.
+	// Durations, numbers and rates; 0: the value in the comment.
 	AllowedFor   time.Duration // an answer yes counts so long. 30 s
 	DeniedFor    time.Duration // an answer no. 10 s
 	ReviewTime   time.Duration // a question may take so long. 3 s
-	Answers      int           // that are kept. 4,096
-	ReviewsASec  float64       // of one namespace's pods. 10
+	Answers      int           // cached answers. 4,096
+	ReviewsASec  float64       // for the pods of one namespace. 10
 	ReviewsBurst int           // 50
-	PodWait      time.Duration // for a pod that is not known yet. 3 s
+	PodWait      time.Duration // how long to wait for a pod that is not known yet. 3 s
 	Clock        interface{ Now() time.Time }
 }
 
 // Kubernetes is the Authorizer of a cluster's nodes. A pod may do everything with the keys of its
-// own namespace, and with those of others what roles let its service account do.
+// own namespace. With those of others it may do what roles allow its service account.
 type Kubernetes struct {
 	o       KubernetesOptions
 	answers *cache.LRUExpireCache // Review -> bool

@@ -6,9 +6,9 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// CheckNamespace returns nil if a name can be a namespace's: a DNS label, as Kubernetes' are. There
-// is one spelling of each: no case, no alphabets but one, no dots and slashes, so that two names
-// that differ are two namespaces, and what is compared is what is used.
+// CheckNamespace returns nil if a name can be that of a namespace: a DNS label, as in Kubernetes.
+// Each has only one spelling: lower case, one alphabet, no dots and no slashes. So two names that
+// differ are two namespaces.
 func CheckNamespace(name string) error {
 	if name == "" || len(name) > nodeapi.MaxNamespace {
 		return notANamespace(name)

@@ -15,7 +15,7 @@ const maxPolicy = 1 << 20
 
 // PolicyFile is a policy that is read again when its file has changed. It is an [Authorizer].
 type PolicyFile struct {
-	// Own is the namespace of callers that the policy names and gives none. It is set before use.
+	// Own is the namespace of callers that the policy names without a namespace. Set it before use.
 	Own string
 
 	// check, if there is one, refuses policies that cannot be kept here.
@@ -83,8 +83,8 @@ func (f *PolicyFile) look() (bool, error) {
 	return true, nil
 }
 
-// Follow looks for changes every now and then until ctx ends, and tells about them. One that is not
-// understood is logged, and what was before continues.
+// Follow checks for changes every now and then until ctx ends, and reports them. If it does not
+// understand a new policy, it logs that, and the old one stays in force.
 func (f *PolicyFile) Follow(ctx context.Context, every time.Duration, log *slog.Logger, changed func()) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -124,7 +124,7 @@ func (f *PolicyFile) Authorize(ctx context.Context, c Caller, v Verb, namespace 
 // Subject implements [Authorizer].
 func (f *PolicyFile) Subject(c Caller) string { return f.now.Load().Subject(c) }
 
-// Quota is what a subject may take.
+// Quota returns the limits of a subject.
 func (f *PolicyFile) Quota(subject string) Quota { return f.now.Load().Quota(subject) }
 
 // Durable is the policy's.

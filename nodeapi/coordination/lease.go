@@ -139,7 +139,7 @@ func (s *Service) keepAlive(ctx context.Context, k leaseKey) (time.Duration, err
 	}
 }
 
-// Revoke ends a lease, and what hangs on it.
+// Revoke ends a lease, and deletes the keys that are bound to it.
 func (s *Service) Revoke(ctx context.Context, ns string, d nodeapi.LeaseData) error {
 	k, err := parseLease(ns, d.Lease)
 	if err != nil {

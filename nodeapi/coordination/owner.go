@@ -9,9 +9,9 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// Owner holds the leases that the Service made for one connection, and keeps them alive until
-// Close: one for each namespace and time to live, which all that is asked for without a lease hangs
-// on.
+// Owner holds the leases that the Service made for one connection: one for each namespace and time
+// to live. Everything that the connection asks for without a lease is bound to one of them. Owner
+// keeps them alive until Close.
 type Owner struct {
 	s    *Service
 	ctx  context.Context
@@ -44,9 +44,9 @@ func (s *Service) NewOwner() *Owner {
 	return o
 }
 
-// Lost is closed when one of the leases was lost although it was to be kept alive, because the
-// store could not be reached for its time to live, for example: what hung on it is no longer held,
-// and whoever asked for it does not know.
+// Lost is closed when one of the leases has lapsed although it was to be kept alive, for example
+// because the store was unreachable for its time to live. What was bound to it is no longer held,
+// and its holder must be told.
 func (o *Owner) Lost() <-chan struct{} { return o.lost }
 
 // Close ends the leases. It does not wait for that.

@@ -112,8 +112,8 @@ func (s *Service) RegisterService(ctx context.Context, ns string, o *Owner, d no
 	return nodeapi.Instance{Instance: d.Instance, Address: d.Address, Node: s.node, Lease: k.id.String()}, nil
 }
 
-// DeregisterService takes back what this connection has registered, or what hangs on the lease that
-// d names. It is not a failure if it is no longer there.
+// DeregisterService removes what this connection has registered, or what is bound to the lease that
+// d names. It is not an error if the instance is gone already.
 func (s *Service) DeregisterService(ctx context.Context, ns string, o *Owner, d nodeapi.ServiceData) error {
 	key, err := instanceKey(ns, d.Service, d.Instance)
 	if err != nil {
@@ -168,8 +168,8 @@ func (v *view) written(item store.Item) {
 	}
 }
 
-// GetService gives the instances that live. It does not know at once which ones do, if nobody has
-// asked for the service here of late: it waits until one has shown that it does, or none will.
+// GetService returns the instances that are alive. If nobody has asked for the service here of
+// late, it does not know that at once: it waits until one has shown that it is alive, or none will.
 func (s *Service) GetService(ctx context.Context, ns string, d nodeapi.GetServiceData) (nodeapi.ServiceAnswer, error) {
 	answer := nodeapi.ServiceAnswer{Service: d.Service, Instances: []nodeapi.Instance{}}
 	if d.Order != "" && d.Order != Nearest {

@@ -16,9 +16,9 @@ const DefaultSweep = 10 * time.Minute
 // sweepPause is the time between two keys of a sweep: it is to be in nobody's way.
 const sweepPause = time.Millisecond
 
-// Sweep reads all keys of a namespace once, and has those noticed whose lease has lapsed although
-// nobody lives who knew about it, and leases of which nobody has heard since. They go within their
-// time to live, and an eighth.
+// Sweep reads all keys of a namespace once. It finds keys whose lease has lapsed although no living
+// server knew about it, and leases that nobody has reported since. They go within their time to
+// live and an eighth.
 func (s *Service) Sweep(ctx context.Context, ns string) error {
 	keys, err := s.store.List(ctx, ns, "")
 	if err != nil {

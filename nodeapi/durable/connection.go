@@ -20,7 +20,7 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// Access says where gateways are, or an etcd, and as whom they are asked.
+// Access configures the connection to gateways, or to an etcd, and its credentials.
 type Access struct {
 	Endpoints     []string
 	CA, Cert, Key string // PEM files; "": none
@@ -48,8 +48,7 @@ func Over(client *clientv3.Client) *Connection {
 	return c
 }
 
-// Dial begins to connect. It fails where what is given makes no sense, and not because nobody
-// answers.
+// Dial begins to connect. It fails if its arguments make no sense, but not if nothing answers.
 func Dial(a Access) (*Connection, error) {
 	config := clientv3.Config{
 		Endpoints: a.Endpoints, Logger: zap.NewNop(), RejectOldCluster: false,
@@ -144,9 +143,9 @@ const noPatience = 250 * time.Millisecond
 // began is what times are told from.
 var began = time.Now()
 
-// Wait waits for a connection for as long as patience lasts, and not for long where it has been
-// away for that time already: those who wait are not to be many. Without one nothing is sent, so
-// whoever is refused here knows that nothing was done.
+// Wait waits for a connection, for patience at most, and only briefly if the connection has been
+// away for that long already, so that not many calls wait. Without a connection nothing is sent, so
+// after an error the caller knows that nothing was done.
 func (c *Connection) Wait(ctx context.Context, patience time.Duration) (*clientv3.Client, error) {
 	client := c.now.Load()
 	if client != nil && client.ActiveConnection().GetState() == connectivity.Ready {

@@ -17,7 +17,7 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// Bounds of what watches read when they begin, and when their watch at etcd was broken.
+// Limits of what watches read when they begin, and when their watch at etcd was broken.
 const (
 	readsAtOnce = 32  // by all watches
 	keysAtOnce  = 100 // of one transaction, of which etcd takes 128 operations
@@ -90,8 +90,8 @@ func (w *watcher) take() (all map[string]news) {
 	return all
 }
 
-// Watch implements [store.Store]. While etcd cannot be reached it tells nothing; what has happened
-// meanwhile it tells when it can be again.
+// Watch implements [store.Store]. While etcd is unreachable it reports nothing; when etcd is back,
+// it reports what happened meanwhile.
 func (s *Store) Watch(ctx context.Context, what store.Watch, tell func([]store.Change)) error {
 	w := &watcher{w: what, wake: make(chan struct{}, 1), news: map[string]news{}, known: map[string]known{}}
 	defer s.follow(w)()

@@ -47,8 +47,8 @@ type filler struct {
 	noted  time.Time
 }
 
-// Run implements source.Source. The watch is asked for by gRPC itself, and not by etcd's client,
-// which keeps without a bound what its caller does not take: here etcd waits.
+// Run implements source.Source. It uses gRPC directly for the watch. etcd's client would buffer
+// without a bound what its caller does not take; here etcd waits.
 func (e *events) Run(ctx context.Context, to source.Sink) error {
 	client, err := e.etcd.Wait(ctx, patience)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/netcraq/netcraq/streams/source"
 )
 
-// What JetStream says by these numbers.
+// JetStream's error codes.
 const (
 	codeTooLarge    = 10054
 	codeOtherStream = 10060

@@ -18,8 +18,8 @@ const patience = 5 * time.Second
 // noteEvery is how often it is noted how far a partition is in which nothing is appended.
 const noteEvery = 30 * time.Second
 
-// What is asked for before it is appended: so much is in this process while a consumer is waited
-// for.
+// How much is requested before it is appended. This much is in this process's memory while a
+// consumer is slow.
 const (
 	messagesAhead = 256
 	bytesAhead    = 4 << 20
@@ -34,8 +34,8 @@ type messages struct {
 	may             []string // the subjects to which programs of that may append
 }
 
-// Run implements source.Source. It has a consumer at JetStream that acknowledges nothing: where it
-// is, the partition's records say.
+// Run implements source.Source. Its consumer at JetStream acknowledges nothing; its position is in
+// the partition's records.
 func (m *messages) Run(ctx context.Context, to source.Sink) error {
 	c := m.o.conn.Load()
 	if c == nil {

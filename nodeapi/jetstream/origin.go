@@ -1,8 +1,8 @@
-// Package jetstream fills streams with those of NATS JetStream, where producers append what is to
-// be kept. The NATS server runs in this process, or is a cluster of the operator's.
+// Package jetstream fills streams from NATS JetStream, and appends producers' records to it. The
+// NATS server runs in this process, or is a cluster of the operator's.
 //
-// Which namespace may have which of JetStream's streams, the operator of the node's server says in
-// a file (Kind's --jetstream).
+// The operator of the node's server says in a file (Kind's --jetstream) which namespace may use
+// which of JetStream's streams.
 package jetstream
 
 import (
@@ -56,7 +56,7 @@ type file struct {
 	Append map[string][]string
 }
 
-// Kind is what a sidecar takes.
+// Kind is the kind of sources for a sidecar.
 func Kind() sidecar.Kind {
 	path, urls := "", []string(nil)
 	return sidecar.Kind{Name: "jetstream",

@@ -2,9 +2,9 @@ package keys
 
 import "github.com/netcraq/netcraq/api/wire"
 
-// Push tells about commits as they happen: the server of a node whose switch takes acknowledgements
-// is one. It promises nothing but that what it tells is so; what it misses, the watches' rounds of
-// reads find.
+// Push reports commits as they happen; for example, the server of a node whose switch accepts
+// acknowledgements is a Push. It promises only that its reports are true; the watches' periodic
+// reads find what it misses.
 type Push interface {
 	// Follow has told called with what is committed of a KEY_ID from some moment soon, until stop
 	// is called. told may be called by several goroutines, and does not block. Follow does not call
@@ -22,5 +22,5 @@ type News struct {
 	// be read; the rest is not set then.
 	Version wire.Version
 	Found   bool
-	Value   []byte // the receiver's to keep
+	Value   []byte // the receiver may keep it
 }

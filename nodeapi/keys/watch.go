@@ -34,11 +34,11 @@ func newHub(s *Store) *watch.Hub {
 	return watch.NewHub(&reader{s: s, lists: map[string]*list{}}, config)
 }
 
-// Watch implements [store.Store]. A key's newest version is told as soon as the Push tells about
-// it; at the latest an interval after it was committed or, where the Push should have told about
-// it, a round. It is later only while neither the key's chain nor, where it has to be looked up,
-// the controller answers. A key that is removed from the network with its value is told as one that
-// is not found, at a version above the last.
+// Watch implements [store.Store]. It reports a key's newest version as soon as the Push does; at
+// the latest an interval after it was committed or, if the Push should have reported it, a round.
+// It is later only while the key's chain does not answer, or the controller does not, if the key
+// has to be looked up. A key that is removed from the network with its value is reported as not
+// found, at a version above the last.
 func (s *Store) Watch(ctx context.Context, what store.Watch, tell func([]store.Change)) error {
 	return s.hub.Watch(ctx, what, tell)
 }

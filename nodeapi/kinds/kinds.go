@@ -1,6 +1,6 @@
 // Package kinds is the node API's store of keys of both kinds, volatile (nodeapi/keys) and durable
-// (nodeapi/durable). A namespace's default says which kind a new key is; a key that is there stays
-// what it is.
+// (nodeapi/durable). A namespace's default says which kind a new key is; an existing key keeps its
+// kind.
 //
 // If a namespace has keys of only one kind, every request goes to the store of that kind. If it may
 // have both kinds, a request goes first to the default's store and then, if the key is not there,
@@ -42,7 +42,7 @@ type alone struct {
 
 var _ store.Store = (*Store)(nil)
 
-// New makes a store of two. of may change what it says: see Changed.
+// New makes a store of two. The result of of may change: see Changed.
 func New(volatile, durable store.Store, of func(namespace string) Default) *Store {
 	return &Store{volatile: volatile, durable: durable, of: of, alone: map[*alone]struct{}{}}
 }

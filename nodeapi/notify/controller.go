@@ -185,7 +185,7 @@ func (a *asker) tell(ctx context.Context, ids []uint32) (*admin.Watch, error) {
 	return a.r.o.Admin.Watch(ctx, admin.WatchRequest{Address: local.Addr().String(), Port: local.Port(), KeyIDs: ids})
 }
 
-// Bounds for what a controller says.
+// Limits of a controller's answers.
 const (
 	leastTTL = time.Second
 	mostTTL  = 5 * time.Minute

@@ -1,13 +1,13 @@
-// Package notify has a node's switch tell what is committed of keys that are watched there: a
+// Package notify makes a node's switch report commits of keys that are watched there. It is a
 // keys.Push.
 //
 //	Receiver ── PUT /v1/watches: these KEY_IDs, this UDP port ──▶ controller ──▶ tables of switches
 //	    ▲                                                                              │
 //	    └── NOTIFY: key, version, value ◀── the host's switch ◀── acknowledgements ◀───┘
 //
-// Nothing hangs on it (docs/consistency.md, "What a watcher is promised"): what is lost on the way,
-// or before the tables are there, rounds of reads find. Helps says about which keys it tells, so
-// that those are read less often.
+// No guarantee depends on it (docs/consistency.md, "What a watcher is promised"): periodic reads
+// find what is lost on the way, or before the tables are set up. Helps returns the keys that it
+// reports, so that those are read less often.
 package notify
 
 import (
@@ -26,18 +26,18 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/keys"
 )
 
-// Options are what a Receiver needs to know. Zero values mean what their comments say.
+// Options configure a Receiver. Zero values mean what their comments say.
 type Options struct {
 	Admin *admin.Client
 	Log   *slog.Logger // nil: it says nothing
-	// Metrics is where it counts; nil: nowhere.
+	// Metrics is the registry for counters; nil: none.
 	Metrics prometheus.Registerer
 	// Keys is how many it asks the controller for at most: those that were followed first. Others
 	// are for rounds of reads. 0: DefaultKeys.
 	Keys int
 }
 
-// DefaultKeys is a quarter of what one switch, and all together, can tell about.
+// DefaultKeys is a quarter of the keys that one switch, or all together, can report.
 const DefaultKeys = 4096
 
 // pace is how long things take.
@@ -115,7 +115,7 @@ func newReceiver(o Options, p pace) *Receiver {
 	return r
 }
 
-// Close has the controller forget what this one follows, where it answers, and ends.
+// Close makes the controller forget what this one follows, if the controller answers, and ends.
 func (r *Receiver) Close() {
 	r.mu.Lock()
 	was := r.closed

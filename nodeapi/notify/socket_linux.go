@@ -80,7 +80,7 @@ func (r *Receiver) receive(s *socket) {
 	}
 }
 
-// What becomes of a datagram.
+// Outcomes of a datagram.
 const (
 	told       = "told"
 	badSource  = "source"  // it is from no chain's service address, or of another chain's key

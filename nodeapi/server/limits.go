@@ -9,13 +9,14 @@ import (
 	"github.com/netcraq/netcraq/internal/shares"
 )
 
-// Limits are the server's own, alongside those of the contract. What is 0 is as said there.
+// Limits are the server's own, in addition to those of the contract. 0 means the default in the
+// comment.
 type Limits struct {
 	// Connections are all of the server's. 16,384.
 	Connections int
 	// MessageTime is how long a message may be under way from its first byte to its last. 30 s.
 	MessageTime time.Duration
-	// StallTime is how long a client may leave what is sent to it unread. 60 s.
+	// StallTime is how long a client may leave sent data unread. 60 s.
 	StallTime time.Duration
 	// DescriptorTime is how long a client may leave descriptors sent to it unread. 10 s.
 	DescriptorTime time.Duration
@@ -38,7 +39,7 @@ type Limits struct {
 	// and lists.
 	// No subject has more of them than it leaves for others. 256.
 	Helpers int
-	// Farewell is how long, after the grace period, requests under way are waited for. 1 s.
+	// Farewell is how long, after the grace period, the server waits for requests under way. 1 s.
 	Farewell time.Duration
 
 	// For tests, which would take long with the contract's.

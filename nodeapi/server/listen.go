@@ -119,7 +119,7 @@ func mayReplace(path string) error {
 	return err
 }
 
-// Addr is where the socket is found; the kernel knows it by the name that it was made under.
+// Addr is the path of the socket; the kernel knows it under the name with which it was created.
 func (l *socketFile) Addr() net.Addr { return &net.UnixAddr{Name: l.path, Net: "unix"} }
 
 // Close ends it, and removes its file.

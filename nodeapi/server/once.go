@@ -15,8 +15,9 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/server/rpc"
 )
 
-// onceTable keeps the answers of requests that have an identity, so that one that comes again is
-// not done again. What it has forgotten it does not take for new: its outcome is unknown.
+// onceTable keeps the answers of requests that have an identity, so that a repeated request is not
+// done twice. If a request's answer was forgotten, the request is not taken for a new one: its
+// outcome is unknown.
 //
 // Where the table is full, it forgets what the subject has that takes most of it. So a subject
 // keeps all that it has while it takes less than the others.

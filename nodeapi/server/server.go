@@ -24,27 +24,27 @@ import (
 	"github.com/netcraq/netcraq/streams/source"
 )
 
-// Config is what a Server is made of. Only Store is needed.
+// Config configures a Server. Only Store is needed.
 type Config struct {
 	Store store.Store
 	// Name is the program's, with its version; Node is where it runs. Clients are told both.
 	Name, Node string
-	// Namespace is that of callers who name none, unless Own says otherwise.
+	// Namespace is the namespace of callers that name none, unless Own says otherwise.
 	Namespace string
-	// Identify says who connects, and Authority who may do what. nil: everybody everything.
+	// Identify says who connects, and Authority what they may do. nil: everybody may do everything.
 	Identify  authority.Identifier
 	Authority authority.Authorizer
-	// Quotas bound what each namespace takes. nil: nothing does, but Limits.
+	// Quotas limit each namespace. nil: only Limits apply.
 	Quotas *authority.Quotas
-	// Durable says whether a namespace's keys are kept in etcd. nil: none is.
+	// Durable says whether a namespace's keys are kept in etcd. nil: no namespace's are.
 	Durable func(namespace string) bool
-	// Streams says how streams are kept. nil: there are none.
+	// Streams configures how streams are kept. nil: there are none.
 	Streams *broker.Options
-	// Sources fill streams, alongside the namespace's keys: by the name that they have in a
-	// stream's configuration. They say themselves who may have what.
+	// Sources fill streams, in addition to the namespace's keys. The key is the name in a stream's
+	// configuration. Each source decides itself who may use it.
 	Sources map[string]source.Maker
 	Limits  Limits
-	Log     *slog.Logger          // nil: nothing is said
+	Log     *slog.Logger          // nil: no log
 	Metrics prometheus.Registerer // nil: nothing is counted for others
 }
 
@@ -90,7 +90,7 @@ const (
 	closed
 )
 
-// New makes a server. It serves what Serve is given, until Shutdown or Close.
+// New makes a server. It serves the listeners that Serve gets, until Shutdown or Close.
 func New(c Config) *Server {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -147,7 +147,7 @@ func (everybody) Authorize(context.Context, authority.Caller, authority.Verb, st
 	return nil
 }
 
-// ErrClosed is what Serve returns after Shutdown and Close.
+// ErrClosed is returned by Serve after Shutdown and Close.
 var ErrClosed = errors.New("the node API's server is closed")
 
 // Serve takes connections of a listener until the listener, or the server, is closed.
@@ -311,9 +311,9 @@ func (s *Server) Addrs() (out []net.Addr) {
 	return out
 }
 
-// Shutdown takes no more connections, tells those clients that want to know, and continues serving
-// until all have gone. When ctx ends, requests that come are refused with CodeDraining, those that
-// are under way are given Limits.Farewell, and what is left is cut off; it returns ctx's error.
+// Shutdown accepts no more connections, tells those clients that asked for it, and continues
+// serving until all have gone. When ctx ends, new requests are refused with CodeDraining, those
+// under way get Limits.Farewell, and the rest is cut off; Shutdown then returns ctx's error.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.advance(draining)
 	s.mu.Lock()

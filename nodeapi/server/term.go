@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// term is the context of a request. Nothing is made for it, neither a timer nor an entry at the
-// connection's context, before somebody asks for Done: a request that is answered without waiting
-// never pays for that.
+// term is the context of a request. It makes neither a timer nor an entry in the connection's
+// context until someone calls Done, so a request that is answered without waiting never pays for
+// them.
 //
 // Who asks for Done is about to wait. The first who does so has waits called, before he gets it.
 type term struct {

@@ -75,8 +75,8 @@ type badInput struct{ error }
 
 func (b badInput) Unwrap() error { return b.error }
 
-// Run is the command, until it is told to end. It returns the process's exit code. Beside the kinds
-// of sources that each has, streams may have more.
+// Run runs the command until a signal ends it. It returns the process's exit code. Streams may have
+// further kinds of sources than those that each sidecar has.
 func Run(name string, args []string, stdout, stderr io.Writer, more ...Kind) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()

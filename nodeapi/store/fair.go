@@ -10,16 +10,16 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// Fair is a Store that does a bounded number of calls at a time, and takes those that wait from the
-// namespaces in turn: one that asks for very much waits for itself, and neither for long do the
-// others wait, nor what else this process has to do (in an agent, the leases of the node's switch).
-// One namespace alone never has more than three quarters of what is done at a time, so that calls
-// of it that hang leave room for others'.
+// Fair is a Store that does a bounded number of calls at a time, and takes waiting calls from the
+// namespaces in turn. A namespace that asks for very much delays only itself; others, and the rest
+// of this process (in an agent, the leases of the node's switch), do not wait for long. One
+// namespace never has more than three quarters of the calls, so that calls that hang leave room for
+// others'.
 //
 // Watches last, and compute when there is something to tell: they do not count.
 //
-// Namespaces whose calls go another way, to etcd, may have turns of their own (Apart): what hangs
-// there takes none of the others'. Transactions of all namespaces go that way.
+// Calls of namespaces that use etcd may have turns of their own (Apart), so that calls that hang
+// there do not take turns from others. Transactions of all namespaces use those.
 type Fair struct {
 	Store
 	most, each int
@@ -39,13 +39,13 @@ type lane struct {
 	place   *list.Element // in Fair.queued; nil: nothing waits
 }
 
-// NewFair has at most so many calls of a store be done at a time.
+// NewFair limits the calls of a store that are done at a time.
 func NewFair(s Store, most int) *Fair {
 	return &Fair{Store: s, most: most, each: max(most*3/4, 1), lanes: map[string]*lane{}}
 }
 
-// Apart gives the namespaces of which is says so turns of their own, so many at a time. It is
-// called before the first call.
+// Apart gives the namespaces for which is returns true turns of their own, with their own limit.
+// Call it before the first call.
 func (f *Fair) Apart(is func(namespace string) bool, most int) *Fair {
 	f.isApart, f.apart = is, NewFair(f.Store, most)
 	return f

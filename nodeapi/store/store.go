@@ -14,7 +14,7 @@ type Key struct {
 	Namespace, Name string
 }
 
-// Item is a key's state: what was committed last, as far as was asked.
+// Item is a key's state: the last committed version, in the detail that was asked for.
 type Item struct {
 	Key     Key
 	Found   bool // false: never written, or deleted; Version is 0, or that of the deletion
@@ -89,12 +89,12 @@ type Watch struct {
 	Namespace string
 	Keys      []string
 	Prefix    *string // nil: Keys alone
-	// After are versions that the caller has: what is not newer is not told.
+	// After has the versions that the caller knows. Only newer ones are reported.
 	After map[string]wire.Version
 }
 
-// Change is a key's newest committed version, and how many between it and the one told before it
-// are not told.
+// Change is a key's newest committed version, and the number of versions since the last report that
+// were skipped.
 type Change struct {
 	Item
 	Overtaken uint64

@@ -17,7 +17,7 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/watch/watchrules"
 )
 
-// Reader reads what is watched.
+// Reader reads watched keys.
 type Reader interface {
 	// Read is a linearizable read of a key. A key that is not there is one that is not found, not
 	// an error. See [watchrules.Reading] for what it says alongside.
@@ -26,9 +26,9 @@ type Reader interface {
 	List(ctx context.Context, namespace, prefix string) ([]store.Key, error)
 }
 
-// Config are the hub's bounds; what is 0 has the value that is named with it.
+// Config has the hub's limits; 0 means the default in the comment.
 type Config struct {
-	Round       time.Duration // 5 s: keys of which the network notifies are read at least so often
+	Round       time.Duration // 5 s: interval at which keys are read that the network notifies of
 	Unhelped    time.Duration // 500 ms: and others
 	Retry       time.Duration // 50 ms: after a read that failed; then longer
 	Suspect     time.Duration // 200 ms: between two reads of all keys of a chain, which gaps ask for
@@ -37,8 +37,8 @@ type Config struct {
 	Listing     time.Duration // 500 ms: names under a prefix that is watched are listed so often
 	Keys        int           // 131072: the most that are watched; beyond it CodeQuotaExceeded
 	AtOnce      int           // 256 changes in one tell
-	// Follow has Notified, or SuspectID, called for what is committed of a KEY_ID, from some moment
-	// soon until stop is called, and not before it returns. nil: the network tells about nothing.
+	// Follow has Notified, or SuspectID, called for commits of a KEY_ID, from some moment soon
+	// until stop is called, and not before it returns. nil: the network sends no notifications.
 	Follow func(id wire.Key) (stop func())
 }
 
@@ -108,7 +108,7 @@ func NewHub(reader Reader, config Config) *Hub {
 	return h
 }
 
-// Close ends all watches, with CodeDraining, and waits for what is under way.
+// Close ends all watches with CodeDraining, and waits for reads under way.
 func (h *Hub) Close() {
 	h.stop()
 	h.work.Wait()
@@ -384,7 +384,7 @@ func (h *Hub) read(r watchrules.Read) {
 	h.drive()
 }
 
-// Notified takes what the network says was committed under a KEY_ID.
+// Notified processes a notification of a commit under a KEY_ID.
 func (h *Hub) Notified(id wire.Key, version wire.Version, found bool, value []byte) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -392,8 +392,7 @@ func (h *Hub) Notified(id wire.Key, version wire.Version, found bool, value []by
 	h.drive()
 }
 
-// Suspect has a key read soon, where it is watched: somebody knows that it has changed, and not to
-// what.
+// Suspect has a key read soon if it is watched: it has changed, but its new value is not known.
 func (h *Hub) Suspect(key store.Key) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -417,7 +416,7 @@ func (h *Hub) SuspectAll() {
 	h.drive()
 }
 
-// Counts are what has been found, and by what.
+// Counts are the versions that were found, by how they were.
 func (h *Hub) Counts() watchrules.Counts {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -1,13 +1,13 @@
-// Package door serves nodes' stores of durable keys (nodeapi/durable) what they ask of etcd, and
-// nothing else: a node's agent has no certificate for etcd, nor for its gateways. Who has one (the
-// agent that leads) serves each node's connection here, in gRPC, and asks a gateway.
+// Package door serves to nodes' stores of durable keys (nodeapi/durable) those requests to etcd
+// that they need, and nothing else. A node's agent has no certificate for etcd or for its gateways.
+// The agent that leads has one. It serves each node's connection here, in gRPC, and asks a gateway.
 //
 //	agent: durable.Store ──gRPC──▶ Door ──gRPC──▶ etcd-monitor ──▶ etcd
 //	                               what begins with /netcraq.io/, in the form a Store asks it;
 //	                               so many keys, bytes a second, and watches
 //
-// A node that was taken over may read and change all durable keys, of all namespaces, as it may all
-// volatile ones. It has no other key of etcd's, makes no more keys than there may be, and fills
+// An attacker on a node may read and change all durable keys of all namespaces, as it may all
+// volatile ones. It cannot reach etcd's other keys, cannot exceed the quotas of keys, and fills
 // etcd no faster than its rate.
 package door
 
@@ -34,7 +34,7 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/durable"
 )
 
-// Options are what a Door needs to know. Zero values mean what their comments say.
+// Options configure a Door. Zero values mean what their comments say.
 type Options struct {
 	// Etcd is the way to gateways.
 	Etcd *durable.Connection
@@ -44,12 +44,12 @@ type Options struct {
 	// NodeRate is how many bytes a second one node may write, and Rate all of them together; of
 	// each, sixteen times as many may come at once. 0: DefaultNodeRate, DefaultRate.
 	NodeRate, Rate float64
-	// Patience is how long a connection to the gateways is waited for. 0: 3 s.
+	// Patience is how long a request waits for a connection to the gateways. 0: 3 s.
 	Patience time.Duration
 }
 
-// What bounds all nodes together. etcd keeps what was overwritten until it is compacted, by
-// Kubernetes' API server every five minutes: that is 600 MB of its quota of 2 GB at most.
+// Limits of all nodes together. etcd keeps overwritten values until it is compacted, which
+// Kubernetes' API server does every five minutes. That is 600 MB at most, of etcd's quota of 2 GB.
 const (
 	DefaultKeys     = durable.DefaultQuota
 	DefaultAllKeys  = 100_000

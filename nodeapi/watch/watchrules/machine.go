@@ -11,12 +11,13 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// Reading is what a read has found.
+// Reading is the result of a read.
 type Reading struct {
 	store.Item
-	// ID is the KEY_ID that notifications of the key have. 0: there is none.
+	// ID is the KEY_ID in notifications of the key. 0: there is none.
 	ID wire.Key
-	// Offset is what a version of the name is above that of the KEY_ID, which notifications have.
+	// Offset is the difference between a version of the name and the version of the KEY_ID, which
+	// notifications have.
 	Offset wire.Version
 	// Helped says that the network notifies of this key, so that rounds can be slow.
 	Helped bool
@@ -29,20 +30,21 @@ func (r *Reading) sameState(as *Reading) bool {
 
 // Config are the bounds. Times count from any moment, the same for all.
 type Config struct {
-	Round    time.Duration // a key of which the network notifies is read at least so often
+	Round    time.Duration // interval at which a key is read that the network notifies of
 	Unhelped time.Duration // and every other
-	Retry    time.Duration // from a read that failed to the next; twice as long each time, Unhelped at most
+	Retry    time.Duration // delay after a failed read; it doubles each time, up to Unhelped
 	Suspect  time.Duration // between two reads of all keys of a chain, as gaps ask for them
 	Reads    int           // under way at once
 }
 
-// Watcher is who is told. The caller chooses the number.
+// Watcher identifies a watcher. The caller chooses the number.
 type Watcher uint64
 
 // Ticket is a read that is under way.
 type Ticket uint64
 
-// Read is one to be done: linearizable, so that what it finds was the newest when it began.
+// Read is a read to be done. It is linearizable, so that it finds the version that was the newest
+// when it began.
 type Read struct {
 	Key    store.Key
 	Ticket Ticket
@@ -123,12 +125,12 @@ type chain struct {
 	suspected bool // and are to be when Suspect has gone by
 }
 
-// Counts is how many newer versions were found of keys of which one was known, by what.
+// Counts is how many newer versions were found, by how, of keys of which one was known.
 type Counts struct {
 	Notified uint64 // notifications
 	Old      uint64 // ... of no newer version
-	Read     uint64 // reads of keys of which the network does not notify
-	Repaired uint64 // and of those of which it does: what it told about is lost, or late
+	Read     uint64 // by reads of keys that the network does not notify of
+	Repaired uint64 // by reads of keys that it notifies of: the notification was lost, or late
 }
 
 // Counts are those since New.
@@ -140,8 +142,8 @@ func New(config Config) *Machine {
 		watchers: map[Watcher]*watcher{}, reads: map[Ticket]*key{}}
 }
 
-// Follow makes a watcher follow a key from now on. after is the version that it has, if it has one:
-// that one is not told again.
+// Follow makes a watcher follow a key from now on. after is the version that it knows, if any; that
+// one is not reported again.
 func (m *Machine) Follow(now time.Duration, id Watcher, name store.Key, after wire.Version, has bool) {
 	w := m.watchers[id]
 	if w == nil {
@@ -228,7 +230,7 @@ func (m *Machine) Followers(name store.Key) (out []Watcher) {
 	return out
 }
 
-// Told is what a watcher knows about a key: whether it has been told, and that there is a value.
+// Told is what a watcher knows about a key: whether it got a report, and whether that had a value.
 func (m *Machine) Told(id Watcher, name store.Key) (toldOf, found bool) {
 	if w := m.watchers[id]; w != nil && w.follows[name] != nil {
 		f := w.follows[name]
@@ -249,8 +251,8 @@ func (m *Machine) IDs() []wire.Key {
 	return out
 }
 
-// Named are the KEY_IDs that have begun to be, or are no longer, those of a key that is followed,
-// since the last call: true where one is.
+// Named returns the KEY_IDs for which it has changed, since the last call, whether they belong to a
+// followed key: true if they do now.
 func (m *Machine) Named() map[wire.Key]bool {
 	if len(m.named) == 0 {
 		return nil

@@ -8,7 +8,7 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// Notified takes what the network says was committed. It may come late, twice, or never.
+// Notified processes a notification of a commit. It may come late, twice, or never.
 func (m *Machine) Notified(now time.Duration, id wire.Key, version wire.Version, found bool, value []byte) {
 	k := m.ids[id]
 	if k == nil {
@@ -30,8 +30,8 @@ func (m *Machine) Notified(now time.Duration, id wire.Key, version wire.Version,
 	}
 }
 
-// SuspectChain says that notifications of a chain may have been lost: all of its keys are read, at
-// once or, where that has just been done, when Config.Suspect has gone by.
+// SuspectChain says that notifications of a chain may have been lost. All of its keys are then
+// read: at once or, if that has just been done, after Config.Suspect.
 func (m *Machine) SuspectChain(now time.Duration, id uint8) {
 	if c := m.chains[id]; c != nil {
 		c.suspected = true
@@ -39,7 +39,7 @@ func (m *Machine) SuspectChain(now time.Duration, id uint8) {
 	}
 }
 
-// SuspectAll is SuspectChain for all chains and for keys of none.
+// SuspectAll is SuspectChain for all chains, and for keys without a chain.
 func (m *Machine) SuspectAll(now time.Duration) {
 	for _, k := range m.keys {
 		m.readSoon(k, now)
@@ -127,7 +127,7 @@ func (m *Machine) end(t Ticket) *key {
 	return k
 }
 
-// Ended takes what a read has found.
+// Ended processes the result of a read.
 func (m *Machine) Ended(now time.Duration, t Ticket, r Reading) {
 	k := m.end(t)
 	if k == nil {

@@ -65,8 +65,8 @@ func (m *Machine) Ready() []Watcher {
 	return out
 }
 
-// Take takes up to limit changes for a watcher, and says whether there are more. A watcher that has
-// taken all is told about by Ready again.
+// Take returns up to limit changes for a watcher, and whether there are more. Ready names a watcher
+// again after it has taken all.
 func (m *Machine) Take(id Watcher, limit int) (out []store.Change, more bool) {
 	w := m.watchers[id]
 	if w == nil {
