@@ -93,7 +93,7 @@ func (c *Client) send(req *http.Request) (*http.Response, error) {
 		b, err := os.ReadFile(c.token)
 		if err == nil {
 			req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(b)))
-		} else if !c.sockets { // of several addresses a socket may be the one that is asked
+		} else if !c.sockets { // of several addresses the client may use a socket
 			return nil, fmt.Errorf("the token for the controller: %w", err)
 		}
 	}
@@ -371,7 +371,7 @@ func failure(resp *http.Response) error {
 	if err == nil {
 		err = json.Unmarshal(b, &e)
 	}
-	if err != nil || e.Error == nil || e.Error.Code == "" { // not our controller, or something in between
+	if err != nil || e.Error == nil || e.Error.Code == "" { // not our controller, or a proxy in between
 		return &Error{Status: resp.StatusCode, Code: CodeInternal, Message: fmt.Sprintf("%s: %s",
 			resp.Status, strings.TrimSpace(string(b)))}
 	}

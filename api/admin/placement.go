@@ -32,7 +32,7 @@ type PlacementHeat struct {
 	// error of the last query; placement moves nothing while there is one
 	Error string `json:"error,omitempty"`
 
-	// What all gateways together do, by Prometheus. A field is left out if that is not known.
+	// The rates of all gateways together, by Prometheus. A field is left out if it is not known.
 
 	// reads of single keys at all gateways
 	ReadsPerSecond *float64 `json:"readsPerSecond,omitempty"`

@@ -43,7 +43,7 @@ func Get() Info {
 		case "vcs.modified":
 			i.Modified = s.Value == "true"
 		case "vcs.time":
-			date, _ := time.Parse(time.RFC3339, s.Value) // the zero time of what Go does not write so
+			date, _ := time.Parse(time.RFC3339, s.Value) // the zero time for what Go does not write in this format
 			i.Date = date.UTC()
 		}
 	}

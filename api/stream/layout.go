@@ -53,7 +53,7 @@ const (
 	atState  = 16
 )
 
-// taken is the number of an object that is being taken for another one.
+// taken is the number of an object that is being reused for another one.
 const taken = ^uint64(0)
 
 // Segment is a partition's memory: a ring of objects, each filled with records from its begin.
@@ -98,7 +98,7 @@ func Format(b []byte, objects, objectBytes int, generation uint64, partition int
 	for i := range s.objects {
 		word(s.slot(i), atNumber).Store(taken)
 	}
-	copy(b[atMagic:], segmentMagic) // last: who dies before has made none
+	copy(b[atMagic:], segmentMagic) // last: a writer that dies before this has made no segment
 	return s, nil
 }
 

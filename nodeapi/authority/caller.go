@@ -16,7 +16,7 @@ const (
 	Process
 	// Pod is a process in a pod of Kubernetes'.
 	Pod
-	// TCP is somebody who came by TCP, of whom nothing is known.
+	// TCP is a caller that connected over TCP; nothing is known about it.
 	TCP
 )
 
@@ -91,12 +91,13 @@ func (v Verb) String() string {
 
 // Authorizer decides who may do what. It is safe for concurrent use.
 type Authorizer interface {
-	// Namespace is a caller's own: that of requests that name none. "": it has none. It may wait
-	// for what is to be known about a pod that has just begun, as long as ctx lets it.
+	// Namespace is the caller's own namespace, for requests that name none. "": it has none.
+	// Namespace may wait, as long as ctx lets it, for information about a pod that has just
+	// started.
 	Namespace(ctx context.Context, c Caller) (string, error)
 	// Authorize returns nil, or a *node.Error: CodePermissionDenied with the name of the rule that
-	// refuses, CodeInvalidArgument where the namespace cannot be one, CodeUnavailable if nobody can
-	// be asked, and CodeQuotaExceeded where the caller asks too much.
+	// refuses, CodeInvalidArgument if the name cannot be a namespace's, CodeUnavailable if nobody
+	// can be asked, and CodeQuotaExceeded if the caller asks too much.
 	Authorize(ctx context.Context, c Caller, v Verb, namespace string) error
 	// Subject is on whose account a caller's connections, watches and requests are.
 	Subject(c Caller) string

@@ -43,8 +43,8 @@ type Cgroups struct {
 	Prefix string
 }
 
-// maxCgroupFile bounds what is read of /proc/PID/cgroup: a path has at most 4,096 bytes, and of
-// version 1 there is one for each of a dozen controllers.
+// maxCgroupFile bounds how much of /proc/PID/cgroup is read: a path has at most 4,096 bytes, and
+// version 1 has one for each of a dozen controllers.
 const maxCgroupFile = 64 << 10
 
 // PodUID finds the UID of the pod that a process is in, from its /proc/PID/cgroup; "": the process
@@ -115,7 +115,7 @@ func bySystemd(steps []string, relative bool) string {
 	return ""
 }
 
-// continues says whether a slice may lie in another, or, with parent "", at the root.
+// continues says whether a slice may lie in another one or, with parent "", at the root.
 func continues(parent, slice string) bool {
 	name, ok := strings.CutSuffix(slice, ".slice")
 	above := name[:max(strings.LastIndexByte(name, '-'), 0)]
@@ -128,8 +128,8 @@ func continues(parent, slice string) bool {
 // kubeletFolders are those around a pod's, without systemd.
 var kubeletFolders = []string{"kubelet", "kubepods", "burstable", "besteffort", "guaranteed"}
 
-// byFolders takes kubelet/kubepods/burstable/pod<UID>, of which a relative path may lack what is on
-// the left.
+// byFolders parses kubelet/kubepods/burstable/pod<UID>. A relative path may lack components on the
+// left.
 func byFolders(steps []string, relative bool) string {
 	level := 0 // of: kubelet, kubepods, a class
 	for i, s := range steps {

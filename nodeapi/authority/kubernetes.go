@@ -61,7 +61,7 @@ type Kubernetes struct {
 	asking  singleflight.Group
 
 	mu   sync.Mutex
-	rate map[string]*rate.Limiter // of reviews, by the namespace that asks
+	rate map[string]*rate.Limiter // of reviews, by the namespace of the caller
 }
 
 // NewKubernetes makes one.
@@ -172,7 +172,8 @@ func podGone(c Caller) error {
 	return denied(rulePodGone, "connect again from a pod that runs", "%s is not, or not any more, a pod of this node", c)
 }
 
-// review asks, or knows. It fails if nobody can be asked: who is not known to may, may not.
+// review returns a cached answer or asks. It fails if nobody can be asked: a caller without an
+// answer has no rights.
 func (k *Kubernetes) review(ctx context.Context, q Review) (bool, error) {
 	if v, ok := k.answers.Get(q); ok {
 		return v.(bool), nil
@@ -226,7 +227,7 @@ func (k *Kubernetes) mayAsk(namespace string) bool {
 	now := k.o.Clock.Now()
 	l := k.rate[namespace]
 	if l == nil {
-		for n, old := range k.rate { // of namespaces that have not asked for a while nothing is kept
+		for n, old := range k.rate { // forget namespaces that have not asked for a while
 			if old.TokensAt(now) >= float64(k.o.ReviewsBurst) {
 				delete(k.rate, n)
 			}

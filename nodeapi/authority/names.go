@@ -25,7 +25,7 @@ func CheckNamespace(name string) error {
 }
 
 func notANamespace(name string) error {
-	const most = 80 // of what is said again
+	const most = 80 // quoted in an error
 	shown := fmt.Sprintf("%+q", name[:min(len(name), most)])
 	return &nodeapi.Error{Code: nodeapi.CodeInvalidArgument, Message: fmt.Sprintf(
 		"%s of %d bytes is not a namespace, a DNS label: 1 to %d of a-z, 0-9 and '-', with no '-' at its ends",

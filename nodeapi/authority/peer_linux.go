@@ -105,14 +105,14 @@ func (i Identifier) podOf(pidfd, pid int) (string, error) {
 	if len(text) > maxCgroupFile {
 		return "", fmt.Errorf("the control groups of the process have more than %d bytes", maxCgroupFile)
 	}
-	// What was read is about the process that connected only if that was there until now.
+	// What was read is about the process that connected only if that process existed until now.
 	if err := unix.PidfdSendSignal(pidfd, 0, nil, 0); err != nil && !errors.Is(err, unix.EPERM) {
 		return "", fmt.Errorf("the process that connected has gone: %w", err)
 	}
 	return i.Cgroups.PodUID(string(text))
 }
 
-// peerGroups are the other groups of who connected.
+// peerGroups are the supplementary groups of the process that connected.
 func peerGroups(socket int) ([]uint32, error) {
 	for room := 32; ; {
 		groups := make([]uint32, room)
@@ -124,7 +124,7 @@ func peerGroups(socket int) ([]uint32, error) {
 			return groups[:size/4], nil
 		case errno == unix.ERANGE && size > uint32(4*room):
 			room = int(size / 4)
-		case errno == unix.ENODATA: // it is of a time before there were any
+		case errno == unix.ENODATA: // the kernel is older than this option
 			return nil, nil
 		default:
 			return nil, fmt.Errorf("reading the groups of the caller (SO_PEERGROUPS): %w", errno)

@@ -189,7 +189,7 @@ func ParsePolicy(text []byte, users Users) (*Policy, error) {
 	return p, p.readQuotas(f.Quotas)
 }
 
-// readQuotas fills what is left out of a quota from the default, and of that from DefaultQuota.
+// readQuotas fills a quota's missing fields from the default, and the default's from DefaultQuota.
 func (p *Policy) readQuotas(nodes map[string]yaml.Node) error {
 	const base = "default"
 	read := func(name string, q Quota) (Quota, error) {

@@ -31,8 +31,8 @@ type loaded struct {
 	stamp stamp
 }
 
-// stamp is what a changed file differs in. An editor, and Kubernetes with a ConfigMap, puts another
-// file in its place.
+// stamp identifies a version of a file. An editor, and Kubernetes with a ConfigMap, replaces the
+// file by another one.
 type stamp struct {
 	device, inode uint64
 	size          int64
@@ -47,7 +47,7 @@ func OpenPolicy(path string, users Users, check func(*Policy) error) (*PolicyFil
 	return f, err
 }
 
-// look reads the file if it has changed, and says whether there is another policy.
+// look reads the file if it has changed, and reports whether the policy has changed.
 func (f *PolicyFile) look() (bool, error) {
 	file, err := os.Open(f.path)
 	if err != nil {

@@ -85,11 +85,11 @@ func (q *Quotas) Changed() {
 	}
 }
 
-// sweepEvery is how often accounts are closed of which nothing has to be remembered.
+// sweepEvery is the interval at which accounts are closed that have nothing to remember.
 const sweepEvery = time.Minute
 
-// sweep closes accounts with nothing in use and all of the burst there: whoever connects again gets
-// no more by it. q.mu is held.
+// sweep closes accounts that use nothing and have their full burst, so that connecting again gains
+// nothing. q.mu is held.
 func (q *Quotas) sweep() {
 	now := q.clock.Now()
 	if now.Sub(q.swept) < sweepEvery {

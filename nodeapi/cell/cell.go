@@ -145,7 +145,7 @@ func Decode(b []byte) (Cell, error) {
 	return c, err
 }
 
-// packing is how a value is written.
+// packing is how a value is encoded.
 type packing byte
 
 const (
@@ -154,7 +154,7 @@ const (
 	address         // IPv4 address and port
 )
 
-// pack chooses the shortest way. What it makes of a value, unpack makes the same value of again.
+// pack chooses the shortest encoding. unpack restores the same bytes.
 func pack(value []byte) (packing, []byte) {
 	if n := len(value); n < 2 || n > len("255.255.255.255:65535") || !decimal(value[n-1]) {
 		return raw, value

@@ -63,7 +63,8 @@ func (k *Keys) Run(ctx context.Context, to source.Sink) error {
 
 var errTooLarge = &nodeapi.Error{Code: nodeapi.CodeTooLarge}
 
-// record makes a record of an event. A value that does not go into one is left out, and it is said.
+// record encodes an event as a record. If the value does not fit, it is left out, and the record
+// says so.
 func record(e nodeapi.Event, most int) (r stream.Record, ok bool) {
 	v, err := wire.ParseVersion(e.Version)
 	if err != nil {

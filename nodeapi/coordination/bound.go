@@ -48,7 +48,7 @@ func (s *Service) Resolve(ctx context.Context, item store.Item, eventual bool) (
 		switch alive, err := s.alive(ctx, k, item.Key, eventual); {
 		case err != nil:
 			return Value{}, err
-		case alive: // and so it was when the item was read, since none comes back
+		case alive: // and so it was when the item was read, since a lease never comes back
 			return Value{Item: found, Lease: k.id.String()}, nil
 		}
 		if eventual {
@@ -133,8 +133,9 @@ func (s *Service) CompareAndSwap(ctx context.Context, key store.Key, expected wi
 	return v, false, err
 }
 
-// encode makes the cell, and refuses a value that does not fit, or a lease that is gone. done,
-// after the write, notes what hangs on the lease: if that has gone in between, the key goes, too.
+// encode makes the cell, and refuses a value that does not fit, or a lease that is gone. After the
+// write, done registers the key as bound to the lease; if the lease has gone meanwhile, the key
+// goes, too.
 func (s *Service) encode(ctx context.Context, key store.Key, value []byte, lease string) (b []byte, done func(),
 	err error) {
 	if lease == "" {

@@ -65,11 +65,11 @@ type Service struct {
 
 	ctx  context.Context // ends when the Service does
 	stop context.CancelFunc
-	work sync.WaitGroup // what goes on after the calls
+	work sync.WaitGroup // work that goes on after the calls
 
 	mu     sync.Mutex
 	closed bool
-	tidies int           // how much is being tidied up
+	tidies int           // number of tasks that tidy up
 	tidy   chan struct{} // closed when nothing is, after Close
 	leases map[leaseKey]*lease
 	swept  map[string]bool
@@ -118,8 +118,8 @@ func (s *Service) Close(ctx context.Context) {
 	s.work.Wait()
 }
 
-// behind does something that no call waits for, but Close. Once the Service is closed, only what is
-// being tidied up may begin more of it.
+// behind runs something that no call waits for, only Close. Once the Service is closed, only tasks
+// that tidy up may begin more.
 func (s *Service) behind(f func(ctx context.Context)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,7 +137,7 @@ func (s *Service) behind(f func(ctx context.Context)) {
 	})
 }
 
-// loop does something that continues until the Service ends, or what it is for does.
+// loop runs something until the Service ends, or until its purpose does.
 func (s *Service) loop(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -52,7 +52,7 @@ func Over(client *clientv3.Client) *Connection {
 func Dial(a Access) (*Connection, error) {
 	config := clientv3.Config{
 		Endpoints: a.Endpoints, Logger: zap.NewNop(), RejectOldCluster: false,
-		// What is cut off without a word is noticed in 5 s.
+		// A connection that was cut off silently is noticed in 5 s.
 		DialKeepAliveTime: 3 * time.Second, DialKeepAliveTimeout: 2 * time.Second, PermitWithoutStream: true,
 		DialOptions: []grpc.DialOption{
 			// gRPC's default waits two minutes between attempts when etcd was away for long.
@@ -101,7 +101,7 @@ func Dial(a Access) (*Connection, error) {
 	var ctx context.Context
 	ctx, c.stop = context.WithCancel(context.Background())
 	config.Context = ctx
-	// A client of a user asks for a token before anything else, and is none without.
+	// A client with a user requests a token first, and fails without one.
 	c.connects.Go(func() {
 		for pause := firstPause; ; pause = min(2*pause, lastPause) {
 			if client, err := clientv3.New(config); err == nil {
@@ -128,19 +128,19 @@ func (c *Connection) Close() error {
 	return nil
 }
 
-// isThere says whether there is a connection now, as far as is known.
+// isThere reports whether there is a connection now, as far as is known.
 func (c *Connection) isThere() bool {
 	if c == nil || c.now.Load() == nil {
 		return false
 	}
 	state := c.now.Load().ActiveConnection().GetState()
-	return state == connectivity.Ready || state == connectivity.Idle // nobody has asked for long
+	return state == connectivity.Ready || state == connectivity.Idle // no call for a long time
 }
 
-// noPatience is how long one is waited for that has been away for longer than patience lasts.
+// noPatience is how long a call waits for a connection that has been away for longer than patience.
 const noPatience = 250 * time.Millisecond
 
-// began is what times are told from.
+// began is the origin of times.
 var began = time.Now()
 
 // Wait waits for a connection, for patience at most, and only briefly if the connection has been

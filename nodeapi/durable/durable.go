@@ -60,7 +60,7 @@ type Store struct {
 	count  *metrics
 	graves graves
 	making store.Turns         // see makingTurn
-	reads  *semaphore.Weighted // of watches, which begin at once when etcd comes back
+	reads  *semaphore.Weighted // of watches, which all begin when etcd comes back
 
 	ctx  context.Context // ends with Close
 	stop context.CancelFunc
@@ -113,7 +113,7 @@ func revision(v wire.Version) (int64, bool) {
 	return r, r > 0
 }
 
-// item is a key by its entry in etcd; nil: there is none.
+// item returns a key for its entry in etcd; nil: there is none.
 func item(key store.Key, kv *mvccpb.KeyValue) store.Item {
 	out := store.Item{Key: key}
 	if kv != nil {
@@ -125,7 +125,7 @@ func item(key store.Key, kv *mvccpb.KeyValue) store.Item {
 	return out
 }
 
-// about says what is done to a key.
+// about describes an operation on a key.
 func about(doing string, key store.Key) string {
 	return fmt.Sprintf("%s the key %q of the namespace %s", doing, key.Name, key.Namespace)
 }
@@ -224,8 +224,8 @@ func (s *Store) Page(ctx context.Context, r store.Range) (out store.Page, err er
 	return out, nil
 }
 
-// scan reads the entries that begin with a prefix, in pages of one revision, which it returns.
-// Where that is compacted meanwhile it fails.
+// scan reads the entries that begin with a prefix, in pages of one revision, which it returns. It
+// fails if that revision is compacted meanwhile.
 func scan(ctx context.Context, etcd *clientv3.Client, from string, most int64, each func(*mvccpb.KeyValue),
 	more ...clientv3.OpOption) (revision int64, err error) {
 	opts := append(slices.Clone(more), clientv3.WithRange(clientv3.GetPrefixRangeEnd(from)), clientv3.WithLimit(most),

@@ -16,8 +16,8 @@ type follower struct {
 	stop context.CancelFunc
 
 	mu sync.Mutex
-	// round counts the watches at etcd. What has happened before one began its watchers read; 0:
-	// none has begun.
+	// round counts the watches at etcd. For events before a watch began, its watchers read the
+	// keys; 0: none has begun.
 	round    uint64
 	byKey    map[string]map[*watcher]struct{}
 	byPrefix map[*watcher]struct{}
@@ -30,7 +30,7 @@ const (
 	lastPause  = 2 * time.Second
 )
 
-// follow has a watcher told about what happens in its namespace, until leave.
+// follow reports changes in a namespace to a watcher, until leave.
 func (s *Store) follow(w *watcher) (leave func()) {
 	ns := w.w.Namespace
 	s.mu.Lock()
@@ -81,8 +81,8 @@ func (f *follower) remove(w *watcher) {
 	}
 }
 
-// run watches at etcd, until ctx ends. A watch that has lost events, because they were compacted
-// while nobody could be reached, ends, and the next one has all watchers read.
+// run watches at etcd until ctx ends. A watch that has lost events, because they were compacted
+// while etcd was unreachable, ends, and the next one makes all watchers read.
 func (f *follower) run(ctx context.Context, s *Store) {
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		if f.watch(ctx, s) {

@@ -28,7 +28,7 @@ type Rules map[string][]string
 type Origin struct {
 	etcd  *durable.Connection
 	rules Rules
-	// progressEvery is how often etcd is asked how far a partition is.
+	// progressEvery is the interval at which etcd is asked how far a partition is.
 	progressEvery time.Duration
 }
 

@@ -230,7 +230,7 @@ func (s *Store) CompareAndSwap(ctx context.Context, key store.Key, expected wire
 // CompareAndDelete implements [store.Store].
 func (s *Store) CompareAndDelete(ctx context.Context, key store.Key, expected wire.Version) (store.Item, bool, error) {
 	return s.swapped(key, func() (fromadmin.Named, error) {
-		if expected == 0 { // of a key that was never written: there is nothing to delete
+		if expected == 0 { // the key was never written: there is nothing to delete
 			got, err := s.names.Get(ctx, name(key), false)
 			if err == nil && got.Version != 0 {
 				err = client.ErrCASFailed
@@ -241,7 +241,7 @@ func (s *Store) CompareAndDelete(ctx context.Context, key store.Key, expected wi
 	})
 }
 
-// swapped is what came of a CAS, for which it is not an error that the version is another.
+// swapped is the result of a CAS for which another version is not an error.
 func (s *Store) swapped(key store.Key, do func() (fromadmin.Named, error)) (store.Item, bool, error) {
 	got, err := do()
 	var e *fromadmin.NameError

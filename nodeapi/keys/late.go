@@ -18,7 +18,7 @@ import (
 type Late struct {
 	now    atomic.Pointer[heldStore]
 	filled chan struct{} // closed when it is there
-	calls  time.Time     // when they wait no more
+	calls  time.Time     // when they stop waiting
 }
 
 var _ store.Store = (*Late)(nil)
@@ -35,10 +35,10 @@ type heldStore struct {
 }
 
 const (
-	lateTime  = 5 * time.Second // to hear of the chains
+	lateTime  = 5 * time.Second // for the first answer about the chains
 	lateAgain = 200 * time.Millisecond
-	// latePatience is how long after the start calls wait for a controller, and answerTime is what
-	// they keep of their time for saying that there is none.
+	// latePatience is how long after the start calls wait for a controller, and answerTime is the
+	// part of their time that they keep for the answer that there is none.
 	latePatience = 30 * time.Second
 	answerTime   = 250 * time.Millisecond
 )

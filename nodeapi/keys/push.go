@@ -6,12 +6,12 @@ import "github.com/netcraq/netcraq/api/wire"
 // acknowledgements is a Push. It promises only that its reports are true; the watches' periodic
 // reads find what it misses.
 type Push interface {
-	// Follow has told called with what is committed of a KEY_ID from some moment soon, until stop
-	// is called. told may be called by several goroutines, and does not block. Follow does not call
-	// it before it returns.
+	// Follow calls told for commits of a KEY_ID from some moment soon, until stop is called. told
+	// may be called by several goroutines, and must not block. Follow does not call it before it
+	// returns.
 	Follow(key wire.Key, told func(News)) (stop func())
 	// Helps says whether told is called for a KEY_ID at present, as far as is known, so that it can
-	// be read less often. Where that changes, told is called with version 0.
+	// be read less often. When that changes, told is called with version 0.
 	Helps(key wire.Key) bool
 }
 

@@ -14,8 +14,8 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/watch/watchrules"
 )
 
-// newHub makes the watches of a store. Rounds of reads find everything: an interval later at most,
-// and, of keys of which the Push tells, which is sooner, a round later.
+// newHub makes the watches of a store. Rounds of reads find every change: at most an interval later
+// or, for keys that the Push reports (which is sooner), a round later.
 func newHub(s *Store) *watch.Hub {
 	config := watch.Config{Round: s.o.Round, Unhelped: s.o.Interval, Listing: s.o.Interval}
 	if s.o.Push != nil {
@@ -78,7 +78,7 @@ func (r *reader) Read(ctx context.Context, key store.Key) (watchrules.Reading, e
 	if !known {
 		return out, nil
 	}
-	// What a version of the KEY_ID is as one of the name, by an example.
+	// The difference between a version of the KEY_ID and of the name, by an example.
 	const example = 1 << 40
 	out.ID, out.Offset = id, state(true, nil, example).Version-example
 	out.Helped = r.s.o.Push != nil && r.s.o.Push.Helps(id)

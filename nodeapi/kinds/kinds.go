@@ -94,13 +94,13 @@ func (s *Store) Get(ctx context.Context, key store.Key, eventual bool) (store.It
 	return other.Get(ctx, key, eventual)
 }
 
-// result is what came of a call that may write.
+// result is the result of a call that may write.
 type result struct {
 	store.Item
 	done bool
 }
 
-// write does a call where the key is, or makes it where the default has new ones.
+// write runs a call in the store that has the key, or creates it in the default store.
 func (s *Store) write(ctx context.Context, key store.Key,
 	do func(context.Context, store.Store) (result, error)) (result, error) {
 	first, other := s.stores(key.Namespace)
@@ -128,7 +128,7 @@ func (s *Store) write(ctx context.Context, key store.Key,
 	return do(ctx, first)
 }
 
-// withoutCreating has a store make no key; missing says that it has none.
+// withoutCreating forbids a store to create a key; missing says that it has none.
 func withoutCreating(ctx context.Context) (_ context.Context, missing func(result, error) bool) {
 	refused := nodeapi.Errorf(nodeapi.CodeInternal, "", "there is no such key")
 	return store.WithoutCreating(ctx, refused), func(got result, err error) bool {
@@ -278,7 +278,7 @@ func (s *Store) Watch(ctx context.Context, w store.Watch, tell func([]store.Chan
 	return err
 }
 
-// watchBoth has both stores tell. That there is no such key is told when both have said so.
+// watchBoth watches in both stores. It reports that a key does not exist when both have said so.
 func (s *Store) watchBoth(ctx context.Context, w store.Watch, tell func([]store.Change)) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)

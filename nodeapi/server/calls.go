@@ -9,7 +9,7 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/server/rpc"
 )
 
-// begin prepares a request for run, or refuses it, or does it at once. It waits while too much is
+// begin prepares a request for run, refuses it, or does it at once. It waits while too much is
 // under way or unsent.
 func (c *conn) begin(r rpc.Request, size int) *call {
 	if r.ID < 1 || r.ID > maxID {
@@ -24,7 +24,7 @@ func (c *conn) begin(r rpc.Request, size int) *call {
 	data, err := k.understand(r)
 	if err != nil || k.f.inline != nil {
 		refused := c.charge(1)
-		if refused != nil && r.Func != nodeapi.FuncCancel { // which gives back what the caller has
+		if refused != nil && r.Func != nodeapi.FuncCancel { // it gives back what the caller has
 			err = refused
 		}
 	}
@@ -159,7 +159,7 @@ func (k *call) moreWith(ctx context.Context, answer any, files []*os.File) bool 
 	text := c.encode(&rpc.Response{ID: k.req.ID, Data: answer, More: true})
 	c.mu.Lock()
 	full := func() bool { return c.unsent > c.s.limits.backpressure() && !c.dead && ctx.Err() == nil }
-	if full() { // else nothing is kept for it: there are many watches
+	if full() { // otherwise nothing is kept for it: there are many watches
 		defer context.AfterFunc(ctx, func() {
 			c.mu.Lock()
 			defer c.mu.Unlock()

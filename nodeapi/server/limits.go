@@ -24,9 +24,9 @@ type Limits struct {
 	// of answers that are not read, of all connections, beyond a small part that each one has. No
 	// subject has more of them than it leaves for others. 256 MiB.
 	Buffered int64
-	// OnceClients, OnceEach and OnceBytes bound what is kept of requests with an identity: clients,
-	// answers of one client, and bytes of all. A full table forgets what the subject has that takes
-	// most of it. 65,536; 4,096; 64 MiB.
+	// OnceClients, OnceEach and OnceBytes bound the answers that are kept for requests with an
+	// identity: clients, answers of one client, and bytes of all. A full table forgets answers of
+	// the subject that uses most of it. 65,536; 4,096; 64 MiB.
 	OnceClients, OnceEach int
 	OnceBytes             int64
 	// AtOnce are the calls of the store at a time (store.Fair): more than are under way to the
@@ -90,7 +90,7 @@ type budget struct {
 	parts map[string]*part
 }
 
-// part is what a subject's connections have of a budget.
+// part is the share of a budget that a subject's connections use.
 type part struct {
 	b       *budget
 	subject string
@@ -114,7 +114,7 @@ func (b *budget) join(subject string) *part {
 	return p
 }
 
-// leave ends a connection. What is under way of it may hold something still.
+// leave ends a connection. Its requests under way may still hold something.
 func (p *part) leave() {
 	p.b.mu.Lock()
 	defer p.b.mu.Unlock()

@@ -53,7 +53,7 @@ func Listen(address string, a Access) (net.Listener, error) {
 	return listenUnix(path, a)
 }
 
-// socketFile is a listener whose file goes with it, unless it is another's by then.
+// socketFile is a listener that removes its file, unless the file is another listener's by then.
 type socketFile struct {
 	*net.UnixListener
 	path string
@@ -63,8 +63,8 @@ type socketFile struct {
 	keep bool
 }
 
-// listenUnix makes the socket alongside its place and renames it there: nobody finds it with other
-// permissions, and none is missing when it takes another's place.
+// listenUnix creates the socket next to its place and renames it there: so it never has other
+// permissions, and there is always one when it replaces another.
 func listenUnix(path string, a Access) (_ *socketFile, err error) {
 	dir, err := os.MkdirTemp(filepath.Dir(path), ".s")
 	if err != nil {

@@ -27,7 +27,7 @@ import (
 // Config configures a Server. Only Store is needed.
 type Config struct {
 	Store store.Store
-	// Name is the program's, with its version; Node is where it runs. Clients are told both.
+	// Name is the program's name and version; Node is where it runs. Clients get both.
 	Name, Node string
 	// Namespace is the namespace of callers that name none, unless Own says otherwise.
 	Namespace string
@@ -61,7 +61,7 @@ type Server struct {
 	flying  flying
 	helpers *shares.Budget // of Limits.Helpers
 	lists   *shares.Budget // of Limits.Lists
-	// connects bounds how often callers connect. nil: nothing bounds what callers take.
+	// connects bounds how often callers connect. nil: there is no bound.
 	connects *connects
 
 	coordination *coordination.Service
@@ -76,7 +76,7 @@ type Server struct {
 	stage     stage
 	gone      chan struct{} // closed when the last connection has ended while the server drains
 	reads     sync.WaitGroup
-	spare     chan *conn // who has nothing to do takes the next one to read from it
+	spare     chan *conn // idle goroutines wait here for a connection to read
 	spares    atomic.Int32
 }
 
@@ -235,7 +235,7 @@ func (s *Server) readBy(c *conn) {
 // maxSpare bounds the goroutines that wait for a connection to read; keptSpare do so for long.
 const maxSpare, keptSpare = 64, 4
 
-// dismiss ends goroutines for which there was something to do once.
+// dismiss ends goroutines that have become idle.
 func (s *Server) dismiss() {
 	for s.spares.Load() > keptSpare {
 		select {
@@ -246,11 +246,11 @@ func (s *Server) dismiss() {
 	}
 }
 
-// work reads a connection up to a request, does the request and reads on. Where that could keep the
-// connection's next requests waiting, another goroutine reads on: from the beginning, or from the
-// moment that the request waits for something. So the goroutine that has read a request does it,
-// and no other need be woken up for one that is answered at once. A goroutine that does not read on
-// is for the next connection that is to be read on, with a stack that has its size.
+// work reads a connection up to a request, does the request and reads on. If that could delay the
+// connection's next requests, another goroutine reads on: from the beginning, or from the moment
+// that the request waits for something. So the goroutine that has read a request does it, and no
+// other one has to be woken for a request that is answered at once. A goroutine that does not read
+// on is reused for the next connection that needs a reader; its stack has grown to the right size.
 func (s *Server) work(c *conn) {
 	for c != nil {
 		switch k := c.next(); {
@@ -282,7 +282,7 @@ func (s *Server) work(c *conn) {
 	}
 }
 
-// left is told by a connection that has ended.
+// left is called by a connection that has ended.
 func (s *Server) left(c *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -27,7 +27,7 @@ const (
 	taken         = "taken\n"
 )
 
-// handed is what the predecessor says alongside the sockets.
+// handed is the predecessor's message that comes with the sockets.
 type handed struct {
 	Addresses []string `json:"addresses"` // of the sockets, in their order
 }
@@ -130,7 +130,7 @@ func (s *Server) handOver(nc *net.UnixConn) error {
 	return nil
 }
 
-// pausing is a time in which no connection is taken: those that come wait in the kernel's queue.
+// pausing is a time in which no connection is accepted: new ones wait in the kernel's queue.
 type pausing struct {
 	parked chan struct{} // one for each listener that is no longer waited for
 	over   chan struct{} // closed when it is over

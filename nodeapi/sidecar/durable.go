@@ -32,7 +32,7 @@ func (o *options) checkDurable(p *authority.Policy) error {
 	return nil
 }
 
-// dialEtcd begins to connect to etcd; nil, if none is given.
+// dialEtcd begins to connect to etcd; it returns nil if none is configured.
 func (o *options) dialEtcd() (*durable.Connection, error) {
 	if !o.etcd.Given() {
 		if o.etcd.CA+o.etcd.Cert+o.etcd.Key+o.etcd.User+o.etcd.PasswordFile != "" {
@@ -47,7 +47,7 @@ func (o *options) dialEtcd() (*durable.Connection, error) {
 	return connection, nil
 }
 
-// withDurable adds durable keys to a store. Whatever changes what namespaces are calls changed.
+// withDurable adds durable keys to a store. A change of the namespaces' defaults must call changed.
 func withDurable(ctx context.Context, volatile store.Store, connection *durable.Connection, quotas *authority.Quotas,
 	policy *authority.PolicyFile, registry prometheus.Registerer) (both *kinds.Store, end func()) {
 	st := durable.New(durable.Options{Etcd: connection, Quota: quotas.Keys, Metrics: registry})

@@ -29,10 +29,10 @@ type Fair struct {
 	mu     sync.Mutex
 	under  int // calls that are under way
 	lanes  map[string]*lane
-	queued list.List // of *lane: those with calls that wait, the next one first
+	queued list.List // of *lane: those with waiting calls, the next one first
 }
 
-// lane is what a namespace has under way and waiting.
+// lane has the calls of a namespace, under way and waiting.
 type lane struct {
 	under   int
 	waiting list.List     // of chan struct{}: closed when its turn has come
@@ -51,7 +51,8 @@ func (f *Fair) Apart(is func(namespace string) bool, most int) *Fair {
 	return f
 }
 
-// turn waits for a namespace's turn. It is had at the Fair that is given, whose leave ends it.
+// turn waits for a namespace's turn. It returns the Fair that granted it, whose leave ends the
+// turn.
 func (f *Fair) turn(ctx context.Context, namespace string) (*Fair, error) {
 	if f.apart != nil && f.isApart(namespace) {
 		f = f.apart
@@ -86,7 +87,7 @@ func (f *Fair) enter(ctx context.Context, namespace string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	select {
-	case <-turn: // in this moment: it is another's
+	case <-turn: // in this moment another call got the turn
 		f.left(namespace, l)
 	default:
 		l.waiting.Remove(mine)
@@ -106,7 +107,7 @@ func (f *Fair) leave(namespace string) {
 	f.left(namespace, f.lanes[namespace])
 }
 
-// left gives what one call had to who is next. f.mu is held.
+// left passes on the place of a call that has ended. f.mu is held.
 func (f *Fair) left(namespace string, l *lane) {
 	f.under--
 	l.under--
@@ -114,7 +115,7 @@ func (f *Fair) left(namespace string, l *lane) {
 	for e := f.queued.Front(); e != nil && f.under < f.most; {
 		next := e.Value.(*lane)
 		after := e.Next()
-		if next.under < f.each { // else it waits for its own; there is at most one such
+		if next.under < f.each { // otherwise it waits for its own; there is at most one such
 			first := next.waiting.Front()
 			close(next.waiting.Remove(first).(chan struct{}))
 			f.under++
@@ -130,7 +131,7 @@ func (f *Fair) left(namespace string, l *lane) {
 	}
 }
 
-// forget keeps nothing of a namespace for which nothing is done. f.mu is held.
+// forget drops an idle namespace. f.mu is held.
 func (f *Fair) forget(namespace string, l *lane) {
 	if l.waiting.Len() == 0 && l.place != nil {
 		f.queued.Remove(l.place)

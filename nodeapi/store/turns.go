@@ -14,7 +14,7 @@ type Turns struct {
 
 type turn struct {
 	wanted int
-	held   chan struct{} // who has put something in has the turn
+	held   chan struct{} // whoever has put something in has the turn
 }
 
 // Wait waits for a turn. done ends the turn.

@@ -19,8 +19,8 @@ import (
 
 // Reader reads watched keys.
 type Reader interface {
-	// Read is a linearizable read of a key. A key that is not there is one that is not found, not
-	// an error. See [watchrules.Reading] for what it says alongside.
+	// Read is a linearizable read of a key. A key that does not exist is not found, which is not an
+	// error. See [watchrules.Reading] for the rest of its result.
 	Read(ctx context.Context, key store.Key) (watchrules.Reading, error)
 	// List is [store.Store]'s.
 	List(ctx context.Context, namespace, prefix string) ([]store.Key, error)
@@ -76,7 +76,7 @@ type Hub struct {
 	last     watchrules.Watcher
 	watchers map[watchrules.Watcher]*watcher
 	names    map[store.Key]*names // by namespace and prefix
-	follows  map[wire.Key]func()  // ends what Config.Follow has begun
+	follows  map[wire.Key]func()  // end what Config.Follow has begun
 	until    time.Duration        // until when run sleeps, if it is not woken
 	wake     chan struct{}        // the machine may have reads to begin before that
 }
@@ -85,14 +85,14 @@ type Hub struct {
 type watcher struct {
 	id    watchrules.Watcher
 	watch store.Watch
-	ready chan struct{} // of one: there is something to take
-	ended chan error    // of one: a key of it cannot be read, and trying again will not help
+	ready chan struct{} // capacity one: there are changes to take
+	ended chan error    // capacity one: a key of it cannot be read, and trying again will not help
 
 	// Of one with a prefix; the others' are empty.
 	names     *names           // those under it
-	listing   <-chan time.Time // when they are to be listed again
+	listing   <-chan time.Time // time of the next listing
 	notBefore time.Duration    // a list that began earlier is too old
-	failures  int              // to list them, one after another
+	failures  int              // failed listings in a row
 }
 
 // NewHub makes a hub without watchers. Close ends it.
@@ -178,7 +178,7 @@ func (h *Hub) leave(me *watcher) {
 	h.drive()
 }
 
-// listAgain lists the names under the watcher's prefix, and sees to the next time.
+// listAgain lists the names under the watcher's prefix, and schedules the next listing.
 func (h *Hub) listAgain(ctx context.Context, me *watcher) error {
 	err := h.list(ctx, me.id, me, me.notBefore)
 	me.notBefore = h.now() + h.config.Listing/2
@@ -224,7 +224,7 @@ type names struct {
 	users             int // Hub.mu guards it
 
 	mu    sync.Mutex
-	began time.Duration // the newest list; 0: there is none
+	began time.Duration // start of the newest list; 0: there is none
 	keys  []store.Key
 }
 
@@ -250,7 +250,7 @@ func (h *Hub) release(n *names) {
 	}
 }
 
-// listed is what a list has found that did not begin before a moment.
+// listed is the result of the first list that began after some moment.
 func (h *Hub) listed(ctx context.Context, n *names, notBefore time.Duration) ([]store.Key, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -267,8 +267,8 @@ func (h *Hub) listed(ctx context.Context, n *names, notBefore time.Duration) ([]
 	return keys, err
 }
 
-// list takes in the names under the watcher's prefix, and releases those that are there no more
-// when their watcher has been told so.
+// list updates the names under the watcher's prefix, and releases those that have gone when their
+// watcher has been told so.
 func (h *Hub) list(ctx context.Context, id watchrules.Watcher, me *watcher, notBefore time.Duration) error {
 	keys, err := h.listed(ctx, me.names, notBefore)
 	if err != nil {

@@ -31,7 +31,7 @@ type Response struct {
 
 // Format is the format of messages in the stream of bytes.
 type Format interface {
-	// next finds the first message in b, and how many bytes it takes: 0, if there is none yet.
+	// next finds the first message in b, and returns its length: 0 if there is none yet.
 	Next(b []byte) (message []byte, size int, err *nodeapi.Error)
 	// request reads a message. With an error, the ID is the message's, if it could be read.
 	Request(message []byte) (Request, error)
@@ -41,7 +41,7 @@ type Format interface {
 	Append(b []byte, r *Response) ([]byte, error)
 }
 
-// errTooLong is what ends a connection: the server cannot know where the next message begins.
+// errTooLong ends a connection, because the server cannot know where the next message begins.
 func errTooLong() *nodeapi.Error {
 	return nodeapi.Errorf(nodeapi.CodeTooLarge, "connect again, and send less", "a message has at most %d bytes; this connection ends here",
 		nodeapi.MaxMessage)

@@ -59,25 +59,25 @@ type Machine struct {
 	ids      map[wire.Key]*key
 	chains   map[uint8]*chain
 	watchers map[Watcher]*watcher
-	reads    map[Ticket]*key // under way; nil: of a key that nobody follows any more
+	reads    map[Ticket]*key // under way; nil: nobody follows the key any more
 	due      schedule        // keys that are not being read, by when they are to be
 	ready    []Watcher
-	named    []wire.Key // KEY_IDs that have become, or are no more, those of a key
+	named    []wire.Key // KEY_IDs that have become, or have ceased to be, those of a key
 	counts   Counts
 }
 
-// key is one that somebody follows.
+// key is a key with at least one follower.
 type key struct {
-	number uint64 // in the order in which they came: who is read first, of those that are due together
+	number uint64 // order of arrival: of the reads that are due together, the lowest number is first
 	name   store.Key
 	newest Reading
 	known  bool // a read has ended
 	// life counts how often the name was found under another KEY_ID, with another state. Versions
-	// are a KEY_ID's. Reads of a key are one after the other, and each is linearizable: what a
-	// later one finds is not older, whatever its version.
+	// are those of a KEY_ID. Reads of a key are one after the other, and each is linearizable, so
+	// the state that a later one finds is not older, whatever its version.
 	life uint64
-	// version is the newest one as it was found. A key that is there no more is found at version 0,
-	// and told at one above its last: the removal's was higher.
+	// version is the newest one as it was found. A key that no longer exists is found at version 0,
+	// and reported at one above its last: the removal's was higher.
 	version   wire.Version
 	followers []*follower
 	waiting   int // followers that wait for a read which has not begun, or not ended
@@ -94,16 +94,16 @@ type follower struct {
 	watcher *watcher
 	key     *key
 	place   int    // among the key's followers
-	since   Ticket // the read that had begun last when it came: one after it is fresh enough to be told
+	since   Ticket // the read that had begun last when it came: a later one is fresh enough to report
 	fresh   bool
-	has     bool // the watcher has a version: after, or what it was told
+	has     bool // the watcher has a version: from after, or from a report
 	after   wire.Version
 	told    bool
 	last    told
 	pending bool
 }
 
-// told is what a watcher has been told last.
+// told is the last report to a watcher.
 type told struct {
 	life    uint64
 	version wire.Version
@@ -113,11 +113,11 @@ type told struct {
 type watcher struct {
 	id      Watcher
 	follows map[store.Key]*follower
-	pending []*follower // in the order in which they are told
+	pending []*follower // in the order of reporting
 	ready   bool
 }
 
-// chain is what is known about the way of a chain's notifications.
+// chain is the state of a chain's notifications.
 type chain struct {
 	keys      map[*key]struct{}
 	checked   time.Duration // when all keys were last made due
@@ -175,7 +175,7 @@ func (m *Machine) Unfollow(id Watcher, name store.Key) {
 	}
 	f := w.follows[name]
 	delete(w.follows, name)
-	f.pending = false // what is left of it in the list is passed over
+	f.pending = false // its remaining entries in the list are skipped
 	k := f.key
 	last := len(k.followers) - 1
 	k.followers[f.place] = k.followers[last]

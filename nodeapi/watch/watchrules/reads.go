@@ -82,7 +82,7 @@ func (m *Machine) readSoon(k *key, now time.Duration) {
 	}
 }
 
-// at sets when a key that is not being read is to be.
+// at schedules the next read of a key that is not being read.
 func (m *Machine) at(k *key, due time.Duration) {
 	k.due = due
 	heap.Fix(&m.due, k.place)
@@ -116,7 +116,7 @@ func (m *Machine) Next() (time.Duration, bool) {
 	return next, true
 }
 
-// end is the key of a read that is over; nil: nobody follows it any more.
+// end returns the key of a read that is over; nil: nobody follows it any more.
 func (m *Machine) end(t Ticket) *key {
 	k := m.reads[t]
 	delete(m.reads, t)

@@ -15,8 +15,8 @@ import (
 )
 
 // server is JetStream, with a stream for each partition. Such a stream keeps what a consumer has
-// not acknowledged, and takes nothing when it is full: so producers are held to what consumers
-// take, as they are by our broker.
+// not acknowledged, and refuses messages when it is full. So producers cannot go faster than
+// consumers, as with our broker.
 type server struct {
 	dir, storage string
 	partitions   int
