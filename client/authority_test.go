@@ -122,8 +122,8 @@ func TestOwnAddress(t *testing.T) {
 	}
 }
 
-// TestBadSessions: writes go on with other sessions when the switches do not take those that there
-// are, and are executed once.
+// TestBadSessions: writes continue with other sessions when the switches do not take those that
+// there are, and are executed once.
 func TestBadSessions(t *testing.T) {
 	other := netip.MustParseAddr("127.0.0.5")
 	type world struct {

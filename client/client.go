@@ -34,7 +34,7 @@ var (
 )
 
 type (
-	// OpError says which operation failed, why, and what is known of it.
+	// OpError says which operation failed, why, and what is known about it.
 	OpError = core.OpError
 	// Request is one operation, for Do and Batch. Its Deadline and Tag are the client's: leave
 	// them.
@@ -164,7 +164,7 @@ func Eventual() Option { return func(r *Request) { r.Eventual = true } }
 // AskAddresses sends the call to these addresses rather than to the client's.
 func AskAddresses(addresses ...netip.AddrPort) Option { return func(r *Request) { r.To = addresses } }
 
-// Get reads a key. The error is ErrNotFound where there is no value.
+// Get reads a key. The error is ErrNotFound if there is no value.
 func (c *Client) Get(ctx context.Context, key wire.Key, options ...Option) (Result, error) {
 	return c.call(ctx, Request{Op: wire.Read, Key: key}, options)
 }
@@ -257,7 +257,7 @@ func (c *Client) Stats() Stats {
 }
 
 // Now does a request if its answer is there as soon as it has been sent, as that of a switch in
-// this machine's kernel is, and waits for nothing. ok is false where it is not: then the request is
+// this machine's kernel is, and waits for nothing. ok is false if it is not: then the request is
 // given up, and of a write it is not known whether it is, or will be, executed. Where answers have
 // not come so soon lately it does nothing, mostly.
 func (c *Client) Now(r Request) (result Result, ok bool) {

@@ -12,7 +12,7 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// forger is a switch on loopback, with somebody beside it who knows all requests, their numbers
+// forger is a switch on loopback, with somebody alongside it who knows all requests, their numbers
 // included, and is faster: before each answer he sends one of his own from every one of his
 // sockets.
 type forger struct {

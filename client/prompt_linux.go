@@ -14,7 +14,7 @@ import (
 // write, within the system call that sends it. Who then waits for the runtime's poller to wake the
 // goroutine that receives waits for several times what the answer took.
 //
-// Only who sends uses it: one goroutine at a time (but for hopeful).
+// Only who sends uses it: one goroutine at a time (except for hopeful).
 type prompt struct {
 	raw      syscall.RawConn
 	take     func(fd uintptr) // receives into buffer, once

@@ -12,7 +12,7 @@ import (
 )
 
 // TestPrompt: what is there when a request has been sent is taken at once, no more than was asked
-// for; where nothing ever is it is not looked for, but for now and then.
+// for; if nothing ever is it is not looked for, except for now and then.
 func TestPrompt(t *testing.T) {
 	s, err := openSocket(netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 0), wire.Profile128)
 	if err != nil {

@@ -162,7 +162,7 @@ func (c *Client) host() netip.Addr {
 	return HostAddress(slices.Concat(c.cfg.Services, c.cfg.Addresses)[0])
 }
 
-// HostAddress is the address from which this host sends to another. It is invalid where there is no
+// HostAddress is the address from which this host sends to another. It is invalid if there is no
 // way to that one.
 func HostAddress(to netip.AddrPort) netip.Addr {
 	conn, err := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(to)) // this sends nothing

@@ -87,7 +87,7 @@ def read(o: argparse.Namespace, files: arrow.Files | None) -> Iterator[pa.Record
 
 
 def made(o: argparse.Namespace, files: arrow.Files | None) -> Iterator[pa.RecordBatch]:
-    """New ones, each of other numbers; in a file from the begin, where there are files."""
+    """New ones, each of other numbers; in a file from the beginning, where there are files."""
     template = np.arange(o.rows, dtype=np.int64)
     names = [f"c{i}" for i in range(o.columns)]
     memory = [np.empty(o.rows, np.int64) for _ in names]
@@ -159,7 +159,7 @@ def appended(o: argparse.Namespace, client: node.Client, files: arrow.Files | No
 
 
 def change(batch: pa.RecordBatch, at: int) -> pa.RecordBatch:
-    """One column anew, the others as they are."""
+    """One column again, the others as they are."""
     at %= batch.num_columns
     return batch.set_column(at, batch.schema.names[at], pc.add(batch.column(at), 1))
 

@@ -85,8 +85,8 @@ MODES = {"throughput": ("-n", str(OUTSTANDING)), "serial": ("--serial",)}
 
 
 def topology(chain: int, bits: int) -> p4app.Topology:
-    """A line of switches with a host at each; a chain of one has a second switch beside it, which
-    is not a member.
+    """A line of switches with a host at each; a chain of one has a second switch alongside it,
+    which is not a member.
     """
     content = p4app.line(max(chain, 2), profile=bits)
     content["netcraq"]["chains"][0]["members"] = [f"s{i}" for i in range(1, chain + 1)]
@@ -97,7 +97,7 @@ def topology(chain: int, bits: int) -> p4app.Topology:
 
 
 class Failed(Exception):
-    """A run that is no measurement: wrong or missing answers."""
+    """A run that is not a measurement: wrong or missing answers."""
 
 
 def checked(done: subprocess.CompletedProcess[str], command: list[str]) -> dict[str, Any]:
@@ -210,7 +210,7 @@ class Bench:
 
 
 def programs(console: Console, engines: list[str], widths: list[int], quick: bool) -> list[dict[str, Any]]:
-    """Nanoseconds of the programs alone, as the kernel runs them on a frame in memory
+    """Nanoseconds only of the programs, as the kernel runs them on a frame in memory
     (BPF_PROG_TEST_RUN): no devices, no generator. At the hooks of the engines, and with the
     VALUE_BITS, that are asked for.
     """

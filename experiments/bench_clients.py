@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measure what a request costs a client: Python's, blocking and for asyncio, beside Go's
-(``make bench-clients``).
+"""Measure what a request costs a client: Python's, blocking and for asyncio, alongside Go's (``make
+bench-clients``).
 
 A chain of three switches of 128 bits; every client runs in a host at the head and reads 64 keys,
 through a socket. In turn and back, several times: one request at a time, and 16 and 64 at once.
@@ -71,7 +71,7 @@ def run_blocking(keys: list[int], seconds: float) -> int:
 
 
 async def run_asyncio(keys: list[int], seconds: float, at_once: int) -> int:
-    """So many readers beside each other; how many reads."""
+    """So many readers alongside each other; how many reads."""
     done = 0
     async with await aio.Client.from_controller(in_flight=at_once, sessions=1) as c:
         end = time.monotonic() + seconds

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The part of ``make bench-nodeapi`` that compares coordination: a lock that nobody holds, one that
-is passed on, a small key that is put, and how soon a watcher is told of it; by the node API, by
+is passed on, a small key that is put, and how soon a watcher is told about it; by the node API, by
 etcd's client and by Consul's API, two clients in Go each.
 
 What each keeps differs, and the tables say so. The node API's volatile keys are in memory; no
 switch is asked here, whose round trips come on top (``--node-api`` measures a server that has
 switches). Its durable keys are in the same etcd that etcd's client asks. That writes to a disk; one
-that writes to memory is measured beside it. Each is one member on the loopback: what several
+that writes to memory is measured alongside it. Each is one member on the loopback: what several
 members take to agree is left out for all.
 """
 
@@ -60,7 +60,7 @@ class Others:
     versions: dict[str, str] = field(default_factory=dict)
 
     def etcd(self) -> str:
-        """Where durable keys go; "" where there is no etcd."""
+        """Where durable keys go; "" if there is no etcd."""
         return next((other.url for other in self.running if other.kind == "etcd"), "")
 
 
@@ -130,7 +130,7 @@ def others(directory: Path, left_out: dict[str, str]) -> Iterator[Others]:
 
 
 def version(program: str) -> str:
-    """The first line of what it says of itself."""
+    """The first line of what it says about itself."""
     said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout
     return (said.splitlines() or ["?"])[0].strip()
 

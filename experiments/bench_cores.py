@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measure what two clients at two ports of one switch get, each on a CPU of its own, beside one of
-them alone (``make bench-cores``).
+"""Measure what two clients at two ports of one switch get, each on a CPU of its own, alongside one
+of them alone (``make bench-cores``).
 
 The switch is the whole chain. Each client has keys and sessions of its own, and makes its queries
 in the kernel, where each answer starts the next on the CPU that it came on: so what a port's client
@@ -43,11 +43,12 @@ WARM = 1.0
 
 
 class Failed(Exception):
-    """A slice that is no measurement."""
+    """A slice that is not a measurement."""
 
 
 def topology() -> Any:
-    """One switch with two hosts is the chain; a second one is beside it, since a line has two."""
+    """One switch with two hosts is the chain; a second one is alongside it, since a line has
+    two."""
     from topologies import p4app
 
     content = p4app.line(2, lease_ms=2000)

@@ -18,8 +18,8 @@ The load is in a host of the chain's network.
    members in turn, and not to the one that leads.
 
 What misses an aim of the table is marked; the exit status is 0 all the same: how fast a machine is,
-and what else it does, is no mistake. Values that are wrong are. ``out/bench-etcd.json`` has every
-repetition.
+and what else it does, is not a mistake. Values that are wrong are. ``out/bench-etcd.json`` has
+every repetition.
 """
 
 from __future__ import annotations
@@ -242,7 +242,7 @@ def row(what: str, found: str, aim: str, met: bool) -> tuple[str, str, str, str]
 
 
 def judge(result: dict[str, Any]) -> list[tuple[str, str, str, str]]:
-    """What was measured beside the aims: the parts that were."""
+    """What was measured alongside the aims: the parts that were."""
     rows = [("", "measured", "aim", "")]
     if "warm_up" in result:
         to_half = result["warm_up"]["seconds_to_half"]

@@ -11,7 +11,7 @@ as a service does that waits for an answer. They take turns, and begin again for
 a machine that is calm and with every core busy. A figure is the median of the repetitions.
 
 What misses an aim is marked; the exit status is 0 all the same: how fast a machine is, and what
-else it does, is no mistake. ``out/bench-nodeapi.json`` has every repetition. The rest is in
+else it does, is not a mistake. ``out/bench-nodeapi.json`` has every repetition. The rest is in
 docs/benchmarks/node-api.md.
 """
 
@@ -262,7 +262,7 @@ def ratio(measured: Measured, of: Door, to: Door, language: str, load: str) -> f
 
 
 def judge(measured: Measured) -> list[tuple[str, str, str, bool]]:
-    """What was measured beside the aims."""
+    """What was measured alongside the aims."""
     rows = []
     for load in LOADS:
         for language, name in (("Node.js", "@grpc/grpc-js"), ("Go", "grpc-go"), ("Python", "grpcio")):
@@ -282,7 +282,7 @@ def judge(measured: Measured) -> list[tuple[str, str, str, bool]]:
 
 
 def tables(measured: Measured, languages: list[str]) -> Iterator[Table]:
-    """A table for each load, and the article's beside ours."""
+    """A table for each load, and the article's alongside ours."""
     for load in LOADS:
         table = Table(title=f"a get, {'a calm machine' if load == 'calm' else 'every core busy'}, microseconds")
         table.add_column("door")

@@ -6,12 +6,12 @@ else of its records; from a record's put to its arrival at each client's destina
 That is the experiment of Taras Priadka's article "Pipelet" (docs/pipelets.md cites it), which
 compares clients that read the source by themselves with a synchronizer, and that with one that
 merges what has the same source. Its figure was measured with Zed lakes and Python on a Kubernetes
-node: ours is beside it for its form, not for its numbers. Our clients that poll are goroutines of
-one Go process, so they cost less than pods.
+node: ours is alongside it for its form, not for its numbers. Our clients that poll are goroutines
+of one Go process, so they cost less than pods.
 
 Each way is measured in each round, in turn; ratios are of one round. ``out/bench-pipelets.json``
-has every round, ``out/bench-pipelets.svg`` and ``.png`` the distributions, and beside them how much
-later records arrive than by pipelets, with the numbers that the article gives of its figure.
+has every round, ``out/bench-pipelets.svg`` and ``.png`` the distributions, and alongside them how
+much later records arrive than by pipelets, with the numbers that the article gives of its figure.
 """
 
 from __future__ import annotations
@@ -132,8 +132,8 @@ def median_of(columns: list[list[float]]) -> list[float]:
 
 
 def draw(rounds: list[dict[str, Any]], folder: Path) -> list[Path]:
-    """The distributions, as the article's figure has them; and what they are apart, beside what
-    its text says of that.
+    """The distributions, as the article's figure has them; and what they are apart, alongside what
+    its text says about that.
     """
     import matplotlib
 

@@ -25,12 +25,12 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 class Failed(Exception):
-    """A run that is no measurement."""
+    """A run that is not a measurement."""
 
 
 @dataclass(frozen=True)
 class Aim:
-    """What was measured beside what was wanted, or what a paper has."""
+    """What was measured alongside what was wanted, or what a paper has."""
 
     what: str
     measured: str

@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measure streams by push and by pull (``make bench-streams``): the benchmarks of "Colocating
 Real-time Storage and Processing: An Analysis of Pull-based versus Push-based Streaming" (Marcu and
-Bouvry, 2022), with our broker on one machine, and beside it NATS JetStream by its own client.
+Bouvry, 2022), with our broker on one machine, and alongside it NATS JetStream by its own client.
 
 Broker, producers and consumers are processes of their own. A producer has one request under way for
 each of its partitions, with a chunk that was encoded before; a partition is read by one consumer,
 as in the paper, or, in the last part, by all. The ways take turns in each case, and begin again for
 each round; ratios are of one round. The cores that the broker may use are limited by a cgroup where
-this user may make one, else by its affinity (whole cores only).
+this user may make one, otherwise by its affinity (whole cores only).
 
 A figure says what it was limited by: ``broker`` where that used its share of the processors,
 ``machine`` where all were in use, by whomever, ``producer`` or ``consumer`` where one of these

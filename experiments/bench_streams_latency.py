@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measure when a consumer is told of a commit (part of ``make bench-streams``): by a stream of
+"""Measure when a consumer is told about a commit (part of ``make bench-streams``): by a stream of
 keys, pushed; by the node API's watch; and by etcd's watch.
 
-A chain of four switches, with a node API beside the first and the last one's host. A program writes
-a key at the first, by each way in turn, and follows it at the last. There are two etcds, on this
-machine's loopback: one with three members, whose data are on this machine's disk, as etcd is run;
-and one with one member, whose data are in memory (tmpfs), so that no disk is measured. Each write
-begins when the one before was told, so what else the machine does it does to all.
+A chain of four switches, with a node API alongside the first and the last one's host. A program
+writes a key at the first, by each way in turn, and follows it at the last. There are two etcds, on
+this machine's loopback: one with three members, whose data are on this machine's disk, as etcd is
+run; and one with one member, whose data are in memory (tmpfs), so that no disk is measured. Each
+write begins when the one before was told, so what else the machine does it does to all.
 
 *told* is from the call of put to the callback; *answered* to put's answer; *after* is from the
-answer, when the writer knows that the write is committed, to the callback: less than 0 where the
+answer, when the writer knows that the write is committed, to the callback: less than 0 if the
 callback came first. ``out/bench-streams-latency.json`` has every round.
 """
 

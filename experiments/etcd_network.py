@@ -7,8 +7,8 @@
     netcraq-peers ──▶ etcd-monitor ──── management ────▶ etcd, Prometheus, netcraq-controller
      (the load)            └── s1 ── s2 ── s3 ── s4 ── s1    (a ring, so that there is a way around each)
 
-The gateway and its clients are in a host of the chain's network. A cable beside that network, for
-management, leads from the host to etcd.
+The gateway and its clients are in a host of the chain's network. A cable alongside that network,
+for management, leads from the host to etcd.
 """
 
 from __future__ import annotations
@@ -291,7 +291,7 @@ class EtcdNetwork:
         self._start_gateway("etcd-monitor-in-turn", IN_TURN, IN_TURN_METRICS, "--writes-to-leader=false")
 
     def start_proxy(self) -> None:
-        """Start etcd's own proxy in the host, to have it beside the gateway."""
+        """Start etcd's own proxy in the host, to have it alongside the gateway."""
         command = [self.program, "grpc-proxy", "start", "--listen-addr", f"127.0.0.1:{PROXY}"]
         scheme = "https" if self.tls else "http"
         command += ["--endpoints", ",".join(f"{scheme}://{address}" for address in self.etcd_addresses())]

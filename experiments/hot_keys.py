@@ -93,7 +93,7 @@ class Story:
         return figures
 
     def placement(self) -> dict[str, Any]:
-        """What the controller says of it. One that lost its leadership, as on a machine that has
+        """What the controller says about it. One that lost its leadership, as on a machine that has
         too much else to do, has it back soon, as there is no other.
         """
         until = time.monotonic() + 10

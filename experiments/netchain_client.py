@@ -3,7 +3,7 @@
 NetCRAQ from sockets.
 
 One socket, one request at a time, as :class:`netcraq.client.Client` is. A request that is not
-answered within the retransmission time is sent again; NetChain knows nothing of that, so a write
+answered within the retransmission time is sent again; NetChain knows nothing about that, so a write
 that is sent again is executed again.
 """
 

@@ -15,7 +15,7 @@ Measured = dict[str, list[dict[str, float]]]
 
 
 class Failed(Exception):
-    """A run that is no measurement."""
+    """A run that is not a measurement."""
 
 
 def cpu_seconds(pid: int) -> float:

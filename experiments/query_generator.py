@@ -333,7 +333,7 @@ class ScapyTransport:
             frame = self._socket.recv(4096)
             if frame is None or UDP not in frame or frame[UDP].dport != self._port or frame[IP].dst != self._address:
                 continue  # what others send, and what we sent
-            # The bytes as they came. A payload that is none of NetCRAQ's lengths is no reply of
+            # The bytes as they came. A payload that is none of NetCRAQ's lengths is not a reply of
             # ours.
             if self._any_layer in frame:
                 out.append(Received(bytes(frame[self._any_layer].original), f"{frame[IP].src}:{frame[UDP].sport}", at))

@@ -44,8 +44,8 @@ class Operation:
 
 
 def violations(operations: Iterable[Operation]) -> list[str]:
-    """What could not have happened, a line each; empty where the history is linearizable.
-    ValueError where a key has writes that overlap.
+    """What could not have happened, a line each; empty if the history is linearizable. ValueError
+    where a key has writes that overlap.
     """
     keys: dict[str, list[Operation]] = defaultdict(list)
     for operation in operations:

@@ -77,7 +77,7 @@ def test_wrong_and_missing_answers_are_no_measurement():
     assert bench.checked(subprocess.CompletedProcess([], 0, json.dumps(good), ""), ["load"]) == good
 
 
-@pytest.mark.timeout(900)  # a minute where nothing else runs
+@pytest.mark.timeout(900)  # a minute if nothing else runs
 def test_a_short_run(tmp_path):
     if reason := why_not("embedded"):
         pytest.skip(reason)

@@ -106,8 +106,8 @@ def test_every_query_has_a_row_and_the_summary_adds_up(make_chain, tmp_path):
 
 
 class Forged:
-    """A socket beside which somebody knows all queries, their numbers included, and is faster than
-    the chain.
+    """A socket alongside which somebody knows all queries, their numbers included, and is faster
+    than the chain.
     """
 
     def __init__(self, inner, forgers):

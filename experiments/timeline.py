@@ -3,7 +3,7 @@
 """Plot what clients see while a switch of the chain is killed and brought back (``make timeline``).
 
 After a while the victim is killed; the controller notices, waits for its read lease to run out, and
-goes on without it. Then it is restarted and brought in again: filled while the chain works,
+continues without it. Then it is restarted and brought in again: filled while the chain works,
 compared with the tail while no write is taken, made the tail. (NetChain, ``--system NetChain``,
 waits for no lease, and fills it one virtual group after the other.) :mod:`experiments.timeline_run`
 says who asks what; every value that is read is checked.

@@ -6,8 +6,7 @@ A chain of four in a ring, so that there is a way around each, with a reader and
 switch but the one that dies. Each sends its next query when it has the answer to the last, after a
 short pause. Each key has one writer, and its values are numbered: so whether every value that was
 read could have been is known (:mod:`experiments.single_writer_history`). A run in which one could
-not is no run:
-RunError.
+not is not a run: RunError.
 """
 
 from __future__ import annotations
@@ -87,7 +86,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds: until the switch dies, until it is restarted, from then on at least: a run goes on
+    """Seconds: until the switch dies, until it is restarted, from then on at least: a run continues
     for :data:`SETTLED` after the switch is a member again, however long that takes.
     """
 
@@ -176,7 +175,7 @@ def changed(events: Sequence[Event]) -> tuple[float, float] | None:
 
 
 def marks(events: Sequence[Event]) -> list[tuple[float, str]]:
-    """What a plot says of the events, and when."""
+    """What a plot says about the events, and when."""
     out: list[tuple[float, str]] = []
     for event in events:
         label = event.kind if event.kind in ("killed", "restarted") else LABELS.get(event.kind)
@@ -410,7 +409,7 @@ def _clients(net: ChainNetwork, system: System, victim: str) -> list[tuple[str, 
 
 
 def _judge(done: list[tuple[Client, list[Any]]], start: float) -> list[Answer]:
-    """The answers, if every value that was read could have been; else RunError."""
+    """The answers, if every value that was read could have been; otherwise RunError."""
     highest: dict[int, int] = {}
     for _, (kind, key, number, *_rest) in done:
         if kind == "put":

@@ -50,7 +50,7 @@ def test_set(tree):
 
 @pytest.mark.parametrize("name", ["client/js/package.json", "client/java/netcraq-flink/pom.xml", "client/go.mod"])
 def test_differs(tree, name):
-    """A file with another version is named, with the command that mends it."""
+    """A file with another version is named, with the command that fixes it."""
     now = (tree / version.SOURCE).read_text().strip()
     path = tree / name
     path.write_text(re.sub(re.escape(now), "9.9.9", path.read_text(), count=1))
@@ -60,7 +60,7 @@ def test_differs(tree, name):
 
 @pytest.mark.parametrize("bad", ["1.0", "v1.0.0", "1.0.0+build", "01.0.0", "1.0.0-next"])
 def test_refused(tree, bad):
-    """What is no version is refused, and nothing is written."""
+    """What is not a version is refused, and nothing is written."""
     said, code = run(tree, "set", bad)
     assert code == 2 and "is not MAJOR.MINOR.PATCH" in said
     assert run(tree, "check") == ("", 0)

@@ -64,7 +64,7 @@ func TestOperations(t *testing.T) {
 		}
 		expect(t, n.ask(0, &Packet{Op: Read}), ReadReply, NotFound, 0)
 		expect(t, n.ask(0, &Packet{Op: Read, Key: 8}), ReadReply, NotFound, 0)
-		// Every switch has counted what it did: reads at the tail alone, a write at each.
+		// Every switch has counted what it did: reads only at the tail, a write at each.
 		for i, x := range n.nodes {
 			reads, err := x.p.ReadCounter("NetchainIngress.replica.reads", 0)
 			check(t, err)
@@ -95,7 +95,7 @@ func TestWrap(t *testing.T) {
 
 var places = map[string]string{"head": "s1", "middle": "s2", "tail": "s3"}
 
-// TestFailover: the switches around one that is gone go on without it, and clients need to know
+// TestFailover: the switches around one that is gone continue without it, and clients need to know
 // nothing.
 func TestFailover(t *testing.T) {
 	for place, gone := range places {
@@ -183,7 +183,7 @@ func TestFailedCAS(t *testing.T) {
 	})
 }
 
-// TestLateWrite: who is not the head any more gives no numbers to what was late on its way.
+// TestLateWrite: who is no longer the head gives no numbers to what was late on its way.
 func TestLateWrite(t *testing.T) {
 	n := newNetwork(t, ring(4, 3), 128, 1, 1)
 	n.fail("s1")
@@ -211,8 +211,8 @@ func TestLateWrite(t *testing.T) {
 	expect(t, n.ask(3, &Packet{Op: Read}), ReadReply, OK, 2)
 }
 
-// TestReadsAtTheFormerTail: the head does not go on before the READs have been answered that are on
-// their way to who was the tail.
+// TestReadsAtTheFormerTail: the head does not continue before the READs have been answered that are
+// on their way to who was the tail.
 func TestReadsAtTheFormerTail(t *testing.T) {
 	n := newNetwork(t, ring(4, 3), 128, 1, 1)
 	expect(t, n.ask(0, &Packet{Op: Write, Value: value(1)}), WriteReply, OK, 1)
@@ -334,7 +334,7 @@ func TestRecoveryWraps(t *testing.T) {
 	}
 }
 
-// TestRecoveryFails: where the switch goes again while it is brought in, the chain goes on as
+// TestRecoveryFails: where the switch goes again while it is brought in, the chain continues as
 // before, and it can be brought in the next time.
 func TestRecoveryFails(t *testing.T) {
 	for place, gone := range places {

@@ -18,7 +18,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// Options are what a controller is told beside the topology.
+// Options are what a controller is told alongside the topology.
 type Options struct {
 	SeqBits int // width of sequence numbers: 16 or 128
 	Keys    int // how many there are: Key(0, Groups) to Key(Keys-1, Groups)
@@ -26,7 +26,7 @@ type Options struct {
 	// at a time
 	Groups int
 	// Detect is how long after the loss of its connection a switch is taken for gone, even if it
-	// can be reached again (it may have been started anew, and be empty); 0: only Fail says that
+	// can be reached again (it may have been started again, and be empty); 0: only Fail says that
 	// one is. NetChain assumes that a switch that is taken for gone has stopped (fail-stop).
 	Detect time.Duration
 	Log    *slog.Logger // nil: none
@@ -121,7 +121,7 @@ func newController(t *topology.Topology, o Options) (*Controller, []byte, error)
 		lost: map[string]*time.Timer{}}, text, nil
 }
 
-// Start connects to the switches, loads the program anew and fills the tables; it returns when all
+// Start connects to the switches, loads the program again and fills the tables; it returns when all
 // switches have everything. The connections last as long as ctx.
 func (c *Controller) Start(ctx context.Context) error {
 	c.connect(ctx)
@@ -247,10 +247,10 @@ func (c *Controller) connection(sw string, connected bool) {
 	}()
 }
 
-// Fail goes on without a switch (NetChain, algorithm 2): the others skip its place, answer for it
+// Fail continues without a switch (NetChain, algorithm 2): the others skip its place, answer for it
 // where it was the last, and send by other ways what went through it. The first of the chain that
 // is left begins a session, so that no number is given twice. Clients need to know nothing. The
-// switch must have stopped: NetChain does not know what to do with one that goes on.
+// switch must have stopped: NetChain does not know what to do with one that continues.
 func (c *Controller) Fail(ctx context.Context, name string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -286,7 +286,7 @@ func (c *Controller) Fail(ctx context.Context, name string) error {
 	return nil
 }
 
-// fence has a switch that is out of the chain go around itself. That it cannot be reached is no
+// fence has a switch that is out of the chain go around itself. That it cannot be reached is not an
 // error: it is gone.
 func (c *Controller) fence(ctx context.Context, s *topology.Switch) {
 	ctx, cancel := context.WithTimeout(ctx, fenceTime)

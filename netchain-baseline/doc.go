@@ -8,9 +8,9 @@
 //	READ  ─▶ to s3, then s2, s1 ────────────────────────────────▶ reply
 //
 // The client names the chain in each packet: the first switch is the destination, the others are
-// the list in the header. So a switch needs to know nothing of chains; what it needs to know of a
-// neighbour that is gone the controller tells it (tables gone and taken). README.md says what is
-// the paper's and what is not.
+// the list in the header. So a switch needs to know nothing about chains; what it needs to know
+// about a neighbour that is gone the controller tells it (tables gone and taken). README.md says
+// what is the paper's and what is not.
 //
 // It is to be as good as its authors would make it: the same routes, targets and load as NetCRAQ,
 // no handicap. It lacks some properties by design: only the tail answers reads, clients resend lost

@@ -18,7 +18,7 @@ import (
 
 // fabric is how a controller reaches switches. In tests it is a simulated network.
 type fabric interface {
-	// reload waits until a switch can be reached, and gives it the program anew: its tables and
+	// reload waits until a switch can be reached, and gives it the program again: its tables and
 	// registers are empty then.
 	reload(ctx context.Context, sw string) error
 	// write changes a switch's tables.

@@ -13,8 +13,8 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// simFabric is how the controller reaches the switches. The controller runs beside the network, but
-// one of the two only at a time: while the network steps, the controller waits in a call.
+// simFabric is how the controller reaches the switches. The controller runs alongside the network,
+// but one of the two only at a time: while the network steps, the controller waits in a call.
 type simFabric struct {
 	n        *network
 	calls    chan *call
@@ -51,7 +51,7 @@ func (n *network) hear() {
 	}
 }
 
-// control has the controller go on, if it can.
+// control has the controller continue, if it can.
 func (n *network) control() {
 	if n.running && n.current.try() {
 		close(n.current.done)

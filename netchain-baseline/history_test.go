@@ -14,7 +14,7 @@ import (
 
 // Clients at every switch read, write, delete and compare and swap; what they are told must be
 // linearizable. A client sends a packet once (NetChain would execute it twice): where it is lost,
-// the client goes on, and what it asked for may have been executed, or may yet be, if a head has
+// the client continues, and what it asked for may have been executed, or may yet be, if a head has
 // given it a number.
 
 type input struct {
@@ -129,7 +129,7 @@ func (h *history) steps(questions int) {
 	}
 }
 
-// during has clients go on while the controller does something.
+// during has clients continue while the controller does something.
 func (h *history) during(f func(context.Context) error) error {
 	for h.n.begin(f); h.n.running; {
 		h.step(h.asked < 160) // enough, where a recovery takes its time

@@ -23,7 +23,7 @@ type plan struct {
 	session []uint32        // by group: in which its head gives numbers
 }
 
-// place is a member's place in the chain. Clients go on writing the member's address into their
+// place is a member's place in the chain. Clients continue writing the member's address into their
 // packets, whoever has its place.
 //
 //	it works                          by: the member
@@ -71,7 +71,7 @@ func (p *plan) serving(group int) (out []*topology.Switch) {
 	return out
 }
 
-// heads are the groups' heads; nil where a group has nobody left.
+// heads are the groups' heads; nil if a group has nobody left.
 func (p *plan) heads() []*topology.Switch {
 	out := make([]*topology.Switch, p.groups)
 	for g := range out {
@@ -99,7 +99,7 @@ func (p *plan) beginSessions(before []*topology.Switch) (begun []*topology.Switc
 	return begun
 }
 
-// placeOf is the place that a switch has, nil where it has none.
+// placeOf is the place that a switch has, nil if it has none.
 func (p *plan) placeOf(s *topology.Switch) *place {
 	if i := slices.IndexFunc(p.places, func(at *place) bool { return at.by == s }); i >= 0 {
 		return p.places[i]
@@ -147,8 +147,8 @@ func (p *plan) entries(s *topology.Switch, part int) (out []p4rt.Entry) {
 	return out
 }
 
-// skipped says whether what is for a switch by its address goes on to the next, but for groups that
-// have been taken over.
+// skipped says whether what is for a switch by its address goes on to the next, except for groups
+// that have been taken over.
 func (p *plan) skipped(s *topology.Switch) bool {
 	return slices.ContainsFunc(p.places, func(at *place) bool { return at.member == s && at.skipped })
 }
@@ -202,7 +202,7 @@ func (p *plan) routes(s *topology.Switch) (out []p4rt.Entry) {
 // detours are what every switch does with what is for a place: NetChain's algorithm 2 where it is
 // skipped, algorithm 3 for the groups for which it has been taken.
 func (p *plan) detours(at *place, part int) (out []p4rt.Entry) {
-	// The program asks the tables twice: with what comes in, and with what goes on from here.
+	// The program asks the tables twice: with what comes in, and with what continues from here.
 	for _, when := range []string{"detour", "detour_next"} {
 		e := p4rt.Entry{Table: when + ".gone", Priority: 1,
 			Match: p4rt.Match{"ipv4_dst": p4rt.Ternary(at.member.Address, ^uint32(0))}, Action: when + ".redirect"}
@@ -239,7 +239,7 @@ func (p *plan) keys(n int) (out []p4rt.Entry) {
 }
 
 // standIn finds who is to take the place of a member that is gone: itself (by ""), or a switch that
-// is no member.
+// is not a member.
 func (p *plan) standIn(member, by string) (*place, *topology.Switch, error) {
 	i := slices.IndexFunc(p.places, func(at *place) bool { return at.member.Name == member })
 	if i < 0 {

@@ -95,7 +95,7 @@ func (c *Controller) enter(ctx context.Context, at *place, s *topology.Switch, d
 	return c.f.settle(ctx) // frames go other ways now: those that still go the old ones could be overtaken
 }
 
-// still says whether a recovery may go on: the switch may have failed since.
+// still says whether a recovery may continue: the switch may have failed since.
 func (c *Controller) still(at *place, s *topology.Switch) error {
 	if at.by != s || at.active == nil {
 		return fmt.Errorf("%s is gone again", s.Name)
@@ -137,7 +137,7 @@ func (c *Controller) takeOver(ctx context.Context, at *place, s *topology.Switch
 		return err
 	}
 	if serving := c.plan.serving(group); serving[len(serving)-1] == s {
-		// READs that were sent to the tail that was must not come there when it knows of writes
+		// READs that were sent to the tail that was must not come there when it knows about writes
 		// that this one does not have yet.
 		if err := c.f.settle(ctx); err != nil {
 			return err
@@ -201,8 +201,8 @@ func (c *Controller) leave(ctx context.Context, at *place, s *topology.Switch, w
 		at.by, at.active, at.skipped = nil, nil, true
 		c.plan.down[s.Name] = true
 		c.plan.beginSessions(before)
-		// It first, if it can be reached: it must not go on answering for groups that it had taken
-		// over when others do.
+		// It first, if it can be reached: it must not continue answering for groups that it had
+		// taken over when others do.
 		c.fence(ctx, s)
 	}
 	if err := c.updateAll(ctx, c.all()); err != nil {

@@ -1,7 +1,7 @@
 // Package p4src holds the NetCRAQ P4 program as p4c compiled it, so that the project's binaries
 // need neither p4c nor a path to run it.
 //
-// The sources are beside it: netcraq.p4 is where to start reading. compile.py compiles them into
+// The sources are alongside it: netcraq.p4 is where to start reading. compile.py compiles them into
 // compiled/, and checks that the files there match the sources.
 package p4src
 

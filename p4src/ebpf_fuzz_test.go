@@ -65,7 +65,7 @@ func agree(t *testing.T, hook ebpf.Hook, role string, profile int, r *rand.Rand,
 			if check(t, ebpf.Specialise(k.device)); !ebpf.ByPaths(k.device) {
 				t.Fatal("the program was not made by its paths")
 			}
-		case frames / 4: // before and after it is made anew
+		case frames / 4: // before and after it is made again
 			check(t, ebpf.Stripe(k.device, true))
 		case 3 * frames / 4:
 			check(t, ebpf.Stripe(k.device, false))

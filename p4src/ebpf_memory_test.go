@@ -56,7 +56,7 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// field is the number behind a name in a file of lines "name: number ...".
+// field is the number after a name in a file of lines "name: number ...".
 func field(text, name string) (int64, bool) {
 	for line := range strings.Lines(text) {
 		if f := strings.Fields(line); len(f) > 1 && f[0] == name+":" {

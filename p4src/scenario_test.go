@@ -39,13 +39,13 @@ import (
 //	group ID PORT:INSTANCE ...                     a multicast group
 //	send PORT OP key=K [flags=F|F] [epoch= session= request= version= value= tombstone status= principal=] [from=A:P] [to=A:P] [ttl=N] [spoil=HOW]
 //
-// A command's lines may go on: each line of a `send` (or of a configuration command) is one of its
-// own. The transcript of a packet is what leaves the switch, by port, and the event that it
+// A command's lines may continue: each line of a `send` (or of a configuration command) is one of
+// its own. The transcript of a packet is what leaves the switch, by port, and the event that it
 // counted. spoil damages the frame on purpose: see spoil below.
 
 // device is a switch under test: its tables by the names of P4Info's aliases, and frames.
 type device interface {
-	// set inserts an entry, or modifies the one that is there. remove looks at the match alone.
+	// set inserts an entry, or modifies the one that is there. remove looks only at the match.
 	set(p4rt.Entry) error
 	remove(p4rt.Entry) error
 	group(p4rt.Group) error

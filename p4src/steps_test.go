@@ -43,7 +43,7 @@ func (s *steps) Event(e interp.Event) {
 // TestSteps counts, for each kind of packet that a chain sees, what BMv2 has to do for it:
 // conditions to evaluate, tables to apply (most of them p4c's own, which hold statements), actions
 // and primitives to execute. testdata/steps.txt has the counts, so that whoever changes the program
-// sees what it costs there; -rewrite writes them anew.
+// sees what it costs there; -rewrite writes them again.
 func TestSteps(t *testing.T) {
 	const file = "testdata/steps.txt"
 	stamped := map[string]string{"flags": "STAMPED", "epoch": "1", "version": "1.9", "session": "3", "request": "9"}

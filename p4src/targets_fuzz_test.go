@@ -113,10 +113,10 @@ func compare(t *testing.T, p *process, role string, profile int, r *rand.Rand, f
 	t.Logf("%d frames, %d out", frames, came)
 }
 
-// exchange sends a frame and, behind it on the same way, a plain packet that the switch only
-// routes. When that has come out, the switch is done with the frame but for what other threads of
-// it still carry (copies, packet-ins): as many as are expected are waited for, and more than those
-// for a moment.
+// exchange sends a frame and, after it on the same way, a plain packet that the switch only routes.
+// When that has come out, the switch is done with the frame except for what other threads of it
+// still carry (copies, packet-ins): as many as are expected are waited for, and more than those for
+// a moment.
 func (p *process) exchange(port uint32, frame []byte, number uint32, expect int) ([]output, error) {
 	p.mu.Lock()
 	p.packets = nil

@@ -13,8 +13,8 @@ import (
 )
 
 // TestDeadSwitchStopsAnswering kills a switch whose programs stay on the ports when it dies, as on
-// kernels before 6.6. They go on answering reads, but not beyond the read lease that the controller
-// gave.
+// kernels before 6.6. They continue answering reads, but not beyond the read lease that the
+// controller gave.
 func TestDeadSwitchStopsAnswering(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root, for network namespaces and raw sockets")

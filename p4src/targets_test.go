@@ -122,8 +122,8 @@ const (
 	late   = 10 * time.Second
 )
 
-// mirrored is a real switch with the interpreter beside it, which is told and sent the same, and so
-// knows how many frames are to be waited for.
+// mirrored is a real switch with the interpreter alongside it, which is told and sent the same, and
+// so knows how many frames are to be waited for.
 type mirrored struct {
 	waiting
 	beside *interpreter
@@ -266,7 +266,7 @@ func startTarget(t *testing.T, command []string, profile int) device {
 	check(t, err)
 	_, err = p.client.EnsurePipeline(ctx, pipeline)
 	check(t, err)
-	time.Sleep(100 * time.Millisecond) // BMv2 goes on for a moment after it has said that the program is there
+	time.Sleep(100 * time.Millisecond) // BMv2 continues for a moment after it has said that the program is there
 	return p
 }
 

@@ -29,9 +29,10 @@ class RefChain:
     """Answers as docs/protocol.md says a chain does, and loses and doubles packets as told. Notes
     what clients must not do in ``violations``.
 
-    Every host may use every key and every session, but for keys with a realm (``realms``: those are
-    for the principal of the same number, and for others as far as ``grants`` says) and for sessions
-    that are leased (:meth:`lease`). A host is an IPv4 address: tests bind clients to addresses of
+    Every host may use every key and every session, except for keys with a realm (``realms``: those
+    are for the principal of the same number, and for others as far as ``grants`` says) and for
+    sessions that are leased (:meth:`lease`). A host is an IPv4 address: tests bind clients to
+    addresses of
     127.0.0.0/8.
     """
 
@@ -97,7 +98,7 @@ class RefChain:
 
     def lease(self, session: int, host: str, last: int = 0) -> None:
         """Gives a session to a host, which alone may write with it from then on. Its record begins
-        anew behind the request last.
+        again behind the request last.
         """
         with self.lock:
             self.holders[session] = host

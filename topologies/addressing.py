@@ -34,7 +34,7 @@ L2_GATEWAY = IPv4Address("10.0.255.254")
 
 
 def number_of(name: str) -> int | None:
-    """The number at the end of a node's name (``s12``: 12), or None where there is none."""
+    """The number at the end of a node's name (``s12``: 12), or None if there is none."""
     digits = re.search(r"[0-9]+$", name)
     return int(digits.group()) if digits else None
 

@@ -88,7 +88,7 @@ def declaration(topology: p4app.Topology) -> dict[str, Any]:
 
 
 class Operator(Admin):
-    """What an operator asks of the controller, beside what a client does. JSON as ``api/admin``
+    """What an operator asks of the controller, alongside what a client does. JSON as ``api/admin``
     describes the types.
     """
 

@@ -129,7 +129,7 @@ class ChainNetwork:
             raise
 
     def stop(self) -> None:
-        """Take everything down. Does nothing where nothing is up."""
+        """Take everything down. Does nothing if nothing is up."""
         run, self._run = self._run, None
         if run is None:
             return
@@ -204,8 +204,8 @@ class ChainNetwork:
         net.built = True
 
     def _neighbours(self, host: p4app.Host) -> dict[str, str]:
-        """The Ethernet addresses that a host is told beside its gateway's: of what its subnet has
-        in it.
+        """The Ethernet addresses that a host is told alongside its gateway's: of what its subnet
+        has in it.
         """
         if not self.topology.auto_arp_tables:
             return {}
@@ -372,7 +372,7 @@ class Counters:
     """``reads``, ``forwards`` and ``writes`` of each placed key, by name."""
 
     def event(self, name: str) -> int:
-        """One event's count; 0 where the controller leaves it out."""
+        """One event's count; 0 if the controller leaves it out."""
         return self.events.get(name, 0)
 
     def since(self, before: Counters) -> dict[str, int]:

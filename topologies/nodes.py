@@ -2,7 +2,7 @@
 """Mininet nodes: hosts, and the two P4 switches that a chain can run on.
 
 Both switches take the same command line (netcraq-switch has simple_switch_grpc's), start without a
-program and are given one over P4Runtime by the controller. A switch is a process beside the
+program and are given one over P4Runtime by the controller. A switch is a process alongside the
 machine's own, as in p4-utils, with its ports in the machine's network namespace and its P4Runtime
 server on loopback.
 """
@@ -239,8 +239,8 @@ class Bmv2Switch(Switch):
 
 
 class Cable(Link):
-    """A veth pair whose ends beside the machine's own interfaces carry the run's mark before they
-    carry their names.
+    """A veth pair whose ends alongside the machine's own interfaces carry the run's mark before
+    they carry their names.
     """
 
     def __init__(self, node1: Any, node2: Any, run: Run, index: int, **params: Any) -> None:
@@ -266,7 +266,7 @@ class Cable(Link):
                 _quiet_and_up(name)
 
     def stop(self) -> None:
-        """Remove the pair; it is no mistake if it is gone with a host's namespace."""
+        """Remove the pair; it is not a mistake if it is gone with a host's namespace."""
         for interface in (self.intf1, self.intf2):
             if not interface.node.inNamespace:
                 subprocess.run(["ip", "link", "delete", interface.name], check=False, capture_output=True)

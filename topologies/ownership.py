@@ -68,7 +68,7 @@ class Run:
         return {**os.environ, **self.variables, VARIABLE: self.id}
 
     def note(self, **facts: Any) -> None:
-        """Write down what others may want to know of this run."""
+        """Write down what others may want to know about this run."""
         text = json.dumps({"pid": os.getpid(), "namespace": network_namespaces.identity(), **facts}).encode()
         os.ftruncate(self._file, 0)
         os.pwrite(self._file, text, 0)
@@ -176,7 +176,7 @@ def _notes() -> list[Path]:
 
 
 def _held(path: Path) -> dict[str, Any] | None:
-    """What the run of this lock file noted; None where nobody holds the lock."""
+    """What the run of this lock file noted; None if nobody holds the lock."""
     try:
         file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Topology files: p4-utils' ``p4app.json`` with a ``netcraq`` section.
 
-A file is what p4-utils reads (https://nsg-ethz.github.io/p4-utils), and what it says of links,
+A file is what p4-utils reads (https://nsg-ethz.github.io/p4-utils), and what it says about links,
 hosts and switches means the same here::
 
     {
@@ -200,7 +200,7 @@ class Host:
 
     @property
     def open(self) -> bool:
-        """Whether nothing is said of what it may do, so that it may do everything, under every
+        """Whether nothing is said about what it may do, so that it may do everything, under every
         client's session.
         """
         return self.principal is None and self.access is None
@@ -291,8 +291,8 @@ class Topology:
         raise KeyError(f"{node} and {neighbour} are not linked")
 
     def interfaces(self) -> list[str]:
-        """The names of all switch interfaces, which live beside the machine's own (a host's are in
-        the host).
+        """The names of all switch interfaces, which live alongside the machine's own (a host's are
+        in the host).
         """
         return [end.interface for link in self.links for end in link.ends if end.node in self.switches]
 
@@ -436,7 +436,7 @@ class _Reader:
         return value
 
     def typed(self, where: str, value: Any, kind: type | tuple[type, ...], name: str, default: Any) -> Any:
-        """``value`` if it is of the kind (true and false are no numbers), else a problem and
+        """``value`` if it is of the kind (true and false are not numbers), otherwise a problem and
         ``default``.
         """
         wanted = kind if isinstance(kind, tuple) else (kind,)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The node API beside a host of a network: a ``netcraq-sidecar`` in it, and where its socket is."""
+"""The node API alongside a host of a network: a ``netcraq-sidecar`` in it, and where its socket
+is."""
 
 from __future__ import annotations
 

@@ -30,17 +30,17 @@ type Client struct {
 // Option changes how a Client asks.
 type Option func(*Client)
 
-// TokenFile has a Client show the token in a file, which is read again for each request; "": none.
-// Unix sockets take no token, so with those alone the file need not be there.
+// TokenFile makes a Client send the token in a file, which it reads again for each request. "":
+// none. Unix sockets need no token, so the file must exist only for other addresses.
 func TokenFile(path string) Option { return func(c *Client) { c.token = path } }
 
 // Through has a Client send its requests another way.
 func Through(t http.RoundTripper) Option { return func(c *Client) { c.http.Transport = t } }
 
 // NewClient makes a client for the controller at an address: unix:///PATH, or "host:port" or a URL,
-// which takes a token. "": DefaultSocket. With several, separated by commas, the first that takes a
-// connection is asked. It does not connect yet. Requests end with their contexts: it sets no
-// timeout of its own.
+// for which it needs a token. "": DefaultSocket. Of several addresses, separated by commas, the
+// client uses the first that accepts a connection. NewClient does not connect yet. Requests end
+// with their contexts; the client sets no timeout of its own.
 func NewClient(address string, options ...Option) *Client {
 	if address == "" {
 		address = DefaultSocket()
@@ -93,7 +93,7 @@ func (c *Client) send(req *http.Request) (*http.Response, error) {
 		b, err := os.ReadFile(c.token)
 		if err == nil {
 			req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(b)))
-		} else if !c.sockets { // of several addresses a socket may be the one that is asked
+		} else if !c.sockets { // of several addresses the client may use a socket
 			return nil, fmt.Errorf("the token for the controller: %w", err)
 		}
 	}
@@ -104,7 +104,7 @@ func (c *Client) send(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// PageLink asks for a link by which a browser is let in to the controller's page.
+// PageLink requests a one-time login link for the controller's page.
 func (c *Client) PageLink(ctx context.Context) (*PageLink, error) {
 	out := new(PageLink)
 	return out, c.do(ctx, http.MethodPost, "/v1/page", nil, out)
@@ -137,8 +137,8 @@ func (c *Client) Recover(ctx context.Context, chain, sw string) (*Chain, error) 
 	return out, c.do(ctx, http.MethodPost, "/v1/chains/"+segment(chain)+"/recover", Recovery{sw}, out)
 }
 
-// MoveKey moves a key, by name or KEY_ID, from a chain to another, and returns it as it is there,
-// with its new KEY_ID.
+// MoveKey moves a key, given by name or KEY_ID, from one chain to another. It returns the key as it
+// is in the new chain, with its new KEY_ID.
 func (c *Client) MoveKey(ctx context.Context, chain, key, to string) (*Key, error) {
 	out := new(Key)
 	return out, c.do(ctx, http.MethodPost, "/v1/chains/"+segment(chain)+"/keys/"+segment(key)+"/move", Move{to}, out)
@@ -173,8 +173,8 @@ func (c *Client) RemoveKey(ctx context.Context, chain, key string) error {
 	return c.do(ctx, http.MethodDelete, "/v1/chains/"+segment(chain)+"/keys/"+segment(key), nil, nil)
 }
 
-// Directory lists the placed keys of all chains whose names start with prefix, by name; with state,
-// what each member holds is fetched from it.
+// Directory lists the placed keys of all chains whose names start with prefix, sorted by name. With
+// state, it also fetches what each member holds.
 func (c *Client) Directory(ctx context.Context, prefix string, state bool) ([]Key, error) {
 	q := url.Values{"prefix": {prefix}}
 	if state {
@@ -207,8 +207,8 @@ func PageOf(keys []Key, after string, limit int) []Key {
 	return keys[from:min(len(keys), from+limit)]
 }
 
-// Lookup finds one placed key by its exact name; errors.Is(err, &Error{Code: CodeNotFound}) where
-// it is not placed.
+// Lookup finds one placed key by its exact name. If the key is not placed, errors.Is(err,
+// &Error{Code: CodeNotFound}) holds.
 func (c *Client) Lookup(ctx context.Context, name string) (*Key, error) {
 	out := new(Key)
 	return out, c.do(ctx, http.MethodGet, "/v1/keys/"+segment(name), nil, out)
@@ -221,8 +221,8 @@ func (c *Client) RequestKey(ctx context.Context, r KeyRequest) (*RequestedKey, e
 	return out, c.do(ctx, http.MethodPost, "/v1/keys", r, out)
 }
 
-// RemoveUnused takes a key without a value out of the network, if its version by name is still the
-// one given (0: if nobody has written it since it was added). Where it is not, the error is
+// RemoveUnused removes a key without a value from the network, if its version by name is still the
+// given one (0: if nobody has written it since it was added). Otherwise the error is
 // CodeFailedPrecondition, and nothing that was written is lost.
 func (c *Client) RemoveUnused(ctx context.Context, name string, version uint64) error {
 	q := url.Values{"version": {strconv.FormatUint(version, 10)}}
@@ -264,7 +264,7 @@ func (c *Client) CloseSessions(ctx context.Context, lease string) error {
 	return c.do(ctx, http.MethodDelete, "/v1/sessions/"+segment(lease), nil, nil)
 }
 
-// Watch has a server told of what is committed of keys.
+// Watch makes the switches notify a server of commits of keys.
 func (c *Client) Watch(ctx context.Context, r WatchRequest) (*Watch, error) {
 	out := new(Watch)
 	return out, c.do(ctx, http.MethodPut, "/v1/watches", r, out)
@@ -315,8 +315,8 @@ func (c *Client) Events(ctx context.Context, since uint64, follow bool, f func(E
 	return ctx.Err()
 }
 
-// Ready is nil when every chain serves; otherwise an *Error with CodeUnavailable that says what is
-// missing.
+// Ready returns nil if every chain serves, and otherwise an *Error with CodeUnavailable that says
+// what is missing.
 func (c *Client) Ready(ctx context.Context) error {
 	return c.do(ctx, http.MethodGet, "/readyz", nil, nil)
 }
@@ -371,7 +371,7 @@ func failure(resp *http.Response) error {
 	if err == nil {
 		err = json.Unmarshal(b, &e)
 	}
-	if err != nil || e.Error == nil || e.Error.Code == "" { // not our controller, or something in between
+	if err != nil || e.Error == nil || e.Error.Code == "" { // not our controller, or a proxy in between
 		return &Error{Status: resp.StatusCode, Code: CodeInternal, Message: fmt.Sprintf("%s: %s",
 			resp.Status, strings.TrimSpace(string(b)))}
 	}

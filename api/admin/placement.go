@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// Placement is which of etcd's keys are served by the network, and why (docs/etcd.md). Keys are
-// written as text: a backslash as \\, control characters and bytes that are not UTF-8 as \xNN.
+// Placement shows which of etcd's keys the network serves, and why (docs/etcd.md). Keys are written
+// as text: a backslash as \\, control characters and bytes that are not UTF-8 as \xNN.
 type Placement struct {
-	Prefix   string           `json:"prefix"`            // under which its state is in etcd
-	Heat     PlacementHeat    `json:"heat"`              // how much keys are read and written
+	Prefix   string           `json:"prefix"`            // prefix of its state in etcd
+	Heat     PlacementHeat    `json:"heat"`              // rates of reads and writes of keys
 	Problem  string           `json:"problem,omitempty"` // why nothing is decided now
 	Chains   []PlacementChain `json:"chains"`            // the chains that keys can be placed in
 	Placed   []PlacementKey   `json:"placed"`            // the hottest first
@@ -28,11 +28,11 @@ type PlacementHeat struct {
 	Prometheus string    `json:"prometheus"`     // the URL of Prometheus
 	Window     string    `json:"window"`         // the time that rates are taken over
 	Heard      time.Time `json:"heard,omitzero"` // when Prometheus last answered
-	Keys       int       `json:"keys"`           // how many keys the answer named
-	// of the last query; placement moves nothing meanwhile
+	Keys       int       `json:"keys"`           // number of keys that the answer named
+	// error of the last query; placement moves nothing while there is one
 	Error string `json:"error,omitempty"`
 
-	// What all gateways together do, by Prometheus. A field is left out if that is not known.
+	// The rates of all gateways together, by Prometheus. A field is left out if it is not known.
 
 	// reads of single keys at all gateways
 	ReadsPerSecond *float64 `json:"readsPerSecond,omitempty"`
@@ -43,7 +43,7 @@ type PlacementHeat struct {
 	EtcdMedianSeconds *float64 `json:"etcdMedianSeconds,omitempty"`
 }
 
-// PlacementChain is what a chain has for placement.
+// PlacementChain is a chain as placement sees it.
 type PlacementChain struct {
 	Name  string `json:"name"`  // the name of the chain
 	Ready bool   `json:"ready"` // whether every member serves
@@ -54,7 +54,7 @@ type PlacementChain struct {
 	CellBytes int `json:"cellBytes"` // the size of a slot's value in bytes
 }
 
-// PlacementKey is one key and the reason why it is where it is.
+// PlacementKey is one key and the reason for its place.
 type PlacementKey struct {
 	Key    string    `json:"key"`              // the key of etcd, as text
 	Chain  string    `json:"chain,omitempty"`  // where it is placed
@@ -62,14 +62,14 @@ type PlacementKey struct {
 	Since  time.Time `json:"since,omitzero"`   // when it was placed
 	Reads  *float64  `json:"reads,omitempty"`  // per second; left out if not known
 	Writes *float64  `json:"writes,omitempty"` // per second; left out if not known
-	Score  *float64  `json:"score,omitempty"`  // by which the hottest keys are chosen
+	Score  *float64  `json:"score,omitempty"`  // the hottest keys are those with the highest score
 	Code   string    `json:"code"`             // the reason, for programs
 	Reason string    `json:"reason"`           // the reason, for people
 }
 
 // PlacementMove is one placing or removal.
 type PlacementMove struct {
-	Time   time.Time `json:"time"`            // when it was decided
+	Time   time.Time `json:"time"`            // time of the decision
 	Op     string    `json:"op"`              // "place" or "remove"
 	Key    string    `json:"key"`             // the key of etcd, as text
 	Chain  string    `json:"chain"`           // the name of the chain
@@ -83,7 +83,7 @@ type PlacementRule struct {
 	Key     string `json:"key"`               // the key or the prefix, as text
 	Prefix  bool   `json:"prefix,omitempty"`  // it is about all keys that begin with the key
 	Choice  string `json:"choice"`            // "pin", "exclude", "include"; in a request also "unpin", "clear"
-	Default bool   `json:"default,omitempty"` // nobody has chosen it
+	Default bool   `json:"default,omitempty"` // nobody has made a choice for it
 }
 
 // PlacementEviction asks for a key to be taken out of the network.
@@ -91,18 +91,18 @@ type PlacementEviction struct {
 	Key   string `json:"key"`             // the key of etcd, as text
 	KeyID uint32 `json:"keyId,omitempty"` // the placement that is meant; 0: whichever there is
 	// Fault is "" or "slot-unreachable": a gateway cannot write the key, because its slot does not
-	// answer; or "forged": its slot has what no gateway has written.
+	// answer; or "forged": its slot has a value that no gateway has written.
 	Fault  string `json:"fault,omitempty"`
 	Reason string `json:"reason"` // why, for people
 }
 
-// Evict has a key taken out of the network. It returns when that is decided, not when it is done. A
-// key that is not placed (any more) is CodeNotFound.
+// Evict makes placement take a key out of the network. It returns when that is decided, not when it
+// is done. A key that is not placed is CodeNotFound.
 func (c *Client) Evict(ctx context.Context, e PlacementEviction) error {
 	return c.do(ctx, http.MethodPost, "/v1/placement/evictions", e, nil)
 }
 
-// Placement shows what is placed and why.
+// Placement returns what is placed, and why.
 func (c *Client) Placement(ctx context.Context) (*Placement, error) {
 	out := new(Placement)
 	return out, c.do(ctx, http.MethodGet, "/v1/placement", nil, out)
@@ -114,8 +114,9 @@ func (c *Client) WhyPlaced(ctx context.Context, key string) (*PlacementKey, erro
 	return out, c.do(ctx, http.MethodGet, "/v1/placement/why?key="+url.QueryEscape(key), nil, out)
 }
 
-// SetPlacementRule makes a choice: "pin", "exclude" or "include"; "unpin" takes a pin back, "clear"
-// any choice. It answers with what holds for the key then (a prefix: with nil).
+// SetPlacementRule makes a choice for a key or prefix: "pin", "exclude" or "include"; "unpin"
+// removes a pin, "clear" any choice. It returns the key's state under that choice (for a prefix:
+// nil).
 func (c *Client) SetPlacementRule(ctx context.Context, r PlacementRule) (*PlacementKey, error) {
 	out := new(PlacementKey)
 	if err := c.do(ctx, http.MethodPut, "/v1/placement/rules", r, out); err != nil {

@@ -1,12 +1,11 @@
 // Package admin is the controller's admin API as its users see it: the JSON types and a client.
 //
 // The API is HTTP and JSON over a Unix socket (SystemSocket), and over TCP for callers with a
-// token. It answers the questions an operator asks (which switches make up the chain, which keys
-// are in the network, what did each switch count) and takes the orders that change them (add a key,
-// remove one, change a lease). It is also where clients of the data plane learn what they cannot
-// know by themselves: the service address of a chain, the KEY_ID of an etcd key, and a session id
-// that is theirs alone. It is not on the path of any read or write: those are packets to the
-// switches.
+// token. Operators ask it which switches make up a chain, which keys are in the network, and what
+// each switch has counted; and they change these, for example by adding or removing a key or
+// changing a lease. Clients of the data plane learn here what they cannot know by themselves: the
+// service address of a chain, the KEY_ID of an etcd key, and a session id of their own. Reads and
+// writes do not pass through this API: they are packets to the switches.
 //
 // A failure is an HTTP status of 400 or above and the body {"error": {"code": "...", "message":
 // "..."}}; the client returns it as *Error.
@@ -23,8 +22,8 @@ import (
 	"time"
 )
 
-// DefaultAddress is where the controller serves the admin API over TCP unless told otherwise
-// (--admin), for browsers and Prometheus.
+// DefaultAddress is the TCP address at which the controller serves the admin API for browsers and
+// Prometheus, unless --admin names another.
 const DefaultAddress = "127.0.0.1:20036"
 
 // Where the controller's socket and the tokens are unless told otherwise. The folder is not the
@@ -34,7 +33,7 @@ const (
 	SystemSocket = "unix://" + SystemFolder + "/controller.sock"
 )
 
-// folder is the system's, or, for a user other than root where no controller of the system's runs,
+// folder is the system's, or, for a user other than root if no controller of the system's runs,
 // that user's own.
 func folder() string {
 	own := os.Getenv("XDG_RUNTIME_DIR")
@@ -47,15 +46,16 @@ func folder() string {
 	return filepath.Join(own, "netcraq-admin")
 }
 
-// DefaultSocket is where the controller's socket is, and is looked for, unless told otherwise.
+// DefaultSocket is the path of the controller's socket. Controllers listen and clients look for it
+// there, unless told otherwise.
 func DefaultSocket() string { return "unix://" + filepath.Join(folder(), "controller.sock") }
 
 // DefaultToken and DefaultReadToken are the files with the tokens for TCP.
 func DefaultToken() string     { return filepath.Join(folder(), "token") }
 func DefaultReadToken() string { return filepath.Join(folder(), "read-token") }
 
-// PageLink is the answer to POST /v1/page: a link by which a browser is let in to the page, for one
-// use within so many seconds.
+// PageLink is the answer to POST /v1/page: a login link for the page, which works once, for the
+// given number of seconds.
 type PageLink struct {
 	URL     string `json:"url"`     // the link, with a code that works once
 	Seconds int    `json:"seconds"` // how long the code works
@@ -81,24 +81,24 @@ type Chain struct {
 	// the largest value that the switches' program holds (VALUE_BITS/8)
 	ValueBytes int      `json:"valueBytes"`
 	Members    []Member `json:"members"` // head first, tail last
-	// VersionWarning says which two of the members and the controller have versions that are
-	// further apart than is tested, and what to upgrade. It is empty if no two are.
+	// VersionWarning names two of the members and the controller whose versions are further apart
+	// than is tested, and says what to upgrade. It is empty if there are no such two.
 	VersionWarning string `json:"versionWarning,omitempty"`
-	// Length is how many members the chain is to have; where there are fewer it is short, and
-	// serves all the same. 0: the controller is of a version that does not say.
+	// Length is how many members the chain should have. A chain with fewer is short, but serves. 0:
+	// the controller's version does not say.
 	Length int `json:"length,omitempty"`
-	// Missing are the switches that are to be members and are none; empty where the chain is not
-	// short, or where who its members are is chosen among many (a Kubernetes cluster).
+	// Missing lists the switches that should be members and are not. It is empty if the chain is
+	// not short, or if its members are chosen among many switches (as in a Kubernetes cluster).
 	Missing []MissingMember `json:"missing,omitempty"`
 }
 
 // Short is how many members a chain lacks.
 func (c *Chain) Short() int { return max(0, c.Length-len(c.Members)) }
 
-// MissingMember is a switch that is to be a member of a chain and is none.
+// MissingMember is a switch that should be a member of a chain and is not.
 type MissingMember struct {
 	Switch string `json:"switch"` // the name of the switch
-	Why    string `json:"why"`    // what it takes, for people
+	Why    string `json:"why"`    // what has to happen first, for people
 }
 
 // Member is one switch's part in a chain.
@@ -107,16 +107,15 @@ type Member struct {
 	Role    string `json:"role"`    // HEAD, REPLICA, TAIL, HEAD_TAIL, SHADOW or NONE
 	Address string `json:"address"` // the switch's own IPv4 address: a READ sent there is answered by this switch
 	Ready   bool   `json:"ready"`   // it has acknowledged the chain's configuration
-	// LeaseLive: its last LEASE_REPLY says so and has not run out; true where the chain uses no
-	// leases and the member is ready.
+	// LeaseLive: its last LEASE_REPLY says so and has not run out; true if the chain uses no leases
+	// and the member is ready.
 	LeaseLive bool `json:"leaseLive"`
 	// Version is the version of NetCRAQ that the switch runs. It is empty if the switch does not
 	// say it, for example because it is not connected or is BMv2.
 	Version string `json:"version,omitempty"`
 }
 
-// ChainChange is the body of PUT /v1/chains/{chain}: what to change. Fields that are left out
-// stay as they are.
+// ChainChange is the body of PUT /v1/chains/{chain}. Fields that are left out stay as they are.
 type ChainChange struct {
 	LeaseMillis *int  `json:"leaseMillis,omitempty"` // the read lease; 0: none
 	Frozen      *bool `json:"frozen,omitempty"`      // whether members drop writes
@@ -146,13 +145,13 @@ type KeySpec struct {
 // KeyRequest is the body of POST /v1/keys: a key whose place the controller chooses.
 type KeyRequest struct {
 	Name string `json:"name"` // the name of the key, which may not be empty
-	// as in KeySpec. A key that is there already keeps what it has
+	// as in KeySpec. A key that exists already keeps its own
 	Value []byte `json:"value,omitzero"`
-	// Chains that it may be placed in; none: all
+	// Chains in which it may be placed; empty: all
 	Chains []string  `json:"chains,omitempty"`
 	Quota  *KeyQuota `json:"quota,omitempty"` // if given, the key is added only within it
-	// Node is the node that asks. It may have no more keys in a chain than it leaves for others.
-	// "": somebody of whom no more is known, who may have all
+	// Node is the node that asks. It may have no more keys in a chain than leave room for others.
+	// "": an unknown caller, for which there is no such limit
 	Node string `json:"node,omitempty"`
 }
 
@@ -176,25 +175,25 @@ type Key struct {
 	KeyID uint32 `json:"keyId"`           // by which packets name the key
 	Chain string `json:"chain"`           // the name of its chain
 	Slot  int    `json:"slot"`            // its slot in the registers of the chain's switches
-	Realm string `json:"realm,omitempty"` // what access to it is asked of
+	Realm string `json:"realm,omitempty"` // the realm that a caller needs access to
 	// VersionOffset makes a version that the switches tell, which is the KEY_ID's, one of the name:
 	// it is added, as an unsigned number of 64 bits. A name's versions only grow, wherever its key
 	// is. See docs/consistency.md.
 	VersionOffset uint64 `json:"versionOffset,string,omitempty"`
-	// Unwritten is the version of the name for as long as nobody has written the key, which was
-	// added without a value; 0: it had one.
+	// Unwritten is the version of the name of a key that was added without a value, as long as
+	// nobody has written it. 0: the key was added with a value.
 	Unwritten uint64 `json:"unwritten,string,omitempty"`
-	// SettledMillis, in answers about one key: for so many milliseconds at least no other KEY_ID
-	// that the name had before could be read or written, and none will be again.
+	// SettledMillis, in answers about one key, is a time in milliseconds. For at least that long,
+	// no other KEY_ID that the name had before could be read or written, and none will be again.
 	SettledMillis int64      `json:"settledMillis,omitempty"`
 	State         []KeyState `json:"state,omitempty"` // with ?state=1: at each member, head first
-	Error         *Error     `json:"error,omitempty"` // in the answer to a list: why this one was not placed
+	Error         *Error     `json:"error,omitempty"` // in the answer to a list: why this key was not placed
 }
 
-// KeyState is what one switch holds for a key, as its FETCH_REPLY said.
+// KeyState is what one switch holds for a key, according to its FETCH_REPLY.
 type KeyState struct {
 	Switch  string `json:"switch"`         // the name of the switch
-	Status  string `json:"status"`         // OK, NOT_FOUND, DIRTY, or UNREACHABLE where the switch did not answer
+	Status  string `json:"status"`         // OK, NOT_FOUND, DIRTY, or UNREACHABLE if the switch did not answer
 	Version uint64 `json:"version,string"` // the committed version: chain epoch (16 bits), sequence (48 bits)
 	// the newest accepted version; equal to the committed one where the slot is clean
 	Newest  uint64 `json:"newest,string"`
@@ -230,7 +229,7 @@ type Port struct {
 	Trust   string `json:"trust"`
 	LeadsTo string `json:"leadsTo"` // "switch s2 port 3", "host h1", or "" for an unused one
 
-	Principal string `json:"principal,omitempty"` // whose the host's requests are
+	Principal string `json:"principal,omitempty"` // the principal that the host's requests carry
 	// NetCRAQ packets a second that the host may send; 0: as many as it can
 	Rate int `json:"rate,omitempty"`
 }
@@ -238,7 +237,7 @@ type Port struct {
 // Counters is what one switch has counted.
 type Counters struct {
 	Switch string `json:"switch"` // the name of the switch
-	// Events are packets by what became of them; the names of event_t in
+	// Events counts packets by outcome. The keys are the names of event_t in
 	// p4src/include/events.p4, in lower case.
 	Events map[string]uint64 `json:"events"`
 	// Unsent counts the controller's own packets to the switch that the controller dropped, because
@@ -297,9 +296,10 @@ type SessionsRequest struct {
 	Address string `json:"address,omitempty"`
 }
 
-// Sessions is a lease on session ids: until it runs out nobody else is given them.
+// Sessions is a lease on session ids. The controller gives them to nobody else until the lease runs
+// out.
 type Sessions struct {
-	Lease      string    `json:"lease"`      // by which the lease is kept and given back
+	Lease      string    `json:"lease"`      // names the lease in keepalives and in its release
 	Sessions   []Session `json:"sessions"`   // the leased sessions
 	TTLSeconds int       `json:"ttlSeconds"` // keep it alive (PUT) within this time
 }
@@ -307,9 +307,9 @@ type Sessions struct {
 // TTL is TTLSeconds as a duration.
 func (s *Sessions) TTL() time.Duration { return time.Duration(s.TTLSeconds) * time.Second }
 
-// Session is a session id and the number that its first request must have: above all that any
-// switch has recorded for the id's earlier holders. In the answer to a keepalive NextRequest is 0:
-// the holder knows what it has used.
+// Session is a session id and the number of its first request. That number is above all that any
+// switch has recorded for earlier holders of the id. In the answer to a keepalive NextRequest is 0,
+// because the holder knows which numbers it has used.
 type Session struct {
 	ID uint16 `json:"id"` // stands in the header of the session's packets
 	// the number of the first request; 0 in the answer to a keepalive
@@ -332,8 +332,8 @@ type Event struct {
 // The codes of Error. Each goes with one HTTP status.
 const (
 	CodeInvalidArgument  = "invalid_argument"  // 400: the request makes no sense; repeating it will not help
-	CodeUnauthenticated  = "unauthenticated"   // 401: who asks has to show a token, or come by the socket
-	CodePermissionDenied = "permission_denied" // 403: who asks may not do this
+	CodeUnauthenticated  = "unauthenticated"   // 401: the caller must send a token or use the socket
+	CodePermissionDenied = "permission_denied" // 403: the caller may not do this
 	CodeNotFound         = "not_found"         // 404: no such chain, key, switch, session lease
 	CodeAlreadyExists    = "already_exists"    // 409: the key name or KEY_ID is placed already
 	// 412: refused in the present state; the message says which and what would help
@@ -352,8 +352,9 @@ type Error struct {
 	Message string `json:"message"` // for people
 	// SettledMillis, with CodeNotFound of a key's name: as for Key.
 	SettledMillis int64 `json:"settledMillis,omitempty"`
-	// WatchedAt, with CodeFailedPrecondition of a watch: the UDP port of the server that watches at
-	// the same host. Who can open that port knows that it has gone, and may take its place.
+	// WatchedAt, with CodeFailedPrecondition of a watch, is the UDP port of the server that watches
+	// at the same host. A server that can open that port knows that the other one has ended, and
+	// may take its place.
 	WatchedAt uint16 `json:"watchedAt,omitempty"`
 }
 
@@ -410,15 +411,15 @@ func MarshalError(e *Error) []byte {
 	return append(b, '\n')
 }
 
-// WatchRequest has the server at a host be told of what is committed of keys, by NOTIFY packets
-// (docs/protocol.md, "Watches"). It replaces what that server watched before; no keys end it.
+// WatchRequest makes the switch notify the server at a host of commits of keys, by NOTIFY packets
+// (docs/protocol.md, "Watches"). It replaces that server's earlier watch; without keys it ends it.
 type WatchRequest struct {
 	Address string   `json:"address"` // the IPv4 address of the host
 	Port    uint16   `json:"port"`    // the UDP port of the server
 	KeyIDs  []uint32 `json:"keyIds"`  // the KEY_IDs of the keys to watch
 }
 
-// Watch is what became of it.
+// Watch is the answer to a WatchRequest.
 type Watch struct {
 	TTLSeconds int `json:"ttlSeconds"` // the watch ends unless it is renewed within this time
 	// Refused are keys that are not there, that the host may not read, or that are too many.

@@ -1,5 +1,5 @@
 // Package buildinfo says which version of NetCRAQ a program is, and what it was built from. The
-// file VERSION is the only place of the version: packages of other languages, images and the chart
+// version is written only in the file VERSION. Packages of other languages, images and the chart
 // repeat it, and make lint compares them.
 package buildinfo
 
@@ -19,17 +19,17 @@ const Metadata = "netcraq-version"
 //go:embed VERSION
 var version string
 
-// Info is what a program knows of its build.
+// Info is what a program knows about its build.
 type Info struct {
 	Version  string    `json:"version"`       // of NetCRAQ (semver.org), as 0.1.0 or 0.2.0-rc1
-	Commit   string    `json:"commit"`        // of the source, in hex; "": it was not built in a checkout
+	Commit   string    `json:"commit"`        // commit of the source, in hex; "": not built in a checkout
 	Modified bool      `json:"modified"`      // the source has changes that are not in Commit
-	Date     time.Time `json:"date,omitzero"` // of the commit, in UTC; zero: not known
+	Date     time.Time `json:"date,omitzero"` // time of the commit, in UTC; zero: not known
 	Go       string    `json:"go"`            // the toolchain's version, as go1.26.0
 	Platform string    `json:"platform"`      // as linux/amd64
 }
 
-// Get returns what this program knows of its build.
+// Get returns what this program knows about its build.
 func Get() Info {
 	i := Info{Version: Version(), Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	b, ok := debug.ReadBuildInfo()
@@ -43,7 +43,7 @@ func Get() Info {
 		case "vcs.modified":
 			i.Modified = s.Value == "true"
 		case "vcs.time":
-			date, _ := time.Parse(time.RFC3339, s.Value) // the zero time of what Go does not write so
+			date, _ := time.Parse(time.RFC3339, s.Value) // the zero time for what Go does not write in this format
 			i.Date = date.UTC()
 		}
 	}

@@ -1,16 +1,16 @@
-// Package clock has the clocks of everything that holds for a time only because somebody else
-// counts that time, too: read leases, a leader's right to act, what a gateway may take for true
+// Package clock has the clocks for everything that holds only for a time which another process also
+// measures: read leases, a leader's right to act, and how long a gateway may trust what it knows
 // without asking.
 //
-// Whoever may act until a time is over needs a clock that goes on while the machine is suspended:
+// Whoever may act until a time is over needs a clock that continues while the machine is suspended:
 // [Now]. Go's own (time.Since, timers) stands still then, as CLOCK_MONOTONIC does, so that after
-// half a day with its lid closed a machine would go on as if nothing had happened. No clock of a
+// half a day with its lid closed a machine would continue as if nothing had happened. No clock of a
 // machine counts the time for which its hypervisor stops it.
 //
-// Whoever waits until somebody else's time is over needs a clock that does not run too fast: [Raw].
-// All other clocks of a machine are slewed: a program that sets the time has them run faster or
-// slower for a while ([Outlasts]). Raw counts the processor's or the board's oscillator and
-// nothing else. It stands still while the machine is suspended, so that one waits longer, which is
+// A process that waits until another one's time is over needs a clock that does not run too fast:
+// [Raw]. All other clocks of a machine are slewed: a program that sets the time makes them run
+// faster or slower for a while ([Outlasts]). Raw counts only the processor's or the board's
+// oscillator. It stands still while the machine is suspended, so its user waits longer, which is
 // safe.
 package clock
 

@@ -8,11 +8,11 @@ import (
 	"unsafe"
 )
 
-// CLOCK_BOOTTIME (Linux 2.6.39) takes a system call, as much as a packet takes in the interpreter.
-// Go's own clocks do not, and the difference between this clock and Go's monotonic one is the time
-// that the machine has been suspended, which changes only with that. When it does, the kernel sets
-// the wall's clock forward by as much, in the same step. So the difference is kept, and read again
-// when the wall's clock was set, by whomever, and every now and then.
+// CLOCK_BOOTTIME (Linux 2.6.39) takes a system call, which costs as much as a packet in the
+// interpreter. Go's own clocks do not. The difference between this clock and Go's monotonic one is
+// the time that the machine has been suspended, so it changes only then. When it does, the kernel
+// moves the wall clock forward by as much, in the same step. So the difference is cached, and read
+// again every now and then, and whenever anybody has set the wall clock.
 type reading struct {
 	mono   time.Duration // Go's monotonic clock, since start, when it was read
 	wall   time.Duration // the wall's clock, less that
@@ -61,8 +61,8 @@ func read() Time {
 			break
 		}
 	}
-	// The difference only grows. What was read before and is more than that is by what reading it
-	// took, and stays, so that the clock does not go back.
+	// The difference only grows. A larger value from an earlier reading includes the time that
+	// reading took. It is kept, so that the clock does not go back.
 	if old := last.Load(); old != nil && low <= old.offset {
 		r.offset = old.offset
 	}

@@ -6,8 +6,8 @@ import "time"
 
 var start = time.Now()
 
-// Now is Go's monotonic clock, where no better one is known: only clients and tools run elsewhere
-// than on Linux.
+// Now is Go's monotonic clock, if no better one is known: only clients and tools run elsewhere than
+// on Linux.
 func Now() Time { return Time(time.Since(start)) }
 
 // Raw is Go's monotonic clock, too.

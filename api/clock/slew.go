@@ -14,8 +14,8 @@ import "time"
 // half a second, adjtimex removes a quarter of the offset in one second, which is an eighth of the
 // rate. No program that keeps clocks uses it.
 
-// Outlasts is how long something can last, by a clock that is not slewed, that ends when d has
-// passed by somebody else's clock, which may be: 1/0.8995 is 1.112. What is left is for
+// Outlasts returns how long something can last by an unslewed clock, if it ends when d has passed
+// by another process's clock, which may be slewed. 1/0.8995 is 1.112; the rest is a margin for
 // oscillators, which differ by a ten-thousandth.
 func Outlasts(d time.Duration) time.Duration { return d + d/8 }
 

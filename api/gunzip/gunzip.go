@@ -1,4 +1,5 @@
-// Package gunzip reads what may be compressed by gzip, as compiled P4 programs in this tree are.
+// Package gunzip reads data that may be compressed with gzip, such as compiled P4 programs in this
+// tree.
 package gunzip
 
 import (

@@ -13,16 +13,16 @@ type Hello struct {
 	// Needed for Request.Once.
 	Client string `json:"client,omitempty"`
 	Agent  string `json:"agent,omitempty"` // library and version, for people
-	// Namespace is the one whose keys are meant where a request names none. "": the caller's own.
+	// Namespace is the namespace of requests that name none. "": the caller's own.
 	Namespace string `json:"namespace,omitempty"`
-	// DrainNotice asks to be told when the server begins to shut down: see DrainNotice.
+	// DrainNotice asks the server to tell the client when it begins to shut down: see DrainNotice.
 	DrainNotice bool `json:"drainNotice,omitempty"`
 }
 
-// DrainNotice is sent under the id 0, once, to clients whose hello asked for it, when the server
-// begins to shut down. It still answers: what is under way need not be sent again. The client
-// connects anew, where a successor may listen, sends all that is new there, and closes this
-// connection when its answers are there. So no call fails.
+// DrainNotice is sent once, under the id 0, to clients whose hello asked for it, when the server
+// begins to shut down. The server still answers, so requests under way need not be sent again. The
+// client opens a new connection, on which a successor may listen, sends all new requests there, and
+// closes the old connection when it has its answers. So no call fails.
 type DrainNotice struct {
 	Draining bool `json:"draining"`
 }
@@ -32,9 +32,9 @@ type HelloAnswer struct {
 	Server    string `json:"server"` // name and version
 	Node      string `json:"node"`
 	Namespace string `json:"namespace"`
-	// Known says that the server has the answers of this client's earlier requests with Once: one
-	// that is sent again is done once. Where it is false, and the client has sent any, their
-	// outcome is unknown.
+	// Known says that the server has the answers to this client's earlier requests with Once, so a
+	// request that is sent again is done only once. If it is false and the client has sent such
+	// requests, their outcome is unknown.
 	Known    bool `json:"known"`
 	MaxValue int  `json:"maxValue"` // bytes of a value, of the widest chain that the namespace may use
 	InFlight int  `json:"inFlight"`
@@ -45,8 +45,8 @@ type HelloAnswer struct {
 	MaxList int `json:"maxList,omitempty"`
 }
 
-// CancelData ends a request under way: it is answered with CodeCanceled, or as if nothing had
-// happened where it was done already. The cancel itself is answered with {}.
+// CancelData ends a request under way. The request is answered with CodeCanceled, or as usual if it
+// was done already. The cancel itself is answered with {}.
 type CancelData struct {
 	ID uint64 `json:"id"`
 }
@@ -73,7 +73,7 @@ type Item struct {
 	ValueBase64 []byte  `json:"valueBase64,omitempty"`
 	Version     string  `json:"version"`
 	Lease       string  `json:"lease,omitempty"`
-	Error       *Error  `json:"error,omitempty"` // in getMany and list: why this one was not read
+	Error       *Error  `json:"error,omitempty"` // in getMany and list: why this key was not read
 }
 
 // GetManyData reads several keys, each for itself: no order is promised between them.
@@ -101,15 +101,15 @@ type ListData struct {
 	KeysOnly bool `json:"keysOnly,omitempty"`
 }
 
-// ListAnswer has the keys of a page that have a value. There may be fewer than the limit, or none,
-// although more pages follow. A key that could not be read has an Error.
+// ListAnswer has those keys of a page that have a value. There may be fewer than the limit, or
+// none, although more pages follow. A key that could not be read has an Error.
 type ListAnswer struct {
 	Items []Item `json:"items"`
-	// Cursor is for the next page. "": this is the last one.
+	// Cursor asks for the next page. "": this is the last one.
 	Cursor string `json:"cursor,omitempty"`
 }
 
-// PutData writes a value, and makes the key where there is none.
+// PutData writes a value, and creates the key if it does not exist.
 type PutData struct {
 	Key
 	Value       *string `json:"value,omitempty"`
@@ -141,14 +141,15 @@ type DeleteData struct {
 	Version string `json:"version,omitempty"`
 }
 
-// DeleteAnswer answers it. Deleted is false where the version was another, and Item has that.
+// DeleteAnswer answers DeleteData. If the version was another, Deleted is false and Item has that
+// version.
 type DeleteAnswer struct {
 	Deleted bool `json:"deleted"`
 	Item
 }
 
-// IncrementData adds to a value, a decimal number of 64 bits with its sign, as text; none
-// counts as 0.
+// IncrementData adds to a value, which is a decimal number of 64 bits with its sign, as text. A
+// missing value counts as 0.
 type IncrementData struct {
 	Key
 	By *int64 `json:"by,omitempty"` // nil: 1
@@ -161,9 +162,9 @@ type IncrementAnswer struct {
 	Version string `json:"version"`
 }
 
-// TransactData compares and writes durable keys of one namespace, at one moment: either all writes
-// happen, or none. They happen if all comparisons hold. Compare and Write have up to MaxTransact
-// elements together, and at least one. No key is twice in either of them.
+// TransactData compares and writes durable keys of one namespace atomically: if all comparisons
+// hold, all writes happen; otherwise none does. Compare and Write together have 1 to MaxTransact
+// elements. No key is twice in either of them.
 type TransactData struct {
 	Namespace string          `json:"namespace,omitempty"`
 	Compare   []Comparison    `json:"compare,omitempty"`
@@ -173,9 +174,9 @@ type TransactData struct {
 // Comparison is a condition on a key: exactly one of Version, Value, ValueBase64 and Absent is set.
 type Comparison struct {
 	Key string `json:"key"`
-	// Version is what the key's version has to be; "0.0": the key was never written.
+	// Version is the version that the key must have; "0.0": the key was never written.
 	Version string `json:"version,omitempty"`
-	// Value or ValueBase64 is what the key's value has to be.
+	// Value or ValueBase64 is the value that the key must have.
 	Value       *string `json:"value,omitempty"`
 	ValueBase64 []byte  `json:"valueBase64,omitempty"`
 	// Absent requires that the key has no value: it was never written, or was deleted.
@@ -194,7 +195,7 @@ type TransactWrite struct {
 // TransactAnswer says whether the writes happened.
 type TransactAnswer struct {
 	Done bool `json:"done"`
-	// Versions are those of the written keys, in the order of Write. All are the same, but for a
+	// Versions are those of the written keys, in the order of Write. All are the same, except for a
 	// key that was deleted although it was never written: that has "0.0".
 	Versions []string `json:"versions,omitempty"`
 	// Failed are the keys whose comparisons did not hold, in the order of Compare, if the
@@ -203,8 +204,9 @@ type TransactAnswer struct {
 	Failed []Item `json:"failed,omitempty"`
 }
 
-// WatchData follows keys, or all keys whose names begin with Prefix. After is, by key, the version
-// that the caller knows: what is newer is told. Of one that is not in it, its state is told first.
+// WatchData follows keys, or all keys whose names begin with Prefix. After maps keys to the
+// versions that the caller knows; the server reports only newer ones. For a key that is not in
+// After it first reports the current state.
 type WatchData struct {
 	Namespace string            `json:"namespace,omitempty"`
 	Keys      []string          `json:"keys,omitempty"`
@@ -218,7 +220,7 @@ type WatchAnswer struct {
 	Events  []Event `json:"events,omitempty"`
 }
 
-// Event is a key's newest version. Overtaken counts versions before it that are not told.
+// Event is a key's newest version. Overtaken counts the versions before it that were skipped.
 type Event struct {
 	Item
 	Overtaken uint64 `json:"overtaken,omitempty"`
@@ -242,9 +244,9 @@ type LeaseAnswer struct {
 	TTLMillis int    `json:"ttlMs"`
 }
 
-// LockData asks for a lock (lock), leadership (campaign: Value tells who leads) or one of Permits
-// of a semaphore (acquire). With no Lease the server makes one, of TTLMillis, which it keeps alive
-// as long as this connection lasts.
+// LockData asks for a lock (lock), for leadership (campaign; Value is what the leader publishes),
+// or for one of Permits of a semaphore (acquire). Without Lease the server makes a lease of
+// TTLMillis, which it keeps alive as long as this connection lasts.
 type LockData struct {
 	Namespace  string `json:"namespace,omitempty"`
 	Name       string `json:"name"`
@@ -265,7 +267,7 @@ type LockAnswer struct {
 	Lease string `json:"lease,omitempty"`
 }
 
-// UnlockData gives back what a token stands for: unlock, resign, release.
+// UnlockData releases what a token stands for: unlock, resign, release.
 type UnlockData struct {
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`

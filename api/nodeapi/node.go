@@ -1,5 +1,5 @@
-// Package nodeapi is the contract of the node API: what a program says over the local socket of its
-// node, and what it is answered. docs/node-api.md is the normative text; client/node is the Go
+// Package nodeapi is the contract of the node API: the messages between a program and its node's
+// server, over a local socket. docs/node-api.md is the normative text; client/node is the Go
 // library, nodeapi/server the server.
 //
 // A connection is a stream. Its first bytes choose the framing: JSON, a message a line, or the
@@ -12,17 +12,17 @@ import (
 	"fmt"
 )
 
-// DefaultSocket is where a node's server listens, and where libraries look for it unless
-// NETCRAQ_NODE_SOCKET names another place.
+// DefaultSocket is the path of a node's server. Libraries use it unless NETCRAQ_NODE_SOCKET names
+// another one.
 const DefaultSocket = "/run/netcraq/node.sock"
 
 // SocketVariable is the environment's variable with the place of the server: a path, or
 // "tcp://host:port".
 const SocketVariable = "NETCRAQ_NODE_SOCKET"
 
-// Preface are the first bytes of a connection in the compact framing. No JSON begins so. What
-// follows, either way, are messages: 4 bytes with the length of the rest, the highest first, and
-// the rest in the encoding that docs/node-api.md describes.
+// Preface is the first bytes of a connection in the compact framing. JSON never begins with them.
+// After it, both directions carry messages: 4 bytes with the length of the rest, the highest first,
+// and the rest in the encoding that docs/node-api.md describes.
 const Preface = "\x00NC1"
 
 // Request is one message from a program. In JSON it is one line.
@@ -30,16 +30,16 @@ type Request struct {
 	// ID is the caller's: answers carry it. It is unique among the requests of a connection that
 	// are under way. 1 to 2^53-1.
 	ID uint64 `json:"id"`
-	// Func is what to do: one of the Func constants.
+	// Func is the function to call: one of the Func constants.
 	Func string `json:"func"`
 	// Data are the function's arguments, an object: see the types named after the functions.
 	Data json.RawMessage `json:"data,omitempty"`
 	// TimeoutMillis bounds how long the server works on it. 0: DefaultTimeoutMillis. At most
 	// MaxTimeoutMillis.
 	TimeoutMillis int `json:"timeoutMs,omitempty"`
-	// Once is the request's identity within the client that the connection's hello named: a request
-	// that changes something, sent again under the same number after a reconnection, is done once,
-	// and answered as the first time. 0: it has none. Numbers grow by each new request.
+	// Once identifies the request within the client that the connection's hello named. If a request
+	// that changes something is sent again under the same number after a reconnection, it is done
+	// once, and gets the first answer. 0: no identity. Each new request has a greater number.
 	Once uint64 `json:"once,omitempty"`
 	// Done says that the caller has the answers of all its requests with a smaller Once, so that
 	// the server need not keep them. It may be left out.
@@ -55,8 +55,9 @@ type Response struct {
 	More bool `json:"more,omitempty"`
 }
 
-// Limits. What is beyond one is refused with an error that names it; the connection goes on, but
-// for a message that is too long, after which the server cannot know where the next one begins.
+// Limits. The server refuses what exceeds a limit with an error that names the limit, and the
+// connection continues. Only after a message that is too long it ends, because the server cannot
+// know where the next one begins.
 const (
 	MaxMessage     = 256 << 10 // bytes of one message, its newline or length included
 	MaxKeyName     = 256       // bytes of a key's name, UTF-8
@@ -76,7 +77,7 @@ const (
 
 	DefaultTimeoutMillis = 5_000
 	MaxTimeoutMillis     = 60_000
-	// OnceKept is for how long, in milliseconds, answers of requests with Once are kept after their
+	// OnceKept is how long, in milliseconds, answers of requests with Once are kept after their
 	// connection has ended.
 	OnceKeptMillis = 60_000
 )
@@ -125,7 +126,7 @@ const (
 	FuncOpenFile = "openFile"
 	// FuncOpenFiles opens some for the connection, and gives back others.
 	FuncOpenFiles = "openFiles"
-	// FuncRewriteFile asks which of a maker's rewritable files are free.
+	// FuncRewriteFile asks which of its maker's rewritable files are free.
 	FuncRewriteFile = "rewriteFile"
 )
 
@@ -133,11 +134,11 @@ const (
 type Error struct {
 	Code    Code   `json:"code"`
 	Message string `json:"message"`
-	// Do says what the caller or an operator can do about it.
+	// Do tells the caller or an operator what to do about it.
 	Do string `json:"do,omitempty"`
 }
 
-// Error says what happened, and what can be done about it.
+// Error tells what happened, and what to do about it.
 func (e *Error) Error() string {
 	if e.Do == "" {
 		return e.Message
@@ -145,7 +146,7 @@ func (e *Error) Error() string {
 	return e.Message + " (" + e.Do + ")"
 }
 
-// Errorf makes an error that a client is told. do is what can be done about it.
+// Errorf makes an error for a client. do says what to do about it.
 func Errorf(code Code, do, format string, args ...any) *Error {
 	return &Error{Code: code, Do: do, Message: fmt.Sprintf(format, args...)}
 }
@@ -164,7 +165,7 @@ const (
 	CodeInvalidArgument  Code = "invalid_argument"  // it makes no sense; sending it again will not help
 	CodeTooLarge         Code = "too_large"         // a message, name or value is too long; the message has the numbers
 	CodePermissionDenied Code = "permission_denied" // the caller may not do this; the message says which rule
-	CodeQuotaExceeded    Code = "quota_exceeded"    // of keys, watches, connections or requests of the namespace
+	CodeQuotaExceeded    Code = "quota_exceeded"    // too many keys, watches, connections or requests of the namespace
 	CodeNoRoom           Code = "no_room"           // no chain that the namespace may use has a slot
 	CodeLeaseGone        Code = "lease_gone"        // the lease has run out, or there never was such a one
 	CodeNotHeld          Code = "not_held"          // lock, leadership or permit are not the caller's (any more)

@@ -2,31 +2,31 @@ package nodeapi
 
 // The data of the functions of streams. docs/streams.md is the normative text.
 
-// What becomes of the writer when a consumer is behind by a partition's whole ring.
+// How the writer treats a consumer that is behind by a partition's whole ring.
 const (
 	SlowWait = "wait" // it waits for the consumer, StallMillis at most
 	SlowSkip = "skip" // the consumer is moved on to the newest, and told how much it missed
 )
 
-// Where a reader begins, beside an offset.
+// Where a reader begins, alongside an offset.
 const (
-	FromKnown    = ""         // where the consumer of this name was; the oldest, where it is not known
+	FromKnown    = ""         // where the consumer of this name was; the oldest record, if that is not known
 	FromEarliest = "earliest" // the oldest record that is there
 	FromLatest   = "latest"   // the next record
 )
 
-// StreamConfig is what a stream is. It does not change.
+// StreamConfig is the configuration of a stream. It never changes.
 type StreamConfig struct {
 	Partitions  int `json:"partitions,omitempty"`  // 1 to 32. 0: 1
 	ObjectBytes int `json:"objectBytes,omitempty"` // a power of two, 1 KiB to 1 MiB. 0: 64 KiB
 	Objects     int `json:"objects,omitempty"`     // of each partition's ring. 0: 64
 	// Slow is SlowWait ("": that) or SlowSkip.
 	Slow string `json:"slow,omitempty"`
-	// StallMillis bounds how long the writer waits for a consumer that lets go of nothing: then it
-	// is moved on, and not waited for again until it has noticed. 0: 30 s.
+	// StallMillis bounds how long the writer waits for a consumer that releases nothing: then it is
+	// moved on, and not waited for again until it has noticed. 0: 30 s.
 	StallMillis int `json:"stallMs,omitempty"`
-	// KeepMillis is for how long what a consumer with a name has not read is held after it has
-	// gone. 0: 30 s.
+	// KeepMillis is how long the node keeps what a named consumer has not read, after the consumer
+	// has gone. 0: 30 s.
 	KeepMillis int `json:"keepMs,omitempty"`
 	// Volatile: records do not survive the server's process.
 	Volatile bool `json:"volatile,omitempty"`
@@ -34,12 +34,12 @@ type StreamConfig struct {
 	Source *StreamSource `json:"source,omitempty"`
 }
 
-// StreamSource says what fills a stream. One of its members is set.
+// StreamSource names what fills a stream. One of its members is set.
 type StreamSource struct {
-	// Keys: what is committed of the namespace's keys whose names begin with a prefix, an Event in
-	// JSON each.
+	// Keys fills the stream with commits of the namespace's keys whose names begin with a prefix,
+	// each as an Event in JSON.
 	Keys *KeysSource `json:"keys,omitempty"`
-	// Etcd: what happens to keys of an etcd, an EtcdEvent in JSON each.
+	// Etcd fills the stream with changes of an etcd's keys, each as an EtcdEvent in JSON.
 	Etcd *EtcdSource `json:"etcd,omitempty"`
 	// JetStream: a stream of NATS JetStream, as it is.
 	JetStream *JetStreamSource `json:"jetstream,omitempty"`
@@ -71,19 +71,19 @@ type EtcdSource struct {
 	Prefix string `json:"prefix"`
 }
 
-// JetStreamSource is a stream of JetStream, or what is in it of subjects (with wildcards, as NATS
-// has them).
+// JetStreamSource is a stream of JetStream, or those of its subjects that are named (with
+// wildcards, as NATS has them).
 type JetStreamSource struct {
 	Stream  string `json:"stream"`
 	Subject string `json:"subject,omitempty"`
 }
 
-// What an EtcdEvent tells.
+// Kinds of an EtcdEvent.
 const (
 	EtcdPut    = "put"
 	EtcdDelete = "delete"
-	// EtcdState begins the state of all keys, each as a put with State; EtcdSynced ends it. What of
-	// the keys is not told in between is not there.
+	// EtcdState begins the state of all keys, which follows as one put with State for each key;
+	// EtcdSynced ends it. Keys that are not reported in between do not exist.
 	EtcdState  = "state"
 	EtcdSynced = "synced"
 	// EtcdMissed stands for an event that does not go into a record, even without its value.
@@ -94,46 +94,48 @@ const (
 type EtcdEvent struct {
 	Type      string `json:"type"`
 	Key       string `json:"key,omitempty"`
-	KeyBase64 []byte `json:"keyBase64,omitempty"` // of one that is no UTF-8
-	// Value or ValueBase64 is a put's. Of one that does not go into a record there is none of both,
-	// and ValueBytes says how long it is.
+	KeyBase64 []byte `json:"keyBase64,omitempty"` // if the key is not UTF-8
+	// Value or ValueBase64 is the value of a put. If it does not fit into a record, both are
+	// missing, and ValueBytes says how long it is.
 	Value       *string `json:"value,omitempty"`
 	ValueBase64 []byte  `json:"valueBase64,omitempty"`
 	ValueBytes  int     `json:"valueBytes,omitempty"`
-	// Revision is etcd's, of the change; of state and synced, that of which all is the state.
+	// Revision is the revision at etcd: that of the change or, for state and synced, that of the
+	// whole state.
 	Revision int64 `json:"revision"`
 	// Version counts how often the key was written since it was made: 1, 2 and so on.
 	Version int64 `json:"version,omitempty"`
-	// More: the next record is of the same revision.
+	// More: the next record has the same revision.
 	More bool `json:"more,omitempty"`
-	// State: it is told as a part of the state, and has happened some time before.
+	// State: this put is a part of the state, and happened some time before.
 	State bool `json:"state,omitempty"`
-	// Since is state's: what has happened after this revision was not told one by one, Missed
-	// revisions of etcd at most.
+	// Since belongs to state: changes after this revision were not reported one by one; those are
+	// at most Missed revisions of etcd.
 	Since  int64 `json:"since,omitempty"`
 	Missed int64 `json:"missed,omitempty"`
 }
 
-// OpenStreamData makes a stream, where there is none of this name, and says what it is.
+// OpenStreamData creates a stream if none of this name exists, and returns its description.
 type OpenStreamData struct {
 	Namespace string `json:"namespace,omitempty"`
 	Stream    string `json:"stream"`
-	// Config is of one that is made. Of one that is there it has to be the same; nil: whatever it
-	// is, and none is made.
+	// Config is for a stream that is created. If the stream exists, its configuration must be the
+	// same. nil: any configuration will do, and no stream is created.
 	Config *StreamConfig `json:"config,omitempty"`
 }
 
-// StreamAnswer says what a stream is.
+// StreamAnswer describes a stream.
 type StreamAnswer struct {
 	Stream string `json:"stream"`
-	// Incarnation is drawn when a stream is made. Offsets of one say nothing of another.
+	// Incarnation is drawn at random when a stream is created. Offsets of one incarnation say
+	// nothing about another.
 	Incarnation string           `json:"incarnation"`
 	Made        bool             `json:"made,omitempty"`
 	Config      StreamConfig     `json:"config"`
 	State       []PartitionState `json:"partitions"`
 }
 
-// PartitionState is what a partition has. Offsets count its records, from 0.
+// PartitionState describes a partition. Offsets count its records, from 0.
 type PartitionState struct {
 	Oldest uint64 `json:"oldest"` // offset of the oldest record that is there
 	Next   uint64 `json:"next"`   // of the next one that is appended
@@ -163,9 +165,9 @@ type RecordData struct {
 	// Files are the names of those that the record refers to: they are there as long as it is. The
 	// stream is volatile, as files are, and each has MaxRecordFiles at most.
 	Files []string `json:"files,omitempty"`
-	// Subject and ID are of records of a stream that JetStream keeps. Subject is theirs there; "":
-	// the source's, where that has no wildcards. A record with an ID that JetStream has seen within
-	// its window of duplicates, from this namespace, is not kept again.
+	// Subject and ID are for records of a stream that JetStream keeps. Subject is the subject
+	// there; "": the source's, if that has no wildcards. JetStream does not keep a record again
+	// whose ID it has seen from this namespace within its window of duplicates.
 	Subject string `json:"subject,omitempty"`
 	ID      string `json:"id,omitempty"`
 }
@@ -175,14 +177,14 @@ type AppendData struct {
 	StreamData
 	Partition int          `json:"partition,omitempty"`
 	Records   []RecordData `json:"records"`
-	// At: append only if this is the offset that the first of them gets; else the code is
-	// CodeWrongOffset. By it a producer that is alone with a partition appends exactly once,
-	// whatever becomes of connections and servers.
+	// At: append only if the first record gets this offset; otherwise the code is CodeWrongOffset.
+	// With it, a partition's only producer appends exactly once, whatever happens to connections
+	// and servers.
 	At *uint64 `json:"at,omitempty"`
 }
 
-// AppendAnswer says which of them were appended: the first Appended ones. Others were not, since
-// consumers had to be waited for as long as the request's time.
+// AppendAnswer says how many records were appended: the first Appended ones. The others were not,
+// because the request's time ended while the server waited for consumers.
 type AppendAnswer struct {
 	Offset   uint64 `json:"offset"` // of the first
 	Appended int    `json:"appended"`
@@ -199,14 +201,14 @@ type ReadData struct {
 	// From is FromKnown, FromEarliest or FromLatest, unless Offset is given.
 	From   string  `json:"from,omitempty"`
 	Offset *uint64 `json:"offset,omitempty"`
-	// Incarnation, where it is given, is that of the stream that Offset is of.
+	// Incarnation, if given, is the incarnation of the stream that Offset refers to.
 	Incarnation string `json:"incarnation,omitempty"`
-	// Consumer is a name. What it has not read yet is held for it; where it begins to read, it is
-	// done with what is before.
+	// Consumer is a name. The node keeps what this consumer has not read yet. A read from an offset
+	// means that the consumer is done with everything before it.
 	Consumer   string `json:"consumer,omitempty"`
 	MaxRecords int    `json:"maxRecords,omitempty"` // 0: 1,024
 	MaxBytes   int    `json:"maxBytes,omitempty"`   // of values. 0, and at most: 128 KiB
-	// WaitMillis is for how long to wait where there is none. 0: not at all.
+	// WaitMillis is how long to wait if there is none. 0: not at all.
 	WaitMillis int `json:"waitMs,omitempty"`
 }
 
@@ -236,8 +238,8 @@ type SubscribeData struct {
 	From        string   `json:"from,omitempty"`
 	Offsets     []uint64 `json:"offsets,omitempty"`
 	Incarnation string   `json:"incarnation,omitempty"`
-	// Consumer is a name: where it is is remembered, and what it has not read is held for a while
-	// after it has gone.
+	// Consumer is a name. The node remembers its position, and keeps what it has not read for a
+	// while after it has gone.
 	Consumer string `json:"consumer,omitempty"`
 	// Skip: this consumer is moved on rather than waited for, whatever the stream's rule is.
 	Skip bool `json:"skip,omitempty"`
@@ -252,7 +254,7 @@ type SubscribeAnswer struct {
 	Partitions  []PartitionStart `json:"partitions"`
 }
 
-// PartitionStart is where a subscription begins to read a partition, and its segment.
+// PartitionStart is a partition's segment, and where a subscription begins to read it.
 type PartitionStart struct {
 	Partition  int    `json:"partition"`
 	Bytes      int    `json:"bytes"`      // of the segment
@@ -274,27 +276,28 @@ const (
 type MakeFileData struct {
 	Namespace string `json:"namespace,omitempty"`
 	Bytes     int64  `json:"bytes"`
-	// Rewritable: whoever has it mapped for writing when it is sealed may go on to write to it. So
-	// it is for readers only who trust its maker, and say so.
+	// Rewritable: a program that has the file mapped for writing when it is sealed may go on to
+	// write to it. So it is only for readers that trust its maker, and say so.
 	Rewritable bool `json:"rewritable,omitempty"`
 }
 
-// FileAnswer comes with Descriptors (SCM_RIGHTS): of the file, for reading; where it is made, one
-// for writing before that. It is held until the request is canceled, or the connection ends.
+// FileAnswer comes with Descriptors (SCM_RIGHTS): one of the file for reading and, if the file is
+// new, one for writing before it. The connection holds the file until the request is canceled or
+// the connection ends.
 type FileAnswer struct {
 	Descriptors int    `json:"descriptors"`
-	File        string `json:"file,omitempty"` // its name; "": there is none of the key, and the caller is to make it
+	File        string `json:"file,omitempty"` // its name; "": no file has the key, and the caller must make one
 	Bytes       int64  `json:"bytes,omitempty"`
 	Rewritable  bool   `json:"rewritable,omitempty"`
 }
 
-// RewriteFileData asks which of some rewritable files no record refers to. It is answered as soon
-// as there is one, or after WaitMillis. Their maker may then write to them without taking anything
-// from a reader who holds the record that he reads.
+// RewriteFileData asks which of some rewritable files no record refers to. It is answered when
+// there is one, or after WaitMillis. Their maker may then write to them without changing a record
+// that a reader still holds.
 type RewriteFileData struct {
 	Namespace string   `json:"namespace,omitempty"`
 	Files     []string `json:"files"` // 1 to MaxAskedFiles
-	// WaitMillis is for how long to wait for one. 0: not at all.
+	// WaitMillis is how long to wait for one. 0: not at all.
 	WaitMillis int `json:"waitMs,omitempty"`
 }
 
@@ -307,13 +310,13 @@ type RewriteFileAnswer struct {
 type SealFileData struct {
 	Namespace string `json:"namespace,omitempty"`
 	File      string `json:"file"`
-	// Key is by what others find it, also when nobody holds it, until its memory is needed: what it
-	// was made of, and how.
+	// Key lets others find the file until its memory is needed, even if nobody holds it. It says
+	// what the file was made of, and how.
 	Key string `json:"key,omitempty"`
 }
 
-// OpenFileData asks for a file by its name or its key. Where there is none of that key, the first
-// who asks is to make it. Others wait for it.
+// OpenFileData asks for a file by its name or its key. If no file has that key, the first caller
+// must make it, and others wait for it.
 type OpenFileData struct {
 	Namespace string `json:"namespace,omitempty"`
 	File      string `json:"file,omitempty"`
@@ -322,9 +325,10 @@ type OpenFileData struct {
 	Rewritable bool `json:"rewritable,omitempty"`
 }
 
-// OpenFilesData asks for files that the connection holds: all of them, or none. GiveBack names some
-// that it holds, which is done in any case, after the others are opened; what it does not hold is
-// passed over. What was opened several times is given back as often.
+// OpenFilesData asks for files that the connection holds: all of them, or none. GiveBack names
+// files to give back; this is done in any case, after the others are opened. Names that the
+// connection does not hold are ignored. A file that was opened several times is given back as
+// often.
 type OpenFilesData struct {
 	Namespace string   `json:"namespace,omitempty"`
 	Files     []string `json:"files,omitempty"`    // MaxRecordFiles at most
@@ -333,8 +337,8 @@ type OpenFilesData struct {
 	Rewritable bool `json:"rewritable,omitempty"`
 }
 
-// OpenFilesAnswer comes with Descriptors (SCM_RIGHTS), one for each file, for reading, as they were
-// asked for.
+// OpenFilesAnswer comes with Descriptors (SCM_RIGHTS): one for each file, for reading, in the order
+// of the request.
 type OpenFilesAnswer struct {
 	Descriptors int          `json:"descriptors"`
 	Files       []OpenedFile `json:"files"`

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 )
 
-// Where what is in a cursor page, and in each of its cells.
+// Layout of a cursor page, and of each of its cells.
 const (
 	atCells   = 8
 	atBell    = 64
@@ -22,8 +22,8 @@ const (
 	atFreed = 24
 )
 
-// Cursor is a subscription's page, which its consumer and the broker write to: a cell for each of
-// the subscription's partitions. Nobody else maps it. What a consumer writes there is about itself.
+// Cursor is a subscription's page, with a cell for each of its partitions. Only its consumer and
+// the broker map it, and both write to it. What a consumer writes there concerns only itself.
 type Cursor struct {
 	b     []byte
 	cells int
@@ -51,7 +51,7 @@ func OpenCursor(b []byte) (*Cursor, error) {
 	return &Cursor{b, cells}, nil
 }
 
-// Cells is of how many partitions it is.
+// Cells is the number of its partitions.
 func (c *Cursor) Cells() int { return c.cells }
 
 // Bell is a futex: the broker adds to it, and wakes its waiter if Waiting is not 0.
@@ -75,8 +75,8 @@ func (c *Cursor) Next(i int) *atomic.Uint64 { return word(c.cell(i), atNext) }
 // not wait.
 func (c *Cursor) Want(i int) *atomic.Uint64 { return word(c.cell(i), atWant) }
 
-// Freed is a futex: the consumer adds to it and wakes its waiter, when it has let go of what is
-// wanted.
+// Freed is a futex: when the consumer has released what the writer wants, it adds to Freed and
+// wakes the waiter.
 func (c *Cursor) Freed(i int) *atomic.Uint32 { return half(c.cell(i), atFreed) }
 
 // LetGo is the consumer's: it holds objects from a number on, and is done with the records before

@@ -1,9 +1,10 @@
 // Package stream is the layout of the memory that a node's broker of streams shares with consumers:
-// the segment of a partition, which they map for reading, and the cursor page of a subscription,
-// which they write their positions to. docs/streams.md is the normative text. The package looks at
-// memory that it is given; it makes, maps and passes none.
+// the segment of a partition, which they map for reading, and the cursor page of a subscription, to
+// which they write their positions. docs/streams.md is the normative text. The package reads and
+// writes memory that its caller gives it; it does not make, map or pass any.
 //
-// All numbers are little-endian; words that change are aligned, and read and written at once.
+// All numbers are little-endian. Words that change are aligned, and are read and written
+// atomically.
 package stream
 
 import (
@@ -32,7 +33,7 @@ const (
 	cursorMagic   = "NCCUR001"
 )
 
-// Where what is in a segment's header.
+// Layout of a segment's header.
 const (
 	atMagic      = 0
 	atVersion    = 8
@@ -45,14 +46,14 @@ const (
 	atEnded      = 72
 )
 
-// Where what is in an object's header.
+// Layout of an object's header.
 const (
 	atNumber = 0
 	atFirst  = 8
 	atState  = 16
 )
 
-// taken is the number of an object that is being taken for another one.
+// taken is the number of an object that is being reused for another one.
 const taken = ^uint64(0)
 
 // Segment is a partition's memory: a ring of objects, each filled with records from its begin.
@@ -97,7 +98,7 @@ func Format(b []byte, objects, objectBytes int, generation uint64, partition int
 	for i := range s.objects {
 		word(s.slot(i), atNumber).Store(taken)
 	}
-	copy(b[atMagic:], segmentMagic) // last: who dies before has made none
+	copy(b[atMagic:], segmentMagic) // last: a writer that dies before this has made no segment
 	return s, nil
 }
 
@@ -144,10 +145,10 @@ func (s *Segment) Partition() int { return int(binary.LittleEndian.Uint32(s.b[at
 // and all with smaller numbers are complete.
 func (s *Segment) Begun() uint64 { return word(s.b, atBegun).Load() }
 
-// Ended says that nothing more is written here: there is another segment.
+// Ended says that nothing more is written here, because there is another segment.
 func (s *Segment) Ended() bool { return word(s.b, atEnded).Load() != 0 }
 
-// End is the writer's: it writes no more.
+// End is for the writer: it marks that it writes no more.
 func (s *Segment) End() { word(s.b, atEnded).Store(1) }
 
 func (s *Segment) slot(number uint64) []byte {
@@ -169,16 +170,16 @@ func (s *Segment) Begin(number, first uint64) {
 // Restart is the writer's, of a segment without objects: the first that is begun has this number.
 func (s *Segment) Restart(number uint64) { word(s.b, atBegun).Store(number) }
 
-// Record is what a stream consists of.
+// Record is one record of a stream.
 type Record struct {
 	Data []byte
-	// Mark is the source's: by it the source finds where it was.
+	// Mark is for the source, which finds its position by it.
 	Mark uint64
 	// Time is when it was appended, in nanoseconds since 1970.
 	Time int64
 }
 
-// RecordBytes is what a record of n bytes takes of an object.
+// RecordBytes returns how many bytes of an object a record of n bytes takes.
 func RecordBytes(n int) int { return RecordHeaderBytes + (n+7)&^7 }
 
 // MaxRecord is how many bytes a record has at most, in objects of a size.
@@ -200,14 +201,14 @@ func (s *Segment) Publish(number uint64, used, count int) {
 	word(s.slot(number), atState).Store(uint64(used)<<32 | uint64(count))
 }
 
-// Fill is the writer's: an object has what another one had.
+// Fill is for the writer: it fills an object with the contents of another one.
 func (s *Segment) Fill(number uint64, records []byte, count int) {
 	copy(s.slot(number)[ObjectHeaderBytes:], records)
 	s.Publish(number, len(records), count)
 }
 
-// Object is an object as it was when it was looked at. Its bytes lie in the segment: they may be
-// overwritten while they are read, which Valid tells afterwards.
+// Object is an object as it was when it was read. Its bytes lie in the segment and may be
+// overwritten while they are read; Valid reports afterwards whether they were.
 type Object struct {
 	Number uint64
 	First  uint64 // the offset of its first record
@@ -219,8 +220,8 @@ type Object struct {
 // Has says whether an object is in its place in the ring.
 func (s *Segment) Has(number uint64) bool { return word(s.slot(number), atNumber).Load() == number }
 
-// Object looks at an object. ok is false where the ring has another one in its place by now, or
-// none yet; and where it has more bytes of records than go into it, which is no segment's.
+// Object looks up an object. ok is false if the ring has another one in its place by now, or none
+// yet, or if the object claims more bytes of records than it can hold, which no valid segment does.
 func (s *Segment) Object(number uint64) (o Object, ok bool) {
 	b := s.slot(number)
 	if !s.Has(number) {
@@ -239,8 +240,8 @@ func (s *Segment) Object(number uint64) (o Object, ok bool) {
 // Valid says whether all that was read of the object until now was the object's.
 func (o *Object) Valid() bool { return word(o.slot, atNumber).Load() == o.Number }
 
-// Next reads the record at a place of the object's bytes: 0, or what Next returned. ok is false at
-// the end of what was there. The data lie in the segment.
+// Next reads the record at an offset into the object's bytes: 0, or what Next returned. ok is false
+// at the end. The data lie in the segment.
 func (o *Object) Next(at int) (r Record, next int, ok bool) {
 	b := o.Bytes
 	if at < 0 || at > len(b)-RecordHeaderBytes {

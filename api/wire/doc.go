@@ -18,10 +18,10 @@
 //	|            value, VALUE_BITS wide; what is beyond length is zero      |
 //	+--------+--------+-- ...
 //
-// The paper's header is op, key and value: 22 bytes with its 16-byte value. This one is 40 with
-// that value. The 18 bytes over it buy versions, which order acknowledgements (8), fencing by epoch
-// (2), writes that execute once and replies that find their request (6), and values of variable
-// length (2).
+// The paper's header has op, key and value: 22 bytes with its 16-byte value. This one has 40 bytes
+// with that value. The additional 18 bytes are for versions, which order acknowledgements (8),
+// fencing by epoch (2), writes that execute once and replies that find their request (6), and
+// values of variable length (2).
 //
 // Requests have UDP destination port Port, replies have it as their source port. The op determines
 // the meaning of the second byte (Op.IsReply), so a Packet has both Flags and Status, and Marshal

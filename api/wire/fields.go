@@ -34,7 +34,7 @@ const (
 	Sync       Op = 8  // from the controller: write if newer, to fill a switch
 	Lease      Op = 9  // from the controller: renews a switch's permission to answer reads
 	LeaseReply Op = 10 // to the controller
-	Fetch      Op = 11 // from the controller: reads one slot or session of one switch, whatever its state
+	Fetch      Op = 11 // from the controller: reads one slot or session of one switch, in any state
 	FetchReply Op = 12 // to the controller
 	SyncReply  Op = 13 // to the controller
 	Notify     Op = 14 // to a server that watches the key, from its switch: what was committed
@@ -50,7 +50,7 @@ var opNames = [...]string{
 func (o Op) Valid() bool { return o >= Read && o <= Notify }
 
 // IsReply says whether o answers a request, or is a NOTIFY: its second byte is a Status, its UDP
-// source port is Port. An ACK is no reply.
+// source port is Port. An ACK is not a reply.
 func (o Op) IsReply() bool {
 	switch o {
 	case ReadReply, WriteReply, CASReply, LeaseReply, FetchReply, SyncReply, Notify:
@@ -59,7 +59,7 @@ func (o Op) IsReply() bool {
 	return false
 }
 
-// Reply is the op of the answer to a request of o. ok is false where o is answered by nobody (ACK,
+// Reply returns the op of the answer to a request with op o. ok is false if nothing answers o (ACK,
 // replies, unknown ops).
 func (o Op) Reply() (reply Op, ok bool) {
 	switch o {
@@ -91,8 +91,7 @@ func (o Op) String() string {
 type Flags uint8
 
 const (
-	// READ: the last committed value of whichever member is asked will do; the only flag that a
-	// host may set
+	// READ: any member may answer with the last committed value; the only flag that a host may set
 	Eventual       Flags = 0x01
 	DirtyForwarded Flags = 0x02 // READ: a switch has sent this on to the tail
 	ToHead         Flags = 0x04 // WRITE, CAS: a switch has sent this on to the head
@@ -100,14 +99,14 @@ const (
 	ByCAS          Flags = 0x10 // Stamped WRITE: it came from a CAS, so the tail answers CAS_REPLY
 	NoReply        Flags = 0x20 // Stamped WRITE: re-driven by the controller; the tail acknowledges but answers nobody
 	// FETCH: the newest accepted value and who wrote it, rather than the committed one. SYNC of a
-	// session: its record begins anew
+	// session: its record begins again
 	Newest  Flags = 0x40
 	Session Flags = 0x80 // FETCH, SYNC: the session record rather than a slot
 )
 
 var flagNames = [...]string{"EVENTUAL", "DIRTY_FORWARDED", "TO_HEAD", "STAMPED", "BY_CAS", "NO_REPLY", "NEWEST", "SESSION"}
 
-// String is the names of the flags that are set, joined by "|"; "0" for none.
+// String returns the names of the set flags, joined by "|"; "0" if there are none.
 func (f Flags) String() string {
 	if f == 0 {
 		return "0"
@@ -125,17 +124,17 @@ func (f Flags) String() string {
 type Status uint8
 
 const (
-	OK         Status = 0 // done; version and value are what is committed
+	OK         Status = 0 // done; version and value are the committed ones
 	NotFound   Status = 1 // no slot, never written (version 0) or deleted (version of the deletion); a Tombstone
-	CASFailed  Status = 2 // the key's version is not the expected one; version and value are what is committed
-	Retry      Status = 3 // not executed now (a CAS that a write on its way decides, or a frozen chain): send it again
+	CASFailed  Status = 2 // the key's version is not the expected one; version and value are the committed ones
+	Retry      Status = 3 // not executed now (a write on its way decides a CAS, or the chain is frozen): send it again
 	NotServing Status = 4 // this switch may not answer and cannot forward: ask another
-	// the write was executed and a newer one has already replaced it: success. The value is not
-	// what is committed
+	// success: the write was executed, and a newer one has already replaced it. The value is not
+	// the committed one
 	Superseded Status = 5
 	NoChain    Status = 6 // this switch knows no chain of that number
-	// the session is beyond the switch's session table, not leased to the host that it came from,
-	// or the request is of another lease of it
+	// the session is beyond the switch's session table, or not leased to the sending host, or the
+	// request belongs to another lease of it
 	BadSession Status = 7
 	Full       Status = 8  // the dirty cells are full; only from a program compiled with PAPER_WRITE_BOUND
 	Dirty      Status = 9  // in FETCH_REPLY: the slot's newest version is not committed here
@@ -144,8 +143,8 @@ const (
 
 var statusNames = [...]string{"OK", "NOT_FOUND", "CAS_FAILED", "RETRY", "NOT_SERVING", "SUPERSEDED", "NO_CHAIN", "BAD_SESSION", "FULL", "DIRTY", "DENIED"}
 
-// Valid says whether s is one of the protocol's statuses. Unmarshal takes others too: the reader of
-// a reply can then say what it did not understand.
+// Valid says whether s is one of the protocol's statuses. Unmarshal accepts others too, so that the
+// reader of a reply can say what it did not understand.
 func (s Status) Valid() bool { return int(s) < len(statusNames) }
 
 // String is the status's name in docs/protocol.md, or STATUS(n).
@@ -181,8 +180,8 @@ func ParseKey(s string) (Key, error) {
 	return Key(n), nil
 }
 
-// RequestWindow is how far a session's request may be above the last that a switch has recorded (32
-// bits). One that is farther away is of another lease of the session.
+// RequestWindow bounds how far a session's request may be above the last one that a switch has
+// recorded (32 bits). One that is farther away belongs to another lease of the session.
 const RequestWindow = 1 << 28
 
 // Version orders the writes of one key: the chain's epoch (16 bits) when the head gave it, then a
@@ -211,7 +210,7 @@ func (v Version) String() string {
 	return strconv.FormatUint(uint64(v.Epoch()), 10) + "." + strconv.FormatUint(v.Sequence(), 10)
 }
 
-// ParseVersion reads what String writes, and plain numbers: decimal, or hexadecimal with 0x.
+// ParseVersion parses the format of String, and plain numbers, decimal or hexadecimal with 0x.
 func ParseVersion(s string) (Version, error) {
 	bad := fmt.Errorf("%q is not a version: pass EPOCH.SEQUENCE (as 3.17), or the 64-bit number, decimal or hexadecimal with 0x", s)
 	if epoch, sequence, ok := strings.Cut(s, "."); ok {

@@ -27,14 +27,14 @@ const (
 // ParseFrame wraps it with the particulars.
 var ErrFrame = errors.New("netcraq: not a frame that a switch takes")
 
-// Frame is what is around a packet on the wire: what those need who send through a switch's
-// packet-out, or who are the network themselves (simulator, tests). Clients send by UDP sockets and
-// need none.
+// Frame is everything around a packet on the wire. Programs need it that send through a switch's
+// packet-out, or that are the network themselves (simulator, tests). Clients send through UDP
+// sockets and do not need it.
 type Frame struct {
 	EthernetDst, EthernetSrc [6]byte
 	Src, Dst                 netip.AddrPort // IPv4. Requests go to port Port, replies come from it
-	// Principal is whom a request is from (IPv4's identification, 16 bits): what the first switch
-	// writes there, over whatever a host has put.
+	// Principal identifies the sender of a request (in IPv4's identification, 16 bits). The first
+	// switch writes it, over whatever the host has put there.
 	Principal uint16
 }
 
@@ -69,8 +69,8 @@ func (f *Frame) AppendTo(b, payload []byte) ([]byte, error) {
 	return append(b, payload...), nil
 }
 
-// ParseFrame takes an Ethernet frame apart. The payload is a part of b; padding that Ethernet added
-// behind the IPv4 packet is cut off. Whether the ports are NetCRAQ's is for the caller to see.
+// ParseFrame parses an Ethernet frame. The payload is a part of b; padding that Ethernet added
+// after the IPv4 packet is cut off. The caller checks whether the ports are NetCRAQ's.
 func ParseFrame(b []byte) (f Frame, payload []byte, err error) {
 	bad := func(format string, args ...any) (Frame, []byte, error) {
 		return Frame{}, nil, fmt.Errorf("%w: "+format, append([]any{ErrFrame}, args...)...)

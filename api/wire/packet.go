@@ -9,9 +9,9 @@ import (
 	"unicode/utf8"
 )
 
-// What can be wrong with a packet. Marshal and Unmarshal wrap these with the particulars.
+// Errors of packets. Marshal and Unmarshal wrap them with details.
 var (
-	ErrProfile   = errors.New("netcraq: no such profile")     // VALUE_BITS is none of the four
+	ErrProfile   = errors.New("netcraq: no such profile")     // VALUE_BITS is not one of the four
 	ErrTruncated = errors.New("netcraq: packet is truncated") // shorter than header and value field
 	// longer than header and value field: of another profile, or not ours
 	ErrLength    = errors.New("netcraq: packet has the wrong length")
@@ -25,12 +25,12 @@ var (
 // Packet is one NetCRAQ packet. The zero Packet is not valid: it has no Op.
 type Packet struct {
 	Op     Op
-	Flags  Flags  // of requests and chain packets; must be 0 in replies
-	Status Status // of replies; must be 0 in others
+	Flags  Flags  // in requests and chain packets; must be 0 in replies
+	Status Status // in replies; must be 0 in others
 	// the sender's chain configuration: 0 in client requests; in Stamped writes the fence; in
 	// replies the answering switch's
 	Epoch   uint16
-	Session uint16 // who writes; 0: none, so that writes are at-least-once
+	Session uint16 // session of the writer; 0: none, so that writes are at-least-once
 	Request uint32 // the session's own counter, from 1 upwards; in a READ any number; in a LEASE microseconds
 	Key     Key    //
 	// in a CAS request the version that the client expects; in a LEASE the switch's clock in
@@ -94,9 +94,9 @@ func (p *Packet) Marshal(profile Profile) ([]byte, error) {
 	return b, nil
 }
 
-// Unmarshal reads a UDP payload of the profile into p. Value is a part of b, not a copy. What is in
-// the value field beyond the value is not looked at: switches do not look at it either. On an error
-// p is as it was.
+// Unmarshal reads a UDP payload of the profile into p. Value is a part of b, not a copy. Like
+// switches, Unmarshal ignores the rest of the value field after the value. On an error p is
+// unchanged.
 func (p *Packet) Unmarshal(b []byte, profile Profile) error {
 	switch {
 	case !profile.Valid():
@@ -163,9 +163,9 @@ func (p *Packet) String() string {
 	return s.String()
 }
 
-// FormatValue is a value for people: quoted where it is printable text, else hexadecimal after
-// "hex:". Values longer than limit bytes (0: no limit) are cut, and the number of bytes that are
-// left out is said.
+// FormatValue formats a value for people: quoted if it is printable text, otherwise hexadecimal
+// after "hex:". Values longer than limit bytes (0: no limit) are cut, and the text says how many
+// bytes are left out.
 func FormatValue(v []byte, limit int) string {
 	cut := v
 	if limit > 0 && len(v) > limit {

@@ -166,7 +166,8 @@ func TestFrame(t *testing.T) {
 	}
 }
 
-// FuzzUnmarshal: whatever Unmarshal takes, Marshal writes back, but for the bytes behind the value.
+// FuzzUnmarshal: whatever Unmarshal takes, Marshal writes back, except for the bytes after the
+// value.
 func FuzzUnmarshal(f *testing.F) {
 	for _, v := range readVectors(f).Packets {
 		p := v.packet(f)

@@ -299,7 +299,7 @@ func (m *Machine) finish(now time.Duration, c *call, r Result) {
 	if c.attempts > 0 {
 		r.RTT = now - c.firstSent
 	}
-	// where it waits for a session that is no call's: numbers begin at 1
+	// where it waits for a session that is not a call's: numbers begin at 1
 	delete(m.pending, pendingKey{c.packet.Session, c.number})
 	c.state = done
 	m.timers.remove(c)

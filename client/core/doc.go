@@ -48,7 +48,7 @@
 // A write that ends without an answer has an unknown outcome: it may have been executed, it may be
 // executed by a copy that is still on its way, or never. So has one that was refused: the refusal
 // speaks for one copy, and networks double packets. (A CAS that failed with a session is the
-// exception: the head would have known an executed one again.) Its session goes on with the next
+// exception: the head would have known an executed one again.) Its session continues with the next
 // number and is none the worse. It must not send other content under the old number: if the head
 // has seen the old one, it would answer the new content with the old one's version, as a retry. The
 // next number is safe: a head that knows it drops late copies of the older request. That does not

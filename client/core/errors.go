@@ -50,7 +50,7 @@ var (
 	ErrClosed = errors.New("client closed")
 )
 
-// OpError says which operation failed, why, and what is known of it.
+// OpError says which operation failed, why, and what is known about it.
 type OpError struct {
 	Op       wire.Op  // Read, Write or CAS
 	Delete   bool     // a Write or CAS of a tombstone
@@ -65,7 +65,7 @@ type OpError struct {
 	// writes of which nothing was sent, and for a CAS with a session that failed. Whatever else
 	// refuses a write speaks for one copy of its packet, and networks double packets: another copy
 	// may come, or have come, where there is the key, the right or the session (docs/protocol.md,
-	// "What a client knows of a write").
+	// "What a client knows about a write").
 	OutcomeUnknown bool
 
 	// With ErrCASFailed, and with ErrNotFound for reads: what is committed. Version 0: never

@@ -82,7 +82,7 @@ func walk(seed uint64, steps int) error {
 	var (
 		now     time.Duration
 		started = map[CallID]bool{} // true: completed
-		begun   = map[CallID]bool{} // anew, because its session was not taken
+		begun   = map[CallID]bool{} // again, because its session was not taken
 		// what each number was first sent with, without reads' numbers, which come around
 		content  = map[key][]byte{}
 		newest   = map[uint16]uint32{} // by session

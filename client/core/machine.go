@@ -127,8 +127,8 @@ type Stats struct {
 	Refusals  uint64 // of Received: RETRY, NOT_SERVING, NO_CHAIN, and BAD_SESSION where the write began again
 	Strays    uint64 // of Received: answers to calls that are done (duplicates, late ones) or were never made
 	Malformed uint64 // of Received
-	// of Received: from an address or a port that nobody was asked at and that is no chain's. They
-	// count for nothing
+	// of Received: from an address or a port that nobody was asked at and that is not a chain's.
+	// They count for nothing
 	Foreign uint64
 }
 

@@ -8,7 +8,7 @@ import (
 )
 
 // Session is a session id and the number that its next request has. Nobody else may write under the
-// id. Numbers start at 1; an id that was used before goes on above the largest number it was used
+// id. Numbers start at 1; an id that was used before continues above the largest number it was used
 // with, or the switches drop its writes as old ones.
 type Session struct {
 	ID          uint16
@@ -28,7 +28,7 @@ type sessionPool struct {
 	byID    map[uint16]*session
 	free    []*session // the one that has rested longest first
 	waiting []*call    // writes, in order; those that are done meanwhile stay until their turn
-	awaited bool       // the caller sees to it that there are others when there is none
+	awaited bool       // the caller makes sure that there are others when there is none
 }
 
 func newSessionPool() sessionPool { return sessionPool{byID: make(map[uint16]*session)} }
@@ -47,7 +47,7 @@ func (m *Machine) AddSession(now time.Duration, s Session) error {
 	return nil
 }
 
-// DropSession takes a session away, because it may not be used any more (its lease has run out). A
+// DropSession takes a session away, because it may no longer be used (its lease has run out). A
 // write that is on its way with it ends with ErrSessionLost.
 func (m *Machine) DropSession(now time.Duration, id uint16) {
 	s := m.pool.byID[id]
@@ -147,8 +147,8 @@ func (m *Machine) release(now time.Duration, s *session) {
 	m.serve(now)
 }
 
-// serve gives free sessions to writes that wait. Where there is no session and none will come,
-// those fail.
+// serve gives free sessions to writes that wait. If there is no session and none will come, those
+// fail.
 func (m *Machine) serve(now time.Duration) {
 	for len(m.pool.waiting) > 0 && (len(m.pool.free) > 0 || !m.pool.mayHave()) {
 		c := m.pool.waiting[0]

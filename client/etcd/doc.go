@@ -34,5 +34,5 @@
 //
 // All writers of placed keys have to be gateways or programs of this package. A program that writes
 // one only through clientv3 bypasses the guards. So does one that asks clientv3.NewKV(c) and not c,
-// or a KV of Use: clientv3.NewKV makes another one, which knows nothing of this.
+// or a KV of Use: clientv3.NewKV makes another one, which knows nothing about this.
 package etcd

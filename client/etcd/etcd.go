@@ -49,10 +49,10 @@ type Config struct {
 	// Owner is the name under which the controller has this program's sessions; "": made of the
 	// names of the host and the program.
 	Owner string
-	// Observer is told of each read and write as a gateway's metrics are; nil: nobody is. Stats
+	// Observer is told about each read and write as a gateway's metrics are; nil: nobody is. Stats
 	// counts without one, too.
 	Observer Observer
-	// Log is told what goes wrong beside requests; nil: nobody is.
+	// Log is told what goes wrong alongside requests; nil: nobody is.
 	Log *slog.Logger
 }
 

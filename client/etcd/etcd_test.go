@@ -207,7 +207,7 @@ func TestUse(t *testing.T) {
 	}
 }
 
-// TestHidden: the project's own keys are no program's, as through a gateway.
+// TestHidden: the project's own keys are not a program's, as through a gateway.
 func TestHidden(t *testing.T) {
 	w := newWorld(t, refchain.Config{})
 	w.place("/k")
@@ -311,7 +311,7 @@ func TestRefused(t *testing.T) {
 
 func second[A any](_ A, err error) error { return err }
 
-// TestCloseLeavesNothing: when the etcd client is closed nothing of this package goes on, nor a
+// TestCloseLeavesNothing: when the etcd client is closed nothing of this package continues, nor a
 // connection to the controller; and neither where New has failed.
 func TestCloseLeavesNothing(t *testing.T) {
 	w := newWorld(t, refchain.Config{Members: 3})

@@ -9,7 +9,7 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/guarded"
 )
 
-// Observer is told of what happens to each request; see package guarded.
+// Observer is told about what happens to each request; see package guarded.
 type Observer = guarded.Observer
 
 // Stats is what a Client has done since it was made.

@@ -13,8 +13,8 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/reserved"
 )
 
-// watching is etcd's watch service without the keys that are no client's, as gateways have it: a
-// watch of them alone is refused, and in others they are left out. The revision in each answer is
+// watching is etcd's watch service without the keys that are not a client's, as gateways have it: a
+// watch only of them is refused, and in others they are left out. The revision in each answer is
 // taken note of, so that a read from the network is never of an older one than what a watch has
 // told.
 type watching struct {

@@ -12,7 +12,7 @@ import (
 )
 
 // How Names reaches chains: a client for each, with sessions of its own, which is made when the
-// first key of the chain is used, and made anew when the chain is to be reached otherwise.
+// first key of the chain is used, and made again when the chain is to be reached otherwise.
 
 const (
 	// openTime bounds how long it takes to hear where a chain is, and to lease sessions.
@@ -142,7 +142,7 @@ func (s *chains) open(l *link) {
 	}
 }
 
-// drop has the next who needs the chain reach it anew. s.mu is held.
+// drop has the next who needs the chain reach it again. s.mu is held.
 func (s *chains) drop(l *link) {
 	l.dropped = true
 	if s.byName[l.name] == l {
@@ -150,7 +150,7 @@ func (s *chains) drop(l *link) {
 	}
 }
 
-// forget has a chain reached anew.
+// forget has a chain reached again.
 func (s *chains) forget(name string) {
 	s.mu.Lock()
 	l := s.byName[name]

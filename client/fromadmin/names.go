@@ -22,26 +22,26 @@ type NamesOptions struct {
 	// Make makes a key that is to be written and is not there, or gives the one that is there by
 	// now. nil: such a write fails with ErrNoKey.
 	Make func(ctx context.Context, name string) (*admin.Key, error)
-	// Patience is for how long a controller that does not answer is asked again. 0: 3 s.
+	// Patience is how long a controller that does not answer is asked again. 0: 3 s.
 	Patience time.Duration
 	// Adjust may change what a chain's client is made with. nil: it is left alone.
 	Adjust func(*client.Config)
 }
 
 // Names reads and writes keys that it knows by their names, wherever they are: what is moved to
-// another chain, or removed and added anew, is looked up again without the caller's notice. It asks
-// the controller where keys are and how to reach their chains, and keeps that; what it knows goes
-// on without a controller. It is safe for concurrent use.
+// another chain, or removed and added again, is looked up again without the caller's notice. It
+// asks the controller where keys are and how to reach their chains, and keeps that; what it knows
+// continues without a controller. It is safe for concurrent use.
 //
 // Versions are those of the name (admin.Key's VersionOffset): they only grow, also when a key moves
 // or comes back. A key that was added without a value, and not written since, has version 0, as one
 // that is not there.
 //
-// A write is not sent again where it may have been executed. A KEY_ID that is not there any more
-// says that of one copy of a packet, so a Put or a Delete goes on under the next one only if the
+// A write is not sent again where it may have been executed. A KEY_ID that is no longer there says
+// that of one copy of a packet, so a Put or a Delete continues under the next one only if the
 // controller says that the KEY_ID had gone before the call began (SettledMillis, a duration, which
-// is compared with a margin for clocks that are slewed); else its outcome is unknown. A
-// CompareAndSwap goes on in any case, since it cannot be executed twice: versions do not come
+// is compared with a margin for clocks that are slewed); otherwise its outcome is unknown. A
+// CompareAndSwap continues in any case, since it cannot be executed twice: versions do not come
 // again. When it fails then, its own first copy may be why, and the outcome is unknown as well.
 type Names struct {
 	o      NamesOptions
@@ -143,11 +143,11 @@ func (n *Names) CompareAndDelete(ctx context.Context, name string, expected wire
 	return c.do(ctx)
 }
 
-// Forget drops what is known of where a name is.
+// Forget drops what is known about where a name is.
 func (n *Names) Forget(name string) { n.places.forget(name, nil) }
 
 // Place is where a name's key is, as far as it is known without asking, and makes of what a switch
-// says of that KEY_ID the state of the name.
+// says about that KEY_ID the state of the name.
 func (n *Names) Place(name string) (key wire.Key, state func(found bool, value []byte, v wire.Version) Named,
 	known bool) {
 	p := n.places.known(name)
@@ -157,7 +157,7 @@ func (n *Names) Place(name string) (key wire.Key, state func(found bool, value [
 	return p.id, p.state, true
 }
 
-// Learn takes in what the controller has said of a key, in a list for example.
+// Learn takes in what the controller has said about a key, in a list for example.
 func (n *Names) Learn(k *admin.Key) { n.places.learn(k) }
 
 func (n *Names) call(op, name string) *namedCall {
@@ -171,14 +171,14 @@ type namedCall struct {
 	req      client.Request // without its key and its expected version
 	expected wire.Version   // by name
 	eventual bool
-	makes    bool // the key, where there is none
+	makes    bool // the key, if there is none
 	begun    clock.Time
 
 	gone      *place // it was asked there, and not found
 	refused   error  // so
 	uncertain bool   // a copy of the write may have been executed
 	doubt     bool   // ... where gone was, if it is not heard that it had gone before
-	again     int    // how often it was begun anew
+	again     int    // how often it was begun again
 }
 
 const (

@@ -75,7 +75,7 @@ func within(t *testing.T) context.Context {
 	return ctx
 }
 
-// TestNames: what a name's life looks like to who knows nothing of places.
+// TestNames: what a name's life looks like to who knows nothing about places.
 func TestNames(t *testing.T) {
 	x := newBed(t, 0)
 	n := x.names(t)
@@ -150,8 +150,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestMovedBefore: a Put and a Delete that come long after a move go on without a word; those that
-// were on their way say that they do not know.
+// TestMovedBefore: a Put and a Delete that come long after a move continue without a word; those
+// that were on their way say that they do not know.
 func TestMovedBefore(t *testing.T) {
 	x := newBed(t, 0)
 	n := x.names(t)
@@ -265,7 +265,7 @@ func TestMovesUnderLoad(t *testing.T) {
 	t.Logf("%d increments, %d unknown", sure.Load(), unknown.Load())
 }
 
-// TestControllerDown: what is known goes on, the rest says what is missing.
+// TestControllerDown: what is known continues, the rest says what is missing.
 func TestControllerDown(t *testing.T) {
 	x := newBed(t, 0)
 	n := x.names(t)

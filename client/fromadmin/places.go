@@ -13,7 +13,7 @@ import (
 const (
 	// mostPlaces bounds the memory for where keys are.
 	mostPlaces = 1 << 17
-	// absentFor is for how long an eventual read believes that a key is not there.
+	// absentFor is how long an eventual read believes that a key is not there.
 	absentFor = time.Second
 	// lookupTime bounds one question to the controller, mostLookups how many are asked at once: it
 	// takes 128 from all.
@@ -29,7 +29,7 @@ type place struct {
 	unwritten wire.Version // by name; 0: it was made with a value
 }
 
-// state is that of the name, from what a switch says of the KEY_ID.
+// state is that of the name, from what a switch says about the KEY_ID.
 func (p *place) state(found bool, value []byte, v wire.Version) Named {
 	v += wire.Version(p.offset)
 	if !found && v == p.unwritten {
@@ -43,7 +43,7 @@ func (p *place) state(found bool, value []byte, v wire.Version) Named {
 
 func settledOf(k *admin.Key) time.Duration { return time.Duration(k.SettledMillis) * time.Millisecond }
 
-// places are the keys as the controller has told of them.
+// places are the keys as the controller has told about them.
 type places struct {
 	admin *admin.Client
 	slots chan struct{} // of questions
@@ -73,7 +73,7 @@ func (s *places) lately(name string) bool {
 	return time.Now().Before(s.absent[name])
 }
 
-// forget drops what is known of a name, if it is still that (nil: whatever it is).
+// forget drops what is known about a name, if it is still that (nil: whatever it is).
 func (s *places) forget(name string, p *place) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

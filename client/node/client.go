@@ -17,7 +17,7 @@ import (
 // was done rather than that it does not know.
 const grace = 200 * time.Millisecond
 
-// silentWait is for how long Connect waits for a server before it logs that it does.
+// silentWait is how long Connect waits for a server before it logs that it does.
 const silentWait = time.Second
 
 // Client is a connection to the node's server that is made again when it ends. It is safe for
@@ -90,7 +90,7 @@ func Connect(ctx context.Context, cfg Config) (*Client, error) {
 	return nil, because(cause, CodeUnavailable, hint, "no node server at %s: %v", cfg.Socket, errors.Join(why, cause))
 }
 
-// Info is what the server said of itself and of the namespace when the connection was made.
+// Info is what the server said about itself and of the namespace when the connection was made.
 func (c *Client) Info() nodeapi.HelloAnswer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -351,7 +351,7 @@ func (c *Client) cancelLine(id uint64) []byte {
 	return fmt.Appendf(nil, `{"id":%d,"func":"cancel","data":{"id":%d}}`+"\n", c.next-1, id)
 }
 
-// finish ends a call: its caller goes on. c.mu is held.
+// finish ends a call: its caller continues. c.mu is held.
 func (c *Client) finish(k *call, err error) {
 	if c.calls[k.id] == k {
 		delete(c.calls, k.id)

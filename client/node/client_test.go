@@ -127,7 +127,7 @@ func TestCutInTheMiddleOfALine(t *testing.T) {
 	}
 }
 
-// Where the server was started anew it does not know what it has done: writes fail and say so;
+// Where the server was started again it does not know what it has done: writes fail and say so;
 // reads are repeated; what comes then has another identity.
 func TestRestartedServer(t *testing.T) {
 	f := newFake(t)

@@ -13,7 +13,7 @@ import (
 // Config is what a client needs to know. Zero values mean what their comments say.
 type Config struct {
 	// Socket is where the node's server listens: a path, or "tcp://host:port". "":
-	// $NETCRAQ_NODE_SOCKET, else /run/netcraq/node.sock.
+	// $NETCRAQ_NODE_SOCKET, otherwise /run/netcraq/node.sock.
 	Socket string
 	// Namespace is the one whose keys are meant. "": the program's own.
 	Namespace string
@@ -24,7 +24,7 @@ type Config struct {
 	// Timeout bounds calls whose context has no deadline. 0: 5 s.
 	Timeout time.Duration
 	// InFlight bounds calls under way; further ones wait for room. 0: 512. The server's own bound,
-	// where it is smaller, holds. As many waiting locks, campaigns and permits have room beside.
+	// where it is smaller, holds. As many waiting locks, campaigns and permits have room alongside.
 	InFlight int
 }
 

@@ -218,7 +218,7 @@ func (n *connection) fill(use func(line []byte) error) error {
 	return nil
 }
 
-// adopt makes the connection the client's: what is under way is sent on it, but for what another
+// adopt makes the connection the client's: what is under way is sent on it, except for what another
 // one will still answer.
 func (c *Client) adopt(n *connection, hello nodeapi.HelloAnswer) error {
 	c.mu.Lock()
@@ -270,7 +270,7 @@ func (c *Client) adopt(n *connection, hello nodeapi.HelloAnswer) error {
 	return nil
 }
 
-// lostTrack ends a call that may have been done, where nobody knows it any more. c.mu is held.
+// lostTrack ends a call that may have been done, if nobody knows it any more. c.mu is held.
 func (c *Client) lostTrack(k *call) {
 	c.finish(k, &Error{Code: CodeOutcomeUnknown, Message: k.fn +
 		" was under way when the node's server was started anew; whether it was done is not known",

@@ -34,7 +34,7 @@ type fake struct {
 	peers    []*peer
 	clients  map[string]bool
 	hellos   []nodeapi.Hello
-	requests []nodeapi.Request // but for hello
+	requests []nodeapi.Request // except for hello
 }
 
 // peer is a connection to it.

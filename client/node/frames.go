@@ -31,7 +31,7 @@ func appendText[T string | []byte](b []byte, s T) []byte {
 	return append(append(b, s[from:]...), '"')
 }
 
-// appendValue appends a value's member: as text where it is UTF-8, else in base 64.
+// appendValue appends a value's member: as text where it is UTF-8, otherwise in base 64.
 func appendValue(b, value []byte) []byte {
 	if utf8.Valid(value) {
 		return appendText(append(b, `,"value":`...), value)

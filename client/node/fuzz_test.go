@@ -9,7 +9,7 @@ import (
 )
 
 // FuzzAnswers: whatever a server answers, it is read without a panic; an id that is read in a short
-// way is that which JSON says, where there is one; and of what a watch tells the newest of each key
+// way is that which JSON says, if there is one; and of what a watch tells the newest of each key
 // comes out of it, once.
 func FuzzAnswers(f *testing.F) {
 	for _, line := range []string{

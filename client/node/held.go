@@ -60,7 +60,7 @@ func (c *Client) Acquire(ctx context.Context, name string, permitted int, opts .
 	return c.hold(ctx, permits, nodeapi.LockData{Name: name, Permits: permitted}, opts)
 }
 
-// longestWait is for how long one request waits: the next one goes on.
+// longestWait is how long one request waits: the next one continues.
 const longestWait = 50 * time.Second
 
 func (c *Client) hold(ctx context.Context, kind holdKind, d nodeapi.LockData, opts []Option) (*Held, error) {
@@ -163,7 +163,7 @@ func (h *Held) Token() uint64 { return h.token }
 // Lease is the lease that it hangs on.
 func (h *Held) Lease() string { return h.leaseID }
 
-// Lost is closed when it is not surely held any more, and when it was given back. What hangs on a
+// Lost is closed when it is no longer surely held, and when it was given back. What hangs on a
 // lease of the caller's is lost with that, of which the client does not know.
 func (h *Held) Lost() <-chan struct{} { return h.lost }
 

@@ -31,7 +31,7 @@ func (v Version) parts() (epoch, sequence uint64) {
 	if !ok {
 		e, s = "0", string(v)
 	}
-	epoch, _ = strconv.ParseUint(e, 10, 64) // what is no version is as if it was never written
+	epoch, _ = strconv.ParseUint(e, 10, 64) // what is not a version is as if it was never written
 	sequence, _ = strconv.ParseUint(s, 10, 64)
 	return epoch, sequence
 }
@@ -190,7 +190,7 @@ func itemOf(i *nodeapi.Item) Item {
 	return item
 }
 
-// Get reads a key. A key without a value is no error: Found is false. Options: Eventual.
+// Get reads a key. A key without a value is not an error: Found is false. Options: Eventual.
 func (c *Client) Get(ctx context.Context, key string, opts ...Option) (Item, error) {
 	if err := checkKey(nodeapi.FuncGet, key); err != nil {
 		return Item{}, err
@@ -238,7 +238,7 @@ func (c *Client) GetMany(ctx context.Context, keys []string, opts ...Option) ([]
 	return items, nil
 }
 
-// Put writes a value, makes the key where there is none, and returns the new version. Options:
+// Put writes a value, makes the key if there is none, and returns the new version. Options:
 // WithLease.
 func (c *Client) Put(ctx context.Context, key string, value []byte, opts ...Option) (Version, error) {
 	if err := checkKey(nodeapi.FuncPut, key); err != nil {
@@ -282,7 +282,7 @@ func (c *Client) CAS(ctx context.Context, key string, version Version, value []b
 }
 
 // Delete leaves a key without a value; deleting what is not there succeeds. The item is the key as
-// it is then. Options: IfVersion; deleted is false where the version is another.
+// it is then. Options: IfVersion; deleted is false if the version is another.
 func (c *Client) Delete(ctx context.Context, key string, opts ...Option) (item Item, deleted bool, err error) {
 	if err := checkKey(nodeapi.FuncDelete, key); err != nil {
 		return Item{}, false, err

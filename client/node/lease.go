@@ -192,7 +192,7 @@ func (l *lease) free() {
 	l.drop()
 }
 
-// drop ends a lease, to which something may be bound that nobody knows of.
+// drop ends a lease, to which something may be bound that nobody knows about.
 func (l *lease) drop() {
 	l.whenLost(nil)
 	l.stop()

@@ -53,7 +53,7 @@ func (c *Client) ListPage(ctx context.Context, prefix, cursor string, opts ...Op
 
 // List reads all keys whose names begin with prefix ("": all of the namespace), in the order of
 // their names, a page at a time. It ends at the first error, which it yields. A key that could not
-// be read is an Item with an Err, and the list goes on. Options: KeysOnly, PageSize.
+// be read is an Item with an Err, and the list continues. Options: KeysOnly, PageSize.
 //
 // A key that has a value during the whole listing is yielded exactly once, and no key twice. Each
 // item is as its key was when the page was read. Pages are read one after the other, so a key that
@@ -83,7 +83,7 @@ func (c *Client) List(ctx context.Context, prefix string, opts ...Option) iter.S
 	}
 }
 
-// tooOld says of an error that the server does not know the function, if that is why.
+// tooOld says about an error that the server does not know the function, if that is why.
 func (c *Client) tooOld(fn string, err error) error {
 	info := c.Info()
 	if !errors.Is(err, &Error{Code: CodeInvalidArgument}) || info.MaxList > 0 {

@@ -23,8 +23,8 @@ func TestListOfAnOldServer(t *testing.T) {
 	}
 }
 
-// TestListEnds: a server whose cursor never changes does not make List go on for ever, and a list
-// that is not read to its end asks for no further page.
+// TestListEnds: a server whose cursor never changes does not make List continue for ever, and a
+// list that is not read to its end asks for no further page.
 func TestListEnds(t *testing.T) {
 	f := newFake(t).start()
 	still := true

@@ -14,11 +14,11 @@ import (
 //	nobody ──a call──▶ its caller ──answered, others wait──▶ a goroutine ──nobody waits──▶ nobody
 //	   └──────────────────── nothing for idleRead ──────────────▲
 
-// idleRead is for how long a connection is not read when nobody waits for an answer. What it says
+// idleRead is how long a connection is not read when nobody waits for an answer. What it says
 // without being asked, that the server is shutting down for example, is heard that much later.
 const idleRead = 20 * time.Millisecond
 
-// reading says who reads a connection. The client's lock guards it, but for until, which is the
+// reading says who reads a connection. The client's lock guards it, except for until, which is the
 // reader's.
 type reading struct {
 	taken bool        // somebody does; for ever, once the connection has ended
@@ -35,7 +35,7 @@ func (n *connection) readUntil(t time.Time) {
 	_ = n.SetReadDeadline(t)
 }
 
-// wake has the reader look whether it is to go on.
+// wake has the reader look whether it is to continue.
 func (n *connection) wake() { _ = n.SetReadDeadline(time.Unix(1, 0)) }
 
 // readBehind has a goroutine read, if nobody does. c.mu is held.

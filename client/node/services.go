@@ -80,7 +80,7 @@ func (r *Registration) register(ctx context.Context) error {
 	return nil
 }
 
-// again registers it anew, until that succeeds.
+// again registers it again, until that succeeds.
 func (r *Registration) again() {
 	for pause := firstPause; r.ctx.Err() == nil; pause = min(2*pause, maxPause) {
 		r.turn <- struct{}{}

@@ -11,7 +11,7 @@ import (
 
 func changing(k *call) { k.changes = true }
 
-// OpenStream makes a stream, where there is none of this name, and says what it is. With no
+// OpenStream makes a stream, if there is none of this name, and says what it is. With no
 // configuration it makes none.
 func (c *Client) OpenStream(ctx context.Context, name string, config *nodeapi.StreamConfig,
 	list ...Option) (*nodeapi.StreamAnswer, error) {

@@ -38,7 +38,7 @@ func IsAbsent(key string) Comparison {
 // Write is what a transaction does to a key: see PutKey and DeleteKey.
 type Write struct{ data nodeapi.TransactWrite }
 
-// PutKey writes a value, and makes the key where there is none. Options: WithLease.
+// PutKey writes a value, and makes the key if there is none. Options: WithLease.
 func PutKey(key string, value []byte, opts ...Option) Write {
 	w := Write{nodeapi.TransactWrite{Key: key, Lease: gather(opts).lease}}
 	w.data.Value, w.data.ValueBase64 = coded(value)
@@ -60,7 +60,7 @@ type Transacted struct {
 	// Done says that all comparisons held, and that everything was written.
 	Done bool
 	// Versions are those of the written keys, in the order of Write, if it is Done. All are the
-	// same, but for a key that was deleted although it was never written: that has Never.
+	// same, except for a key that was deleted although it was never written: that has Never.
 	Versions []Version
 	// Failed are the keys whose comparisons did not hold, in the order of Compare, if it is not
 	// Done. An item has a state of its key in which the comparison did not hold. It has Found and a
@@ -70,7 +70,7 @@ type Transacted struct {
 
 // Transact compares durable keys of one namespace, and writes several of them, at one moment: if
 // all comparisons hold, everything is written; otherwise nothing is. It refuses volatile keys
-// (CodeInvalidArgument). That a comparison does not hold is no error. Options: none but In.
+// (CodeInvalidArgument). That a comparison does not hold is not an error. Options: none but In.
 func (c *Client) Transact(ctx context.Context, t Transaction, opts ...Option) (Transacted, error) {
 	data := nodeapi.TransactData{Namespace: gather(opts).namespace}
 	for _, x := range t.Compare {

@@ -299,7 +299,7 @@ func (w *Watch) Next(ctx context.Context) (Event, error) {
 func (w *Watch) Close() { w.end(&Error{Code: CodeClosed, Message: "the watch is closed"}) }
 
 // How many versions, and bytes of them, go with a watch: the server counts each as a watch. Those
-// that have no room are told anew, which is no harm: what is known is not told to the program.
+// that have no room are told again, which is no harm: what is known is not told to the program.
 const maxAfter, maxAfterBytes = nodeapi.MaxWatches / 4, 128 << 10
 
 func (w *Watch) data(b []byte) []byte {
@@ -365,8 +365,8 @@ func (w *Watch) take(e *nodeapi.Event) {
 	w.order = append(w.order, e.Key)
 }
 
-// maxGraves is how many deleted keys' versions a watch keeps, beside those of keys that it names:
-// as many as it may say when it is taken up.
+// maxGraves is how many deleted keys' versions a watch keeps, alongside those of keys that it
+// names: as many as it may say when it is taken up.
 const maxGraves = maxAfter
 
 // grave is a key's deletion.
@@ -376,8 +376,8 @@ type grave struct {
 }
 
 // bury keeps a deletion's version, and forgets that of the oldest one beyond what is kept. The
-// server tells of that key only what is newer; and once more of its deletion, maybe, when the watch
-// is taken up. w.mu is held.
+// server tells about that key only what is newer; and once more of its deletion, maybe, when the
+// watch is taken up. w.mu is held.
 func (w *Watch) bury(g grave) {
 	w.graves = append(w.graves, g)
 	if len(w.graves) <= maxGraves {

@@ -24,8 +24,8 @@ func nextOf(t *testing.T, w *Watch) Event {
 	return e
 }
 
-// A watch goes on where it was: the server is told what is known, and what it tells nevertheless is
-// not told again.
+// A watch continues where it was: the server is told what is known, and what it tells nevertheless
+// is not told again.
 func TestWatchIsTakenUp(t *testing.T) {
 	f := newFake(t)
 	f.hook = func(p *peer, r nodeapi.Request) bool {
@@ -63,8 +63,8 @@ func TestWatchIsTakenUp(t *testing.T) {
 	await.Until(t, patience, "the server to be told", func() bool { return f.count(nodeapi.FuncCancel) == 1 })
 }
 
-// A watch that has told of more keys than one may name, or whose versions are more than the quota
-// has left, is taken up all the same, and tells nothing twice.
+// A watch that has told about more keys than one may name, or whose versions are more than the
+// quota has left, is taken up all the same, and tells nothing twice.
 func TestWatchOfManyKeysIsTakenUp(t *testing.T) {
 	const keys = 5000
 	name := func(i int) string { return fmt.Sprintf("a-key-of-some-length/%04d", i) }

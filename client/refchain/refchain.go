@@ -1,6 +1,6 @@
 // Package refchain is one correct chain on loopback sockets, for tests: it answers as
 // docs/protocol.md says a chain does, with everything that happens between head and tail happening
-// at once, behind a network that loses, duplicates and reorders packets as the test configures it.
+// at once, after a network that loses, duplicates and reorders packets as the test configures it.
 //
 // By default every host may use every key and every session. Keys of realms (SetRealm) are for
 // principals (SetPrincipal) with a grant, and leased sessions (Lease) are for their holders. A host
@@ -240,7 +240,7 @@ func (c *Chain) Grant(principal, realm uint16, read, write bool) {
 }
 
 // Lease gives a session to a host, which alone may write with it from then on. Its record begins
-// anew behind a request; 0: before the first.
+// again after a request; 0: before the first.
 func (c *Chain) Lease(session uint16, host netip.Addr, last uint32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

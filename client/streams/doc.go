@@ -8,5 +8,5 @@
 //		err = b.Release()
 //	}
 //
-// A reader connects anew when its connection ends, and reads on where it was.
+// A reader connects again when its connection ends, and reads on where it was.
 package streams

@@ -36,7 +36,7 @@ func Example() {
 	}
 }
 
-// Keep a batch's records for another goroutine, while the reader goes on.
+// Keep a batch's records for another goroutine, while the reader continues.
 func ExampleBatch_Hold() {
 	ctx := context.Background()
 	r, err := streams.Open(ctx, streams.Config{Stream: "orders"})

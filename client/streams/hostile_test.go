@@ -33,7 +33,7 @@ const (
 	record1        = record0 + 32
 )
 
-// hostile is a server that passes what is no stream's memory.
+// hostile is a server that passes what is not a stream's memory.
 type hostile struct {
 	segment, cursor []byte
 	told            nodeapi.SubscribeAnswer
@@ -169,7 +169,7 @@ func (h *hostile) read(t testing.TB) (got []string, err error) {
 	}
 }
 
-// TestHostileMemory: a server that passes what is no stream's memory. The reader says so, reads
+// TestHostileMemory: a server that passes what is not a stream's memory. The reader says so, reads
 // nothing else, and ends.
 func TestHostileMemory(t *testing.T) {
 	if got, err := newHostile(t).read(t); err != nil || fmt.Sprint(got) != "[ab cd ef]" {
@@ -277,8 +277,8 @@ func TestHostileBytes(t *testing.T) {
 }
 
 // FuzzMemory: whatever the descriptors of a subscription contain, also while they are read, and
-// whatever the answer says of them, a reader ends with what a program can expect, and keeps none of
-// the memory.
+// whatever the answer says about them, a reader ends with what a program can expect, and keeps none
+// of the memory.
 func FuzzMemory(f *testing.F) {
 	valid := newHostile(f)
 	whole := uint64(len(valid.segment))

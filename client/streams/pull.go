@@ -25,7 +25,7 @@ type answer struct {
 	err       error
 }
 
-// waitMillis is for how long the server waits for a record before it answers with none.
+// waitMillis is how long the server waits for a record before it answers with none.
 const waitMillis = 10_000
 
 func openPull(ctx context.Context, r *Reader) (way, error) {

@@ -50,7 +50,7 @@ type part struct {
 	skip         uint64 // records before this one were read before
 
 	holds      map[uint64]int // by object
-	done, next uint64         // objects, and records, before these are done with but for what holds keep
+	done, next uint64         // objects, and records, before these are done with except for what holds keep
 }
 
 var errGarbage = errors.New("what answers is no node server that passes memory")
@@ -79,7 +79,7 @@ func openPush(ctx context.Context, r *Reader) (way, error) {
 	return p, nil
 }
 
-// subscribe asks for the memory and maps it. rest is what was read behind the answer.
+// subscribe asks for the memory and maps it. rest is what was read after the answer.
 func (p *push) subscribe() (rest []byte, err error) {
 	cfg := &p.r.cfg
 	ask := nodeapi.SubscribeData{StreamData: nodeapi.StreamData{Namespace: cfg.Namespace, Stream: cfg.Stream},
@@ -220,7 +220,7 @@ func (p *push) wake() {
 	}
 }
 
-// sleepAtMost is for how long a reader sleeps without looking: it is woken when there is something.
+// sleepAtMost is how long a reader sleeps without looking: it is woken when there is something.
 const sleepAtMost = time.Second
 
 // read implements way.
@@ -267,7 +267,8 @@ func (p *push) look() (*Batch, error) {
 // lookAt makes a batch of what is new in a partition. It believes nothing of what stands there.
 func (p *push) lookAt(t *part) (*Batch, error) {
 	// Each round goes on to another object. There are more rounds than objects only where the
-	// memory changes meanwhile: then the bell is rung, so who looked in vain does not sleep.
+	// memory changes meanwhile: then the bell is rung, so who looked without success does not
+	// sleep.
 	for range t.segment.Objects() + 2 {
 		begun := t.segment.Begun()
 		if t.object >= begun {

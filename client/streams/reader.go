@@ -17,7 +17,7 @@ import (
 // Config says what is read, and how.
 type Config struct {
 	// Socket is where the node's server listens: a path, or "tcp://host:port", by which only pull
-	// works. "": $NETCRAQ_NODE_SOCKET, else /run/netcraq/node.sock.
+	// works. "": $NETCRAQ_NODE_SOCKET, otherwise /run/netcraq/node.sock.
 	Socket string
 	// Namespace is the stream's. "": the program's own.
 	Namespace string
@@ -54,7 +54,7 @@ type Batch struct {
 	Incarnation string
 	Partition   int
 	Offset      uint64 // of the first record
-	Next        uint64 // the one behind the last
+	Next        uint64 // the one after the last
 	// Missed is how many records before the first were gone when they were to be read.
 	Missed uint64
 
@@ -82,7 +82,7 @@ func (b *Batch) Len() int { return len(b.records) }
 // read of the batch may have been overwritten.
 var ErrOverrun = errors.New("the records were overwritten while they were read: the reader was too slow")
 
-// Release lets go of the batch: its reader is done with it. Next releases the batch before it.
+// Release releases the batch: its reader is done with it. Next releases the batch before it.
 func (b *Batch) Release() error {
 	if b.released {
 		return nil
@@ -91,7 +91,7 @@ func (b *Batch) Release() error {
 	return b.release()
 }
 
-// Hold keeps a batch's records until Release, also when their reader goes on, and when it is
+// Hold keeps a batch's records until Release, also when their reader continues, and when it is
 // closed: the node does not get the memory back that they are in. nil: there is no need to, since
 // they are copies. It is to be called before the batch is released.
 func (b *Batch) Hold() *Hold {
@@ -110,13 +110,13 @@ type Hold struct {
 
 // Valid says whether the records are there: all that was read of them until now was theirs. They
 // are not when they were held for longer than the stream's StallMillis, and the node took the
-// memory, which the reader's Next tells, too; nor when they were let go of.
+// memory, which the reader's Next tells, too; nor when they were released.
 func (h *Hold) Valid() bool { return h.valid() }
 
 // Retain adds a reference.
 func (h *Hold) Retain() { h.refs.Add(1) }
 
-// Release takes one away. With the last of them the records are let go of.
+// Release takes one away. With the last of them the records are released.
 func (h *Hold) Release() {
 	if h.refs.Add(-1) == 0 {
 		h.end()
@@ -133,7 +133,7 @@ type Reader struct {
 	overrun atomic.Bool // of what was held
 }
 
-// way is how records come: push or pull. Errors that are temporary end it, and it is begun anew.
+// way is how records come: push or pull. Errors that are temporary end it, and it is begun again.
 type way interface {
 	// read gives the next batch. It waits until ctx ends.
 	read(ctx context.Context) (*Batch, error)
@@ -225,11 +225,11 @@ func (r *Reader) Close() {
 	}
 }
 
-// done notes that everything before an offset was read: there it goes on, whatever happens.
+// done notes that everything before an offset was read: there it continues, whatever happens.
 func (r *Reader) done(partition int, next uint64) { r.next[partition] = next }
 
 // begins notes where a partition is read on. What was missed before it is not done with: a batch is
-// to tell of that first, also one of another connection.
+// to tell about that first, also one of another connection.
 func (r *Reader) begins(partition int, offset, missed uint64) error {
 	if missed > offset {
 		return fmt.Errorf("%w: %d records are missed before record %d", errGarbage, missed, offset)
@@ -238,7 +238,7 @@ func (r *Reader) begins(partition int, offset, missed uint64) error {
 	return nil
 }
 
-// missed is how many records there were between where the reader was and where it goes on.
+// missed is how many records there were between where the reader was and where it continues.
 func (r *Reader) missed(partition int, offset uint64) uint64 {
 	if was, ok := r.next[partition]; ok && offset > was {
 		return offset - was

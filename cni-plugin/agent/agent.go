@@ -156,7 +156,7 @@ func (a *Agent) guard(index int, r *agentapi.Record) error {
 	return nil
 }
 
-// noSwitch is where there is none.
+// noSwitch is if there is none.
 type noSwitch struct{}
 
 func (noSwitch) AddPort(uint32, string) error { return nil }

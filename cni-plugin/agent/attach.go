@@ -476,8 +476,8 @@ func (c *container) setUp(r *agentapi.Record) error {
 	if err := c.finishFrames(r); err != nil {
 		return err
 	}
-	// The filter lets pass the link-local address that the MAC address makes. Where there is no
-	// IPv6 there is nothing to set.
+	// The filter lets pass the link-local address that the MAC address makes. If there is no IPv6
+	// there is nothing to set.
 	_ = c.handle.LinkSetIP6AddrGenMode(l, eui64)
 	if err := c.handle.LinkSetUp(l); err != nil {
 		return fmt.Errorf("setting the container's %s up: %w", r.Container.Name, err)

@@ -111,7 +111,7 @@ func chained(t *testing.T, other, engine string) {
 	expect(t, "a process of the node", newClient(t, a.space), key, "bob")
 	allTalk := func() {
 		t.Helper()
-		for _, pair := range [][2]*pod{{p, q}, {q, p}, {p, r}, {old, p}, {q, old}} { // beside it, all else
+		for _, pair := range [][2]*pod{{p, q}, {q, p}, {p, r}, {old, p}, {q, old}} { // alongside it, all else
 			check(t, talk(t, pair[0].space, pair[1].space, netip.AddrPortFrom(pair[1].ip, 80)))
 		}
 		check(t, talk(t, a.space, q.space, netip.AddrPortFrom(q.ip, 80)))
@@ -168,8 +168,8 @@ func chained(t *testing.T, other, engine string) {
 	a.expectOnlyTheirs(t)
 }
 
-// forgedByNeighbour has a pod that is no port of the switch send answers in the chain's name to one
-// that is, over the bridge that both are at: in all ways that a kernel unwraps, and from other
+// forgedByNeighbour has a pod that is not a port of the switch send answers in the chain's name to
+// one that is, over the bridge that both are at: in all ways that a kernel unwraps, and from other
 // ports of the chain's address. None arrives but without the filter at the receiver's end.
 func forgedByNeighbour(t *testing.T, n *node, from, to *pod) {
 	t.Helper()
@@ -240,7 +240,7 @@ func guardsComeBack(t *testing.T, n *node, p *pod) {
 	}
 }
 
-// expectOnlyTheirs is expectNothingLeft but for what is the node's own, and the bridge's route.
+// expectOnlyTheirs is expectNothingLeft except for what is the node's own, and the bridge's route.
 func (n *node) expectOnlyTheirs(t testing.TB) {
 	t.Helper()
 	for _, l := range n.left(t) {

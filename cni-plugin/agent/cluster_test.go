@@ -66,7 +66,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// mortalAgent is netcraq-agent but for its end.
+// mortalAgent is netcraq-agent except for its end.
 func mortalAgent(socket, state, dieAt string) error {
 	l, err := agent.Listen(socket)
 	if err != nil {
@@ -201,7 +201,7 @@ type node struct {
 	agent  *exec.Cmd
 	output *syncbuffer.Buffer
 	cni    *libcni.CNIConfig
-	lan    string // the namespace with the bridge or the router, where there is one
+	lan    string // the namespace with the bridge or the router, if there is one
 	file   string // the list of plugins that pods are made with; "": netcraq-cni alone
 }
 

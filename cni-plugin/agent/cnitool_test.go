@@ -13,8 +13,8 @@ import (
 )
 
 // TestCNITool does with the CNI project's own tool what a runtime does: a list of plugins with all
-// three of a usual configuration, status, add, check, what check says of an interface that somebody
-// has tampered with, del twice, gc.
+// three of a usual configuration, status, add, check, what check says about an interface that
+// somebody has tampered with, del twice, gc.
 func TestCNITool(t *testing.T) {
 	n := newNode(t, "10.244.1.0/24")
 	n.start()

@@ -137,7 +137,7 @@ func TestFamilies(t *testing.T) {
 			}
 			everything()
 			check(t, a.check(t, a.list(), p))
-			// A kill and a start change nothing, and what another hand has broken is mended.
+			// A kill and a start change nothing, and what another hand has broken is fixed.
 			a.kill()
 			for to := range c.routes {
 				sh(t, "ip", "-n", a.space, family(to), "route", "del", to)

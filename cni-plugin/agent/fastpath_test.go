@@ -27,7 +27,7 @@ import (
 )
 
 // TestFastPath: pods' ports are closed; one that asks for the fast path and may have it reads and
-// writes its namespace's keys and no others. What pods with and without CAP_NET_RAW send beside
+// writes its namespace's keys and no others. What pods with and without CAP_NET_RAW send alongside
 // that changes nothing.
 func TestFastPath(t *testing.T) {
 	for _, engine := range []string{"ebpf", "interp"} {
@@ -167,7 +167,7 @@ func TestFastPath(t *testing.T) {
 	}
 }
 
-// plain are attacks that all of come to the switch as they are, where none has a source of its own
+// plain are attacks that all of come to the switch as they are, if none has a source of its own
 // choosing.
 var plain = map[string]bool{"reads": true, "writes": true, "sessions": true, "stamped": true, "acks": true}
 

@@ -24,7 +24,7 @@ import (
 // Verdicts of a program at tc (linux/pkt_cls.h, linux/bpf.h).
 const (
 	passToNext  = -1 // TCX_NEXT, TC_ACT_UNSPEC: whoever is behind it has the packet, too
-	passToStack = 0  // TCX_PASS, TC_ACT_OK: nobody behind it
+	passToStack = 0  // TCX_PASS, TC_ACT_OK: nobody after it
 	dropped     = 2
 )
 
@@ -101,7 +101,7 @@ func clsact(f *foreignProgram, ifindex int) (func() error, error) {
 	return func() error { return errors.Join(netlink.FilterDel(b), netlink.QdiscDel(q)) }, netlink.FilterAdd(b)
 }
 
-// TestForeignPrograms: another network's programs at the same interface go on meeting what is
+// TestForeignPrograms: another network's programs at the same interface continue meeting what is
 // theirs, before or after the switch's, as configured; NetCRAQ works unless they keep its packets;
 // they are there when the port is gone, as they were.
 func TestForeignPrograms(t *testing.T) {

@@ -45,7 +45,7 @@ func forwardIPv6() (path string, changed bool, err error) {
 // allForwarding is the path of the setting by which a node forwards IPv6.
 const allForwarding = "ipv6/conf/all/forwarding"
 
-// keepRouters has interfaces with routes from Router Advertisements go on taking these.
+// keepRouters has interfaces with routes from Router Advertisements continue taking these.
 func keepRouters() error {
 	routes, err := netlinkdump.Whole(func() ([]netlink.Route, error) {
 		return netlink.RouteListFiltered(netlink.FAMILY_V6, &netlink.Route{Protocol: unix.RTPROT_RA},

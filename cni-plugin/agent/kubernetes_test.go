@@ -249,7 +249,7 @@ func TestKubernetes(t *testing.T) {
 	check(t, k.Continue())
 
 	t.Log("the leader is killed, and another leads")
-	// A gateway beside an agent that does not lead has the leader's API all the same.
+	// A gateway alongside an agent that does not lead has the leader's API all the same.
 	other := k.admin(1)
 	if chains, err := other.Chains(ctx); err != nil || len(chains) != 1 || chains[0].Name != "main" {
 		t.Errorf("by the agent that stands by: %v, %v", chains, err)

@@ -56,7 +56,7 @@ func TestKilledInAdd(t *testing.T) {
 				check(t, n.del(t, l, q))
 			}
 			n.expectNothingLeft(t)
-			check(t, n.del(t, l, p)) // the runtime goes on asking
+			check(t, n.del(t, l, p)) // the runtime continues asking
 			_, err = n.add(t, l, p)  // the same container once more: nothing in it is in the way
 			check(t, err)
 			check(t, n.check(t, l, p))

@@ -25,7 +25,7 @@ func alias(a agentapi.Attachment) string {
 
 const aliasMark = "netcraq"
 
-// ofAlias is the reverse, but for what a long container ID has lost.
+// ofAlias is the reverse, except for what a long container ID has lost.
 func ofAlias(s string) (agentapi.Attachment, bool) {
 	f := strings.Split(s, " ")
 	if len(f) != 4 || f[0] != aliasMark {

@@ -66,7 +66,7 @@ func TestNetCRAQ(t *testing.T) {
 			fromNode := newClient(t, a.space)
 			expect(t, "a process of the node", fromNode, key, "bob")
 			put(t, control, fromNode, key, "bob")
-			check(t, talk(t, p.space, q.space, netip.AddrPortFrom(q.ip, 80))) // beside it, all else
+			check(t, talk(t, p.space, q.space, netip.AddrPortFrom(q.ip, 80))) // alongside it, all else
 
 			before := untrusted(t, control, "s1")
 			forged := wire.Packet{Op: wire.Ack, Key: key, Epoch: 1, Version: wire.MakeVersion(1, 1000),
@@ -125,8 +125,8 @@ func TestNetCRAQ(t *testing.T) {
 	}
 }
 
-// TestPortOfADeletedPod deletes a pod while no controller learns of it, so that its rights stay in
-// the node's switch, and attaches others. None of them gets the deleted pod's port.
+// TestPortOfADeletedPod deletes a pod while no controller learns about it, so that its rights stay
+// in the node's switch, and attaches others. None of them gets the deleted pod's port.
 func TestPortOfADeletedPod(t *testing.T) {
 	for _, engine := range []string{"ebpf", "interp"} {
 		t.Run(engine, func(t *testing.T) {

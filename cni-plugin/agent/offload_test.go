@@ -20,7 +20,7 @@ import (
 // mallory is in every packet that these tests forge.
 const mallory = "mallory!"
 
-// way is how a pod's packets come to where somebody else would take them.
+// way is how a pod's packets come to if somebody else would take them.
 type way struct {
 	from    *node  // the pod's
 	out     string // the interface of that node that they leave by

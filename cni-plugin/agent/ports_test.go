@@ -70,7 +70,7 @@ func TestFreePort(t *testing.T) {
 	if err := os.WriteFile(a.store.lastPortFile(), []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	expect(64) // what cannot be read is written anew
+	expect(64) // what cannot be read is written again
 	start()
 	expect(65)
 	sw.err = errors.New("the switch is closed")

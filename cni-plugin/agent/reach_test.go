@@ -63,7 +63,7 @@ func lan(t testing.TB, count int, routed bool, args ...string) []*node {
 }
 
 // TestAcrossNodes has pods of two nodes talk, with one link between the nodes, and with a router
-// that knows nothing of pods.
+// that knows nothing about pods.
 func TestAcrossNodes(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -91,7 +91,7 @@ func TestAcrossNodes(t *testing.T) {
 			if out, err := exec.Command("ip", "netns", "exec", p.space, "ping", "-c1", "-W3", q.ip.String()).CombinedOutput(); err != nil {
 				t.Errorf("ping: %v\n%s", err, out)
 			}
-			// A kill and a start change nothing, and what another hand has broken is mended.
+			// A kill and a start change nothing, and what another hand has broken is fixed.
 			a.kill()
 			sh(t, "ip", "-n", a.space, "route", "del", "10.244.2.0/24")
 			// of a node that has gone

@@ -63,7 +63,7 @@ func lacksFilters(index int, r *agentapi.Record) (out []string) {
 	return out
 }
 
-// RestoreForwarding does again what EnableForwarding has done, where somebody has undone it.
+// RestoreForwarding does again what EnableForwarding has done, if somebody has undone it.
 func RestoreForwarding(report guards.Report) {
 	do := []func() (string, bool, error){forwardIPv4}
 	// Only before it is written are routes at risk that routers have told. To look for them takes

@@ -40,7 +40,7 @@ type rounds struct {
 	host *netlink.Handle
 	all  []*attached
 	// other is a library whose cache knows no container. With its GC only the plugin removes what
-	// is stale. Its DEL leaves alone what an ADD beside it has written to the first one's cache.
+	// is stale. Its DEL leaves alone what an ADD alongside it has written to the first one's cache.
 	other *libcni.CNIConfig
 
 	mu   sync.Mutex
@@ -132,7 +132,7 @@ func (r *rounds) refused(t *testing.T, a *attached) {
 }
 
 // collect is a GC by a runtime that has forgotten one interface. The specification keeps ADD and
-// DEL away from a GC; CHECKs, and ADDs that are refused, run beside it.
+// DEL away from a GC; CHECKs, and ADDs that are refused, run alongside it.
 func (r *rounds) collect(t *testing.T, rng *rand.Rand) {
 	t.Helper()
 	r.count("GCs")

@@ -110,8 +110,8 @@ func replaceFile(path string, b []byte) error {
 	return errors.Join(os.WriteFile(path+".new", b, 0o600), os.Rename(path+".new", path))
 }
 
-// lastPortFile is the file beside the folder that holds the number of the port that was given last,
-// in decimal. An agent that starts again reads it, so that it does not give a port soon again
+// lastPortFile is the file alongside the folder that holds the number of the port that was given
+// last, in decimal. An agent that starts again reads it, so that it does not give a port soon again
 // either.
 func (s *store) lastPortFile() string { return filepath.Clean(s.dir) + ".last-port" }
 

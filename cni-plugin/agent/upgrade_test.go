@@ -24,8 +24,8 @@ import (
 const envOldAgent = "NETCRAQ_OLD_AGENT"
 
 // TestUpgrade replaces agents of the version before by those of this one, one after the other, as
-// docs/kubernetes.md says: the chain goes on all the while, is whole after each, and loses nothing;
-// and when the old authority is taken away, too.
+// docs/kubernetes.md says: the chain continues all the while, is whole after each, and loses
+// nothing; and when the old authority is taken away, too.
 func TestUpgrade(t *testing.T) {
 	old := os.Getenv(envOldAgent)
 	if old == "" {
@@ -99,7 +99,7 @@ func TestUpgrade(t *testing.T) {
 	}
 	expect(t, "without the old authority", reader, key, "alice")
 	put(t, k.admin(0), reader, key, "bob")
-	k.nodes[1].kill() // it has to be connected to anew
+	k.nodes[1].kill() // it has to be connected to again
 	k.wait("main", "going on without a member", serving(2))
 	k.nodes[1].start()
 	k.wait("main", "whole again", serving(3))

@@ -30,7 +30,7 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// TestVerbs goes through ADD, CHECK, STATUS and DEL, and what the specification says of their
+// TestVerbs goes through ADD, CHECK, STATUS and DEL, and what the specification says about their
 // failures.
 func TestVerbs(t *testing.T) {
 	n := newNode(t, "10.244.1.0/24")
@@ -146,7 +146,7 @@ func TestRepeatedAdd(t *testing.T) {
 }
 
 // TestConcurrentAdds: of several ADDs at once of one container and interface one wins, and keeps
-// what it was given; beside a DEL either of them is the last.
+// what it was given; alongside a DEL either of them is the last.
 func TestConcurrentAdds(t *testing.T) {
 	n := newNode(t, "10.244.1.0/24")
 	n.start()

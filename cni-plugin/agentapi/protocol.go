@@ -178,7 +178,7 @@ const (
 	Ready  = "ready"
 )
 
-// Record is what the agent knows of an attachment, on disk and on request.
+// Record is what the agent knows about an attachment, on disk and on request.
 type Record struct {
 	Attachment
 	// Chained: the interfaces are another plugin's. The agent has put a port and an ingress filter

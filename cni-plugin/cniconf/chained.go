@@ -33,7 +33,7 @@ const ChainedFile = "00-netcraq-chained.conflist"
 // pluginType is how an entry of ours is known.
 const pluginType = "netcraq-cni"
 
-// ErrNoList is what Chained.Apply says where no other plugin has a configuration yet.
+// ErrNoList is what Chained.Apply says if no other plugin has a configuration yet.
 var ErrNoList = errors.New("no other plugin has a configuration there yet")
 
 // Chained says what is put behind another plugin.
@@ -54,7 +54,7 @@ func (c Chained) entry() []byte {
 	return b
 }
 
-// Apply puts the entry behind the plugins of the file that a runtime takes, which is the first in
+// Apply puts the entry after the plugins of the file that a runtime takes, which is the first in
 // the order of names, and out of all others. It can be called at any time, and changes nothing
 // where all is as it should be. file is the one that the entry is in.
 func (c Chained) Apply() (file string, changed bool, err error) {
@@ -97,7 +97,7 @@ func UnchainOthers(dir string) error {
 	return err
 }
 
-// unchain is Unchain but for one file. The list of an agent that was the pods' network goes as
+// unchain is Unchain except for one file. The list of an agent that was the pods' network goes as
 // well, since it would be the first.
 func unchain(dir, but string) (changed bool, err error) {
 	files, err := others(dir)
@@ -135,7 +135,7 @@ func unchain(dir, but string) (changed bool, err error) {
 	return changed, errors.Join(errs...)
 }
 
-// others are the files of a folder that a runtime would look at, but for ours, in its order.
+// others are the files of a folder that a runtime would look at, except for ours, in its order.
 func others(dir string) (out []string, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -189,7 +189,7 @@ func replaceAs(path, like string, text []byte, still func() error) error {
 	})
 }
 
-// copy writes a list with the one plugin of a file and the entry behind it. What others have put
+// copy writes a list with the one plugin of a file and the entry after it. What others have put
 // into that list, such as a service mesh, stays there.
 func (c Chained) copy(source string, text []byte, to string) (changed bool, err error) {
 	if filepath.Base(source) < filepath.Base(to) {
@@ -309,7 +309,7 @@ func elements(text []byte) (out []element, err error) {
 	return out, nil
 }
 
-// add is a list with an entry behind its plugins: once, and as it is.
+// add is a list with an entry after its plugins: once, and as it is.
 func add(text, entry []byte) ([]byte, error) {
 	plugins, err := elements(text)
 	if err != nil {

@@ -59,7 +59,7 @@ var lists = map[string]string{
 	"no line's space": "{\"cniVersion\":\"0.4.0\",\"name\":\"b\",\"plugins\":[\n{\"type\":\"a\"}\n,{\"type\":\"b\"}\n]}",
 }
 
-// TestAddAndRemove: an entry is put in once and behind all others, and taken out byte for byte; the
+// TestAddAndRemove: an entry is put in once and after all others, and taken out byte for byte; the
 // runtime's library takes the list.
 func TestAddAndRemove(t *testing.T) {
 	for name, text := range lists {

@@ -132,8 +132,8 @@ func Remove(dir string) error {
 type Plugins struct {
 	From string // the folder that has them; "": none are installed
 	To   string // where the runtime looks
-	// Own is the plugin that is installed whenever it is another than in From. Of the others one
-	// that somebody else may have put there is left, because they know their version best.
+	// Own is the plugin that is installed whenever it differs from in From. Of the others one that
+	// somebody else may have put there is left, because they know their version best.
 	Own     string
 	OnlyOwn bool // the others are not this project's business
 }

@@ -18,7 +18,7 @@ const (
 	// settle is how long the folders have to be quiet before they are looked at: files that are
 	// written in place are whole then.
 	settle = 200 * time.Millisecond
-	// lookAgain is the time between two looks where nothing is heard of.
+	// lookAgain is the time between two looks if nothing is heard of.
 	lookAgain = time.Minute
 	// fightPause is how long the folders are left to somebody who undoes the work again and again.
 	fightPause = time.Minute
@@ -36,7 +36,7 @@ type keeper struct {
 	work   func() (file string, changed bool, err error)
 	done   string             // logged after a change
 	failed func(error) string // what an error of work means, for the log
-	fight  string             // logged where somebody undoes the work again and again
+	fight  string             // logged if somebody undoes the work again and again
 }
 
 // Keep has Apply's work stay as it is until ctx ends, and the plugins installed: the other plugin

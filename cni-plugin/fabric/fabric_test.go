@@ -71,8 +71,8 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestAccess: what the file says of a node's rights counts, and what it does not say is what agents
-// and gateways need.
+// TestAccess: what the file says about a node's rights counts, and what it does not say is what
+// agents and gateways need.
 func TestAccess(t *testing.T) {
 	good, err := os.ReadFile(filepath.Join("..", "deploy", "fabric", "fabric.yaml"))
 	if err != nil {

@@ -35,7 +35,7 @@ var loaded = sync.OnceValues(func() (*ebpf.Program, error) {
 	return objects.NetcraqFrames, nil
 })
 
-// Supported is nil where this kernel can run the filter. It wraps ErrUnsupported where it cannot.
+// Supported is nil if this kernel can run the filter. It wraps ErrUnsupported where it cannot.
 func Supported() error {
 	if _, err := loaded(); err != nil {
 		return err

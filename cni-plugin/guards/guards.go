@@ -1,4 +1,4 @@
-// Package guards puts back what keeps pods apart where somebody has taken it away: programs at
+// Package guards puts back what keeps pods apart if somebody has taken it away: programs at
 // interfaces and settings of the kernel (sysctl). Network managers, udev, hardening scripts and
 // administrators do that, mostly without knowing.
 package guards

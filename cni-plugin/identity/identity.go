@@ -83,7 +83,7 @@ func (i *Identity) Believe(l *Legacy) {
 	i.fill()
 }
 
-// fill makes the pool anew.
+// fill makes the pool again.
 func (i *Identity) fill() {
 	i.pool = x509.NewCertPool()
 	for _, c := range i.trusted {
@@ -145,7 +145,7 @@ func (i *Identity) Due(role Role) bool {
 	return leaf.NotAfter.Sub(i.now()) <= leafLife/2 || leaf.CheckSignatureFrom(i.trusted[0]) != nil
 }
 
-// Expires is when the certificate of a role ends; the zero time where there is none.
+// Expires is when the certificate of a role ends; the zero time if there is none.
 func (i *Identity) Expires(role Role) time.Time {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -165,7 +165,7 @@ func (i *Identity) Server() *tls.Config {
 		defer i.mu.Unlock()
 		c := &tls.Config{MinVersion: tls.VersionTLS13, Time: i.time, ClientAuth: tls.RequireAndVerifyClientCert,
 			ClientCAs: i.pool, GetCertificate: i.serverCertificate, NextProtos: base.NextProtos,
-			SessionTicketsDisabled: true} // who is not trusted any more is not to come back with a ticket
+			SessionTicketsDisabled: true} // who is no longer trusted is not to come back with a ticket
 		legacy := i.legacy
 		c.VerifyConnection = func(s tls.ConnectionState) error {
 			if len(s.VerifiedChains) == 0 {

@@ -338,7 +338,7 @@ func before(t *testing.T, p Pair, node string) *tls.Config {
 
 // TestMigration: while the Secret of the version before is there, agents of both versions talk to
 // each other in all combinations; when it has gone, whoever hears of that first, those of this
-// version go on, and those of the one before are let in no more.
+// version continue, and those of the one before are let in no more.
 func TestMigration(t *testing.T) {
 	old, err := NewAuthority(time.Now())
 	must(t, err)

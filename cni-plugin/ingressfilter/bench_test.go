@@ -21,7 +21,7 @@ import (
 )
 
 // BenchmarkFilter measures what the filter costs a packet, in nanoseconds, by BPF_PROG_TEST_RUN,
-// beside the one before and a program that does nothing.
+// alongside the one before and a program that does nothing.
 func BenchmarkFilter(b *testing.B) {
 	if os.Getuid() != 0 {
 		b.Skip("skipped: needs root, for eBPF")

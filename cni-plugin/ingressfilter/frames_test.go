@@ -22,7 +22,7 @@ import (
 // The frame filter (package framefilter) before the ingress filter: a pod's interface has both.
 // The node's uplink finishes and splits frames when they leave, after all checks.
 
-// Places in a frame without tags: IPv4's header, UDP's behind it, and UDP's payload.
+// Places in a frame without tags: IPv4's header, UDP's after it, and UDP's payload.
 const (
 	ipAt      = 14
 	udpAt     = ipAt + 20
@@ -183,7 +183,7 @@ func TestSplit(t *testing.T) {
 	}
 }
 
-// offloadFor is how long TestRandomOffload goes on, in rounds of 20,000 frames. 0: one round.
+// offloadFor is how long TestRandomOffload continues, in rounds of 20,000 frames. 0: one round.
 var offloadFor = flag.Duration("offload-for", 0, "how long TestRandomOffload sends frames")
 
 // random sends frames with random work left to do and random headers, and says how many of them

@@ -78,7 +78,8 @@ func TestSources(t *testing.T) {
 			}
 		}
 	}
-	// A program that uses the pod's address goes on; one that has none of the node's sends nothing.
+	// A program that uses the pod's address continues; one that has none of the node's sends
+	// nothing.
 	r.node.Do(func() error {
 		return Attach(r.node.Index("ncq"), Rules{Port: netcraq, CheckSources: true, Sources: own, Guest: true})
 	})

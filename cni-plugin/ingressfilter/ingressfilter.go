@@ -54,13 +54,13 @@ type Rules struct {
 	// CheckSources drops packets and ARP messages from other addresses than Sources. Link-local
 	// addresses have to be among Sources, too: the stack remembers each address that it hears of,
 	// and a thousand of them fill its table of neighbours. What comes from no address (:: or, in
-	// ARP, 0.0.0.0) passes. The kernel's rp_filter is no substitute: it checks neither IPv6 nor
+	// ARP, 0.0.0.0) passes. The kernel's rp_filter is not a substitute: it checks neither IPv6 nor
 	// ARP, and IPv4 only where net.ipv4.conf.all.rp_filter is not 2.
 	CheckSources bool
 	// Sources are IPv4 and IPv6 addresses, MaxSources of each at most.
 	Sources []netip.Addr
-	// Guest: who is behind the interface is no router and no part of the node. Dropped are packets
-	// to or from 127.0.0.0/8, and router advertisements and redirects (RFC 4861).
+	// Guest: who is behind the interface is not a router and no part of the node. Dropped are
+	// packets to or from 127.0.0.0/8, and router advertisements and redirects (RFC 4861).
 	Guest bool
 	// NotFrom are IPv4 prefixes, MaxSources at most: packets from there are dropped.
 	NotFrom []netip.Prefix
@@ -136,7 +136,7 @@ func Attach(ifindex int, r Rules) error { return incoming.attach(ifindex, r) }
 // rules' Place.
 //
 // A bridge without br_netfilter takes packets from pod to pod past the stack filter. A pod that is
-// no port of the switch has no ingress filter.
+// not a port of the switch has no ingress filter.
 func AttachEgress(ifindex int, r Rules) error {
 	r.Place = First
 	return outgoing.attach(ifindex, r)

@@ -66,7 +66,7 @@ func check(t testing.TB, err error) {
 }
 
 // passes sends datagrams from the other namespace to a port of the filtered one until one comes:
-// for long where one is expected, on a busy machine, and twice where none is.
+// for long where one is expected, on a busy machine, and twice if none is.
 func passes(t *testing.T, filtered, other netns.NsHandle, from, to int, expected bool) bool {
 	t.Helper()
 	server, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(10, 0, 0, 1), Port: to})

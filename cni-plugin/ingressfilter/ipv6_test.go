@@ -61,7 +61,7 @@ func TestIPv6(t *testing.T) {
 		{packet(netip.MustParseAddr("fe80::98"), 1000, other), false, true},
 	}
 	// what Linux takes: all but frames with more headers of options than it reads, and
-	// authentication that it knows nothing of
+	// authentication that it knows nothing about
 	wanted := []string{"plain", "plain, tag 8100, tag 8100", "hop-by-hop options", "8 headers of options",
 		"fragments of [8]", "fragments of [8 16], the last one first, tag 8100", "fragments of [24] with options"}
 	for _, tagged := range []bool{false, true} {
@@ -94,7 +94,7 @@ func TestIPv6(t *testing.T) {
 			t.Logf("%s to %s: %d ways without a filter, %d with", k.p.Src, k.p.Dst, len(before), len(after))
 		}
 	}
-	// TCP and pings have sources, too, and Neighbor Discovery goes on
+	// TCP and pings have sources, too, and Neighbor Discovery continues
 	r.node.Do(func() error {
 		return Attach(r.node.Index("ncq"), Rules{Port: netcraq, CheckSources: true, Sources: []netip.Addr{podAddr6}})
 	})

@@ -13,7 +13,7 @@ import (
 	"github.com/netcraq/netcraq/internal/nftwatch"
 )
 
-// TestKeep: a firewall that is loaded anew takes away all tables, and the stack's filter is there
+// TestKeep: a firewall that is loaded again takes away all tables, and the stack's filter is there
 // again at once, with what it was told last. What the agent removes itself stays away.
 func TestKeep(t *testing.T) {
 	r := newRoute(t)

@@ -111,7 +111,7 @@ func families() []family {
 	return []family{ipv4, ipv6}
 }
 
-// Offsets in bytes: in UDP (RFC 768), and VXLAN's identifier behind UDP's header (RFC 7348), which
+// Offsets in bytes: in UDP (RFC 768), and VXLAN's identifier after UDP's header (RFC 7348), which
 // is three bytes and a reserved one that is 0.
 const (
 	sportOffset = 0
@@ -251,11 +251,11 @@ func isThere(conn *nftables.Conn, name string) (bool, error) {
 // RemoveTunnels takes away what ApplyTunnels has made.
 func RemoveTunnels() error { return remove(TunnelsTable) }
 
-// ApplySwitch has the node's own stack take NetCRAQ's packets, of a UDP port, from the switch
-// alone: hostEnd is the name of the interface by which the switch's answers to the node's own
-// processes come. Whatever else reaches the stack has gone past the switch. Of the node's own
-// processes those of root alone may ask the switch: to it they are all one host, which may do what
-// the agent and the gateway may.
+// ApplySwitch has the node's own stack take NetCRAQ's packets, of a UDP port, only from the switch:
+// hostEnd is the name of the interface by which the switch's answers to the node's own processes
+// come. Whatever else reaches the stack has gone past the switch. Of the node's own processes those
+// only of root may ask the switch: to it they are all one host, which may do what the agent and the
+// gateway may.
 func ApplySwitch(udpPort uint16, hostEnd string) error {
 	return replace(SwitchTable, func(w *table) error {
 		input, forward := w.chain("input", nftables.ChainHookInput),

@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// goneAfter is for how long the node of an API server may be silent before a connection to it is
-// given up: a little longer than the leader's Lease lasts. Left to client-go that takes 45 s, in
-// which an agent whose API server has lost its power, or is cut off, neither hears of anything nor
-// leads, though the service's address leads to others.
+// goneAfter is how long the node of an API server may be silent before a connection to it is given
+// up: a little longer than the leader's Lease lasts. Left to client-go that takes 45 s, in which an
+// agent whose API server has lost its power, or is cut off, neither hears of anything nor leads,
+// though the service's address leads to others.
 const goneAfter = 5 * time.Second
 
 // DialAPIServer connects to an API server (rest.Config's Dial), and has the kernel find out when

@@ -85,7 +85,7 @@ func removed(r client.Reader, namespace, component string) (bool, error) {
 }
 
 // releaseIfRemoved takes the plugin out of the other's list, and everything off its interfaces,
-// where the agent goes for good; true: it does. Where that is not known pods go on having ports.
+// where the agent goes for good; true: it does. Where that is not known pods continue having ports.
 func (o *Options) releaseIfRemoved(r client.Reader, a *agent.Agent, unchain func(*agent.Agent) error) bool {
 	gone, err := removed(r, o.Namespace, o.Component)
 	switch {

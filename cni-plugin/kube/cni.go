@@ -14,8 +14,8 @@ func (c CNI) plugins(chained bool) cniconf.Plugins {
 	return cniconf.Plugins{From: c.From, To: c.BinDir, Own: "netcraq-cni", OnlyOwn: chained}
 }
 
-// install makes the node's container runtime use the plugin, and sees to it that the runtime goes
-// on until ctx ends. fail ends the agent.
+// install makes the node's container runtime use the plugin, and makes sure that the runtime
+// continues until ctx ends. fail ends the agent.
 func (c CNI) install(
 	ctx context.Context, self podroutes.Node, socket string, log *slog.Logger, fail func(error),
 ) error {

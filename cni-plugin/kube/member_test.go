@@ -18,7 +18,7 @@ import (
 )
 
 // TestMemberNumbered: a node without IPv4 is connected to its switch when it has a number, and
-// begins anew when that is another one.
+// begins again when that is another one.
 func TestMemberNumbered(t *testing.T) {
 	w := testutil.World(t, testutil.Node(1), testutil.Numbered("n01", 5, 0))
 	var restart, fails error
@@ -78,7 +78,7 @@ func TestMember(t *testing.T) {
 	if got := strings.Join(routes, ", "); got != "10.244.2.0/24 via 192.0.2.2, 10.244.3.0/24 via 192.0.2.3, 10.244.4.0/24 via 192.0.2.4" {
 		t.Errorf("routes: %s", got)
 	}
-	if got := strings.Join(ports, " "); got != "2@n04 7@n02" { // n03 has no number yet, and "gone" is no node
+	if got := strings.Join(ports, " "); got != "2@n04 7@n02" { // n03 has no number yet, and "gone" is not a node
 		t.Errorf("ports: %s", got)
 	}
 	var own v1alpha1.NetcraqNode

@@ -27,7 +27,7 @@ import (
 
 const namespace = "netcraq-system"
 
-// apply applies the project's own manifests but for the DaemonSets.
+// apply applies the project's own manifests except for the DaemonSets.
 func apply(t *testing.T, s *kubetest.Server) {
 	t.Helper()
 	s.Kubectl(t, kubetest.Options{}, "apply", "-f", "../deploy/namespace.yaml")
@@ -318,7 +318,7 @@ func chain(name string, id int32) *v1alpha1.NetcraqChain {
 			Placement: v1alpha1.Placement{Policy: v1alpha1.PlaceHot}}}
 }
 
-// TestValidation: what the definition of a chain takes, and what it says of what it does not.
+// TestValidation: what the definition of a chain takes, and what it says about what it does not.
 func TestValidation(t *testing.T) {
 	s := kubetest.Start(t, kubetest.Options{})
 	apply(t, s)
@@ -364,7 +364,7 @@ func TestValidation(t *testing.T) {
 			t.Errorf("%v, want %q", err, what)
 		}
 	}
-	// What is left out: a client that knows nothing of the types.
+	// What is left out: a client that knows nothing about the types.
 	s.Kubectl(t, kubetest.Options{}, "create", "-f", "testdata/least.yaml")
 	var least v1alpha1.NetcraqChain
 	must(t, admin.Get(ctx, client.ObjectKey{Name: "least"}, &least))

@@ -210,7 +210,7 @@ func TestRights(t *testing.T) {
 		c := &certificates.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"},
 			Spec: certificates.CertificateSigningRequestSpec{Request: request,
 				SignerName: identity.Switch.Signer(), Usages: agentcerts.UsagesOf(identity.Switch)}}
-		// Its own rights are being changed beside this.
+		// Its own rights are being changed alongside this.
 		poll.Nil(t, 10*time.Second, "the worker may ask", func() error { return worker.Create(ctx, c) })
 		_, err = agentcerts.NewSigner(leader, keep(leader), ns, testutil.Quiet).Reconcile(ctx,
 			reconcile.Request{NamespacedName: client.ObjectKeyFromObject(c)})

@@ -73,8 +73,8 @@ func Run(told context.Context, o Options) error {
 		o.Log.Warn("--services and --switches are not compared with all of the Services' addresses", "err", err)
 	}
 	if err := o.checkPrefixes(self, ranges); err != nil {
-		// A node whose pods depend on this agent goes on, because a cluster can get other ranges,
-		// and can tell more of them, after an upgrade.
+		// A node whose pods depend on this agent continues, because a cluster can get other ranges,
+		// and can tell more about them, after an upgrade.
 		if !agent.Attached(o.StateDir) {
 			return err
 		}

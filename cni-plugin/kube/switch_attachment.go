@@ -71,7 +71,7 @@ func (o *Options) attach(
 // connectNumbered is that of an attachment to the node's own switch. NetCRAQ's packets are IPv4
 // whatever the nodes have: they go from switch to switch in tunnels of their own. So a node without
 // IPv4 is a host of the network under an address of the switches' prefix, which it has at the
-// interface to its switch alone.
+// interface only to its switch.
 func (o *Options) connectNumbered(
 	self podroutes.Node, sw *nodeswitch.Switch, services []netip.Prefix,
 ) func(number int32) error {
@@ -95,5 +95,5 @@ func (o *Options) connectNumbered(
 	}
 }
 
-// errRenumbered is for a node that has to begin anew under another address.
+// errRenumbered is for a node that has to begin again under another address.
 var errRenumbered = errors.New("its own processes are to reach the switch under another address")

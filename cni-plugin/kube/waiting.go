@@ -20,8 +20,9 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 )
 
-// waitForCluster waits until the API server answers, and knows enough of this node. Meanwhile the
-// kubelet is told that the agent is alive: when it starts an agent again it waits longer each time.
+// waitForCluster waits until the API server answers, and knows enough about this node. Meanwhile
+// the kubelet is told that the agent is alive: when it starts an agent again it waits longer each
+// time.
 func (o *Options) waitForCluster(
 	ctx context.Context, scheme *runtime.Scheme,
 ) (mgr ctrl.Manager, self podroutes.Node, err error) {
@@ -69,7 +70,7 @@ func (o *Options) waitFor(ctx context.Context, what string, get func() error) er
 	}
 }
 
-// ownNode is what the API server knows of this node. It has to have an address, and a prefix for
+// ownNode is what the API server knows about this node. It has to have an address, and a prefix for
 // pods, which the controller manager gives it (--allocate-node-cidrs). Where another plugin is the
 // pods' network the prefix is not needed.
 func ownNode(ctx context.Context, r client.Reader, name string, chained bool) (podroutes.Node, error) {

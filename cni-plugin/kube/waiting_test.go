@@ -19,7 +19,7 @@ import (
 )
 
 // TestWaitForAPIServer: an agent whose API server does not answer yet says that it waits for it,
-// lets the kubelet know that it is alive and not ready, and goes on when there is one.
+// lets the kubelet know that it is alive and not ready, and continues when there is one.
 func TestWaitForAPIServer(t *testing.T) {
 	port := func() int { // a free one
 		l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -23,23 +23,23 @@ import (
 // LeaseName is the Lease that says which agent leads.
 const LeaseName = "netcraq-leader"
 
-// Times of the Lease. A leader that renews it late goes on leading until another agent has it: that
-// etcd knows of one leader only is what counts.
+// Times of the Lease. A leader that renews it late continues leading until another agent has it:
+// that etcd knows about one leader only is what counts.
 const (
 	leaseDuration = 5 * time.Second
 	renewDeadline = 4 * time.Second
 	retryPeriod   = time.Second
 )
 
-// A candidate that etcd has not heard for unheardLimit gives the Lease up, and is no candidate for
-// restPeriod: the member of etcd that it asks may be dead or cut off while those of other agents
-// are well, and nobody leads as long as it has the Lease.
+// A candidate that etcd has not heard for unheardLimit gives the Lease up, and is not a candidate
+// for restPeriod: the member of etcd that it asks may be dead or cut off while those of other
+// agents are well, and nobody leads as long as it has the Lease.
 const (
 	unheardLimit = 8 * time.Second
 	restPeriod   = 2 * leaseDuration
 )
 
-// Config is what the command line says of leading.
+// Config is what the command line says about leading.
 type Config struct {
 	Etcd       leadership.Etcd
 	Prometheus string // the URL of one that scrapes the gateways; "": no keys of etcd's are placed
@@ -65,7 +65,7 @@ type Options struct {
 	// ends.
 	Began  func()
 	Follow func(context.Context, *controller.Controller)
-	// Metrics is told of a controller's metrics; nil: there is none any more.
+	// Metrics is told about a controller's metrics; nil: there is none any more.
 	Metrics func(prometheus.Gatherer)
 }
 
@@ -79,7 +79,7 @@ type Leader struct {
 	heard   time.Time          // when etcd has answered the candidate, or taken it
 	holder  string             // who has the Lease
 	term    *Term              // nil: this agent does not lead
-	resign  context.CancelFunc // ends its candidacy; nil: it is no candidate
+	resign  context.CancelFunc // ends its candidacy; nil: it is not a candidate
 	running sync.WaitGroup     // what resign ends, slowly: state is saved, and etcd told
 }
 
@@ -163,7 +163,7 @@ func (l *Leader) waitUnheard(ctx context.Context, stop func()) bool {
 	}
 }
 
-// silent is for how long etcd has said nothing to this agent, if it is a candidate.
+// silent is how long etcd has said nothing to this agent, if it is a candidate.
 func (l *Leader) silent() (time.Duration, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -10,8 +10,8 @@
 //	}
 //
 // The tables are the package's own: [Apply] replaces them in one transaction, so there is no moment
-// without them, and connections that are there go on (the kernel's connection tracking has them).
-// It is made over netlink, so no nft or iptables need be installed.
+// without them, and connections that are there continue (the kernel's connection tracking has
+// them). It is made over netlink, so no nft or iptables need be installed.
 package masquerade
 
 import (
@@ -56,7 +56,7 @@ func (f family) of(prefixes []netip.Prefix) []netip.Prefix {
 	return slices.DeleteFunc(slices.Clone(prefixes), func(p netip.Prefix) bool { return !f.has(p.Addr()) })
 }
 
-// KeepRules is Apply, or Remove where nothing is to be masqueraded.
+// KeepRules is Apply, or Remove if nothing is to be masqueraded.
 func KeepRules(masquerade bool, self podroutes.Node, others []podroutes.Node) error {
 	if masquerade {
 		return Apply(self, others)
@@ -162,7 +162,7 @@ func intervals(prefixes []netip.Prefix) (out []nftables.SetElement) {
 	return out
 }
 
-// after is the first address behind a prefix; false: there is none.
+// after is the first address after a prefix; false: there is none.
 func after(p netip.Prefix) (netip.Addr, bool) {
 	a := p.Masked().Addr().AsSlice()
 	for i := p.Bits(); i < p.Addr().BitLen(); i++ {

@@ -202,7 +202,8 @@ func run(ctx context.Context, o *options) error {
 			}
 			return
 		}
-		// This node is ready all the same: else one node that is not would take all others with it.
+		// This node is ready all the same: otherwise one node that is not would take all others
+		// with it.
 		if err := podroutes.Apply(cluster.self, cluster.others, o.routes); err != nil {
 			log.Error("pods of some other nodes are not reached", "err", err)
 		}

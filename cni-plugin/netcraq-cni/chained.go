@@ -17,7 +17,7 @@ import (
 // Behind another plugin the interface, its addresses and its routes are that one's. What is added
 // is the switch's port, and the result is the other's, unchanged.
 
-// addChained: ADD. The result goes on as it came, fields that nobody here knows included.
+// addChained: ADD. The result continues as it came, fields that nobody here knows included.
 func addChained(c *config, args *skel.CmdArgs) error {
 	if c.PrevResult == nil {
 		return types.NewError(types.ErrInvalidNetworkConfig, "netcraq-cni is chained, but nothing is before it in the list of "+c.Name+": put it behind the plugin that makes the interface, or leave chained out", "")

@@ -34,7 +34,7 @@ func attachment(c *config, args *skel.CmdArgs) agentapi.Attachment {
 
 // podOf is the pod that the arguments of a Kubernetes runtime name (K8S_POD_NAMESPACE and its kin:
 // a convention that containerd and CRI-O keep). They are for whoever wants them: what is not
-// understood is no error.
+// understood is not an error.
 func podOf(arguments string) agentapi.Pod {
 	named := map[string]string{}
 	for _, pair := range strings.Split(arguments, ";") {
@@ -127,8 +127,8 @@ func add(args *skel.CmdArgs) (err error) {
 	return types.PrintResult(result, c.CNIVersion)
 }
 
-// del: DEL, "Remove container from network, or un-apply modifications". What is not there any more
-// is no error, and takes no agent. The addresses go after the interface: an address that is given
+// del: DEL, "Remove container from network, or un-apply modifications". What is no longer there is
+// not an error, and takes no agent. The addresses go after the interface: an address that is given
 // to the next container must not be in use.
 func del(args *skel.CmdArgs) error {
 	c, err := readConfig(args.StdinData)

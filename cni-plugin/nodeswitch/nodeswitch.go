@@ -37,8 +37,8 @@ type Options struct {
 	// DeviceID is the P4Runtime device id.
 	DeviceID uint64
 	// P4Runtime is the server's address. It is not encrypted and asks nobody who he is, so it has
-	// to be a loopback address: pods have a loopback of their own, but for those in the host's
-	// network. "": it is served at Secure alone.
+	// to be a loopback address: pods have a loopback of their own, except for those in the host's
+	// network. "": it is served only at Secure.
 	P4Runtime string
 	// Secure is a second address of the P4Runtime server, for controllers on other nodes; "": there
 	// is none. Nothing is served there before a client has shown a certificate that TLS.ClientCAs
@@ -49,8 +49,8 @@ type Options struct {
 	// (VerifyConnection). That clients must have one, and TLS 1.3, are not for it to choose.
 	TLS *tls.Config
 	// AfterOthers has the program come behind those of others at an interface: at tc by a late
-	// filter of clsact. Else it is before them. (The interpreter has copies, and nobody is in its
-	// way.)
+	// filter of clsact. Otherwise it is before them. (The interpreter has copies, and nobody is in
+	// its way.)
 	AfterOthers bool
 	// Restored, if not nil, is called when the switch has put its program back at a port from which
 	// somebody had taken it, or could not. It must not call the switch.
@@ -199,7 +199,7 @@ func start(o Options) (target.Device, error) {
 // Engine says what runs the program and why.
 func (s *Switch) Engine() string { return s.device.Engine() }
 
-// SecureAddress is where P4Runtime is served with TLS, nil where it is not.
+// SecureAddress is where P4Runtime is served with TLS, nil if it is not.
 func (s *Switch) SecureAddress() net.Addr { return s.secure }
 
 // Failed gets an error if the P4Runtime server ends by itself.

@@ -22,7 +22,7 @@ type fabricPort struct {
 }
 
 // ConnectPeers makes tunnels to other nodes' switches ports, by their numbers, and none else: ports
-// and tunnels of an earlier call that are not asked for any more go. What is as it should be stays.
+// and tunnels of an earlier call that are no longer asked for go. What is as it should be stays.
 // The error names the nodes that could not be connected; the others are.
 func (s *Switch) ConnectPeers(self podroutes.Node, peers map[uint32]podroutes.Node) error {
 	s.mu.Lock()

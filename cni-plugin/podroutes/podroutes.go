@@ -118,7 +118,7 @@ type Mode string
 
 // The modes.
 const (
-	Auto   Mode = "auto"   // directly where two nodes share a link, else by VXLAN
+	Auto   Mode = "auto"   // directly where two nodes share a link, otherwise by VXLAN
 	Direct Mode = "direct" // never by VXLAN: a node that is not on a link is an error
 	VXLAN  Mode = "vxlan"  // always by VXLAN
 )
@@ -263,7 +263,7 @@ func filterTunnels(self Node, others []Node) error {
 	return ingressfilter.ApplyTunnels(t)
 }
 
-// Check says what is wrong with what is known of a node.
+// Check says what is wrong with what is known about a node.
 func (n Node) Check() error {
 	if err := n.checkAddresses(); err != nil {
 		return err

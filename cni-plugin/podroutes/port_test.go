@@ -12,7 +12,7 @@ import (
 )
 
 // TestPortTaken: a tunnel of another plugin at a port of NetCRAQ's is not filtered, but named, with
-// what to do; at another port it stands beside NetCRAQ's, whatever its identifier is.
+// what to do; at another port it stands alongside NetCRAQ's, whatever its identifier is.
 func TestPortTaken(t *testing.T) {
 	n, lan := udptest.NewSpace(t), udptest.NewSpace(t)
 	udptest.Cable(t, n, "eth0", []string{"192.168.0.1/24"}, lan, "eth0", []string{"192.168.0.2/24"})

@@ -103,7 +103,7 @@ func (x *tunnelled) take() (marks [3][]uint16) {
 			got = r.Take()
 		}
 		for _, f := range got {
-			if len(f) == 64 { // and not what the kernel says of itself
+			if len(f) == 64 { // and not what the kernel says about itself
 				marks[i] = append(marks[i], mark(f))
 			}
 		}

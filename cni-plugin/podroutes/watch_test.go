@@ -67,8 +67,8 @@ func TestWatch(t *testing.T) {
 	cancel()
 }
 
-// TestWatchLostNews has the kernel drop news because nobody reads them for a while. Watch tells of
-// them, and of the next deletion as before.
+// TestWatchLostNews has the kernel drop news because nobody reads them for a while. Watch tells
+// about them, and of the next deletion as before.
 func TestWatchLostNews(t *testing.T) {
 	x := newTunnelled(t)
 	changed, goOn := make(chan struct{}), make(chan struct{})

@@ -55,9 +55,9 @@ func Check(of []Capability) error {
 
 // Limit leaves this process, and all that it starts, only some capabilities, and forbids it to get
 // others by starting anything. Capabilities are those of threads, and a Go program has many: so it
-// drops them from the bounding set of one thread and has that one start the program anew, by which
-// all threads end but it. It returns in the new program, or where nothing was to be done, or with
-// an error and nothing changed that matters.
+// drops them from the bounding set of one thread and has that one start the program again, by which
+// all threads end but it. It returns in the new program, or if nothing was to be done, or with an
+// error and nothing changed that matters.
 func Limit(keep []int) error {
 	if os.Geteuid() != 0 {
 		return nil

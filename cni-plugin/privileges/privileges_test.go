@@ -100,7 +100,7 @@ func TestMain(m *testing.M) {
 			keep = append(keep, c)
 		}
 	}
-	if err := privileges.Limit(privileges.Numbers(keep)); err != nil { // which starts this program anew
+	if err := privileges.Limit(privileges.Numbers(keep)); err != nil { // which starts this program again
 		fmt.Println("limiting:", err)
 		os.Exit(1)
 	}

@@ -18,7 +18,7 @@ import (
 )
 
 // browse opens a page in a headless Chromium, and gives what runs actions in it, and what the
-// browser says on its console. Where there is no Chromium the test is skipped.
+// browser says on its console. If there is no Chromium the test is skipped.
 func browse(t *testing.T, address string) (ctx context.Context, complaints func() []string) {
 	t.Helper()
 	path := ""
@@ -68,7 +68,7 @@ func look[T any](ctx context.Context, t *testing.T, expression string) T {
 	return out
 }
 
-// TestPage: the page in a real browser: what it shows, that it goes on showing what changes, and
+// TestPage: the page in a real browser: what it shows, that it continues showing what changes, and
 // that what others have chosen as keys is text.
 func TestPage(t *testing.T) {
 	f := func(x float64) *float64 { return &x }

@@ -13,14 +13,14 @@ import (
 
 // Caller is who asks, as the kernel or a token says.
 type Caller struct {
-	// Unix: the request came by a Unix socket, and what follows is what the kernel says of the
+	// Unix: the request came by a Unix socket, and what follows is what the kernel says about the
 	// process that has connected (unix(7), SO_PEERCRED), in this process's namespaces.
 	Unix     bool
 	UID, GID uint32
 	PID      int32 // 0: of a namespace of processes that cannot be seen from here
 	// NetNS is the inode of the process's network namespace, as /proc/PID/ns/net tells it, when it
 	// connected; 0: unknown. It is that of the process's first thread. It says in which host of a
-	// lab network somebody is, and is no proof against root, who may enter any.
+	// lab network somebody is, and is not a proof against root, who may enter any.
 	NetNS uint64
 
 	// Token is by which token a request over TCP was let in: TokenAll, TokenRead or TokenPage; "":
@@ -68,7 +68,7 @@ func CallerFrom(ctx context.Context) (Caller, bool) {
 	return c, ok
 }
 
-// peer is what is known of the other end of a Unix socket's connection.
+// peer is what is known about the other end of a Unix socket's connection.
 type peer struct {
 	caller Caller
 	groups []uint32 // all of the process's groups

@@ -225,7 +225,7 @@ func TestAnswersFitDocument(t *testing.T) {
 	}
 }
 
-// call is a route and what the document says of it.
+// call is a route and what the document says about it.
 type call struct {
 	route *routers.Route
 	r     *route

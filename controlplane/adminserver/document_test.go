@@ -74,7 +74,7 @@ type generator struct {
 	structs  []reflect.Type // that have a schema, as they were found
 }
 
-// codeOf is a code of errors, with the comment beside it.
+// codeOf is a code of errors, with the comment alongside it.
 type codeOf struct{ name, code, means string }
 
 func newGenerator(t testing.TB) *generator {
@@ -345,7 +345,7 @@ func (g *generator) document() *openapi3.T {
 	return loaded
 }
 
-// operation is what the document says of a route.
+// operation is what the document says about a route.
 func (g *generator) operation(r *route) *openapi3.Operation {
 	op := &openapi3.Operation{OperationID: r.id, Tags: []string{r.group}, Responses: openapi3.NewResponsesWithCapacity(2)}
 	if first, more, _ := strings.Cut(r.does, ". "); more == "" {
@@ -390,7 +390,7 @@ func (g *generator) operation(r *route) *openapi3.Operation {
 	return op
 }
 
-// answerByStatus are the answers of a route that are no failures.
+// answerByStatus are the answers of a route that are not failures.
 func (r *route) answerByStatus() map[int]any {
 	if r.answer == nil {
 		return map[int]any{http.StatusNoContent: nil}

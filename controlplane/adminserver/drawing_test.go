@@ -93,7 +93,7 @@ func width(ctx context.Context, t *testing.T, pixels int64, scheme string) {
 }
 
 // TestDrawing: the network in a real browser at two widths, light and dark: switches with their
-// roles and rates, links, chains, plots; by the keyboard alone; nothing wider than the window.
+// roles and rates, links, chains, plots; only by the keyboard; nothing wider than the window.
 func TestDrawing(t *testing.T) {
 	f := func(x float64) *float64 { return &x }
 	b := busy([][2]int{{1, 2}, {2, 3}, {3, 4}})
@@ -201,7 +201,7 @@ func TestDrawing(t *testing.T) {
 		t.Errorf("the plot cuts off %s", cut)
 	}
 
-	// A switch that is lost, in words and not by its colour alone.
+	// A switch that is lost, in words and not only by its colour.
 	b.mu.Lock()
 	b.switches[3].Connected = false
 	b.mu.Unlock()

@@ -42,8 +42,8 @@ type parameter struct {
 // oneOf stands in a route for a body or an answer of one of several types. nil is JSON's null.
 type oneOf []any
 
-// many stands in a route for an answer that is a list with an error beside each entry: its status
-// is 207 if an entry has one.
+// many stands in a route for an answer that is a list with an error alongside each entry: its
+// status is 207 if an entry has one.
 type many struct{ list any }
 
 // groups are the parts of the API, in the order of the reference.

@@ -231,7 +231,7 @@ func (s *Server) TCP() net.Addr { return s.tcp }
 // same network. "": it has none.
 func (s *Server) Tokens() (all, read string) { return s.token, s.read }
 
-// Serve serves an API, as Handler makes it, until ctx ends (nil) or it cannot any more.
+// Serve serves an API, as Handler makes it, until ctx ends (nil) or it can no longer.
 func (s *Server) Serve(ctx context.Context, next http.Handler) error {
 	server := &http.Server{Handler: s.door(next), ReadHeaderTimeout: headerTime, IdleTimeout: idleTime,
 		MaxHeaderBytes: maxHeader,
@@ -260,7 +260,7 @@ func (s *Server) Serve(ctx context.Context, next http.Handler) error {
 	return err
 }
 
-// Close ends a server that does not serve any more, or has not begun to.
+// Close ends a server that no longer serves, or has not begun to.
 func (s *Server) Close() {
 	for _, l := range s.listeners {
 		l.Close()
@@ -353,7 +353,7 @@ func refuse(w http.ResponseWriter, status int, code, format string, args ...any)
 // door lets in who may ask.
 func (s *Server) door(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// of refusals; who answers sets it anew
+		// of refusals; who answers sets it again
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTime))
 		known, byUnix := r.Context().Value(peerKey{}).(peer)
 		if !byUnix && !local(r) {

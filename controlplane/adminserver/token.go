@@ -116,9 +116,9 @@ func (p *passes) issue() string {
 	return secret
 }
 
-// holds says whether one is good; with use it is not any more after that.
+// holds says whether one is good; with use it is no longer after that.
 func (p *passes) holds(secret string, use bool) bool {
-	sum := sha256.Sum256([]byte(secret)) // looking up a sum tells nothing of the secret
+	sum := sha256.Sum256([]byte(secret)) // looking up a sum tells nothing about the secret
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	until, ok := p.until[sum]

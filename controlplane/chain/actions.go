@@ -20,7 +20,7 @@ type Persist struct {
 
 // Install asks for a switch's part of the configuration (its chain_config entry, multicast groups,
 // service address and route), and for Installed with the same Seq. Where the switch has all of it
-// already, nothing is to be written. It must fail where the switch has been connected anew since:
+// already, nothing is to be written. It must fail where the switch has been connected again since:
 // it may have come back empty, which SwitchUp says first.
 type Install struct {
 	Switch     string
@@ -30,8 +30,8 @@ type Install struct {
 }
 
 // Reconnect asks for the connection to a switch to be ended, and for the SwitchUp that follows when
-// it has been read again in the next one. What was sent in the one before must not take effect any
-// more by then. The machine takes the switch to be down meanwhile.
+// it has been read again in the next one. What was sent in the one before must no longer take
+// effect by then. The machine takes the switch to be down meanwhile.
 type Reconnect struct {
 	Switch string
 	Why    string

@@ -62,7 +62,7 @@ func (m *Machine) Propose(now Time, op OpID, ch Change) {
 	m.step(now)
 }
 
-// settleFor: the members are who is to be one; those that are missing are not waited for any more.
+// settleFor: the members are who is to be one; those that are missing are no longer waited for.
 func (m *Machine) settleFor(now Time, op OpID, wanted []string) {
 	if wanted != nil && len(m.missing()) > 0 {
 		m.wanted, m.short, m.unsaved = wanted, false, true

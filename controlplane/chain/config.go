@@ -48,7 +48,7 @@ func (f Freeze) String() string { return [...]string{"", "head frozen", "frozen"
 // MaxEpoch is the highest epoch: epochs have 16 bits.
 const MaxEpoch = 1<<16 - 1
 
-// reserved is how many epochs are kept for what a chain cannot do without: to go on without
+// reserved is how many epochs are kept for what a chain cannot do without: to continue without
 // members, and to be thawed. Nothing that could as well be left undone is begun when no more are
 // left.
 const reserved = 1024
@@ -62,11 +62,11 @@ type Config struct {
 	Members []string      `json:"members"` // head first
 	Freeze  Freeze        `json:"freeze,omitempty"`
 	Lease   time.Duration `json:"lease"` // nanoseconds in JSON; 0: members serve without one
-	// Shadow is the switch that is being brought in, "" where there is none. It is none of Members.
+	// Shadow is the switch that is being brought in, "" if there is none. It is none of Members.
 	Shadow string `json:"shadow,omitempty"`
 	// Filling: writes pass Shadow on their way to the tail, which is filled until it has what was
-	// written before. It answers nobody, and is no member to who judges members; a controller that
-	// knows nothing of this finds a shadow, and makes the chain without it, as is right.
+	// written before. It answers nobody, and is not a member to who judges members; a controller
+	// that knows nothing about this finds a shadow, and makes the chain without it, as is right.
 	Filling bool `json:"filling,omitempty"`
 }
 
@@ -89,7 +89,7 @@ func (a Assignment) Filling() bool { return a.Role == Replica && a.Head == a.Tai
 // Holds says whether a switch with this part has the chain's data, so that it may answer.
 func (a Assignment) Holds() bool { return a.Role.Member() && !a.Filling() }
 
-// Assignment is the part of a switch; that of a switch which is no member has role NONE.
+// Assignment is the part of a switch; that of a switch which is not a member has role NONE.
 func (c Config) Assignment(sw string) Assignment {
 	way := c.way()
 	last := len(way) - 1
@@ -195,7 +195,7 @@ type Record struct {
 	// come back. Absent where a controller wrote it that knew of no such thing.
 	Wanted []string `json:"wanted,omitempty"`
 	// Since has the epoch with which each of Config's members became one. What a switch has from
-	// before it left and came back is no part of a member. Where an earlier release wrote the
+	// before it left and came back is not a part of a member. Where an earlier release wrote the
 	// record it is absent, and only what a switch has of Config counts.
 	Since map[string]uint16 `json:"since,omitempty"`
 }

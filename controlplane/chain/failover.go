@@ -14,7 +14,7 @@ import (
 
 // unheardLeases is how many LEASEs in a row may have no answer. Counting what was sent, rather than
 // the time that has passed, a controller that was itself stopped for a while gives nobody up; and
-// where it is held up again and again it counts anew, mostExcused times (Machine.Late).
+// where it is held up again and again it counts again, mostExcused times (Machine.Late).
 const (
 	unheardLeases = renewals + 1
 	mostExcused   = 3 * unheardLeases
@@ -72,7 +72,7 @@ func (m *Machine) givenUp(sw string) bool {
 	return m.persisting != nil && m.persisting.op == 0 && m.cfg.IsMember(sw) && !m.persisting.config.IsMember(sw)
 }
 
-// failover goes on without the members that have failed, or leave, as long as one is left.
+// failover continues without the members that have failed, or leave, as long as one is left.
 func (m *Machine) failover(now Time) {
 	if !m.decided {
 		return

@@ -30,7 +30,7 @@ type change struct {
 	// before (Machine.wanted).
 	wanted, after []string
 	// own is what the machine itself was about to do when an operator's change came before it: it
-	// goes on with that if the change cannot be recorded. nil: nothing.
+	// continues with that if the change cannot be recorded. nil: nothing.
 	own *change
 	// by is until when the joiner must have been emptied.
 	by Time
@@ -163,7 +163,7 @@ func (m *Machine) Persisted(now Time, seq uint64, err error) {
 		if err != nil {
 			m.event("state.not-saved", "", "%v: a controller that is restarted now will ask the switches", err)
 		}
-	case err != nil && p.op != 0 && m.change == nil: // (a reordering that has begun must go on)
+	case err != nil && p.op != 0 && m.change == nil: // (a reordering that has begun must continue)
 		m.persisting = p.own
 		m.do(Done{p.op, fmt.Errorf("%w: the change could not be recorded, so nothing was changed: %w", ErrUnavailable, err)})
 		if p.own != nil {
@@ -337,7 +337,7 @@ func (m *Machine) advance(now Time) {
 	}
 	for _, s := range m.o.Switches {
 		if v := m.view[s]; v.failed && m.has(s) {
-			m.install(now, s) // something beside its assignment was refused
+			m.install(now, s) // something alongside its assignment was refused
 		}
 	}
 	for _, s := range m.o.Switches {
@@ -488,8 +488,8 @@ func (m *Machine) canRedrive() bool {
 	return !m.redriving && m.installed && m.cfg.Freeze == Thawed && m.holdsKeys()
 }
 
-// StuckFor is for how long a key must have been dirty with one version to be re-propagated while
-// the configuration lasts; that is looked at every sweepEvery.
+// StuckFor is how long a key must have been dirty with one version to be re-propagated while the
+// configuration lasts; that is looked at every sweepEvery.
 const (
 	StuckFor   = 300 * time.Millisecond
 	sweepEvery = 500 * time.Millisecond

@@ -7,8 +7,8 @@ import (
 
 // Joiners: switches that a chain waits for and that have never had its data. One is being brought
 // in (recover.go), or a change of a chain without keys makes it a member. Nothing is lost if the
-// chain goes on without a joiner, so it waits for one no longer than for a member that has failed,
-// whatever FailureTimeout says, and in every stage:
+// chain continues without a joiner, so it waits for one no longer than for a member that has
+// failed, whatever FailureTimeout says, and in every stage:
 //
 //   - A joiner gets LEASEs of duration 0. It can do nothing with those, but it answers them. One
 //     that is silent is given up like a member (unheardLeases).
@@ -48,7 +48,7 @@ func (m *Machine) askEvery() time.Duration {
 	return m.joinerLease() / renewals
 }
 
-// joiner is the switch that is being brought in, and the stage that it is in, as far as it is no
+// joiner is the switch that is being brought in, and the stage that it is in, as far as it is not a
 // member yet; "": there is none.
 func (m *Machine) joiner() (string, stage) {
 	c := m.change
@@ -145,7 +145,7 @@ func (m *Machine) hangs(now Time, sw string) string {
 	return ""
 }
 
-// Untold: the record of a session that is leased anew did not come to the joiner. What a copy will
+// Untold: the record of a session that is leased again did not come to the joiner. What a copy will
 // find that begins later it need not be told; but the last one has begun.
 func (m *Machine) Untold(now Time, sw string, why error) {
 	j, at := m.joiner()

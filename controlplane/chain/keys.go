@@ -44,8 +44,8 @@ const (
 // clients do not any more: by an entry of another KEY_ID, the alias, that nobody else knows.
 //
 // A removal makes all entries first: closed ones, so that no client writes after the tombstone, and
-// at all members, since one that takes back half an addition, or goes on with half a removal, would
-// otherwise send a tombstone that a member without an entry drops.
+// at all members, since one that takes back half an addition, or continues with half a removal,
+// would otherwise send a tombstone that a member without an entry drops.
 var stages = map[keyWork][]keyStage{
 	addKeys:      {insertStage, writeStage, openStage},
 	removeKeys:   {insertStage, removeStage, deleteStage},
@@ -92,7 +92,7 @@ func (m *Machine) AddKeys(now Time, op OpID) { m.startKeys(now, op, addKeys) }
 func (m *Machine) RemoveKeys(now Time, op OpID) { m.startKeys(now, op, removeKeys) }
 
 // DetachKeys starts an operation that takes keys out of clients' sight, and reads what they had.
-// Nobody can read or write them when it is done, but for the controller by their aliases.
+// Nobody can read or write them when it is done, except for the controller by their aliases.
 func (m *Machine) DetachKeys(now Time, op OpID) { m.startKeys(now, op, detachKeys) }
 
 // ReattachKeys starts an operation that undoes DetachKeys, finished or not.
@@ -113,7 +113,7 @@ func (m *Machine) canKeys() bool {
 // recorded says whether it is on record that the chain holds data.
 func (m *Machine) recorded() bool { return m.unrecorded == 0 && m.recordAt == 0 }
 
-// restart begins an operation anew, with the members as they are now. Each of its steps may have
+// restart begins an operation again, with the members as they are now. Each of its steps may have
 // been done before, in part.
 func (m *Machine) restart(o *keyOp) {
 	o.attempt++

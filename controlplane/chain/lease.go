@@ -46,7 +46,7 @@ func (m *Machine) LeasesOver(now Time) Time {
 	return over
 }
 
-// leaseView is what is known of a switch's lease.
+// leaseView is what is known about a switch's lease.
 type leaseView struct {
 	heard   bool   // clock and heardAt are valid
 	clock   uint64 // microseconds, as the switch last said
@@ -93,7 +93,7 @@ func (l *leaseView) numbered() uint16 {
 	return l.number
 }
 
-// age is how many LEASEs were sent after one of a number, and false where that was not sent in this
+// age is how many LEASEs were sent after one of a number, and false if that was not sent in this
 // connection, or so long ago that its reply says nothing.
 func (l *leaseView) age(number uint16) (int, bool) {
 	age := int(l.number - number)
@@ -224,7 +224,7 @@ func (m *Machine) Alive(sw string) {
 
 // Late: this controller was itself held up (a starved machine), and does only now what was due `by`
 // ago. What has come meanwhile it has not looked at either, so what it has not heard says nothing:
-// it renews, and judges members anew. It does so a bounded number of times for one that stays
+// it renews, and judges members again. It does so a bounded number of times for one that stays
 // silent, because a controller that is always late must give a dead member up, too. It says whether
 // this was late enough to count.
 func (m *Machine) Late(now Time, by time.Duration) bool {

@@ -30,29 +30,29 @@ type Options struct {
 	// from then on what was recorded does.
 	Members []string
 	Lease   time.Duration
-	// FailureTimeout is for how long a member may be out of reach before the chain goes on without
+	// FailureTimeout is how long a member may be out of reach before the chain continues without
 	// it; 0: until an operator says so. It should be shorter than the lease, which has to run out
 	// in any case.
 	FailureTimeout time.Duration
 	// ShortLease is how long leases are, and ShortTimeout what FailureTimeout is at most, while
 	// everything is prompt (pace.go); 0: as Lease and FailureTimeout say at all times.
 	ShortLease, ShortTimeout time.Duration
-	// ShortAfter is for how long everything must have been prompt before leases are short.
+	// ShortAfter is how long everything must have been prompt before leases are short.
 	ShortAfter time.Duration
-	// Made is when this machine is made, by the times that it is told. PriorLeaseBound is for how
-	// long from then on an earlier controller may go on giving leases, by that one's clock.
+	// Made is when this machine is made, by the times that it is told. PriorLeaseBound is how long
+	// from then on an earlier controller may continue giving leases, by that one's clock.
 	Made            Time
 	PriorLeaseBound time.Duration
-	// Record is what an earlier controller left behind, nil where there is nothing.
+	// Record is what an earlier controller left behind, nil if there is nothing.
 	Record *Record
-	// Doubt is for how long after the start all members of Record are waited for before anything is
+	// Doubt is how long after the start all members of Record are waited for before anything is
 	// done by it: it may be an earlier one than the last, and a later epoch at any of them says so.
 	// 0: it is the last.
 	Doubt time.Duration
 	// Rejoin says when members that were lost are brought in again; the zero Policy: never.
 	Rejoin rejoin.Policy
-	// Length is how many members the chain is to have, where somebody else sees to it who they are;
-	// 0: as many as its operator has named.
+	// Length is how many members the chain is to have, if somebody else sees to it who they are; 0:
+	// as many as its operator has named.
 	Length int
 	// EpochFloor is an epoch that the chain's first is to be above, because slots that are its own
 	// now may hold versions with epochs up to that.
@@ -61,12 +61,12 @@ type Options struct {
 
 // Report is what a switch that has just connected says about its part in the chain.
 type Report struct {
-	Assignment *Assignment // its chain_config entry, nil where it has none
+	Assignment *Assignment // its chain_config entry, nil if it has none
 	Fresh      bool        // the program was loaded just now: every register is empty
 	Keys       int         // key_index entries of this chain's keys
 }
 
-// view is what is known of one switch.
+// view is what is known about one switch.
 type view struct {
 	up     bool // connected and reported
 	downAt Time // since when it is not
@@ -90,7 +90,7 @@ type view struct {
 	tested    bool   // the last LEASE was one to see whether it answers (asks)
 	unleased  bool   // it may have a part in the chain that is not bound to a lease
 	stopped   bool   // it was given up while it was connected, in a chain without leases
-	leaving   bool   // it leaves the network: the chain is to go on without it
+	leaving   bool   // it leaves the network: the chain is to continue without it
 	refused   string // why it was not brought in the last time; said in an event once
 	lease     leaseView
 }
@@ -160,8 +160,8 @@ type Machine struct {
 	redriveAt  Time   // when to look for what stays dirty
 	redriveBad bool   // the last one failed; said in an event once
 	copying    uint64 // the sequence number of the Copy that is under way; 0: none
-	// freezeFor is for how long the only member is frozen for a joiner, frozenAt since when it is,
-	// and freezeUntil when what comes next must have come; 0: it is not frozen for one.
+	// freezeFor is how long the only member is frozen for a joiner, frozenAt since when it is, and
+	// freezeUntil when what comes next must have come; 0: it is not frozen for one.
 	freezeFor             time.Duration
 	frozenAt, freezeUntil Time
 
@@ -301,9 +301,9 @@ func (m *Machine) judge(now Time) {
 	}
 }
 
-// distrust: a switch has a later epoch than any on record. The record is an earlier one: it says of
-// members what was so once, and has those among them that have been given up since, with the values
-// of then. What is right the switches say.
+// distrust: a switch has a later epoch than any on record. The record is an earlier one: it says
+// about members what was so once, and has those among them that have been given up since, with the
+// values of then. What is right the switches say.
 func (m *Machine) distrust(now Time, sw string, epoch uint16) {
 	m.event("chain.epoch", sw, "it has epoch %d, later than the %d on record: the record is an earlier one, and what "+
 		"the switches have counts", epoch, m.cfg.Epoch)
@@ -357,7 +357,7 @@ func (m *Machine) compare(now Time, sw string, fresh bool) {
 	v.mistrusted = false
 	if a != nil && *a == m.cfg.Assignment(sw) && !fresh {
 		v.everAcked = true
-		m.install(now, sw) // writes only what is missing beside it
+		m.install(now, sw) // writes only what is missing alongside it
 		return
 	}
 	if !m.cfg.IsMember(sw) {
@@ -373,7 +373,7 @@ func (m *Machine) compare(now Time, sw string, fresh bool) {
 	}
 }
 
-// lose goes on without a member whose registers are empty.
+// lose continues without a member whose registers are empty.
 func (m *Machine) lose(now Time, sw string) {
 	m.view[sw].lost = true
 	var left []string
@@ -438,10 +438,10 @@ func (m *Machine) next(epoch uint16, members []string) Config {
 	return c
 }
 
-// decide finds out which configuration is running where no record says so, or the record is an
-// earlier one. It needs to hear all members that the file names; where all members of a
-// configuration answer that they have it, and nobody has a later epoch, that is the one, for each
-// later one has had one of its members at least.
+// decide finds out which configuration is running if no record says so, or the record is an earlier
+// one. It needs to hear all members that the file names; where all members of a configuration
+// answer that they have it, and nobody has a later epoch, that is the one, for each later one has
+// had one of its members at least.
 func (m *Machine) decide(now Time) {
 	var epoch uint16
 	members := 0
@@ -690,8 +690,8 @@ func (m *Machine) Tick(now Time) {
 	m.step(now)
 }
 
-// Next is the time of the next Tick, and false where there is nothing to wait for. It may be over:
-// an input may have come between that time and the Tick that was due.
+// Next is the time of the next Tick, and false if there is nothing to wait for. It may be over: an
+// input may have come between that time and the Tick that was due.
 func (m *Machine) Next(now Time) (Time, bool) {
 	next, ok := Time(0), false
 	// What was due at the last step was tried then. If it was not possible, what makes it possible

@@ -8,13 +8,13 @@ import (
 // Phase is how far a chain has come with its configuration. doc.go has the table of transitions.
 type Phase uint8
 
-// The phases, in the order in which a chain that is made anew, and changed, goes through them.
+// The phases, in the order in which a chain that is made again, and changed, goes through them.
 const (
 	// Discovering: which configuration runs is not known, or the record of it is in doubt. The
 	// switches are asked; nothing is done to them.
 	Discovering Phase = iota
 	// Persisting: the next configuration is being made durable, and no switch has heard of it. They
-	// go on with the present one.
+	// continue with the present one.
 	Persisting
 	// Fencing: the configuration is durable, and a switch that was a member before may serve yet.
 	// No member gets it.

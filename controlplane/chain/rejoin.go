@@ -10,7 +10,7 @@ import (
 )
 
 // Coming back. Who the chain's members are to be is the operator's last word: those that it was
-// made with, as changed by Propose and Recover since. It is on record. The chain goes on without
+// made with, as changed by Propose and Recover since. It is on record. The chain continues without
 // those that fail, and they are to come back: when one has been steady for a while (package rejoin)
 // it is brought in as an operator would, by Rejoin. One that an operator has left out is not.
 //

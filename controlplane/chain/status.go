@@ -24,7 +24,7 @@ type Status struct {
 	// while everything is prompt.
 	LeaseGiven time.Duration
 	// Length is how many members the chain is to have, and Missing those that are to be members and
-	// are none; where somebody else sees to it who they are, it is empty.
+	// are none; if somebody else sees to it who they are, it is empty.
 	Length  int
 	Missing []MissingMember
 }

@@ -139,7 +139,7 @@ func (c *Controller) Recover(ctx context.Context, name, sw string) (*admin.Chain
 // Metrics serves what there is to count and measure, for Prometheus.
 func (c *Controller) Metrics() http.Handler { return c.metrics.Handler() }
 
-// Registry is what Metrics serves, for what runs beside the controller to add to it.
+// Registry is what Metrics serves, for what runs alongside the controller to add to it.
 func (c *Controller) Registry() *prometheus.Registry { return c.metrics.Registry }
 
 // Keys lists the keys of a chain by name: those that are on record, as the next controller would
@@ -528,6 +528,6 @@ func (c *Controller) Ready(ctx context.Context) error {
 	return nil
 }
 
-// Announce adds an event that is not the controller's own: what runs beside it
+// Announce adds an event that is not the controller's own: what runs alongside it
 // (placement/controller) has it shown and counted with the others.
 func (c *Controller) Announce(kind, chain, message string) { c.events.Add(kind, "", chain, message) }

@@ -97,10 +97,10 @@ type Controller struct {
 	// controller that took over before would take a key that was placed out again, and one that was
 	// moved back.
 	news map[string]bool
-	// replacedAt is when the last KEY_ID that a name had before could not be used any more
+	// replacedAt is when the last KEY_ID that a name had before could no longer be used
 	// (settled.go)
 	replacedAt map[string]chain.Time
-	replacedBy chain.Time           // of those that are not in it any more, the latest may have been then
+	replacedBy chain.Time           // of those that are no longer in it, the latest may have been then
 	touched    map[*chainState]bool // chains whose machines may ask for something
 	deposed    string               // why this controller does nothing any more: another has taken over
 	letGo      chan struct{}        // closed then
@@ -228,8 +228,7 @@ func New(o Options) (*Controller, error) {
 	return c, nil
 }
 
-// doubt is for how long all members of a chain's record are waited for before anything is done by
-// it.
+// doubt is how long all members of a chain's record are waited for before anything is done by it.
 const doubt = 2 * time.Second
 
 // known says whether all switches of a saved configuration are in the topology; if not, the record
@@ -259,7 +258,7 @@ func (c *Controller) post(f func()) {
 // more.
 func (c *Controller) call(ctx context.Context, f func()) error {
 	done := make(chan struct{})
-	var taken atomic.Bool // f is run, or is not wanted any more
+	var taken atomic.Bool // f is run, or is no longer wanted
 	c.post(func() {
 		if taken.CompareAndSwap(false, true) {
 			f()
@@ -342,9 +341,9 @@ func (c *Controller) Run(ctx context.Context) {
 	}
 }
 
-// early is for how long to sleep where so much time is to go by on a clock that is not slewed.
-// Timers run by one that may be. What is done late by that must not look as if this controller was
-// held up, so most of a long wait comes first, and the rest after another look.
+// early is how long to sleep where so much time is to go by on a clock that is not slewed. Timers
+// run by one that may be. What is done late by that must not look as if this controller was held
+// up, so most of a long wait comes first, and the rest after another look.
 func early(wait time.Duration) time.Duration {
 	if wait > 20*time.Millisecond {
 		wait -= wait / 8
@@ -405,7 +404,7 @@ func (c *Controller) flush(ch *chainState) {
 	}
 }
 
-// announce says when a chain becomes ready, and when it is not any more.
+// announce says when a chain becomes ready, and when it is no longer.
 func (c *Controller) announce(ch *chainState, s chain.Status) {
 	if s.Ready == ch.ready {
 		return

@@ -7,7 +7,7 @@
 //	                               ▲    what happened            │        packets in and out
 //	                               └─────────────────────────────┘
 //
-// The rooms below know nothing of the controller: tableplan (what switches should hold), program
+// The rooms below know nothing about the controller: tableplan (what switches should hold), program
 // (what the P4 program offers), switches (each one's connection, and its worker), saved (what
 // survives the process) and observe (events and metrics). What decides is here. backend.go and its
 // neighbours have the calls of the admin API (request.go, keys.go, move.go, unused.go, sessions.go,
@@ -21,10 +21,10 @@
 // to one switch is written in the order in which it was decided.
 //
 // The topology can change while the controller runs (Update). What a topology makes of the world is
-// a network: an immutable value, but for the ways around lost switches, that is replaced as a
+// a network: an immutable value, except for the ways around lost switches, that is replaced as a
 // whole, so that workers see one or the next.
 //
 // The controller can be killed and started again at any time. It reads what the switches hold,
 // compares it with what they should hold, and writes the difference, which is usually nothing. It
-// knows nothing of the switches but P4Runtime.
+// knows nothing about the switches but P4Runtime.
 package controller

@@ -170,7 +170,7 @@ func cmpErr(errs ...error) error {
 	return nil
 }
 
-// removeKey takes a key out of the network. It goes on when ctx ends.
+// removeKey takes a key out of the network. It continues when ctx ends.
 func (c *Controller) removeKey(ctx context.Context, chainName, nameOrID string) error {
 	var op *keyOperation
 	var failed error
@@ -373,7 +373,7 @@ func (c *Controller) valuesOf(ch *chainState, id chain.OpID, attempt int, remove
 // them that are being brought into such a chain. (A switch that runs the program of before does not
 // set records back.)
 func (c *Controller) unequal(ch *chainState, members []string) (unequal, joining []string) {
-	_ = c.call(c.ctx, func() { // at its end nothing goes on
+	_ = c.call(c.ctx, func() { // at its end nothing continues
 		in := func(of func(chain.Config) bool) bool {
 			return slices.ContainsFunc(c.net().chains, func(other *chainState) bool {
 				return other != ch && c.equality.Equal(other.topo.ID) && of(other.m.Status(c.now()).Config)
@@ -395,7 +395,7 @@ func (c *Controller) unequal(ch *chainState, members []string) (unequal, joining
 
 // begun is what the records of the sessions that clients have leased were set to.
 func (c *Controller) begun() (begun map[uint16]uint32) {
-	_ = c.call(c.ctx, func() { begun = c.sess.Begun(c.now()) }) // at its end nothing goes on
+	_ = c.call(c.ctx, func() { begun = c.sess.Begun(c.now()) }) // at its end nothing continues
 	return begun
 }
 

@@ -15,10 +15,10 @@ import (
 
 // Moving a key to another chain: ops.Move, and what it is handed here.
 
-// takeTimeout is for how long a key that is to be moved may be out of sight before it is put back.
+// takeTimeout is how long a key that is to be moved may be out of sight before it is put back.
 const takeTimeout = 20 * time.Second
 
-// moveKey moves a key. It goes on when ctx ends.
+// moveKey moves a key. It continues when ctx ends.
 func (c *Controller) moveKey(ctx context.Context, chainName, nameOrID, toName string) (keyspace.Key, error) {
 	type result struct {
 		key keyspace.Key

@@ -18,7 +18,7 @@ import (
 )
 
 // network is what a topology makes of the controller's world. Update puts another into its place;
-// none is changed, but for the ways of its plan (avoid).
+// none is changed, except for the ways of its plan (avoid).
 type network struct {
 	topo    *topology.Topology // with the switches of left
 	left    map[string]bool    // switches that have left the topology, and that some chain still needs
@@ -115,8 +115,7 @@ func (c *Controller) newChain(ct *topology.Chain, space keyspace.Space, o chain.
 		told: map[string]bool{}, untidy: map[string]bool{}, endCopy: func() {}}
 }
 
-// shortAfter is for how long everything must have been prompt before leases are short, the first
-// time.
+// shortAfter is how long everything must have been prompt before leases are short, the first time.
 const shortAfter = 2 * time.Second
 
 // want puts down what a topology may ask otherwise for later (chain.Machine.Want).

@@ -18,7 +18,7 @@ type device struct {
 	*switches.Device
 	state     p4rt.State
 	ready     bool // set up since it was last connected
-	emptying  bool // it is being emptied, so it does not have what chains know of it
+	emptying  bool // it is being emptied, so it does not have what chains know about it
 	lastError string
 }
 
@@ -63,7 +63,8 @@ func (o owner) Event(kind string, d *switches.Device, message string) {
 	o.c.events.Add(kind, d.Spec.Name, "", message)
 }
 
-// current is what the controller knows of a device; nil: its switch has another one now, or none.
+// current is what the controller knows about a device; nil: its switch has another one now, or
+// none.
 func (o owner) current(d *switches.Device) *device {
 	if known := o.c.net().byName[d.Spec.Name]; known != nil && known.Device == d {
 		return known

@@ -27,8 +27,8 @@ func (s *slowStore) Save(st *saved.State) error {
 }
 
 // TestGroupsAreMadeWhileTheRecordIs: while a configuration is being recorded its multicast groups
-// come to be beside those in use, and nothing else changes at any switch; when it is there, those
-// of the one before are taken away.
+// come to be alongside those in use, and nothing else changes at any switch; when it is there,
+// those of the one before are taken away.
 func TestGroupsAreMadeWhileTheRecordIs(t *testing.T) {
 	f := newFakes(t, nil)
 	store := &slowStore{Store: f.store, leave: make(chan struct{})}

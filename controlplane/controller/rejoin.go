@@ -93,8 +93,8 @@ func (c *Controller) probe(ctx context.Context, sw string) error {
 	return nil
 }
 
-// probeJoiners asks those of some switches something that are set up and are no members of a chain.
-// What is to be said of the others the chain's machine says.
+// probeJoiners asks those of some switches something that are set up and are not members of a
+// chain. What is to be said about the others the chain's machine says.
 func (c *Controller) probeJoiners(ctx context.Context, name string, asked []string) error {
 	var strangers []string
 	var failed error

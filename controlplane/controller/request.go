@@ -26,7 +26,7 @@ func (c *Controller) RequestKey(ctx context.Context, r admin.KeyRequest) (*admin
 			q.Prefix, r.Name)
 	}
 	full := map[string]bool{} // chains that were, when it came to it
-	var share error           // of a chain that is not full, but for whoever asks
+	var share error           // of a chain that is not full, except for whoever asks
 	for {
 		var there keyspace.Key
 		var known bool
@@ -79,8 +79,8 @@ func (c *Controller) requested(ctx context.Context, k keyspace.Key, created bool
 	return out, apiError(c.call(ctx, func() { out.Key = c.describeOne(k) }))
 }
 
-// find finds a key by its name, if what is told of it is so for good: no controller that takes over
-// undoes it.
+// find finds a key by its name, if what is told about it is so for good: no controller that takes
+// over undoes it.
 func (c *Controller) find(name string) (k keyspace.Key, known bool, err error) {
 	k, known = c.dir.ByName(name)
 	if c.news[name] || known && k.State != keyspace.Placed {

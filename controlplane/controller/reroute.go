@@ -11,8 +11,8 @@ import (
 // it may be running all the same does no harm: they go another way, that is all. Which switches are
 // avoided is on record, so that a controller that starts does not send packets to the dead again.
 
-// avoidAfter is for how long a switch may be out of reach before routes go around it. A chain
-// cannot be shortened sooner, for the lease has to run out.
+// avoidAfter is how long a switch may be out of reach before routes go around it. A chain cannot be
+// shortened sooner, for the lease has to run out.
 const avoidAfter = 50 * time.Millisecond
 
 // avoidAtStart is the time that a switch has to be set up when the controller starts or the switch

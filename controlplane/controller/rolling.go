@@ -25,7 +25,7 @@ import (
 // everything to everybody in the meantime, as before.
 
 // openness is the default of `access`: everything while there is a switch that says no principals,
-// else nothing.
+// otherwise nothing.
 func (c *Controller) openness() bool {
 	return slices.ContainsFunc(c.net().devices, func(d *device) bool { return d.Unguarded() })
 }
@@ -86,7 +86,7 @@ func (c *Controller) roll(ctx context.Context) {
 	}
 }
 
-// toRoll is the switch to go on with; nil: there is none, or waits says what for.
+// toRoll is the switch to continue with; nil: there is none, or waits says what for.
 func (c *Controller) toRoll(r *rolling) (next *device, waits string) {
 	r.owed = slices.DeleteFunc(r.owed, c.returned)
 	if len(r.owed) > 0 {

@@ -23,8 +23,8 @@ import (
 )
 
 // Writer sessions (docs/protocol.md, "Sessions"). A session is leased to a host, and the switch at
-// that host's port takes it from nobody else. Before its holder hears of it, its record begins anew
-// at every switch that a chain has, at a number that nobody can foretell and that is far from
+// that host's port takes it from nobody else. Before its holder hears of it, its record begins
+// again at every switch that a chain has, at a number that nobody can foretell and that is far from
 // whatever the record said before, so that nothing of an earlier lease, late or forged, is taken
 // for the holder's.
 
@@ -114,7 +114,7 @@ func (c *Controller) saveNow(ctx context.Context) error {
 	}
 }
 
-// holder is the host that a client's address is of; nil where it does not matter, because hosts may
+// holder is the host that a client's address is of; nil if it does not matter, because hosts may
 // use sessions that they have not leased.
 func (c *Controller) holder(address string) (*topology.Host, error) {
 	t := c.net().topo
@@ -140,7 +140,7 @@ func (c *Controller) holder(address string) (*topology.Host, error) {
 	return h, nil
 }
 
-// beginAnew makes the records of a lease's sessions begin anew at every switch that writes of some
+// beginAnew makes the records of a lease's sessions begin again at every switch that writes of some
 // chain come to, at the switch that is being brought into one, and at others as far as they are
 // there and answer soon. A chain without keys has no writes, so nobody waits for its switches: they
 // are told when it has its first key (ops.Chain.Equalise).
@@ -151,7 +151,7 @@ func (c *Controller) beginAnew(ctx context.Context, lease *sessions.Lease) ([]ad
 		if err != nil {
 			return nil, err
 		}
-		// One of them may have failed without anybody knowing it yet. When the chain goes on
+		// One of them may have failed without anybody knowing it yet. When the chain continues
 		// without it, it need not be asked.
 		try, cancel := context.WithCancelCause(ctx)
 		go c.watchRecords(try, keep.at, cancel)
@@ -170,8 +170,8 @@ func (c *Controller) beginAnew(ctx context.Context, lease *sessions.Lease) ([]ad
 // errOthersNow: other switches than those that were asked keep records.
 var errOthersNow = errors.New("the chains have changed")
 
-// watchRecords cancels what is being done at some switches when it is not done at all of them any
-// more.
+// watchRecords cancels what is being done at some switches when it is no longer done at all of
+// them.
 func (c *Controller) watchRecords(ctx context.Context, at []*device, cancel context.CancelCauseFunc) {
 	for {
 		select {
@@ -189,7 +189,7 @@ func (c *Controller) watchRecords(ctx context.Context, at []*device, cancel cont
 	}
 }
 
-// beginning is sessions whose records begin anew.
+// beginning is sessions whose records begin again.
 type beginning struct {
 	c     *Controller
 	lease string
@@ -248,7 +248,8 @@ func (b *beginning) at(ctx context.Context, keep *records) error {
 	quick, stop := context.WithTimeout(ctx, patience)
 	c.answering(others, func(d *device) error { return tell(quick, d, set) })
 	stop()
-	// A switch that has begun to fill up meanwhile may have been told of the records as they were.
+	// A switch that has begun to fill up meanwhile may have been told about the records as they
+	// were.
 	for at := slices.Clone(keep.at); ; {
 		untold := func(devices []*device) []*device {
 			return slices.DeleteFunc(slices.Clone(devices), func(d *device) bool { return slices.Contains(at, d) })
@@ -363,8 +364,8 @@ type records struct {
 	joiners []*device // those that are being brought into one, and are not among them
 	others  []*device // all others that are there
 	// fencing is a chain that has left out a switch which may serve yet: it may still think that it
-	// is the head, with a live lease and the records of before, and cannot be told of new ones. "":
-	// there is none.
+	// is the head, with a live lease and the records of before, and cannot be told about new ones.
+	// "": there is none.
 	fencing string
 }
 
@@ -547,7 +548,7 @@ func (c *Controller) KeepSessions(ctx context.Context, lease string) (*admin.Ses
 	var failed error
 	err := c.call(ctx, func() {
 		if failed = c.inCharge(); failed != nil {
-			return // the controller that is knows of this lease, or lets the ids rest
+			return // the controller that is knows about this lease, or lets the ids rest
 		}
 		l, err := c.sess.Keep(c.now(), lease)
 		if failed = err; err == nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/netcraq/netcraq/controlplane/chain"
 )
 
-// For how long a name has had no other KEY_ID. Who has sent a write to a KEY_ID that was not there
-// any more knows by that whether a copy of it can have been executed: not if the KEY_ID was gone
+// For how long a name has had no other KEY_ID. Who has sent a write to a KEY_ID that was no longer
+// there knows by that whether a copy of it can have been executed: not if the KEY_ID was gone
 // before he sent the first. It is told as a duration, so that no two clocks are compared.
 
 const (
@@ -18,7 +18,7 @@ const (
 	mostReplaced = 1 << 16
 )
 
-// replaced notes that the KEY_ID that a name has had can not be used any more.
+// replaced notes that the KEY_ID that a name has had can no longer be used.
 func (c *Controller) replaced(name string) {
 	now := c.now()
 	if len(c.replacedAt) >= mostReplaced {
@@ -31,7 +31,7 @@ func (c *Controller) replaced(name string) {
 	c.replacedAt[name] = now
 }
 
-// settled is for how long no other KEY_ID of a name could be used, as far as this controller knows.
+// settled is how long no other KEY_ID of a name could be used, as far as this controller knows.
 // What an earlier controller has replaced was on record before this one began.
 func (c *Controller) settled(name string) time.Duration {
 	return min(settledMost, c.now()-max(c.replacedBy, c.replacedAt[name]))

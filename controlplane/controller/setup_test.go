@@ -357,7 +357,7 @@ func TestForeignEntries(t *testing.T) {
 	}
 }
 
-// TestMistakes: what can be wrong with switches and files; each is said, and what can mend itself
+// TestMistakes: what can be wrong with switches and files; each is said, and what can fix itself
 // does when the cause is gone.
 func TestMistakes(t *testing.T) {
 	t.Run("a switch is not there yet", func(t *testing.T) {

@@ -23,7 +23,7 @@ import (
 
 // Switches that two chains have to do with.
 
-// twoChains has a second chain beside main, and others.
+// twoChains has a second chain alongside main, and others.
 func twoChains(main, other []string, more ...map[string]any) func(map[string]any) {
 	return func(m map[string]any) {
 		ch := m["chains"].([]map[string]any)[0]
@@ -33,12 +33,12 @@ func twoChains(main, other []string, more ...map[string]any) func(map[string]any
 	}
 }
 
-// busy is a chain of s1 alone, for twoChains.
+// busy is a chain only of s1, for twoChains.
 var busy = map[string]any{"id": 2, "name": "busy", "address": "10.0.254.3", "members": []string{"s1"},
 	"leaseMillis": 0, "patienceMillis": 0, "slots": 100}
 
 // occupies lets s1 be kept busy: occupy has the chain busy changed, returns when s1 has the Write
-// of that, and lets s1 go on when the test ends.
+// of that, and lets s1 continue when the test ends.
 func (f *fakes) occupies() (occupy func(*controller.Controller)) {
 	var slow atomic.Bool
 	held, leave := make(chan bool, 1), make(chan bool)
@@ -84,8 +84,8 @@ func (f *fakes) epoch(i int, chain uint8) (epoch uint16) {
 	return epoch
 }
 
-// answerLeases has a switch answer LEASEs by what its table says of their chain, and what else it
-// is asked by also.
+// answerLeases has a switch answer LEASEs by what its table says about their chain, and what else
+// it is asked by also.
 func (f *fakes) answerLeases(i int, also func(wire.Packet) *wire.Packet) {
 	born := time.Now().Add(-time.Minute)
 	answering(f.servers[i], func(p wire.Packet) *wire.Packet {

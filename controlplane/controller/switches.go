@@ -64,9 +64,9 @@ func (c *Controller) setReady(d *device, ready bool) {
 }
 
 // depose: another controller has taken over, at a switch or in the store. It may change everything,
-// so what this one knows is worth nothing from now on: it lets go of all switches, and does not
-// take them back by itself, even if it becomes primary again. Otherwise two controllers would undo
-// each other's work.
+// so what this one knows is worth nothing from now on: it releases all switches, and does not take
+// them back by itself, even if it becomes primary again. Otherwise two controllers would undo each
+// other's work.
 func (c *Controller) depose(at, why string) {
 	if c.deposed != "" {
 		return

@@ -13,7 +13,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 )
 
-// releaseTimeout is for how long a key that may be unused is out of sight before it is put back:
+// releaseTimeout is how long a key that may be unused is out of sight before it is put back:
 // somebody may want it.
 const releaseTimeout = 5 * time.Second
 

@@ -17,7 +17,7 @@ import (
 
 // Changing the topology of a running network. Hosts cost the entries that differ. A switch that
 // comes gets its program and routes, and is then there for a chain to take in (Recover). A switch
-// that goes is kept for as long as some chain needs it: each chain goes on without it as without
+// that goes is kept for as long as some chain needs it: each chain continues without it as without
 // one that has failed, which fences it first; then it is forgotten.
 
 // Update brings the network to another topology, and returns when the switches have begun to be
@@ -252,7 +252,7 @@ func (c *Controller) realign() {
 			if err == nil {
 				err = d.Realign(ctx, keys)
 			}
-			if err != nil && !switches.Passing(err) { // in one that is lost, what differs is mended when it comes up
+			if err != nil && !switches.Passing(err) { // in one that is lost, what differs is fixed when it comes up
 				c.post(func() { c.events.Add("keys.not-realigned", d.Spec.Name, "", err.Error()) })
 			}
 		})

@@ -118,8 +118,8 @@ func TestUpdateHosts(t *testing.T) {
 	}
 }
 
-// TestUpdateMistakes: what cannot be changed is refused as a whole, with what to do, and all goes
-// on as it was.
+// TestUpdateMistakes: what cannot be changed is refused as a whole, with what to do, and all
+// continues as it was.
 func TestUpdateMistakes(t *testing.T) {
 	f := newFakes(t, func(top map[string]any) { top["chains"].([]map[string]any)[0]["slots"] = 100 })
 	c, _ := f.start()
@@ -180,7 +180,7 @@ func TestUpdateMistakes(t *testing.T) {
 }
 
 // TestUpdateSwitches: a switch joins, gets its routes, and is taken into the chain; another leaves,
-// the chain goes on without it, and its connection is closed.
+// the chain continues without it, and its connection is closed.
 func TestUpdateSwitches(t *testing.T) {
 	f := newFakes(t, nil)
 	c, stop := f.start()
@@ -249,7 +249,7 @@ func TestUpdateSwitches(t *testing.T) {
 		t.Errorf("%d updates were written by the next controller:\n%s", got, eventText(c))
 	}
 	// While no controller runs the tail leaves: the next one knows it from the state, fences it,
-	// and goes on without it.
+	// and continues without it.
 	stop()
 	if b, err = json.Marshal(topologytest.Read(t, f.file, func(top topologytest.Object) {
 		topologytest.Drop(top, "switches", "s4")
@@ -348,7 +348,7 @@ func TestUpdateChains(t *testing.T) {
 	})
 }
 
-// TestUpdateRejoin: a switch that has left comes back, and one that goes on running is reached by
+// TestUpdateRejoin: a switch that has left comes back, and one that continues running is reached by
 // another way. It remembers the highest election id that it has heard, and the controller must not
 // come with a lower one: it would take it that another controller has taken over.
 func TestUpdateRejoin(t *testing.T) {

@@ -15,13 +15,13 @@ import (
 )
 
 // Watches (docs/protocol.md, "Watches"): the acknowledgements of keys that are watched go to the
-// servers that watch them, too. A server says which keys it watches, and goes on saying so; what it
-// does not renew ends. It is in memory alone: a controller that comes after hears of it at the next
-// renewal, and until then servers find what they miss by reading.
+// servers that watch them, too. A server says which keys it watches, and continues saying so; what
+// it does not renew ends. It is only in memory: a controller that comes after hears of it at the
+// next renewal, and until then servers find what they miss by reading.
 //
-// The tables of watches are no part of a chain's configuration, and are written when nothing else
-// is to be done at a switch. Groups of one epoch count for nothing in another, so what is late does
-// no harm to the chain: its own tree is used meanwhile.
+// The tables of watches are not a part of a chain's configuration, and are written when nothing
+// else is to be done at a switch. Groups of one epoch count for nothing in another, so what is late
+// does no harm to the chain: its own tree is used meanwhile.
 
 const (
 	// maxWatched is how many keys can be watched in all, and by the servers of one switch together:
@@ -31,12 +31,12 @@ const (
 	maxKeys = maxWatched / 4
 	// maxServers is how many servers of one switch can watch: each is a copy of what any watches.
 	maxServers = 8
-	// watchTTL is for how long a server watches without renewing it.
+	// watchTTL is how long a server watches without renewing it.
 	watchTTL = 10 * time.Second
 )
 
-// Watch has a server told of what is committed of keys, for watchTTL. It replaces what the server
-// watched before.
+// Watch has a server told about what is committed of keys, for watchTTL. It replaces what the
+// server watched before.
 func (c *Controller) Watch(ctx context.Context, r admin.WatchRequest) (*admin.Watch, error) {
 	ip, err := netip.ParseAddr(r.Address)
 	if err != nil || !ip.Is4() {

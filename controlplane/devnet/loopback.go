@@ -91,7 +91,7 @@ func (l *Loopback) serve(n *Network, at Port, mac [6]byte, a netip.Addr, s *net.
 }
 
 // Send sends a frame that has left the network to the program that it is addressed to. It drops
-// what is no datagram, and what comes from none of the addresses.
+// what is not a datagram, and what comes from none of the addresses.
 func (l *Loopback) Send(frame []byte) {
 	f, payload, err := wire.ParseFrame(frame)
 	if err != nil {

@@ -116,7 +116,7 @@ func (s *Switch) suspended() (bool, chan struct{}) {
 	}
 }
 
-// SetMute makes a switch drop every frame while its P4Runtime server goes on, or ends that.
+// SetMute makes a switch drop every frame while its P4Runtime server continues, or ends that.
 func (s *Switch) SetMute(on bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

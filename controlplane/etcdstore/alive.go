@@ -27,7 +27,7 @@ func Alive(id Identity) http.Handler {
 }
 
 // hasEnded waits until a leader's process has ended (true) or ctx (false). That it has is only said
-// of one that has shown itself at the address: its kernel has ended the connection, and takes no
+// about one that has shown itself at the address: its kernel has ended the connection, and takes no
 // other there. Of a machine that is silent nothing is said.
 func hasEnded(ctx context.Context, leader Identity) bool {
 	if leader.Admin == "" {

@@ -26,6 +26,6 @@
 //
 // Leases on reads are the one thing that a deposed leader could still do at switches that the new
 // one cannot reach. A leader gives them only if it has asked etcd at most Leading ago whether it
-// leads (Term.Led), and a new one takes it that its predecessor went on for that long after it was
-// elected (controller.Options.Leading).
+// leads (Term.Led), and a new one takes it that its predecessor continued for that long after it
+// was elected (controller.Options.Leading).
 package etcdstore

@@ -20,12 +20,12 @@ import (
 
 // Times of an election.
 const (
-	// ttlSeconds is for how long a leader that is not heard of stays leader, unless a candidate
-	// notices that its process has ended (watchLeader). etcd gives no leases shorter than one and a
-	// half of its own election timeouts, which is 2 s by default.
+	// ttlSeconds is how long a leader that is not heard of stays leader, unless a candidate notices
+	// that its process has ended (watchLeader). etcd gives no leases shorter than one and a half of
+	// its own election timeouts, which is 2 s by default.
 	ttlSeconds = 3
-	// Leading is for how long a leader may act on having heard that it leads, where nothing but
-	// that tells (leases).
+	// Leading is how long a leader may act on having heard that it leads, if nothing but that tells
+	// (leases).
 	Leading = time.Second
 	// asking is how long one question to etcd may take.
 	asking = Leading
@@ -40,7 +40,7 @@ type Candidate struct {
 	Log      *slog.Logger
 }
 
-// Identity is what the candidates know of each other.
+// Identity is what the candidates know about each other.
 type Identity struct {
 	Name string `json:"name"`
 	// Admin is the address of the admin API, as others can reach it; "": they cannot.
@@ -60,7 +60,7 @@ type Term struct {
 	cache    cache
 }
 
-// errOver: the term is over, for the reason that is beside it.
+// errOver: the term is over, for the reason that is alongside it.
 var errOver = errors.New("this controller no longer leads")
 
 // Campaign waits until this candidate leads. observe is told who leads meanwhile, each time that is
@@ -108,7 +108,8 @@ func (c *Candidate) Campaign(ctx context.Context, observe func(Identity)) (*Term
 // ElectionID is what the switches are told: higher than that of every earlier leader.
 func (t *Term) ElectionID() p4rt.ElectionID { return p4rt.ElectionID{High: uint64(t.rev)} }
 
-// Leads is the condition that this controller still leads, for transactions of what runs beside it.
+// Leads is the condition that this controller still leads, for transactions of what runs alongside
+// it.
 func (t *Term) Leads() clientv3.Cmp {
 	return clientv3.Compare(clientv3.CreateRevision(t.key), "=", t.rev)
 }
@@ -125,7 +126,7 @@ func (t *Term) Err() error { return context.Cause(t.ctx) }
 // Resign ends the term: the next candidate leads at once.
 func (t *Term) Resign() {
 	t.cancel(fmt.Errorf("%w: it has resigned", errOver))
-	t.session.Close() // revokes the lease, if etcd is there; else it runs out
+	t.session.Close() // revokes the lease, if etcd is there; otherwise it runs out
 }
 
 // ask asks etcd whether this controller leads.
@@ -163,7 +164,7 @@ func (t *Term) keepAsking() {
 	}
 }
 
-// notLeading is the error of a write that came too late; the controller lets go of the switches.
+// notLeading is the error of a write that came too late; the controller releases the switches.
 func (t *Term) notLeading() error {
 	t.cancel(fmt.Errorf("%w: etcd takes no more state from it", errOver))
 	return fmt.Errorf("%w: %w", saved.ErrNotLeading, t.Err())

@@ -132,7 +132,7 @@ var firstParts = []string{"next", "retired"}
 
 // Transactions makes an image show s, by the changes of one transaction after the other, each of at
 // most size changes. The first change of each is that of "revision", with the number of the leader
-// that makes them. After each of them the image shows a state that a controller can go on from.
+// that makes them. After each of them the image shows a state that a controller can continue from.
 // Written says, after all of them, that the directory is in etcd as s has it.
 func (m *Image) Transactions(s *saved.State, leader int64, size int) ([][]Change, error) {
 	var err error
@@ -169,7 +169,7 @@ func (m *Image) Transactions(s *saved.State, leader int64, size int) ([][]Change
 			last = append(last, []Change{{Name: name, Delete: true, note: func(m *Image) { delete(m.others, name) }}})
 		}
 	}
-	// No record says of a chain what the directory does not know yet.
+	// No record says about a chain what the directory does not know yet.
 	out := append(pack(append(first, groups...), size-1), pack(last, size-1)...)
 	floor := s.Directory.Floor
 	if len(out) == 0 && (m.floor == nil || *m.floor != floor) {

@@ -62,8 +62,9 @@ func (x *kept) save(s *saved.State, between func()) {
 var testSpaces = []keyspace.Space{{Chain: 0, First: 0, Count: 40}, {Chain: 7, First: 40, Count: 40}}
 
 // TestBetweenTransactions: a leader that ends between two transactions of one save leaves a state
-// that the next can go on from. No name is lost that was there before and is there after it, none
-// is there twice, and what keeps versions and KEY_IDs from coming again is not older than the keys.
+// that the next can continue from. No name is lost that was there before and is there after it,
+// none is there twice, and what keeps versions and KEY_IDs from coming again is not older than the
+// keys.
 func TestBetweenTransactions(t *testing.T) {
 	for seed := range uint64(30) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -144,7 +145,7 @@ func TestBetweenTransactions(t *testing.T) {
 
 func pick[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
 
-// TestStateWithoutFloor: from a state that was saved without a floor, names go on above all
+// TestStateWithoutFloor: from a state that was saved without a floor, names continue above all
 // versions that they have had: over moves, removals, changes of chains, and chains that were
 // removed.
 func TestStateWithoutFloor(t *testing.T) {

@@ -97,7 +97,7 @@ func TestSaveLoad(t *testing.T) {
 	loaded(t, second, less)
 	save(t, second, stateOf(3, 3))
 	loaded(t, second, stateOf(3, 3))
-	// A topology that has changed: what it does not say any more, and a chain that is gone.
+	// A topology that has changed: what it no longer says, and a chain that is gone.
 	changed := stateOf(0, 4)
 	changed.Switches = []saved.Switch{{Name: "s1", P4Runtime: "192.0.2.1:9559", DeviceID: 7, Address: "10.0.255.1", MAC: "02:00:00:00:00:01"}}
 	changed.Spaces, changed.Epoch = []keyspace.Space{{Chain: 3, First: 100, Count: 50}}, 9
@@ -186,7 +186,7 @@ func TestNoTwoLeaders(t *testing.T) {
 						} else if err != nil {
 							return err
 						}
-						if n == 10 { // somebody thinks that it is dead; it goes on
+						if n == 10 { // somebody thinks that it is dead; it continues
 							go c.Revoke(context.Background(), term.session.Lease())
 						}
 					}

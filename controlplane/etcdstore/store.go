@@ -18,7 +18,7 @@ const batch = 101
 // prefix as the controllers': they are not part of the state.
 const Gateway = "gateway/"
 
-// writing is for how long a write is tried again while etcd does not answer.
+// writing is how long a write is tried again while etcd does not answer.
 const writing = 10 * time.Second
 
 // cache is what is known to be in etcd.

@@ -60,8 +60,8 @@ type Key struct {
 	// while the version is Made, nobody has written the key.
 	Made  wire.Version `json:"made,omitempty"`
 	Empty bool         `json:"empty,omitempty"`
-	// Undone says of a key that is Removing that it never was Placed: nobody has been told of it,
-	// and the name has no versions by it.
+	// Undone says about a key that is Removing that it never was Placed: nobody has been told about
+	// it, and the name has no versions by it.
 	Undone bool `json:"undone,omitempty"`
 	// Maker is who asked for the key, if it is somebody who may not have all; see AddFor.
 	Maker string `json:"maker,omitempty"`
@@ -80,7 +80,7 @@ type Space struct {
 }
 
 // Snapshot is a directory as it is saved. Its keys may be those of other snapshots as well: they
-// are only to be read, but for Sort.
+// are only to be read, except for Sort.
 type Snapshot struct {
 	// Edit counts the changes of a directory: of two snapshots of one directory, those with the
 	// same Edit are the same. 0: it is of none.
@@ -161,7 +161,7 @@ func (d *Directory) SetSpaces(spaces []Space) {
 	for _, sp := range spaces {
 		d.spaces[sp.Chain] = sp
 		d.lowest[sp.Chain] = sp.First
-		if _, ok := d.next[sp.Chain]; !ok { // a chain that comes back goes on counting
+		if _, ok := d.next[sp.Chain]; !ok { // a chain that comes back continues counting
 			d.next[sp.Chain] = 1
 		}
 	}

@@ -7,7 +7,7 @@ import (
 )
 
 // The versions of a name. Switches give a key's versions by its slot and its chain's epoch, so that
-// they begin anew, and perhaps lower, when the key moves to another chain, or is removed and comes
+// they begin again, and perhaps lower, when the key moves to another chain, or is removed and comes
 // back. Who knows keys by name must not see that: he compares versions, swaps by them, and hands
 // them out as fencing tokens. So a name has versions of its own: those of its KEY_ID and an offset
 // that the directory has with the key.

@@ -41,7 +41,7 @@ func TestVersionsOfANameGrow(t *testing.T) {
 	if got := b.Version(wire.MakeVersion(3, 4)); got <= last {
 		t.Errorf("then %v", got)
 	}
-	// What is left of it says nothing of the name.
+	// What is left of it says nothing about the name.
 	d.Leave(left.ID, wire.MakeVersion(1000, 0))
 	d.Delete(left.ID)
 	// Back to one whose epoch is higher: the difference is below zero.

@@ -53,7 +53,7 @@ func (p *Placement) New(network placementcontroller.Network, etcd *clientv3.Clie
 	return c, nil
 }
 
-// noSource is the source where no Prometheus was given.
+// noSource is the source if no Prometheus was given.
 type noSource struct{}
 
 var errNoPrometheus = errors.New("how hot keys are is not known, because no Prometheus was given (--prometheus): only pins are placed")

@@ -1,6 +1,6 @@
-// Package leadership assembles a controller with what works beside it, and runs it for as long as
-// it leads: the one place where all parts meet. The command netcraq-controller and the node agents
-// (cni-plugin/leader) both begin here.
+// Package leadership assembles a controller with what works alongside it, and runs it for as long
+// as it leads: the one place where all parts meet. The command netcraq-controller and the node
+// agents (cni-plugin/leader) both begin here.
 //
 //	Run ──▶ campaigns in etcd ──▶ Config.Lead(ctx, *Term) ──▶ resigns, and campaigns again until ctx ends
 //	                                   │
@@ -38,7 +38,7 @@ type Options struct {
 	Log       *slog.Logger
 }
 
-// Server is a controller and what works beside it.
+// Server is a controller and what works alongside it.
 type Server struct {
 	Controller *controller.Controller
 	Placement  *placementcontroller.Controller // nil: there is none
@@ -89,7 +89,7 @@ func (s *Server) Run(ctx context.Context) error {
 		parts.Go(func() { s.Placement.Run(ctx) })
 	}
 	s.replica.Lead(s.Controller, placement)
-	var deposed <-chan struct{} // one that is alone goes on with the switches that are left to it
+	var deposed <-chan struct{} // one that is alone continues with the switches that are left to it
 	if s.elected {
 		deposed = s.Controller.Deposed()
 	}

@@ -75,7 +75,7 @@ def search(flags: list[str], breadth_first: bool, optimize: str = "-O1") -> Resu
             d,
         )
         began = time.monotonic()
-        # -E: that nothing is left to do is no error (QUIET has its own process to judge that);
+        # -E: that nothing is left to do is not an error (QUIET has its own process to judge that);
         # -w24: the hash table grows from there.
         out = run(["./pan", "-E", "-w24", "-m100000"], d)
         r = Result(seconds=time.monotonic() - began)
@@ -107,7 +107,7 @@ def search(flags: list[str], breadth_first: bool, optimize: str = "-O1") -> Resu
 
 
 def meaning(assertion: str) -> str:
-    """What a failed assertion of the model says. The bounds of its arrays are no property of the
+    """What a failed assertion of the model says. The bounds of its arrays are not a property of the
     protocol.
     """
     if assertion == "assertion violated ok":

@@ -73,7 +73,7 @@ func (c *Client) ReadRegisterCells(ctx context.Context, register string, cells [
 }
 
 // What netcraq-switch knows besides P4Runtime (switch/p4rtserver, since.go): it names what it has
-// told of a register, and tells who gives the name what is other since. Other switches tell all.
+// told about a register, and tells who gives the name what is other since. Other switches tell all.
 const (
 	sinceHeader    = "netcraq-since"
 	snapshotHeader = "netcraq-snapshot"
@@ -83,7 +83,7 @@ const (
 // recovery's looks follow one another.
 const toldFor = 10 * time.Second
 
-// told is what a switch has told of whole registers, by their names.
+// told is what a switch has told about whole registers, by their names.
 type told struct {
 	mu   sync.Mutex
 	kept map[string]*whole
@@ -95,7 +95,7 @@ type whole struct {
 	cells    []Value
 }
 
-// take finds what was told of a register, and leaves it to the caller; nil where there is nothing.
+// take finds what was told about a register, and leaves it to the caller; nil if there is nothing.
 func (t *told) take(register string) *whole {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -262,7 +262,8 @@ func eachCell(b []byte, f func(index uint64, value []byte) error) error {
 	return nil
 }
 
-// field takes the first field off an encoded message: its bytes if it is the one wanted, else nil.
+// field takes the first field off an encoded message: its bytes if it is the one wanted, otherwise
+// nil.
 func field(b []byte, want protowire.Number) (value, rest []byte, err error) {
 	n, typ, size := protowire.ConsumeTag(b)
 	if size < 0 {
@@ -279,7 +280,7 @@ func field(b []byte, want protowire.Number) (value, rest []byte, err error) {
 	return nil, nil, protowire.ParseError(size)
 }
 
-// only is the bytes of a field of a message, nil where it is not there.
+// only is the bytes of a field of a message, nil if it is not there.
 func only(b []byte, want protowire.Number) (value []byte, err error) {
 	for len(b) > 0 && value == nil {
 		if value, b, err = field(b, want); err != nil {
@@ -289,7 +290,7 @@ func only(b []byte, want protowire.Number) (value []byte, err error) {
 	return value, nil
 }
 
-// number is a field that is a number, 0 where it is not there.
+// number is a field that is a number, 0 if it is not there.
 func number(b []byte, want protowire.Number) (v uint64, err error) {
 	for len(b) > 0 {
 		n, typ, size := protowire.ConsumeTag(b)

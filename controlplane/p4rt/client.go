@@ -42,8 +42,8 @@ type Options struct {
 	Target   string // host:port of the P4Runtime server
 	DeviceID uint64
 	// ElectionID is that of the first stream. Each further one adds 1 to Low: what is left of a
-	// stream that was given up, which may still be on its way, then comes from somebody who is not
-	// primary any more.
+	// stream that was given up, which may still be on its way, then comes from somebody who is no
+	// longer primary.
 	ElectionID ElectionID
 	Info       *Info // of the program that the controller works with
 
@@ -91,8 +91,8 @@ type State struct {
 	// Stream counts the streams opened so far: where it has grown between two states, the
 	// connection was lost in between.
 	Stream int
-	// Primary is the election id of the controller that is primary; zero where there is none, or it
-	// is not known.
+	// Primary is the election id of the controller that is primary; zero if there is none, or it is
+	// not known.
 	Primary ElectionID
 	// Version is the version of NetCRAQ that the switch runs, as 0.2.0-rc1. It is empty if the
 	// switch does not say it: it is not connected, older than 0.1.0, or another P4Runtime server.
@@ -436,7 +436,7 @@ func (c *Client) ReadTable(ctx context.Context, table string) ([]*v1.TableEntry,
 	return out, err
 }
 
-// ReadDefault reads the default entry of a table, nil where the switch shows none.
+// ReadDefault reads the default entry of a table, nil if the switch shows none.
 func (c *Client) ReadDefault(ctx context.Context, table string) (*v1.TableEntry, error) {
 	t, err := c.o.Info.tables.find(table)
 	if err != nil {

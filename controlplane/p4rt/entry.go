@@ -140,8 +140,8 @@ func encodeMatch(t *configv1.Table, e Entry) ([]*v1.FieldMatch, error) {
 	return out, nil
 }
 
-// encodeKey makes one field's match; nil where it matches anything, which P4Runtime says by leaving
-// it out (section 9.1.1).
+// encodeKey makes one field's match; nil if it matches anything, which P4Runtime says by leaving it
+// out (section 9.1.1).
 func encodeKey(f *configv1.MatchField, k Key) (*v1.FieldMatch, error) {
 	if k.Kind != f.GetMatchType() {
 		return nil, fmt.Errorf("a match of kind %v given for a field of kind %v", k.Kind, f.GetMatchType())
@@ -287,13 +287,13 @@ func (i *Info) Decode(te *v1.TableEntry) (Entry, error) {
 	return e, nil
 }
 
-// Exact is the value that the entry's exact match on field asks for, 0 where it has none.
+// Exact is the value that the entry's exact match on field asks for, 0 if it has none.
 func (e Entry) Exact(field string) Value {
 	v, _ := e.Match[field].Value.(Value)
 	return v
 }
 
-// Param is a parameter of a decoded entry, 0 where it has none of that name.
+// Param is a parameter of a decoded entry, 0 if it has none of that name.
 func (e Entry) Param(name string) Value {
 	v, _ := e.Params[name].(Value)
 	return v

@@ -142,7 +142,7 @@ func (i *Info) CounterSize(counter string) (int, error) {
 	return int(c.Size), nil
 }
 
-// RegisterSize is the number of cells of a register, and their width in bits (0 where they are not
+// RegisterSize is the number of cells of a register, and their width in bits (0 if they are not
 // plain bit strings).
 func (i *Info) RegisterSize(register string) (cells, width int, err error) {
 	r, err := i.registers.find(register)

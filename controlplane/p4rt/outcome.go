@@ -126,7 +126,7 @@ func (c *Client) later(ctx context.Context, after *stream) (*stream, error) {
 }
 
 // Write sends updates, in order, in as many requests as BatchSize asks for, all under the election
-// id of the stream that there is when it begins. A switch goes on after an update that fails
+// id of the stream that there is when it begins. A switch continues after an update that fails
 // (CONTINUE_ON_ERROR); what failed is in a *WriteError. Any other error is a whole request's: the
 // updates before it took effect, those after it were not sent, and its own did not, unless the
 // error wraps ErrOutcomeUnknown.

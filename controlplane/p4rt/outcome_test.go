@@ -167,7 +167,7 @@ func TestAnswersAreFinal(t *testing.T) {
 	}
 }
 
-// TestOthersUnderWay: a request that is under way beside one of unknown outcome fails, too.
+// TestOthersUnderWay: a request that is under way alongside one of unknown outcome fails, too.
 func TestOthersUnderWay(t *testing.T) {
 	h := newHolding(t, time.Minute)
 	h.hold(p4rttest.ErrSilent)

@@ -220,7 +220,7 @@ func TestPipeline(t *testing.T) {
 				t.Errorf("the switch got the program %s", got)
 			}
 			insertRoute(t, c, "10.0.0.0", 8, 1)
-			if pi { // it cannot reconcile: the program is loaded anew
+			if pi { // it cannot reconcile: the program is loaded again
 				ensure(pipeline(t, `{"v":2}`), p4rt.Committed)
 			} else {
 				ensure(pipeline(t, `{"v":2}`), p4rt.Reconciled)

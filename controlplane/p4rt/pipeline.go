@@ -79,14 +79,14 @@ const (
 
 func (p Pushed) String() string { return [...]string{"kept", "committed", "reconciled"}[p] }
 
-// Cookie asks which program the switch runs: 0 where it runs none, or one that was not loaded with
-// a cookie.
+// Cookie asks which program the switch runs: 0 if it runs none, or one that was not loaded with a
+// cookie.
 func (c *Client) Cookie(ctx context.Context) (uint64, error) {
 	config, err := c.pipelineConfig(ctx, v1.GetForwardingPipelineConfigRequest_COOKIE_ONLY)
 	return config.GetCookie().GetCookie(), err
 }
 
-// pipelineConfig is the running program's configuration, nil where there is none.
+// pipelineConfig is the running program's configuration, nil if there is none.
 func (c *Client) pipelineConfig(ctx context.Context, what v1.GetForwardingPipelineConfigRequest_ResponseType) (
 	*v1.ForwardingPipelineConfig, error) {
 	ctx, cancel := c.rpcContext(ctx)
@@ -103,8 +103,7 @@ func (c *Client) pipelineConfig(ctx context.Context, what v1.GetForwardingPipeli
 	return nil, fmt.Errorf("asking %s for its pipeline: %w", c.o.Name, err)
 }
 
-// Running is the P4Info of the program that the switch runs, nil where it runs none, and its
-// cookie.
+// Running is the P4Info of the program that the switch runs, nil if it runs none, and its cookie.
 func (c *Client) Running(ctx context.Context) (*configv1.P4Info, uint64, error) {
 	config, err := c.pipelineConfig(ctx, v1.GetForwardingPipelineConfigRequest_P4INFO_AND_COOKIE)
 	return config.GetP4Info(), config.GetCookie().GetCookie(), err
@@ -140,7 +139,7 @@ func (c *Client) EnsurePipeline(ctx context.Context, p *Pipeline) (Pushed, error
 			case isAnswer(err) && code != codes.PermissionDenied, code == codes.Unknown, code == codes.Internal:
 				// A refusal. PI refuses in the middle (it replays counters with INSERT, which it
 				// does not take), with UNKNOWN, so the stream has ended. It takes no other program
-				// until it is told to go on with this one. A target that is not in the middle of
+				// until it is told to continue with this one. A target that is not in the middle of
 				// anything refuses this, which is as well.
 				if errors.Is(err, ErrOutcomeUnknown) {
 					if st, err = c.later(ctx, st); err != nil {

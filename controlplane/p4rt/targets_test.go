@@ -305,7 +305,7 @@ func TestTargets(t *testing.T) {
 			}
 
 			// Another build of the program: the tables are kept. (PI cannot reconcile a program
-			// with counters: it is loaded anew.)
+			// with counters: it is loaded again.)
 			other, err := p4rt.NewPipeline(pl.Info, append(slices.Clone(pl.DeviceConfig), '\n'))
 			fatal(err)
 			pushed, left := p4rt.Reconciled, 1199

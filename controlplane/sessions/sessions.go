@@ -164,8 +164,8 @@ func (t *Table) soon(now Time) string {
 	return fmt.Sprintf("; more in %v", (next - now).Round(time.Second))
 }
 
-// Keep keeps a lease alive for another TTL. ErrNotFound: it has run out, and its holder must not
-// use its sessions any more.
+// Keep keeps a lease alive for another TTL. ErrNotFound: it has run out, and its holder must no
+// longer use its sessions.
 func (t *Table) Keep(now Time, lease string) (*Lease, error) {
 	t.expire(now)
 	l := t.leases[lease]

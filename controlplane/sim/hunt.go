@@ -44,8 +44,8 @@ func (f *Found) String() string {
 	return fmt.Sprintf("noticed after %d seeds, by %d: %v", f.Seeds, f.By.Seed, f.m.Noticed(f.By.Violations))
 }
 
-// AsExpected says whether it was noticed, or need not be because a scenario shows it, or was not
-// where nothing may.
+// AsExpected says whether it was noticed, or need not be because a scenario shows it, or was not if
+// nothing may.
 func (f *Found) AsExpected() bool {
 	if f.m.Implied != "" {
 		return f.By == nil

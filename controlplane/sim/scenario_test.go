@@ -24,7 +24,7 @@ import (
 )
 
 // TestScenarios runs the files in testdata: stories about a chain, the cases of docs/protocol.md,
-// "Changing a chain", among them. Commands in, what happened out. The network is perfect but for
+// "Changing a chain", among them. Commands in, what happened out. The network is perfect except for
 // what the commands do to it, and nothing is left to chance. Keys are numbers, 1 to the number that
 // network says.
 //

@@ -49,7 +49,7 @@ func (t *Topology) RealmOf(key string) string {
 	return realm
 }
 
-// Host finds the first host for which find is true, nil where there is none.
+// Host finds the first host for which find is true, nil if there is none.
 func (t *Topology) Host(find func(*Host) bool) *Host {
 	if i := slices.IndexFunc(t.Hosts, find); i >= 0 {
 		return t.Hosts[i]

@@ -10,7 +10,7 @@ import (
 type Graph struct {
 	t    *Topology
 	down map[string]bool
-	// distance[a][b] is the number of links from a to b; absent where there is no way.
+	// distance[a][b] is the number of links from a to b; absent if there is no way.
 	distance map[string]map[string]int
 }
 
@@ -42,8 +42,8 @@ func (g *Graph) distances(from *Switch) map[string]int {
 	return dist
 }
 
-// Distance is the number of links between two switches; ok is false where there is no way, or
-// either is down.
+// Distance is the number of links between two switches; ok is false if there is no way, or either
+// is down.
 func (g *Graph) Distance(from, to string) (links int, ok bool) {
 	links, ok = g.distance[from][to]
 	return links, ok
@@ -66,8 +66,8 @@ func (g *Graph) NextHop(from, to string) (Port, bool) {
 	return Port{}, false // not reached: some neighbour is one closer
 }
 
-// Nearest is the member with the shortest way from a switch, the first of several; "" where none
-// can be reached.
+// Nearest is the member with the shortest way from a switch, the first of several; "" if none can
+// be reached.
 func (g *Graph) Nearest(from string, members []string) string {
 	best, bestDistance := "", 0
 	for _, m := range members {

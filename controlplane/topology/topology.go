@@ -4,9 +4,9 @@
 // which acknowledgements travel. Everything here is pure and deterministic: the same file gives the
 // same network.
 //
-// The file is YAML (or JSON, which is YAML too); example.yaml beside this file is a commented one.
-// A mistake is reported with its line, the object and what to do about it, and all mistakes are
-// reported at once.
+// The file is YAML (or JSON, which is YAML too); example.yaml alongside this file is a commented
+// one. A mistake is reported with its line, the object and what to do about it, and all mistakes
+// are reported at once.
 package topology
 
 import (
@@ -26,8 +26,8 @@ const (
 	MaxChains = 256 // the chain is the top byte of a KEY_ID
 )
 
-// DefaultRejoin is for how long a member that was lost must have been steady before it is brought
-// in again, unless the file gives another.
+// DefaultRejoin is how long a member that was lost must have been steady before it is brought in
+// again, unless the file gives another.
 const DefaultRejoin = 3 * time.Second
 
 // DefaultController is the controller's own address in the data plane unless the file gives
@@ -142,22 +142,22 @@ type Chain struct {
 	Address netip.Addr    // the service address
 	Members []string      // head first
 	Lease   time.Duration // 0: without
-	// Patience is for how long a member may be out of the controller's reach before the chain goes
-	// on without it; 0: until somebody says so.
+	// Patience is how long a member may be out of the controller's reach before the chain continues
+	// without it; 0: until somebody says so.
 	Patience time.Duration
 	// ShortLease is how long leases are, and ShortPatience what Patience is, while everything is
 	// prompt; 0: as Lease and Patience say at all times.
 	ShortLease, ShortPatience time.Duration
-	// Rejoin is for how long a member that was lost must have been steady, the first time, before
-	// it is brought in again; 0: until somebody says so.
+	// Rejoin is how long a member that was lost must have been steady, the first time, before it is
+	// brought in again; 0: until somebody says so.
 	Rejoin time.Duration
-	// Length is how many members it is to have, where somebody else than the controller sees to it
-	// who they are; 0: as many as it was made with, and its operator has named since.
+	// Length is how many members it is to have, if somebody else than the controller sees to it who
+	// they are; 0: as many as it was made with, and its operator has named since.
 	Length int
 	Slots  int // how many key slots it may use; 0: a share of what the program has
 }
 
-// Switch finds a switch by name, nil where there is none.
+// Switch finds a switch by name, nil if there is none.
 func (t *Topology) Switch(name string) *Switch { return t.switches[name] }
 
 // Port finds a port by number.
@@ -259,8 +259,8 @@ func (t *Topology) Keeping(old *Topology, names []string) (*Topology, error) {
 	return &kept, nil
 }
 
-// owner says what in the topology has a switch's address, MAC address, or P4Runtime server; ""
-// where nothing has.
+// owner says what in the topology has a switch's address, MAC address, or P4Runtime server; "" if
+// nothing has.
 func (t *Topology) owner(s *Switch) string {
 	for _, o := range t.Switches {
 		if o.Address == s.Address || bytes.Equal(o.MAC, s.MAC) ||
@@ -281,7 +281,7 @@ func (t *Topology) owner(s *Switch) string {
 	return ""
 }
 
-// SwitchByAddress finds a switch by its own address, nil where there is none.
+// SwitchByAddress finds a switch by its own address, nil if there is none.
 func (t *Topology) SwitchByAddress(a netip.Addr) *Switch {
 	for _, s := range t.Switches {
 		if s.Address == a {
@@ -291,12 +291,12 @@ func (t *Topology) SwitchByAddress(a netip.Addr) *Switch {
 	return nil
 }
 
-// HostByAddress finds a host by its address, nil where there is none.
+// HostByAddress finds a host by its address, nil if there is none.
 func (t *Topology) HostByAddress(a netip.Addr) *Host {
 	return t.Host(func(h *Host) bool { return h.IP == a })
 }
 
-// Chain finds a chain by name, nil where there is none.
+// Chain finds a chain by name, nil if there is none.
 func (t *Topology) Chain(name string) *Chain {
 	for _, c := range t.Chains {
 		if c.Name == name {

@@ -120,7 +120,7 @@ func start(cfg Config) (*embed.Etcd, error) {
 		c.InitialCluster = c.InitialClusterFromName(c.Name)
 	}
 	if wal.Exist(filepath.Join(c.Dir, "member", "wal")) {
-		// A member that is there already is not to be made anew, whatever its addresses were.
+		// A member that is there already is not to be made again, whatever its addresses were.
 		c.ClusterState = embed.ClusterStateFlagExisting
 	}
 	e, err := embed.StartEtcd(c)
@@ -134,7 +134,7 @@ func fixed(address string) bool {
 	return address != "" && !strings.HasSuffix(address, ":0")
 }
 
-// listenURL is where to listen, with a port that was free a moment ago where none is given.
+// listenURL is where to listen, with a port that was free a moment ago if none is given.
 func listenURL(address string) (url.URL, error) {
 	if address == "" {
 		address = loopback
@@ -160,7 +160,7 @@ func listenURL(address string) (url.URL, error) {
 // Endpoint is the URL that clients connect to.
 func (s *Server) Endpoint() string { return s.endpoint }
 
-// Err tells of an error that ended the server.
+// Err tells about an error that ended the server.
 func (s *Server) Err() <-chan error { return s.etcd.Err() }
 
 // Etcd is the server itself, for what this package has no name for.

@@ -44,7 +44,7 @@ func TestMinimumResourceVersion(t *testing.T) {
 	kubetest.Binaries(t)
 	w := newWorld(t)
 	servers := []typed.CoreV1Interface{apiServer(t, w.gateway(), uncached), apiServer(t, w.gateway(), uncached)}
-	const still = "still" // which nobody writes: its own revision says nothing of the newest
+	const still = "still" // which nobody writes: its own revision says nothing about the newest
 	if _, err := servers[0].ConfigMaps(metav1.NamespaceDefault).Create(t.Context(),
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: still}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)

@@ -20,7 +20,7 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/testport"
 )
 
-// A gateway that is told of one member hears of the others, and goes on without the first: its
+// A gateway that is told about one member hears of the others, and continues without the first: its
 // requests, its own business, and the pages.
 func TestEndpointSync(t *testing.T) {
 	t.Parallel()

@@ -25,7 +25,7 @@
 // Beside gRPC the same port serves HTTP as etcd's does: /health, /livez, /readyz, /version and
 // /metrics are etcd's answers, /v3/ is etcd's JSON form of the gRPC services, and goes the same way
 // as gRPC does. (etcd's WebSocket form of /v3/watch is missing; the streaming POST is there.)
-// /proxy/metrics shows the gateway's own metrics, but for those that name keys.
+// /proxy/metrics shows the gateway's own metrics, except for those that name keys.
 //
 // # Who a client is to etcd
 //

@@ -337,8 +337,8 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// Without a quorum, errors are etcd's own, serializable reads go on, and nothing hangs for longer
-// than with etcd itself.
+// Without a quorum, errors are etcd's own, serializable reads continue, and nothing hangs for
+// longer than with etcd itself.
 func TestNoQuorum(t *testing.T) {
 	t.Parallel()
 	c := etcdtest.New(t, 3, etcdtest.Options{})
@@ -398,7 +398,7 @@ func TestNoQuorum(t *testing.T) {
 }
 
 // The leader of three members dies while clients write through the gateway: what was acknowledged
-// is there, revisions never go back, and the gateway goes on.
+// is there, revisions never go back, and the gateway continues.
 func TestLeaderChange(t *testing.T) {
 	t.Parallel()
 	c := etcdtest.New(t, 3, etcdtest.Options{})

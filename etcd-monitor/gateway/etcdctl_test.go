@@ -121,7 +121,7 @@ func etcdctlLeases(t *testing.T, e etcdtest.Etcdctl) {
 	refuses(t, e, "requested lease not found", "lease", "revoke", id[1])
 }
 
-// etcdctlWaits runs the commands that go on until they are ended.
+// etcdctlWaits runs the commands that continue until they are ended.
 func etcdctlWaits(t *testing.T, e etcdtest.Etcdctl) {
 	lines := func(args ...string) (next func() string, end func()) {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -62,8 +62,8 @@ type Config struct {
 	Log *slog.Logger
 	// Registry is what /proxy/metrics shows. Without one it shows nothing.
 	Registry prometheus.Gatherer
-	// Reserved are the keys that are no client's, by the names that etcd has. KV leaves them out by
-	// itself; here watches go without them, and snapshots, which would have them, are refused.
+	// Reserved are the keys that are not a client's, by the names that etcd has. KV leaves them out
+	// by itself; here watches go without them, and snapshots, which would have them, are refused.
 	Reserved reserved.Keys
 	// AsSelf asks etcd under the gateway's own name which leases have reserved keys: they are out
 	// of clients' reach, too. nil: it is not asked, and leases are etcd's matter.

@@ -173,7 +173,7 @@ func (m *members) RoundTrip(r *http.Request) (*http.Response, error) {
 	return nil, err
 }
 
-// unreachable answers where no member does, in the form of etcd's /health.
+// unreachable answers if no member does, in the form of etcd's /health.
 func unreachable(w http.ResponseWriter, _ *http.Request, err error) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusServiceUnavailable)

@@ -172,7 +172,7 @@ func (g *Gateway) keepAlives(down grpc.ServerStream) error {
 	}
 }
 
-// renew has a lease renewed. It says whether the client's stream goes on.
+// renew has a lease renewed. It says whether the client's stream continues.
 func (k *keeper) renew(c *keepClient, who string, md metadata.MD, r *pb.LeaseKeepAliveRequest,
 	answer chan pieces) bool {
 	err := k.on(uint64(r.ID)%keepStreams, who, md, func(st *keepStream) error { return st.renew(c, r, answer) })

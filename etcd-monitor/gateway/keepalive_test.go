@@ -167,7 +167,7 @@ func TestKeepAliveStreams(t *testing.T) {
 }
 
 // A stream that asks for a leader ends when etcd has none, though no lease was kept alive on it
-// yet; one that does not ask for it goes on.
+// yet; one that does not ask for it continues.
 func TestKeepAliveLeader(t *testing.T) {
 	c := etcdtest.New(t, 3, etcdtest.Options{})
 	g := begin(t, Config{}, c.Endpoints()[0])

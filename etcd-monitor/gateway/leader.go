@@ -17,10 +17,10 @@ import (
 // Writes go to the member that leads. Every other one passes them to it, and hears of their end
 // later than it does.
 //
-// Which one leads is the answer to a question that is asked beside the writes, and may be old: then
-// a write takes the hop that it would take anyway. Nothing else depends on it. A member is taken
-// for the leader if it says so itself, was asked a second ago, and answers within another: one that
-// is stopped or cut off gets no more writes than any other then.
+// Which one leads is the answer to a question that is asked alongside the writes, and may be old:
+// then a write takes the hop that it would take anyway. Nothing else depends on it. A member is
+// taken for the leader if it says so itself, was asked a second ago, and answers within another:
+// one that is stopped or cut off gets no more writes than any other then.
 const (
 	leaderEvery   = time.Second            // it is asked who leads
 	leaderSoonest = 100 * time.Millisecond // after the last time, when a write has failed

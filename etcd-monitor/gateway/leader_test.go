@@ -240,8 +240,8 @@ func TestWritesToLeader(t *testing.T) {
 }
 
 // What writers see when the member that leads, and has all their writes, dies: of those under way
-// it is not known whether they were executed, none is executed twice, and the others go on with its
-// successor.
+// it is not known whether they were executed, none is executed twice, and the others continue with
+// its successor.
 func TestLeaderKilled(t *testing.T) {
 	t.Parallel()
 	const writers = 4
@@ -362,7 +362,7 @@ func TestLeaderAuthentication(t *testing.T) {
 			t.Errorf("user %q: %q leads, and the log says %d times that it is refused", user, u.Leader(), strings.Count(log.String(), refusal))
 		}
 	}
-	// A token that etcd does not know any more is replaced.
+	// A token that etcd no longer knows is replaced.
 	old := "no.1"
 	named.token.Store(&old)
 	if yes, refused, err := named.leads(t.Context(), c.Endpoints()[c.Leader()]); !yes || refused || err != nil {

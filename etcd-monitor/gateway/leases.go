@@ -15,8 +15,8 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/etcderrors"
 )
 
-// A lease that a reserved key is attached to (a gateway's session, the controllers' leader) is no
-// client's: it is not listed, and who names it hears that there is no such lease. Who ended one
+// A lease that a reserved key is attached to (a gateway's session, the controllers' leader) is not
+// a client's: it is not listed, and who names it hears that there is no such lease. Who ended one
 // would end the session, and who kept one alive would have a dead gateway's guards stay.
 
 // leaseMethods are those of single requests about leases, with what is answered in etcd's place; an
@@ -88,7 +88,7 @@ type leaseFilter struct {
 	known map[int64]bool // the leases that were asked for, and whether each is reserved
 }
 
-// refused is what is answered in etcd's place to who keeps a reserved lease alive: nil where it is
+// refused is what is answered in etcd's place to who keeps a reserved lease alive: nil if it is
 // none.
 func (f *leaseFilter) refused(ctx context.Context, id int64) (pieces, error) {
 	if len(f.g.reserved.Prefixes()) == 0 {

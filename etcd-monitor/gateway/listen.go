@@ -96,7 +96,7 @@ func (b endWith) Close() error {
 }
 
 // How long is waited before another try where a connection could not be accepted, first and at
-// most, and how often it is said while it goes on.
+// most, and how often it is said while it continues.
 const (
 	acceptShortest = 5 * time.Millisecond
 	acceptLongest  = time.Second

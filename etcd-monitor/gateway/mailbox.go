@@ -2,8 +2,8 @@ package gateway
 
 import "sync"
 
-// What a mailbox holds before it is full, in bytes; and what a message counts beside those that it
-// alone has.
+// What a mailbox holds before it is full, in bytes; and what a message counts alongside those that
+// it alone has.
 const (
 	mailboxBytes = 4 << 20
 	messageBytes = 64

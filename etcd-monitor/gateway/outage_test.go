@@ -143,7 +143,7 @@ func TestOutage(t *testing.T) {
 	}
 }
 
-// slowKeys is a key-value service whose writes go on for longer than it waits for them.
+// slowKeys is a key-value service whose writes continue for longer than it waits for them.
 type slowKeys struct {
 	forwarded
 	writes atomic.Int32

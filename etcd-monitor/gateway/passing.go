@@ -199,7 +199,7 @@ func serves[Q interface{ Unmarshal(b []byte) error }, A relay.Message](g *Gatewa
 // see takes note of the revision of an answer.
 func (p *passing) see(head []byte, _ int) { p.g.newest.Saw(revisionOf(head)) }
 
-// count counts the keys of a request that is passed on, and says of which kind it is, and which
+// count counts the keys of a request that is passed on, and says about which kind it is, and which
 // member it is for.
 func (p *passing) count(at *guarded.Passage) (kind string, towards aim) {
 	switch {

@@ -57,7 +57,7 @@ func (a *answerSizes) aim(r *pb.RangeRequest) aim {
 	return at
 }
 
-// name is a read's, but for the revisions that it asks for.
+// name is a read's, except for the revisions that it asks for.
 func (a *answerSizes) name(r *pb.RangeRequest) uint64 {
 	var h maphash.Hash
 	h.SetSeed(a.seed)

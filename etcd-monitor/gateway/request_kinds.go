@@ -19,8 +19,8 @@ const (
 	kindCompact     = "compact"
 )
 
-// look counts the keys of a request that is passed on as bytes, and says of which kind it is, and
-// which member it is for.
+// look counts the keys of a request that is passed on as bytes, and says about which kind it is,
+// and which member it is for.
 func (g *Gateway) look(method string, request []byte) (kind string, at aim) {
 	switch method {
 	case "/etcdserverpb.KV/Range":

@@ -77,7 +77,7 @@ func TestReservedKeysAreHidden(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", path, err)
 		}
-		b, _ := io.ReadAll(a.Body) // a watch goes on until it is cancelled
+		b, _ := io.ReadAll(a.Body) // a watch continues until it is cancelled
 		a.Body.Close()
 		cancel()
 		if len(b) == 0 || shows(b) {

@@ -24,7 +24,7 @@ const (
 	keyField      protowire.Number = 1 // of PutRequest: bytes
 )
 
-// revisionOf is the revision in the header of an answer, 0 where there is none. It reads no more of
+// revisionOf is the revision in the header of an answer, 0 if there is none. It reads no more of
 // the message than it must.
 func revisionOf(message []byte) int64 {
 	header, _ := field(message, headerField, protowire.BytesType)

@@ -125,7 +125,7 @@ func lockAndElect(t *testing.T, client *clientv3.Client, g *Gateway, last bool) 
 	}
 }
 
-// A request to enable etcd's authentication is passed on by who is to know of it, as a single
+// A request to enable etcd's authentication is passed on by who is to know about it, as a single
 // request and as JSON, and its answer is etcd's.
 func TestAuthEnable(t *testing.T) {
 	cluster := etcdtest.New(t, 1, etcdtest.Options{})

@@ -235,7 +235,7 @@ func TestSharedWatchesRefused(t *testing.T) {
 			t.Errorf("%q: %v, want %v", user, r.Err(), want)
 		}
 	}
-	// One who may read no more gets no watch, though those of a time before go on, as at etcd.
+	// One who may read no more gets no watch, though those of a time before continue, as at etcd.
 	token := etcdtest.ClientWith(t, clientv3.Config{Endpoints: []string{g.Endpoint}, Username: "reader", Password: "p"})
 	before := []clientv3.WatchChan{token.Watch(t.Context(), "k", clientv3.WithCreatedNotify()),
 		token.Watch(t.Context(), "k", clientv3.WithCreatedNotify())}
@@ -369,7 +369,7 @@ func TestSlowWatch(t *testing.T) {
 	}
 }
 
-// A shared watch of a range with reserved keys shows them to nobody, and goes on after them.
+// A shared watch of a range with reserved keys shows them to nobody, and continues after them.
 func TestSharedWatchesReserved(t *testing.T) {
 	t.Parallel()
 	c := etcdtest.New(t, 1, etcdtest.Options{})

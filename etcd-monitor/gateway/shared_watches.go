@@ -438,7 +438,7 @@ func (st *sharedStream) ask(q *question) {
 	st.tell(progressRequest)
 }
 
-// answered is told of an answer.
+// answered is told about an answer.
 func (st *sharedStream) answered(a watchAnswer) {
 	st.mu.Lock()
 	var c *commonWatch

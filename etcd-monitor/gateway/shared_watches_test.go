@@ -85,7 +85,7 @@ func (w *watcher) create(q *pb.WatchCreateRequest) {
 	w.send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: q}})
 }
 
-// resume goes on after its stream was ended, as etcd's client does: what it has asked for and had
+// resume continues after its stream was ended, as etcd's client does: what it has asked for and had
 // no answer to it asks for again, and for each watch a new one that begins after the last event it
 // has.
 func (w *watcher) resume() error {
@@ -157,8 +157,8 @@ func (w *watcher) act(r *rand.Rand, keys int, last int64, simple bool) {
 	}
 }
 
-// read reads answers until the client ends, and goes on where it is told that it was too slow. want
-// says what a watch ought to have been told up to a revision.
+// read reads answers until the client ends, and continues where it is told that it was too slow.
+// want says what a watch ought to have been told up to a revision.
 func (w *watcher) read(slow func() time.Duration, want func(*checkedWatch, int64) []*mvccpb.Event) {
 	for {
 		a, err := w.stream.Recv()
@@ -262,7 +262,7 @@ func since(events []*mvccpb.Event, made, start int64) []*mvccpb.Event {
 // Watches that are shared see what etcd tells each alone: all events from their start on, once
 // each, in order, with what they asked for; also when they come and go, when they read slowly and
 // get their own watch back, when answers come in parts and start revisions are in the past or the
-// future. What they are told of how far they are holds. Reserved keys are in none.
+// future. What they are told about how far they are holds. Reserved keys are in none.
 func TestSharedWatches(t *testing.T) {
 	t.Parallel()
 	c := etcdtest.New(t, 1, etcdtest.Options{Adjust: func(e *embed.Config) { e.MaxRequestBytes = 64 << 10 }})

@@ -72,7 +72,7 @@ func TestMutualTLS(t *testing.T) {
 		"no certificate":           client(t, g.Endpoint, transport.TLSInfo{TrustedCAFile: near.File}),
 		"plain text":               etcdtest.Client(t, strings.Replace(g.Endpoint, "https", "http", 1)),
 	} {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second) // etcd's client goes on trying
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second) // etcd's client continues trying
 		r, err := c.Get(ctx, "k")
 		cancel()
 		if code := status.Code(err); code != codes.Unavailable && !errors.Is(err, context.DeadlineExceeded) {

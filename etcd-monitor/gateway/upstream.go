@@ -248,7 +248,7 @@ func (u *Upstream) Close() error {
 }
 
 // outgoing is the context for what is done at etcd for a request that came in: its deadline, its
-// end, and its metadata but for what belongs to the connection.
+// end, and its metadata except for what belongs to the connection.
 func outgoing(ctx context.Context) context.Context {
 	in, _ := metadata.FromIncomingContext(ctx)
 	out := make(metadata.MD, len(in))
@@ -260,7 +260,7 @@ func outgoing(ctx context.Context) context.Context {
 	return metadata.NewOutgoingContext(ctx, out)
 }
 
-// hopByHop says of which metadata each connection has its own (gRPC over HTTP2, "Requests").
+// hopByHop says about which metadata each connection has its own (gRPC over HTTP2, "Requests").
 func hopByHop(key string) bool {
 	switch key {
 	case "content-type", "user-agent", "te", "connection":

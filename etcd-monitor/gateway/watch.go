@@ -426,7 +426,7 @@ func (g *Gateway) watchAnswer(f frame) (a watchAnswer, ok bool, err error) {
 	return a, err == nil, err
 }
 
-// answered is told of an answer on the client's own stream.
+// answered is told about an answer on the client's own stream.
 func (s *watchStream) answered(a watchAnswer) error {
 	switch {
 	case a.created:
@@ -461,7 +461,7 @@ func (s *watchStream) answered(a watchAnswer) error {
 	return nil
 }
 
-// created is told of the answer to the oldest request for a watch.
+// created is told about the answer to the oldest request for a watch.
 func (s *watchStream) created(a watchAnswer) error {
 	s.mu.Lock()
 	if len(s.asked) == 0 {
@@ -569,8 +569,8 @@ func (s *watchStream) nudge() {
 
 // nudged asks, if etcd answers in order, and does so again later: after twice d, unless etcd has
 // answered since it had given so many answers, and owes more. It gives none while a watch is
-// behind, and each that it did not give is waited for in vain by the watches that were made after
-// it (madeAt): they need as many answers more.
+// behind, and each that it did not give is waited for without success by the watches that were made
+// after it (madeAt): they need as many answers more.
 func (s *watchStream) nudged(d time.Duration, heard int) {
 	s.mu.Lock()
 	ws := slices.Collect(maps.Values(s.own))

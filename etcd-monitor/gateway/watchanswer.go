@@ -23,7 +23,7 @@ const (
 // noWatch is the id in an answer that is about no watch, or about all of a stream.
 const noWatch = -1
 
-// watchAnswer is a WatchResponse as its bytes, with what has to be known of it to pass it on.
+// watchAnswer is a WatchResponse as its bytes, with what has to be known about it to pass it on.
 type watchAnswer struct {
 	bytes       []byte
 	from, to    int   // where its watch id is
@@ -38,7 +38,7 @@ type watchAnswer struct {
 }
 
 // first and last are the least and the greatest revision of the events, those that were left out as
-// well; 0 where there are none.
+// well; 0 if there are none.
 
 // readWatchAnswer reads a WatchResponse. What is none is passed on as it is.
 func readWatchAnswer(message []byte) (a watchAnswer, ok bool) {

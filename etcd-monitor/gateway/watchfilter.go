@@ -11,7 +11,7 @@ import (
 
 // Reserved keys are in no client's watch. A watch of reserved keys alone is refused, in the form in
 // which etcd refuses one, and in its turn: clients tell the answers to their requests for watches
-// apart by the order alone. Of any other watch the events of reserved keys are left out. Keys have
+// apart only by the order. Of any other watch the events of reserved keys are left out. Keys have
 // the names that etcd has here.
 
 // refuses says whether a client's request is for a watch of reserved keys alone. If so it makes it

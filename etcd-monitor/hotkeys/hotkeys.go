@@ -80,7 +80,7 @@ type counter struct {
 	exposed       bool
 }
 
-// Count is what is known of one key.
+// Count is what is known about one key.
 type Count struct {
 	Key           string
 	Reads, Writes uint64 // since the key is counted

@@ -93,7 +93,7 @@ func TestDecay(t *testing.T) {
 	if got := names(k.Top()); got[0] != "today" {
 		t.Fatalf("hottest first: %v", got)
 	}
-	// After a long silence the weights begin anew, and with numbers: not with infinities.
+	// After a long silence the weights begin again, and with numbers: not with infinities.
 	for range 5 {
 		c.now = c.now.Add(600 * time.Second)
 		k.Read([]byte("tomorrow"))
@@ -160,7 +160,7 @@ func TestRate(t *testing.T) {
 	}
 }
 
-// A key that leaves the top and comes back, with its counter, goes on where it was.
+// A key that leaves the top and comes back, with its counter, continues where it was.
 func TestComesBack(t *testing.T) {
 	c := newClock()
 	k := NewKeys(Bounds{Top: 1, Counters: 8, HalfLife: time.Second, Now: c.Now})

@@ -26,7 +26,7 @@ type call struct {
 	collecting bool
 	message    []byte // as it came, with its prefix
 	up         *half
-	over       bool               // the client has its answer, or does not want it any more
+	over       bool               // the client has its answer, or no longer wants it
 	started    bool               // and has headers of it
 	cancel     context.CancelFunc // of what this process answers itself
 

@@ -28,7 +28,7 @@ const (
 	mostWindow    = math.MaxInt32
 )
 
-// sink is told of what comes on a stream: by the connection's reader alone, which holds no lock.
+// sink is told about what comes on a stream: by the connection's reader alone, which holds no lock.
 // The bytes of data are valid during the call.
 type sink interface {
 	headers(h *half, fields []hpack.HeaderField, end bool)
@@ -112,7 +112,7 @@ type conn struct {
 	forgive bool   // something was sent since, so that the peer may ping
 	onDead  func() // the connection has ended, or takes no more streams
 	onFrame func() // a frame was handled; nil: nobody is told
-	// onPanic is told of a fault of this package or of the Router, which ends the connection.
+	// onPanic is told about a fault of this package or of the Router, which ends the connection.
 	onPanic func(fault any, stack []byte)
 }
 
@@ -163,7 +163,8 @@ func (c *conn) serve() {
 	c.fail(err)
 }
 
-// mostToFail is how long the streams of a connection may take to be told of its end after a panic.
+// mostToFail is how long the streams of a connection may take to be told about its end after a
+// panic.
 const mostToFail = 30 * time.Second
 
 var errPanic = errors.New("relay: a fault of the gateway ended the connection")
@@ -284,7 +285,7 @@ func (c *conn) take() []byte {
 	return b
 }
 
-// write writes what was taken. It says whether the connection goes on.
+// write writes what was taken. It says whether the connection continues.
 func (c *conn) write(b []byte) bool {
 	_, err := c.nc.Write(b)
 	c.mu.Lock()

@@ -318,7 +318,7 @@ func (c *conn) roomLocked() bool {
 	return c.err == nil && !c.away && uint32(len(c.streams)) < c.most && c.last <= mostWindow-2
 }
 
-// open begins a stream of ours. It gives nil where the connection takes no more.
+// open begins a stream of ours. It gives nil if the connection takes no more.
 func (c *conn) open(fields []hpack.HeaderField, s sink) *half {
 	c.mu.Lock()
 	if !c.roomLocked() {

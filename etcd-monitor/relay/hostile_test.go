@@ -182,7 +182,7 @@ func TestConnectionHeader(t *testing.T) {
 	}
 }
 
-// TestPanicEndsOneConnection: a fault ends the connection that met it. Other clients go on, also
+// TestPanicEndsOneConnection: a fault ends the connection that met it. Other clients continue, also
 // where the fault ended the connection to etcd.
 func TestPanicEndsOneConnection(t *testing.T) {
 	s := newServer(t, "s", "127.0.0.1:0")

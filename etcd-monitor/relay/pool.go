@@ -23,8 +23,8 @@ const (
 	lookEvery   = time.Second // at the endpoints
 )
 
-// pool is the connections to etcd's members, one to each, which requests go to in turn but for
-// those that are for one of them. Where there is none they wait.
+// pool is the connections to etcd's members, one to each, which requests go to in turn except for
+// those that are for one of them. If there is none they wait.
 type pool struct {
 	r    *Relay
 	ctx  context.Context

@@ -15,7 +15,7 @@ import (
 
 // Plan says what etcd is asked for a request.
 type Plan struct {
-	// Message is sent, as one message, in pieces that are not changed any more.
+	// Message is sent, as one message, in pieces that are no longer changed.
 	Message [][]byte
 	// Method is etcd's ("": the client's).
 	Method string
@@ -40,13 +40,13 @@ type Plan struct {
 	// it, and ends with the client's stream. It is a goroutine's of its own.
 	Serve func(ctx context.Context) (Message, error)
 	// Now, where it is not nil, is asked before Serve: it answers if that takes no waiting, and by
-	// who reads the client's connection. ok is false where it does not.
+	// who reads the client's connection. ok is false if it does not.
 	Now func() (answer Message, ok bool)
 }
 
 // Router says what is passed on.
 type Router interface {
-	// May says of a method whether its requests are looked at. They are single messages, with a
+	// May says about a method whether its requests are looked at. They are single messages, with a
 	// single answer.
 	May(method string) bool
 	// Plan looks at a request. nil: it goes to this process's own server. metadata gives the values
@@ -70,7 +70,7 @@ type Config struct {
 	// Stopped is what a client is told whose request waited for a connection to etcd when the relay
 	// was drained.
 	Stopped string
-	// Panicked is told of faults of this package and of the Router. Each ended one connection.
+	// Panicked is told about faults of this package and of the Router. Each ended one connection.
 	Panicked func(fault any, stack []byte)
 
 	// MaxMessage is how long a message is collected; a longer one is this process's own server's
@@ -257,7 +257,7 @@ func (k *client) close() {
 	}
 }
 
-// hopByHop says of which headers each connection has its own (gRPC over HTTP2, "Requests").
+// hopByHop says about which headers each connection has its own (gRPC over HTTP2, "Requests").
 func hopByHop(name string) bool {
 	switch name {
 	case "content-type", "user-agent", "te", "connection":

@@ -438,7 +438,7 @@ func TestSlowReader(t *testing.T) {
 		for len(rest) > 0 {
 			n := min(len(rest), 16384)
 			if f.WriteData(id, n == len(rest), rest[:n]) != nil {
-				id = 1000 // it is not read any more
+				id = 1000 // it is no longer read
 				break
 			}
 			rest = rest[n:]

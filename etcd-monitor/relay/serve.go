@@ -137,7 +137,7 @@ func (h *half) respond(message []byte) {
 	c.endIfIdle()
 }
 
-// asked is what a request says beside its message: metadata, and how long it may take (below 0:
+// asked is what a request says alongside its message: metadata, and how long it may take (below 0:
 // as long as it takes).
 type asked struct {
 	metadata metadata.MD

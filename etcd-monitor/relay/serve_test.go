@@ -204,7 +204,7 @@ func TestAnsweredAtOnce(t *testing.T) {
 }
 
 // TestWritable: a connection can be written to until nobody has read for long, and again when
-// somebody has; of one that is no socket that is not known.
+// somebody has; of one that is not a socket that is not known.
 func TestWritable(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -266,7 +266,7 @@ func TestServedGoes(t *testing.T) {
 	asked.Wait()
 	poll.Until(t, 10*time.Second, "its context ends", func() bool { return b.router.own.waiting() == 0 })
 
-	// The relay's own clock, too: a client whose packets do not come any more.
+	// The relay's own clock, too: a client whose packets no longer come.
 	h := rawClient(t, b.addr)
 	h.request(t, 1, "/x/Echo", "50m", "serve wait")
 	poll.Until(t, 10*time.Second, "it has waited", func() bool {
@@ -322,7 +322,7 @@ func TestServedClosed(t *testing.T) {
 	asked.Wait()
 }
 
-// TestTimeout reads what clients say of their time.
+// TestTimeout reads what clients say about their time.
 func TestTimeout(t *testing.T) {
 	for value, want := range map[string]time.Duration{"1H": time.Hour, "20M": 20 * time.Minute, "3S": 3 * time.Second,
 		"4m": 4 * time.Millisecond, "5u": 5 * time.Microsecond, "6n": 6, "0n": 0, "99999999H": maxTimeout,

@@ -4,5 +4,5 @@ package relay
 
 import "net"
 
-// Unannounced is for Linux alone.
+// Unannounced is only for Linux.
 func Unannounced(nc net.Conn) net.Conn { return nc }

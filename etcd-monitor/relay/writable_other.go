@@ -4,5 +4,5 @@ package relay
 
 import "net"
 
-// writableOf is for Linux alone.
+// writableOf is only for Linux.
 func writableOf(net.Conn) func() bool { return nil }

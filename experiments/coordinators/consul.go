@@ -13,7 +13,7 @@ import (
 )
 
 // consulClient asks Consul as its own Go client does (session, acquire and release, blocking
-// queries), by HTTP: that client is no dependency of the project's.
+// queries), by HTTP: that client is not a dependency of the project's.
 type consulClient struct {
 	http    *http.Client
 	address string

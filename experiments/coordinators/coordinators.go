@@ -17,8 +17,8 @@ type Client interface {
 	// Lock waits for a lock. unlock gives it back.
 	Lock(ctx context.Context, name string) (unlock func(context.Context) error, err error)
 	Put(ctx context.Context, key, value string) error
-	// Watch has tell called with each value that is told of a key that is there, until ctx ends, or
-	// the watch does, which is an error. It returns when values that are put from now on will be
+	// Watch has tell called with each value that is told about a key that is there, until ctx ends,
+	// or the watch does, which is an error. It returns when values that are put from now on will be
 	// told.
 	Watch(ctx context.Context, key string, tell func(value string), failed func(error)) error
 	// Name is the client's, with its version where that is known.
@@ -40,9 +40,9 @@ func Open(ctx context.Context, kind, address string) (Client, error) {
 	return nil, fmt.Errorf("there is no coordinator %q", kind)
 }
 
-// waiting is for how long passing on waits until who asked for the lock surely waits for it. etcd
-// takes watches of what is in the past, as its mutex begins, only every 100 ms to where news go at
-// once: what is measured is who has waited for longer.
+// waiting is how long passing on waits until who asked for the lock surely waits for it. etcd takes
+// watches of what is in the past, as its mutex begins, only every 100 ms to where news go at once:
+// what is measured is who has waited for longer.
 const waiting = 150 * time.Millisecond
 
 // Job is one call, which says how long it took.

@@ -3,5 +3,5 @@
 
 ``systems`` brings either system up on the same switches and links and puts the same load on it;
 ``definitions`` says what each figure asks; ``store`` keeps every measurement, so that a run that
-was interrupted goes on; ``plots`` and ``report`` show them.
+was interrupted continues; ``plots`` and ``report`` show them.
 """

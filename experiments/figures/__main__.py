@@ -5,7 +5,7 @@ figures (``make figures``).
 
 Writes ``out/figures/*.csv``, ``.png`` and ``.svg``, ``out/figures.json`` (each ratio: the paper's,
 the measured one, its spread) and ``out/report.html``. What has been measured under the same
-conditions is not measured again: a run that was interrupted goes on. ``--fresh`` begins anew.
+conditions is not measured again: a run that was interrupted continues. ``--fresh`` begins again.
 """
 
 from __future__ import annotations
@@ -103,8 +103,8 @@ def measure(
 
 
 def write_csv(path: Path, store: Store, name: str) -> bool:
-    """Every measurement of a figure, with the conditions that it was made under. False where there
-    is none.
+    """Every measurement of a figure, with the conditions that it was made under. False if there is
+    none.
     """
     rows = sorted(
         store.rows(name, None),

@@ -16,7 +16,7 @@ from experiments.figures.systems import KEYS, Network
 @dataclass(frozen=True)
 class Ratio:
     """NetCRAQ's figure as a multiple of NetChain's at one place (the other way round where less is
-    better), beside the paper's.
+    better), alongside the paper's.
     """
 
     what: str

@@ -140,7 +140,7 @@ def runs(store: Store) -> dict[str, dict[str, list[dict[str, Any]]]]:
 
 
 def write_csv(store: Store, folder: Path) -> bool:
-    """``failover.csv``: the time series; ``failover-events.csv``: what happened when. False where
+    """``failover.csv``: the time series; ``failover-events.csv``: what happened when. False if
     nothing was measured.
     """
     measured = sorted(store.rows(NAME), key=lambda row: (row[0].system, row[0].engine, row[0].repetition))

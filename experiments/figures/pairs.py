@@ -3,7 +3,7 @@
 
 A machine gets slower and faster while it measures: by its clock, by what else it does. So both
 systems are up at once, and short slices of each follow each other as A, B, B, A, A, B, B, A. Two
-slices beside each other meet the same machine, and what drifts evenly cancels out over four. The
+slices alongside each other meet the same machine, and what drifts evenly cancels out over four. The
 ratio is the median of the pairs' ratios; its interval is taken from their order, which supposes
 nothing about how the noise is distributed (Conover, Practical Nonparametric Statistics, 3.2).
 """
@@ -75,6 +75,6 @@ def estimate(values: Sequence[float]) -> Estimate:
 
 
 def ratio(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Estimate | None:
-    """Ours over theirs, by the number of the pair; None where no pair is whole."""
+    """Ours over theirs, by the number of the pair; None if no pair is whole."""
     each = [ours[n] / theirs[n] for n in ours if theirs.get(n)]
     return estimate(each) if each else None

@@ -257,8 +257,8 @@ def measure(store: Store, repetitions: int, seconds: float, step: Callable[[str]
 
 
 def ratios(store: Store) -> list[dict[str, Any]]:
-    """NetCRAQ over etcd with three members, repetition by repetition, beside what the project set
-    out to reach.
+    """NetCRAQ over etcd with three members, repetition by repetition, alongside what the project
+    set out to reach.
     """
     measured: dict[tuple[str, int], dict[int, float]] = {}
     for point, values in store.rows(NAME):

@@ -41,7 +41,7 @@ def series(store: Store, figure: Figure, name: str = "y") -> Series:
 
 
 def _place(store: Store, figure: Figure) -> str:
-    """Where what is drawn was measured: on one CPU, if it was, else on all."""
+    """Where what is drawn was measured: on one CPU, if it was, otherwise on all."""
     return processors.ONE if any(store.rows(figure.curve or figure.name)) else processors.ALL
 
 
@@ -117,7 +117,7 @@ def _lines(axes: Axes, by_system: dict[str, dict[float, list[float]]], evenly: b
 
 def ratios(figure: Figure, store: Store) -> list[dict[str, Any]]:
     """NetCRAQ over NetChain where the paper has a ratio, by engine and CPUs: the median of the
-    pairs' ratios of the rate and its interval; beside it those of the processor time, and of the
+    pairs' ratios of the rate and its interval; alongside it those of the processor time, and of the
     programs' own time, that a query takes (NetChain's over NetCRAQ's, so that more is better in all
     three).
     """

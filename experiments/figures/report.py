@@ -84,7 +84,7 @@ def overview(rows: list[dict[str, Any]]) -> str:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """A figure's ratios beside the paper's, with why where one falls short."""
+    """A figure's ratios alongside the paper's, with why where one falls short."""
     parts = [
         "<table><tr><th>NetCRAQ over NetChain<th>engine<th>CPUs<th>the paper<th>queries a second"
         "<th>processor time a query<th>programs' time a query<th>pairs</tr>"
@@ -107,7 +107,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def peers_section(folder: Path, rows: list[dict[str, Any]], absent: dict[str, str]) -> str:
-    """NetCRAQ beside etcd, Redis and memcached; which of them this machine has not, and why."""
+    """NetCRAQ alongside etcd, Redis and memcached; which of them this machine has not, and why."""
     parts = [f"<h2 id={peers.NAME}>{peers.TITLE}</h2><p>{html.escape(peers.explanation)}</p>"]
     parts.append(
         f"<img alt='{peers.TITLE}' src='data:image/png;base64,{base64.b64encode((folder / f'{peers.NAME}.png').read_bytes()).decode()}'>"
@@ -132,8 +132,8 @@ def write(
     failures: list[str],
     sections: list[str],
 ) -> None:
-    """Write the report. The plots must be beside it, in ``figures/``. ``sections`` are more of it,
-    as HTML, before the figures.
+    """Write the report. The plots must be alongside it, in ``figures/``. ``sections`` are more of
+    it, as HTML, before the figures.
     """
     parts = [
         f"<!doctype html><html lang=en><meta charset=utf-8><title>NetCRAQ: the evaluation</title><style>{STYLE}</style><h1>NetCRAQ against "

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every measurement, as it was made: one JSON object a line, so that a run that was interrupted
-goes on where it was.
+continues where it was.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Store:
         return cls(path, json.loads(lines[-1])["conditions"] if lines else {})
 
     def get(self, point: Point) -> dict[str, Any] | None:
-        """What was measured for a point, None where nothing was."""
+        """What was measured for a point, None if nothing was."""
         return self._rows.get(point)
 
     def add(self, point: Point, values: dict[str, Any]) -> None:

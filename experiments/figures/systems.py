@@ -97,10 +97,10 @@ class Network:
         """Put load on the chain from a host and return the report of the load:
         ``queriesPerSecond``, ``latencyMicros``, ``cpuMicros`` and more. The latter is the processor
         time of a query: what the CPUs took for software interrupts where the switches are in the
-        kernel, else what the switches' processes took (in which those run that they cause).
+        kernel, otherwise what the switches' processes took (in which those run that they cause).
 
         ``writes`` of 100 queries are writes. With ``dirty_ttl``, :data:`DIRTY_KEYS` keys are kept
-        dirty by writes that live for so many hops; NetChain knows nothing of that kind. Failed
+        dirty by writes that live for so many hops; NetChain knows nothing about that kind. Failed
         where a value was wrong, or an answer was an error.
         """
         self.fill()

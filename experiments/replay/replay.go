@@ -41,7 +41,7 @@ type Report struct {
 	Latency  map[string][]time.Duration `json:"-"`
 }
 
-// state is what is known of a key: what may be read now.
+// state is what is known about a key: what may be read now.
 type state struct {
 	mu      sync.Mutex
 	n       int

@@ -22,7 +22,7 @@ var syncDir = func(dir string) error {
 // Replace puts what write writes into the place of the file at path, whose permissions are mode
 // then. After an error that was made before the new file was in its place, the old one is there as
 // it was; after one that concerns the directory it may be either. Readers see one of the two as a
-// whole. The temporary file beside it has a name that begins with a dot.
+// whole. The temporary file alongside it has a name that begins with a dot.
 func Replace(path string, mode os.FileMode, write func(io.Writer) error) (err error) {
 	dir := filepath.Dir(path)
 	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*")

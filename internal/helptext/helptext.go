@@ -16,7 +16,7 @@ import (
 const Width = 100
 
 // Fit has a command, and those that it has by now, print their help within [Width]: texts of flags,
-// which it breaks anew, and Long. Use, Short and Example have to fit by themselves. root gets the
+// which it breaks again, and Long. Use, Short and Example have to fit by themselves. root gets the
 // flag --version.
 func Fit(root *cobra.Command) {
 	root.Version = buildinfo.Get().String()
@@ -41,7 +41,7 @@ func fit(c *cobra.Command) {
 	}
 }
 
-// Fill breaks the lines of paragraphs that are wider than [Width] anew. It leaves lines alone that
+// Fill breaks the lines of paragraphs that are wider than [Width] again. It leaves lines alone that
 // begin with a space, as those of examples do.
 func Fill(text string) string {
 	paragraphs := strings.Split(text, "\n\n")

@@ -182,7 +182,7 @@ type load struct {
 	resent uint64
 }
 
-// Run puts load on a switch for a while. ctx may end it early, which is no error.
+// Run puts load on a switch for a while. ctx may end it early, which is not an error.
 func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err

@@ -26,13 +26,12 @@ type Shape struct {
 	// Query and Answer are where the number is by which an answer is known, 32 bits: of a READ, and
 	// of a WRITE.
 	Query, Answer [2]int
-	// Session (16 bits) and Length (of the value in bytes, 16 bits) are negative where there is
-	// none.
+	// Session (16 bits) and Length (of the value in bytes, 16 bits) are negative if there is none.
 	Session, Length int
 }
 
-// covered is how much of a frame is the same in all queries of an operation, but for what is put in
-// by field: all, or what comes before a value at its end.
+// covered is how much of a frame is the same in all queries of an operation, except for what is put
+// in by field: all, or what comes before a value at its end.
 func (s Shape) covered() int {
 	if s.Value+s.ValueBytes == s.Size {
 		return headers + s.Value

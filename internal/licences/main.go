@@ -4,7 +4,7 @@
 //
 //	licences [FOLDER]
 //
-// It reads every go.mod, package.json and package-lock.json below FOLDER that git knows of. The
+// It reads every go.mod, package.json and package-lock.json below FOLDER that git knows about. The
 // text of a Go module's licence comes from the module cache, so build the modules first. The last
 // line says how many modules the cache lacks, for example those of other platforms.
 //

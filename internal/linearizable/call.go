@@ -34,8 +34,9 @@ type Call struct {
 	Version    wire.Version
 }
 
-// What is done to a key beside the reads and writes of clients. Adding a key makes its slot, with a
-// tombstone, and then gives it its value; removing one may leave a tombstone in it before it goes.
+// What is done to a key alongside the reads and writes of clients. Adding a key makes its slot,
+// with a tombstone, and then gives it its value; removing one may leave a tombstone in it before it
+// goes.
 const (
 	Add wire.Op = 0xF0 + iota
 	First
@@ -45,7 +46,7 @@ const (
 	Rewrite // what is there gets another version
 )
 
-// Increment adds 1 to a number, which is 0 where there is none: Value is what it is then.
+// Increment adds 1 to a number, which is 0 if there is none: Value is what it is then.
 const Increment wire.Op = 0xE0
 
 // Operations are a history as porcupine takes it. What is not known to have been executed may be

@@ -16,9 +16,9 @@ var (
 )
 
 // Moving is one key that is moved at times that nobody tells: under another KEY_ID its versions
-// begin anew. Names are keys that are added, removed and moved by calls of the history. Their
+// begin again. Names are keys that are added, removed and moved by calls of the history. Their
 // versions are those of the name (api.Key's VersionOffset): a move changes none, and a name that
-// comes back goes on above all that it had.
+// comes back continues above all that it had.
 var (
 	Moving = model(name{Register: Register{above: true}}, name.moving, func(Call) bool { return true })
 	Names  = model(name{}, name.step, func(x Call) string { return x.Name })
@@ -79,7 +79,7 @@ func (s Register) Step(x Call) (bool, Register) {
 	return x.Version > s.version, next
 }
 
-// incremented is the number after the one that is there, "" where none is.
+// incremented is the number after the one that is there, "" if none is.
 func (s Register) incremented() string {
 	n := int64(0)
 	if s.found {

@@ -12,7 +12,7 @@ var Versioned = model(versioned{}, versioned.step, func(x Call) string { return 
 type versioned struct {
 	Register
 	there   bool // it has a key
-	written bool // ... with a version that clients are told; else it has 0
+	written bool // ... with a version that clients are told; otherwise it has 0
 	// cleared is set by a removal, which leaves a tombstone at some switches for a moment, or
 	// several, and at others nothing.
 	cleared bool

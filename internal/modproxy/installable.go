@@ -8,7 +8,7 @@ import (
 	"golang.org/x/mod/module"
 )
 
-// Installable removes the replace directives from a module's go.mod, and packs it anew with that.
+// Installable removes the replace directives from a module's go.mod, and packs it again with that.
 // Such directives matter only in a checkout: programs that require the module ignore them, and go
 // install refuses a command whose module has some.
 func Installable(m module.Version, mod, packed []byte) (installable, repacked []byte, err error) {

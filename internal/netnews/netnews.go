@@ -1,4 +1,4 @@
-// Package netnews tells of changes that the kernel reports by rtnetlink(7).
+// Package netnews tells about changes that the kernel reports by rtnetlink(7).
 package netnews
 
 import (

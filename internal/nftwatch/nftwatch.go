@@ -1,5 +1,5 @@
-// Package nftwatch tells of tables of nftables that somebody deletes. A firewall that is loaded
-// anew begins with "flush ruleset", which takes away everybody's tables.
+// Package nftwatch tells about tables of nftables that somebody deletes. A firewall that is loaded
+// again begins with "flush ruleset", which takes away everybody's tables.
 package nftwatch
 
 import (
@@ -72,7 +72,7 @@ func watch(ctx context.Context, deleted chan *nftables.MonitorEvent, monitor *nf
 		select {
 		case <-ctx.Done():
 		case _, ok := <-deleted:
-			if !ok { // it cannot be watched any more: looking is left
+			if !ok { // it can no longer be watched: looking is left
 				deleted = nil
 			}
 			look()

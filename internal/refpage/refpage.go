@@ -1,5 +1,5 @@
 // Package refpage keeps the pages of docs/reference that are generated: a test writes what it reads
-// from the code, and fails if the committed page differs. make generate writes them anew.
+// from the code, and fails if the committed page differs. make generate writes them again.
 package refpage
 
 import (

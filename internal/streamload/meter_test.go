@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestMark: a mark is of one moment, whatever is counted beside it.
+// TestMark: a mark is of one moment, whatever is counted alongside it.
 func TestMark(t *testing.T) {
 	var m Meter
 	var counting sync.WaitGroup

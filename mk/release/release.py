@@ -280,7 +280,7 @@ def describe(release: Release, built: dict[str, dict[str, Path]]) -> None:
 
 
 def git(*words: str) -> str:
-    """What git says of the checkout."""
+    """What git says about the checkout."""
     return process.run("git", *words, cwd=ROOT).strip()
 
 

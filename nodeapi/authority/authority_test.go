@@ -201,7 +201,7 @@ func TestPodThatGoes(t *testing.T) {
 	refused(t, err, nodeapi.CodePermissionDenied, "rule pod-gone")
 }
 
-// TestNoPod has everybody who is no pod come to a cluster's node.
+// TestNoPod has everybody who is not a pod come to a cluster's node.
 func TestNoPod(t *testing.T) {
 	ctx := context.Background()
 	k := NewKubernetes(KubernetesOptions{Pods: newPods(podA)})
@@ -555,7 +555,7 @@ func TestQuotas(t *testing.T) {
 	refused(t, two.List(), nodeapi.CodeQuotaExceeded, "2 pages of keys a second at this node, and 10 at once")
 	for two.Request(1) == nil { // what has come back meanwhile
 	}
-	// Who connects anew has no new burst.
+	// Who connects again has no new burst.
 	one.Close()
 	two.Close()
 	one = connect("blue")

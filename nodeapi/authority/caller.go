@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Kind is how much is known of a caller.
+// Kind is how much is known about a caller.
 type Kind int
 
 const (
@@ -16,7 +16,7 @@ const (
 	Process
 	// Pod is a process in a pod of Kubernetes'.
 	Pod
-	// TCP is somebody who came by TCP, of whom nothing is known.
+	// TCP is a caller that connected over TCP; nothing is known about it.
 	TCP
 )
 
@@ -35,14 +35,14 @@ type Caller struct {
 	Why string
 }
 
-// Is says whether two values are of the same caller.
+// Is says whether two values are the same caller.
 func (c Caller) Is(d Caller) bool {
 	return c.Kind == d.Kind && c.PID == d.PID && c.UID == d.UID && c.GID == d.GID && c.PodUID == d.PodUID &&
 		c.Address == d.Address && c.Why == d.Why && slices.Equal(c.Groups, d.Groups)
 }
 
-// Principal is what identities of requests are kept under: one caller does not get the answers of
-// another that says it has the same name.
+// Principal is the key under which identities of requests are kept, so that one caller does not get
+// the answers of another that claims the same name.
 func (c Caller) Principal() string {
 	switch c.Kind {
 	case Pod:
@@ -68,14 +68,14 @@ func (c Caller) String() string {
 	return "a caller of whom nothing is known: " + c.Why
 }
 
-// Verb is what a caller wants to do with a namespace's keys.
+// Verb is an operation on a namespace's keys.
 type Verb int
 
 // The verbs. Whoever may write may not therefore read.
 const (
 	Read   Verb = iota
-	Watch       // keys, services, locks: to be told of changes
-	Write       // to keys that are there, and delete them
+	Watch       // keys, services, locks: follow changes
+	Write       // write to existing keys, and delete them
 	Create      // keys that are not there
 	numVerbs
 )
@@ -89,14 +89,15 @@ func (v Verb) String() string {
 	return verbs[v]
 }
 
-// Authorizer says who may do what. It is safe for concurrent use.
+// Authorizer decides who may do what. It is safe for concurrent use.
 type Authorizer interface {
-	// Namespace is a caller's own: that of requests that name none. "": it has none. It may wait
-	// for what is to be known of a pod that has just begun, as long as ctx lets it.
+	// Namespace is the caller's own namespace, for requests that name none. "": it has none.
+	// Namespace may wait, as long as ctx lets it, for information about a pod that has just
+	// started.
 	Namespace(ctx context.Context, c Caller) (string, error)
 	// Authorize returns nil, or a *node.Error: CodePermissionDenied with the name of the rule that
-	// refuses, CodeInvalidArgument where the namespace cannot be one, CodeUnavailable where nobody
-	// can be asked, and CodeQuotaExceeded where the caller asks too much.
+	// refuses, CodeInvalidArgument if the name cannot be a namespace's, CodeUnavailable if nobody
+	// can be asked, and CodeQuotaExceeded if the caller asks too much.
 	Authorize(ctx context.Context, c Caller, v Verb, namespace string) error
 	// Subject is on whose account a caller's connections, watches and requests are.
 	Subject(c Caller) string

@@ -14,10 +14,10 @@ import (
 //	systemd   /kubepods.slice/kubepods-burstable.slice/
 //	          kubepods-burstable-pod<UID, with _ for ->.slice/cri-containerd-<id>.scope
 //
-// Before "kubepods" there may be more: --cgroup-root, a cluster whose nodes are containers,
-// "kubelet" in kind. Where the reader has a control group namespace of its own (containers do, with
-// version 2), the path begins with ".." for each step up to what the two have in common, and that
-// is left out: at most the kubelet's own folders.
+// The path may have more components before "kubepods": from --cgroup-root, in a cluster whose nodes
+// are containers, or "kubelet" in kind. If the reader has a control group namespace of its own (as
+// containers have, with version 2), the path begins with ".." for each step up to the common
+// ancestor, and the common part is left out. That is the kubelet's own folders at most.
 //
 // A process that may make control groups below its own (a container with a writable /sys/fs/cgroup,
 // a user whom systemd has delegated some) can give them any name. So the outermost folder of a pod
@@ -33,23 +33,23 @@ var (
 	podFolder = regexp.MustCompile(`^pod` + uidPattern + `$`)
 )
 
-// ErrForged is what errors about control groups wrap that contradict each other, or look like a
-// pod's where none can be.
+// ErrForged is wrapped by errors about control groups that contradict each other, or that look like
+// a pod's where there cannot be one.
 var ErrForged = errors.New("control groups that nobody should have")
 
 // Cgroups knows pods by the control groups of their processes.
 type Cgroups struct {
-	// Prefix is what is before "kubepods": "" or "/", or the kubelet's --cgroup-root, for example.
+	// Prefix is the path before "kubepods": "" or "/", or for example the kubelet's --cgroup-root.
 	Prefix string
 }
 
-// maxCgroupFile bounds what is read of /proc/PID/cgroup: a path has at most 4,096 bytes, and of
-// version 1 there is one for each of a dozen controllers.
+// maxCgroupFile bounds how much of /proc/PID/cgroup is read: a path has at most 4,096 bytes, and
+// version 1 has one for each of a dozen controllers.
 const maxCgroupFile = 64 << 10
 
-// PodUID finds the UID of the pod that a process is in, in its /proc/PID/cgroup; "": it is in none.
-// Of version 1, where there is a path for each controller, all that name a pod have to name the
-// same.
+// PodUID finds the UID of the pod that a process is in, from its /proc/PID/cgroup; "": the process
+// is in no pod. With version 1, which has a path for each controller, all paths that name a pod
+// must name the same.
 func (g Cgroups) PodUID(file string) (string, error) {
 	found := ""
 	for line := range strings.Lines(file) {
@@ -115,7 +115,7 @@ func bySystemd(steps []string, relative bool) string {
 	return ""
 }
 
-// continues says whether a slice may lie in another, or, with parent "", at the root.
+// continues says whether a slice may lie in another one or, with parent "", at the root.
 func continues(parent, slice string) bool {
 	name, ok := strings.CutSuffix(slice, ".slice")
 	above := name[:max(strings.LastIndexByte(name, '-'), 0)]
@@ -128,8 +128,8 @@ func continues(parent, slice string) bool {
 // kubeletFolders are those around a pod's, without systemd.
 var kubeletFolders = []string{"kubelet", "kubepods", "burstable", "besteffort", "guaranteed"}
 
-// byFolders takes kubelet/kubepods/burstable/pod<UID>, of which a relative path may lack what is on
-// the left.
+// byFolders parses kubelet/kubepods/burstable/pod<UID>. A relative path may lack components on the
+// left.
 func byFolders(steps []string, relative bool) string {
 	level := 0 // of: kubelet, kubepods, a class
 	for i, s := range steps {
@@ -151,8 +151,8 @@ func byFolders(steps []string, relative bool) string {
 	return ""
 }
 
-// PrefixOf finds what is before "kubepods" in the /proc/self/cgroup of a process that is a pod's
-// itself, with no control group namespace of its own; "" where that cannot be seen.
+// PrefixOf finds the path before "kubepods" in the /proc/self/cgroup of a process that is in a pod
+// and has no control group namespace of its own; "" if that cannot be seen.
 func PrefixOf(own string) string {
 	for line := range strings.Lines(own) {
 		_, rest, _ := strings.Cut(line, ":")

@@ -146,7 +146,7 @@ func FuzzPodUID(f *testing.F) {
 func TestKernelWritesIt(t *testing.T) {
 	for name, dirs := range map[string][]string{
 		"version-1": {"/sys/fs/cgroup/pids"},
-		"version-2": {"/sys/fs/cgroup/unified", "/sys/fs/cgroup"}, // beside version 1, or alone
+		"version-2": {"/sys/fs/cgroup/unified", "/sys/fs/cgroup"}, // alongside version 1, or alone
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, dir := range dirs {

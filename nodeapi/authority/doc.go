@@ -4,11 +4,11 @@
 // file, or the permissions of the socket's file), and the share of the node that a namespace may
 // take.
 //
-// What is pure has files of its own: cgroup.go, names.go, policy.go, kubernetes.go, quota.go. What
-// asks the kernel is in peer_linux.go, what reads files in policyfile.go.
+// Pure code has files of its own: cgroup.go, names.go, policy.go, kubernetes.go, quota.go.
+// peer_linux.go asks the kernel, and policyfile.go reads files.
 //
-// What holds of a connection: it is its whole life that of whoever called connect(2), or
-// socketpair(2). A process that hands its end to another (SCM_RIGHTS, fork) lends it what it may
-// itself, as with any open file; it cannot get by this what it may not. A pod's connections are
-// refused everything from when the pod has gone, in whose hands ever their ends are.
+// A connection belongs for its whole life to the process that called connect(2) or socketpair(2).
+// If that process hands its end to another one (SCM_RIGHTS, fork), it lends its own rights, as with
+// any open file; the receiver gets no further ones. When a pod has gone, all requests on its
+// connections are refused, whichever process holds their ends.
 package authority

@@ -6,13 +6,13 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// denied is a refusal by a rule, which it names. do is what somebody can do about it.
+// denied is a refusal by the named rule. do tells what to do about it.
 func denied(rule, do, format string, args ...any) *nodeapi.Error {
 	return &nodeapi.Error{Code: nodeapi.CodePermissionDenied, Do: do,
 		Message: fmt.Sprintf(format, args...) + " (rule " + rule + ")"}
 }
 
-// The rules, by which refusals name themselves. docs/node-api.md explains them.
+// The rules that refusals name. docs/node-api.md explains them.
 const (
 	ruleUnknown      = "unknown-caller"
 	rulePodGone      = "pod-gone"

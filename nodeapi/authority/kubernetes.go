@@ -36,32 +36,32 @@ type Reviewer interface {
 	Review(ctx context.Context, r Review) (allowed bool, err error)
 }
 
-// KubernetesOptions are what Kubernetes is made of.
+// KubernetesOptions configure a Kubernetes.
 type KubernetesOptions struct {
 	Pods     Pods
 	Reviewer Reviewer
-	// Hosts says what processes may do that are in no pod; nil: nothing.
+	// Hosts decides about processes that are in no pod; nil: they may do nothing.
 	Hosts Authorizer
-	// Durations, numbers and rates; 0: what is said there.
+	// Durations, numbers and rates; 0: the value in the comment.
 	AllowedFor   time.Duration // an answer yes counts so long. 30 s
 	DeniedFor    time.Duration // an answer no. 10 s
 	ReviewTime   time.Duration // a question may take so long. 3 s
-	Answers      int           // that are kept. 4,096
-	ReviewsASec  float64       // of one namespace's pods. 10
+	Answers      int           // cached answers. 4,096
+	ReviewsASec  float64       // for the pods of one namespace. 10
 	ReviewsBurst int           // 50
-	PodWait      time.Duration // for a pod that is not known yet. 3 s
+	PodWait      time.Duration // how long to wait for a pod that is not known yet. 3 s
 	Clock        interface{ Now() time.Time }
 }
 
 // Kubernetes is the Authorizer of a cluster's nodes. A pod may do everything with the keys of its
-// own namespace, and with those of others what roles let its service account do.
+// own namespace. With those of others it may do what roles allow its service account.
 type Kubernetes struct {
 	o       KubernetesOptions
 	answers *cache.LRUExpireCache // Review -> bool
 	asking  singleflight.Group
 
 	mu   sync.Mutex
-	rate map[string]*rate.Limiter // of reviews, by the namespace that asks
+	rate map[string]*rate.Limiter // of reviews, by the namespace of the caller
 }
 
 // NewKubernetes makes one.
@@ -172,7 +172,8 @@ func podGone(c Caller) error {
 	return denied(rulePodGone, "connect again from a pod that runs", "%s is not, or not any more, a pod of this node", c)
 }
 
-// review asks, or knows. It fails where nobody can be asked: who is not known to may, may not.
+// review returns a cached answer or asks. It fails if nobody can be asked: a caller without an
+// answer has no rights.
 func (k *Kubernetes) review(ctx context.Context, q Review) (bool, error) {
 	if v, ok := k.answers.Get(q); ok {
 		return v.(bool), nil
@@ -226,7 +227,7 @@ func (k *Kubernetes) mayAsk(namespace string) bool {
 	now := k.o.Clock.Now()
 	l := k.rate[namespace]
 	if l == nil {
-		for n, old := range k.rate { // of namespaces that have not asked for a while nothing is kept
+		for n, old := range k.rate { // forget namespaces that have not asked for a while
 			if old.TokensAt(now) >= float64(k.o.ReviewsBurst) {
 				delete(k.rate, n)
 			}

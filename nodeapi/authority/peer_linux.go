@@ -18,18 +18,19 @@ import (
 type Identifier struct {
 	// Cgroups of pods; nil: there are no pods on this machine, and nothing is looked up.
 	Cgroups *Cgroups
-	// Proc is where the kernel shows processes; "": /proc.
+	// Proc is where procfs is mounted; "": /proc.
 	Proc string
 }
 
-// Identify says who has connected. It never fails: of whom nothing is known is Unknown.
+// Identify returns who has connected. It never fails: a caller of which nothing is known is
+// Unknown.
 //
-// The kernel keeps for a Unix socket which process called connect (SO_PEERCRED), by its number,
-// which it gives to others after that has gone. So the process is held by a pidfd while its control
-// group is read, and afterwards it is looked whether it was there all the time. From Linux 6.5 on
-// the pidfd is the socket's own (SO_PEERPIDFD), and there is no gap; before, one is opened by the
-// number, and a process that takes over a number between connect and accept is taken for the one
-// that connected.
+// For a Unix socket the kernel records the process that called connect (SO_PEERCRED), by its
+// number, which it reuses after that process has gone. So Identify holds the process by a pidfd
+// while it reads its control group, and then checks that it existed all the time. From Linux 6.5 on
+// the pidfd comes from the socket (SO_PEERPIDFD), and there is no gap. On older kernels it is
+// opened by number, so a process that gets that number between connect and accept is mistaken for
+// the one that connected.
 func (i Identifier) Identify(nc net.Conn) Caller {
 	if a := nc.RemoteAddr(); a != nil && a.Network() != "unix" {
 		return Caller{Kind: TCP, Address: a.String()}
@@ -104,14 +105,14 @@ func (i Identifier) podOf(pidfd, pid int) (string, error) {
 	if len(text) > maxCgroupFile {
 		return "", fmt.Errorf("the control groups of the process have more than %d bytes", maxCgroupFile)
 	}
-	// What was read is about the process that connected only if that was there until now.
+	// What was read is about the process that connected only if that process existed until now.
 	if err := unix.PidfdSendSignal(pidfd, 0, nil, 0); err != nil && !errors.Is(err, unix.EPERM) {
 		return "", fmt.Errorf("the process that connected has gone: %w", err)
 	}
 	return i.Cgroups.PodUID(string(text))
 }
 
-// peerGroups are the other groups of who connected.
+// peerGroups are the supplementary groups of the process that connected.
 func peerGroups(socket int) ([]uint32, error) {
 	for room := 32; ; {
 		groups := make([]uint32, room)
@@ -123,7 +124,7 @@ func peerGroups(socket int) ([]uint32, error) {
 			return groups[:size/4], nil
 		case errno == unix.ERANGE && size > uint32(4*room):
 			room = int(size / 4)
-		case errno == unix.ENODATA: // it is of a time before there were any
+		case errno == unix.ENODATA: // the kernel is older than this option
 			return nil, nil
 		default:
 			return nil, fmt.Errorf("reading the groups of the caller (SO_PEERGROUPS): %w", errno)
@@ -131,7 +132,7 @@ func peerGroups(socket int) ([]uint32, error) {
 	}
 }
 
-// OwnPrefix is what is before the pods' control groups, as far as this process can see.
+// OwnPrefix is the path before the pods' control groups, as far as this process can see.
 func OwnPrefix() string {
 	text, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Policy is what an operator says of callers that are in no pod, and of quotas:
+// Policy is an operator's decision about callers that are in no pod, and about quotas:
 //
 //	callers:
 //	  - user: alice                    # a name or a number; or group:, or tcp: true, or all: true
@@ -28,8 +28,9 @@ import (
 //	  "*": {durable: false}            # those that are not named here
 //	  blue: {durable: true}            # new keys are kept in etcd
 //
-// read includes to watch; write includes read, and to make keys. "*" are all namespaces. What
-// several entries say of a caller adds up; the namespace is the first's that has one.
+// read includes watch; write includes read and creating keys. "*" stands for all namespaces. If
+// several entries match a caller, their rights add up, and the first namespace that one of them
+// names is the caller's.
 type Policy struct {
 	callers []rule
 	quotas  map[string]Quota
@@ -45,10 +46,10 @@ type rule struct {
 	access    map[string]Access
 }
 
-// Access is what a policy lets a caller do with a namespace.
+// Access is a policy's grant to a caller in a namespace.
 type Access int
 
-// What a policy may say.
+// Fields of a policy.
 const (
 	NoAccess Access = iota
 	ReadAccess
@@ -116,8 +117,8 @@ func number(s string) (uint32, error) {
 	return uint32(n), err
 }
 
-// ParsePolicy reads a policy. Of what is not understood nothing is taken: an error in a policy must
-// not open or close more than was meant.
+// ParsePolicy reads a policy. It rejects a policy that it does not fully understand, because an
+// error in a policy must not open or close more than was meant.
 func ParsePolicy(text []byte, users Users) (*Policy, error) {
 	d := yaml.NewDecoder(bytes.NewReader(text))
 	d.KnownFields(true)
@@ -188,7 +189,7 @@ func ParsePolicy(text []byte, users Users) (*Policy, error) {
 	return p, p.readQuotas(f.Quotas)
 }
 
-// readQuotas fills what is left out of a quota from the default, and of that from DefaultQuota.
+// readQuotas fills a quota's missing fields from the default, and the default's from DefaultQuota.
 func (p *Policy) readQuotas(nodes map[string]yaml.Node) error {
 	const base = "default"
 	read := func(name string, q Quota) (Quota, error) {
@@ -236,7 +237,7 @@ func resolve(name string, look func(string) (uint32, error)) (*uint32, error) {
 	return &n, err
 }
 
-// Quota is what a subject may take.
+// Quota returns the limits of a subject.
 func (p *Policy) Quota(subject string) Quota {
 	if q, ok := p.quotas[subject]; ok {
 		return q
@@ -245,7 +246,7 @@ func (p *Policy) Quota(subject string) Quota {
 }
 
 // Durable says whether a namespace's new keys are to be kept in etcd, and whether the policy says
-// anything of that.
+// anything about that.
 func (p *Policy) Durable(namespace string) (durable, said bool) {
 	if durable, said = p.durable[namespace]; !said {
 		durable, said = p.durable[allNamespaces]
@@ -328,8 +329,8 @@ func (p *Policy) stranger(c Caller) error {
 // rights in one.
 func (p *Policy) Subject(c Caller) string { return c.Principal() }
 
-// Files is the Authorizer where there is no policy: whoever may open the socket's file may do
-// everything. Own is the namespace of requests that name none.
+// Files is the Authorizer without a policy: whoever may open the socket's file may do everything.
+// Own is the namespace of requests that name none.
 type Files struct{ Own string }
 
 // Namespace implements [Authorizer].

@@ -15,10 +15,10 @@ const maxPolicy = 1 << 20
 
 // PolicyFile is a policy that is read again when its file has changed. It is an [Authorizer].
 type PolicyFile struct {
-	// Own is the namespace of callers that the policy names and gives none. It is set before use.
+	// Own is the namespace of callers that the policy names without a namespace. Set it before use.
 	Own string
 
-	// check, where there is one, refuses policies that cannot be kept here.
+	// check, if there is one, refuses policies that cannot be kept here.
 	check func(*Policy) error
 
 	path  string
@@ -31,15 +31,15 @@ type loaded struct {
 	stamp stamp
 }
 
-// stamp is what a changed file differs in. An editor, and Kubernetes with a ConfigMap, puts another
-// file in its place.
+// stamp identifies a version of a file. An editor, and Kubernetes with a ConfigMap, replaces the
+// file by another one.
 type stamp struct {
 	device, inode uint64
 	size          int64
 	modified      time.Time
 }
 
-// OpenPolicy reads a policy's file. check, where there is one, says which policies cannot be kept
+// OpenPolicy reads a policy's file. check, if there is one, says which policies cannot be kept
 // here: at first, and when the file has changed.
 func OpenPolicy(path string, users Users, check func(*Policy) error) (*PolicyFile, error) {
 	f := &PolicyFile{path: path, users: users, check: check}
@@ -47,7 +47,7 @@ func OpenPolicy(path string, users Users, check func(*Policy) error) (*PolicyFil
 	return f, err
 }
 
-// look reads the file if it has changed, and says whether there is another policy.
+// look reads the file if it has changed, and reports whether the policy has changed.
 func (f *PolicyFile) look() (bool, error) {
 	file, err := os.Open(f.path)
 	if err != nil {
@@ -83,8 +83,8 @@ func (f *PolicyFile) look() (bool, error) {
 	return true, nil
 }
 
-// Follow looks for changes every now and then until ctx ends, and tells of them. One that is not
-// understood is logged, and what was before goes on.
+// Follow checks for changes every now and then until ctx ends, and reports them. If it does not
+// understand a new policy, it logs that, and the old one stays in force.
 func (f *PolicyFile) Follow(ctx context.Context, every time.Duration, log *slog.Logger, changed func()) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -124,7 +124,7 @@ func (f *PolicyFile) Authorize(ctx context.Context, c Caller, v Verb, namespace 
 // Subject implements [Authorizer].
 func (f *PolicyFile) Subject(c Caller) string { return f.now.Load().Subject(c) }
 
-// Quota is what a subject may take.
+// Quota returns the limits of a subject.
 func (f *PolicyFile) Quota(subject string) Quota { return f.now.Load().Quota(subject) }
 
 // Durable is the policy's.

@@ -11,22 +11,24 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// Quota is what one namespace may take of a node, and of the chains. 0 of any: none at all.
+// Quota is how much of a node, and of the chains, one namespace may use. A value of 0 allows
+// nothing.
 type Quota struct {
 	// Connections and Watches (keys and prefixes that are followed) are at one time, at this node.
 	Connections int `yaml:"connections"`
 	Watches     int `yaml:"watches"`
-	// RequestsPerSecond is at this node, on average; Burst are as many as may come at once.
+	// RequestsPerSecond is the average rate at this node; Burst is how many requests may come at
+	// once.
 	RequestsPerSecond float64 `yaml:"requestsPerSecond"`
 	Burst             int     `yaml:"burst"`
-	// ListsPerSecond is how many pages of keys are listed at this node, on average. Five times as
-	// many may come at once.
+	// ListsPerSecond is the average rate of listed pages at this node. Five times as many may come
+	// at once.
 	ListsPerSecond float64 `yaml:"listsPerSecond"`
 	// Keys are those of the namespace in all chains.
 	Keys int `yaml:"keys"`
 }
 
-// DefaultQuota is a namespace's of which nothing else is said.
+// DefaultQuota is the quota of a namespace for which nothing else is configured.
 var DefaultQuota = Quota{Connections: 2048, Watches: 50_000, RequestsPerSecond: 50_000, Burst: 20_000,
 	ListsPerSecond: 20, Keys: 10_000}
 
@@ -44,7 +46,7 @@ func (q Quota) check() error {
 	return nil
 }
 
-// Quotas counts what each namespace takes of this node. It is safe for concurrent use.
+// Quotas counts what each namespace uses of this node. It is safe for concurrent use.
 type Quotas struct {
 	clock interface{ Now() time.Time }
 	of    func(subject string) Quota
@@ -59,8 +61,8 @@ type usage struct {
 	requests, lists      *rate.Limiter
 }
 
-// NewQuotas makes one. of says what each subject may take (see [Authorizer]); it may change, see
-// Changed. A nil clock is the wall's.
+// NewQuotas makes one. of returns the limits of a subject (see [Authorizer]); they may change, see
+// Changed. A nil clock is the wall clock.
 func NewQuotas(of func(subject string) Quota, clock interface{ Now() time.Time }) *Quotas {
 	if clock == nil {
 		clock = wallClock{}
@@ -68,7 +70,8 @@ func NewQuotas(of func(subject string) Quota, clock interface{ Now() time.Time }
 	return &Quotas{of: of, clock: clock, used: map[string]*usage{}, swept: clock.Now()}
 }
 
-// Changed says that quotas are others now. Who has more than they allow keeps it, and gets no more.
+// Changed reports that quotas have changed. A subject above its new quota keeps what it has, but
+// gets no more.
 func (q *Quotas) Changed() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -82,11 +85,11 @@ func (q *Quotas) Changed() {
 	}
 }
 
-// sweepEvery is how often accounts are closed of which nothing has to be remembered.
+// sweepEvery is the interval at which accounts are closed that have nothing to remember.
 const sweepEvery = time.Minute
 
-// sweep closes accounts with nothing in use and all of the burst there: whoever connects anew gets
-// no more by it. q.mu is held.
+// sweep closes accounts that use nothing and have their full burst, so that connecting again gains
+// nothing. q.mu is held.
 func (q *Quotas) sweep() {
 	now := q.clock.Now()
 	if now.Sub(q.swept) < sweepEvery {
@@ -101,7 +104,7 @@ func (q *Quotas) sweep() {
 	}
 }
 
-// Account is a connection's, with what all connections of its subject take.
+// Account is the account of a connection; all connections of its subject share a limit.
 type Account struct {
 	q       *Quotas
 	subject string
@@ -128,7 +131,7 @@ func (q *Quotas) Connect(subject string) (*Account, error) {
 	return &Account{q, subject, u}, nil
 }
 
-// Close is called once, when the connection has ended and its watches are given back.
+// Close must be called once, when the connection has ended and its watches are given back.
 func (a *Account) Close() {
 	a.q.mu.Lock()
 	defer a.q.mu.Unlock()
@@ -157,7 +160,7 @@ func (a *Account) Watch(n int) error {
 	return nil
 }
 
-// Unwatch is called once for each Watch that returned nil, with its n.
+// Unwatch must be called once, with the same n, for each Watch that returned nil.
 func (a *Account) Unwatch(n int) {
 	if n == 0 {
 		return

@@ -1,5 +1,5 @@
-// Package cell is the format of the values that the node API keeps in the store: what a program
-// put, or what coordination needs, behind a header. docs/coordination.md is normative.
+// Package cell is the format of the values that the node API keeps in the store: a header, followed
+// by a program's value or by the data of coordination. docs/coordination.md is normative.
 //
 // The first byte is the header: the kind in its lower four bits, and how the value is packed in the
 // three above them. The highest bit is 0. Behind it, by kind:
@@ -25,7 +25,7 @@ import (
 	"strings"
 )
 
-// Kind says what a cell is.
+// Kind is the kind of a cell.
 type Kind byte
 
 // The kinds.
@@ -73,7 +73,7 @@ type LeaseID [6]byte
 
 func (id LeaseID) String() string { return hex.EncodeToString(id[:]) }
 
-// ParseLeaseID reads what String writes.
+// ParseLeaseID parses the format of String.
 func ParseLeaseID(s string) (LeaseID, error) {
 	var id LeaseID
 	if len(s) != 2*len(id) || strings.ToLower(s) != s {
@@ -91,9 +91,9 @@ type Nonce [nonceBytes]byte
 // Cell is a value of the store, taken apart.
 type Cell struct {
 	Kind      Kind
-	Lease     LeaseID // of Bound, Lock and Instance: what it hangs on
+	Lease     LeaseID // in Bound, Lock and Instance: the lease it depends on
 	Nonce     Nonce   // of Lock
-	TTLMillis int     // of Lease: 0 to MaxTTLMillis
+	TTLMillis int     // in Lease: 0 to MaxTTLMillis
 	Value     []byte
 }
 
@@ -116,7 +116,8 @@ func (c Cell) Encode() []byte {
 	return append(b, packed...)
 }
 
-// ErrForeign says that a value is not one of the node API's: somebody wrote it past it.
+// ErrForeign says that the node API has not written a value: another program wrote to the key
+// directly.
 var ErrForeign = errors.New("the value was not written by the node API")
 
 // Decode takes a value of the store apart. Its Value may share b's memory.
@@ -144,7 +145,7 @@ func Decode(b []byte) (Cell, error) {
 	return c, err
 }
 
-// packing is how a value is written.
+// packing is how a value is encoded.
 type packing byte
 
 const (
@@ -153,7 +154,7 @@ const (
 	address         // IPv4 address and port
 )
 
-// pack chooses the shortest way. What it makes of a value, unpack makes the same value of again.
+// pack chooses the shortest encoding. unpack restores the same bytes.
 func pack(value []byte) (packing, []byte) {
 	if n := len(value); n < 2 || n > len("255.255.255.255:65535") || !decimal(value[n-1]) {
 		return raw, value
@@ -194,7 +195,7 @@ func unpack(how packing, b []byte) ([]byte, error) {
 	return nil, ErrForeign
 }
 
-// PackedLen is how many bytes a value takes in a cell.
+// PackedLen returns how many bytes a value takes in a cell.
 func PackedLen(value []byte) int {
 	_, b := pack(value)
 	return len(b)

@@ -1,4 +1,4 @@
-// Package changes fills streams with what is committed of a namespace's keys.
+// Package changes fills streams with commits of a namespace's keys.
 package changes
 
 import (
@@ -14,17 +14,18 @@ import (
 )
 
 // Keys is a source of streams: the keys of a namespace whose names begin with a prefix. Each record
-// is a node.Event in JSON, whose mark is the version. All changes of a key are in one partition, in
-// their order. As with any watch, what is overtaken before it was told is not there, and counted.
+// is a node.Event in JSON, and its mark is the version. All changes of a key are in one partition,
+// in order. As with any watch, versions that are overtaken before they are reported are only
+// counted.
 type Keys struct {
-	// Watch is store.Store's, with changes as programs are told of them.
+	// Watch is store.Store's Watch, with changes in the form that programs get.
 	Watch func(ctx context.Context, w store.Watch, tell func([]nodeapi.Event)) error
 
 	Namespace, Prefix string
 }
 
-// Run implements source.Source. Of what the stream still has it tells what is newer; of other keys
-// their state is told anew when it begins.
+// Run implements source.Source. For keys that the stream still has it reports only newer versions;
+// for other keys it first reports their state again.
 func (k *Keys) Run(ctx context.Context, to source.Sink) error {
 	after := map[string]wire.Version{}
 	to.Had(func(r stream.Record) {
@@ -62,7 +63,8 @@ func (k *Keys) Run(ctx context.Context, to source.Sink) error {
 
 var errTooLarge = &nodeapi.Error{Code: nodeapi.CodeTooLarge}
 
-// record makes a record of an event. A value that does not go into one is left out, and it is said.
+// record encodes an event as a record. If the value does not fit, it is left out, and the record
+// says so.
 func record(e nodeapi.Event, most int) (r stream.Record, ok bool) {
 	v, err := wire.ParseVersion(e.Version)
 	if err != nil {

@@ -9,10 +9,10 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// The functions below look whether an answer is true still, before a server gives it again to a
+// The functions below check whether an answer is still true before the server sends it again to a
 // caller that did not get it. The error says why it is not: CodeLeaseGone or CodeNotHeld. With any
-// other error it is not known. o is the connection's that the answer goes to, and counts where the
-// request names no lease: what hangs on another connection's lease ends with that one.
+// other error it is not known. o belongs to the connection that gets the answer. It matters if the
+// request names no lease: what is bound to another connection's lease ends with that connection.
 
 // LockStays looks after Lock's answer.
 func (s *Service) LockStays(ctx context.Context, ns string, o *Owner, d nodeapi.LockData, a nodeapi.LockAnswer) error {
@@ -66,8 +66,8 @@ func (s *Service) LeaseStays(ctx context.Context, ns, lease string) error {
 	return s.lives(ctx, k, k.store())
 }
 
-// stays looks whether a key hangs on the lease that was answered still, with a version unless that
-// is 0.
+// stays checks whether a key is still bound to the lease in the answer, with the given version
+// unless that is 0.
 func (s *Service) stays(ctx context.Context, o *Owner, asked, lease string, key store.Key, version wire.Version) error {
 	k, err := parseLease(key.Namespace, lease)
 	if err != nil {

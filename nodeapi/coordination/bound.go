@@ -9,8 +9,8 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// Value is a key as a program is told of it: the item without the cell's header, and the lease that
-// it is bound to, or "". A key whose lease is gone is not found.
+// Value is a key as a program sees it: the item without the cell's header, and the lease that it is
+// bound to, or "". A key whose lease is gone is not found.
 type Value struct {
 	store.Item
 	Lease string
@@ -25,10 +25,10 @@ func (s *Service) Get(ctx context.Context, key store.Key, eventual bool) (Value,
 	return s.Resolve(ctx, item, eventual)
 }
 
-// Resolve makes of an item of the store, as it was just read, what a program is told. For a plain
-// one that is nothing but taking off the header. For one that is bound to a lease, the lease is
-// read; if it is gone, the key is deleted. The answer is then what the key is after that: with a
-// linearizable read of the item, Resolve is one as well.
+// Resolve turns an item that was just read from the store into what a program sees. For a plain
+// item it only removes the header. For one that is bound to a lease it reads the lease, and deletes
+// the key if the lease is gone; it then returns the key's state after that. If the item was read
+// linearizably, Resolve is linearizable too.
 func (s *Service) Resolve(ctx context.Context, item store.Item, eventual bool) (Value, error) {
 	for {
 		if !item.Found {
@@ -48,7 +48,7 @@ func (s *Service) Resolve(ctx context.Context, item store.Item, eventual bool) (
 		switch alive, err := s.alive(ctx, k, item.Key, eventual); {
 		case err != nil:
 			return Value{}, err
-		case alive: // and so it was when the item was read, since none comes back
+		case alive: // and so it was when the item was read, since a lease never comes back
 			return Value{Item: found, Lease: k.id.String()}, nil
 		}
 		if eventual {
@@ -70,8 +70,8 @@ func (s *Service) Resolve(ctx context.Context, item store.Item, eventual bool) (
 	}
 }
 
-// Watch is the store's, and looks after the leases of what is watched: a key that is bound to one
-// which lapses is deleted, which is told. Each change goes through Resolve, or is of another's.
+// Watch is the store's Watch, and also watches the leases of the keys: a key whose lease lapses is
+// deleted, and the watch reports that. Each change goes through Resolve, or is another Service's.
 func (s *Service) Watch(ctx context.Context, w store.Watch, tell func([]store.Change)) error {
 	hangs := map[string]*user{}
 	release := func(name string) {
@@ -133,8 +133,9 @@ func (s *Service) CompareAndSwap(ctx context.Context, key store.Key, expected wi
 	return v, false, err
 }
 
-// encode makes the cell, and refuses a value that does not fit, or a lease that is gone. done,
-// after the write, notes what hangs on the lease: if that has gone in between, the key goes, too.
+// encode makes the cell, and refuses a value that does not fit, or a lease that is gone. After the
+// write, done registers the key as bound to the lease; if the lease has gone meanwhile, the key
+// goes, too.
 func (s *Service) encode(ctx context.Context, key store.Key, value []byte, lease string) (b []byte, done func(),
 	err error) {
 	if lease == "" {

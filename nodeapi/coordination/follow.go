@@ -8,9 +8,9 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// lease is what this Service knows of a lease: that it had a version, and since when it has not
-// been seen with a later one. When that has lasted for the time to live and the margin, this
-// Service ends the lease. Guarded by Service.mu.
+// lease is what this Service knows about a lease: its last seen version, and since when no later
+// one was seen. After its time to live and the margin, this Service ends the lease. Guarded by
+// Service.mu.
 type lease struct {
 	key     leaseKey
 	version wire.Version // 0: not read yet
@@ -21,23 +21,24 @@ type lease struct {
 	// newest is a time at which the version was still the newest one: a read began then which found
 	// it. Zero: of this version no such time is known.
 	newest time.Time
-	// lives is a time after which the version was written, so that somebody has lived since. Zero:
+	// lives is a time before the version was written, so that its holder was alive after it. Zero:
 	// no such time is known.
 	lives time.Time
-	// asking says that it is being read, and ask when it is to be, for what needs to know lives.
+	// asking says that it is being read, and ask when it should be read, for those that need to
+	// know lives.
 	asking bool
 	ask    time.Time
-	// keep says that the Service goes on looking until the lease is gone: it was granted here, or
+	// keep says that the Service continues looking until the lease is gone: it was granted here, or
 	// something was bound to it here. Otherwise, without users, one look after its time is enough.
 	keep  bool
-	bound map[store.Key]struct{} // what goes with it
+	bound map[store.Key]struct{} // keys that go with it
 	users map[*user]struct{}
 
-	timer     func() bool // stops it; nil: none runs
+	timer     func() bool // stops the timer; nil: none runs
 	stopWatch context.CancelFunc
 }
 
-// user is somebody who waits for what becomes of a lease.
+// user is a caller that waits for changes of a lease.
 type user struct {
 	lease *lease
 	watch bool // each version is to be seen as it comes, and not only in time
@@ -46,8 +47,8 @@ type user struct {
 	wake func(gone bool)
 }
 
-// maxPassing bounds the leases that the Service looks at although they are none of its business: it
-// has read something that hangs on them.
+// maxPassing bounds the leases that the Service watches only because it has read a key that is
+// bound to them.
 const maxPassing = 1 << 16
 
 // get finds the lease in the table, or puts it there. s.mu is held.
@@ -106,8 +107,8 @@ func (s *Service) livesSince(k leaseKey, begin time.Time) {
 	}
 }
 
-// asks is how often a lease is read whose signs of life are of interest: what comes between two
-// reads is known to have come after the first.
+// asks is the interval between reads of a lease whose signs of life matter: a version that appears
+// between two reads was written after the first.
 func asks(ttl time.Duration) time.Duration { return max(ttl/8, firstPause) }
 
 // asked reads the lease, for lives.
@@ -196,8 +197,8 @@ func (s *Service) look(ctx context.Context, l *lease) {
 	}
 	s.mu.Unlock()
 	if same {
-		// If it was kept alive in between this fails: what it has then is seen like any other
-		// version.
+		// If it was kept alive meanwhile this fails, and the newer version is seen like any other
+		// one.
 		if item, _, err = s.store.CompareAndDelete(ctx, l.key.store(), item.Version); err != nil {
 			s.mu.Lock()
 			if s.leases[l.key] == l {
@@ -219,7 +220,7 @@ func (s *Service) forget(l *lease) {
 	delete(s.leases, l.key)
 }
 
-// lost takes note that a lease is gone, and deletes what this Service knows to hang on it.
+// lost notes that a lease is gone, and deletes the keys that this Service knows to be bound to it.
 func (s *Service) lost(k leaseKey) {
 	s.mu.Lock()
 	l := s.leases[k]
@@ -241,20 +242,20 @@ func (s *Service) lost(k leaseKey) {
 	}
 }
 
-// bind notes that a key hangs on a lease, so that it goes when the lease does: soon, if the lease
-// is gone already.
+// bind notes that a key is bound to a lease, so that it goes when the lease does: soon, if the
+// lease is gone already.
 func (s *Service) bind(k leaseKey, key store.Key) {
 	s.mu.Lock()
 	l := s.get(k)
 	l.keep = true
 	l.bound[key] = struct{}{}
-	if l.timer == nil { // nothing is known of it
+	if l.timer == nil { // nothing is known about it
 		s.arm(l, 0)
 	}
 	s.mu.Unlock()
 }
 
-// note notes the same of a key that somebody else bound: if the lease is gone when this Service
+// note does the same for a key that somebody else bound: if the lease is gone when this Service
 // looks at it next, the key goes.
 func (s *Service) note(k leaseKey, key store.Key) {
 	s.mu.Lock()
@@ -278,8 +279,8 @@ func (s *Service) unbind(k leaseKey, key store.Key) {
 	}
 }
 
-// follow has the Service look after a lease until unfollow. wake is called when it is gone, and
-// when it was renewed: as soon as that is so, with watch, or else when somebody looks.
+// follow makes the Service watch a lease until unfollow. It calls wake when the lease is gone, and
+// when it was renewed: with watch as soon as that happens, and otherwise when somebody looks.
 func (s *Service) follow(k leaseKey, watch bool, wake func(gone bool)) *user {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -315,7 +316,7 @@ func (s *Service) unfollow(u *user) {
 		l.stopWatch = nil
 	}
 	if l.timer == nil && !l.keep && len(l.users) == 0 {
-		delete(s.leases, l.key) // nothing is known of it
+		delete(s.leases, l.key) // nothing is known about it
 	}
 }
 

@@ -32,8 +32,8 @@ type history struct {
 	broken []string
 }
 
-// hold is a lock in somebody's hands: from the answer until he gives it back, or cannot be sure of
-// it any more, which may be at once.
+// hold is a lock in somebody's hands: from the answer until he gives it back, or can no longer be
+// sure of it, which may be at once.
 type hold struct {
 	name     string // with the permit
 	token    uint64
@@ -345,10 +345,10 @@ type ownLease struct {
 	gone chan struct{} // closed when that was over, once
 }
 
-// lasts is for how long something that d has been said of lasts by the program's clock.
+// lasts is how long something that d has been said about lasts by the program's clock.
 func (o *ownLease) lasts(d time.Duration) time.Duration { return time.Duration(float64(d) / o.rate) }
 
-// lost is closed when the program is not sure any more of what it holds.
+// lost is closed when the program is no longer sure of what it holds.
 func (p *client) lost() <-chan struct{} {
 	if p.own != nil {
 		return p.own.gone

@@ -44,7 +44,7 @@ func (l *lateNews) Watch(ctx context.Context, w store.Watch, tell func([]store.C
 }
 
 // However late a server hears of an instance that is kept alive, it tells nobody of one that has
-// been gone for longer than its time to live; and it tells of those that live.
+// been gone for longer than its time to live; and it tells about those that live.
 func TestServicesWithLateNews(t *testing.T) {
 	const ttl = 4 * time.Second
 	for _, late := range []lateNews{{}, {watch: ttl}, {get: ttl / 8}, {get: ttl / 8, watch: 2 * ttl}} {

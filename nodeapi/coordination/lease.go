@@ -19,9 +19,9 @@ const (
 	DefaultTTLMillis = 10_000
 )
 
-// margin is what is added to a time to live before somebody else ends a lease. The clock of the
-// program that keeps it alive may be slewed, and the Service's is not: see package clock, whose
-// margin this is.
+// margin is added to a time to live before another Service ends a lease. The clock of the program
+// that keeps the lease alive may be slewed, and the Service's is not: see package clock, which
+// defines the margin.
 func margin(ttl time.Duration) time.Duration { return ttl / 8 }
 
 // leaseKey names a lease.
@@ -46,7 +46,7 @@ func leaseGone(k leaseKey) error {
 	return nodeapi.Errorf(nodeapi.CodeLeaseGone, "grant a new one", "the lease %s has run out, or there never was such a one", k.id)
 }
 
-// checkTTL gives the time to live that is asked for.
+// checkTTL returns the requested time to live.
 func checkTTL(millis int) (time.Duration, error) {
 	if millis < MinTTLMillis || millis > MaxTTLMillis {
 		return 0, nodeapi.Errorf(nodeapi.CodeInvalidArgument, "choose one of these", "a time to live is %d to %d ms, not %d",
@@ -77,7 +77,7 @@ func (s *Service) grant(ctx context.Context, ns string, millis int) (leaseKey, e
 		item, mine, err := s.swap(ctx, k.store(), 0, value)
 		switch {
 		case err != nil && !nothingDone(err):
-			s.behind(func(ctx context.Context) { // it may still come, and nobody would know of it
+			s.behind(func(ctx context.Context) { // the write may still be executed, and nobody would know about it
 				if _, mine, _ := s.swap(ctx, k.store(), 0, value); mine {
 					_ = s.revoke(ctx, k)
 				}
@@ -139,7 +139,7 @@ func (s *Service) keepAlive(ctx context.Context, k leaseKey) (time.Duration, err
 	}
 }
 
-// Revoke ends a lease, and what hangs on it.
+// Revoke ends a lease, and deletes the keys that are bound to it.
 func (s *Service) Revoke(ctx context.Context, ns string, d nodeapi.LeaseData) error {
 	k, err := parseLease(ns, d.Lease)
 	if err != nil {
@@ -155,7 +155,7 @@ func (s *Service) Revoke(ctx context.Context, ns string, d nodeapi.LeaseData) er
 	return s.revoke(ctx, k)
 }
 
-// revoke deletes the lease's key, whatever its version: there never is another lease of that name.
+// revoke deletes the lease's key, whatever its version: no other lease ever has that name.
 func (s *Service) revoke(ctx context.Context, k leaseKey) error {
 	pause := pauses{s: s}
 	for {
@@ -182,15 +182,15 @@ func leaseTTL(item store.Item) (cell.Cell, time.Duration, bool) {
 	return c, time.Duration(c.TTLMillis) * time.Millisecond, true
 }
 
-// alive reads whether a lease is there, for what hangs on it, or will. eventual: as the nearest
-// member of its chain has it.
+// alive reads whether a lease exists, for a key that is or will be bound to it. eventual: as the
+// nearest member of its chain has it.
 func (s *Service) alive(ctx context.Context, k leaseKey, hangs store.Key, eventual bool) (bool, error) {
 	item, err := s.store.Get(ctx, k.store(), eventual)
 	if err != nil {
 		return false, err
 	}
 	ok := false
-	if eventual { // it may be older than what is known of it: nothing is concluded
+	if eventual { // it may be older than what is known: conclude nothing
 		_, _, ok = leaseTTL(item)
 	} else {
 		_, ok = s.see(k, item, false)
@@ -201,8 +201,8 @@ func (s *Service) alive(ctx context.Context, k leaseKey, hangs store.Key, eventu
 	return ok, nil
 }
 
-// nodeMark is what a lease's cell has of its node's name: all, or where there is no room for it,
-// enough to know it by.
+// nodeMark is the part of its node's name that a lease's cell keeps: all of it or, if there is no
+// room, enough to recognize it.
 func nodeMark(name string, room int) []byte {
 	if len(name) <= room {
 		return []byte(name)
@@ -211,8 +211,8 @@ func nodeMark(name string, room int) []byte {
 	return append([]byte{0}, sum[:min(8, room-1)]...)
 }
 
-// nodeOf is the name behind a mark, and whether it is this node. What is another one's, and was too
-// long, has no name.
+// nodeOf returns the name for a mark, and whether it is this node. A name of another node that was
+// too long is not known.
 func (s *Service) nodeOf(mark []byte) (string, bool) {
 	if len(mark) > 0 && mark[0] == 0 {
 		if bytes.Equal(mark, nodeMark(s.node, len(mark))) {
@@ -223,9 +223,9 @@ func (s *Service) nodeOf(mark []byte) (string, bool) {
 	return string(mark), string(mark) == s.node
 }
 
-// swap writes value over the version at, and finds out whether it did, also where the store cannot
-// tell: the value is like no other that anybody writes over that version. Where it cannot find out
-// before ctx ends, the error is CodeOutcomeUnknown.
+// swap writes value over version at, and finds out whether it did, even if the store cannot tell:
+// the value is unlike any other that anybody writes over that version. If it cannot find out before
+// ctx ends, the error is CodeOutcomeUnknown.
 func (s *Service) swap(ctx context.Context, key store.Key, at wire.Version, value []byte) (store.Item, bool, error) {
 	for pause, unknown := (pauses{s: s}), false; ; {
 		item, swapped, err := s.store.CompareAndSwap(ctx, key, at, value)

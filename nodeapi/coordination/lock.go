@@ -85,7 +85,7 @@ type taking struct {
 	keys   []store.Key
 	line   store.Key                                     // stands for all of them
 	token  func(store.Key, wire.Version) (string, error) // nil: the version alone
-	value  []byte                                        // what the cell says beside the lease
+	value  []byte                                        // the cell's content in addition to the lease
 	lease  leaseKey
 	try    bool            // it does not wait
 	over   <-chan struct{} // it waits until this is closed; nil: until its context ends
@@ -124,13 +124,13 @@ func (t *taking) run(ctx context.Context) (nodeapi.LockAnswer, error) {
 	}
 }
 
-// held is a key that somebody else holds: how it was read, and his lease.
+// held is a key that another caller holds: the item that was read, and the holder's lease.
 type held struct {
 	item  store.Item
 	lease leaseKey
 }
 
-// attempt takes the first of the keys that is free. Where none is, it gives who holds them.
+// attempt takes the first free one of the keys. If none is free, it returns their holders.
 func (t *taking) attempt(ctx context.Context) (bool, []held, error) {
 	var others []held
 	for _, key := range t.keys {
@@ -166,8 +166,8 @@ func (t *taking) attempt(ctx context.Context) (bool, []held, error) {
 	return false, others, nil
 }
 
-// holder says whose lease a key hangs on, or that it is free: it is not there, or that lease is
-// gone.
+// holder returns the lease that a key is bound to, or that the key is free: it does not exist, or
+// its lease is gone.
 func (s *Service) holder(ctx context.Context, item store.Item) (leaseKey, bool, error) {
 	if !item.Found {
 		return leaseKey{}, true, nil
@@ -182,9 +182,9 @@ func (s *Service) holder(ctx context.Context, item store.Item) (leaseKey, bool, 
 	return k, !alive, err
 }
 
-// take takes a key that is free, if it still has the version that item has. Its lease is read
-// before, or at the same time where it was there when it was seen last: what was taken for one that
-// is gone is nobody's, and is given back.
+// take takes a free key, if it still has item's version. It reads the caller's lease before or, if
+// the lease existed when it was last seen, at the same time. If the lease turns out to be gone, the
+// key is given back.
 func (t *taking) take(ctx context.Context, item store.Item) (store.Item, bool, error) {
 	looked := make(chan error, 1)
 	look := func() {
@@ -226,8 +226,8 @@ func (t *taking) take(ctx context.Context, item store.Item) (store.Item, bool, e
 	return after, taken, nil
 }
 
-// undo finds out what became of a taking that nobody waits for any more, and gives back what it has
-// taken: it could also be executed later.
+// undo finds out the result of a take that nobody waits for any more, and gives back the key if it
+// was taken: the take could also be executed later.
 func (s *Service) undo(ctx context.Context, item store.Item, value []byte) {
 	for end, pause := s.clock.Now().Add(tryFor), (pauses{s: s}); ; {
 		after, taken, err := s.swap(ctx, item.Key, item.Version, value)
@@ -314,7 +314,7 @@ func (s *Service) giveBack(ctx context.Context, key store.Key, version wire.Vers
 		}
 		return notHeld(version)
 	}
-	// From here on, whatever ends the version gives it back.
+	// From here on, whatever ends the version gives the key back.
 	for pause := (pauses{s: s}); ; {
 		after, deleted, err := s.store.CompareAndDelete(ctx, key, version)
 		switch {
@@ -337,13 +337,12 @@ func notHeld(version wire.Version) error {
 }
 
 // line are those who wait at this Service for the same keys. The first of them competes with other
-// Services; the others wait for their turn, in the order in which they came.
+// Services; the others wait for their turn, in order of arrival.
 type line struct {
 	waiting []chan struct{}
 }
 
-// queue waits for the call's turn. It says false where that did not come before the call was to
-// end.
+// queue waits for the call's turn. It returns false if the call ended first.
 func (t *taking) queue(ctx context.Context) (leave func(), turn bool, err error) {
 	s, name := t.s, t.line
 	s.mu.Lock()

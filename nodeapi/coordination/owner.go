@@ -9,9 +9,9 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// Owner holds the leases that the Service made for one connection, and keeps them alive until
-// Close: one for each namespace and time to live, which all that is asked for without a lease hangs
-// on.
+// Owner holds the leases that the Service made for one connection: one for each namespace and time
+// to live. Everything that the connection asks for without a lease is bound to one of them. Owner
+// keeps them alive until Close.
 type Owner struct {
 	s    *Service
 	ctx  context.Context
@@ -21,7 +21,7 @@ type Owner struct {
 	mu     sync.Mutex
 	closed bool
 	leases map[ownedKey]*owned
-	mine   map[leaseKey]chan struct{} // all that were granted, and what keeps one alive at once
+	mine   map[leaseKey]chan struct{} // all granted keys, and a channel to renew one at once
 }
 
 type ownedKey struct {
@@ -29,7 +29,8 @@ type ownedKey struct {
 	millis    int
 }
 
-// owned is one of an Owner's leases. Who holds the channel may grant it, and look at key.
+// owned is one of an Owner's leases. The goroutine that holds the channel may grant it, and read
+// key.
 type owned struct {
 	turn    chan struct{}
 	granted bool
@@ -44,9 +45,9 @@ func (s *Service) NewOwner() *Owner {
 	return o
 }
 
-// Lost is closed when one of the leases was lost although it was to be kept alive, because the
-// store could not be reached for its time to live, for example: what hung on it is not held any
-// more, and whoever asked for it does not know.
+// Lost is closed when one of the leases has lapsed although it was to be kept alive, for example
+// because the store was unreachable for its time to live. What was bound to it is no longer held,
+// and its holder must be told.
 func (o *Owner) Lost() <-chan struct{} { return o.lost }
 
 // Close ends the leases. It does not wait for that.
@@ -79,7 +80,7 @@ func (o *Owner) end(ctx context.Context, l *owned) {
 	}
 }
 
-// lease gives the Owner's lease of a namespace and a time to live, and makes it if there is none.
+// lease returns the Owner's lease of a namespace and a time to live, and creates it if necessary.
 func (o *Owner) lease(ctx context.Context, ns string, millis int) (leaseKey, error) {
 	if millis == 0 {
 		millis = DefaultTTLMillis
@@ -121,8 +122,8 @@ func (o *Owner) lease(ctx context.Context, ns string, millis int) (leaseKey, err
 	return l.key, nil
 }
 
-// keep keeps a lease alive until Close, or until it is lost. last is when the last call began that
-// made it live for its time from then on; now has it kept alive at once.
+// keep keeps a lease alive until Close, or until it is lost. last is when the last successful
+// renewal began; now triggers a renewal at once.
 func (o *Owner) keep(at ownedKey, l *owned, ttl time.Duration, last time.Time, now <-chan struct{}) {
 	for pause := ttl / 3; o.s.sleepUntil(o.ctx, pause, now); {
 		begin := o.s.clock.Now()
@@ -143,7 +144,7 @@ func (o *Owner) keep(at ownedKey, l *owned, ttl time.Duration, last time.Time, n
 	}
 }
 
-// has says that the Owner made a lease.
+// has records that the Owner made a lease.
 func (o *Owner) has(k leaseKey) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -151,7 +152,7 @@ func (o *Owner) has(k leaseKey) bool {
 	return ok
 }
 
-// nudge has a lease kept alive at once, if the Owner keeps it.
+// nudge renews a lease at once, if the Owner keeps it.
 func (o *Owner) nudge(k leaseKey) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

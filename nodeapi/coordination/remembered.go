@@ -6,8 +6,8 @@ import (
 )
 
 // remembered is what a Service has seen of locks, so that it need not read before it writes. It may
-// be out of date: each write says over which version, and fails where that is not the key's any
-// more. Service.mu guards it.
+// be out of date: each write names the version that it replaces, and fails if the key has another
+// one. Service.mu guards it.
 type remembered struct {
 	taken map[store.Key]holding      // by this Service, and not known to have ended
 	free  map[store.Key]wire.Version // since this Service has deleted them, in that version
@@ -19,7 +19,7 @@ type holding struct {
 	version wire.Version
 }
 
-// mostRemembered bounds each of the two. What is not remembered is read.
+// mostRemembered bounds each of the two. The Service reads what it does not remember.
 const mostRemembered = 1 << 14
 
 func room[V any](of map[store.Key]V) {

@@ -40,8 +40,8 @@ func (c *counting) CompareAndDelete(ctx context.Context, key store.Key, at wire.
 	return item, deleted, err
 }
 
-// A lock that was taken and given back here before takes one write for each, and a read beside the
-// first; whoever comes in between is noticed by the versions.
+// A lock that was taken and given back here before takes one write for each, and a read alongside
+// the first; whoever comes in between is noticed by the versions.
 func TestLocksByWhatIsRemembered(t *testing.T) {
 	ctx := t.Context()
 	st := &counting{Store: store.NewMemory(1024)}
@@ -91,7 +91,7 @@ func TestLocksByWhatIsRemembered(t *testing.T) {
 		t.Errorf("ten times lock and unlock: %s reads and writes, want 10 20", got)
 	}
 	unlock(here, first, nodeapi.CodeNotHeld) // an old token
-	theirs := lock(there, other, true)       // what is remembered here is not so any more
+	theirs := lock(there, other, true)       // what is remembered here is no longer so
 	lock(here, lease, false)
 	unlock(here, theirs, "") // by whoever has the token
 	unlock(there, theirs, nodeapi.CodeNotHeld)

@@ -103,7 +103,7 @@ func (w *story) say(background bool, format string, args ...any) {
 
 var leaseID = regexp.MustCompile(`\b[0-9a-f]{12}\b`)
 
-// tell prints what was said, with the time where that is another than the last line's.
+// tell prints what was said, with the time where that differs from the last line's.
 func (w *story) tell() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -31,7 +31,7 @@ func (s *Service) Acquire(ctx context.Context, ns string, o *Owner, d nodeapi.Lo
 		return nodeapi.LockAnswer{}, err
 	}
 	t := taking{line: permitKey(key, d.Permits), token: permitToken}
-	first := rand.IntN(d.Permits) // so that not all try the same one
+	first := rand.IntN(d.Permits) // so that not all callers try the same one
 	for i := range d.Permits {
 		t.keys = append(t.keys, permitKey(key, (first+i)%d.Permits))
 	}

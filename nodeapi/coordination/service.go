@@ -1,6 +1,6 @@
-// Package coordination has leases, and what hangs on them: keys that go, locks, leaders, semaphores
-// and services. It is built on a store.Store alone, and on a clock that it only uses to tell how
-// long something has lasted. docs/coordination.md says what is promised, and why it is kept.
+// Package coordination implements leases, and what depends on them: keys that expire, locks,
+// leaders, semaphores and services. It needs only a store.Store, and a clock by which it measures
+// durations. docs/coordination.md says what it guarantees, and why.
 package coordination
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// Clock measures how long something lasts. Nobody compares what two of them say.
+// Clock measures durations. Readings of two clocks are never compared.
 type Clock interface {
 	Now() time.Time
 	// AfterFunc calls f in a goroutine of its own when d has passed. stop prevents that, if it is
@@ -36,8 +36,8 @@ func (Monotonic) Now() time.Time { return time.Now() }
 // AfterFunc implements [Clock].
 func (Monotonic) AfterFunc(d time.Duration, f func()) func() bool { return time.AfterFunc(d, f).Stop }
 
-// Unslewed is the machine's clock that is not slewed. Its timers may be: what they call looks at
-// Now.
+// Unslewed is the machine's clock that is not slewed. Its timers may be slewed, so their callbacks
+// check Now.
 type Unslewed struct{ Monotonic }
 
 // Now implements [Clock]. The moments that it gives are to be compared with each other only.
@@ -45,17 +45,17 @@ func (Unslewed) Now() time.Time { return time.Unix(0, 0).Add(clock.Raw()) }
 
 // Options of a Service.
 type Options struct {
-	// Clock is to be one that is not slewed, since time that others count is waited for by it
-	// (margin). nil: Monotonic, which is enough for tests.
+	// Clock must not be slewed, because it measures time that others measure too (margin). nil:
+	// Monotonic, which is enough for tests.
 	Clock Clock
 	Node  string // the name of this node
-	// Sweep is how long it is on average between two sweeps of a namespace. 0: DefaultSweep;
-	// negative: there are none.
+	// Sweep is the average time between two sweeps of a namespace. 0: DefaultSweep; negative: no
+	// sweeps.
 	Sweep time.Duration
 }
 
-// Service is a node's part in the coordination. Any number of them, at any nodes, work on one
-// store; none of them is needed for what another one began. It is safe for concurrent use.
+// Service is a node's part in the coordination. Any number of Services, on any nodes, work on one
+// store, and none depends on another one to finish what it began. It is safe for concurrent use.
 type Service struct {
 	store store.Store
 	clock Clock
@@ -65,11 +65,11 @@ type Service struct {
 
 	ctx  context.Context // ends when the Service does
 	stop context.CancelFunc
-	work sync.WaitGroup // what goes on behind the calls
+	work sync.WaitGroup // work that goes on after the calls
 
 	mu     sync.Mutex
 	closed bool
-	tidies int           // how much is being tidied up
+	tidies int           // number of tasks that tidy up
 	tidy   chan struct{} // closed when nothing is, after Close
 	leases map[leaseKey]*lease
 	swept  map[string]bool
@@ -96,8 +96,8 @@ func New(st store.Store, o Options) *Service {
 	return s
 }
 
-// Close ends the Service. What it has to tidy up, the leases of closed Owners for example, it does
-// until ctx ends; the rest is left to time and to other Services.
+// Close ends the Service. It tidies up until ctx ends, for example the leases of closed Owners; the
+// rest is left to expiry and to other Services.
 func (s *Service) Close(ctx context.Context) {
 	s.mu.Lock()
 	if !s.closed {
@@ -118,8 +118,8 @@ func (s *Service) Close(ctx context.Context) {
 	s.work.Wait()
 }
 
-// behind does something that no call waits for, but Close. Once the Service is closed, only what is
-// being tidied up may begin more of it.
+// behind runs something that no call waits for, only Close. Once the Service is closed, only tasks
+// that tidy up may begin more.
 func (s *Service) behind(f func(ctx context.Context)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,7 +137,7 @@ func (s *Service) behind(f func(ctx context.Context)) {
 	})
 }
 
-// loop does something that goes on until the Service ends, or what it is for does.
+// loop runs something until the Service ends, or until its purpose does.
 func (s *Service) loop(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -192,8 +192,7 @@ const (
 	nudgePrefix    = cell.ReservedPrefix + "nudge/"
 )
 
-// named is the key of something that a program has named. tail is how many bytes may come behind
-// it.
+// named is the key of something that a program has named. tail is how many bytes may come after it.
 func named(ns, prefix, what, name string, tail int) (store.Key, error) {
 	room := nodeapi.MaxKeyName - len(prefix) - tail
 	switch {

@@ -19,15 +19,15 @@ import (
 // Nearest is the order of instances that has those of this node first.
 const Nearest = "nearest"
 
-// idleView is for how long a Service goes on following a service that nobody asks for.
+// idleView is how long a Service continues following a service that nobody asks for.
 const idleView = time.Minute
 
-// showLife is when the lease of a new instance is kept alive before its time: those who follow the
-// service have heard of it by then, and tell of it once they have seen that it lives.
+// showLife is when the lease of a new instance is renewed before its time: by then, those who
+// follow the service have heard of it, and they report it once they have seen that it is alive.
 var showLife = []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, 750 * time.Millisecond}
 
-// grace is for how long one that asks first waits for all instances to show that they live, where
-// some have.
+// grace is how long one that asks first waits for all instances to show that they live, where some
+// have.
 const grace = 100 * time.Millisecond
 
 // instanceKey is the key of an instance of a service, or with instance "", how those of all begin.
@@ -112,8 +112,8 @@ func (s *Service) RegisterService(ctx context.Context, ns string, o *Owner, d no
 	return nodeapi.Instance{Instance: d.Instance, Address: d.Address, Node: s.node, Lease: k.id.String()}, nil
 }
 
-// DeregisterService takes back what this connection has registered, or what hangs on the lease that
-// d names. It is no failure if it is not there any more.
+// DeregisterService removes what this connection has registered, or what is bound to the lease that
+// d names. It is not an error if the instance is gone already.
 func (s *Service) DeregisterService(ctx context.Context, ns string, o *Owner, d nodeapi.ServiceData) error {
 	key, err := instanceKey(ns, d.Service, d.Instance)
 	if err != nil {
@@ -138,14 +138,14 @@ func (s *Service) DeregisterService(ctx context.Context, ns string, o *Owner, d 
 	}
 	// It went, or gave way to another of its name.
 	if v := s.following(ns, d.Service); v != nil {
-		if item, err := s.store.Get(ctx, key, false); err == nil { // else it hears of it by its watch
+		if item, err := s.store.Get(ctx, key, false); err == nil { // otherwise its watch reports it
 			v.written(item)
 		}
 	}
 	return nil
 }
 
-// following finds what follows a service here, nil where nothing does.
+// following returns the view that follows a service here, nil if there is none.
 func (s *Service) following(ns, service string) *view {
 	prefix, err := instanceKey(ns, service, "")
 	if err != nil {
@@ -168,8 +168,8 @@ func (v *view) written(item store.Item) {
 	}
 }
 
-// GetService gives the instances that live. It does not know at once which ones do, if nobody has
-// asked for the service here of late: it waits until one has shown that it does, or none will.
+// GetService returns the instances that are alive. If nobody has asked for the service here of
+// late, it does not know that at once: it waits until one has shown that it is alive, or none will.
 func (s *Service) GetService(ctx context.Context, ns string, d nodeapi.GetServiceData) (nodeapi.ServiceAnswer, error) {
 	answer := nodeapi.ServiceAnswer{Service: d.Service, Instances: []nodeapi.Instance{}}
 	if d.Order != "" && d.Order != Nearest {
@@ -228,7 +228,7 @@ func (s *Service) WatchService(ctx context.Context, ns, service string, tell fun
 	return err
 }
 
-// view is what a Service knows of a service while somebody asks for it: its instances, from a
+// view is what a Service knows about a service while somebody asks for it: its instances, from a
 // watch of their keys, and their leases, each of which is followed.
 type view struct {
 	s      *Service
@@ -245,17 +245,17 @@ type view struct {
 	nudged  bool
 	read    bool  // all that there was at the beginning has been read
 	err     error // why not
-	ready   bool  // state and settles are of a time after that
+	ready   bool  // state and settles are newer than that
 	known   map[string]*instance
 	settles bool // it is worth to wait: for the first that lives, or for grace
 	born    time.Time
 	state   viewState
 }
 
-// viewState is what a view has found out, until next is closed.
+// viewState is a view's result, until next is closed.
 type viewState struct {
 	live  []nodeapi.Instance
-	until time.Time // one of them may live no more from then on
+	until time.Time // from then on one of them may have died
 	next  chan struct{}
 }
 
@@ -265,7 +265,7 @@ type instance struct {
 	user    *user // nil: it is not there
 }
 
-// view finds what follows a service, or begins it. Who is done with it says leave.
+// view finds or starts the view of a service. Its user calls leave when done.
 func (s *Service) view(ns, service string) (*view, error) {
 	prefix, err := instanceKey(ns, service, "")
 	if err != nil {
@@ -324,7 +324,7 @@ func (v *view) now() viewState {
 	return v.state
 }
 
-// settled waits until an instance is known to live, or it is known that none does.
+// settled waits until an instance is known to be alive, or it is known that none is.
 func (v *view) settled(ctx context.Context) (viewState, error) {
 	for {
 		v.s.mu.Lock()
@@ -387,7 +387,7 @@ func (v *view) readAll() error {
 // take takes note of an instance's key.
 func (v *view) take(item store.Item) {
 	name := strings.TrimPrefix(item.Key.Name, v.prefix.Name)
-	if name == "" || strings.Contains(name, "/") { // of a service whose name begins like this one's
+	if name == "" || strings.Contains(name, "/") { // belongs to a service whose name begins like this one's
 		return
 	}
 	c, err := cell.Decode(item.Value)
@@ -464,10 +464,10 @@ func (v *view) run() {
 	}
 }
 
-// update finds out who lives, and for how long nothing will change by itself. An instance lives for
-// the time to live of its lease from when a version of that was written, or rather from a time
-// before which it surely was not: however late the news of it come, an instance that has been gone
-// for longer is not told of. s.mu is held.
+// update determines which instances are alive, and for how long that will not change by itself. An
+// instance is alive for its lease's time to live after a version of the lease was written, or
+// rather after a time that was surely before that. So however late the news about it come, an
+// instance that has been gone for longer is not reported. s.mu is held.
 func (v *view) update() time.Duration {
 	s := v.s
 	now := s.clock.Now()
@@ -509,7 +509,7 @@ func (v *view) update() time.Duration {
 		wait = min(wait, rest)
 	}
 	slices.SortFunc(live, func(a, b nodeapi.Instance) int { return strings.Compare(a.Instance, b.Instance) })
-	if v.read && settles && !unread && !v.nudged && !s.closed { // what comes of it will be seen
+	if v.read && settles && !unread && !v.nudged && !s.closed { // the watch will report the result
 		v.nudged = true
 		s.work.Go(v.nudge)
 	}
@@ -524,8 +524,8 @@ func (v *view) update() time.Duration {
 	return wait
 }
 
-// nudge asks the servers of instances to show at once that they live. Where that fails, they show
-// it when they keep their leases alive the next time.
+// nudge asks the servers of instances to show at once that they are alive. If that fails, they show
+// it with the next renewal of their leases.
 func (v *view) nudge() {
 	key := nudgeKey(v.prefix)
 	if _, err := v.s.store.Put(v.ctx, key, cell.Cell{}.Encode()); err == nil {
@@ -537,8 +537,7 @@ func nudgeKey(prefix store.Key) store.Key {
 	return store.Key{Namespace: prefix.Namespace, Name: nudgePrefix + strings.TrimPrefix(prefix.Name, servicePrefix)}
 }
 
-// keeping are the leases that are kept alive at once when a service is nudged. Guarded by
-// Service.mu.
+// keeping are the leases that are renewed at once when a service is nudged. Guarded by Service.mu.
 type keeping struct {
 	leases map[leaseKey]*Owner
 }
@@ -565,7 +564,7 @@ func (s *Service) keepOnNudge(ns, service string, o *Owner, lease leaseKey) {
 	s.work.Go(func() { s.answerNudges(key, k) })
 }
 
-// answerNudges watches a service's nudges until nobody has registered an instance of it here.
+// answerNudges watches a service's nudges as long as an instance of it is registered here.
 func (s *Service) answerNudges(key store.Key, k *keeping) {
 	ctx, stop := context.WithCancel(s.ctx)
 	defer stop()

@@ -13,12 +13,12 @@ import (
 // leases there.
 const DefaultSweep = 10 * time.Minute
 
-// sweepPause is the time between two keys of a sweep: it is to be in nobody's way.
+// sweepPause is the time between two keys of a sweep, which should not slow down anyone.
 const sweepPause = time.Millisecond
 
-// Sweep reads all keys of a namespace once, and has those noticed whose lease has lapsed although
-// nobody lives who knew of it, and leases of which nobody has heard since. They go within their
-// time to live, and an eighth.
+// Sweep reads all keys of a namespace once. It finds keys whose lease has lapsed although no living
+// server knew about it, and leases that nobody has reported since. They go within their time to
+// live and an eighth.
 func (s *Service) Sweep(ctx context.Context, ns string) error {
 	keys, err := s.store.List(ctx, ns, "")
 	if err != nil {
@@ -55,12 +55,12 @@ func (s *Service) sweeps(ns string) {
 	s.work.Go(func() {
 		// Not all nodes at one time.
 		for s.sleep(s.ctx, s.sweepEvery/2+rand.N(s.sweepEvery)) {
-			_ = s.Sweep(s.ctx, ns) // what was left out is for the next one
+			_ = s.Sweep(s.ctx, ns) // the next sweep does what this one left out
 		}
 	})
 }
 
-// sweepKey deletes a key if it hangs on a lease, which is gone.
+// sweepKey deletes a key if it is bound to a lease that is gone.
 func (s *Service) sweepKey(ctx context.Context, key store.Key, id cell.LeaseID) {
 	for end, pause := s.clock.Now().Add(tryFor), (pauses{s: s}); ; {
 		item, err := s.store.Get(ctx, key, false)

@@ -29,8 +29,8 @@ func (c *Comparison) holds(v *Value) bool {
 	return !v.Found
 }
 
-// Write is what a transaction does to a key: it gives it a value, bound to a lease unless that is
-// "", or deletes it.
+// Write is a transaction's change of one key: it sets a value, bound to Lease unless that is "", or
+// deletes the key.
 type Write struct {
 	Name   string
 	Value  []byte
@@ -38,7 +38,7 @@ type Write struct {
 	Delete bool
 }
 
-// Transacted is what came of a transaction.
+// Transacted is the result of a transaction.
 type Transacted struct {
 	Done     bool
 	Versions []wire.Version // of what was written, in the order of the writes

@@ -13,7 +13,7 @@ import (
 )
 
 // crooked is a clock that runs rate times as fast as time does, and began at another hour. Its
-// timers are slewed beside: they run timers times as fast.
+// timers are slewed alongside: they run timers times as fast.
 type crooked struct {
 	begin        time.Time
 	rate, timers float64

@@ -20,7 +20,7 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// Access says where gateways are, or an etcd, and as whom they are asked.
+// Access configures the connection to gateways, or to an etcd, and its credentials.
 type Access struct {
 	Endpoints     []string
 	CA, Cert, Key string // PEM files; "": none
@@ -48,12 +48,11 @@ func Over(client *clientv3.Client) *Connection {
 	return c
 }
 
-// Dial begins to connect. It fails where what is given makes no sense, and not because nobody
-// answers.
+// Dial begins to connect. It fails if its arguments make no sense, but not if nothing answers.
 func Dial(a Access) (*Connection, error) {
 	config := clientv3.Config{
 		Endpoints: a.Endpoints, Logger: zap.NewNop(), RejectOldCluster: false,
-		// What is cut off without a word is noticed in 5 s.
+		// A connection that was cut off silently is noticed in 5 s.
 		DialKeepAliveTime: 3 * time.Second, DialKeepAliveTimeout: 2 * time.Second, PermitWithoutStream: true,
 		DialOptions: []grpc.DialOption{
 			// gRPC's default waits two minutes between attempts when etcd was away for long.
@@ -102,7 +101,7 @@ func Dial(a Access) (*Connection, error) {
 	var ctx context.Context
 	ctx, c.stop = context.WithCancel(context.Background())
 	config.Context = ctx
-	// A client of a user asks for a token before anything else, and is none without.
+	// A client with a user requests a token first, and fails without one.
 	c.connects.Go(func() {
 		for pause := firstPause; ; pause = min(2*pause, lastPause) {
 			if client, err := clientv3.New(config); err == nil {
@@ -129,24 +128,24 @@ func (c *Connection) Close() error {
 	return nil
 }
 
-// isThere says whether there is a connection now, as far as is known.
+// isThere reports whether there is a connection now, as far as is known.
 func (c *Connection) isThere() bool {
 	if c == nil || c.now.Load() == nil {
 		return false
 	}
 	state := c.now.Load().ActiveConnection().GetState()
-	return state == connectivity.Ready || state == connectivity.Idle // nobody has asked for long
+	return state == connectivity.Ready || state == connectivity.Idle // no call for a long time
 }
 
-// noPatience is for how long one is waited for that has been away for longer than patience lasts.
+// noPatience is how long a call waits for a connection that has been away for longer than patience.
 const noPatience = 250 * time.Millisecond
 
-// began is what times are told from.
+// began is the origin of times.
 var began = time.Now()
 
-// Wait waits for a connection for as long as patience lasts, and not for long where it has been
-// away for that time already: those who wait are not to be many. Without one nothing is sent, so
-// whoever is refused here knows that nothing was done.
+// Wait waits for a connection, for patience at most, and only briefly if the connection has been
+// away for that long already, so that not many calls wait. Without a connection nothing is sent, so
+// after an error the caller knows that nothing was done.
 func (c *Connection) Wait(ctx context.Context, patience time.Duration) (*clientv3.Client, error) {
 	client := c.now.Load()
 	if client != nil && client.ActiveConnection().GetState() == connectivity.Ready {

@@ -19,8 +19,8 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// Prefix begins all that is kept in etcd for the node API. It is below no prefix of the project's
-// own keys, since what those begin with a gateway keeps from its clients.
+// Prefix begins all keys that the node API keeps in etcd. It is not below the prefix of the
+// project's own keys, because gateways hide those from their clients.
 const Prefix = "/netcraq.io/"
 
 // KeysPrefix begins the entries of keys.
@@ -37,17 +37,17 @@ const MaxValue = 16 << 10
 // volatile becomes durable.
 const epoch = 1 << 14
 
-// Options are what a Store needs to know. Zero values mean what their comments say.
+// Options configure a Store. Zero values mean what their comments say.
 type Options struct {
-	// Etcd is one to gateways, or to etcd where nothing is placed. It is the caller's to close.
+	// Etcd connects to a gateway, or to etcd if nothing is placed. The caller closes it.
 	Etcd *Connection
 	// Quota is how many keys a namespace may have. nil, or 0 for a namespace: DefaultQuota.
 	Quota func(namespace string) int
-	// Patience is for how long a connection is waited for before a call is refused. 0: 3 s.
+	// Patience is how long a call waits for a connection before it is refused. 0: 3 s.
 	Patience time.Duration
-	// Kept is for how long a deleted key's tombstone is kept at least. 0: ten minutes.
+	// Kept is how long a deleted key's tombstone is kept at least. 0: ten minutes.
 	Kept time.Duration
-	// Metrics is where it counts; nil: nowhere.
+	// Metrics is the registry for counters; nil: none.
 	Metrics prometheus.Registerer
 }
 
@@ -60,7 +60,7 @@ type Store struct {
 	count  *metrics
 	graves graves
 	making store.Turns         // see makingTurn
-	reads  *semaphore.Weighted // of watches, which begin at once when etcd comes back
+	reads  *semaphore.Weighted // of watches, which all begin when etcd comes back
 
 	ctx  context.Context // ends with Close
 	stop context.CancelFunc
@@ -113,7 +113,7 @@ func revision(v wire.Version) (int64, bool) {
 	return r, r > 0
 }
 
-// item is a key by its entry in etcd; nil: there is none.
+// item returns a key for its entry in etcd; nil: there is none.
 func item(key store.Key, kv *mvccpb.KeyValue) store.Item {
 	out := store.Item{Key: key}
 	if kv != nil {
@@ -125,7 +125,7 @@ func item(key store.Key, kv *mvccpb.KeyValue) store.Item {
 	return out
 }
 
-// about says what is done to a key.
+// about describes an operation on a key.
 func about(doing string, key store.Key) string {
 	return fmt.Sprintf("%s the key %q of the namespace %s", doing, key.Name, key.Namespace)
 }
@@ -187,7 +187,7 @@ func (s *Store) List(ctx context.Context, namespace, prefix string) (out []store
 	return out, nil
 }
 
-// Page implements [store.Store]. All of a page is of one revision.
+// Page implements [store.Store]. All items of a page have one revision.
 func (s *Store) Page(ctx context.Context, r store.Range) (out store.Page, err error) {
 	defer s.count.took(callList, time.Now(), &err)
 	etcd, err := s.client(ctx)
@@ -224,8 +224,8 @@ func (s *Store) Page(ctx context.Context, r store.Range) (out store.Page, err er
 	return out, nil
 }
 
-// scan reads the entries that begin with a prefix, in pages of one revision, which it returns.
-// Where that is compacted meanwhile it fails.
+// scan reads the entries that begin with a prefix, in pages of one revision, which it returns. It
+// fails if that revision is compacted meanwhile.
 func scan(ctx context.Context, etcd *clientv3.Client, from string, most int64, each func(*mvccpb.KeyValue),
 	more ...clientv3.OpOption) (revision int64, err error) {
 	opts := append(slices.Clone(more), clientv3.WithRange(clientv3.GetPrefixRangeEnd(from)), clientv3.WithLimit(most),

@@ -209,7 +209,7 @@ func TestTombstonesGo(t *testing.T) {
 	if v, err := s.Put(ctx, key("goes"), []byte("w")); err != nil || v <= before {
 		t.Errorf("written anew: %v after %v, %v", v, before, err)
 	}
-	// A lease that somebody has revoked is no obstacle.
+	// A lease that somebody has revoked is not an obstacle.
 	leases, err := s.o.Etcd.now.Load().Leases(ctx)
 	if err != nil {
 		t.Fatal(err)

@@ -16,8 +16,8 @@ type follower struct {
 	stop context.CancelFunc
 
 	mu sync.Mutex
-	// round counts the watches at etcd. What has happened before one began its watchers read; 0:
-	// none has begun.
+	// round counts the watches at etcd. For events before a watch began, its watchers read the
+	// keys; 0: none has begun.
 	round    uint64
 	byKey    map[string]map[*watcher]struct{}
 	byPrefix map[*watcher]struct{}
@@ -30,7 +30,7 @@ const (
 	lastPause  = 2 * time.Second
 )
 
-// follow has a watcher told of what happens in its namespace, until leave.
+// follow reports changes in a namespace to a watcher, until leave.
 func (s *Store) follow(w *watcher) (leave func()) {
 	ns := w.w.Namespace
 	s.mu.Lock()
@@ -81,8 +81,8 @@ func (f *follower) remove(w *watcher) {
 	}
 }
 
-// run watches at etcd, until ctx ends. A watch that has lost events, because they were compacted
-// while nobody could be reached, ends, and the next one has all watchers read.
+// run watches at etcd until ctx ends. A watch that has lost events, because they were compacted
+// while etcd was unreachable, ends, and the next one makes all watchers read.
 func (f *follower) run(ctx context.Context, s *Store) {
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		if f.watch(ctx, s) {
@@ -102,7 +102,7 @@ func (f *follower) watch(ctx context.Context, s *Store) (began bool) {
 	if err != nil {
 		return false
 	}
-	// A member that is cut off from its cluster knows of nothing new.
+	// A member that is cut off from its cluster knows about nothing new.
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
 	for answer := range etcd.Watch(ctx, NamesOf(f.ns), clientv3.WithPrefix(), clientv3.WithCreatedNotify()) {

@@ -9,8 +9,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// graves has the lease of etcd's on which tombstones hang. One is used for as long as tombstones
-// are kept at least, and lives for twice as long; nobody keeps it alive, so it ends whoever dies.
+// graves has the etcd lease that tombstones are bound to. A lease is used for the minimum time that
+// tombstones are kept, and lives for twice as long. Nobody keeps it alive, so it ends whatever
+// dies.
 type graves struct {
 	kept time.Duration
 
@@ -26,7 +27,7 @@ func (g *graves) lease(ctx context.Context, etcd *clientv3.Client) (clientv3.Lea
 	if id != 0 && time.Since(since) < g.kept {
 		return id, nil
 	}
-	begin := time.Now() // not later than etcd's own clock of it begins
+	begin := time.Now() // not later than etcd starts its own clock for it
 	granted, err := etcd.Grant(ctx, int64(math.Ceil(2*g.kept.Seconds())))
 	if err != nil {
 		return 0, err

@@ -10,8 +10,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// FollowMade tells, until ctx ends, which namespaces ever had a durable key: all of them, whenever
-// there is another. It tells nothing before etcd has answered.
+// FollowMade reports, until ctx ends, which namespaces ever had a durable key: all of them,
+// whenever a new one appears. It reports nothing before etcd has answered.
 func (s *Store) FollowMade(ctx context.Context, tell func(map[string]bool)) {
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		if s.followMade(ctx, tell) {

@@ -13,7 +13,7 @@ import (
 
 const metricsPrefix = "netcraq_nodeapi_durable_"
 
-// maxCounted is of how many namespaces the keys are shown: each is a time series.
+// maxCounted bounds the namespaces whose numbers of keys are shown: each is a time series.
 const maxCounted = 1000
 
 // The calls, as metrics name them.
@@ -26,7 +26,7 @@ const (
 	callTransact = "transact"
 )
 
-// metrics are what is counted of the calls of durable keys.
+// metrics count the calls of durable keys.
 type metrics struct {
 	registry prometheus.Registerer
 	seconds  *prometheus.HistogramVec
@@ -94,7 +94,7 @@ func codeOf(err error) string {
 	return string(nodeapi.CodeInternal)
 }
 
-// has takes how many keys a namespace has.
+// has sets how many keys a namespace has.
 func (m *metrics) has(namespace string, keys int64) {
 	m.mu.Lock()
 	room := m.counted[namespace] || len(m.counted) < maxCounted

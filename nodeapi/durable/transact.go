@@ -15,9 +15,9 @@ import (
 )
 
 // transaction is a store.Transaction on its way to etcd, as one transaction there. Each key that it
-// writes is on a condition: that it has an entry, or that it has none. Which of the two is not
-// known before etcd was asked, so the first attempt takes each key to have one. If the attempt
-// fails, etcd answers with what there is, and the next attempt is made for that.
+// writes is under a condition: that it has an entry, or that it has none. Which of the two holds is
+// known only from etcd, so the first attempt assumes that each key has one. If the attempt fails,
+// etcd answers with the entries, and the next attempt uses them.
 type transaction struct {
 	store.Transaction
 	s     *Store
@@ -62,7 +62,7 @@ func (s *Store) Transact(ctx context.Context, t store.Transaction) (out store.Tr
 
 // do attempts the transaction until etcd has executed it, or a comparison does not hold.
 func (x *transaction) do(ctx context.Context) (out store.Transacted, err error) {
-	var turn func() // of those that make keys; nil: not yet
+	var turn func() // for those that create keys; nil: not yet
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		if x.creates() > 0 && !x.counted {
 			if turn == nil {
@@ -121,7 +121,7 @@ func (x *transaction) failure(ctx context.Context, err error, writes bool) error
 	return failure(ctx, fmt.Sprintf("a transaction on %d keys of the namespace %s", len(x.names), x.Namespace), err, writes)
 }
 
-// reads ask for what learn takes.
+// reads returns the requests for what learn needs.
 func (x *transaction) reads(count bool) (ops []clientv3.Op) {
 	for _, name := range x.names {
 		ops = append(ops, clientv3.OpGet(x.entry(name), clientv3.WithKeysOnly()))
@@ -133,8 +133,8 @@ func (x *transaction) reads(count bool) (ops []clientv3.Op) {
 	return ops
 }
 
-// learn takes etcd's answers to reads. The revisions of all keys become those that are expected, or
-// -1 where a comparison does not hold.
+// learn processes etcd's answers to reads. The revisions of all keys become those that are
+// expected, or -1 if a comparison does not hold.
 func (x *transaction) learn(answers []*pb.ResponseOp) {
 	revision := func(i int) int64 {
 		if kv := only(answers[i].GetResponseRange().GetKvs()); kv != nil {
@@ -165,8 +165,8 @@ func (x *transaction) holds() bool {
 	return true
 }
 
-// count asks for what there is, and how many keys the namespace has, and says whether all
-// comparisons hold.
+// count reads the entries and the number of the namespace's keys, and says whether all comparisons
+// hold.
 func (x *transaction) count(ctx context.Context) (bool, error) {
 	etcd, err := x.s.client(ctx)
 	if err != nil {
@@ -180,8 +180,8 @@ func (x *transaction) count(ctx context.Context) (bool, error) {
 	return x.holds(), nil
 }
 
-// attempt sends the transaction, for the keys that are missing as far as is known. at is the
-// revision of what was written.
+// attempt sends the transaction, assuming that the keys in missing do not exist. at is the revision
+// of the write.
 func (x *transaction) attempt(ctx context.Context) (done bool, at int64, err error) {
 	etcd, err := x.s.client(ctx)
 	if err != nil {
@@ -196,7 +196,7 @@ func (x *transaction) attempt(ctx context.Context) (done bool, at int64, err err
 	for _, w := range x.Write {
 		name := x.entry(w.Name)
 		missing := x.missing[w.Name]
-		if missing { // also where a comparison says it in other words, which package door does not take
+		if missing { // also if a comparison says it in other words, which package door does not accept
 			when = append(when, clientv3.Compare(clientv3.CreateRevision(name), "=", 0))
 		} else if _, compared := x.expected[w.Name]; !compared {
 			when = append(when, exists(name))

@@ -17,35 +17,35 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// Bounds of what watches read when they begin, and when their watch at etcd was broken.
+// Limits of what watches read when they begin, and when their watch at etcd was broken.
 const (
 	readsAtOnce = 32  // by all watches
-	keysAtOnce  = 100 // of one transaction, of which etcd takes 128 operations
+	keysAtOnce  = 100 // in one transaction; etcd accepts 128 operations
 	valuesPage  = 64  // entries with their values in one answer
 )
 
-// watcher is a watch of a program's. It hears all that happens at etcd to what it follows, and
-// keeps the newest of each key until that was told.
+// watcher is a program's watch. It gets all of etcd's events for the keys that it follows, and
+// keeps the newest of each key until it has reported it.
 type watcher struct {
 	w    store.Watch
-	wake chan struct{} // has something where there is news
+	wake chan struct{} // has an element when there is news
 
 	mu    sync.Mutex
 	round uint64 // see follower
 	news  map[string]news
 
-	// Of the goroutine in Watch alone.
+	// Of the goroutine only in Watch.
 	known map[string]known
-	read  uint64 // the round in which all was read; 0: none
+	read  uint64 // the round in which everything was read; 0: none
 }
 
-// news is what an event at etcd says of a key: its entry, or that it was removed.
+// news is the content of an etcd event for a key: its entry, or that it was removed.
 type news struct {
 	kv      *mvccpb.KeyValue
 	removed bool
 }
 
-// known is what was told of a key.
+// known is the last report about a key.
 type known struct {
 	version wire.Version
 	found   bool
@@ -61,7 +61,7 @@ func (w *watcher) signal() {
 	}
 }
 
-// begin says that a watch at etcd has begun: of what was before, only reading tells.
+// begin notes that a watch at etcd has begun: what happened before it must be read.
 func (w *watcher) begin(round uint64) {
 	w.mu.Lock()
 	w.round = round
@@ -90,8 +90,8 @@ func (w *watcher) take() (all map[string]news) {
 	return all
 }
 
-// Watch implements [store.Store]. While etcd cannot be reached it tells nothing; what has happened
-// meanwhile it tells when it can be again.
+// Watch implements [store.Store]. While etcd is unreachable it reports nothing; when etcd is back,
+// it reports what happened meanwhile.
 func (s *Store) Watch(ctx context.Context, what store.Watch, tell func([]store.Change)) error {
 	w := &watcher{w: what, wake: make(chan struct{}, 1), news: map[string]news{}, known: map[string]known{}}
 	defer s.follow(w)()
@@ -121,7 +121,8 @@ func (s *Store) Watch(ctx context.Context, what store.Watch, tell func([]store.C
 	}
 }
 
-// changes are what is to be told now. What a watcher heard waits until it has read what was before.
+// changes returns what to report now. Until a watcher has read the earlier state, it reports
+// nothing that it heard.
 func (s *Store) changes(ctx context.Context, w *watcher) (out []store.Change, err error) {
 	round, heard := w.begun()
 	if round != w.read {
@@ -144,7 +145,7 @@ func (s *Store) changes(ctx context.Context, w *watcher) (out []store.Change, er
 	return out, nil
 }
 
-// is takes a key's entry, and adds a change to those that are to be told if it is news.
+// is processes a key's entry, and adds a change to those to report if it is news.
 func (w *watcher) is(out []store.Change, name string, kv *mvccpb.KeyValue) []store.Change {
 	before, told := w.known[name]
 	now := item(store.Key{Namespace: w.w.Namespace, Name: name}, kv)
@@ -170,7 +171,7 @@ func (w *watcher) gone(out []store.Change, name string, at wire.Version) []store
 		switch {
 		case at <= before.version:
 		case slices.Contains(w.w.Keys, name):
-			w.known[name] = known{version: before.version} // its next entry is counted anew
+			w.known[name] = known{version: before.version} // its next entry is counted again
 		default: // or nobody asked for it by name, and names come and go without end
 			delete(w.known, name)
 		}
@@ -182,7 +183,7 @@ func (w *watcher) gone(out []store.Change, name string, at wire.Version) []store
 	return append(out, store.Change{Item: now})
 }
 
-// readAll reads all that a watcher follows, and returns what is news to it.
+// readAll reads everything that a watcher follows, and returns its news.
 func (s *Store) readAll(ctx context.Context, w *watcher) (out []store.Change, err error) {
 	if err := s.reads.Acquire(ctx, 1); err != nil {
 		return nil, err
@@ -220,7 +221,7 @@ func (s *Store) readAll(ctx context.Context, w *watcher) (out []store.Change, er
 	if first {
 		knowAfter(ctx, etcd, w, there)
 	}
-	for name := range w.known { // and is not there any more
+	for name := range w.known { // and is no longer there
 		if _, ok := there[name]; !ok {
 			there[name] = nil
 		}
@@ -240,8 +241,8 @@ func (s *Store) readAll(ctx context.Context, w *watcher) (out []store.Change, er
 }
 
 // knowAfter takes the versions that the caller has as told. How often keys were written before
-// those etcd says of a former revision, as long as that is not compacted: without it, how much was
-// overtaken is not known, and not counted.
+// those etcd says about a former revision, as long as that is not compacted: without it, how much
+// was overtaken is not known, and not counted.
 func knowAfter(ctx context.Context, etcd *clientv3.Client, w *watcher, there map[string]*mvccpb.KeyValue) {
 	for name, after := range w.w.After {
 		now, follows := there[name]

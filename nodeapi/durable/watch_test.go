@@ -142,7 +142,7 @@ func TestWatch(t *testing.T) {
 	if _, n := byName.newest("p/a"); n != 13 {
 		t.Errorf("of 13 versions of p/a %d were told or counted", n)
 	}
-	if _, n := byName.newest("p/b"); n != 4 { // nothing, 1, deleted, anew: that the tombstone went is no news
+	if _, n := byName.newest("p/b"); n != 4 { // nothing, 1, deleted, again: that the tombstone went is no news
 		t.Errorf("of 4 states of p/b %d were told or counted", n)
 	}
 	if _, n := byPrefix.newest("q"); n != 0 {
@@ -166,7 +166,7 @@ func TestWatch(t *testing.T) {
 		t.Errorf("p/b was told %d times, once too often", n)
 	}
 
-	// What is known of a key that is not there any more, not even as deleted, is taken back.
+	// What is known about a key that is no longer there, not even as deleted, is taken back.
 	if gone, err = other.Delete(t.Context(), key("p/b")); err != nil {
 		t.Fatal(err)
 	}
@@ -254,7 +254,7 @@ func TestWatchOverOutage(t *testing.T) {
 		t.Fatal(err)
 	}
 	began := follow(t, s, store.Watch{Keys: []string{"a"}})
-	time.Sleep(300 * time.Millisecond) // it tries, in vain
+	time.Sleep(300 * time.Millisecond) // it tries, without success
 	relay.mend()
 	x.wait("a", "cut4", a)
 	x.wait("c", "1", c)

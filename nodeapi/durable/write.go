@@ -15,8 +15,8 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// write does a transaction: then, if all of the conditions hold, and else the entry is read. It
-// returns the entry that was found, or nil, and the revision.
+// write does a transaction: then, if all of the conditions hold, and otherwise a read of the entry.
+// It returns the entry that was found, or nil, and the revision.
 func (s *Store) write(ctx context.Context, key store.Key, when []clientv3.Cmp, then ...clientv3.Op) (done bool,
 	kv *mvccpb.KeyValue, revision int64, err error) {
 	etcd, err := s.client(ctx)
@@ -44,7 +44,7 @@ func isAt(name string, revision int64) clientv3.Cmp {
 	return clientv3.Compare(clientv3.ModRevision(name), "=", revision)
 }
 
-// hasValue holds for an entry that is no tombstone.
+// hasValue holds for an entry that is not a tombstone.
 func hasValue(name string) clientv3.Cmp { return clientv3.Compare(clientv3.Value(name), "!=", "") }
 
 // Put implements [store.Store].
@@ -66,7 +66,7 @@ func (s *Store) Put(ctx context.Context, key store.Key, value []byte) (v wire.Ve
 			return 0, err
 		} else if made {
 			return got.Version, nil
-		} // else somebody else has made it
+		} // otherwise somebody else has created it
 	}
 }
 
@@ -117,8 +117,8 @@ func (s *Store) CompareAndDelete(ctx context.Context, key store.Key, expected wi
 	return got, err == nil && (buried || !got.Found && got.Version == expected), err
 }
 
-// bury puts a tombstone in a key's place, under conditions; where they do not hold it returns what
-// is there.
+// bury replaces a key by a tombstone, under conditions; if they do not hold it returns the present
+// entry.
 func (s *Store) bury(ctx context.Context, key store.Key, when ...clientv3.Cmp) (store.Item, bool, error) {
 	for {
 		etcd, err := s.client(ctx)
@@ -210,8 +210,8 @@ func (s *Store) mayMake(ctx context.Context, namespace string, keys, n int64, mo
 	return nil
 }
 
-// makingTurn waits for the turn of a namespace. Those of one node that make keys in a namespace
-// take turns, since of all that do it at once one has to do it again.
+// makingTurn waits for the turn of a namespace. Calls of one node that create keys in a namespace
+// take turns, because of several at the same time only one would succeed.
 func (s *Store) makingTurn(ctx context.Context, namespace string) (done func(), err error) {
 	return s.making.Wait(ctx, store.Key{Namespace: namespace})
 }

@@ -23,14 +23,14 @@ import (
 	"github.com/netcraq/netcraq/streams/source"
 )
 
-// patience is for how long a connection to etcd is waited for before the broker waits.
+// patience is how long a source waits for a connection to etcd before the broker waits.
 const patience = 3 * time.Second
 
-// progressEvery is how often etcd is asked how far a partition is in which nothing happens, and
-// that is noted: so a server that is started again does not find that etcd has forgotten since.
+// progressEvery is the interval at which a source asks etcd how far an idle partition is, and notes
+// it. Otherwise a restarted server could find that etcd has compacted since.
 const progressEvery = 30 * time.Second
 
-// events are a source: what happens to the keys that begin with a prefix.
+// events is a source: the changes of the keys that begin with a prefix.
 type events struct {
 	etcd   *durable.Connection
 	prefix string
@@ -47,14 +47,14 @@ type filler struct {
 	noted  time.Time
 }
 
-// Run implements source.Source. The watch is asked for by gRPC itself, and not by etcd's client,
-// which keeps without a bound what its caller does not take: here etcd waits.
+// Run implements source.Source. It uses gRPC directly for the watch. etcd's client would buffer
+// without a bound what its caller does not take; here etcd waits.
 func (e *events) Run(ctx context.Context, to source.Sink) error {
 	client, err := e.etcd.Wait(ctx, patience)
 	if err != nil {
 		return err
 	}
-	// A linearizable read: no member that is behind says less than what was told already.
+	// A linearizable read: a member that is behind must not report less than was reported already.
 	now, err := client.Get(ctx, e.prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
 	if err != nil {
 		return fmt.Errorf("asking etcd: %w", err)
@@ -85,15 +85,15 @@ func (e *events) Run(ctx context.Context, to source.Sink) error {
 
 // position is how far a partition is.
 type position struct {
-	revision int64  // all of it, and before, was told
-	partly   string // and of the next one, what is before this key's event, and that
-	state    bool   // the state is to be told, since what was told is not known,
-	since    int64  // or etcd does not have what came after this any more
+	revision int64  // everything up to it was reported
+	partly   string // and, of the next one, everything before this key's event
+	state    bool   // the state must be reported, because the last reported revision is not known,
+	since    int64  // or etcd no longer has what came after this
 }
 
 var stateBegins = []byte(`{"type":"` + nodeapi.EtcdState + `"`)
 
-// where looks where the partition is. now is etcd's revision.
+// where determines the partition's position. now is etcd's revision.
 func (f *filler) where(now int64) position {
 	place := f.to.Place()
 	if place.Next == 0 || place.Note.Origin != f.origin {
@@ -104,16 +104,16 @@ func (f *filler) where(now int64) position {
 		if bytes.HasPrefix(r.Data, stateBegins) {
 			_ = json.Unmarshal(r.Data, &marker)
 		}
-		if r.Mark == place.Mark { // the last one is of these
+		if r.Mark == place.Mark { // the last record is one of these
 			last = nodeapi.EtcdEvent{}
 			_ = json.Unmarshal(r.Data, &last)
 		}
 	})
 	mark := int64(place.Mark)
 	switch {
-	case last.Type == "" || last.State || last.Type == nodeapi.EtcdState: // the state was not told to its end
+	case last.Type == "" || last.State || last.Type == nodeapi.EtcdState: // the state was not reported to its end
 		return position{state: true, since: marker.Since}
-	case mark > now || int64(place.Note.Mark) > now: // etcd is what it was once: it was restored
+	case mark > now || int64(place.Note.Mark) > now: // etcd was restored to an earlier state
 		return position{state: true}
 	case last.More && last.Type == nodeapi.EtcdMissed:
 		return position{state: true, since: mark - 1}
@@ -143,7 +143,7 @@ const (
 
 // tellState tells all keys as they are at a revision.
 func (f *filler) tellState(ctx context.Context, since, revision int64) (at position, err error) {
-	if err := f.note(0); err != nil { // what was noted is of before, or of another etcd
+	if err := f.note(0); err != nil { // the note is older, or of another etcd
 		return at, err
 	}
 	begin := nodeapi.EtcdEvent{Type: nodeapi.EtcdState, Revision: revision, Since: since}
@@ -188,11 +188,11 @@ func (f *filler) tellState(ctx context.Context, since, revision int64) (at posit
 	return position{revision: revision}, f.note(revision)
 }
 
-// follow tells what happens, from a position on, which it moves. compacted says that etcd does not
-// have what comes next any more. It asks for what was told last, too: of a revision to which was
-// compacted etcd says that it is there, and tells none of its deletions.
+// follow reports changes from a position on, and moves it. compacted says that etcd no longer has
+// the next ones. It also requests the last reported revision: if etcd has compacted to exactly that
+// revision, it still accepts the watch, but does not report the deletions of that revision.
 func (f *filler) follow(ctx context.Context, at *position) (compacted bool, err error) {
-	// A member that is cut off from its cluster knows of nothing new.
+	// A member that is cut off from its cluster knows about nothing new.
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
 	w, err := etcdserverpb.NewWatchClient(f.client.ActiveConnection()).Watch(ctx,
@@ -265,11 +265,11 @@ func (f *filler) askProgress(ctx context.Context, w etcdserverpb.Watch_WatchClie
 					continue // a gateway's answer may have been another member's
 				}
 				if orders = etcdversion.OrdersProgress(version); !orders {
-					return // as long as the watch lasts this member has this version
+					return // as long as the watch lasts, this member has this version
 				}
 			}
 			if w.Send(ask) != nil {
-				return // who receives is told why
+				return // the receiver gets the reason
 			}
 		case <-ctx.Done():
 			return
@@ -285,7 +285,7 @@ func (f *filler) status(ctx context.Context, endpoint string) (*etcdserverpb.Sta
 	return (*etcdserverpb.StatusResponse)(s), err
 }
 
-// tell tells events, whole revisions of etcd.
+// tell reports events, in whole revisions of etcd.
 func (f *filler) tell(ctx context.Context, events []*mvccpb.Event, at *position) error {
 	var out []nodeapi.EtcdEvent
 	skipping := at.partly != ""
@@ -314,7 +314,7 @@ func (f *filler) append(ctx context.Context, events []nodeapi.EtcdEvent) error {
 	return f.to.Append(ctx, records)
 }
 
-// event is what is told of an event of etcd's.
+// event converts an event of etcd's to one of a stream.
 func event(t mvccpb.Event_EventType, kv *mvccpb.KeyValue) nodeapi.EtcdEvent {
 	e := nodeapi.EtcdEvent{Type: nodeapi.EtcdPut, Revision: kv.ModRevision, Version: kv.Version}
 	if utf8.Valid(kv.Key) {
@@ -334,7 +334,8 @@ func event(t mvccpb.Event_EventType, kv *mvccpb.KeyValue) nodeapi.EtcdEvent {
 	return e
 }
 
-// record makes a record of an event. What does not go into one is left out: its value, or all.
+// record encodes an event as a record. What does not fit is left out: its value, or the whole
+// event.
 func (f *filler) record(e *nodeapi.EtcdEvent) stream.Record {
 	data, err := json.Marshal(e)
 	if err == nil && len(data) > f.to.MaxRecord() && (e.Value != nil || e.ValueBase64 != nil) {

@@ -119,7 +119,7 @@ func short(all []nodeapi.EtcdEvent) (out []string) {
 	return out
 }
 
-// expect waits until what is told of the first partition is what is wanted.
+// expect waits until what is told about the first partition is what is wanted.
 func expect(t *testing.T, s *broker.Stream, want ...string) {
 	t.Helper()
 	var got []string
@@ -276,8 +276,8 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// What etcd does not have any more is told as a state, with how much it may have been; also where
-// it was compacted to the very next revision, whose deletions etcd forgets, and says nothing.
+// What etcd no longer has is told as a state, with how much it may have been; also where it was
+// compacted to the very next revision, whose deletions etcd forgets, and says nothing.
 func TestCompacted(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -324,7 +324,7 @@ func TestCompactedBeside(t *testing.T) {
 }
 
 // A server that is killed while it tells the state, for which it waits for a consumer, tells it
-// anew, and does not take what it had told for all that there was.
+// again, and does not take what it had told for all that there was.
 func TestKilledInState(t *testing.T) {
 	endpoint := etcdtest.Start(t)
 	etcd := etcdtest.Client(t, endpoint)
@@ -426,7 +426,7 @@ func (d *dying) Append(_ context.Context, all []stream.Record) error {
 	return nil
 }
 
-// A server that is killed between two records of one revision goes on between them.
+// A server that is killed between two records of one revision continues between them.
 func TestKilledInRevision(t *testing.T) {
 	endpoint := etcdtest.Start(t)
 	etcd := etcdtest.Client(t, endpoint)
@@ -483,7 +483,7 @@ func run(t *testing.T, from source.Source, to *dying) error {
 	return err
 }
 
-// Another etcd's revisions say nothing of this one's.
+// Another etcd's revisions say nothing about this one's.
 func TestAnotherEtcd(t *testing.T) {
 	// The members' URLs make a cluster's ID: these differ by their ports.
 	first, second := etcdtest.Start(t), etcdtest.Start(t)

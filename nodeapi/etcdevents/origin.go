@@ -1,7 +1,7 @@
-// Package etcdevents fills streams with what happens to keys of an etcd: with its watch.
+// Package etcdevents fills streams with changes of an etcd's keys, from etcd's watch.
 //
-// Which etcd that is, and which namespace may have which of its keys, the operator of the node's
-// server says in a file (Open). Programs name a prefix, and get it, or not.
+// The operator of the node's server says in a file (Open) which etcd that is, and which namespace
+// may read which of its keys. Programs name a prefix, and get it or are refused.
 package etcdevents
 
 import (
@@ -28,11 +28,11 @@ type Rules map[string][]string
 type Origin struct {
 	etcd  *durable.Connection
 	rules Rules
-	// progressEvery is how often etcd is asked how far a partition is.
+	// progressEvery is the interval at which etcd is asked how far a partition is.
 	progressEvery time.Duration
 }
 
-// New makes one. The connection is the caller's to close.
+// New makes one. The caller closes the connection.
 func New(etcd *durable.Connection, r Rules) *Origin { return &Origin{etcd, r, progressEvery} }
 
 // maxFile bounds the operator's file, in bytes.

@@ -15,7 +15,7 @@ import (
 	"github.com/netcraq/netcraq/streams/source"
 )
 
-// What JetStream says by these numbers.
+// JetStream's error codes.
 const (
 	codeTooLarge    = 10054
 	codeOtherStream = 10060
@@ -24,7 +24,7 @@ const (
 
 const maxID = 256 // bytes of a record's
 
-// underWay bounds what JetStream is asked to keep at the same time.
+// underWay bounds the messages that JetStream is asked to keep at the same time.
 const underWay = 256
 
 // Keep implements source.Keeper: one message after the other is published, since JetStream keeps
@@ -36,7 +36,7 @@ func (m *messages) Keep(ctx context.Context, entries []source.Entry) (sequences 
 		}
 	}
 	c := m.o.conn.Load()
-	if c == nil || !c.nc.IsConnected() { // else the client would keep it, and send it when nobody waits any more
+	if c == nil || !c.nc.IsConnected() { // otherwise the client would keep it, and send it when nobody waits any more
 		return nil, away("there is no connection to JetStream")
 	}
 	select {
@@ -47,7 +47,7 @@ func (m *messages) Keep(ctx context.Context, entries []source.Entry) (sequences 
 	defer func() { <-m.o.keeping }()
 	for _, e := range entries {
 		options := []js.PublishOpt{js.WithExpectStream(m.stream), js.WithRetryAttempts(0)}
-		if e.ID != "" { // one of another namespace is another one
+		if e.ID != "" { // the same id of another namespace is another record
 			options = append(options, js.WithMsgID(m.namespace+"/"+e.ID))
 		}
 		short, cancel := context.WithTimeout(ctx, patience)

@@ -15,11 +15,11 @@ import (
 // patience bounds a request to JetStream.
 const patience = 5 * time.Second
 
-// noteEvery is how often it is noted how far a partition is in which nothing is appended.
+// noteEvery is the interval at which the position of an idle partition is noted.
 const noteEvery = 30 * time.Second
 
-// What is asked for before it is appended: so much is in this process while a consumer is waited
-// for.
+// How much is requested before it is appended. This much is in this process's memory while a
+// consumer is slow.
 const (
 	messagesAhead = 256
 	bytesAhead    = 4 << 20
@@ -30,12 +30,12 @@ const (
 type messages struct {
 	o               *origin
 	stream, subject string
-	namespace       string   // of the stream that it fills
+	namespace       string   // of the stream that is filled
 	may             []string // the subjects to which programs of that may append
 }
 
-// Run implements source.Source. It has a consumer at JetStream that acknowledges nothing: where it
-// is, the partition's records say.
+// Run implements source.Source. Its consumer at JetStream acknowledges nothing; its position is in
+// the partition's records.
 func (m *messages) Run(ctx context.Context, to source.Sink) error {
 	c := m.o.conn.Load()
 	if c == nil {
@@ -51,7 +51,7 @@ func (m *messages) Run(ctx context.Context, to source.Sink) error {
 	if place.Next == 0 || place.Note.Origin != origin { // another stream of this name: all of it is new
 		after = 0
 	}
-	after = min(after, info.State.LastSeq) // it was restored: what comes next has this sequence again
+	after = min(after, info.State.LastSeq) // it was restored: the next message has this sequence again
 	if first := info.State.FirstSeq; after > 0 && first > after+1 {
 		to.Missed(first - after - 1)
 	}
@@ -71,7 +71,7 @@ func (m *messages) Run(ctx context.Context, to source.Sink) error {
 	defer func() {
 		short, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
-		_ = c.js.DeleteConsumer(short, m.stream, consumer.CachedInfo().Name) // else it goes by itself
+		_ = c.js.DeleteConsumer(short, m.stream, consumer.CachedInfo().Name) // otherwise it expires by itself
 	}()
 	// The consumer goes with its stream: so it is this one's, if the stream is still the same.
 	again, err := m.look(ctx, c)

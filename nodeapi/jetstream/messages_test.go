@@ -29,7 +29,7 @@ import (
 // The server, with JetStream in it, and the consumer are killed at random while a producer
 // publishes numbered records. What JetStream has acknowledged the consumer gets, each once under
 // one offset, in order. So it is if the producer is a client of NATS, and if it appends by the node
-// API. $NETCRAQ_JETSTREAM_CRASHES is for how long each: 3s if it is not set.
+// API. $NETCRAQ_JETSTREAM_CRASHES is how long each: 3s if it is not set.
 func TestCrashes(t *testing.T) {
 	t.Run("NATS", func(t *testing.T) {
 		crashes(t, func(_, listen string) func(context.Context, int) error {
@@ -167,7 +167,7 @@ func records(t *testing.T, s *broker.Stream, partition int, many uint64) (out []
 }
 
 // All of a subject is in one partition; what does not go into a record is left out, and does not
-// stop the others; a stream of JetStream that was made anew is told from its begin.
+// stop the others; a stream of JetStream that was made again is told from its begin.
 func TestMessages(t *testing.T) {
 	conf, listen := operator(t)
 	o, b := begin(t, conf, "")

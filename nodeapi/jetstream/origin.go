@@ -1,8 +1,8 @@
-// Package jetstream fills streams with those of NATS JetStream, where producers append what is to
-// be kept. The NATS server runs in this process, or is a cluster of the operator's.
+// Package jetstream fills streams from NATS JetStream, and appends producers' records to it. The
+// NATS server runs in this process, or is a cluster of the operator's.
 //
-// Which namespace may have which of JetStream's streams, the operator of the node's server says in
-// a file (Kind's --jetstream).
+// The operator of the node's server says in a file (Kind's --jetstream) which namespace may use
+// which of JetStream's streams.
 package jetstream
 
 import (
@@ -32,7 +32,7 @@ import (
 	"github.com/netcraq/netcraq/streams/source"
 )
 
-// file is what an operator says; docs/streams.md explains it.
+// file is the operator's configuration; docs/streams.md explains it.
 type file struct {
 	// Of the server in this process.
 	Dir       string
@@ -56,7 +56,7 @@ type file struct {
 	Append map[string][]string
 }
 
-// Kind is what a sidecar takes.
+// Kind is the kind of sources for a sidecar.
 func Kind() sidecar.Kind {
 	path, urls := "", []string(nil)
 	return sidecar.Kind{Name: "jetstream",
@@ -106,7 +106,7 @@ func readSafely(path string, forbidden os.FileMode) ([]byte, error) {
 	return text, err
 }
 
-// secret reads a password, which nobody else may read.
+// secret reads a password from a file that nobody else may read.
 func secret(path string) (string, error) {
 	text, err := readSafely(path, 0o077)
 	if err != nil {
@@ -129,7 +129,7 @@ func read(path string) (*file, error) {
 	return &f, d.Decode(&f)
 }
 
-// check says what is wrong with a file, and fills in what it leaves out.
+// check reports errors in a file, and fills in defaults.
 func (f *file) check(cluster bool) error {
 	for what, all := range map[string]map[string][]string{"namespaces": f.Namespaces, "append": f.Append} {
 		for ns := range all {
@@ -176,8 +176,8 @@ func (f *file) check(cluster bool) error {
 	return nil
 }
 
-// always are the options of each connection. What this process is sent no producer may hear: they
-// may hear what begins with _INBOX.
+// always are the options of each connection. No producer may hear messages to this process: they
+// may subscribe to what begins with _INBOX.
 var always = []nats.Option{nats.Name("netcraq"), nats.MaxReconnects(-1), nats.CustomInboxPrefix("_NETCRAQ"),
 	nats.ReconnectWait(500 * time.Millisecond), nats.RetryOnFailedConnect(true)}
 
@@ -188,9 +188,9 @@ type origin struct {
 	conn atomic.Pointer[connection]
 	stop context.CancelFunc
 	work sync.WaitGroup
-	// keeping has something for each request by which programs append at this moment.
+	// keeping has an element for each append that is under way.
 	keeping chan struct{}
-	end     func() // when work is done
+	end     func() // called when work is done
 }
 
 type connection struct {
@@ -264,7 +264,7 @@ func (c *connection) make(ctx context.Context, f *file) error {
 	return nil
 }
 
-// close ends the connection, and the server where it is in this process.
+// close ends the connection, and the server if it is in this process.
 func (o *origin) close() {
 	o.stop()
 	o.work.Wait()

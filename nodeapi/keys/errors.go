@@ -12,10 +12,10 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// failure gives an error its code. What may have been executed is CodeOutcomeUnknown, whatever has
-// become of it, but for a denied right: of that a switch has said that it does not execute the
-// write, and only a copy that was let in by another switch, while the right was being taken away,
-// can have been.
+// failure gives an error its code. A write that may have been executed is CodeOutcomeUnknown,
+// whatever its error. The exception is a denied right: a switch has said that it does not execute
+// the write. Only a copy that another switch let in, while the right was being taken away, can have
+// been executed.
 func (s *Store) failure(key store.Key, err error) error {
 	if err == nil {
 		return nil

@@ -6,7 +6,7 @@
 //	  │            └── makes it, with the namespace's chains and quota (POST /v1/keys)
 //	  └── nodeapi/watch: rounds of reads, and what a Push tells before
 //
-// Keys that are known go on without a controller; what is to be looked up or made needs one.
+// Keys that are known keep working without a controller; looking up or creating a key needs one.
 package keys
 
 import (
@@ -30,32 +30,33 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/watch"
 )
 
-// Options are what a Store needs to know. Zero values mean what their comments say.
+// Options configure a Store. Zero values mean what their comments say.
 type Options struct {
 	Admin *admin.Client
 	// Node says to the controller, and to people, whose sessions the writes are made with.
 	Node string
-	// Sessions to each chain: as many writes are on their way at once. 0: 32.
+	// Sessions for each chain, which is how many writes may be on their way at once. 0: 32.
 	Sessions int
-	// Chains are those that a namespace may use. nil, or none for a namespace: all.
+	// Chains returns the chains that a namespace may use. nil, or none for a namespace: all.
 	Chains func(namespace string) []string
 	// Quota is how many keys a namespace may have. nil, or 0 for a namespace: DefaultQuota. The
 	// controller checks it when a key is made, so all nodes have to say the same.
 	Quota func(namespace string) int
-	// Patience is for how long a controller that does not answer is asked again. 0: 3 s.
+	// Patience is how long a controller that does not answer is asked again. 0: 3 s.
 	Patience time.Duration
 	// Interval is that between two reads of a key that is watched. 0: a second.
 	Interval time.Duration
-	// Round is the same for keys of which Push tells. 0: five seconds, and Interval at least.
+	// Round is the interval between reads of keys that Push reports. 0: five seconds, and Interval
+	// at least.
 	Round time.Duration
-	// Unused is for how long a key is without a value before it is removed from the network. 0: ten
+	// Unused is how long a key is without a value before it is removed from the network. 0: ten
 	// minutes; below 0: it is not removed.
 	Unused time.Duration
-	// Push tells of commits as they happen; nil: watches hear of them by their own reads.
+	// Push tells about commits as they happen; nil: watches hear of them by their own reads.
 	Push Push
-	// Metrics is where it counts; nil: nowhere.
+	// Metrics is the registry for counters; nil: none.
 	Metrics prometheus.Registerer
-	// Adjust may change what a chain's client is made with. nil: it is left alone.
+	// Adjust may change the options of a chain's client. nil: nothing is changed.
 	Adjust func(*client.Config)
 }
 
@@ -80,8 +81,9 @@ type Store struct {
 
 var _ store.Store = (*Store)(nil)
 
-// New makes a store, with what the controller says of its chains; ctx bounds the time that takes,
-// nothing else. Where there are no chains yet it fails: nobody can say how long a value may be.
+// New makes a store from the controller's description of its chains; ctx bounds only the time for
+// that. It fails if there are no chains yet, because the limit of a value's length is not known
+// then.
 func New(ctx context.Context, o Options) (*Store, error) {
 	o.Sessions = cmp.Or(o.Sessions, 32)
 	o.Interval = cmp.Or(o.Interval, time.Second)
@@ -151,8 +153,8 @@ func (s *Store) quota(namespace string) int {
 	return DefaultQuota
 }
 
-// MaxValue implements [store.Store]: what fits each chain that the namespace may use, since the
-// controller chooses.
+// MaxValue implements [store.Store]. It returns what fits in every chain that the namespace may
+// use, because the controller chooses the chain.
 func (s *Store) MaxValue(namespace string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -228,7 +230,7 @@ func (s *Store) CompareAndSwap(ctx context.Context, key store.Key, expected wire
 // CompareAndDelete implements [store.Store].
 func (s *Store) CompareAndDelete(ctx context.Context, key store.Key, expected wire.Version) (store.Item, bool, error) {
 	return s.swapped(key, func() (fromadmin.Named, error) {
-		if expected == 0 { // of a key that was never written: there is nothing to delete
+		if expected == 0 { // the key was never written: there is nothing to delete
 			got, err := s.names.Get(ctx, name(key), false)
 			if err == nil && got.Version != 0 {
 				err = client.ErrCASFailed
@@ -239,7 +241,7 @@ func (s *Store) CompareAndDelete(ctx context.Context, key store.Key, expected wi
 	})
 }
 
-// swapped is what came of a CAS, for which it is no error that the version is another.
+// swapped is the result of a CAS for which another version is not an error.
 func (s *Store) swapped(key store.Key, do func() (fromadmin.Named, error)) (store.Item, bool, error) {
 	got, err := do()
 	var e *fromadmin.NameError
@@ -279,7 +281,7 @@ func (s *Store) List(ctx context.Context, namespace, prefix string) ([]store.Key
 	return out, nil
 }
 
-// Page implements [store.Store]. It asks the controller for names, and reads none of the keys.
+// Page implements [store.Store]. It gets names from the controller, and reads none of the keys.
 func (s *Store) Page(ctx context.Context, r store.Range) (store.Page, error) {
 	keys, more, err := s.o.Admin.DirectoryPage(ctx, nodeapi.KeyName(r.Namespace, r.Prefix),
 		nodeapi.KeyName(r.Namespace, r.After), r.Most)

@@ -351,8 +351,8 @@ func (x *tail) expect(t *testing.T, want map[string]string) {
 		func() string { return fmt.Sprint(state()) })
 }
 
-// TestWatch: what is told of keys by name and by prefix, as they are made, written, moved, deleted,
-// removed and made again.
+// TestWatch: what is told about keys by name and by prefix, as they are made, written, moved,
+// deleted, removed and made again.
 func TestWatch(t *testing.T) {
 	x := newBed(t, 64)
 	writer, s := x.store(), x.store()
@@ -410,7 +410,7 @@ func TestWatch(t *testing.T) {
 	put("a", "again")
 	byPrefix.expect(t, map[string]string{"p/1": "-", "p/2": "again"})
 	byName.expect(t, map[string]string{"a": "again", "none": "now"})
-	// The controller is away: what is known goes on.
+	// The controller is away: what is known continues.
 	x.SetDown(true)
 	put("a", "still")
 	byName.expect(t, map[string]string{"a": "still", "none": "now"})
@@ -448,7 +448,7 @@ func (p *pushed) tell(n keys.News) bool {
 }
 
 // TestPush: what a Push tells is told at once, long before a round; a version that it tells late is
-// not; a hint is followed by a read; who does not watch any more does not follow.
+// not; a hint is followed by a read; who no longer watches does not follow.
 func TestPush(t *testing.T) {
 	x := newBed(t, 64)
 	p := &pushed{gives: map[wire.Key]func(keys.News){}}
@@ -490,7 +490,7 @@ func TestPush(t *testing.T) {
 }
 
 // TestRounds: a key of which the Push tells is read once a round, which finds what it has not told
-// of; as soon as it does not tell any more, once an interval.
+// about; as soon as it no longer tells, once an interval.
 func TestRounds(t *testing.T) {
 	x := newBed(t, 64)
 	p := &pushed{gives: map[wire.Key]func(keys.News){}}

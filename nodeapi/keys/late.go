@@ -11,14 +11,14 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// Late is a store.Store that is there when a controller has been heard. Until then calls wait for
-// it, as after a server was replaced, but not for much of their time, and not where there has been
-// none for a while: they can be asked again later. What needs no keys, such as streams, is served
-// meanwhile.
+// Late is a store.Store that becomes ready when a controller has answered. Until then calls wait
+// for it, as after a server was replaced, but only for a small part of their time; and they do not
+// wait if there has been no controller for a while, because they can be retried. Services that need
+// no keys, such as streams, work meanwhile.
 type Late struct {
 	now    atomic.Pointer[heldStore]
 	filled chan struct{} // closed when it is there
-	calls  time.Time     // when they wait no more
+	calls  time.Time     // when they stop waiting
 }
 
 var _ store.Store = (*Late)(nil)
@@ -35,16 +35,16 @@ type heldStore struct {
 }
 
 const (
-	lateTime  = 5 * time.Second // to hear of the chains
+	lateTime  = 5 * time.Second // for the first answer about the chains
 	lateAgain = 200 * time.Millisecond
-	// latePatience is for how long after the start calls wait for a controller, and answerTime is
-	// what they keep of their time for saying that there is none.
+	// latePatience is how long after the start calls wait for a controller, and answerTime is the
+	// part of their time that they keep for the answer that there is none.
 	latePatience = 30 * time.Second
 	answerTime   = 250 * time.Millisecond
 )
 
-// Fill asks for the chains until a controller has said what they are, or ctx ends. with makes of
-// their store the one that is used; nil: that is used itself.
+// Fill asks for the chains until a controller has answered or ctx ends. with wraps their store;
+// nil: the store is used as it is.
 func (l *Late) Fill(
 	ctx context.Context, o Options, with func(context.Context, store.Store) store.Store, log *slog.Logger,
 ) {
@@ -73,7 +73,7 @@ func (l *Late) Fill(
 	}
 }
 
-// Set makes s the store that is used, once. end is called by Close.
+// Set makes s the store that is used. Call it once. Close calls end.
 func (l *Late) Set(s store.Store, end func() error) {
 	l.now.Store(&heldStore{s, end})
 	close(l.filled)

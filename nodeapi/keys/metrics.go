@@ -7,7 +7,7 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/watch/watchrules"
 )
 
-// counts are what is counted of watches.
+// counts are the counters of watches.
 type counts struct {
 	registry prometheus.Registerer
 	all      []prometheus.Collector

@@ -2,16 +2,16 @@ package keys
 
 import "github.com/netcraq/netcraq/api/wire"
 
-// Push tells of commits as they happen: the server of a node whose switch takes acknowledgements is
-// one. It promises nothing but that what it tells is so; what it misses, the watches' rounds of
-// reads find.
+// Push reports commits as they happen; for example, the server of a node whose switch accepts
+// acknowledgements is a Push. It promises only that its reports are true; the watches' periodic
+// reads find what it misses.
 type Push interface {
-	// Follow has told called with what is committed of a KEY_ID from some moment soon, until stop
-	// is called. told may be called by several goroutines, and does not block. Follow does not call
-	// it before it returns.
+	// Follow calls told for commits of a KEY_ID from some moment soon, until stop is called. told
+	// may be called by several goroutines, and must not block. Follow does not call it before it
+	// returns.
 	Follow(key wire.Key, told func(News)) (stop func())
 	// Helps says whether told is called for a KEY_ID at present, as far as is known, so that it can
-	// be read less often. Where that changes, told is called with version 0.
+	// be read less often. When that changes, told is called with version 0.
 	Helps(key wire.Key) bool
 }
 
@@ -22,5 +22,5 @@ type News struct {
 	// be read; the rest is not set then.
 	Version wire.Version
 	Found   bool
-	Value   []byte // the receiver's to keep
+	Value   []byte // the receiver may keep it
 }

@@ -11,19 +11,19 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// Slots of keys that are not used are given back. Each node looks at all keys of the node API, now
-// and then; one that it has found without a value, and finds so again at the same version when it
-// has not been used for a while, it has the controller remove. The controller looks once more when
-// nobody can reach the key, and puts it back if somebody has written it. Whichever node comes first
-// does it, so nothing is left by nodes that have died.
+// Slots of unused keys are given back. Each node looks at all keys of the node API now and then. If
+// it has found a key without a value, and finds it again at the same version after the key was not
+// used for a while, it makes the controller remove it. The controller looks once more when nobody
+// can reach the key, and puts it back if somebody has written it. Any node may do this, so nodes
+// that have died leave nothing.
 
-// unusedReads is how many keys are read at once: nobody waits for it.
+// unusedReads is how many keys are read at a time: nobody waits for it.
 const unusedReads = 4
 
 // unusedTime bounds one read, list or removal.
 const unusedTime = 5 * time.Second
 
-// unused is what a node has found of a key without a value.
+// unused is what a node knows about a key without a value.
 type unused struct {
 	version wire.Version
 	since   time.Time
@@ -33,8 +33,7 @@ type unused struct {
 func (s *Store) sweep(ctx context.Context) {
 	found := map[store.Key]unused{}
 	for {
-		// Nodes look at different times, so that not all of them want to remove what one has
-		// removed.
+		// Nodes look at different times, so that not all of them ask to remove the same key.
 		pause := s.o.Unused/2 + rand.N(s.o.Unused/2)
 		select {
 		case <-ctx.Done():

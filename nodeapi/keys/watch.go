@@ -14,8 +14,8 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/watch/watchrules"
 )
 
-// newHub makes the watches of a store. Rounds of reads find everything: an interval later at most,
-// and, of keys of which the Push tells, which is sooner, a round later.
+// newHub makes the watches of a store. Rounds of reads find every change: at most an interval later
+// or, for keys that the Push reports (which is sooner), a round later.
 func newHub(s *Store) *watch.Hub {
 	config := watch.Config{Round: s.o.Round, Unhelped: s.o.Interval, Listing: s.o.Interval}
 	if s.o.Push != nil {
@@ -34,11 +34,11 @@ func newHub(s *Store) *watch.Hub {
 	return watch.NewHub(&reader{s: s, lists: map[string]*list{}}, config)
 }
 
-// Watch implements [store.Store]. A key's newest version is told as soon as the Push tells of it;
-// at the latest an interval after it was committed or, where the Push should have told of it, a
-// round. It is later only while neither the key's chain nor, where it has to be looked up, the
-// controller answers. A key that is removed from the network with
-// its value is told as one that is not found, at a version above the last.
+// Watch implements [store.Store]. It reports a key's newest version as soon as the Push does; at
+// the latest an interval after it was committed or, if the Push should have reported it, a round.
+// It is later only while the key's chain does not answer, or the controller does not, if the key
+// has to be looked up. A key that is removed from the network with its value is reported as not
+// found, at a version above the last.
 func (s *Store) Watch(ctx context.Context, what store.Watch, tell func([]store.Change)) error {
 	return s.hub.Watch(ctx, what, tell)
 }
@@ -78,7 +78,7 @@ func (r *reader) Read(ctx context.Context, key store.Key) (watchrules.Reading, e
 	if !known {
 		return out, nil
 	}
-	// What a version of the KEY_ID is as one of the name, by an example.
+	// The difference between a version of the KEY_ID and of the name, by an example.
 	const example = 1 << 40
 	out.ID, out.Offset = id, state(true, nil, example).Version-example
 	out.Helped = r.s.o.Push != nil && r.s.o.Push.Helps(id)

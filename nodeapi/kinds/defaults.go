@@ -2,17 +2,17 @@ package kinds
 
 import "sync/atomic"
 
-// Defaults says which kind namespaces' new keys are: what somebody has said of them (a policy, a
-// Namespace's annotation), and volatile without that. A namespace may have keys of both kinds if
-// anything was said of it, or if it has ever had a durable key.
+// Defaults says which kind a namespace's new keys are. A policy or a Namespace's annotation sets
+// it; otherwise it is volatile. A namespace may have keys of both kinds if its default was ever
+// set, or if it has ever had a durable key.
 type Defaults struct {
-	// Said is what was said of a namespace.
+	// Said is a namespace's configured default.
 	Said func(namespace string) (durable, said bool)
 
 	made atomic.Pointer[map[string]bool]
 }
 
-// Made takes which namespaces ever had a durable key. Until then none is known.
+// Made sets which namespaces ever had a durable key. Until then none is known.
 func (d *Defaults) Made(namespaces map[string]bool) { d.made.Store(&namespaces) }
 
 // Of is a namespace's default.

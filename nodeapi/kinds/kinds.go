@@ -1,6 +1,6 @@
 // Package kinds is the node API's store of keys of both kinds, volatile (nodeapi/keys) and durable
-// (nodeapi/durable). A namespace's default says which kind a new key is; a key that is there stays
-// what it is.
+// (nodeapi/durable). A namespace's default says which kind a new key is; an existing key keeps its
+// kind.
 //
 // If a namespace has keys of only one kind, every request goes to the store of that kind. If it may
 // have both kinds, a request goes first to the default's store and then, if the key is not there,
@@ -42,7 +42,7 @@ type alone struct {
 
 var _ store.Store = (*Store)(nil)
 
-// New makes a store of two. of may change what it says: see Changed.
+// New makes a store of two. The result of of may change: see Changed.
 func New(volatile, durable store.Store, of func(namespace string) Default) *Store {
 	return &Store{volatile: volatile, durable: durable, of: of, alone: map[*alone]struct{}{}}
 }
@@ -66,7 +66,7 @@ func (s *Store) Changed() {
 // Durable says whether a namespace's new keys are.
 func (s *Store) Durable(namespace string) bool { return s.of(namespace).Durable }
 
-// stores are the default's store and the other, which is nil where it has no keys of the namespace.
+// stores are the default's store and the other, which is nil if it has no keys of the namespace.
 func (s *Store) stores(namespace string) (first, other store.Store) {
 	d := s.of(namespace)
 	if first, other = s.volatile, s.durable; d.Durable {
@@ -94,13 +94,13 @@ func (s *Store) Get(ctx context.Context, key store.Key, eventual bool) (store.It
 	return other.Get(ctx, key, eventual)
 }
 
-// result is what came of a call that may write.
+// result is the result of a call that may write.
 type result struct {
 	store.Item
 	done bool
 }
 
-// write does a call where the key is, or makes it where the default has new ones.
+// write runs a call in the store that has the key, or creates it in the default store.
 func (s *Store) write(ctx context.Context, key store.Key,
 	do func(context.Context, store.Store) (result, error)) (result, error) {
 	first, other := s.stores(key.Namespace)
@@ -128,7 +128,7 @@ func (s *Store) write(ctx context.Context, key store.Key,
 	return do(ctx, first)
 }
 
-// withoutCreating has a store make no key; missing says that it has none.
+// withoutCreating forbids a store to create a key; missing says that it has none.
 func withoutCreating(ctx context.Context) (_ context.Context, missing func(result, error) bool) {
 	refused := nodeapi.Errorf(nodeapi.CodeInternal, "", "there is no such key")
 	return store.WithoutCreating(ctx, refused), func(got result, err error) bool {
@@ -278,7 +278,7 @@ func (s *Store) Watch(ctx context.Context, w store.Watch, tell func([]store.Chan
 	return err
 }
 
-// watchBoth has both stores tell. That there is no such key is told when both have said so.
+// watchBoth watches in both stores. It reports that a key does not exist when both have said so.
 func (s *Store) watchBoth(ctx context.Context, w store.Watch, tell func([]store.Change)) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)

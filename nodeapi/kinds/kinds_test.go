@@ -416,7 +416,7 @@ func TestWatch(t *testing.T) {
 	d := put("d", "1")
 	both.wait(t, "d", "1", 2)
 	put("v", "2")
-	both.wait(t, "v", "2", 1) // what was known of it was not told
+	both.wait(t, "v", "2", 1) // what was known about it was not told
 	again := w.follow(t, store.Watch{Namespace: "ns", Keys: []string{"v", "d"}, After: map[string]wire.Version{"d": d}})
 	again.wait(t, "v", "2", 1)
 	w.say("ns", false)

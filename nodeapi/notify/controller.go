@@ -15,18 +15,18 @@ import (
 )
 
 // asker tells the controller what is followed: all of it, when something has changed and before the
-// controller forgets it. It is one goroutine's.
+// controller forgets it. Only one goroutine uses it.
 type asker struct {
 	r        *Receiver
 	socket   *socket   // nil: there is none now
 	said     bool      // the controller may hold keys for the socket
-	last     time.Time // when it was asked
-	again    time.Time // when it is asked at the latest, if there is something to say
+	last     time.Time // time of the last request
+	again    time.Time // latest time of the next request, if there is something to say
 	failures int       // in a row
-	until    time.Time // the controller holds what it was told for so long; zero: nothing
+	until    time.Time // until then the controller holds what it was told; zero: nothing
 	settle   time.Time // when there are accepted keys to look at; zero: there are none
 	state    string    // what was logged last
-	looked   time.Time // when it was asked for the chains
+	looked   time.Time // when it asked for the chains
 }
 
 // run asks until the receiver is closed.
@@ -59,8 +59,8 @@ func (r *Receiver) run() {
 	}
 }
 
-// next is when the controller is to be asked; false: there is nothing to say. Changes bring that
-// forward where it answers.
+// next is when the controller should be asked; false: there is nothing to say. Changes make it
+// earlier if the controller answers.
 func (a *asker) next() (at time.Time, any bool) {
 	a.r.mu.RLock()
 	defer a.r.mu.RUnlock()
@@ -120,8 +120,8 @@ func (a *asker) attempt() {
 	a.accepted(ids, got)
 }
 
-// prepare finds out what there has to be known before the controller is told: where the chains are,
-// and with that the address of this host.
+// prepare finds out what must be known before the controller is asked: the addresses of the chains,
+// and from them the address of this host.
 func (a *asker) prepare(ctx context.Context, ids []uint32) error {
 	known := a.r.chains.Load()
 	unknown := func(id uint32) bool { return !known.has(wire.Key(id).Chain()) }
@@ -151,7 +151,7 @@ func (a *asker) prepare(ctx context.Context, ids []uint32) error {
 	if a.socket != nil && a.socket.local().Addr() == local {
 		return nil
 	}
-	a.drop() // of an address that the host had
+	a.drop() // it belongs to a former address of the host
 	return a.open(local, 0)
 }
 
@@ -166,8 +166,8 @@ func (a *asker) open(local netip.Addr, port uint16) error {
 	return nil
 }
 
-// succeeds takes the place of a server of this host that watches at a port, if it has gone without
-// a word: nobody has its port any more. Ports that are not for programs to open it leaves alone.
+// succeeds takes the place of a server of this host that watches at a port and has gone without
+// ending its watch: its port is free. It ignores ports that programs cannot open.
 func (a *asker) succeeds(err error) bool {
 	var said *admin.Error
 	if !errors.As(err, &said) || said.WatchedAt < 1024 || said.WatchedAt == wire.Port || a.socket == nil {
@@ -179,13 +179,13 @@ func (a *asker) succeeds(err error) bool {
 
 func (a *asker) tell(ctx context.Context, ids []uint32) (*admin.Watch, error) {
 	if len(ids) > 0 {
-		a.said = true // also where the answer is lost
+		a.said = true // also if the answer is lost
 	}
 	local := a.socket.local()
 	return a.r.o.Admin.Watch(ctx, admin.WatchRequest{Address: local.Addr().String(), Port: local.Port(), KeyIDs: ids})
 }
 
-// Bounds for what a controller says.
+// Limits of a controller's answers.
 const (
 	leastTTL = time.Second
 	mostTTL  = 5 * time.Minute
@@ -242,7 +242,7 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// withdraw takes back that the switch tells of a key, and says whether it did. r.mu is held.
+// withdraw takes back that the switch tells about a key, and says whether it did. r.mu is held.
 func (r *Receiver) withdraw(e *followed) bool {
 	was := e.helped
 	if was {
@@ -306,7 +306,7 @@ func (a *asker) failed(err error) {
 	a.failures++
 	wait = wait/2 + rand.N(wait)
 	a.again = time.Now().Add(wait)
-	if a.until.IsZero() { // else what it was told before still counts
+	if a.until.IsZero() { // otherwise what it was told before still counts
 		a.say(state, "the server polls watched keys, because no controller lets the switch report their commits. "+
 			"This goes on until one "+until, "error", err)
 	}
@@ -320,7 +320,7 @@ func (a *asker) drop() {
 	}
 }
 
-// say logs what is now, unless it was so before.
+// say logs a state, unless it was logged last.
 func (a *asker) say(state, text string, args ...any) {
 	if a.state != state {
 		a.state = state
@@ -328,12 +328,12 @@ func (a *asker) say(state, text string, args ...any) {
 	}
 }
 
-// end takes back what the controller was told.
+// end withdraws everything that the controller was told.
 func (a *asker) end() {
 	if a.said && a.socket != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), a.r.pace.end)
 		defer cancel()
-		_, _ = a.tell(ctx, []uint32{}) // else it runs out
+		_, _ = a.tell(ctx, []uint32{}) // otherwise it runs out
 	}
 	a.drop()
 }

@@ -1,13 +1,13 @@
-// Package notify has a node's switch tell what is committed of keys that are watched there: a
+// Package notify makes a node's switch report commits of keys that are watched there. It is a
 // keys.Push.
 //
 //	Receiver ── PUT /v1/watches: these KEY_IDs, this UDP port ──▶ controller ──▶ tables of switches
 //	    ▲                                                                              │
 //	    └── NOTIFY: key, version, value ◀── the host's switch ◀── acknowledgements ◀───┘
 //
-// Nothing hangs on it (docs/consistency.md, "What a watcher is promised"): what is lost on the way,
-// or before the tables are there, rounds of reads find. Helps says of which keys it tells, so that
-// those are read less often.
+// No guarantee depends on it (docs/consistency.md, "What a watcher is promised"): periodic reads
+// find what is lost on the way, or before the tables are set up. Helps returns the keys that it
+// reports, so that those are read less often.
 package notify
 
 import (
@@ -26,31 +26,31 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/keys"
 )
 
-// Options are what a Receiver needs to know. Zero values mean what their comments say.
+// Options configure a Receiver. Zero values mean what their comments say.
 type Options struct {
 	Admin *admin.Client
 	Log   *slog.Logger // nil: it says nothing
-	// Metrics is where it counts; nil: nowhere.
+	// Metrics is the registry for counters; nil: none.
 	Metrics prometheus.Registerer
 	// Keys is how many it asks the controller for at most: those that were followed first. Others
 	// are for rounds of reads. 0: DefaultKeys.
 	Keys int
 }
 
-// DefaultKeys is a quarter of what one switch, and all together, can tell of.
+// DefaultKeys is a quarter of the keys that one switch, or all together, can report.
 const DefaultKeys = 4096
 
 // pace is how long things take.
 type pace struct {
-	gather   time.Duration // changes of what is followed are told together
-	settle   time.Duration // from a controller's yes until its tables are at the switches, by and large
+	gather   time.Duration // changes of the followed keys are sent together
+	settle   time.Duration // from a controller's acceptance until its tables are at the switches, roughly
 	request  time.Duration // to the controller
 	end      time.Duration // ... the last one
-	failed   time.Duration // from a failure to the next try; twice as long each time ...
+	failed   time.Duration // from a failure to the next try; doubled each time ...
 	failures time.Duration // ... this at most
-	refused  time.Duration // where the controller refuses now: another server of this host may end
-	absent   time.Duration // where it knows of no watches, or forbids them
-	chains   time.Duration // between two looks at what chains there are because of stray datagrams
+	refused  time.Duration // if the controller refuses now: another server of this host may end
+	absent   time.Duration // if it does not support watches, or forbids them
+	chains   time.Duration // between two requests for the chains because of stray datagrams
 	lost     time.Duration // between two readings of all keys because datagrams were lost here
 }
 
@@ -67,7 +67,7 @@ type Receiver struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	work   sync.WaitGroup
-	// changed is told, of one, that run has something to look at.
+	// changed, of capacity one, wakes run when something has changed.
 	changed chan struct{}
 	// chains are those that datagrams may come from.
 	chains atomic.Pointer[sources]
@@ -76,22 +76,22 @@ type Receiver struct {
 
 	mu     sync.RWMutex
 	keys   map[wire.Key]*followed
-	number uint64 // of those that were followed, ever
-	dirty  bool   // what is followed is not what the controller was told
+	number uint64 // number of keys that were ever followed
+	dirty  bool   // what is followed differs from what the controller was told
 	closed bool
 }
 
 var _ keys.Push = (*Receiver)(nil)
 
-// followed is a KEY_ID that somebody wants to be told of. Receiver.mu guards it.
+// followed is a KEY_ID with a follower. Receiver.mu guards it.
 type followed struct {
 	key    wire.Key
-	number uint64 // in the order in which they came
+	number uint64 // order of arrival
 	told   []*follower
-	// accepted is when the controller said yes; zero: it has not, or not any more.
+	// accepted is when the controller accepted it; zero: it has not, or not any more.
 	accepted time.Time
 	settled  bool // pace.settle has gone by since
-	helped   bool // the switch tells of it
+	helped   bool // the switch tells about it
 }
 
 type follower struct{ told func(keys.News) }
@@ -115,7 +115,7 @@ func newReceiver(o Options, p pace) *Receiver {
 	return r
 }
 
-// Close has the controller forget what this one follows, where it answers, and ends.
+// Close makes the controller forget what this one follows, if the controller answers, and ends.
 func (r *Receiver) Close() {
 	r.mu.Lock()
 	was := r.closed
@@ -140,7 +140,7 @@ func (r *Receiver) Follow(key wire.Key, told func(keys.News)) (stop func()) {
 		r.keys[key] = e
 		r.hasChanged()
 	}
-	// Replaced, and not changed: who tells reads them without the lock.
+	// Replaced, and never changed, because tell reads them without the lock.
 	e.told = append(slices.Clip(e.told), f)
 	return func() {
 		r.mu.Lock()
@@ -179,7 +179,7 @@ func (r *Receiver) Helps(key wire.Key) bool {
 	return e != nil && e.helped
 }
 
-// tell tells of a commit all who follow the key; false: nobody does.
+// tell reports a commit to all who follow the key; false: nobody does.
 func (r *Receiver) tell(n keys.News) bool {
 	r.mu.RLock()
 	e := r.keys[n.Key]
@@ -194,14 +194,14 @@ func (r *Receiver) tell(n keys.News) bool {
 	return e != nil
 }
 
-// hint has keys read: something may have been committed of them that nobody told of.
+// hint has keys read, because a notification of them may have been lost.
 func (r *Receiver) hint(all []wire.Key) {
 	for _, id := range all {
 		r.tell(keys.News{Key: id})
 	}
 }
 
-// helpedKeys are those that the switch tells of.
+// helpedKeys are those that the switch tells about.
 func (r *Receiver) helpedKeys() (all []wire.Key) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()

@@ -157,7 +157,7 @@ func (x *bed) last() (admin.WatchRequest, int) {
 	return x.asked[len(x.asked)-1], len(x.asked)
 }
 
-// holds waits until the controller was told of just these keys.
+// holds waits until the controller was told about just these keys.
 func (x *bed) holds(ids ...uint32) admin.WatchRequest {
 	x.t.Helper()
 	slices.Sort(ids)
@@ -584,7 +584,7 @@ func TestAway(t *testing.T) {
 	}
 }
 
-// TestMoved: chains that are reached otherwise are looked at anew.
+// TestMoved: chains that are reached otherwise are looked at again.
 func TestMoved(t *testing.T) {
 	x := newBed(t)
 	x.ttl = 1

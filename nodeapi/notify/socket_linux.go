@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// receiveBuffer is what the kernel is asked to hold of datagrams that are not read yet; it
-	// gives net.core.rmem_max at most. What does not fit is lost, and counted.
+	// receiveBuffer is the requested size of the kernel's buffer for datagrams that are not read
+	// yet; the kernel gives net.core.rmem_max at most. What does not fit is lost, and counted.
 	receiveBuffer = 4 << 20
 	// batch is how many one system call may read.
 	batch = 64
@@ -31,7 +31,7 @@ type socket struct {
 	in   []ipv4.Message
 	// overflown is how many the kernel has had no room for, as it said last.
 	overflown uint32
-	toldLost  time.Time // when keys were last read for that
+	toldLost  time.Time // when keys were last read because of it
 }
 
 // openSocket opens one at a port; 0: any.
@@ -59,8 +59,8 @@ func (s *socket) local() netip.AddrPort { return unmap(s.conn.LocalAddr().(*net.
 
 func unmap(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()) }
 
-// receive takes what comes by a socket until it is closed. Nothing that comes makes it wait, or
-// write to the log.
+// receive processes a socket's datagrams until it is closed. No datagram makes it wait, or write to
+// the log.
 func (r *Receiver) receive(s *socket) {
 	for {
 		n, err := s.pc.ReadBatch(s.in, 0)
@@ -68,7 +68,7 @@ func (r *Receiver) receive(s *socket) {
 		case errors.Is(err, net.ErrClosed):
 			return
 		case err != nil:
-			time.Sleep(time.Millisecond) // what a socket can report passes; it must not make a busy loop
+			time.Sleep(time.Millisecond) // a socket's errors are transient; they must not make a busy loop
 			continue
 		}
 		for _, m := range s.in[:n] {
@@ -80,13 +80,13 @@ func (r *Receiver) receive(s *socket) {
 	}
 }
 
-// What becomes of a datagram.
+// Outcomes of a datagram.
 const (
 	told       = "told"
 	badSource  = "source"  // it is from no chain's service address, or of another chain's key
 	badLength  = "length"  // ... or not as long as the chain's packets are, or its value is not
 	badOp      = "op"      // it is no NOTIFY
-	badContent = "content" // it has what no NOTIFY has
+	badContent = "content" // its content is not a NOTIFY's
 	badKey     = "key"     // nobody follows the key
 	overflown  = "lost"    // the kernel had no room for it
 )
@@ -130,8 +130,8 @@ func (r *Receiver) judge(from netip.AddrPort, b []byte) (result string) {
 	return told
 }
 
-// overflow looks at what the kernel says beside a datagram: how many it has had no room for. What
-// they said is found by reading, of which a flood must not make too much.
+// overflow reads the kernel's count of datagrams that it had no room for. Reads find what those
+// said, and a flood must not cause too many of them.
 func (s *socket) overflow(r *Receiver, oob []byte) {
 	if len(oob) == 0 {
 		return

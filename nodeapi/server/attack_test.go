@@ -34,7 +34,7 @@ func TestTooLong(t *testing.T) {
 	}
 }
 
-// A browser that a page has sent to the port gets nothing done: what it sends is no request at
+// A browser that a page has sent to the port gets nothing done: what it sends is not a request at
 // first, whatever stands in its body.
 func TestBrowser(t *testing.T) {
 	st := store.NewMemory(100)

@@ -100,7 +100,7 @@ func TestAuthority(t *testing.T) {
 	stranger.expectEnd()
 }
 
-// TestWatchEndsWithTheRight has somebody else write what a caller may not watch any more.
+// TestWatchEndsWithTheRight has somebody else write what a caller may no longer watch.
 func TestWatchEndsWithTheRight(t *testing.T) {
 	me := fmt.Sprintf(`user: "%d"`, os.Getuid())
 	policy := &changing{t: t}

@@ -9,7 +9,7 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/server/rpc"
 )
 
-// begin prepares a request for run, or refuses it, or does it at once. It waits while too much is
+// begin prepares a request for run, refuses it, or does it at once. It waits while too much is
 // under way or unsent.
 func (c *conn) begin(r rpc.Request, size int) *call {
 	if r.ID < 1 || r.ID > maxID {
@@ -24,7 +24,7 @@ func (c *conn) begin(r rpc.Request, size int) *call {
 	data, err := k.understand(r)
 	if err != nil || k.f.inline != nil {
 		refused := c.chargeMessage(1)
-		if refused != nil && r.Func != nodeapi.FuncCancel { // which gives back what the caller has
+		if refused != nil && r.Func != nodeapi.FuncCancel { // it gives back what the caller has
 			err = refused
 		}
 	}
@@ -66,7 +66,7 @@ func (c *conn) begin(r rpc.Request, size int) *call {
 	} else {
 		k.term.parent, k.term.deadline = c.ctx, time.Now().Add(r.Timeout())
 		if r.Once != 0 && k.f.writes {
-			k.term.parent = c.s.ctx // its answer is kept, so it goes on when the connection has ended
+			k.term.parent = c.s.ctx // its answer is kept, so it continues when the connection has ended
 		}
 		k.term.waits, k.cancel = k.handOver, k.term.end
 	}
@@ -149,17 +149,17 @@ func (k *call) handOver() {
 }
 
 // more sends a watch's next answer. It waits while the client does not read, and says whether the
-// connection goes on.
+// connection continues.
 func (k *call) more(ctx context.Context, answer any) bool { return k.moreWith(ctx, answer, nil) }
 
-// moreWith is more with descriptors that go beside the answer. They are closed, whatever becomes of
-// it.
+// moreWith is more with descriptors that go alongside the answer. They are closed, whatever becomes
+// of it.
 func (k *call) moreWith(ctx context.Context, answer any, files []*os.File) bool {
 	c := k.c
 	text := c.encode(&rpc.Response{ID: k.req.ID, Data: answer, More: true})
 	c.mu.Lock()
 	full := func() bool { return c.unsent > c.s.limits.backpressure() && !c.dead && ctx.Err() == nil }
-	if full() { // else nothing is kept for it: there are many watches
+	if full() { // otherwise nothing is kept for it: there are many watches
 		defer context.AfterFunc(ctx, func() {
 			c.mu.Lock()
 			defer c.mu.Unlock()

@@ -96,7 +96,7 @@ func TestCompact(t *testing.T) {
 	}
 }
 
-// What is no message of the compact framing is refused.
+// What is not a message of the compact framing is refused.
 func TestCompactRefused(t *testing.T) {
 	_, path := start(t, Config{})
 	c := dialCompact(t, path)

@@ -30,7 +30,7 @@ type connector struct {
 	address string
 }
 
-// A process may connect as often as connectRate says on average, and connectBurst times at once.
+// A process may connect at the average rate connectRate, and connectBurst times at once.
 const (
 	connectRate  = 1000
 	connectBurst = 2048

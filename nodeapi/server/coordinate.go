@@ -9,7 +9,7 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/server/rpc"
 )
 
-// ownLeases is what the connection's own leases hang on. It ends with the connection.
+// ownLeases holds the connection's own leases. It ends with the connection.
 func (c *conn) ownLeases() *coordination.Owner {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -19,7 +19,7 @@ func (c *conn) ownLeases() *coordination.Owner {
 		go func() {
 			select {
 			case <-o.Lost():
-				// Who holds something by this connection learns so that it is not held any more.
+				// This tells holders of something by this connection that it is no longer held.
 				c.cutOff("lease lost")
 			case <-c.ctx.Done():
 			}
@@ -162,7 +162,7 @@ func nothing[D any](do func(context.Context, string, D) error) func(context.Cont
 	return func(ctx context.Context, ns string, d D) (struct{}, error) { return struct{}{}, do(ctx, ns, d) }
 }
 
-// own is for functions that take the connection's own lease where the caller names none.
+// own is for functions that use the connection's own lease if the caller names none.
 func own[D, A any](k *call, lease string,
 	do func(context.Context, string, *coordination.Owner, D) (A, error)) func(context.Context, string, D) (A, error) {
 	return func(ctx context.Context, ns string, d D) (A, error) {

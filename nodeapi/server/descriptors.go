@@ -12,14 +12,14 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// Descriptors travel beside messages (SCM_RIGHTS): those of a message come with its first byte, so
-// who has read a message has its descriptors, in the order of messages. A message with descriptors
-// begins a write of its own; the kernel keeps what is read in one call from going beyond the write
-// that descriptors came with.
+// Descriptors travel with messages (SCM_RIGHTS): those of a message come with its first byte, so a
+// reader that has read a message has its descriptors, in the order of messages. A message with
+// descriptors begins a write of its own; one read never goes beyond the write that descriptors came
+// with.
 
 // passing are descriptors that wait for their message to be written.
 type passing struct {
-	at    uint64 // of all bytes that were ever pushed: where the message begins
+	at    uint64 // offset of the message's first byte in all bytes that were ever pushed
 	files []*os.File
 }
 
@@ -59,9 +59,8 @@ func (c *conn) writePart(b []byte) (int, error) {
 	return n, err
 }
 
-// flying counts descriptors that were sent and not read yet. The kernel counts them as the sending
-// user's, and lets no user have more than it may have open: who does not read must not use that up
-// for others.
+// flying counts descriptors that were sent and not read yet. The kernel counts them for the sending
+// user, and bounds them for each user. A client that does not read must not use that up for others.
 type flying struct {
 	mu  sync.Mutex
 	all int
@@ -169,7 +168,7 @@ func (c *conn) wasRead() bool {
 }
 
 // hungUp reports whether the client has closed its end of a Unix socket. The connection's reader
-// learns of that only after it has read all that the client sent before. A client that only shut
+// learns about that only after it has read all that the client sent before. A client that only shut
 // down its sending direction has not hung up.
 func (c *conn) hungUp() bool {
 	if c.raw == nil {

@@ -10,23 +10,24 @@ import (
 
 const maxID = 1<<53 - 1 // the largest number that every language's JSON keeps
 
-// function is what the server can be asked for.
+// function is one function of the API.
 type function struct {
 	writes bool
-	waits  bool // for others; who has gone waits no more
-	// short is set for what computes little, and asks its context for Done before it waits for
-	// anything: see Server.work.
+	waits  bool // it may wait for others; it stops when its caller has gone
+	// short is set for functions that compute little, and ask their context for Done before they
+	// wait: see Server.work.
 	short bool
-	// requests is set for what counts for more than one: how many.
+	// requests is set for functions that count as more than one request: as how many.
 	requests func(data any) int
-	// watches is set for what is answered again and again: how many keys and prefixes it follows.
+	// watches is set for functions that are answered again and again: how many keys and prefixes
+	// they follow.
 	watches func(data any) int
 	read    func(f rpc.Format, raw []byte) (any, error)
-	// inline is set for what the reader does at once, in order, and run for the others.
+	// inline is set for functions that the reader runs at once, in order, and run for the others.
 	inline func(k *call, data any) (any, error)
 	run    func(ctx context.Context, k *call, data any) (any, error)
-	// stays is set for what is answered about the present: whether the answer is true still, before
-	// it is given again.
+	// stays is set for answers about the present: it says whether the answer is still true before
+	// it is sent again.
 	stays func(ctx context.Context, k *call, data, answer any) error
 }
 
@@ -81,13 +82,13 @@ func watches[D any](cost func(*D) int, do func(ctx context.Context, k *call, d *
 	return f
 }
 
-// short says of a function that it is.
+// short says about a function that it is.
 func short(f *function) *function {
 	f.short = true
 	return f
 }
 
-// checked says of a function how to find out whether its answer is true still.
+// checked says about a function how to find out whether its answer is true still.
 func checked[D, A any](f *function, stays func(ctx context.Context, k *call, d *D, a *A) error) *function {
 	f.stays = func(ctx context.Context, k *call, data, answer any) error {
 		return stays(ctx, k, data.(*D), answer.(*A))

@@ -10,7 +10,7 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// A server that shuts down tells who wants to know, goes on serving until its clients have gone,
+// A server that shuts down tells who wants to know, continues serving until its clients have gone,
 // and takes nobody else.
 func TestDrain(t *testing.T) {
 	s, path := start(t, Config{})

@@ -51,8 +51,8 @@ func checkFileKey(key string) error {
 	return nil
 }
 
-// openFile lets a file be mapped, which is held as long as the request lasts. Where there is none
-// of a key the request lasts as long as its caller means to make it.
+// openFile lets a client map a file, which is held as long as the request lasts. If no file has the
+// key, the request lasts as long as its caller intends to make it.
 func openFile(ctx context.Context, k *call, d *nodeapi.OpenFileData) (any, error) {
 	if err := k.mayBePassed(); err != nil {
 		return nil, err
@@ -112,7 +112,7 @@ func rewriteFile(ctx context.Context, k *call, d *nodeapi.RewriteFileData) (any,
 	return &nodeapi.RewriteFileAnswer{Files: free}, nil
 }
 
-// lend passes a file that is held, and lets go of it when the request ends.
+// lend passes a file that is held, and releases it when the request ends.
 func (k *call) lend(ctx context.Context, f *files.File, n int, open func() ([]*os.File, error)) error {
 	defer f.Release()
 	answer := &nodeapi.FileAnswer{Descriptors: n, File: f.Name, Bytes: f.Bytes, Rewritable: f.Rewritable}
@@ -123,8 +123,8 @@ func (k *call) lend(ctx context.Context, f *files.File, n int, open func() ([]*o
 	return ctx.Err()
 }
 
-// filesOf holds the files that records refer to, for each record. They are of the stream's
-// namespace: its readers may map what they refer to. nil: there are none.
+// filesOf returns, and holds, the files that each record refers to. They are in the stream's
+// namespace: its readers may map them. nil: there are none.
 func (k *call) filesOf(s *broker.Stream, records []nodeapi.RecordData) (pins [][]*files.File, err error) {
 	defer func() {
 		if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/netcraq/netcraq/streams/files"
 )
 
-// held are the files that a connection holds, by openFiles: beside those that requests hold, which
-// last as long.
+// held are the files that a connection holds, by openFiles: alongside those that requests hold,
+// which last as long.
 type held struct {
 	files map[heldName][]*files.File
 	over  bool // the connection has ended
@@ -19,8 +19,8 @@ type held struct {
 
 type heldName struct{ namespace, name string }
 
-// openFiles opens files for the connection, and gives back others: what a reader needs for each
-// record in one exchange, and nothing that lasts but what it counts for.
+// openFiles opens files for the connection, and gives back others, so that a reader needs one
+// exchange for each record. Nothing outlasts it but the count of held files.
 func openFiles(ctx context.Context, k *call, d *nodeapi.OpenFilesData) (any, error) {
 	if err := k.mayBePassed(); err != nil {
 		return nil, err
@@ -33,7 +33,7 @@ func openFiles(ctx context.Context, k *call, d *nodeapi.OpenFilesData) (any, err
 	}
 	b, ns, err := k.streamsIn(ctx, d.Namespace)
 	if err != nil {
-		// What is given back needs no right, which may be gone.
+		// Giving back needs no right; the caller may have lost it.
 		if ns = d.Namespace; ns == "" {
 			ns = k.namespace
 		}
@@ -43,7 +43,7 @@ func openFiles(ctx context.Context, k *call, d *nodeapi.OpenFilesData) (any, err
 	if len(d.Files)+len(d.GiveBack) == 0 {
 		return nil, rpc.Invalid("give files or giveBack")
 	}
-	opened, err := b.Files().Open(ns, d.Files) // first: of what is in both nothing is lost
+	opened, err := b.Files().Open(ns, d.Files) // first, so that a file in both is not lost
 	k.c.giveBack(ns, d.GiveBack)
 	if err != nil {
 		return nil, err
@@ -101,7 +101,7 @@ func (k *call) lendAll(ctx context.Context, opened []*files.File) error {
 	return nil
 }
 
-// hold counts files that the connection holds as what it watches.
+// hold counts the connection's held files like its watches.
 func (c *conn) hold(namespace string, opened []*files.File) error {
 	if err := c.account.Watch(len(opened)); err != nil {
 		return err
@@ -127,7 +127,7 @@ func (c *conn) hold(namespace string, opened []*files.File) error {
 	return nil
 }
 
-// giveBack lets go of files, each once.
+// giveBack releases files, each once.
 func (c *conn) giveBack(namespace string, names []string) {
 	if len(names) == 0 {
 		return
@@ -150,7 +150,7 @@ func (c *conn) giveBack(namespace string, names []string) {
 	c.unhold(gone)
 }
 
-// giveAllBack lets go of all of them, and takes no more.
+// giveAllBack releases all of them, and accepts no more.
 func (c *conn) giveAllBack() {
 	c.mu.Lock()
 	var gone []*files.File
@@ -177,7 +177,7 @@ type flight struct {
 	since time.Time
 }
 
-// sendBeside puts descriptors beside the message that is pushed next. c.mu is held.
+// sendBeside puts descriptors alongside the message that is pushed next. c.mu is held.
 func (c *conn) sendBeside(files []*os.File) {
 	if c.dead {
 		closeAll(files)
@@ -192,7 +192,7 @@ func (c *conn) sendBeside(files []*os.File) {
 	c.flight.n += len(files)
 }
 
-// look sees whether what was sent was read, again and again until it was.
+// look checks whether what was sent was read, again and again until it was.
 func (c *conn) look() {
 	read := c.wasRead()
 	c.mu.Lock()

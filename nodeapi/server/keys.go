@@ -88,8 +88,8 @@ func (k *call) creating(ctx context.Context, ns string) context.Context {
 	return ctx
 }
 
-// placeToWrite is place for what may make a key. Where its caller may write, and not make keys, the
-// store is told so: whether there is a key, it knows.
+// placeToWrite is place for functions that may create a key. If the caller may write, but not
+// create keys, it tells the store, which knows whether a key exists.
 func (k *call) placeToWrite(ctx context.Context, ns string) (context.Context, string, error) {
 	ns, err := k.place(ctx, ns)
 	if err != nil {
@@ -101,7 +101,7 @@ func (k *call) placeToWrite(ctx context.Context, ns string) (context.Context, st
 	return k.creating(ctx, ns), ns, nil
 }
 
-// keyToWrite is key for what may make it.
+// keyToWrite is key for functions that may create it.
 func (k *call) keyToWrite(ctx context.Context, key nodeapi.Key) (context.Context, store.Key, error) {
 	if err := checkKey(key.Key); err != nil {
 		return ctx, store.Key{}, err
@@ -289,8 +289,8 @@ func gone(key store.Key, v wire.Version) nodeapi.Item {
 	return nodeapi.Item{Key: key.Name, Version: version(v)}
 }
 
-// increment reads and swaps until nobody came in between. Those of one server take turns, so that
-// no more than one of each node is at it.
+// increment reads and swaps until no other write came in between. Increments of one server take
+// turns, so that at most one of each node competes.
 func increment(ctx context.Context, k *call, d *nodeapi.IncrementData) (any, error) {
 	ctx, key, err := k.keyToWrite(ctx, d.Key)
 	if err != nil {
@@ -328,7 +328,7 @@ func increment(ctx context.Context, k *call, d *nodeapi.IncrementData) (any, err
 			return &nodeapi.IncrementAnswer{Number: number + by, Value: text, Version: version(now.Version)}, nil
 		}
 		i = now
-		// Others are at it, too: who waits for a random while lets one of them through.
+		// Others try, too: a random wait lets one of them through.
 		select {
 		case <-time.After(rand.N(pause)):
 		case <-ctx.Done():
@@ -337,7 +337,7 @@ func increment(ctx context.Context, k *call, d *nodeapi.IncrementData) (any, err
 	}
 }
 
-// asRead is an error before which nothing was written.
+// asRead turns an error into one before which nothing was written.
 func asRead(err error) error {
 	var e *nodeapi.Error
 	if errors.As(err, &e) {

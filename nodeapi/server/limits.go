@@ -9,23 +9,24 @@ import (
 	"github.com/netcraq/netcraq/internal/shares"
 )
 
-// Limits are the server's own, beside those of the contract. What is 0 is as said there.
+// Limits are the server's own, in addition to those of the contract. 0 means the default in the
+// comment.
 type Limits struct {
 	// Connections are all of the server's. 16,384.
 	Connections int
-	// MessageTime is for how long a message may be under way from its first byte to its last. 30 s.
+	// MessageTime is how long a message may be under way from its first byte to its last. 30 s.
 	MessageTime time.Duration
-	// StallTime is for how long a client may leave what is sent to it unread. 60 s.
+	// StallTime is how long a client may leave sent data unread. 60 s.
 	StallTime time.Duration
-	// DescriptorTime is for how long a client may leave descriptors sent to it unread. 10 s.
+	// DescriptorTime is how long a client may leave descriptors sent to it unread. 10 s.
 	DescriptorTime time.Duration
 	// Buffered are the bytes of messages that are not complete, of requests that are under way and
 	// of answers that are not read, of all connections, beyond a small part that each one has. No
 	// subject has more of them than it leaves for others. 256 MiB.
 	Buffered int64
-	// OnceClients, OnceEach and OnceBytes bound what is kept of requests with an identity: clients,
-	// answers of one client, and bytes of all. A full table forgets what the subject has that takes
-	// most of it. 65,536; 4,096; 64 MiB.
+	// OnceClients, OnceEach and OnceBytes bound the answers that are kept for requests with an
+	// identity: clients, answers of one client, and bytes of all. A full table forgets answers of
+	// the subject that uses most of it. 65,536; 4,096; 64 MiB.
 	OnceClients, OnceEach int
 	OnceBytes             int64
 	// AtOnce are the calls of the store at a time (store.Fair): more than are under way to the
@@ -38,7 +39,7 @@ type Limits struct {
 	// and lists.
 	// No subject has more of them than it leaves for others. 256.
 	Helpers int
-	// Farewell is for how long, after the grace period, requests under way are waited for. 1 s.
+	// Farewell is how long, after the grace period, the server waits for requests under way. 1 s.
 	Farewell time.Duration
 
 	// For tests, which would take long with the contract's.
@@ -89,7 +90,7 @@ type budget struct {
 	parts map[string]*part
 }
 
-// part is what a subject's connections have of a budget.
+// part is the share of a budget that a subject's connections use.
 type part struct {
 	b       *budget
 	subject string
@@ -113,7 +114,7 @@ func (b *budget) join(subject string) *part {
 	return p
 }
 
-// leave ends a connection. What is under way of it may hold something still.
+// leave ends a connection. Its requests under way may still hold something.
 func (p *part) leave() {
 	p.b.mu.Lock()
 	defer p.b.mu.Unlock()

@@ -17,9 +17,9 @@ const (
 	// listBytes bounds the items of an answer as JSON. The longest item, of a durable value that
 	// JSON escapes throughout, is shorter.
 	listBytes = nodeapi.MaxMessage * 3 / 4
-	// keysOnlyBytes bounds the values that a store reads for an answer that has none of them.
+	// keysOnlyBytes bounds the values that a store reads for an answer without values.
 	keysOnlyBytes = 1 << 20
-	// listChunk is how many keys are read before the size of the answer is looked at.
+	// listChunk is how many keys are read between checks of the answer's size.
 	listChunk = 4 * manyAtOnce
 )
 
@@ -75,7 +75,7 @@ func listKeys(ctx context.Context, k *call, d *nodeapi.ListData) (any, error) {
 	return l.page(ctx)
 }
 
-// page reads names, and the keys that they name, until the page is full or there are no more.
+// page reads names and their keys, until the page is full or there are no more.
 func (l *lister) page(ctx context.Context) (any, error) {
 	most := l.r.Most
 	for {
@@ -94,7 +94,7 @@ func (l *lister) page(ctx context.Context) (any, error) {
 		}
 		switch {
 		case full:
-		case reserved >= 0: // a program sees none of them
+		case reserved >= 0: // programs do not see it
 			l.r.After = afterReserved
 			if l.looked < most {
 				continue
@@ -107,7 +107,7 @@ func (l *lister) page(ctx context.Context) (any, error) {
 	}
 }
 
-// add puts keys into the answer, and moves After behind them. full says that the answer has no room
+// add puts keys into the answer, and moves After after them. full says that the answer has no room
 // for the next one.
 func (l *lister) add(ctx context.Context, names []store.Listed) (full bool, err error) {
 	if len(names) > 1 { // the request itself has been counted
@@ -137,7 +137,7 @@ func (l *lister) add(ctx context.Context, names []store.Listed) (full bool, err 
 	return false, nil
 }
 
-// item is a key's state as a program is told.
+// item is a key's state as a program sees it.
 func (l *lister) item(ctx context.Context, n store.Listed) nodeapi.Item {
 	c := l.k.c.s.coordination
 	var v coordination.Value
@@ -157,7 +157,7 @@ func (l *lister) item(ctx context.Context, n store.Listed) nodeapi.Item {
 	return out
 }
 
-// itemBytes is how many bytes an item takes in JSON, or somewhat less than what it returns.
+// itemBytes is how many bytes an item takes in JSON, as an upper bound.
 func itemBytes(i *nodeapi.Item) int {
 	n := 128 + jsonBytes(i.Key) + len(i.Lease) + base64.StdEncoding.EncodedLen(len(i.ValueBase64))
 	if i.Value != nil {

@@ -30,8 +30,8 @@ func CheckAddress(address string) error {
 	return nil
 }
 
-// Listen opens an address: unix:///PATH, or tcp://HOST:PORT, where no HOST is the loopback's. The
-// file of a server that has died is replaced; that of one that lives is not.
+// Listen opens an address: unix:///PATH, or tcp://HOST:PORT, if no HOST is the loopback's. The file
+// of a server that has died is replaced; that of one that lives is not.
 func Listen(address string, a Access) (net.Listener, error) {
 	if err := CheckAddress(address); err != nil {
 		return nil, err
@@ -53,7 +53,7 @@ func Listen(address string, a Access) (net.Listener, error) {
 	return listenUnix(path, a)
 }
 
-// socketFile is a listener whose file goes with it, unless it is another's by then.
+// socketFile is a listener that removes its file, unless the file is another listener's by then.
 type socketFile struct {
 	*net.UnixListener
 	path string
@@ -63,8 +63,8 @@ type socketFile struct {
 	keep bool
 }
 
-// listenUnix makes the socket beside its place and renames it there: nobody finds it with other
-// permissions, and none is missing when it takes another's place.
+// listenUnix creates the socket next to its place and renames it there: so it never has other
+// permissions, and there is always one when it replaces another.
 func listenUnix(path string, a Access) (_ *socketFile, err error) {
 	dir, err := os.MkdirTemp(filepath.Dir(path), ".s")
 	if err != nil {
@@ -119,7 +119,7 @@ func mayReplace(path string) error {
 	return err
 }
 
-// Addr is where the socket is found; the kernel knows it by the name that it was made under.
+// Addr is the path of the socket; the kernel knows it under the name with which it was created.
 func (l *socketFile) Addr() net.Addr { return &net.UnixAddr{Name: l.path, Net: "unix"} }
 
 // Close ends it, and removes its file.

@@ -6,7 +6,7 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// metrics are what a server counts.
+// metrics are the counters of a server.
 type metrics struct {
 	registry    prometheus.Registerer
 	connections prometheus.Gauge
@@ -16,7 +16,7 @@ type metrics struct {
 	refused     prometheus.Counter
 	garbage     prometheus.Counter
 
-	ok map[string]prometheus.Counter // of requests, by function: without looking for labels
+	ok map[string]prometheus.Counter // of requests, by function, to avoid looking up labels
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
@@ -57,7 +57,7 @@ func (m *metrics) unregister() {
 	}
 }
 
-// count counts an answer. Names that are no functions are one: callers choose them.
+// count counts an answer. Names that are not functions are one: callers choose them.
 func (m *metrics) count(name string, code nodeapi.Code) {
 	if functions[name] == nil {
 		name = "unknown"

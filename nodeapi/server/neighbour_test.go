@@ -48,7 +48,7 @@ var (
 	neighbourStreams = broker.Limits{Bytes: 32 << 20, AllBytes: 64 << 20}
 )
 
-// neighbourConstant is what a server takes beside what it keeps for others: its code, its heap's
+// neighbourConstant is what a server takes alongside what it keeps for others: its code, its heap's
 // room for garbage, and what each connection has.
 const neighbourConstant = 96 << 20
 
@@ -84,7 +84,7 @@ func TestNeighbourServer(t *testing.T) {
 	_, _ = io.Copy(io.Discard, os.Stdin)
 }
 
-// neighbourAttacks are what an attacker's connection sends, each time anew, to use up one limit.
+// neighbourAttacks are what an attacker's connection sends, each time again, to use up one limit.
 // Those that keep leave open the descriptors that come.
 var neighbourAttacks = map[string]struct {
 	send func(i int) string
@@ -171,8 +171,8 @@ func TestNeighbourAttacker(t *testing.T) {
 	_, _ = io.Copy(io.Discard, os.Stdin)
 }
 
-// memoryGroup is a control group for a process, where there is one to be made: its files that say
-// how much it has, and how much it had at most.
+// memoryGroup is a control group for a process, if there is one to be made: its files that say how
+// much it has, and how much it had at most.
 func memoryGroup(t *testing.T, pid int) (now, most string) {
 	t.Helper()
 	text, _ := os.ReadFile("/proc/self/cgroup")

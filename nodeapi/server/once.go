@@ -15,11 +15,12 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/server/rpc"
 )
 
-// onceTable keeps the answers of requests that have an identity, so that one that comes again is
-// not done again. What it has forgotten it does not take for new: its outcome is unknown.
+// onceTable keeps the answers of requests that have an identity, so that a repeated request is not
+// done twice. If a request's answer was forgotten, the request is not taken for a new one: its
+// outcome is unknown.
 //
-// Where the table is full, it forgets what the subject has that takes most of it. So a subject
-// keeps all that it has while it takes less than the others.
+// If the table is full, it forgets answers of the subject that uses most of it. So a subject keeps
+// all of its answers while it uses less than the others.
 type onceTable struct {
 	limits Limits
 	seed   maphash.Seed
@@ -30,7 +31,7 @@ type onceTable struct {
 	shares  map[string]*onceShare // by subject
 }
 
-// onceShare is what one subject's clients take of the table.
+// onceShare is the part of the table that one subject's clients use.
 type onceShare struct {
 	clients map[*onceClient]struct{}
 	bytes   int64
@@ -47,7 +48,7 @@ type onceClient struct {
 	conns   int
 	under   int           // requests under way
 	idle    *list.Element // in share.idle; nil: it is not idle
-	since   time.Time     // when it became idle
+	since   time.Time     // since when it has been idle
 
 	answers map[uint64]*onceAnswer
 	floor   uint64 // numbers up to it are forgotten
@@ -99,7 +100,7 @@ func (c *onceClient) leave() {
 	c.settle()
 }
 
-// settle puts a client among the idle ones, or takes it from there. t.mu is held.
+// settle adds a client to the idle ones, or removes it from them. t.mu is held.
 func (c *onceClient) settle() {
 	switch idle := c.conns == 0 && c.under == 0; {
 	case idle && c.idle == nil:
@@ -184,8 +185,8 @@ func (c *onceClient) do(ctx context.Context, k *call, data any) (any, error) {
 	return answer, err
 }
 
-// undone says that the request was canceled before it did anything, as one is that waits for a lock
-// when its connection ends. It is no answer for who sends it again.
+// undone says that the request was canceled before it did anything, for example one that waits for
+// a lock when its connection ends. That is not an answer to a client that sends it again.
 func (a *onceAnswer) undone() bool {
 	return errors.Is(a.err, &nodeapi.Error{Code: nodeapi.CodeCanceled})
 }
@@ -199,7 +200,7 @@ func (t *onceTable) sum(name string, data any) uint64 {
 	return h.Sum64()
 }
 
-// sizeOf is about what an answer takes.
+// sizeOf is roughly the size of an answer in memory.
 func sizeOf(answer any) int64 {
 	const each = 256
 	value := func(i *nodeapi.Item) int64 {
@@ -233,8 +234,8 @@ func (t *onceTable) drop(c *onceClient, n uint64) {
 	c.floor = max(c.floor, n)
 }
 
-// dropQuarter forgets a quarter of a client's answers, the oldest ones: a quarter at once, since
-// finding them looks at all. t.mu is held.
+// dropQuarter forgets the oldest quarter of a client's answers: so many at once because finding
+// them looks at all. t.mu is held.
 func (t *onceTable) dropQuarter(c *onceClient) {
 	var ready []uint64
 	for n, a := range c.answers {
@@ -282,9 +283,9 @@ func (t *onceTable) largest(size func(*onceShare) int64) (most *onceShare) {
 	return most
 }
 
-// makeRoom forgets the client that has been idle for longest, of the subject that has most clients
-// with idle ones among them. It forgets none of a subject that has fewer than own, who asks for
-// another. t.mu is held.
+// makeRoom forgets one client: of the subject that has most clients, among those with idle ones, it
+// forgets the client that has been idle for longest. own is the share of the subject that needs the
+// room; subjects with fewer clients are spared. t.mu is held.
 func (t *onceTable) makeRoom(own *onceShare) bool {
 	s := t.largest(func(s *onceShare) int64 {
 		if s.idle.Len() == 0 {

@@ -52,7 +52,7 @@ func TestOnce(t *testing.T) {
 	c.ask(one, `{"id":2,"data":{"number":4,"value":"4","version":"1.4"}}`)
 }
 
-// A write whose connection has ended goes on; who sends it again waits for it.
+// A write whose connection has ended continues; who sends it again waits for it.
 func TestOnceUnderWay(t *testing.T) {
 	slow := &slowStore{Store: store.NewMemory(100), hold: make(chan struct{})}
 	s, path := start(t, Config{Store: slow})
@@ -71,7 +71,7 @@ func TestOnceUnderWay(t *testing.T) {
 		defer s.mu.Unlock()
 		return len(s.conns) == 0
 	})
-	waiting(1) // and goes on
+	waiting(1) // and continues
 	b := dial(t, path)
 	b.hello(clientA, true)
 	b.send(write)
@@ -145,7 +145,7 @@ func TestOnceBytes(t *testing.T) {
 }
 
 // Who waits for a lock and sends it again after his connection has ended waits on: that the first
-// was canceled with its connection is no answer.
+// was canceled with its connection is not an answer.
 func TestOnceWaits(t *testing.T) {
 	s, path := start(t, Config{})
 	holder := dial(t, path)

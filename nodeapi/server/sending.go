@@ -9,8 +9,9 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/server/rpc"
 )
 
-// lastAnswers is for a client that sends nothing more, but may still read: what is under way is
-// waited for a little. It may as well have gone, so nothing waits for its turn, or watches, for it.
+// lastAnswers is for a client that sends nothing more, but may still read: the server waits a
+// little for requests under way. The client may also have gone, so requests that would wait for a
+// turn, and watches, are ended.
 func (c *conn) lastAnswers() {
 	late := false
 	timer := time.AfterFunc(c.s.limits.Farewell, func() {
@@ -32,7 +33,7 @@ func (c *conn) lastAnswers() {
 	}
 }
 
-// waitForRoom waits while the client does not read what it was sent.
+// waitForRoom waits while the client does not read what was sent.
 func (c *conn) waitForRoom() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -60,7 +61,7 @@ func (c *conn) encode(r *rpc.Response) []byte {
 	return text
 }
 
-// send answers what never became a call.
+// send sends the answer to a request that never became a call.
 func (c *conn) send(r *rpc.Response) {
 	text := c.encode(r)
 	c.mu.Lock()
@@ -70,7 +71,7 @@ func (c *conn) send(r *rpc.Response) {
 	c.waitForRoom()
 }
 
-// push puts a message among what is unsent. A client that has too much of that is cut off. c.mu is
+// push adds a message to the unsent ones. A client that has too many of those is cut off. c.mu is
 // held.
 func (c *conn) push(text []byte) {
 	if c.dead {
@@ -95,8 +96,8 @@ func (c *conn) push(text []byte) {
 	c.unsent += len(text)
 }
 
-// flushNow writes what is unsent as far as the socket takes it at once, unless somebody is at it,
-// and says whether there is more to write.
+// flushNow writes unsent bytes as far as the socket accepts them at once, unless another goroutine
+// is doing so, and says whether there are more.
 func (c *conn) flushNow() (more bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -139,7 +140,7 @@ func (c *conn) flushNow() (more bool) {
 	return false
 }
 
-// flush writes what is unsent, unless somebody is at it.
+// flush writes unsent bytes, unless another goroutine is doing so.
 func (c *conn) flush() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -174,7 +175,7 @@ func (c *conn) flush() {
 	c.writing = false
 }
 
-// attempt is a write that does not wait. It has what it needs, so that none allocates.
+// attempt is a write that does not wait. It keeps its buffers, so that it does not allocate.
 type attempt struct {
 	do  func(fd uintptr) bool // write
 	b   []byte

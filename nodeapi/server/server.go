@@ -24,27 +24,27 @@ import (
 	"github.com/netcraq/netcraq/streams/source"
 )
 
-// Config is what a Server is made of. Only Store is needed.
+// Config configures a Server. Only Store is needed.
 type Config struct {
 	Store store.Store
-	// Name is the program's, with its version; Node is where it runs. Clients are told both.
+	// Name is the program's name and version; Node is where it runs. Clients get both.
 	Name, Node string
-	// Namespace is that of callers who name none, unless Own says otherwise.
+	// Namespace is the namespace of callers that name none, unless Own says otherwise.
 	Namespace string
-	// Identify says who connects, and Authority who may do what. nil: everybody everything.
+	// Identify says who connects, and Authority what they may do. nil: everybody may do everything.
 	Identify  authority.Identifier
 	Authority authority.Authorizer
-	// Quotas bound what each namespace takes. nil: nothing does, but Limits.
+	// Quotas limit each namespace. nil: only Limits apply.
 	Quotas *authority.Quotas
-	// Durable says whether a namespace's keys are kept in etcd. nil: none is.
+	// Durable says whether a namespace's keys are kept in etcd. nil: no namespace's are.
 	Durable func(namespace string) bool
-	// Streams says how streams are kept. nil: there are none.
+	// Streams configures how streams are kept. nil: there are none.
 	Streams *broker.Options
-	// Sources fill streams, beside the namespace's keys: by the name that they have in a stream's
-	// configuration. They say themselves who may have what.
+	// Sources fill streams, in addition to the namespace's keys. The key is the name in a stream's
+	// configuration. Each source decides itself who may use it.
 	Sources map[string]source.Maker
 	Limits  Limits
-	Log     *slog.Logger          // nil: nothing is said
+	Log     *slog.Logger          // nil: no log
 	Metrics prometheus.Registerer // nil: nothing is counted for others
 }
 
@@ -61,7 +61,7 @@ type Server struct {
 	flying  flying
 	helpers *shares.Budget // of Limits.Helpers
 	lists   *shares.Budget // of Limits.Lists
-	// connects bounds how often callers connect. nil: nothing bounds what callers take.
+	// connects bounds how often callers connect. nil: there is no bound.
 	connects *connects
 
 	coordination *coordination.Service
@@ -76,7 +76,7 @@ type Server struct {
 	stage     stage
 	gone      chan struct{} // closed when the last connection has ended while the server drains
 	reads     sync.WaitGroup
-	spare     chan *conn // who has nothing to do takes the next one to read from it
+	spare     chan *conn // idle goroutines wait here for a connection to read
 	spares    atomic.Int32
 }
 
@@ -90,7 +90,7 @@ const (
 	closed
 )
 
-// New makes a server. It serves what Serve is given, until Shutdown or Close.
+// New makes a server. It serves the listeners that Serve gets, until Shutdown or Close.
 func New(c Config) *Server {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -147,7 +147,7 @@ func (everybody) Authorize(context.Context, authority.Caller, authority.Verb, st
 	return nil
 }
 
-// ErrClosed is what Serve returns after Shutdown and Close.
+// ErrClosed is returned by Serve after Shutdown and Close.
 var ErrClosed = errors.New("the node API's server is closed")
 
 // Serve takes connections of a listener until the listener, or the server, is closed.
@@ -235,7 +235,7 @@ func (s *Server) readBy(c *conn) {
 // maxSpare bounds the goroutines that wait for a connection to read; keptSpare do so for long.
 const maxSpare, keptSpare = 64, 4
 
-// dismiss ends goroutines for which there was something to do once.
+// dismiss ends goroutines that have become idle.
 func (s *Server) dismiss() {
 	for s.spares.Load() > keptSpare {
 		select {
@@ -246,11 +246,11 @@ func (s *Server) dismiss() {
 	}
 }
 
-// work reads a connection up to a request, does the request and reads on. Where that could keep the
-// connection's next requests waiting, another goroutine reads on: from the beginning, or from the
-// moment that the request waits for something. So the goroutine that has read a request does it,
-// and no other need be woken up for one that is answered at once. A goroutine that does not read on
-// is for the next connection that is to be read on, with a stack that has its size.
+// work reads a connection up to a request, does the request and reads on. If that could delay the
+// connection's next requests, another goroutine reads on: from the beginning, or from the moment
+// that the request waits for something. So the goroutine that has read a request does it, and no
+// other one has to be woken for a request that is answered at once. A goroutine that does not read
+// on is reused for the next connection that needs a reader; its stack has grown to the right size.
 func (s *Server) work(c *conn) {
 	for c != nil {
 		switch k := c.next(); {
@@ -282,7 +282,7 @@ func (s *Server) work(c *conn) {
 	}
 }
 
-// left is told by a connection that has ended.
+// left is called by a connection that has ended.
 func (s *Server) left(c *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -311,9 +311,9 @@ func (s *Server) Addrs() (out []net.Addr) {
 	return out
 }
 
-// Shutdown takes no more connections, tells those clients that want to know, and goes on serving
-// until all have gone. When ctx ends, requests that come are refused with CodeDraining, those that
-// are under way are given Limits.Farewell, and what is left is cut off; it returns ctx's error.
+// Shutdown accepts no more connections, tells those clients that asked for it, and continues
+// serving until all have gone. When ctx ends, new requests are refused with CodeDraining, those
+// under way get Limits.Farewell, and the rest is cut off; Shutdown then returns ctx's error.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.advance(draining)
 	s.mu.Lock()

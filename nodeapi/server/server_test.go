@@ -171,7 +171,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// What makes no sense is refused, and says why; the connection goes on.
+// What makes no sense is refused, and says why; the connection continues.
 func TestRefused(t *testing.T) {
 	_, path := start(t, Config{})
 	l := dial(t, path)
@@ -219,7 +219,7 @@ func TestRefused(t *testing.T) {
 		l.ask(`{"id":2,"func":"get","data":{"key":"`+name+`"}}`, `{"id":2,"error":{"code":"permission_denied","message":"\"`+name+
 			`\": names that begin with ~ are the node API's own","do":"choose another name"}}`)
 	}
-	l.send(" \r") // an empty line is no message
+	l.send(" \r") // an empty line is not a message
 	l.ask(`{"id":1,"func":"ping"}`, `{"id":1,"data":{}}`)
 }
 
@@ -280,7 +280,7 @@ func (s *slowStore) Put(ctx context.Context, key store.Key, value []byte) (wire.
 	return s.Store.Put(ctx, key, value)
 }
 
-// A watch begins with the state, goes on with changes, and ends by cancel.
+// A watch begins with the state, continues with changes, and ends by cancel.
 func TestWatch(t *testing.T) {
 	_, path := start(t, Config{})
 	w, l := dial(t, path), dial(t, path)

@@ -18,7 +18,7 @@ import (
 	"github.com/netcraq/netcraq/streams/source"
 )
 
-// source makes what fills a stream.
+// source makes the source that fills a stream.
 func (s *Server) source(namespace string, c nodeapi.StreamSource) (source.Source, error) {
 	kind := c.Kind()
 	if kind == "keys" {
@@ -76,8 +76,8 @@ func (k *call) stream(ctx context.Context, d *nodeapi.StreamData) (*broker.Strea
 	return b.Find(ctx, ns, d.Stream)
 }
 
-// openStream is a read of what is there. Who makes one needs the right to make keys; who has it
-// filled with keys, to watch them.
+// openStream is a read of an existing stream. Creating one needs the right to create keys; filling
+// it with keys also needs the right to watch them.
 func openStream(ctx context.Context, k *call, d *nodeapi.OpenStreamData) (any, error) {
 	b, err := k.streamsOf()
 	if err != nil {
@@ -159,7 +159,8 @@ func appendRecords(ctx context.Context, k *call, d *nodeapi.AppendData) (any, er
 	return &nodeapi.AppendAnswer{Offset: offset, Appended: n}, nil
 }
 
-// keepRecords appends to what a stream is filled with: where records come to be, that says.
+// keepRecords appends to the source of a stream that has one; the source decides where the records
+// go.
 func keepRecords(ctx context.Context, s *broker.Stream, d *nodeapi.AppendData, records []stream.Record) (any, error) {
 	if d.Partition != 0 || d.At != nil {
 		return nil, rpc.Invalid("JetStream keeps this stream: pass neither a partition nor an offset")
@@ -235,8 +236,8 @@ func readRecords(ctx context.Context, k *call, d *nodeapi.ReadData) (any, error)
 	return out, nil
 }
 
-// recordOverhead and answerOverhead are more than what stands around a record's value, and around
-// the records.
+// recordOverhead and answerOverhead are upper bounds of the bytes around a record's value, and
+// around the records.
 const recordOverhead, answerOverhead = 128, 512
 
 // encodedBytes is how long a value is in a message, at most.
@@ -291,7 +292,7 @@ func subscribe(ctx context.Context, k *call, d *nodeapi.SubscribeData) (any, err
 			if _, err := k.place(ctx, s.Namespace); err != nil {
 				if rpc.ToAnswer(err, false).Code == nodeapi.CodePermissionDenied {
 					u.Close()
-					s.Renew() // what it has mapped stays mapped
+					s.Renew() // what the consumer has mapped stays mapped
 				}
 				return nil, err
 			}

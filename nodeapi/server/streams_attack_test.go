@@ -153,7 +153,7 @@ func TestSegmentIsReadOnly(t *testing.T) {
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_WRITE); err == nil {
 		t.Error("sealed against its writer")
 	}
-	// Opening it anew for writing is refused, or, to root, of no use.
+	// Opening it again for writing is refused, or, to root, of no use.
 	again, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", fd), unix.O_RDWR, 0)
 	if err == nil {
 		defer unix.Close(again)
@@ -179,7 +179,7 @@ func TestSegmentIsReadOnly(t *testing.T) {
 	h.ask(`{"id":4,"func":"read","data":{"stream":"s"}}`, `"value":"secret"`)
 }
 
-// Whatever a consumer writes into its page harms itself: the stream goes on, for others too.
+// Whatever a consumer writes into its page harms itself: the stream continues, for others too.
 func TestForgedCursor(t *testing.T) {
 	_, path := start(t, Config{})
 	l := dial(t, path)
@@ -230,7 +230,7 @@ func TestForgedCursor(t *testing.T) {
 }
 
 // Another namespace's streams are not passed; a right that is taken back ends the subscription, and
-// what was mapped is not written to any more.
+// what was mapped is no longer written to.
 func TestSegmentOfOthers(t *testing.T) {
 	p := &changing{t: t}
 	rule := `[{user: "%d", namespace: shop, access: {shop: %s}}]`

@@ -13,8 +13,8 @@ import (
 )
 
 // FuzzCursor: whatever a consumer writes into the page that it shares with the server, at once and
-// while the server writes to the stream, the stream goes on when the consumer has gone, and nothing
-// of it is kept.
+// while the server writes to the stream, the stream continues when the consumer has gone, and
+// nothing of it is kept.
 func FuzzCursor(f *testing.F) {
 	page := make([]byte, stream.CursorBytes)
 	c, err := stream.FormatCursor(page, 1)

@@ -16,9 +16,9 @@ import (
 )
 
 // A successor is a process that takes a server's place. It connects where the predecessor offers
-// its listening sockets, gets them (SCM_RIGHTS), takes connections from them, and says so; then the
-// predecessor drains. At every moment somebody listens, and the sockets are the same, so no
-// connection is refused or lost in a queue. A successor that dies before it said so changes
+// its listening sockets, gets them (SCM_RIGHTS), accepts connections from them, and says so; then
+// the predecessor drains. At every moment some process listens, and the sockets are the same, so no
+// connection is refused or lost in a queue. A successor that dies before it has said so changes
 // nothing.
 
 const (
@@ -27,14 +27,15 @@ const (
 	taken         = "taken\n"
 )
 
-// handed is what the predecessor says beside the sockets.
+// handed is the predecessor's message that comes with the sockets.
 type handed struct {
 	Addresses []string `json:"addresses"` // of the sockets, in their order
 }
 
-// Offer lets a successor take the listening sockets, by a socket at path that only this process's
-// user, and root, can connect to. It returns when one has (nil), or the server is closed; then
-// Shutdown is due. Who is a successor itself offers them after Taken.
+// Offer lets a successor take the listening sockets, through a socket at path that only root and
+// this process's user can connect to. It returns nil when one has taken them, and then the caller
+// must call Shutdown; it also returns if the server is closed. A successor offers them itself after
+// Taken.
 func (s *Server) Offer(path string) error {
 	l, err := listenUnix(path, Access{Mode: 0o600, GID: -1}) // in place of a predecessor's
 	if err != nil {
@@ -129,9 +130,9 @@ func (s *Server) handOver(nc *net.UnixConn) error {
 	return nil
 }
 
-// pausing is a time in which no connection is taken: those that come wait in the kernel's queue.
+// pausing is a time in which no connection is accepted: new ones wait in the kernel's queue.
 type pausing struct {
-	parked chan struct{} // one for each listener that is not waited for any more
+	parked chan struct{} // one for each listener that is no longer waited for
 	over   chan struct{} // closed when it is over
 }
 
@@ -186,7 +187,7 @@ func (s *Server) pause() (resume func(), err error) {
 	return resume, nil
 }
 
-// Succession is what a successor has taken of its predecessor.
+// Succession is what a successor has received from its predecessor.
 type Succession struct {
 	// Listeners are by address, as in Listen.
 	Listeners map[string]net.Listener

@@ -49,7 +49,7 @@ func TestSuccession(t *testing.T) {
 	var calls atomic.Int64
 	var clients sync.WaitGroup
 	for range 3 {
-		clients.Go(func() { // connects anew for each call
+		clients.Go(func() { // connects again for each call
 			for !stop.Load() {
 				c := dial(t, path)
 				c.send(`{"id":1,"func":"increment","data":{"key":"n"}}`)

@@ -6,11 +6,12 @@ import (
 	"time"
 )
 
-// term is the context of a request. Nothing is made for it, neither a timer nor an entry at the
-// connection's context, before somebody asks for Done: a request that is answered without waiting
-// never pays for that.
+// term is the context of a request. It makes neither a timer nor an entry in the connection's
+// context until someone calls Done, so a request that is answered without waiting never pays for
+// them.
 //
-// Who asks for Done is about to wait. The first who does so has waits called, before he gets it.
+// A goroutine that asks for Done is about to wait. The first time, waits is called before Done
+// returns.
 type term struct {
 	parent   context.Context
 	deadline time.Time
@@ -71,7 +72,7 @@ func (t *term) Value(key any) any {
 	return from.Value(key)
 }
 
-// end cancels it. The first time, with what was made for it given back.
+// end cancels it. The first time, it gives back what was made for it.
 func (t *term) end() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -53,14 +53,14 @@ func transact(ctx context.Context, k *call, d *nodeapi.TransactData) (any, error
 	return &out, nil
 }
 
-// within says of a refusal which part of a transaction it is about.
+// within says about a refusal which part of a transaction it is about.
 func within(err error, what, key string) error {
 	refused := *rpc.ToAnswer(err, false)
 	refused.Message = fmt.Sprintf("%s %.64q: %s", what, key, refused.Message)
 	return &refused
 }
 
-// checkTransaction refuses what no transaction may have.
+// checkTransaction refuses what no transaction may contain.
 func checkTransaction(d *nodeapi.TransactData) error {
 	bytes := 0
 	compared, written := map[string]bool{}, map[string]bool{}
@@ -145,9 +145,9 @@ func writeOf(w *nodeapi.TransactWrite) (coordination.Write, error) {
 	return out, err
 }
 
-// placeToTransact says which namespace a transaction means, if its caller has the rights: to read
-// what is compared, and to write what is written. Where the transaction may make keys, and its
-// caller may not, the store is told so.
+// placeToTransact returns a transaction's namespace, if the caller may read what is compared and
+// write what is written. If the transaction could create keys, and its caller may not, the store is
+// told so.
 func (k *call) placeToTransact(ctx context.Context, ns string, compares, writes, makes bool) (context.Context, string,
 	error) {
 	ns, err := k.named(ns)

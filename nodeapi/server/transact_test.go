@@ -166,7 +166,7 @@ func (v verbs) Authorize(_ context.Context, _ authority.Caller, verb authority.V
 }
 
 // A caller compares what it may read, and writes and makes what it may write and make. A refusal
-// tells nothing of the keys, and nothing is written.
+// tells nothing about the keys, and nothing is written.
 func TestTransactRights(t *testing.T) {
 	m := store.NewMemory(100)
 	ctx := t.Context()

@@ -11,13 +11,13 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// watchCost is what a watch counts for: what the server and the store keep of it.
+// watchCost is the cost of a watch, for what the server and the store keep for it.
 func watchCost(d *nodeapi.WatchData) int { return max(1, len(d.Keys), len(d.After)) }
 
 // eventsAtOnce is how many bytes of values and names one answer of a watch has, about.
 const eventsAtOnce = nodeapi.MaxMessage / 8
 
-// watchOf is what a watch asks for.
+// watchOf is the request for a watch.
 func watchOf(ctx context.Context, k *call, d *nodeapi.WatchData) (*store.Watch, error) {
 	if len(d.Keys) == 0 && d.Prefix == nil {
 		return nil, rpc.Invalid("a watch has keys or a prefix (\"\": all keys of the namespace)")
@@ -96,8 +96,8 @@ func tellChanges(ctx context.Context, k *call, changes []store.Change) {
 	}
 }
 
-// event is a change as a program is told of it. A key whose lease is gone has no value any more;
-// that it was deleted is told, too, when somebody has done it.
+// event is a change as a program sees it. A key whose lease is gone has no value any more; its
+// deletion is reported, too, when somebody has done it.
 func (s *Server) event(ctx context.Context, c store.Change) nodeapi.Event {
 	v, err := s.coordination.Resolve(ctx, c.Item, true)
 	if err != nil {

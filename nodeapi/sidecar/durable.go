@@ -24,7 +24,7 @@ func (o *options) flagsOfEtcd(f *pflag.FlagSet) {
 	f.StringVar(&o.etcd.PasswordFile, "password-file", "", "file with this user's password")
 }
 
-// checkDurable refuses a policy with durable namespaces where no etcd is given.
+// checkDurable refuses a policy with durable namespaces if no etcd is given.
 func (o *options) checkDurable(p *authority.Policy) error {
 	if p.HasDurable() && !o.etcd.Given() {
 		return errors.New("it has durable namespaces: give --endpoints, where their keys are to be")
@@ -32,7 +32,7 @@ func (o *options) checkDurable(p *authority.Policy) error {
 	return nil
 }
 
-// dialEtcd begins to connect to etcd; nil, where none is given.
+// dialEtcd begins to connect to etcd; it returns nil if none is configured.
 func (o *options) dialEtcd() (*durable.Connection, error) {
 	if !o.etcd.Given() {
 		if o.etcd.CA+o.etcd.Cert+o.etcd.Key+o.etcd.User+o.etcd.PasswordFile != "" {
@@ -47,7 +47,7 @@ func (o *options) dialEtcd() (*durable.Connection, error) {
 	return connection, nil
 }
 
-// withDurable adds durable keys to a store. Whatever changes what namespaces are calls changed.
+// withDurable adds durable keys to a store. A change of the namespaces' defaults must call changed.
 func withDurable(ctx context.Context, volatile store.Store, connection *durable.Connection, quotas *authority.Quotas,
 	policy *authority.PolicyFile, registry prometheus.Registerer) (both *kinds.Store, end func()) {
 	st := durable.New(durable.Options{Etcd: connection, Quota: quotas.Keys, Metrics: registry})

@@ -75,8 +75,8 @@ type badInput struct{ error }
 
 func (b badInput) Unwrap() error { return b.error }
 
-// Run is the command, until it is told to end. It returns the process's exit code. Beside the kinds
-// of sources that each has, streams may have more.
+// Run runs the command until a signal ends it. It returns the process's exit code. Streams may have
+// further kinds of sources than those that each sidecar has.
 func Run(name string, args []string, stdout, stderr io.Writer, more ...Kind) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
@@ -225,7 +225,8 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) error {
 		config.Streams = &broker.Options{Dir: o.streams, Limits: broker.Limits{Bytes: all, AllBytes: all}}
 	}
 	if o.takeOver && alive(o.successorSocket()) {
-		// Without a controller the predecessor serves the keys that it knows, this process none.
+		// Without a controller the predecessor serves the keys that it knows; this process knows
+		// none.
 		select {
 		case <-st.Filled():
 		case <-ctx.Done():
@@ -267,7 +268,8 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) error {
 	return nil
 }
 
-// authority says who may do what: the policy, or else whom the sockets' files let in, everything.
+// authority decides who may do what: the policy, or without one the permissions of the sockets'
+// files, which grant everything.
 func (o *options) authority(c *server.Config) (*authority.Quotas, *authority.PolicyFile, error) {
 	c.Authority = authority.Files{Own: o.namespace}
 	if o.policy == "" {
@@ -311,14 +313,14 @@ func (o *options) access() (server.Access, error) {
 	return a, nil
 }
 
-// alive says whether a process listens at a Unix socket, which it does not notice: the kernel
-// refuses the wrong type of a connection only where there is somebody.
+// alive says whether a process listens at a Unix socket. That process does not notice: the kernel
+// refuses the wrong type of a connection only if there is a listener.
 func alive(path string) bool {
 	_, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: path, Net: "unixgram"})
 	return errors.Is(err, syscall.EPROTOTYPE)
 }
 
-// listeners opens the addresses, or takes them over. taken is to be called when they are served.
+// listeners opens the addresses, or takes them over. Call taken when they are served.
 func (o *options) listeners(a server.Access, log *slog.Logger) (_ []net.Listener, taken func() error, err error) {
 	taken = func() error { return nil }
 	have := map[string]net.Listener{}
@@ -363,7 +365,8 @@ func (o *options) successorSocket() string {
 	return ""
 }
 
-// metrics serves them. nil, where nobody wants them. A predecessor may still serve its own.
+// metrics serves the metrics; it returns nil if they are not wanted. A predecessor may still serve
+// its own.
 func metrics(ctx context.Context, o options, log *slog.Logger) (prometheus.Registerer, error) {
 	if o.metrics == "" {
 		return nil, nil

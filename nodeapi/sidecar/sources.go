@@ -11,13 +11,13 @@ import (
 	"github.com/netcraq/netcraq/streams/source"
 )
 
-// Kind is a kind of sources of streams, with what an operator says of it.
+// Kind is a kind of sources of streams, with its operator's configuration.
 type Kind struct {
-	// Name is what it has in a stream's configuration.
+	// Name is its name in a stream's configuration.
 	Name string
 	// Flags adds the operator's flags.
 	Flags func(*pflag.FlagSet)
-	// Open makes it ready when the flags are read. A nil Maker: the operator wants none. end is
+	// Open makes it ready after the flags are parsed. A nil Maker: the operator wants none. end is
 	// called when the server has ended.
 	Open func(ctx context.Context, log *slog.Logger) (makes source.Maker, end func(), err error)
 }

@@ -4,12 +4,13 @@ import "context"
 
 type withoutCreating struct{}
 
-// WithoutCreating has a store make no key for a write, and return refused where there is none.
+// WithoutCreating forbids a store to create a key for a write; if the key does not exist, the write
+// returns refused.
 func WithoutCreating(ctx context.Context, refused error) context.Context {
 	return context.WithValue(ctx, withoutCreating{}, refused)
 }
 
-// MayCreate returns nil if a store may make a key for a write, and else what to return.
+// MayCreate returns nil if a store may create a key for a write, and otherwise the error to return.
 func MayCreate(ctx context.Context) error {
 	refused, _ := ctx.Value(withoutCreating{}).(error)
 	return refused

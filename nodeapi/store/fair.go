@@ -10,16 +10,16 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// Fair is a Store that does a bounded number of calls at a time, and takes those that wait from the
-// namespaces in turn: one that asks for very much waits for itself, and neither for long do the
-// others wait, nor what else this process has to do (in an agent, the leases of the node's switch).
-// One namespace alone never has more than three quarters of what is done at a time, so that calls
-// of it that hang leave room for others'.
+// Fair is a Store that does a bounded number of calls at a time, and takes waiting calls from the
+// namespaces in turn. A namespace that asks for very much delays only itself; others, and the rest
+// of this process (in an agent, the leases of the node's switch), do not wait for long. One
+// namespace never has more than three quarters of the calls, so that calls that hang leave room for
+// others'.
 //
 // Watches last, and compute when there is something to tell: they do not count.
 //
-// Namespaces whose calls go another way, to etcd, may have turns of their own (Apart): what hangs
-// there takes none of the others'. Transactions of all namespaces go that way.
+// Calls of namespaces that use etcd may have turns of their own (Apart), so that calls that hang
+// there do not take turns from others. Transactions of all namespaces use those.
 type Fair struct {
 	Store
 	most, each int
@@ -29,29 +29,30 @@ type Fair struct {
 	mu     sync.Mutex
 	under  int // calls that are under way
 	lanes  map[string]*lane
-	queued list.List // of *lane: those with calls that wait, the next one first
+	queued list.List // of *lane: those with waiting calls, the next one first
 }
 
-// lane is what a namespace has under way and waiting.
+// lane has the calls of a namespace, under way and waiting.
 type lane struct {
 	under   int
 	waiting list.List     // of chan struct{}: closed when its turn has come
 	place   *list.Element // in Fair.queued; nil: nothing waits
 }
 
-// NewFair has at most so many calls of a store be done at a time.
+// NewFair limits the calls of a store that are done at a time.
 func NewFair(s Store, most int) *Fair {
 	return &Fair{Store: s, most: most, each: max(most*3/4, 1), lanes: map[string]*lane{}}
 }
 
-// Apart gives the namespaces of which is says so turns of their own, so many at a time. It is
-// called before the first call.
+// Apart gives the namespaces for which is returns true turns of their own, with their own limit.
+// Call it before the first call.
 func (f *Fair) Apart(is func(namespace string) bool, most int) *Fair {
 	f.isApart, f.apart = is, NewFair(f.Store, most)
 	return f
 }
 
-// turn waits for a namespace's turn. It is had at the Fair that is given, whose leave ends it.
+// turn waits for a namespace's turn. It returns the Fair that granted it, whose leave ends the
+// turn.
 func (f *Fair) turn(ctx context.Context, namespace string) (*Fair, error) {
 	if f.apart != nil && f.isApart(namespace) {
 		f = f.apart
@@ -86,7 +87,7 @@ func (f *Fair) enter(ctx context.Context, namespace string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	select {
-	case <-turn: // in this moment: it is another's
+	case <-turn: // in this moment another call got the turn
 		f.left(namespace, l)
 	default:
 		l.waiting.Remove(mine)
@@ -106,7 +107,7 @@ func (f *Fair) leave(namespace string) {
 	f.left(namespace, f.lanes[namespace])
 }
 
-// left gives what one call had to who is next. f.mu is held.
+// left passes on the place of a call that has ended. f.mu is held.
 func (f *Fair) left(namespace string, l *lane) {
 	f.under--
 	l.under--
@@ -114,7 +115,7 @@ func (f *Fair) left(namespace string, l *lane) {
 	for e := f.queued.Front(); e != nil && f.under < f.most; {
 		next := e.Value.(*lane)
 		after := e.Next()
-		if next.under < f.each { // else it waits for its own; there is at most one such
+		if next.under < f.each { // otherwise it waits for its own; there is at most one such
 			first := next.waiting.Front()
 			close(next.waiting.Remove(first).(chan struct{}))
 			f.under++
@@ -130,7 +131,7 @@ func (f *Fair) left(namespace string, l *lane) {
 	}
 }
 
-// forget keeps nothing of a namespace for which nothing is done. f.mu is held.
+// forget drops an idle namespace. f.mu is held.
 func (f *Fair) forget(namespace string, l *lane) {
 	if l.waiting.Len() == 0 && l.place != nil {
 		f.queued.Remove(l.place)

@@ -236,13 +236,13 @@ func (m *Memory) unfollow(f *watcher) {
 	}
 }
 
-// told is what a Watch has told of a key.
+// told is the last report of a Watch about a key.
 type told struct {
 	version wire.Version
 	writes  uint64
 }
 
-// news is what f has not told yet.
+// news is what f has not reported yet.
 func (m *Memory) news(f *watcher) (out []Change) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

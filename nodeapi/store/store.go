@@ -14,7 +14,7 @@ type Key struct {
 	Namespace, Name string
 }
 
-// Item is a key's state: what was committed last, as far as was asked.
+// Item is a key's state: the last committed version, in the detail that was asked for.
 type Item struct {
 	Key     Key
 	Found   bool // false: never written, or deleted; Version is 0, or that of the deletion
@@ -28,9 +28,10 @@ type Item struct {
 // ends with its context.
 type Store interface {
 	// Get reads a key. A key that was never made is one that is not found, at version 0; reading
-	// makes none. eventual: what the nearest member has committed.
+	// makes none. eventual: the version that the nearest member has committed.
 	Get(ctx context.Context, key Key, eventual bool) (Item, error)
-	// Put writes a value, and makes the key where there is none, unless ctx forbids it (MayCreate).
+	// Put writes a value, and creates the key if it does not exist, unless ctx forbids that
+	// (MayCreate).
 	Put(ctx context.Context, key Key, value []byte) (wire.Version, error)
 	// CompareAndSwap writes a value if the version is the expected one (0: it was never written),
 	// and makes the key for that, as Put does. It returns the key as it is then, and whether it was
@@ -38,7 +39,8 @@ type Store interface {
 	CompareAndSwap(ctx context.Context, key Key, expected wire.Version, value []byte) (Item, bool, error)
 	// CompareAndDelete leaves the key without a value if its version is the expected one.
 	CompareAndDelete(ctx context.Context, key Key, expected wire.Version) (Item, bool, error)
-	// Delete leaves the key without a value, whatever it has. Deleting what is not there succeeds.
+	// Delete removes the key's value, whatever its version. Deleting a key that does not exist
+	// succeeds.
 	Delete(ctx context.Context, key Key) (wire.Version, error)
 	// Transact writes several keys at one moment, if all of them that it compares have the expected
 	// versions then. Otherwise it writes nothing. It makes keys as Put does. A store whose keys are
@@ -47,8 +49,8 @@ type Store interface {
 	// List returns the names that exist in a namespace and begin with prefix, sorted, with a value
 	// or without.
 	List(ctx context.Context, namespace, prefix string) ([]Key, error)
-	// Page returns a part of what List returns. A name that exists from before the call until after
-	// it, and is in the page's range, is in the page.
+	// Page returns a part of what List returns. A name that exists throughout the call, and is in
+	// the page's range, is in the page.
 	Page(ctx context.Context, r Range) (Page, error)
 	// Watch tells each key's newest version from now on until ctx ends: keys by name (those that
 	// are not there yet, too), or all of a namespace that begin with a prefix. The first change of
@@ -89,12 +91,12 @@ type Watch struct {
 	Namespace string
 	Keys      []string
 	Prefix    *string // nil: Keys alone
-	// After are versions that the caller has: what is not newer is not told.
+	// After has the versions that the caller knows. Only newer ones are reported.
 	After map[string]wire.Version
 }
 
-// Change is a key's newest committed version, and how many between it and the one told before it
-// are not told.
+// Change is a key's newest committed version, and the number of versions since the last report that
+// were skipped.
 type Change struct {
 	Item
 	Overtaken uint64

@@ -5,7 +5,7 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// Transaction is what Transact compares and writes. No name is twice in Compare, nor in Write.
+// Transaction is the input of Transact. No name is twice in Compare, nor in Write.
 type Transaction struct {
 	Namespace string
 	Compare   []Comparison
@@ -27,7 +27,7 @@ type Write struct {
 	Delete bool
 }
 
-// Transacted is what came of a Transaction.
+// Transacted is the result of a Transaction.
 type Transacted struct {
 	// Done says that all comparisons held, and that everything was written.
 	Done bool

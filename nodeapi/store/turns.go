@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// Turns lets those who want the same key have it one after another, or those who want the same
-// namespace, which is a Key without a name.
+// Turns makes those who want the same key, or the same namespace (a Key without a name), go one
+// after another.
 type Turns struct {
 	mu   sync.Mutex
 	keys map[Key]*turn
@@ -14,10 +14,10 @@ type Turns struct {
 
 type turn struct {
 	wanted int
-	held   chan struct{} // who has put something in has the turn
+	held   chan struct{} // whoever has put something in has the turn
 }
 
-// Wait waits for a turn, which done ends.
+// Wait waits for a turn. done ends the turn.
 func (t *Turns) Wait(ctx context.Context, key Key) (done func(), err error) {
 	t.mu.Lock()
 	if t.keys == nil {

@@ -17,18 +17,18 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/watch/watchrules"
 )
 
-// Reader reads what is watched.
+// Reader reads watched keys.
 type Reader interface {
-	// Read is a linearizable read of a key. A key that is not there is one that is not found, not
-	// an error. See [watchrules.Reading] for what it says beside.
+	// Read is a linearizable read of a key. A key that does not exist is not found, which is not an
+	// error. See [watchrules.Reading] for the rest of its result.
 	Read(ctx context.Context, key store.Key) (watchrules.Reading, error)
 	// List is [store.Store]'s.
 	List(ctx context.Context, namespace, prefix string) ([]store.Key, error)
 }
 
-// Config are the hub's bounds; what is 0 has the value that is named with it.
+// Config has the hub's limits; 0 means the default in the comment.
 type Config struct {
-	Round       time.Duration // 5 s: keys of which the network notifies are read at least so often
+	Round       time.Duration // 5 s: interval at which keys are read that the network notifies of
 	Unhelped    time.Duration // 500 ms: and others
 	Retry       time.Duration // 50 ms: after a read that failed; then longer
 	Suspect     time.Duration // 200 ms: between two reads of all keys of a chain, which gaps ask for
@@ -37,8 +37,8 @@ type Config struct {
 	Listing     time.Duration // 500 ms: names under a prefix that is watched are listed so often
 	Keys        int           // 131072: the most that are watched; beyond it CodeQuotaExceeded
 	AtOnce      int           // 256 changes in one tell
-	// Follow has Notified, or SuspectID, called for what is committed of a KEY_ID, from some moment
-	// soon until stop is called, and not before it returns. nil: the network tells of nothing.
+	// Follow has Notified, or SuspectID, called for commits of a KEY_ID, from some moment soon
+	// until stop is called, and not before it returns. nil: the network sends no notifications.
 	Follow func(id wire.Key) (stop func())
 }
 
@@ -76,7 +76,7 @@ type Hub struct {
 	last     watchrules.Watcher
 	watchers map[watchrules.Watcher]*watcher
 	names    map[store.Key]*names // by namespace and prefix
-	follows  map[wire.Key]func()  // ends what Config.Follow has begun
+	follows  map[wire.Key]func()  // end what Config.Follow has begun
 	until    time.Duration        // until when run sleeps, if it is not woken
 	wake     chan struct{}        // the machine may have reads to begin before that
 }
@@ -85,14 +85,14 @@ type Hub struct {
 type watcher struct {
 	id    watchrules.Watcher
 	watch store.Watch
-	ready chan struct{} // of one: there is something to take
-	ended chan error    // of one: a key of it cannot be read, and trying again will not help
+	ready chan struct{} // capacity one: there are changes to take
+	ended chan error    // capacity one: a key of it cannot be read, and trying again will not help
 
 	// Of one with a prefix; the others' are empty.
 	names     *names           // those under it
-	listing   <-chan time.Time // when they are to be listed again
+	listing   <-chan time.Time // time of the next listing
 	notBefore time.Duration    // a list that began earlier is too old
-	failures  int              // to list them, one after another
+	failures  int              // failed listings in a row
 }
 
 // NewHub makes a hub without watchers. Close ends it.
@@ -108,7 +108,7 @@ func NewHub(reader Reader, config Config) *Hub {
 	return h
 }
 
-// Close ends all watches, with CodeDraining, and waits for what is under way.
+// Close ends all watches with CodeDraining, and waits for reads under way.
 func (h *Hub) Close() {
 	h.stop()
 	h.work.Wait()
@@ -178,7 +178,7 @@ func (h *Hub) leave(me *watcher) {
 	h.drive()
 }
 
-// listAgain lists the names under the watcher's prefix, and sees to the next time.
+// listAgain lists the names under the watcher's prefix, and schedules the next listing.
 func (h *Hub) listAgain(ctx context.Context, me *watcher) error {
 	err := h.list(ctx, me.id, me, me.notBefore)
 	me.notBefore = h.now() + h.config.Listing/2
@@ -224,7 +224,7 @@ type names struct {
 	users             int // Hub.mu guards it
 
 	mu    sync.Mutex
-	began time.Duration // the newest list; 0: there is none
+	began time.Duration // start of the newest list; 0: there is none
 	keys  []store.Key
 }
 
@@ -250,7 +250,7 @@ func (h *Hub) release(n *names) {
 	}
 }
 
-// listed is what a list has found that did not begin before a moment.
+// listed is the result of the first list that began after some moment.
 func (h *Hub) listed(ctx context.Context, n *names, notBefore time.Duration) ([]store.Key, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -267,8 +267,8 @@ func (h *Hub) listed(ctx context.Context, n *names, notBefore time.Duration) ([]
 	return keys, err
 }
 
-// list takes in the names under the watcher's prefix, and lets go of those that are there no more
-// when their watcher has been told so.
+// list updates the names under the watcher's prefix, and releases those that have gone when their
+// watcher has been told so.
 func (h *Hub) list(ctx context.Context, id watchrules.Watcher, me *watcher, notBefore time.Duration) error {
 	keys, err := h.listed(ctx, me.names, notBefore)
 	if err != nil {
@@ -384,7 +384,7 @@ func (h *Hub) read(r watchrules.Read) {
 	h.drive()
 }
 
-// Notified takes what the network says was committed under a KEY_ID.
+// Notified processes a notification of a commit under a KEY_ID.
 func (h *Hub) Notified(id wire.Key, version wire.Version, found bool, value []byte) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -392,8 +392,7 @@ func (h *Hub) Notified(id wire.Key, version wire.Version, found bool, value []by
 	h.drive()
 }
 
-// Suspect has a key read soon, where it is watched: somebody knows that it has changed, and not to
-// what.
+// Suspect has a key read soon if it is watched: it has changed, but its new value is not known.
 func (h *Hub) Suspect(key store.Key) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -417,7 +416,7 @@ func (h *Hub) SuspectAll() {
 	h.drive()
 }
 
-// Counts are what has been found, and by what.
+// Counts are the versions that were found, by how they were.
 func (h *Hub) Counts() watchrules.Counts {
 	h.mu.Lock()
 	defer h.mu.Unlock()

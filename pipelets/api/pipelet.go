@@ -68,7 +68,7 @@ type PipeletList struct {
 const (
 	Starting  = "Starting"
 	Running   = "Running"
-	Failing   = "Failing"   // a worker cannot go on; it tries again
+	Failing   = "Failing"   // a worker cannot continue; it tries again
 	Invalid   = "Invalid"   // what is asked for is wrong
 	Suspended = "Suspended" // as it was told
 )
@@ -82,8 +82,8 @@ type Status struct {
 	State string `json:"state,omitempty"`
 	// Assigned is the replica of the operator that is to run it.
 	Assigned string `json:"assigned,omitempty"`
-	// Lag is for how long there have been records that the slowest worker has not written, in
-	// seconds. 0: all that it knows of is written.
+	// Lag is how long there have been records that the slowest worker has not written, in seconds.
+	// 0: all that it knows about is written.
 	Lag string `json:"lag,omitempty"`
 	// Rate is how many records all workers have written, of each second of the last ten or so.
 	Rate string `json:"rate,omitempty"`
@@ -143,7 +143,7 @@ type Spec struct {
 	Rate float64 `json:"rate,omitempty"`
 	// EOIO: each record arrives exactly once, in order. Without it, at least once.
 	EOIO bool `json:"eoio,omitempty"`
-	// Suspend stops it. It goes on where it was.
+	// Suspend stops it. It continues where it was.
 	Suspend bool `json:"suspend,omitempty"`
 }
 

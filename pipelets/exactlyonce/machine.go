@@ -51,7 +51,7 @@ func (p *Position) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// State is what a destination knows of a pipelet.
+// State is what a destination knows about a pipelet.
 type State struct {
 	Position Position `json:"position"`
 	// Rows were written in all.
@@ -81,7 +81,7 @@ const (
 	Temporary Kind = iota
 	// Unknown: a commit may have been done, and may be done yet.
 	Unknown
-	// Conflict: the destination's position is another than the one that the worker began from.
+	// Conflict: the destination's position differs from the one that the worker began from.
 	Conflict
 	// TooLarge: the destination takes no so many rows in one transaction.
 	TooLarge
@@ -131,7 +131,7 @@ type Do int
 const (
 	// Open asks the destination for its State.
 	Open Do = iota
-	// Read reads records behind Action.From, Action.Max at most. It waits until there are some.
+	// Read reads records after Action.From, Action.Max at most. It waits until there are some.
 	Read
 	// Flow makes rows of the records that were read, and of Action.Was.Table the next one.
 	Flow
@@ -297,7 +297,7 @@ func (m *Machine) failed(a Action, err error) {
 	case a.Do == Commit && (kind == Unknown || kind == Conflict):
 		m.do = Open
 	case a.Do == Commit || a.Do == Flow:
-		m.do = Read // the records are read again: what was made of them is let go of
+		m.do = Read // the records are read again: what was made of them is released
 	}
 	m.cond = Condition{Reason: kind.String(), Message: err.Error()}
 	m.pause = m.cfg.Longest

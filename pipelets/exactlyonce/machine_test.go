@@ -121,7 +121,7 @@ func run(seed uint64) error {
 			workers = append(workers, w.worker())
 		}
 	}
-	last := workers[0] // what remains goes on, whatever it has come to
+	last := workers[0] // what remains continues, whatever it has come to
 	for range 2000 {
 		w.step(last, false)
 	}

@@ -69,7 +69,7 @@ type Broker struct {
 	mu        sync.Mutex
 	failed    error // why there are no streams
 	streams   map[name]*Stream
-	damaged   map[name]bool    // streams that were not taken up, until they are made anew
+	damaged   map[name]bool    // streams that were not taken up, until they are made again
 	bytes     map[string]int64 // by namespace
 	all       int64
 	consumers map[string]int
@@ -465,7 +465,7 @@ func (b *Broker) countMore(namespace string, size int64) {
 func (b *Broker) Files() *files.Manager { return b.files }
 
 // make makes a stream's folder and partitions. Its configuration is written last: a folder without
-// one is no stream.
+// one is not a stream.
 func (b *Broker) make(s *Stream) error {
 	if s.dir != "" {
 		if err := errors.Join(os.RemoveAll(s.dir), os.MkdirAll(s.dir, 0o700)); err != nil {

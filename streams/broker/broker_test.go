@@ -184,7 +184,7 @@ func TestHalfWritten(t *testing.T) {
 	}
 }
 
-// What cannot be read is left alone, and others are taken up. What is no stream yet is removed.
+// What cannot be read is left alone, and others are taken up. What is not a stream yet is removed.
 func TestDamaged(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "streams")
 	b := begin(t, dir)
@@ -218,7 +218,7 @@ func TestDamaged(t *testing.T) {
 
 // TestLostRing: a ring file that is not whole is not begun again under the same incarnation, which
 // would give offsets twice. The log says so, the file stays as it was found, and whoever makes the
-// stream anew gets another incarnation.
+// stream again gets another incarnation.
 func TestLostRing(t *testing.T) {
 	const slot = stream.HeaderBytes + 64
 	for name, harm := range map[string]func(path string) error{
@@ -312,7 +312,7 @@ func TestOpenFolder(t *testing.T) {
 	}
 }
 
-// A stream that is deleted and made anew has nothing of the former one.
+// A stream that is deleted and made again has nothing of the former one.
 func TestDeleted(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "streams")
 	b := begin(t, dir)
@@ -627,7 +627,7 @@ func TestNotWrittenDown(t *testing.T) {
 }
 
 // TestWrongOffset: a producer that was killed in the middle of an append learns by a code of its
-// own that the append went on, and nothing is appended twice.
+// own that the append continued, and nothing is appended twice.
 func TestWrongOffset(t *testing.T) {
 	s := open(t, begin(t, ""), small)
 	u, err := s.Subscribe(&nodeapi.SubscribeData{Consumer: "slow"}, nil)

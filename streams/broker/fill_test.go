@@ -30,8 +30,8 @@ func filled(t *testing.T, dir string, c nodeapi.StreamConfig, r run) (*Broker, *
 	return b, open(t, b, &c)
 }
 
-// counting appends numbers without an end, and goes on where it was. Nothing but what a sink tells
-// says where that is.
+// counting appends numbers without an end, and continues where it was. Nothing but what a sink
+// tells says where that is.
 func counting(ctx context.Context, to source.Sink) error {
 	for next := to.Place().Mark + 1; ; next++ {
 		text := fmt.Sprint(next) + strings.Repeat(" ", 400-len(fmt.Sprint(next)))
@@ -85,7 +85,7 @@ func TestSourceFloods(t *testing.T) {
 	poll.Until(t, patience, "it to go on", func() bool { return next(s, 0) > full+100 })
 }
 
-// A source that is killed with its broker goes on where it was, in each partition: nothing is
+// A source that is killed with its broker continues where it was, in each partition: nothing is
 // there twice, nothing is left out.
 func TestSourceGoesOn(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "streams")

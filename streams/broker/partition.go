@@ -165,8 +165,8 @@ func (p *partition) unpin(object uint64) {
 	delete(p.pinned, object)
 }
 
-// letGo lets go of files that are not referred to any more. p.mu is not held: memory is given back
-// to the broker.
+// letGo releases files that are no longer referred to. p.mu is not held: memory is given back to
+// the broker.
 func (p *partition) letGo() {
 	p.mu.Lock()
 	unused := p.unused
@@ -201,9 +201,9 @@ const (
 	pollEvery   = 2 * time.Millisecond
 )
 
-// append puts records behind one another, as many as there is room for until ctx ends. It says
-// which offset the first got, and how many were put.
-// pins are, if there are any, the files of each record, which are the partition's from then on.
+// append puts records after one another, as many as there is room for until ctx ends. It says which
+// offset the first got, and how many were put. pins are, if there are any, the files of each
+// record, which are the partition's from then on.
 func (p *partition) append(ctx context.Context, records []stream.Record, pins [][]*files.File,
 	at *uint64) (first uint64, n int, err error) {
 	select {

@@ -23,7 +23,7 @@ type Stream struct {
 	dir        string // "": it is volatile
 	partitions []*partition
 	saved      []map[string]uint64 // positions, as they were saved last
-	dropped    bool                // its folder is not its own any more
+	dropped    bool                // its folder is no longer its own
 	filling    *filling            // nil: it has no source
 }
 
@@ -115,8 +115,8 @@ type Batch struct {
 // of the same name is another one. A consumer without a name has an owner, too.
 func OwnName(owner, consumer string) string { return ledger.Owned(owner, consumer) }
 
-// Read reads records of a partition: at most so many, or as many as fits says. Where there is none
-// it waits until ctx ends, which is no error.
+// Read reads records of a partition: at most so many, or as many as fits says. If there is none it
+// waits until ctx ends, which is not an error.
 func (s *Stream) Read(ctx context.Context, d *nodeapi.ReadData, most int, fits func(stream.Record) bool) (b Batch,
 	err error) {
 	var p *partition
@@ -266,8 +266,8 @@ func (s *Stream) end(why error) {
 	}
 }
 
-// Renew puts the records into other memory, and has all consumers subscribe anew: who may not any
-// more has mapped what is not written to any more.
+// Renew puts the records into other memory, and has all consumers subscribe again: who may no
+// longer has mapped what is no longer written to.
 func (s *Stream) Renew() {
 	for _, p := range s.partitions {
 		p.mu.Lock()

@@ -16,7 +16,7 @@ import (
 
 // Subscription is a consumer that has partitions mapped. Its owner closes it.
 type Subscription struct {
-	// Answer is what the consumer is told, beside the descriptors.
+	// Answer is what the consumer is told, alongside the descriptors.
 	Answer nodeapi.SubscribeAnswer
 
 	s      *Stream
@@ -26,7 +26,7 @@ type Subscription struct {
 	seats  []*seat
 	want   int            // partitions
 	failed bool           // Subscribe failed, so its consumer is where it was before
-	users  sync.WaitGroup // of the page, beside those who hold a partition's lock
+	users  sync.WaitGroup // of the page, alongside those who hold a partition's lock
 	ended  atomic.Bool
 	done   chan struct{}
 	err    error
@@ -189,7 +189,7 @@ func (u *Subscription) Close() {
 		for _, s := range u.seats {
 			s.p.mu.Lock()
 			s.p.leave(u)
-			s.p.announce() // appends need not wait for it any more
+			s.p.announce() // appends need no longer wait for it
 			s.p.mu.Unlock()
 		}
 		if u.cursor != nil {

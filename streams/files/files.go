@@ -90,7 +90,7 @@ func quota(do, format string, args ...any) error {
 	return nodeapi.Errorf(nodeapi.CodeQuotaExceeded, do, format, args...)
 }
 
-// Make makes a file that its caller holds, and can write to. Where there is no memory for it, files
+// Make makes a file that its caller holds, and can write to. If there is no memory for it, files
 // that nobody uses are given up. rewritable: what is mapped of it when it is sealed stays writable.
 func (m *Manager) Make(namespace string, bytes int64, rewritable bool) (*File, error) {
 	if bytes < 1 || bytes > nodeapi.MaxFileBytes {
@@ -112,7 +112,7 @@ func (m *Manager) Make(namespace string, bytes int64, rewritable bool) (*File, e
 	return f, nil
 }
 
-// reserve makes a file that has no memory yet, and that nobody knows of.
+// reserve makes a file that has no memory yet, and that nobody knows about.
 func (m *Manager) reserve(namespace string, bytes int64) (*File, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -190,7 +190,7 @@ func (m *Manager) drop(f *File) {
 	m.retire(f.in, f.Bytes, remains)
 }
 
-// Release lets go of a file.
+// Release releases a file.
 func (f *File) Release() {
 	f.m.mu.Lock()
 	defer f.m.mu.Unlock()
@@ -203,7 +203,7 @@ func (f *File) release() {
 	}
 }
 
-// ReleaseRecord lets go of a file that HoldAll gave: the record that referred to it is gone.
+// ReleaseRecord releases a file that HoldAll gave: the record that referred to it is gone.
 func (f *File) ReleaseRecord() {
 	f.m.mu.Lock()
 	defer f.m.mu.Unlock()
@@ -353,7 +353,7 @@ func (m *Manager) open(namespace string, names []string) ([]*File, error) {
 	return out, nil
 }
 
-// HoldAll is Open for a record that refers to them. ReleaseRecord lets go of them.
+// HoldAll is Open for a record that refers to them. ReleaseRecord releases them.
 func (m *Manager) HoldAll(namespace string, names []string) ([]*File, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -364,9 +364,8 @@ func (m *Manager) HoldAll(namespace string, names []string) ([]*File, error) {
 	return out, err
 }
 
-// Find finds a file by its key, and holds it. Where there is none, the first who asks is told so:
-// nil, and is to make it; others wait until it has, or has given up, and then the next of them is
-// to.
+// Find finds a file by its key, and holds it. If there is none, the first who asks is told so: nil,
+// and is to make it; others wait until it has, or has given up, and then the next of them is to.
 func (m *Manager) Find(ctx context.Context, namespace, key string) (f *File, giveUp func(), err error) {
 	at := id{namespace, key}
 	for {

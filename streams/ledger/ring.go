@@ -14,10 +14,10 @@ import (
 type Rules struct {
 	// Skip moves every consumer on that is behind by the whole ring, without waiting for it.
 	Skip bool
-	// Stall is for how long the writer waits for a consumer that lets go of nothing. Then that one
-	// is moved on, and not waited for again until it has heard of that.
+	// Stall is how long the writer waits for a consumer that releases nothing. Then that one is
+	// moved on, and not waited for again until it has heard of that.
 	Stall int64
-	// Keep is for how long what a consumer with a name has not let go of is held after it has left.
+	// Keep is how long what a consumer with a name has not let go of is held after it has left.
 	Keep int64
 	// Names bounds the consumers of an owner whose positions are remembered. Of all owners twice as
 	// many are.
@@ -72,7 +72,7 @@ type consumer struct {
 // Place is where a record goes.
 type Place struct {
 	Object uint64
-	At     int // bytes from the begin of its records
+	At     int // bytes from the beginning of its records
 	Offset uint64
 	Begins bool   // the object is begun with it, in place of another one
 	Used   int    // bytes of the object's records with it, ...
@@ -327,7 +327,7 @@ func (r *Ring) Join(id ID, name string, from From, offset uint64, skip bool, now
 // other, whatever their names. An owner's name has no zero byte.
 func Owned(owner, name string) string { return owner + "\x00" + name }
 
-// Bare is what is behind the owner in a name.
+// Bare is what is after the owner in a name.
 func Bare(name string) string {
 	if _, bare, ok := strings.Cut(name, "\x00"); ok {
 		return bare
@@ -437,7 +437,7 @@ func (r *Ring) Leave(id ID, now int64) {
 }
 
 // Commit says how far a consumer with a name is that reads without being there: what it has not
-// read yet is held for it for a while. What is not there any more stays to be read, so that the
+// read yet is held for it for a while. What is no longer there stays to be read, so that the
 // consumer is told what it missed until it asks for a later record: an answer may be lost. Commit
 // does nothing for one that is there.
 func (r *Ring) Commit(name string, next uint64, now int64) error {
@@ -494,7 +494,7 @@ func (r *Ring) Positions() map[string]uint64 {
 }
 
 // Remember makes a name known that a ledger had before this one, as if its consumer had just left.
-// What is not there any more it has missed.
+// What is no longer there it has missed.
 func (r *Ring) Remember(name string, next uint64, now int64) {
 	if r.named[name] != nil || len(r.named) >= 2*r.rules.Names {
 		return

@@ -29,7 +29,7 @@ type reader struct {
 	there bool
 	held  uint64
 	next  uint64
-	start uint64 // before it has a record behind this one, it may not have heard what it missed
+	start uint64 // before it has a record after this one, it may not have heard what it missed
 	skip  bool
 	lost  bool // it was moved on, and has not heard of that
 	until int64
@@ -54,7 +54,7 @@ func walk(seed uint64, tell bool) (trace []string, err error) {
 			trace = append(trace, fmt.Sprintf("%4d ", now)+fmt.Sprintf(format, args...))
 		}
 	}
-	// blockedSince is since when the writer has waited for a reader that lets go of nothing.
+	// blockedSince is since when the writer has waited for a reader that releases nothing.
 	blockedSince := map[*reader]int64{}
 	// All readers have one owner. Since waySince the writer has found some in the way of the
 	// object way. It does not wait for them before object spent is to go.
@@ -334,7 +334,7 @@ func TestWalks(t *testing.T) {
 	}
 }
 
-// TestRestore: a ledger that is made of what another one's ring has goes on where that was.
+// TestRestore: a ledger that is made of what another one's ring has continues where that was.
 func TestRestore(t *testing.T) {
 	rules := Rules{Stall: stall, Keep: keep, Names: 2}
 	a := New(objects, space, rules)
@@ -429,7 +429,7 @@ func TestOwners(t *testing.T) {
 
 // TestHeldUpByOneOwner: an owner holds the writer up for an object no longer than one consumer that
 // goes and comes back could, by however many names, and by consumers without one that take turns.
-// Then the writer does not wait for the owner for a round of the ring, but for others it does.
+// Then the writer does not wait for the owner for a round of the ring, except for others it does.
 func TestHeldUpByOneOwner(t *testing.T) {
 	const names = 64
 	full := func() *Ring {

@@ -2,7 +2,7 @@
 // the files that it keeps for itself: what is in them, api/stream says.
 //
 // A consumer is given a descriptor of a memfd that is open for reading. It cannot map it for
-// writing, nor get such a mapping by mprotect, nor open it anew by /proc: after the broker's own
+// writing, nor get such a mapping by mprotect, nor open it again by /proc: after the broker's own
 // mapping there can be no other one that writes (F_SEAL_FUTURE_WRITE), whoever asks, root included.
 // It cannot be truncated, so nobody who reads is sent SIGBUS.
 package segment
@@ -71,7 +71,7 @@ func NewShared(name string, size int) (*Memory, error) {
 }
 
 // create makes a memfd that is open for reading and writing. The kernel does not count what
-// memfd_create opens among a file's writers, so create opens the file anew: Remains relies on the
+// memfd_create opens among a file's writers, so create opens the file again: Remains relies on the
 // count.
 func create(name string, size int) (*os.File, error) {
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|unix.MFD_NOEXEC_SEAL)
@@ -105,7 +105,7 @@ func Make(path string, size int) (*Memory, error) {
 		return nil, err
 	}
 	defer f.Close()
-	// A file with holes would end this process where there is no memory for them.
+	// A file with holes would end this process if there is no memory for them.
 	if err := allocate(f, int64(size)); err != nil {
 		return nil, fmt.Errorf("%s, of %d bytes: %w", path, size, err)
 	}

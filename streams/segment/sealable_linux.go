@@ -15,8 +15,8 @@ type Sealable struct {
 	read  *os.File
 }
 
-// NewSealable makes one, of a size, which has its memory from the begin: who maps it is not sent
-// SIGBUS where there is no more.
+// NewSealable makes one, of a size, which has its memory from the beginning: who maps it is not
+// sent SIGBUS if there is no more.
 func NewSealable(name string, size int) (*Sealable, error) {
 	f, err := create(name, size)
 	if err != nil {
@@ -48,7 +48,7 @@ func (s *Sealable) Seal() error {
 	return err
 }
 
-// SealFuture is Seal, but for who has it mapped for writing: he may go on to write there. Nobody
+// SealFuture is Seal, except for who has it mapped for writing: he may go on to write there. Nobody
 // else can begin to, whatever descriptor he has.
 func (s *Sealable) SealFuture() error {
 	_, err := unix.FcntlInt(s.write.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_FUTURE_WRITE|unix.F_SEAL_SEAL)

@@ -12,10 +12,10 @@ import (
 
 // Source fills the partitions of a stream.
 type Source interface {
-	// Run fills one partition until ctx ends, or it cannot go on: then it is run again after a
-	// while, and goes on where the sink says that it was. It is run for each partition beside the
-	// others, so a consumer that is waited for in one holds up no other. All of what has an order
-	// (a key, a subject) is to be in one partition: Partition says in which.
+	// Run fills one partition until ctx ends, or it cannot continue: then it is run again after a
+	// while, and continues where the sink says that it was. It is run for each partition alongside
+	// the others, so a consumer that is waited for in one holds up no other. All of what has an
+	// order (a key, a subject) is to be in one partition: Partition says in which.
 	Run(ctx context.Context, to Sink) error
 }
 
@@ -71,7 +71,7 @@ type Place struct {
 	Note Note
 }
 
-// Note is what a source writes down beside its records.
+// Note is what a source writes down alongside its records.
 type Note struct {
 	// Origin is what marks are of. If it is another one, they say nothing.
 	Origin string `json:"origin,omitempty"`

@@ -6,7 +6,7 @@
 // and reads the types, and services.go gets a call's arguments from the parameters of its method. A
 // new call takes a line in a .thrift file, one in the table and a method. TestIDL compares them.
 //
-// The state behind it is that of P4Runtime (see p4rt.Local). What BMv2 gives a handle (entries,
+// The state after it is that of P4Runtime (see p4rt.Local). What BMv2 gives a handle (entries,
 // members, groups, nodes of multicast groups) gets one here, wherever it came from:
 //
 //   - an entry the lowest number that is free in its table, with a count of how often the number

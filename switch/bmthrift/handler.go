@@ -12,7 +12,7 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// handler answers calls. What it keeps beside the device's state is guarded by the state's own
+// handler answers calls. What it keeps alongside the device's state is guarded by the state's own
 // lock: it is touched in State.Read and State.Write alone.
 type handler struct {
 	dev   target.Device
@@ -51,7 +51,7 @@ func (h *handler) logRefusal(call string, err error) {
 	h.log.Info("Thrift call refused", "call", call, "err", err)
 }
 
-// errContext is what is said of contexts that there are not.
+// errContext is what is said about contexts that there are not.
 var errContext = errors.New("a switch has one context, which is 0")
 
 // read calls f with the pipeline, in step with what other protocols do.

@@ -83,7 +83,7 @@ func (h *handles) remove(i int) {
 	h.free = append(h.free, i)
 }
 
-// find returns the index behind a handle, or the code of what is wrong with it.
+// find returns the index after a handle, or the code of what is wrong with it.
 func (h *handles) find(handle idl.Handle) (int, idl.TableCode) {
 	i := int(handle) & indexMask
 	switch {

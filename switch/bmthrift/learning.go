@@ -133,7 +133,7 @@ func (l *learner) send(x *learnList) {
 	}
 }
 
-// ack forgets samples of a buffer; all of them where none are named.
+// ack forgets samples of a buffer; all of them if none are named.
 func (x *learnList) ack(id uint64, samples []int32) {
 	keys := x.unacked[id]
 	if samples == nil {

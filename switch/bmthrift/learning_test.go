@@ -114,7 +114,7 @@ func TestLearning(t *testing.T) {
 	})
 	to.take()
 
-	// Another program begins anew; what does not fit is nobody's.
+	// Another program begins again; what does not fit is nobody's.
 	next := entities(t)
 	l.digest(next, target.Digest{Name: "no such list"})
 	l.digest(next, target.Digest{Name: src.Name, Fields: [][]byte{{1}}})

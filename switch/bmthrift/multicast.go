@@ -28,7 +28,7 @@ type node struct {
 	group uint32 // 0: of no group
 }
 
-// multicast is what the protocol knows of groups beside their replicas.
+// multicast is what the protocol knows about groups alongside their replicas.
 type multicast struct {
 	nodes  map[int32]*node
 	groups map[uint32][]int32 // in the order in which the nodes came

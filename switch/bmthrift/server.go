@@ -40,20 +40,20 @@ type State interface {
 	// does so and makes the changes final.
 	Read(f func(target.Pipeline) error) error
 	Write(f func(target.Pipeline) error) error
-	// Load prepares a program from its JSON beside the running one, Swap makes it the running one,
-	// Reset begins the running one anew.
+	// Load prepares a program from its JSON alongside the running one, Swap makes it the running
+	// one, Reset begins the running one again.
 	Load(json []byte) error
 	Swap() error
 	Reset() error
 	// Source is the JSON of the program that calls refer to.
 	Source() []byte
-	// OnReplication sets who is told of groups and sessions that others have changed.
+	// OnReplication sets who is told about groups and sessions that others have changed.
 	OnReplication(f func(target.Pipeline))
 	// OnDigest sets who gets the digests of the running program, besides P4Runtime. f does not
 	// block.
 	OnDigest(f func(*bmv2json.Program, target.Digest))
 	// SetIdleTimeout and IdleTimeout are of an entry of a pipeline that Write or Read has given,
-	// and OnIdle sets who is told of entries of the running one that have become idle.
+	// and OnIdle sets who is told about entries of the running one that have become idle.
 	SetIdleTimeout(p target.Pipeline, table string, e *target.TableEntry,
 		timeout time.Duration) error
 	IdleTimeout(p target.Pipeline, table string,

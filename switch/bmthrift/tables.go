@@ -346,8 +346,8 @@ func (h *handler) BmMtIndirectDeleteEntry(cxt int32, table string, handle idl.Ha
 	return h.remove(cxt, table, handle, false)
 }
 
-// BmMtSetEntryTTL implements the call of that name, and bm_mt_indirect_set_entry_ttl. 0 ms are no
-// timeout.
+// BmMtSetEntryTTL implements the call of that name, and bm_mt_indirect_set_entry_ttl. 0 ms are not
+// a timeout.
 func (h *handler) BmMtSetEntryTTL(cxt int32, table string, handle idl.Handle, ms int32) error {
 	return h.write(cxt, func(p target.Pipeline) error {
 		t, hs, i, err := h.entry(p, table, handle)

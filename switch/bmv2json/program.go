@@ -45,8 +45,7 @@ type HeaderType struct {
 	// VL is the index in Fields of the field of variable length (varbit), or -1: there is at most
 	// one.
 	VL int
-	// MaxBytes is the largest size of a header with a varbit field, in bytes; 0 where there is
-	// none.
+	// MaxBytes is the largest size of a header with a varbit field, in bytes; 0 if there is none.
 	MaxBytes int
 	// FixedBits is the sum of the widths of all fields but the varbit one.
 	FixedBits int
@@ -225,7 +224,7 @@ const (
 	// its type's)
 	ParserExtractVL
 	ParserSet       // Dest = Value
-	ParserVerify    // Cond, else stop with the error Value
+	ParserVerify    // Cond, otherwise stop with the error Value
 	ParserAdvance   // skip Value bits
 	ParserPrimitive // run Primitive
 )
@@ -275,7 +274,7 @@ type ValueSet struct {
 	Width   int // bits of one member, all its fields together without padding
 	MaxSize int
 	// bits of each field of a member, taken from the select that uses the set; one field of Width
-	// bits where no select does
+	// bits if no select does
 	Widths []int
 }
 

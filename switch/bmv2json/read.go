@@ -107,7 +107,7 @@ func Parse(data []byte) (p *Program, err error) {
 	return r.p, nil
 }
 
-// reader is what is known of the program so far.
+// reader is what is known about the program so far.
 type reader struct {
 	p *Program
 	index

@@ -509,7 +509,7 @@ func TestOlderFormats(t *testing.T) {
 		t.Errorf("without its selector the table is read: %v", err)
 	}
 
-	// A parser sets a header's validity, and a header does not say that it is no metadata.
+	// A parser sets a header's validity, and a header does not say that it is not metadata.
 	doc = document(t, "parsing")
 	for _, h := range doc["headers"].(list) {
 		if h := h.(object); h["metadata"] == false {

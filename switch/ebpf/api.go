@@ -16,8 +16,8 @@ const (
 	HookClsact = attach.HookClsact
 )
 
-// Probe reports why this engine cannot run here: nil if it can, else an error that says what the
-// kernel or the process lacks.
+// Probe reports why this engine cannot run here: nil if it can, otherwise an error that says what
+// the kernel or the process lacks.
 func Probe() error { return attach.Probe() }
 
 // Support says what this engine does with a construct of v1model.

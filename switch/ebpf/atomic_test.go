@@ -23,7 +23,7 @@ func readProgram(t testing.TB, file string) *bmv2json.Program {
 }
 
 // TestRegistersAreAtomic runs, on two CPUs at once, a program that reads a register, looks up a
-// table, and writes the register plus one; as it is loaded, and made anew by its paths. With the
+// table, and writes the register plus one; as it is loaded, and made again by its paths. With the
 // lock no count is lost; without it some are, which shows that the test would notice.
 func TestRegistersAreAtomic(t *testing.T) {
 	if runtime.NumCPU() < 2 {

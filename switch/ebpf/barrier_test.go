@@ -190,8 +190,8 @@ func (c *controlled) lookedUp(t *testing.T) bool {
 
 // TestWriteIsFinal keeps a packet waiting for the registers, after it has found its chain's entry
 // in the tables, and takes the switch's role away meanwhile. When that has been acknowledged over
-// P4Runtime, the packet must not commit any more: that a switch is fenced, and that a chain is
-// frozen, is nothing else.
+// P4Runtime, the packet must no longer commit: that a switch is fenced, and that a chain is frozen,
+// is nothing else.
 func TestWriteIsFinal(t *testing.T) {
 	c := newControlled(t)
 	p := c.pipeline

@@ -20,7 +20,7 @@ import (
 
 // Benchmark runs the committed program n times, as it is at tc or at XDP, on a frame as if it had
 // come in by a port, without sending what comes out, and returns what one run takes. Each run first
-// sets the frame back, since an answer is no query; what that takes is measured on its own and
+// sets the frame back, since an answer is not a query; what that takes is measured on its own and
 // taken off. What the runs do to registers and counters stays.
 //
 // The runs are made in rounds, and the fastest counts: what else the machine does only adds.
@@ -158,7 +158,7 @@ func first(cpu int) error {
 	return nil
 }
 
-// Specialise makes the program anew for what its tables hold now, without waiting for them to be
+// Specialise makes the program again for what its tables hold now, without waiting for them to be
 // left alone: for measurements and tests.
 func Specialise(dev target.Device) error {
 	d, ok := dev.(*device)
@@ -205,7 +205,7 @@ func Overtake(dev target.Device, always bool) error {
 	return nil
 }
 
-// ByPaths reports whether the program was made anew by its paths, and not refused as that: for
+// ByPaths reports whether the program was made again by its paths, and not refused as that: for
 // tests.
 func ByPaths(dev target.Device) bool {
 	d, ok := dev.(*device)

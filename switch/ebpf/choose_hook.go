@@ -60,8 +60,8 @@ func (d *device) features(ifindex int) (f uint64, err error) {
 
 // refresh says whether XDP programs may send by a port: its device takes frames from them (a veth
 // while its peer polls), and nobody has given it a queueing discipline that they would go past, for
-// a rate, a delay or a loss. Else the frames go by tc. Where it cannot be found out all stays as it
-// is.
+// a rate, a delay or a loss. Otherwise the frames go by tc. Where it cannot be found out all stays
+// as it is.
 func (d *device) refresh(q *port) {
 	if d.opts.Hook == HookTC || q.missing {
 		d.PortMap.SetXDP(q.Number, 0)

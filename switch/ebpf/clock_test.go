@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// TestClock asks for the time in every place where a statement can, with a limit before and behind
+// TestClock asks for the time in every place where a statement can, with a limit before and after
 // it: a packet has one time, which is between before and after it was processed.
 func TestClock(t *testing.T) {
 	prog := readProgram(t, "testdata/clock.json")

@@ -30,15 +30,15 @@ type Options struct {
 	CPUPort uint32
 	// DropPort is what a program writes to egress_spec to drop a packet. 0 means v1model's 511.
 	DropPort uint32
-	// OnlyUDP, if not 0, leaves interfaces to the host but for one UDP port: the program gets IPv4
-	// packets to or from it; those of them that are tagged, fragments or carry IP options are
-	// dropped; all other frames go on to the host's stack. The interfaces keep their offloads, but
-	// for XDP: plain UDP is merged by none that is on by default.
+	// OnlyUDP, if not 0, leaves interfaces to the host except for one UDP port: the program gets
+	// IPv4 packets to or from it; those of them that are tagged, fragments or carry IP options are
+	// dropped; all other frames go on to the host's stack. The interfaces keep their offloads,
+	// except for XDP: plain UDP is merged by none that is on by default.
 	OnlyUDP uint16
 	// Mark, if not 0, is the mark of the frames that the switch sends, by which others at an
 	// interface know them. Those that leave by XDP have none.
 	Mark uint32
-	// LateFilters: with HookClsact, the program's filters come behind those of others.
+	// LateFilters: with HookClsact, the program's filters come after those of others.
 	LateFilters bool
 	// After is the name of a program at tcx that frames meet before the switch's, where it is at a
 	// port's interface when the port is made. "": the switch's comes before all others.
@@ -57,7 +57,7 @@ type Options struct {
 	// interfaces
 	captured bool
 	unlocked bool // packets take no lock: for the test that shows what it is for
-	general  bool // the program is not made anew by itself for what its tables hold: for tests
+	general  bool // the program is not made again by itself for what its tables hold: for tests
 }
 
 // Device is what New makes.
@@ -307,7 +307,7 @@ func (d *device) deliverPacketIn(frame []byte) {
 	handle(frame)
 }
 
-// tapDelivery gives records of the tap's ring to Options.Tap; nil where there is none.
+// tapDelivery gives records of the tap's ring to Options.Tap; nil if there is none.
 func (d *device) tapDelivery() func(record []byte) {
 	if d.opts.Tap == nil {
 		return nil

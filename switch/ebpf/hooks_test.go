@@ -31,7 +31,7 @@ type cables struct {
 }
 
 // newCables makes pairs for some ports. The far ends of hidden ones are in a namespace that nobody
-// finds: no process is in it and it has no name. The test goes on in the switch's namespace.
+// finds: no process is in it and it has no name. The test continues in the switch's namespace.
 func newCables(t *testing.T, ports []uint32, hidden ...uint32) *cables {
 	t.Helper()
 	needKernel(t)
@@ -350,7 +350,7 @@ func TestHooks(t *testing.T) {
 
 // TestShorterThanItsTransport has frames lose headers, so that they are shorter than to where their
 // transport header was, which the kernel has noted of what a packet socket sends. tc cuts none of
-// them so far: they come with zeros behind, as XDP's do not.
+// them so far: they come with zeros after, as XDP's do not.
 func TestShorterThanItsTransport(t *testing.T) {
 	for name, opts := range kinds {
 		t.Run(name, func(t *testing.T) {
@@ -359,7 +359,7 @@ func TestShorterThanItsTransport(t *testing.T) {
 			for in, fd := range cables.sockets {
 				l, err := netlink.LinkByName(fmt.Sprintf("h%d", in))
 				check(t, err)
-				// What says where a transport header is sees an IPv4 packet behind the addresses.
+				// What says where a transport header is sees an IPv4 packet after the addresses.
 				to := &unix.SockaddrLinklayer{Protocol: unix.ETH_P_IP >> 8, Halen: 6,
 					Ifindex: l.Attrs().Index}
 				for _, size := range []int{34, 37, 40, 41, 90} {

@@ -13,7 +13,7 @@ import (
 )
 
 // refusedByTheVerifier are programs of p4c's, p4-learning's and p4-guide's that the kernel's
-// verifier does not follow to their end, with the reason. A name may stand behind a prefix.
+// verifier does not follow to their end, with the reason. A name may stand after a prefix.
 var refusedByTheVerifier = map[string]string{
 	"axon.json":                  "more than a million instructions",
 	"parser_dc_full.json":        "more than a million instructions",

@@ -18,7 +18,7 @@ type port struct {
 	target.Port
 	attach.Attachment              // nothing is attached while no program is committed
 	reason            string       // it is where it is
-	peer              *attach.Peer // nil but for a veth at XDP
+	peer              *attach.Peer // nil except for a veth at XDP
 	// the interface's counts when it became the port, and when they were last read
 	zero, seen target.PortCounters
 	settings   *offload.Change
@@ -50,7 +50,7 @@ func (d *device) attach(q *port, p *runtime.Pipeline) (finish func(), err error)
 		return err
 	})
 	if err != nil && q.At == HookXDP && q.XDP == nil && q.Attached() {
-		// The driver was asked in vain. At tc the port works as well.
+		// The driver was asked without success. At tc the port works as well.
 		d.atTC(q, err.Error())
 		err = nil
 	}

@@ -150,7 +150,7 @@ func cablesHere(t *testing.T, ports ...uint32) *cables {
 }
 
 // TestQueueDepth stops what leaves by a port, and counts what waits there: a program sees it, and
-// sees nothing where nothing waits. The interpreter's threads are in the namespace of the process.
+// sees nothing if nothing waits. The interpreter's threads are in the namespace of the process.
 func TestQueueDepth(t *testing.T) {
 	if _, err := exec.LookPath("tc"); err != nil {
 		t.Skip("no tc (iproute2) on PATH")

@@ -129,7 +129,7 @@ func TestKnownTablesByThemselves(t *testing.T) {
 }
 
 // TestKnownTablesUnderLoad changes an entry again and again while packets pass on another CPU and
-// the program is made anew: after each change no packet meets what was before.
+// the program is made again: after each change no packet meets what was before.
 func TestKnownTablesUnderLoad(t *testing.T) {
 	if runtime.NumCPU() < 2 {
 		t.Skip("there is one CPU")

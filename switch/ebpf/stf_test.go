@@ -39,7 +39,7 @@ func TestSTF(t *testing.T) {
 	}
 }
 
-// runSTF gives the frames of a file to a program: as it is loaded, or, with paths, made anew for
+// runSTF gives the frames of a file to a program: as it is loaded, or, with paths, made again for
 // what tables hold and by its paths. It returns what is not as the file expects.
 func runSTF(t *testing.T, hook Hook, file string, text []byte, paths bool) []string {
 	f, err := stf.Parse(file, text)

@@ -406,7 +406,8 @@ func TestStripesLikeInterp(t *testing.T) {
 }
 
 // TestStripesWherePacketsMeet: a switch goes over to stripes when packets have waited for each
-// other, not before, and back to the one lock when its program is made anew as one that knows none.
+// other, not before, and back to the one lock when its program is made again as one that knows
+// none.
 func TestStripesWherePacketsMeet(t *testing.T) {
 	needUnlockedReads(t)
 	if runtime.NumCPU() < 2 {

@@ -210,7 +210,7 @@ func TestReadsPutBack(t *testing.T) {
 }
 
 // TestRefusedByPaths: where the kernel's verifier refuses the program that is made by its paths,
-// the switch goes on with one that is made for its tables alone, and does not try the other again.
+// the switch continues with one that is made only for its tables, and does not try the other again.
 func TestRefusedByPaths(t *testing.T) {
 	d := tallyDevice(t, true)
 	p := d.pipeline

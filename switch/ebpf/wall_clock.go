@@ -13,7 +13,7 @@ type wallClock struct {
 	zero time.Time // when that clock was zero
 }
 
-// wallStep is by how much the wall's clock must have been set to be read anew.
+// wallStep is by how much the wall's clock must have been set to be read again.
 const wallStep = time.Second
 
 // at is the wall's time when that clock was ns.

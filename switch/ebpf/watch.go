@@ -11,7 +11,7 @@ import (
 	"github.com/netcraq/netcraq/switch/offload"
 )
 
-// watcher sees to it that what was attached stays attached: interfaces go and come back, and peers
+// watcher makes sure that what was attached stays attached: interfaces go and come back, and peers
 // lose the program that another switch had there.
 type watcher struct {
 	changes chan netlink.LinkUpdate
@@ -43,7 +43,7 @@ func (d *device) watch() (*watcher, error) {
 				return
 			case _, ok := <-changes:
 				if !ok {
-					changes = nil // the subscription has ended: the clock goes on
+					changes = nil // the subscription has ended: the clock continues
 				}
 			case <-tick.C:
 			}
@@ -79,7 +79,7 @@ func (w *watcher) stop() {
 	w.ended.Wait()
 }
 
-// repair puts a port's programs back where somebody has taken one off.
+// repair puts a port's programs back if somebody has taken one off.
 func (d *device) repair(q *port) {
 	if d.pipeline == nil {
 		return
@@ -167,7 +167,7 @@ func (d *device) reconcile() {
 	}
 }
 
-// indexOf is an interface's index, 0 where there is none of that name.
+// indexOf is an interface's index, 0 if there is none of that name.
 func (d *device) indexOf(name string) (index int, err error) {
 	err = d.netns.Do(func() error {
 		l, err := netlink.LinkByName(name)

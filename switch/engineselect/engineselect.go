@@ -11,7 +11,7 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// Engine is a device that can prepare a pipeline beside the running one.
+// Engine is a device that can prepare a pipeline alongside the running one.
 type Engine interface {
 	target.Device
 	target.Preparer

@@ -18,7 +18,7 @@ func (p *Pipeline) table(name string) (*matchtables.Table, error) {
 	return p.ref.Tables[t.Index], nil
 }
 
-// changeTable changes an entry. what is said of a change that fails.
+// changeTable changes an entry. what is said about a change that fails.
 func (p *Pipeline) changeTable(name, what string, change func(*matchtables.Table, *target.TableEntry) error,
 	e *target.TableEntry) error {
 	p.cp.Lock()

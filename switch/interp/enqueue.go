@@ -67,7 +67,7 @@ func (p *Pipeline) enqueueAtRate(st *packet.State) {
 	heap.Push(&room.ready[st.Priority], waiter{st, q, q.last, room.order, p.obs.LastNumber()})
 }
 
-// depart takes the packet that is next to leave its queue at now; nil where none may.
+// depart takes the packet that is next to leave its queue at now; nil if none may.
 func (p *Pipeline) depart(now time.Duration) *packet.State {
 	room := &p.waiting
 	if p.passes > p.opts.MaxPasses/2 {

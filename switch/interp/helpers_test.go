@@ -11,7 +11,7 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// programFile is one of the project's own programs, whose P4 source is beside it.
+// programFile is one of the project's own programs, whose P4 source is alongside it.
 func programFile(name string) string { return filepath.Join("..", "stf", "testdata", name+".json") }
 
 func load(t testing.TB, name string, opts Options) *Pipeline {

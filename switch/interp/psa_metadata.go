@@ -10,7 +10,8 @@ import (
 
 // psa is what a program for the Portable Switch Architecture has otherwise than one for v1model: a
 // parser and a deparser on both sides of the packet replication engine, and metadata of its own.
-// Nothing but the bytes of a packet, and what the engine says of it, goes from ingress to egress.
+// Nothing but the bytes of a packet, and what the engine says about it, goes from ingress to
+// egress.
 type psa struct {
 	egressParser    *reference.Parser
 	ingressDeparser reference.Deparser

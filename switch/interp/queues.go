@@ -12,8 +12,8 @@ import (
 
 // Queues are how the queues between ingress and egress are set, as BMv2's simple_switch has them:
 // each port has one for each priority. A queue gives its packets to egress at its rate; one without
-// a rate keeps none. Of those that may go on, the packets of the largest priority go first. What a
-// full queue is given is dropped.
+// a rate keeps none. Of those that may continue, the packets of the largest priority go first. What
+// a full queue is given is dropped.
 //
 // They are the switch's, not the program's, so that they stay when a program is replaced. The
 // packets that wait are the program's. Queues are safe for concurrent use.
@@ -89,7 +89,7 @@ func (q *Queues) SetDepth(port *uint32, priority *int, packets int) error {
 	return q.change(port, priority, func(s *queueSetting) { s.depth = packets })
 }
 
-// SetRate sets how many packets a second leave a queue at most; 0 is no limit.
+// SetRate sets how many packets a second leave a queue at most; 0 is not a limit.
 func (q *Queues) SetRate(port *uint32, priority *int, perSecond uint64) error {
 	gap := time.Duration(0)
 	if perSecond > 0 {

@@ -59,14 +59,14 @@ func (q *queued) send(at time.Duration, port, priority, how, number byte) []stri
 	return leaves(outs)
 }
 
-// depart has the packets go on whose time has come.
+// depart has the packets continue whose time has come.
 func (q *queued) depart(at time.Duration) []string {
 	var b Buffer
 	q.DepartInto(&b, at)
 	return leaves(b.Outs)
 }
 
-// leaves says of each frame its port, its number, its queue, how long it waited, and how many
+// leaves says about each frame its port, its number, its queue, how long it waited, and how many
 // waited before it when it came and behind it when it went.
 func leaves(outs []Out) (told []string) {
 	for _, o := range outs {
@@ -111,7 +111,7 @@ func TestQueueRate(t *testing.T) {
 	}
 	expectLeaves(t, "too early", q.depart(at-1))
 	expectLeaves(t, "in time", q.depart(at), "1:2 q0 1000us 0 2")
-	// Who is late lets those go on whose time has come, and no more.
+	// Who is late lets those continue whose time has come, and no more.
 	expectLeaves(t, "late", q.depart(at+2500*time.Microsecond), "1:3 q0 3500us 1 1",
 		"1:4 q0 3500us 2 0")
 	if _, waits := q.NextDeparture(); waits {

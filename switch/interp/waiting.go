@@ -14,7 +14,7 @@ type waitingRoom struct {
 	ready  []waiters // by priority
 	count  int
 	order  uint64
-	// when the first of all may go on, as [Pipeline.NextDeparture] says it
+	// when the first of all may continue, as [Pipeline.NextDeparture] says it
 	next atomic.Int64
 	full bool // that a queue was full was said
 }
@@ -26,19 +26,19 @@ type queueName struct {
 
 type waitingQueue struct {
 	size int
-	last time.Duration // when its newest packet may go on
+	last time.Duration // when its newest packet may continue
 }
 
 // waiter is a packet that waits.
 type waiter struct {
 	st     *packet.State
 	of     *waitingQueue
-	at     time.Duration // when it may go on
+	at     time.Duration // when it may continue
 	order  uint64
 	number uint64 // of the packet, in what is traced
 }
 
-// waiters are packets of one priority, the first that may go on first.
+// waiters are packets of one priority, the first that may continue first.
 type waiters []waiter
 
 func (w waiters) Len() int      { return len(w) }

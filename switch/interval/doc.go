@@ -6,8 +6,8 @@
 // could overflow. So each expression gets an interval that its value cannot leave. If the interval
 // fits 64 bits, signed or unsigned, so does the arithmetic; if it fits some larger number of bits,
 // that many words do; and sums, products, left shifts and bitwise operations need, for the low n
-// bits of the result, only the low n bits of the operands, whatever the interval. Only where none
-// of this helps (a right shift of an unbounded left shift) an engine has to refuse.
+// bits of the result, only the low n bits of the operands, whatever the interval. Only if none of
+// this helps (a right shift of an unbounded left shift) an engine has to refuse.
 //
 // It imports bmv2json alone.
 package interval

@@ -7,7 +7,7 @@ import (
 	"github.com/netcraq/netcraq/switch/bmv2json"
 )
 
-// operations are what BMv2 does; nil where it has no answer.
+// operations are what BMv2 does; nil if it has no answer.
 var operations = map[bmv2json.ExprOp]func(a, b *big.Int) *big.Int{
 	bmv2json.OpAdd: func(a, b *big.Int) *big.Int { return new(big.Int).Add(a, b) },
 	bmv2json.OpSub: func(a, b *big.Int) *big.Int { return new(big.Int).Sub(a, b) },

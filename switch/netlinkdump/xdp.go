@@ -54,7 +54,7 @@ var netdevFamily = sync.OnceValues(func() (int, error) {
 
 // askGeneric sends a command with one attribute to a family of generic netlink, and gives an
 // attribute of the answer; nil if it has none. The header is written out here: nl.Genlmsg takes its
-// reserved bytes from whatever is behind it in memory.
+// reserved bytes from whatever is after it in memory.
 func askGeneric(family int, command byte, with *nl.RtAttr, want uint16) ([]byte, error) {
 	req := nl.NewNetlinkRequest(family, unix.NLM_F_ACK)
 	req.AddRawData(append([]byte{command, 1, 0, 0}, with.Serialize()...))

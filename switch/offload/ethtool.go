@@ -19,9 +19,9 @@ const (
 	GenericSegment Setting = "generic-segmentation-offload" // the same for other protocols
 	// sends frames whose checksum is finished later
 	TxChecksums Setting = "tx-checksumming"
-	// sends frames whose 802.1Q tag is beside them
+	// sends frames whose 802.1Q tag is alongside them
 	TxVLAN Setting = "tx-vlan-offload"
-	// takes 802.1Q tags off frames and puts them beside
+	// takes 802.1Q tags off frames and puts them alongside
 	RxVLAN Setting = "rx-vlan-offload"
 )
 

@@ -174,7 +174,7 @@ func TestKilled(t *testing.T) {
 	if n := records(t); n != 0 {
 		t.Errorf("%d records are left", n)
 	}
-	// Who goes on where a dead process was knows what was on before.
+	// Who continues where a dead process was knows what was on before.
 	kill(turnOff())
 	c, err := Off("a", index(t, "a"), TxChecksums)
 	check(t, err)
@@ -209,8 +209,8 @@ func TestKilledElsewhere(t *testing.T) {
 	}
 }
 
-// TestFilters leaves filters of the living alone, and removes those of the dead, with the
-// discipline that they brought.
+// TestFilters leaves filters only of the living, and removes those of the dead, with the discipline
+// that they brought.
 func TestFilters(t *testing.T) {
 	inNamespace(t)
 	l, err := netlink.LinkByName("a")

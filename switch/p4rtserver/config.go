@@ -20,7 +20,7 @@ import (
 )
 
 // config is a forwarding pipeline configuration: the P4Info bound to its program, the pipeline that
-// runs it, and what the server keeps beside the pipeline.
+// runs it, and what the server keeps alongside the pipeline.
 type config struct {
 	*translate.Schema
 	server *Server
@@ -169,7 +169,7 @@ func (s *Server) SetForwardingPipelineConfig(ctx context.Context,
 	return &p4v1.SetForwardingPipelineConfigResponse{}, nil
 }
 
-// configure does what a request says. may says why a change must not begin any more.
+// configure does what a request says. may says why a change must no longer begin.
 func (s *Server) configure(req *p4v1.SetForwardingPipelineConfigRequest, may func() error) (err error) {
 	defer s.catchPanic(&err)
 	switch req.Action {
@@ -213,7 +213,7 @@ func (s *Server) Load(cfg *p4v1.ForwardingPipelineConfig) (err error) {
 // always lets a change begin that no caller waits for.
 func always() error { return nil }
 
-// replace commits cfg with empty state. may says why the change must not begin any more.
+// replace commits cfg with empty state. may says why the change must no longer begin.
 func (s *Server) replace(cfg *p4v1.ForwardingPipelineConfig, may func() error) error {
 	sch, err := s.check(cfg)
 	if err != nil {
@@ -233,7 +233,7 @@ func (s *Server) replace(cfg *p4v1.ForwardingPipelineConfig, may func() error) e
 	return nil
 }
 
-// goLive makes c what P4Runtime's requests refer to; nil where the program has no P4Info.
+// goLive makes c what P4Runtime's requests refer to; nil if the program has no P4Info.
 func (s *Server) goLive(c *config) {
 	if s.live != nil {
 		for _, d := range s.live.digestStates {
@@ -248,7 +248,7 @@ func (s *Server) goLive(c *config) {
 	s.current.Store(c)
 }
 
-// prepare builds cfg beside the running pipeline.
+// prepare builds cfg alongside the running pipeline.
 func (s *Server) prepare(cfg *p4v1.ForwardingPipelineConfig) (*config, target.Preparer, error) {
 	sch, err := s.check(cfg)
 	if err != nil {

@@ -165,7 +165,7 @@ func (c *config) directEntry(te *p4v1.TableEntry, kind string) (*translate.Table
 }
 
 // eachDirect calls f for the entries whose direct resource a read asks for: all of all tables for
-// table id 0, all of a table without a match, else one.
+// table id 0, all of a table without a match, otherwise one.
 func (c *config) eachDirect(te *p4v1.TableEntry, kind string,
 	f func(*translate.Table, *target.TableEntry) error) error {
 	if te == nil {

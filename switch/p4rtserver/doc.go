@@ -21,10 +21,11 @@
 //
 // Locking. Writes and pipeline changes are serialised by one lock, reads share it: a read sees each
 // write whole or not at all, and writes are strictly serialisable, as sections 12.1 and 13.4
-// require. Packets do not take it; before a Write is answered the engine sees to it that none goes
-// on with what was there before ([target.Pipeline.Barrier]). Under that lock the server checks that
-// a controller is primary and still connected (mayExecute). Local, for other protocols, has
-// neither an election nor a caller that could give up: what Thrift has read of a call it executes.
+// require. Packets do not take it; before a Write is answered the engine makes sure that none
+// continues with what was there before ([target.Pipeline.Barrier]). Under that lock the server
+// checks that a controller is primary and still connected (mayExecute). Local, for other protocols,
+// has neither an election nor a caller that could give up: what Thrift has read of a call it
+// executes.
 //
 // It imports bmv2json, target and translate.
 package p4rtserver

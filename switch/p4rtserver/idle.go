@@ -22,7 +22,7 @@ const sweepEvery = 200 * time.Millisecond
 var errNoTimeouts = fmt.Errorf("idle timeouts on this engine: %w",
 	target.ErrUnsupported)
 
-// agerOf is the part of a pipeline that knows of idle timeouts; nil for none.
+// agerOf is the part of a pipeline that knows about idle timeouts; nil for none.
 func agerOf(p target.Pipeline) target.Ager {
 	for {
 		if a, ok := p.(target.Ager); ok {
@@ -160,8 +160,9 @@ func (c *config) idleNotices(idle []target.IdleEntry) (out []*p4v1.StreamMessage
 	return out
 }
 
-// idleEntry is what a notification says of an entry (section 16.5): what identifies it, its timeout
-// and its metadata. It is nil if the control plane does not see the table or wants no notification.
+// idleEntry is what a notification says about an entry (section 16.5): what identifies it, its
+// timeout and its metadata. It is nil if the control plane does not see the table or wants no
+// notification.
 func (c *config) idleEntry(e *target.IdleEntry) *p4v1.TableEntry {
 	for _, t := range c.TableOrder {
 		if t.Name != e.Table || t.Info.IdleTimeoutBehavior != p4cfg.Table_NOTIFY_CONTROL {

@@ -40,7 +40,7 @@ func (s *Server) start(prog *bmv2json.Program, json []byte) error {
 }
 
 // Read calls f with the pipeline that requests refer to: of a program that is loaded and not yet
-// swapped in, else of the running one. Nothing is written meanwhile, by whatever protocol.
+// swapped in, otherwise of the running one. Nothing is written meanwhile, by whatever protocol.
 func (l *Local) Read(f func(target.Pipeline) error) error {
 	l.s.state.Lock()
 	defer l.s.state.Unlock()
@@ -59,7 +59,7 @@ func (l *Local) Write(f func(target.Pipeline) error) error {
 	})
 }
 
-// pipeline is the pipeline to which calls refer; nil where there is none.
+// pipeline is the pipeline to which calls refer; nil if there is none.
 func (l *Local) pipeline() target.Pipeline {
 	s := l.s
 	switch {
@@ -73,7 +73,7 @@ func (l *Local) pipeline() target.Pipeline {
 	return s.dev.Pipeline()
 }
 
-// Load prepares a program beside the running one, as if it had come with VERIFY_AND_SAVE, but
+// Load prepares a program alongside the running one, as if it had come with VERIFY_AND_SAVE, but
 // without a P4Info. Until Swap, calls refer to it and packets to the old one.
 func (l *Local) Load(json []byte) error {
 	prog, err := bmv2json.Parse(json)
@@ -133,7 +133,7 @@ func (l *Local) Reset() error {
 	return s.start(prog, s.source)
 }
 
-// Source is the BMv2 JSON of the program to which calls refer; nil where there is none.
+// Source is the BMv2 JSON of the program to which calls refer; nil if there is none.
 func (l *Local) Source() []byte {
 	s := l.s
 	s.state.RLock()
@@ -166,8 +166,8 @@ func (l *Local) OnReplication(f func(target.Pipeline)) {
 // does not block.
 func (l *Local) OnDigest(f func(*bmv2json.Program, target.Digest)) { l.s.onDigest.Store(&f) }
 
-// OnIdle sets who is told of entries of the running pipeline that no packet has hit for their idle
-// timeout, besides P4Runtime's controllers. f may read the pipeline's entries.
+// OnIdle sets who is told about entries of the running pipeline that no packet has hit for their
+// idle timeout, besides P4Runtime's controllers. f may read the pipeline's entries.
 func (l *Local) OnIdle(f func(target.Pipeline, []target.IdleEntry)) {
 	l.s.state.Lock()
 	defer l.s.state.Unlock()

@@ -151,7 +151,7 @@ func mutant(t *testing.T, m proto.Message, r *rand.Rand) proto.Message {
 	return m
 }
 
-// hostileController is the primary, and another one beside it whose stream gets whatever comes.
+// hostileController is the primary, and another one alongside it whose stream gets whatever comes.
 type hostileController struct {
 	t        *testing.T
 	rpc      p4v1.P4RuntimeClient

@@ -17,7 +17,7 @@ import (
 	"github.com/netcraq/netcraq/switch/userspace"
 )
 
-// Calls whose caller has gone, or is not primary any more, by the time at which they are executed.
+// Calls whose caller has gone, or is no longer primary, by the time at which they are executed.
 
 // watchedDevice and watchedPipeline do something when something is asked of them.
 type watchedDevice struct {

@@ -12,7 +12,7 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// profileState is what the server keeps of an action profile or selector beside the engine.
+// profileState is what the server keeps of an action profile or selector alongside the engine.
 type profileState struct {
 	members map[uint32]*p4v1.ActionProfileMember
 	groups  map[uint32]*p4v1.ActionProfileGroup

@@ -14,12 +14,12 @@ import (
 
 // reconcile commits cfg and preserves the forwarding state (section 14, RECONCILE_AND_COMMIT):
 // every entity that controllers have written, and the registers, counters and meters that packets
-// have changed. All of it must fit the new program, by id; else the first that does not is named,
-// and nothing changes.
+// have changed. All of it must fit the new program, by id; otherwise the first that does not is
+// named, and nothing changes.
 //
 // What controllers wrote is copied while packets still pass the old pipeline; what packets change
-// is copied in the pause in which the pipelines are exchanged.
-// may says why the change must not begin any more.
+// is copied in the pause in which the pipelines are exchanged. may says why the change must no
+// longer begin.
 func (s *Server) reconcile(cfg *p4v1.ForwardingPipelineConfig, may func() error) error {
 	if s.live == nil {
 		return s.replace(cfg, may)

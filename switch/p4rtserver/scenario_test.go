@@ -33,7 +33,7 @@ import (
 
 // TestScenarios runs the conversations in testdata/scenarios: what controllers ask of a P4Runtime
 // server over gRPC, in the protocol's own text form, and what it answers, with the program of the
-// scenario's name or else with entities.p4. -rewrite writes the answers anew, to be read before
+// scenario's name or else with entities.p4. -rewrite writes the answers again, to be read before
 // they are committed.
 //
 //	connect NAME [election=N] [role=R] [device=D]    a controller opens its stream, or sends on it

@@ -20,7 +20,7 @@ import (
 // A request with SinceHeader gets SnapshotHeader in the answer's header: a name for what it was
 // told. Where the request's value is such a name, and the server still knows it, the answer's
 // header has it in SinceHeader again, and the answer has those cells alone that are other than
-// then. A client that does not ask, and a server that does not know of it, do as always.
+// then. A client that does not ask, and a server that does not know about it, do as always.
 const (
 	SinceHeader    = "netcraq-since"
 	SnapshotHeader = "netcraq-snapshot"
@@ -45,7 +45,7 @@ type snapshot struct {
 	cells    []byte
 }
 
-// take finds what was told of a register by that name, and forgets it: its reader gets another.
+// take finds what was told about a register by that name, and forgets it: its reader gets another.
 func (s *snapshots) take(register uint32, name string) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -77,7 +77,7 @@ func (s *snapshots) keep(register uint32, cells []byte) string {
 }
 
 // whole is the register that a request asks for, if it asks for all of one whose cells are plain
-// bit strings, and for nothing else; else nil.
+// bit strings, and for nothing else; otherwise nil.
 func (c *config) whole(req *p4v1.ReadRequest) *translate.Register {
 	if len(req.Entities) != 1 {
 		return nil

@@ -116,8 +116,8 @@ func (w *since) ask(register, name string) (cells map[int64]byte, base, next str
 	return w.read(metadata.Pairs(SinceHeader, name), w.cell(register, -1))
 }
 
-// TestSince: who names what he was told of a register is told what has changed, of that register,
-// once; who names anything else, or asks otherwise, is told what he asked for.
+// TestSince: who names what he was told about a register is told what has changed, of that
+// register, once; who names anything else, or asks otherwise, is told what he asked for.
 func TestSince(t *testing.T) {
 	const size = 65536
 	w := newSince(t)

@@ -216,7 +216,7 @@ func (s *Server) authorize(device uint64, k roleKey, election *p4v1.Uint128) err
 
 // mayExecute makes the checks with which a change begins. It is called with s.state held, at the
 // moment when the change is executed and not when its message came: what has waited, for the lock
-// or on its way, may be of a controller that is not primary any more. A new primary waits for that
+// or on its way, may be of a controller that is no longer primary. A new primary waits for that
 // lock too (drain), so nothing of an earlier one is executed after it has been told that it is
 // primary. Nor is anything of a caller that has gone, who does not count on it.
 func (s *Server) mayExecute(ctx context.Context, device uint64, k roleKey,

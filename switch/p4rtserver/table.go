@@ -11,7 +11,7 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// entryState is what the server keeps of an entry beside the engine.
+// entryState is what the server keeps of an entry alongside the engine.
 type entryState struct {
 	spec               *target.TableEntry
 	controllerMetadata uint64

@@ -20,7 +20,7 @@ import (
 // livePorts are the device's ports, and whether each is up.
 type livePorts map[uint32]bool
 
-// linkUp is hasCarrier, but for tests.
+// linkUp is hasCarrier, except for tests.
 var linkUp = hasCarrier
 
 // hasCarrier reports whether an interface is up and has a carrier.
@@ -184,7 +184,7 @@ func (c *config) deleteGroup(p *translate.Profile, id uint32) error {
 }
 
 // setReplicas gives the engine of each list of replicas the first whose port is up, or the first of
-// all where none is.
+// all if none is.
 func (c *config) setReplicas(k followerKey, lists [][]target.Replica,
 	set func([]target.Replica) error) error {
 	choose := func(up livePorts) []target.Replica {

@@ -16,7 +16,7 @@ import (
 // Stopping between two updates is safe. With CONTINUE_ON_ERROR packets may see the tables as they
 // are between any two updates of a batch, so a controller must be content with what the first ones
 // make. It has no answer, so it cannot take the others for made. It is told so with CANCELLED or
-// DEADLINE_EXCEEDED and without the updates' own errors, which is no answer to a Write either.
+// DEADLINE_EXCEEDED and without the updates' own errors, which is not an answer to a Write either.
 func (s *Server) Write(ctx context.Context, req *p4v1.WriteRequest) (*p4v1.WriteResponse, error) {
 	s.state.Lock()
 	defer s.state.Unlock()

@@ -24,8 +24,8 @@
 // When there is nothing to do the thread spins for a few tens of microseconds at most, and only
 // while spinning has lately been paying (see [spinner]), then sleeps in ppoll(2).
 //
-// An interface that goes down or disappears marks its port down, and the others go on. A port comes
-// back when its interface does, found by name.
+// An interface that goes down or disappears marks its port down, and the others continue. A port
+// comes back when its interface does, found by name.
 //
 // It imports offload alone.
 package ports

@@ -224,7 +224,7 @@ func (l *faultLine) one(frame []byte, now time.Time, q *delayQueue, deliver func
 			keep = append(keep, h)
 			continue
 		}
-		h.at = now.Add(wait) // right behind the frame that passed just now
+		h.at = now.Add(wait) // right after the frame that passed just now
 		heap.Fix(&q.frames, h.index)
 	}
 	clear(l.held[len(keep):])

@@ -144,7 +144,7 @@ func (s *Set) reconcile(p *port) {
 	s.log.Info("port is back", "port", p.number, "iface", p.iface)
 }
 
-// tryAgain looks at a port again in a moment, since the kernel says nothing more where nothing
+// tryAgain looks at a port again in a moment, since the kernel says nothing more if nothing
 // changes. It is logged once.
 func (s *Set) tryAgain(p *port, what string, err error) {
 	if !p.logged {

@@ -76,8 +76,8 @@ type Handler func(port uint32, frame []byte)
 // ErrClosed is returned by calls on a Set that has been closed.
 var ErrClosed = errors.New("ports are closed")
 
-// Set is a group of ports served by one packet thread. Its methods are safe for concurrent use, but
-// for Send.
+// Set is a group of ports served by one packet thread. Its methods are safe for concurrent use,
+// except for Send.
 type Set struct {
 	handle Handler
 	opts   Options
@@ -274,7 +274,7 @@ func (s *Set) Remove(number uint32) error {
 	})
 }
 
-// Status is what Ports tells of a port.
+// Status is what Ports tells about a port.
 type Status struct {
 	Iface string
 	Up    bool

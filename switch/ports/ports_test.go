@@ -236,8 +236,8 @@ func TestVlanTagIsRestored(t *testing.T) {
 		f = append(f, 0x81, 0x00, 0x60, 0x2a) // priority 3, VLAN 42
 		return append(f, inner[12:]...)
 	}
-	// Written with its tag on a raw socket, it arrives with the tag in the frame or beside it, as
-	// the kernel likes.
+	// Written with its tag on a raw socket, it arrives with the tag in the frame or alongside it,
+	// as the kernel likes.
 	want := tagged(frame(1, 100))
 	dial(t, "pap").send(want)
 	select {
@@ -248,7 +248,7 @@ func TestVlanTagIsRestored(t *testing.T) {
 	case <-time.After(time.Second):
 		t.Fatal("no tagged frame")
 	}
-	// Sent through a VLAN device, the tag travels beside the frame (hardware acceleration, which
+	// Sent through a VLAN device, the tag travels alongside the frame (hardware acceleration, which
 	// veth claims to have).
 	peer, err := netlink.LinkByName("pap")
 	if err != nil {

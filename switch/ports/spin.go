@@ -11,8 +11,8 @@ import (
 // Waking a sleeping thread costs more than switching a frame does, so under a steady request-reply
 // load it pays to look a little longer. On a machine with few cores it also takes them from the
 // programs whose frames one is waiting for. So the time spent looking adapts: it doubles when a
-// frame came while looking or soon after falling asleep, and halves when looking was in vain; a
-// quiet switch sleeps at once. Each look gives the processor away to whoever wants it.
+// frame came while looking or soon after falling asleep, and halves when looking was without
+// success; a quiet switch sleeps at once. Each look gives the processor away to whoever wants it.
 type spinner struct {
 	max    time.Duration // upper bound of budget; negative: never
 	budget time.Duration // how long to look before sleeping

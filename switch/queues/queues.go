@@ -21,7 +21,7 @@ import (
 const Interval = 10 * time.Millisecond
 
 // namesEvery is after how many intervals interfaces are looked for by their names again, where the
-// ports are the same: one may have been made anew.
+// ports are the same: one may have been made again.
 const namesEvery = 50
 
 // Watch asks for depths until it is stopped.
@@ -40,7 +40,7 @@ type Watch struct {
 }
 
 // New begins to watch the ports that ports names, with their interfaces, in the network namespace
-// of the calling thread. set is told of each depth, in packets, that has changed; a port that is
+// of the calling thread. set is told about each depth, in packets, that has changed; a port that is
 // gone has 0.
 func New(ports func() map[uint32]string, set func(port, depth uint32)) (*Watch, error) {
 	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
@@ -53,7 +53,7 @@ func New(ports func() map[uint32]string, set func(port, depth uint32)) (*Watch, 
 	return w, nil
 }
 
-// Stop ends the watch, and returns when set is not called any more. All ports have depth 0 then.
+// Stop ends the watch, and returns when set is no longer called. All ports have depth 0 then.
 func (w *Watch) Stop() {
 	w.once.Do(func() { close(w.end) })
 	<-w.ended
@@ -128,7 +128,7 @@ func (w *Watch) ask() map[uint32]uint32 {
 	return out
 }
 
-// report tells of what has changed.
+// report tells about what has changed.
 func (w *Watch) report(now map[uint32]uint32) {
 	for port, depth := range w.depths {
 		if _, still := now[port]; !still && depth != 0 {

@@ -99,7 +99,7 @@ func compareWithBMv2(t *testing.T, binary, program string, f *stf.File) {
 	}
 	ours := map[uint32][][]byte{}
 	var after []map[uint32]int // how many frames have left each port, after each packet
-	var steps []int            // and how many steps were told of
+	var steps []int            // and how many steps were told about
 	sw := stf.Interp(p)
 	process := sw.Process
 	count := 0
@@ -174,7 +174,7 @@ type process struct {
 	command *exec.Cmd
 	events  *subscription
 	// expected is how many frames are to have left each port after each packet, of which some were
-	// sent; steps how many steps BMv2 is to have told of.
+	// sent; steps how many steps BMv2 is to have told about.
 	expected []map[uint32]int
 	steps    []int
 	sent     int
@@ -269,8 +269,8 @@ func (b *process) send(_ time.Duration, port uint32, frame []byte) []stf.Packet 
 		panic(err)
 	}
 	// Let the switch take this frame, and do with it what it does, before the next thing changes:
-	// what is to leave has left, and all steps were told of, those of a packet that is dropped,
-	// too. A BMv2 that tells of none has a moment for that.
+	// what is to leave has left, and all steps were told about, those of a packet that is dropped,
+	// too. A BMv2 that tells about none has a moment for that.
 	time.Sleep(5 * time.Millisecond)
 	for deadline := time.Now().Add(10 * time.Second); !b.done() && time.Now().Before(deadline); {
 		time.Sleep(5 * time.Millisecond)

@@ -24,8 +24,8 @@ func (e *events) Wanted() bool         { return true }
 func (e *events) Event(x interp.Event) { e.all = append(e.all, x) }
 
 // compare compares the steps of each packet and its copies with what BMv2 publishes. Its threads
-// tell of several at a time, and number copies that they make at a time as they come to it. Packets
-// that are known to go another way are not compared.
+// tell about several at a time, and number copies that they make at a time as they come to it.
+// Packets that are known to go another way are not compared.
 func (e *events) compare(t *testing.T, s *subscription, otherwise map[uint64]bool) {
 	t.Helper()
 	ours := byPacket(e.all)
@@ -104,7 +104,7 @@ type subscription struct {
 	got []interp.Event
 }
 
-// steps is how many steps of packets were told of so far.
+// steps is how many steps of packets were told about so far.
 func (s *subscription) steps() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -172,7 +172,7 @@ func subscribe(t *testing.T, path string) *subscription {
 }
 
 // TestEvents compares the steps of some programs' packets with testdata/*.events, which -update
-// writes anew; TestAgainstBMv2 says whether they are right.
+// writes again; TestAgainstBMv2 says whether they are right.
 func TestEvents(t *testing.T) {
 	for _, name := range []string{"copies", "recirculate"} {
 		told := &events{}

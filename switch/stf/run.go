@@ -211,8 +211,8 @@ func (r *runner) removeAll() error {
 	return nil
 }
 
-// suffix finds the one name that is wanted; where there is none, the one whose last components are;
-// where there is none, the one that ends in it.
+// suffix finds the one name that is wanted; if there is none, the one whose last components are; if
+// there is none, the one that ends in it.
 func suffix[T any](what, wanted string, all []T, name func(T) string) (T, error) {
 	for _, is := range []func(string) bool{
 		func(s string) bool { return s == wanted },

@@ -6,7 +6,7 @@ import "time"
 // (Table.SupportTimeout). Times are of the device's clock ([Device.Now]).
 type Ager interface {
 	// SetIdleTimeout sets after how long without a packet the entry with e's match is idle; 0: it
-	// never is. The time begins anew. The error wraps ErrUnsupported where the table has no
+	// never is. The time begins again. The error wraps ErrUnsupported where the table has no
 	// timeouts.
 	SetIdleTimeout(table string, e *TableEntry, timeout, now time.Duration) error
 	// IdleTimeout returns an entry's timeout, and for how long no packet has hit it: also of an

@@ -103,7 +103,7 @@ type Pipeline interface {
 	Entries(table string) ([]TableEntry, error)
 	// e.Match is empty; nil restores the program's own default
 	SetDefault(table string, e *TableEntry) error
-	Default(table string) (*TableEntry, error) // nil where there is none
+	Default(table string) (*TableEntry, error) // nil if there is none
 
 	// DirectCounter reads (and SetDirectCounter sets) the counter of the entry with e's match; the
 	// default entry has none in BMv2.
@@ -208,13 +208,13 @@ type Device interface {
 	OnPacketIn(func(frame []byte))
 	// OnDigest sets who gets the digests.
 	OnDigest(func(Digest))
-	// Now is the clock that the program sees in its timestamps, since the device was made. It goes
-	// on while the machine is suspended: read leases are counted by it.
+	// Now is the clock that the program sees in its timestamps, since the device was made. It
+	// continues while the machine is suspended: read leases are counted by it.
 	Now() time.Duration
 	Close() error
 }
 
-// Preparer is a Device that can build a pipeline beside the running one. What P4Runtime calls
+// Preparer is a Device that can build a pipeline alongside the running one. What P4Runtime calls
 // VERIFY_AND_SAVE and RECONCILE_AND_COMMIT needs it.
 type Preparer interface {
 	// Prepare makes a pipeline for prog that no packet passes yet. It can be read and written.
@@ -230,7 +230,7 @@ type Preparer interface {
 type QueueSetter interface {
 	// SetQueueDepth sets how many packets wait at most; what a full queue is given is dropped.
 	SetQueueDepth(port *uint32, priority *int, packets int) error
-	// SetQueueRate sets how many packets a second leave at most; 0 is no limit.
+	// SetQueueRate sets how many packets a second leave at most; 0 is not a limit.
 	SetQueueRate(port *uint32, priority *int, perSecond uint64) error
 }
 

@@ -8,11 +8,11 @@
 //	                   all else ───────────────────────────────────────────────▶ Pass
 //
 // Linux takes 802.1Q and 802.1ad tags off one after the other as long as they are priority tags
-// (VLAN 0), whatever their number, and routes what is inside: the first is beside the frame when a
-// program at tc sees it, the others are in the frame. That is why tags are looked through here.
+// (VLAN 0), whatever their number, and routes what is inside: the first is alongside the frame when
+// a program at tc sees it, the others are in the frame. That is why tags are looked through here.
 //
 // Fragments: without a first fragment there is no packet, and each first fragment shows the ports,
-// since a fragment with more behind it has at least 8 bytes (RFC 791) and the ports are the first
+// since a fragment with more after it has at least 8 bytes (RFC 791) and the ports are the first
 // 4. A second first fragment that overlaps shows its own. So the matcher ignores later fragments,
 // which have no ports.
 //

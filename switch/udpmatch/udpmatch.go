@@ -25,7 +25,7 @@ type Rules struct {
 	Untagged bool   // all tagged frames are dropped, whatever is in them
 }
 
-// Arguments loads what the function is called with, but for R1, which is to be the context.
+// Arguments loads what the function is called with, except for R1, which is to be the context.
 func (r Rules) Arguments() asm.Instructions {
 	untagged := int32(0)
 	if r.Untagged {

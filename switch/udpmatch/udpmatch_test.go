@@ -34,7 +34,7 @@ func program(t *testing.T, xdp bool, r udpmatch.Rules) *ebpf.Program {
 }
 
 // TestVerdicts runs the code on frames, as it is at tc and at XDP. (At tc the kernel runs it on the
-// frame as it is given: no tag is beside it.)
+// frame as it is given: no tag is alongside it.)
 func TestVerdicts(t *testing.T) {
 	const ours, to, other = 20035, 20037, 9
 	packet := func(from, dst uint16, change func(*udptest.Packet)) udptest.Packet {

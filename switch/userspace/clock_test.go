@@ -7,7 +7,7 @@ import (
 	"github.com/netcraq/netcraq/api/clock"
 )
 
-// TestClockGoesOn: the program's clock is the one that goes on while the machine is suspended, as
+// TestClockGoesOn: the program's clock is the one that continues while the machine is suspended, as
 // one in whose time an hour is missing sees it.
 func TestClockGoesOn(t *testing.T) {
 	asleep := time.Duration(0)

@@ -102,7 +102,7 @@ func New(opts Options) (*Device, error) {
 }
 
 // PacketOut implements target.Device. It returns before the frame has been processed; the frame
-// must not be changed any more.
+// must no longer be changed.
 func (d *Device) PacketOut(frame []byte) error {
 	if d.opts.CPUPort == 0 {
 		return fmt.Errorf("this switch has no CPU port (start it with --cpu-port N), "+
@@ -169,7 +169,7 @@ func (d *Device) depart() {
 	d.planDeparture(p)
 }
 
-// planDeparture sees to it that depart is called when the next packet may leave its queue.
+// planDeparture makes sure that depart is called when the next packet may leave its queue.
 func (d *Device) planDeparture(p *interp.Pipeline) {
 	at, waits := p.NextDeparture()
 	if !waits || d.leaveAt != 0 && d.leaveAt <= at {

@@ -186,7 +186,7 @@ def _object_fields(text: str) -> list[str]:
 
 def attacks(cluster: Cluster) -> str:
     """Pods with and without CAP_NET_RAW send all that testpod knows; then one floods its switch
-    beside one that may use it, and the gateway.
+    alongside one that may use it, and the gateway.
     """
     kubectl, node = cluster.kubectl, cluster.nodes[0].name  # where the gateway is
     kubectl.apply(*_namespace(SPACE), *_namespace(OTHER))
@@ -290,8 +290,8 @@ def _write(cluster: Cluster, target: _Target) -> None:
 
 
 def _flood(cluster: Cluster, target: _Target, attack: Any, probe: Any) -> str:
-    """A pod sends as fast as it can beside a victim of the same node; how long the victim's and the
-    gateway's answers take.
+    """A pod sends as fast as it can alongside a victim of the same node; how long the victim's and
+    the gateway's answers take.
     """
 
     def gateway() -> str:

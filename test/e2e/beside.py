@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NetCRAQ behind the plugin that is the cluster's network: what that one does it goes on doing, as
-fast, and has to itself again when NetCRAQ is removed.
+"""NetCRAQ behind the plugin that is the cluster's network: what that one does it continues doing,
+as fast, and has to itself again when NetCRAQ is removed.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def leaves(cluster: Cluster) -> str:
 
 def picture(node: Node) -> str:
     """What is to be seen of the other plugin's interfaces on a node: links, addresses, routes,
-    disciplines, filters and programs, but for what comes and goes with pods.
+    disciplines, filters and programs, except for what comes and goes with pods.
     """
     seen = []
     for command in (
@@ -181,7 +181,7 @@ def picture(node: Node) -> str:
 def but_for_a_start(seen: str, *, here: bool) -> str:
     """A node's picture without what changes when nodes are switched off and on: on all nodes pods
     are others, whose interfaces differ from those that were there by names and addresses alone; on
-    the node itself (``here``) all interfaces are made anew.
+    the node itself (``here``) all interfaces are made again.
     """
     lines = set()
     for line in seen.splitlines():
@@ -193,14 +193,14 @@ def but_for_a_start(seen: str, *, here: bool) -> str:
 
 
 def _settled(node: Node) -> str:
-    """The picture of a node where nothing comes and goes; empty where something does."""
+    """The picture of a node if nothing comes and goes; empty where something does."""
     first = picture(node)
     time.sleep(SETTLE)
     return first if picture(node) == first else ""
 
 
 def _as_it_was(node: Node, anew: Sequence[str]) -> bool:
-    """NodeError where it is not. ``anew`` are the nodes that were switched off in between."""
+    """NodeError where it is not. ``again`` are the nodes that were switched off in between."""
     now, before = picture(node), _before[node.name][1]
     if anew:
         now, before = (but_for_a_start(seen, here=node.name in anew) for seen in (now, before))

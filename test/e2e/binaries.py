@@ -2,7 +2,7 @@
 """Build what a cluster is made of, from published Go modules alone.
 
 The Kubernetes commands take minutes, so they are kept in a cache outside the checkout, by version
-(:func:`settings.cache`); a stamp beside them says what they were built from. The project's own
+(:func:`settings.cache`); a stamp alongside them says what they were built from. The project's own
 commands are built each time: Go's build cache makes that short.
 """
 
@@ -163,7 +163,7 @@ def build_kubernetes(folder: Path, version: str) -> None:
 
 def next_patch(say: Say) -> Path:
     """The folder with the same commands by the name of the next patch release: what an upgrade is
-    tried with. They are linked anew, from what is compiled.
+    tried with. They are linked again, from what is compiled.
     """
     folder = settings.cache() / "next"
     folder.mkdir(parents=True, exist_ok=True)

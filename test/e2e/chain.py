@@ -21,7 +21,7 @@ def status(kubectl: Kubectl) -> dict[str, Any]:
 
 
 def members(kubectl: Kubectl) -> list[str]:
-    """The nodes of the chain, head first, where all of them are ready; else none."""
+    """The nodes of the chain, head first, where all of them are ready; otherwise none."""
     found = status(kubectl).get("members", [])
     return [member["node"] for member in found] if all(member["ready"] for member in found) else []
 

@@ -127,7 +127,7 @@ class Cluster:
 
     @property
     def other(self) -> OtherNetwork:
-        """The network that NetCRAQ is put behind, where there is one."""
+        """The network that NetCRAQ is put behind, if there is one."""
         if self._other is None:
             raise NodeError("NetCRAQ is this cluster's network")
         return self._other

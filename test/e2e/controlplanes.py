@@ -78,8 +78,9 @@ def leader(cluster: Cluster) -> str:
 
 def answers(cluster: Cluster, node: Node) -> bool:
     """Whether a node's API server is ready, and answers what has to be new: a list, for which it
-    asks etcd. Ready alone says nothing of a gateway or a member of etcd that was killed just now,
-    since the server asks for these once in a second, and says what it has heard before meanwhile.
+    asks etcd. Ready alone says nothing about a gateway or a member of etcd that was killed just
+    now, since the server asks for these once in a second, and says what it has heard before
+    meanwhile.
     """
     pki = cluster.first.folder / "etc-kubernetes" / "pki"
     client = f"{pki}/apiserver-kubelet-client"  # an administrator's, who needs no role
@@ -136,7 +137,7 @@ def seen(cluster: Cluster) -> str:
 
 
 def leader_killed(cluster: Cluster) -> str:
-    """The agent with the controller is killed: the chain goes on, and another agent leads, or the
+    """The agent with the controller is killed: the chain continues, and another agent leads, or the
     next one of that node.
     """
     with Histories(cluster) as histories:
@@ -190,7 +191,7 @@ def etcd_leader_off(cluster: Cluster) -> str:
 
 def member_replaced(cluster: Cluster) -> str:
     """A member of etcd's is replaced, as docs/kubernetes.md says: removed, its data gone, and taken
-    in anew.
+    in again.
     """
     victim = others(cluster, etcd_leader(cluster))[-1]
     other = others(cluster, victim)[0]
@@ -256,7 +257,7 @@ def lead_etcd(cluster: Cluster, node: Node) -> None:
 def cut_in_two(cluster: Cluster) -> str:
     """The network is cut: the node whose agent and whose member of etcd lead on one side, the
     majority on the other. The lone node's API server answers nothing that has to be new; the others
-    go on.
+    continue.
     """
     victim = cluster.node(leader(cluster))
     lead_etcd(cluster, victim)

@@ -93,8 +93,9 @@ class Writer(threading.Thread):
 
 
 def power_off(cluster: Cluster) -> str:
-    """A node goes: the chain goes on without it, its pods are made elsewhere, a pod elsewhere leads
-    in the place of its own, no acknowledged write is lost. It comes back, and is a member again.
+    """A node goes: the chain continues without it, its pods are made elsewhere, a pod elsewhere
+    leads in the place of its own, no acknowledged write is lost. It comes back, and is a member
+    again.
     """
     kubectl, victim = cluster.kubectl, cluster.nodes[-1]
     kubectl.apply(fixtures.deployment(APP, REPLICAS))

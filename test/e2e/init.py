@@ -3,7 +3,7 @@
 """The first process of a node: makes a machine of its namespaces, and runs containerd and kubelet
 in it.
 
-``init.py outside CONFIG`` puts itself into the node's control groups and goes on as ``init.py
+``init.py outside CONFIG`` puts itself into the node's control groups and continues as ``init.py
 inside CONFIG`` in namespaces of its own. When that process is killed the kernel ends all others of
 its namespace, containers' too, and the mounts and interfaces go with the last of them: a power cut.
 
@@ -108,7 +108,7 @@ def inside(config: dict[str, Any]) -> None:
 
 
 def cgroups1(controllers: list[str]) -> None:
-    """The node's own view of the control groups of version 1: mounted anew, a hierarchy begins at
+    """The node's own view of the control groups of version 1: mounted again, a hierarchy begins at
     the group of this namespace.
     """
     mount("-t", "tmpfs", "-o", "mode=755", "tmpfs", str(CGROUPS))
@@ -120,7 +120,7 @@ def cgroups1(controllers: list[str]) -> None:
 
 def cgroups2() -> None:
     """The same of version 2. There a group with processes cannot have groups with controllers: this
-    process goes to one beside kubelet's.
+    process goes to one alongside kubelet's.
     """
     mount("-t", "cgroup2", "cgroup2", str(CGROUPS))
     leaf = CGROUPS / "init"

@@ -39,7 +39,7 @@ def arguments(**flags: str) -> list[dict[str, str]]:
 
 
 def registration(name: str, addresses: Sequence[str], *, tainted: bool = False) -> dict[str, Any]:
-    """What is said of a node. One that is ``tainted`` has kubeadm's taint for control planes."""
+    """What is said about a node. One that is ``tainted`` has kubeadm's taint for control planes."""
     return {
         "name": name,
         "criSocket": SOCKET,

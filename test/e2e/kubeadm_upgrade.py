@@ -22,7 +22,7 @@ GATEWAY = "/etc/kubernetes/manifests/etcd-monitor.yaml"
 
 def upgrade(cluster: Cluster) -> str:
     """``kubeadm upgrade apply`` on the first node, ``upgrade node`` on the others, each node's
-    kubelet after it: API servers go on asking the gateways, and answer for each other meanwhile.
+    kubelet after it: API servers continue asking the gateways, and answer for each other meanwhile.
     """
     version, folder = settings.next_patch(), binaries.next_patch(cluster.say)
     images = cluster_images.of_kubernetes(folder, version)

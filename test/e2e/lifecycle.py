@@ -71,8 +71,8 @@ def upgrade(cluster: Cluster) -> str:
 
 
 def remove(cluster: Cluster) -> str:
-    """What docs/kubernetes.md says of removing leaves nothing; installed again, all is as
-    it was.
+    """What docs/kubernetes.md says about removing leaves nothing; installed again, all is as it
+    was.
     """
     kubectl = cluster.kubectl
     kubectl("delete", "netcraqchain", "--all")

@@ -187,7 +187,7 @@ class Node:
         cgroups.remove(self._group)
 
     def forget(self) -> None:
-        """Throw its disk away, but for the logs."""
+        """Throw its disk away, except for the logs."""
         for name in FOLDERS:
             if name != "log":
                 shutil.rmtree(self.folder / name, ignore_errors=True)

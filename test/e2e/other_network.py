@@ -22,7 +22,7 @@ INSTALLED = ("loopback", "host-local", "portmap", "bridge", "ptp")
 
 
 class OtherNetwork:
-    """The network that is there. It knows nothing of NetCRAQ."""
+    """The network that is there. It knows nothing about NetCRAQ."""
 
     file = "10-others.conflist"
     """Its list, in /etc/cni/net.d."""

@@ -114,7 +114,7 @@ def pipelet(name: str, source: Etcd, destination: Etcd, **spec: Any) -> dict[str
 
 
 def state(kubectl: Kubectl, name: str) -> str:
-    """What its status says of its own specification."""
+    """What its status says about its own specification."""
     found = kubectl.json("get", "pipelet", name)
     status = found.get("status", {})
     return status.get("state", "") if status.get("observedGeneration") == found["metadata"]["generation"] else ""

@@ -53,6 +53,6 @@ def etcd() -> str:
 
 
 def cache() -> Path:
-    """Where what takes minutes to build is kept, beside all checkouts."""
+    """Where what takes minutes to build is kept, alongside all checkouts."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(base) / "netcraq" / f"kubernetes-{KUBERNETES}"

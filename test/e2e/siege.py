@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A hostile pod at the node API: it gets nowhere, and others go on."""
+"""A hostile pod at the node API: it gets nowhere, and others continue."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MEMORY = 1 << 20
 
 
 def _agents(cluster: Cluster) -> dict[str, Any]:
-    """How often each agent's container was started anew."""
+    """How often each agent's container was started again."""
     return {
         found["metadata"]["name"]: found["status"]["containerStatuses"][0]["restartCount"]
         for found in cluster.kubectl.items("pods", "-n", install.NAMESPACE)
@@ -35,7 +35,7 @@ def _agents(cluster: Cluster) -> dict[str, Any]:
 
 def siege(cluster: Cluster) -> str:
     """A pod floods the socket with requests and connections, forges frames, reads no answers, and
-    asks for another namespace's keys; a pod beside it on the same node goes on.
+    asks for another namespace's keys; a pod alongside it on the same node continues.
     """
     kubectl, node = cluster.kubectl, cluster.nodes[-1]
     door = own(cluster)[-1]

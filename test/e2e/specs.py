@@ -74,7 +74,7 @@ def images(built: Path, names: Sequence[str]) -> list[Image]:
 
 
 def _made(name: str, tag: str, built: Path) -> Image | None:
-    """The image of a name; None where nothing here makes it."""
+    """The image of a name; None if nothing here makes it."""
     match name:
         case "agnhost":
             image = _with_shell(Image(tag, ["/agnhost"], command=["pause"]), *TOOLS)

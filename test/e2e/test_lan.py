@@ -20,7 +20,7 @@ LISTEN = (
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="namespaces are root's")
 def test_cut():
-    """Cut in two, each side goes on by itself; the router reaches both, and the lone side no API
+    """Cut in two, each side continues by itself; the router reaches both, and the lone side no API
     server by it. Healed, all is as before.
     """
     lan = Lan((IPV4,))

@@ -27,7 +27,7 @@ def _memory(node: Node) -> int:
 
 
 def _exclude(cluster: Cluster, *nodes: str) -> None:
-    """Have the chain go on without nodes, and with all the others."""
+    """Have the chain continue without nodes, and with all the others."""
     spec = json.dumps({"spec": {"excludedNodes": list(nodes)}})
     cluster.kubectl("patch", "netcraqchain", chain.NAME, "--type=merge", "-p", spec)
     wanted = {node.name for node in cluster.nodes} - set(nodes)

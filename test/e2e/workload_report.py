@@ -58,7 +58,7 @@ def write(results: dict[str, list[dict[str, Any]]], facts: dict[str, str], folde
 
 
 def median(runs: list[dict[str, Any]], *path: str) -> float | None:
-    """The median over the runs of a number; None where there is none."""
+    """The median over the runs of a number; None if there is none."""
     found = []
     for run in runs:
         value: Any = run

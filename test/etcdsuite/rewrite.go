@@ -14,7 +14,7 @@ import (
 const (
 	clientv3   = "go.etcd.io/etcd/client/v3"
 	directPath = "github.com/netcraq/netcraq/test/etcdsuite/direct"
-	directName = "netcraqdirect" // is no name of etcd's tests
+	directName = "netcraqdirect" // is not a name of etcd's tests
 )
 
 // rewritten are the functions of clientv3 that direct has in their place. NewKV makes a KV of a

@@ -75,7 +75,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// What a process says of its tests: those that were running when it ended have failed.
+// What a process says about its tests: those that were running when it ended have failed.
 func TestReader(t *testing.T) {
 	begun := 0
 	r := &reader{pkg: "p", got: results{}, done: map[string]bool{}, output: map[string][]string{}, began: func() {

@@ -62,7 +62,7 @@ func (h *History) add(client int, call int64, in keyInput, out keyOutput) {
 	h.ops = append(h.ops, porcupine.Operation{ClientId: client, Input: in, Call: call, Output: out, Return: end})
 }
 
-// says takes note of what an answer says of a key, and at which revision.
+// says takes note of what an answer says about a key, and at which revision.
 func (h *History) says(key string, header *pb.ResponseHeader, kvs []*mvccpb.KeyValue) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -70,7 +70,7 @@ func (h *History) says(key string, header *pb.ResponseHeader, kvs []*mvccpb.KeyV
 }
 
 // CheckHeaders says whether each key that was read was so at the revision in the header of its
-// answer: then who goes on from that revision, with a watch from the next one, misses nothing. It
+// answer: then who continues from that revision, with a watch from the next one, misses nothing. It
 // asks etcd itself for all that there has been since a revision (1 or more), which is not
 // compacted, and none of the answers is older than. It gives how many answers were looked at.
 func (h *History) CheckHeaders(ctx context.Context, etcd *clientv3.Client, since int64) (int, error) {

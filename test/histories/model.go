@@ -9,8 +9,8 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// keyState is a key of etcd's as a history tells of it. mod and create may be not known, of a value
-// whose writer had no answer: unknown, until somebody reads it.
+// keyState is a key of etcd's as a history tells about it. mod and create may be not known, of a
+// value whose writer had no answer: unknown, until somebody reads it.
 type keyState struct {
 	there                bool
 	value                string
@@ -34,7 +34,7 @@ type keyOutput struct {
 	state keyState // of a read
 }
 
-// matches says whether what is known of a key agrees with what was read, and what is known then.
+// matches says whether what is known about a key agrees with what was read, and what is known then.
 func matches(s, read keyState) (keyState, bool) {
 	if s.there != read.there || s.value != read.value {
 		return s, false

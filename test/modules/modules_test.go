@@ -133,7 +133,7 @@ func publish(t *testing.T, proxy, folder, more string) {
 	layOut(t, proxy, v.Path, string(mod)+more, content)
 }
 
-// layOut writes what a module proxy says of a module.
+// layOut writes what a module proxy says about a module.
 func layOut(t *testing.T, proxy, path, mod string, packed []byte) {
 	t.Helper()
 	m := module.Version{Path: path, Version: version}

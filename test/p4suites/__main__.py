@@ -93,7 +93,7 @@ def _programs(tools: Tools, work: Path, go: str) -> Iterator[Case] | str:
 
 
 def _originals(tools: Tools, work: Path) -> Iterator[Case] | str:
-    """NetChain's and NetCache's programs, each beside BMv2."""
+    """NetChain's and NetCache's programs, each alongside BMv2."""
     reference = Tools(work.parents[1] / "originals" / "tools", "bmv2", tools.switch, tools.python)
     found: list[Case] = []
     missing: list[str] = []

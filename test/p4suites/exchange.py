@@ -5,11 +5,10 @@ fills it in by ``simple_switch_CLI``, sends packets, and writes what came of eac
 ``exchange.py TASK OUT``. The task is JSON: ``program``, a file; ``ports``, their numbers; and
 ``steps``, each either ``commands`` for the CLI, or a packet: ``port``, ``frame`` and ``fence``, in
 hexadecimal. A frame ends with :data:`PACKET` and its number, and so does what comes of it. The
-fence is sent behind it by the same port, ends with :data:`FENCE` and that number, and comes out
-when the switch is done with the packet: only then the next step follows, however slow the switch
-is. OUT gets ``came``, the ports and frames by number; ``strange``, those without one; ``said``,
-what the CLI printed; ``registers``, what those of fewer than 64 bits hold at the end, as the CLI
-prints it.
+fence is sent after it by the same port, ends with :data:`FENCE` and that number, and comes out when
+the switch is done with the packet: only then the next step follows, however slow the switch is. OUT
+gets ``came``, the ports and frames by number; ``strange``, those without one; ``said``, what the
+CLI printed; ``registers``, what those of fewer than 64 bits hold at the end, as the CLI prints it.
 """
 
 from __future__ import annotations

@@ -189,7 +189,7 @@ def pings(output: str) -> str:
 
 def attempt(script: str, source: Path, utils: Path, work: Path, tools: Tools) -> Outcome:
     """Begin a network, type what its README says, and have its hosts ping each other. What
-    ``reason`` says of a network that runs is who reached whom: whether that is right is for BMv2
+    ``reason`` says about a network that runs is who reached whom: whether that is right is for BMv2
     to say.
     """
     there = (copy(source, work) / script).parent
@@ -197,10 +197,11 @@ def attempt(script: str, source: Path, utils: Path, work: Path, tools: Tools) ->
     (work / "modules" / "nnpy.py").write_text(_NNPY)
     python = {"PYTHONPATH": f"{utils}:{work / 'modules'}:{os.environ.get('PYTHONPATH', '')}"}
     typed = TYPED.get(script, Typed())
-    # Controllers are begun, and not waited for; those that go on for good get 6 s.
+    # Controllers are begun, and not waited for; those that continue for good get 6 s.
     ended = "sh for i in $(seq 30); do pgrep -f '[p]ython.*controller' >/dev/null || break; sleep 0.2; done"
-    # On a busy machine a controller is at work when the first hosts have pinged in vain: then all
-    # ping once more, and that counts. So it is where some ten thousand entries are filled in.
+    # On a busy machine a controller is at work when the first hosts have pinged without success:
+    # then all ping once more, and that counts. So it is where some ten thousand entries are filled
+    # in.
     late = typed.before or "execScript" in (there / Path(script).name).read_text() or "convergence" in script
     again = ("pingall 2",) if late else ()
     text = "\n".join((ended, *typed.before, *again, "pingall 2", *typed.after, "exit")) + "\n"

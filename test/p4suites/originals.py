@@ -252,7 +252,7 @@ def _netcache_step(r: random.Random) -> Step:
 
 def netcache(source: Path) -> list[Original]:
     """NetCache's switch. More than 128 of the packets read a key that is not cached, so that it is
-    told of as hot.
+    told about as hot.
     """
     commands = (source / "mininet" / "commands.txt").read_text().splitlines()
     r = random.Random(_SEED)
@@ -339,8 +339,8 @@ def _apart(a: str, b: str) -> str:
 
 
 def attempt(original: Original, source: Path, work: Path, tools: Tools, reference: Tools) -> Outcome:
-    """A program on an engine, beside BMv2, which ``reference`` has. BMv2's result is made once, for
-    all engines.
+    """A program on an engine, alongside BMv2, which ``reference`` has. BMv2's result is made once,
+    for all engines.
     """
     shared = work.parents[2] / "originals" / original.name
     program = compiled(source, original.program, shared.parent)

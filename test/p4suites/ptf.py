@@ -19,7 +19,7 @@ _START = re.compile(r"^(\S+) \.\.\. ?", re.MULTILINE)
 
 
 def tests(output: str) -> dict[str, Outcome]:
-    """What PTF says of each test. A test writes what it likes before its verdict."""
+    """What PTF says about each test. A test writes what it likes before its verdict."""
     found: dict[str, Outcome] = {}
     starts = list(_START.finditer(output))
     for start, following in itertools.zip_longest(starts, starts[1:]):
@@ -35,7 +35,7 @@ def tests(output: str) -> dict[str, Outcome]:
 
 
 def _why(output: str, name: str) -> str:
-    """What a failed test's traceback ends with: packets may stand behind it."""
+    """What a failed test's traceback ends with: packets may stand after it."""
     said = re.search(rf"^(?:FAIL|ERROR): {re.escape(name)}\n-+\n(.*?)\n\n", output, re.MULTILINE | re.DOTALL)
     if not said:
         return ""
@@ -133,7 +133,7 @@ _NGSDN = textwrap.dedent("""
       --test-params="p4info='build/p4info.txt';grpcaddr='127.0.0.1:28000';device_id='1';cpu_port='255'"
 """)
 
-# What 2to3 does not know: text is no bytes any more.
+# What 2to3 does not know: text is not bytes any more.
 _NGSDN_BYTES = (
     (r'"".join\(chr\(b\) for b in bytes_\)', "bytes(bytes_)"),
     (r"return (mac_addr_string\.replace\(':', ''\))\.decode\('hex'\)", r"return bytes.fromhex(\1)"),

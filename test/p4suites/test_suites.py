@@ -231,7 +231,7 @@ def test_nothing_is_left_of_a_script(tools, tmp_path):
 
 
 def runs(process: str) -> bool:
-    """Whether there is a process of that number, and it has not ended: where nobody waits for those
+    """Whether there is a process of that number, and it has not ended: if nobody waits for those
     whose parent was killed, as in a container, an entry of it stays.
     """
     try:

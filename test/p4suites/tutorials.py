@@ -33,7 +33,7 @@ class Exercise:
 
 
 def received(text: str) -> int:
-    """How many packets a ``receive.py`` tells of."""
+    """How many packets a ``receive.py`` tells about."""
     return text.count("got a packet")
 
 

@@ -191,7 +191,7 @@ type kernel struct {
 	frames  int // since the program was loaded
 }
 
-// madeAnew is how many frames a program gets before it is made anew for what its tables hold, and
+// madeAnew is how many frames a program gets before it is made again for what its tables hold, and
 // by its paths.
 const madeAnew = 20
 
@@ -334,7 +334,7 @@ func (b *behavioralModel) load(c *compiled) error {
 	if b.program, err = bmv2test.Connect(ctx, conn, 1, c.json, c.prog, c.info, b.packetIn); err != nil {
 		return err
 	}
-	// BMv2 goes on for a moment after it has said that the program is there
+	// BMv2 continues for a moment after it has said that the program is there
 	time.Sleep(100 * time.Millisecond)
 	return nil
 }

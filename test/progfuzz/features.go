@@ -29,7 +29,7 @@ type Features struct {
 	Meter     bool
 	Random    bool
 	Hash      bool
-	// csum16 and xor16 over what is no whole number of their words, in hashes and checksums
+	// csum16 and xor16 over what is not a whole number of their words, in hashes and checksums
 	OddHash   bool
 	Checksum  bool
 	Resubmit  bool

@@ -31,7 +31,7 @@ type field struct {
 type headerType struct {
 	name   string
 	fields []field
-	varbit int // the largest width of the last field, which is no other; 0 where there is none
+	varbit int // the largest width of the last field, which is no other; 0 if there is none
 }
 
 type header struct {
@@ -214,7 +214,7 @@ func (g *gen) declareTypes() (top []*node) {
 		top = append(top, keep(fmt.Sprintf("header_union %s_t {\n%s\n}\n", u.name,
 			strings.Join(lines, "\n"))))
 	}
-	// What the program knows of a packet when it has gone through.
+	// What the program knows about a packet when it has gone through.
 	var seen []*node
 	width := 0
 	for _, f := range append(standard, g.meta...) {

@@ -7,7 +7,7 @@ import "strings"
 type node struct {
 	open  string // may be of several lines
 	kids  []*node
-	mid   string // what parts kids from more ("} else {"); "" where there is no more
+	mid   string // what parts kids from more ("} else {"); "" if there is no more
 	more  []*node
 	close string
 	fixed bool // the program is none without it

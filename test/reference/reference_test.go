@@ -23,7 +23,7 @@ import (
 
 const root = "../.."
 
-// TestErrors: the page has every code of the node API, with the comment beside it.
+// TestErrors: the page has every code of the node API, with the comment alongside it.
 func TestErrors(t *testing.T) {
 	const source = "api/nodeapi/node.go"
 	var page strings.Builder
@@ -41,7 +41,7 @@ func TestErrors(t *testing.T) {
 	refpage.Check(t, root, "errors.md", page.String())
 }
 
-// constant is a constant's text, and the comment beside it.
+// constant is a constant's text, and the comment alongside it.
 type constant struct{ value, comment string }
 
 // constants are the texts that a Go file declares as constants of a type, in its order.
@@ -69,7 +69,7 @@ func constants(t *testing.T, source, of string) (all []constant) {
 	return all
 }
 
-// event is a constant of events.p4 with the comment beside it.
+// event is a constant of events.p4 with the comment alongside it.
 var event = regexp.MustCompile(`(?m)^const bit<8> EVENT_(\w+) += (\d+);(?: +// (.*))?$`)
 
 // TestCounters: the page has every event that a switch counts.
@@ -97,7 +97,7 @@ func TestCounters(t *testing.T) {
 	refpage.Check(t, root, "counters.md", page.String())
 }
 
-// description is what a Desc says of itself.
+// description is what a Desc says about itself.
 var description = regexp.MustCompile(`fqName: ("(?:[^"\\]|\\.)*"), help: ("(?:[^"\\]|\\.)*"), .*variableLabels: \{([^}]*)\}`)
 
 // TestMetrics: the page has every metric of the controller and of the gateway.

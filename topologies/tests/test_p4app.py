@@ -492,7 +492,7 @@ def test_who_may_do_what(case):
 
 
 def test_a_file_of_p4_utils_is_taken_as_it_is():
-    """Such as the exercises of p4-utils have, but for the program's name."""
+    """Such as the exercises of p4-utils have, except for the program's name."""
     topology = check(
         {
             "program": "../p4src/netcraq.p4",

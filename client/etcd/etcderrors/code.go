@@ -9,8 +9,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Code is the code that etcd, or gRPC, has given an error; codes.OK where there is none. The errors
-// of clientv3 (rpctypes.EtcdError) have a code that status.Code does not find: for it they are
+// Code is the code that etcd, or gRPC, has given an error; codes.OK if there is none. The errors of
+// clientv3 (rpctypes.EtcdError) have a code that status.Code does not find: for it they are
 // codes.Unknown.
 func Code(err error) codes.Code {
 	var e rpctypes.EtcdError

@@ -14,8 +14,8 @@ import (
 type fakeEtcd struct {
 	revision int64
 	leases   map[int64]bool
-	keys     map[string]*mvccpb.KeyValue // what is in it is not changed any more
-	// changed is told of each change of a key; kv is nil for a deletion.
+	keys     map[string]*mvccpb.KeyValue // what is in it is no longer changed
+	// changed is told about each change of a key; kv is nil for a deletion.
 	changed func(key string, kv *mvccpb.KeyValue)
 }
 
@@ -67,8 +67,8 @@ func (e *fakeEtcd) Txn(t *pb.TxnRequest) (*pb.TxnResponse, error) {
 }
 
 // checkOp looks at a request before anything is proposed (etcd:
-// server/etcdserver/api/v3rpc/key.go), but for keys that a transaction writes twice: nobody in the
-// simulator asks for that.
+// server/etcdserver/api/v3rpc/key.go), except for keys that a transaction writes twice: nobody in
+// the simulator asks for that.
 func checkOp(op *pb.RequestOp, most int) error {
 	switch q := op.Request.(type) {
 	case *pb.RequestOp_RequestRange:

@@ -169,8 +169,8 @@ func TestHalfRemoved(t *testing.T) {
 	}
 }
 
-// The guard of a gateway that died is broken when its session has run out, not before, by readers
-// alone.
+// The guard of a gateway that died is broken when its session has run out, not before, only by
+// readers.
 func TestDeadGateway(t *testing.T) {
 	s := newScene(t, 64, nil)
 	e := s.place("k")
@@ -257,8 +257,8 @@ func TestMuteMember(t *testing.T) {
 	}
 }
 
-// If it is not known whether a write was executed, the session ends, the write cannot land any
-// more, and the key comes back into use.
+// If it is not known whether a write was executed, the session ends, the write can no longer land,
+// and the key comes back into use.
 func TestUnknownOutcome(t *testing.T) {
 	var held *hold
 	s := newScene(t, 64, func(c *Config) {

@@ -98,7 +98,7 @@ var forgeries = []forgery{
 	}},
 }
 
-// Whatever is written into a slot by who is no gateway, etcd answers: with its value, and with a
+// Whatever is written into a slot by who is not a gateway, etcd answers: with its value, and with a
 // revision that it has. The controller is asked to take the key out; nobody puts anything over it;
 // and a write waits until it is out.
 func TestForgeries(t *testing.T) {
@@ -358,8 +358,8 @@ func TestUnknownKey(t *testing.T) {
 	}
 }
 
-// While keys are replaced as fast as it goes, reads and writes go on; then everything is sealed
-// anew, and the old keys can go.
+// While keys are replaced as fast as it goes, reads and writes continue; then everything is sealed
+// again, and the old keys can go.
 func TestRotation(t *testing.T) {
 	endpoint, slots := startEtcd(t), newMemory(128)
 	client := connect(t, endpoint)
@@ -462,7 +462,7 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// BenchmarkRead says what a read of a placed key costs the gateway beside the network: go test
+// BenchmarkRead says what a read of a placed key costs the gateway alongside the network: go test
 // ./client/etcd/guarded -run xxx -bench Read
 func BenchmarkRead(b *testing.B) {
 	for _, bytes := range []int{128, 512, 1024} {

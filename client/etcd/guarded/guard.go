@@ -83,7 +83,7 @@ func (s *Server) takeAll(ctx context.Context, lease int64, keys []placedKey) (he
 }
 
 // takeFree guards the first of several keys, side by side. What cannot be guarded at once is waited
-// for as ever: with guards of keys before it alone. Those of keys behind it are given back first.
+// for as ever: with guards of keys before it alone. Those of keys after it are given back first.
 func (s *Server) takeFree(ctx context.Context, lease int64, keys []placedKey) ([]*guard, error) {
 	var tried []*guard
 	for _, k := range keys {

@@ -25,7 +25,7 @@ type meeting struct {
 	there int
 	met   chan struct{}
 	on    bool
-	alone int // waited in vain
+	alone int // waited without success
 }
 
 func (m *meeting) meet() {
@@ -171,8 +171,8 @@ func TestHandedOn(t *testing.T) {
 	}
 }
 
-// Where one of several keys is another gateway's, those behind it that were guarded side by side
-// are given back before it is waited for: who has that key may want them.
+// Where one of several keys is another gateway's, those after it that were guarded side by side are
+// given back before it is waited for: who has that key may want them.
 func TestGivenBack(t *testing.T) {
 	c := &counting{memory: newMemory(64)}
 	s := &scene{t: t, endpoint: startEtcd(t), slots: c.memory}
@@ -202,7 +202,7 @@ func TestGivenBack(t *testing.T) {
 		done <- err
 	}()
 	until(t, "b was guarded and given back", func() bool {
-		// on a it was tried in vain
+		// on a it was tried without success
 		return c.changes.Load() == before+3 && s.slots.kind(wire.Key(b.ID)) == slotcodec.Value
 	})
 	if _, err := other.Put(t.Context(), putOf("b", "between")); err != nil {

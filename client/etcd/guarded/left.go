@@ -10,8 +10,8 @@ import (
 const mostLeft = 1024
 
 // left is what this gateway's writes have left in slots, and in which version: a key that is
-// written again is guarded without a look at its slot, by a CAS on that version. It says nothing of
-// what a slot has now.
+// written again is guarded without a look at its slot, by a CAS on that version. It says nothing
+// about what a slot has now.
 type left struct {
 	mu    sync.Mutex
 	slots map[string]leftSlot // by the key's name

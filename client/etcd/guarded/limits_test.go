@@ -84,7 +84,8 @@ func TestLimits(t *testing.T) {
 							q := txn(c, s, f, holds, key)
 							want, errWant := direct.Txn(t.Context(), q)
 							got, err := g.Txn(t.Context(), q)
-							// Two conditions of the gateway's where keys are guarded, else one.
+							// Two conditions of the gateway's where keys are guarded, otherwise
+							// one.
 							own := 1
 							if key == "placed" && (s > 0 || f > 0) {
 								own = 2

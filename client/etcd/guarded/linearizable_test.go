@@ -21,7 +21,7 @@ import (
 	"github.com/netcraq/netcraq/test/histories"
 )
 
-// envLinearizable is how long TestLinearizable goes on; a Go duration.
+// envLinearizable is how long TestLinearizable continues; a Go duration.
 const envLinearizable = "NETCRAQ_LINEARIZABLE"
 
 // refused says whether an error means that nothing was executed.
@@ -73,8 +73,8 @@ func TestLinearizable(t *testing.T) {
 	})
 }
 
-// testLinearizable does that with slots, which are made anew for each round; each gateway has a way
-// of its own to them.
+// testLinearizable does that with slots, which are made again for each round; each gateway has a
+// way of its own to them.
 func testLinearizable(t *testing.T, world func(*testing.T) (testSlots, func(*testing.T) Slots)) {
 	_, total := testSizes()
 	if testing.Short() {

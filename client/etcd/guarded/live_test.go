@@ -152,7 +152,7 @@ func (m *memory) add(id wire.Key) wire.Version {
 	return 1
 }
 
-// write is what somebody writes into a slot who is no gateway.
+// write is what somebody writes into a slot who is not a gateway.
 func (m *memory) write(id wire.Key, value []byte) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -358,7 +358,7 @@ func until(t testing.TB, what string, so func() bool) {
 	poll.Until(t, 15*time.Second, what, so)
 }
 
-// knows waits until a gateway knows of a placement.
+// knows waits until a gateway knows about a placement.
 func (g *liveGateway) knows(t testing.TB, e placement.Entry) {
 	until(t, fmt.Sprintf("the gateway knows revision %d", e.Mod), func() bool { return g.follower.Revision() >= e.Mod })
 }

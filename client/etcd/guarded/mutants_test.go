@@ -166,7 +166,7 @@ var edits = []struct{ file, old, new string }{
 // (overlaid).
 var leaveOut = func(*Server, string) {}
 
-// overlaid is the file that says how, beside the edits.
+// overlaid is the file that says how, alongside the edits.
 const overlaid = `package guarded
 
 func init() { isOverlaid, leaveOut = true, func(s *Server, rule string) { s.without = rule } }

@@ -18,8 +18,8 @@ import (
 type Slots interface {
 	// Read reads a slot, linearizably.
 	Read(ctx context.Context, id wire.Key) (value []byte, version wire.Version, err error)
-	// ReadNow reads a slot as Read does, if that takes no waiting: ok is false where it would,
-	// where the slot may be silent, and where Read would have an error.
+	// ReadNow reads a slot as Read does, if that takes no waiting: ok is false if it would, where
+	// the slot may be silent, and where Read would have an error.
 	ReadNow(id wire.Key) (value []byte, version wire.Version, ok bool)
 	// Silent says whether a slot has not been heard of lately. Who can ask etcd instead of reading
 	// it does that then, and waits for nothing. Now and then it says no to one caller, so that
@@ -77,7 +77,7 @@ type Seals interface {
 // Runtime is what a server waits and works by. Between two calls of a Runtime, of Slots and so on,
 // a server never waits for anything.
 type Runtime interface {
-	// Go does work beside the caller's.
+	// Go does work alongside the caller's.
 	Go(work func())
 	// Wait waits until ch is closed, and says whether it is. It ends before that when ctx is done,
 	// and after d where d is not 0. A nil ch is never closed.
@@ -85,12 +85,12 @@ type Runtime interface {
 	// Within gives a context that ends with ctx or, with rpctypes.ErrStopped as its cause, when no
 	// more work is to be done.
 	Within(ctx context.Context) (context.Context, context.CancelFunc)
-	// Detach gives the context for what is to go on when the caller's ctx is done: with its values,
-	// and a limit of its own.
+	// Detach gives the context for what is to continue when the caller's ctx is done: with its
+	// values, and a limit of its own.
 	Detach(ctx context.Context) (context.Context, context.CancelFunc)
 	// Limit gives a context for what may take so long, and can be tried again after that.
 	Limit(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc)
-	// Last gives the context for what goes on as long as it takes, when the caller's ctx is done.
+	// Last gives the context for what continues as long as it takes, when the caller's ctx is done.
 	Last(ctx context.Context) (context.Context, context.CancelFunc)
 	// Jitter is a random number from 0 to below 1.
 	Jitter() float64

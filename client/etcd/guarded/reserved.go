@@ -49,9 +49,9 @@ func (s *Server) planRange(op *pb.RequestOp, r *pb.RangeRequest) (*pb.RequestOp,
 }
 
 // planCompare leaves the reserved keys out of what is compared. It gives the ways in which all
-// conditions may hold, of which the first that does decides; nil where they are as they were.
+// conditions may hold, of which the first that does decides; nil if they are as they were.
 //
-// etcd compares each key of a range, or, where there is none, a key that does not exist: of no
+// etcd compares each key of a range, or, if there is none, a key that does not exist: of no
 // revision, version and lease, with which a value is never equal to anything. A condition that
 // holds for such a key holds for a range if it holds for each part. Any other one holds if it does
 // for at least one part, and the others have no keys.

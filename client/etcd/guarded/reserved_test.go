@@ -16,7 +16,7 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/seal"
 )
 
-// What the controllers keep, and something else that is no client's.
+// What the controllers keep, and something else that is not a client's.
 var testReserved = []string{"/netcraq/", "/p/own/"}
 
 // What is reserved is neither read nor written through a gateway, whatever is asked: the answer

@@ -37,7 +37,7 @@ type Config struct {
 
 	// Prefix is that of all that is the gateways' in etcd.
 	Prefix string
-	// Reserved is what else the names of keys begin with that are no client's: the controllers'.
+	// Reserved is what else the names of keys begin with that are not a client's: the controllers'.
 	// Those that begin with Prefix are none either.
 	Reserved []string
 	// MaxTxnOps and MaxRequestBytes limit what a client's transaction, and a client's write, may

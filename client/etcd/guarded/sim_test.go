@@ -274,7 +274,7 @@ func (w *world) checkHistory() {
 		if !ok {
 			complain(o, "etcd did not have that at any time between")
 		}
-		// Who goes on from the header's revision (a watch from the next one on) misses nothing.
+		// Who continues from the header's revision (a watch from the next one on) misses nothing.
 		then := states[0]
 		for _, s := range states {
 			if s.revision <= o.header.Revision {

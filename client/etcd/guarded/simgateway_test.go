@@ -201,7 +201,7 @@ func ask[A any](g *gateway, do func() (A, error)) (answer A, err error) {
 	return got.answer, got.err
 }
 
-// refusals are what etcd says of a request that it has not executed and will not.
+// refusals are what etcd says about a request that it has not executed and will not.
 var refusals = []error{
 	rpctypes.ErrGRPCNoSpace, rpctypes.ErrGRPCRequestTooManyRequests, rpctypes.ErrGRPCRequestTooLarge,
 	rpctypes.ErrGRPCTooManyOps, rpctypes.ErrGRPCPermissionDenied, rpctypes.ErrGRPCInvalidAuthToken,

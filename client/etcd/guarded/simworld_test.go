@@ -72,7 +72,7 @@ type world struct {
 
 	ring    *seal.Ring // as etcd has it
 	rotated int
-	hostile bool                       // somebody writes into slots who is no gateway
+	hostile bool                       // somebody writes into slots who is not a gateway
 	seen    []sealedFor                // all that gateways have ever sent to slots
 	names   map[wire.Key]placement.Key // of all slots that there have been
 	evict   map[wire.Key]chan struct{} // closed when placement is asked to take a key out
@@ -273,14 +273,15 @@ func (w *world) yield() {
 	}
 }
 
-// alive ends a task of a gateway that has crashed, where it would go on while it is cleared away.
+// alive ends a task of a gateway that has crashed, where it would continue while it is cleared
+// away.
 func (w *world) checkAlive() {
 	if w.self.killed {
 		runtime.Goexit()
 	}
 }
 
-// run lets a task go on until it gives up control.
+// run lets a task continue until it gives up control.
 func (w *world) run(t *task) {
 	w.self = t
 	t.turn <- struct{}{}
@@ -290,7 +291,7 @@ func (w *world) run(t *task) {
 	}
 }
 
-// step lets one task go on.
+// step lets one task continue.
 func (w *world) step() {
 	w.now++
 	var ready []*task

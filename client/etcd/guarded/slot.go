@@ -17,8 +17,8 @@ import (
 
 // slot is what was read in a slot.
 type slot struct {
-	cell    slotcodec.Cell // of a kind of 0 where it could not be read
-	plain   []byte         // what was sealed: nil where it could not be opened
+	cell    slotcodec.Cell // of a kind of 0 if it could not be read
+	plain   []byte         // what was sealed: nil if it could not be opened
 	bytes   []byte         // as they are in the slot
 	version wire.Version
 	forged  error  // no gateway has written this: nobody is answered from it, and nobody puts anything over it
@@ -30,7 +30,7 @@ func (s *slot) guardedBy(lease int64, number uint64) bool {
 	return s.cell.Kind == slotcodec.Guard && s.cell.Lease == lease && s.cell.Number == number
 }
 
-// revision is how new a slot says that it is; 0 where it says nothing.
+// revision is how new a slot says that it is; 0 if it says nothing.
 func (s *slot) revision() int64 { return max(s.cell.Mod, s.cell.Revision) }
 
 // look reads a slot.
@@ -148,8 +148,8 @@ type forged struct {
 	version wire.Version
 }
 
-// cellOf is what a slot has to say about a key when etcd has kv for it, nil where it has none, as
-// of a revision.
+// cellOf is what a slot has to say about a key when etcd has kv for it, nil if it has none, as of a
+// revision.
 func (s *Server) cellOf(kv *mvccpb.KeyValue, revision int64) slotcodec.Cell {
 	switch {
 	case kv == nil:
@@ -193,7 +193,7 @@ func isGone(err error) bool { return errors.Is(err, core.ErrNotFound) }
 func isChanged(err error) bool { return errors.Is(err, core.ErrCASFailed) }
 
 // isDenied says whether an error of a slot means that the switches do not let this gateway's host
-// do that: trying again does not help, and it says nothing of the slot.
+// do that: trying again does not help, and it says nothing about the slot.
 func isDenied(err error) bool { return errors.Is(err, core.ErrDenied) }
 
 // stillPlaced says whether a placement is, as far as is known, the key's present one.

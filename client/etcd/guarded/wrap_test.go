@@ -163,7 +163,7 @@ func (q randomRequests) txn(depth int) *pb.TxnRequest {
 // message is what etcd's requests and answers are.
 type message interface{ Marshal() ([]byte, error) }
 
-// same compares answers, but for who gave them.
+// same compares answers, except for who gave them.
 func same(t *testing.T, what string, a, b message, errA, errB error, headers ...*pb.ResponseHeader) {
 	t.Helper()
 	if (errA == nil) != (errB == nil) || status.Code(errA) != status.Code(errB) ||
@@ -197,7 +197,7 @@ func both[Q any, A interface {
 }
 
 // The same requests to an etcd and to a gateway before another one get the same answers, byte for
-// byte, but for the names of cluster and member. Some of the keys are placed, all or none.
+// byte, except for the names of cluster and member. Some of the keys are placed, all or none.
 func TestSameAnswers(t *testing.T) {
 	for _, placing := range []struct {
 		name  string

@@ -13,7 +13,7 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/slotcodec"
 )
 
-// errAgain: nothing was executed, and the write is to be planned anew.
+// errAgain: nothing was executed, and the write is to be planned again.
 var errAgain = errors.New("to be tried again")
 
 // write does a write, and gives etcd's answer to its operation and the header of the answer. The
@@ -87,7 +87,7 @@ func (s *Server) refresh(ctx context.Context) error {
 	return s.Directory.Refresh(ctx)
 }
 
-// once plans a write with what is known of the directory, guards the placed keys, and has etcd
+// once plans a write with what is known about the directory, guards the placed keys, and has etcd
 // execute it.
 func (s *Server) once(ctx, client context.Context, w *work) (*pb.ResponseOp, *pb.ResponseHeader, error) {
 	known := s.Directory.Revision() // before the directory is looked at, so that all of it is known
@@ -133,7 +133,7 @@ func (s *Server) guarded(ctx context.Context, t *transaction) (*pb.ResponseOp, *
 		return nil, nil, err
 	case err != nil:
 		s.Observer.GuardedWrite("refused")
-		// what was there is right, but a reader can find that out: a list of codes is no proof
+		// what was there is right, but a reader can find that out: a list of codes is not a proof
 		for _, g := range t.guards {
 			g.before = []byte{byte(slotcodec.Clear)}
 		}

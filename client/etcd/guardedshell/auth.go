@@ -93,7 +93,7 @@ func (e *Everybody) Enabling(ctx context.Context, pass func() error) error {
 	return err
 }
 
-// close has reads answered by etcd until it has been asked anew.
+// close has reads answered by etcd until it has been asked again.
 func (e *Everybody) close() {
 	e.mu.Lock()
 	defer e.mu.Unlock()

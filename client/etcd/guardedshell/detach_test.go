@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// TestDetach: what goes on without its caller has ten seconds, and not more than two when the
-// caller has left: another request waits behind it, and a member that does not answer now does
-// not then.
+// TestDetach: what continues without its caller has ten seconds, and not more than two when the
+// caller has left: another request waits behind it, and a member that does not answer now does not
+// then.
 func TestDetach(t *testing.T) {
 	for _, c := range []struct {
 		name        string

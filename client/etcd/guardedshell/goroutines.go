@@ -9,8 +9,8 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
-// detached is how long what goes on without its caller may take: etcd's own limit for a request is
-// 7 s.
+// detached is how long what continues without its caller may take: etcd's own limit for a request
+// is 7 s.
 const detached = 10 * time.Second
 
 // abandoned is how long it may take when the caller has left. A write whose outcome is not known

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestGoroutines: work that comes while everything is closed is no race (-race says), and what came
-// before is waited for.
+// TestGoroutines: work that comes while everything is closed is not a race (-race says), and what
+// came before is waited for.
 func TestGoroutines(t *testing.T) {
 	for range 200 {
 		g := NewGoroutines()

@@ -9,7 +9,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// ErrChanged: the directory is not as the caller saw it (the key is placed, or placed anew, or not
+// ErrChanged: the directory is not as the caller saw it (the key is placed, or placed again, or not
 // placed any more), or one of its conditions does not hold. Nothing was written.
 var ErrChanged = errors.New("the placement has changed")
 
@@ -24,7 +24,7 @@ type Store struct {
 // written. The entry that it returns has its mod revision.
 //
 // A placement is never replaced by another: the key is to be taken out of the network, and its
-// placement deleted, before it is placed anew. Otherwise gateways that have not heard of the new
+// placement deleted, before it is placed again. Otherwise gateways that have not heard of the new
 // slot would still read the old one.
 func (s Store) Put(ctx context.Context, key string, e Entry, conditions ...clientv3.Cmp) (Entry, error) {
 	fail := func(err error) (Entry, error) {

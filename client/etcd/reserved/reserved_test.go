@@ -18,8 +18,8 @@ func (s Span) in(key string) bool {
 	return key >= s.Key && before(key, s.End)
 }
 
-// The parts of a span are in order, have what the span has but for the reserved keys, and overlap
-// nowhere.
+// The parts of a span are in order, have what the span has except for the reserved keys, and
+// overlap nowhere.
 func TestWithout(t *testing.T) {
 	letters := []string{"", "a", "b", "c", "d", "\xff"}
 	var words []string

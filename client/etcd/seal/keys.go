@@ -17,8 +17,8 @@ const (
 	DefaultAge = 24 * time.Hour
 	// MaxSeals is how many cells one gateway seals with a key before it asks for another one.
 	MaxSeals = 1 << 28
-	// Kept is how long a key that is not sealed with any more is kept at least: a gateway that has
-	// not heard of its successor may seal with it, and what is sealed with it is to be opened.
+	// Kept is how long a key that is no longer sealed with is kept at least: a gateway that has not
+	// heard of its successor may seal with it, and what is sealed with it is to be opened.
 	Kept = 24 * time.Hour
 
 	again    = 100 * time.Millisecond // between two looks at etcd for a key that is not known
@@ -55,7 +55,7 @@ func NewKeys(kv clientv3.KV, prefix string) *Keys {
 // Ring is the keys as they were last read; nil before that.
 func (k *Keys) Ring() *Ring { return k.ring.Load() }
 
-// Ensure reads the keys, and makes the first one where there is none.
+// Ensure reads the keys, and makes the first one if there is none.
 func (k *Keys) Ensure(ctx context.Context) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -155,7 +155,7 @@ func (k *Keys) change(ctx context.Context, how func(*Ring) (*Ring, error)) error
 
 // Rotate makes a new key to seal with. Those that there are stay, to open with, unless drop says
 // that they go at once: then nothing that is sealed opens any more, and every placed key is placed
-// anew.
+// again.
 func (k *Keys) Rotate(ctx context.Context, drop bool) (id uint32, err error) {
 	err = k.change(ctx, func(r *Ring) (*Ring, error) {
 		next, err := r.Rotated()

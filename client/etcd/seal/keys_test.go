@@ -153,7 +153,7 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// What is in etcd and is no keys is told, and what is known goes on being used.
+// What is in etcd and is not keys is told, and what is known continues being used.
 func TestNoKeys(t *testing.T) {
 	etcd := etcdtest.Client(t, etcdtest.New(t, 1, etcdtest.Options{}).Endpoints()...)
 	k := newKeys(t, etcd)

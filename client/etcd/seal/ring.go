@@ -49,8 +49,8 @@ func After(name string, id wire.Key, expected wire.Version) Place {
 	return Place{name, id, wire.MakeVersion(expected.Epoch(), expected.Sequence()+1)}
 }
 
-// Ring is keys to seal and open with. It does not change, but for the count of what it has sealed,
-// and is safe for concurrent use.
+// Ring is keys to seal and open with. It does not change, except for the count of what it has
+// sealed, and is safe for concurrent use.
 type Ring struct {
 	handle  *keyset.Handle
 	aead    tink.AEAD
@@ -225,7 +225,7 @@ func (r *Ring) Open(sealed []byte, at Place) ([]byte, error) {
 	return append(cell, rest...), nil
 }
 
-// Key is the number of the key that a cell was sealed with; 0 where it is not sealed.
+// Key is the number of the key that a cell was sealed with; 0 if it is not sealed.
 func Key(sealed []byte) uint32 {
 	_, _, size, err := slotcodec.ReadSlot(sealed)
 	if err != nil || len(sealed) < size+tinkPrefix {

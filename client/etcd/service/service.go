@@ -56,8 +56,8 @@ type Config struct {
 	Owner      string
 	// RoundTrip is told how long the switches took; nil: nobody is.
 	RoundTrip func(operation string, d time.Duration)
-	// Keeper is who looks after all slots beside requests: it populates those of new placements,
-	// makes a new key to seal with when the newest is SealAge old, and seals anew what an old one
+	// Keeper is who looks after all slots alongside requests: it populates those of new placements,
+	// makes a new key to seal with when the newest is SealAge old, and seals again what an old one
 	// has sealed. Gateways do. Several may, and none has to.
 	Keeper  bool
 	SealAge time.Duration
@@ -129,7 +129,7 @@ func Open(ctx context.Context, cfg Config) (*Service, error) {
 	return s, nil
 }
 
-// Close ends what goes on beside requests, which must have ended. Guards that are still held are
+// Close ends what goes on alongside requests, which must have ended. Guards that are still held are
 // broken by others.
 func (s *Service) Close() {
 	s.stop()
@@ -182,8 +182,8 @@ func FollowDictionaries(ctx context.Context, etcd clientv3.Watcher, library *slo
 	}
 }
 
-// reseal seals anew what is sealed with old keys, and drops those that are not needed any more,
-// until ctx ends.
+// reseal seals again what is sealed with old keys, and drops those that are no longer needed, until
+// ctx ends.
 func reseal(ctx context.Context, server *guarded.Server, keys *seal.Keys, log *slog.Logger) {
 	var done uint32    // the key that everything was seen to be sealed with
 	var last time.Time // when that was tried

@@ -101,7 +101,7 @@ func (c *chainSlots) silentAt(now time.Duration) bool {
 // errNoChain: the KEY_ID's chain is not known here (yet).
 var errNoChain = errors.New("the chain is not known to this gateway")
 
-// NewNetwork makes a network without chains. observe, where it is not nil, is told of each round
+// NewNetwork makes a network without chains. observe, where it is not nil, is told about each round
 // trip.
 func NewNetwork(observe func(operation string, d time.Duration)) *Network {
 	if observe == nil {

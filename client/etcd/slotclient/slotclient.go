@@ -1,9 +1,9 @@
 // Package slotclient keeps a gateway's network (Network) in step with the controller: a client for
 // each chain, with sessions that the controller leases, a new one when a chain's addresses change.
 //
-// The controller is not needed for what goes on: while it does not answer, what it said last holds,
-// but for the sessions, whose lease runs out after a while. Without sessions a slot cannot be
-// changed, so writes of placed keys wait then.
+// The controller is not needed for what continues: while it does not answer, what it said last
+// holds, except for the sessions, whose lease runs out after a while. Without sessions a slot
+// cannot be changed, so writes of placed keys wait then.
 package slotclient
 
 import (

@@ -112,8 +112,8 @@ func waitFor(t *testing.T, what string, is func() bool) {
 	poll.Until(t, 10*time.Second, what, is)
 }
 
-// Reads go where the controller says that the chain is, and go on while it says nothing; sessions
-// are given back; a key is asked to be taken out once a second at most.
+// Reads go where the controller says that the chain is, and continue while it says nothing;
+// sessions are given back; a key is asked to be taken out once a second at most.
 func TestFollow(t *testing.T) {
 	chain := func(address string) admin.Chain {
 		return admin.Chain{Name: "main", ID: 1, ServiceAddress: address, ValueBytes: 16}

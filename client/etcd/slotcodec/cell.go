@@ -10,8 +10,8 @@ import (
 // Kind is what a cell says.
 type Kind uint8
 
-// The kinds. Their numbers are the first bytes of the cells, but for a value's, which says how it
-// is compressed.
+// The kinds. Their numbers are the first bytes of the cells, except for a value's, which says how
+// it is compressed.
 const (
 	Clear  Kind = 1 // nothing is known
 	Value  Kind = 2 // what etcd has
@@ -60,7 +60,7 @@ type Cell struct {
 // MaxNumber is the largest number of a guard: with it, and any lease, a guard has GuardSize bytes.
 const MaxNumber = 1<<42 - 1
 
-// GuardSize is the most bytes that a guard has: what a slot holds beside a seal is as much, or
+// GuardSize is the most bytes that a guard has: what a slot holds alongside a seal is as much, or
 // more.
 const GuardSize = 16
 
@@ -71,7 +71,7 @@ const MaxValue = 64 << 10
 var (
 	// ErrTooLarge: the value does not fit into the slot.
 	ErrTooLarge = errors.New("too large for the slot")
-	// ErrMalformed: these bytes are no cell.
+	// ErrMalformed: these bytes are not a cell.
 	ErrMalformed = errors.New("malformed cell")
 	// ErrDictionary: the value is compressed with a dictionary that is not known here. It wraps
 	// into a *DictionaryError, which says which.

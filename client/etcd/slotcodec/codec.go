@@ -27,7 +27,7 @@ type Codec struct {
 }
 
 // NewCodec makes a codec that knows these dictionaries, and compresses with the one of the highest
-// version, or without one where there is none.
+// version, or without one if there is none.
 func NewCodec(dictionaries ...[]byte) (*Codec, error) {
 	c := &Codec{known: map[uint32]bool{}}
 	encode := []zstd.EOption{zstd.WithEncoderLevel(level), zstd.WithEncoderConcurrency(workers),
@@ -110,7 +110,7 @@ func (c *Codec) decompress(b []byte) ([]byte, error) {
 	if err != nil {
 		return nil, malformed("%v", err)
 	}
-	if uint64(len(value)) != h.FrameContentSize { // a second frame behind the first
+	if uint64(len(value)) != h.FrameContentSize { // a second frame after the first
 		return nil, malformed("%d bytes where %d were announced", len(value), h.FrameContentSize)
 	}
 	return value, nil

@@ -9,9 +9,9 @@
 //	unfit    6
 //
 // The first byte says which; numbers are unsigned varints (encoding/binary), each in its shortest
-// form, so every cell has one encoding but for how its value is compressed. What is compressed is
-// one zstd frame (RFC 8878) without its magic number and checksum. Its Dictionary_ID is the version
-// of the dictionary it needs.
+// form, so every cell has one encoding except for how its value is compressed. What is compressed
+// is one zstd frame (RFC 8878) without its magic number and checksum. Its Dictionary_ID is the
+// version of the dictionary it needs.
 //
 // A slot has it sealed (package seal), which takes 33 bytes of the chain's profile. A guard of 16
 // bytes, 49 with its seal, is the smallest thing that has to fit.

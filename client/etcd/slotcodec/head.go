@@ -18,7 +18,7 @@ const SealOverhead = 33
 const LeastSlot = GuardSize + SealOverhead
 
 // Unsealed is the one slot that is not sealed: Clear, as placement writes it when it makes a slot.
-// It holds in the version of the placement alone (placement.Entry.Version).
+// It holds in the version only of the placement (placement.Entry.Version).
 const Unsealed = string(rune(Clear))
 
 // ReadSlot reads the head of a slot, which is in plain text: its kind and, of a Value and of an

@@ -14,7 +14,7 @@ import (
 const DictionarySize = 16 << 10
 
 const (
-	minSamples = 16   // fewer values are no sample of anything
+	minSamples = 16   // fewer values are not a sample of anything
 	maxSamples = 4096 // that the entropy tables are made from
 	judges     = 128  // values that the choice is judged by
 	candidates = 48   // that are tried in each round

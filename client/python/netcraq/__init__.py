@@ -33,7 +33,7 @@ __all__ = ["connect"]
 
 
 def __getattr__(name: str) -> object:
-    """Import :mod:`netcraq.node` when it is used: users of the packet alone do not need asyncio."""
+    """Import :mod:`netcraq.node` when it is used: users only of the packet do not need asyncio."""
     if name == "connect":
         from netcraq.node import connect
 

@@ -26,7 +26,7 @@ SYSTEM_SOCKET = "unix:///run/netcraq-admin/controller.sock"
 
 
 def default_url() -> str:
-    """The socket of the system's controller, or, for a user other than root where there is none, of
+    """The socket of the system's controller, or, for a user other than root if there is none, of
     that user's own.
     """
     own = os.environ.get("XDG_RUNTIME_DIR")
@@ -262,7 +262,7 @@ def _segment(s: str) -> str:
 @dataclass
 class SessionLease:
     """Sessions for a limited time. A client keeps the lease when it writes; one that does not write
-    in the lease's time loses it, and leases anew.
+    in the lease's time loses it, and leases again.
     """
 
     admin: Admin
@@ -280,8 +280,8 @@ class SessionLease:
         return self.admin.lease_sessions(self.count, self.owner, self.address)
 
     def keep(self) -> bool:
-        """Keeps the lease if that is due. False: it has run out, and the sessions must not be used
-        any more.
+        """Keeps the lease if that is due. False: it has run out, and the sessions must no longer be
+        used.
         """
         now = time.monotonic()
         ends = self.renewed + 0.9 * self.ttl  # a tenth for what is on its way then
@@ -297,7 +297,7 @@ class SessionLease:
 
     @property
     def ends(self) -> float:
-        """When the sessions must not be used any more, on time.monotonic()'s clock."""
+        """When the sessions must no longer be used, on time.monotonic()'s clock."""
         return self.renewed + 0.9 * self.ttl
 
     def close(self) -> None:

@@ -10,8 +10,8 @@ It has :class:`netcraq.client.Client`'s methods, rules and errors, and one socke
 replies find theirs by session, number and key. A session has one write on its way at a time (heads
 drop what is older than a session's newest request), so as many writes are under way as there are
 sessions; others wait for their turn, in the order in which they came, as requests do beyond
-in_flight. What waits in vain was not sent, and says so. Requests for one key that are under way at
-once are executed in any order.
+in_flight. What waits without success was not sent, and says so. Requests for one key that are under
+way at once are executed in any order.
 
 A task that is cancelled gives its request up: a write has an unknown outcome then, and is not
 executed later than the next one of its session.
@@ -265,7 +265,7 @@ class Client:
                     raise
             finally:
                 self._done(session, taken)
-            sent += 1  # it goes on with another session
+            sent += 1  # it continues with another session
             if not self._has and sent > 1:  # the more leases in a row of which none is taken, the later the next
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, 1.0)

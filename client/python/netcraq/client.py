@@ -17,8 +17,8 @@ again. A write that was refused has an unknown outcome, too: the refusal speaks 
 networks double packets. What is surely not executed is what was not sent, and a CAS with a session
 that failed.
 
-What comes from an address that was not asked, and is not the chain's service address, is no answer:
-it is counted (``Client.foreign``) and ignored.
+What comes from an address that was not asked, and is not the chain's service address, is not an
+answer: it is counted (``Client.foreign``) and ignored.
 """
 
 from __future__ import annotations
@@ -253,7 +253,7 @@ class Client:
                     or time.monotonic() + pause >= begun + self.timeout
                 ):
                     raise
-            sent += 1  # it goes on with another session
+            sent += 1  # it continues with another session
             if not left and sent > 1:  # the more leases in a row of which no session is taken, the later the next
                 time.sleep(pause)
                 pause = min(2 * pause, 1.0)
@@ -334,7 +334,7 @@ class Client:
 
 
 class Asking(Protocol):
-    """What a request needs to know of the client that does it."""
+    """What a request needs to know about the client that does it."""
 
     addresses: list[tuple[str, int]]
     timeout: float

@@ -9,14 +9,14 @@
         names.cas("/config/mode", r.version, b"off")
 
 It asks the controller where a key is, and keeps that; what is moved to another chain, or removed
-and added anew, is looked up again without the caller's notice. Versions are those of the name: they
-only grow, wherever its key is. A name that has no key, or one that nobody has written yet, has
+and added again, is looked up again without the caller's notice. Versions are those of the name:
+they only grow, wherever its key is. A name that has no key, or one that nobody has written yet, has
 version 0.
 
-A write is not sent again where it may have been executed. A KEY_ID that is not there any more says
-that of one copy of a packet. So a put or a delete goes on under the next one only if the controller
-says that the KEY_ID had gone before the call began; else it raises NotFound with
-``outcome_unknown``. A cas goes on in any case, since it cannot be executed twice; when it fails
+A write is not sent again where it may have been executed. A KEY_ID that is no longer there says
+that of one copy of a packet. So a put or a delete continues under the next one only if the
+controller says that the KEY_ID had gone before the call began; otherwise it raises NotFound with
+``outcome_unknown``. A cas continues in any case, since it cannot be executed twice; when it fails
 then, its own first copy may be why, and CASFailed has ``outcome_unknown``.
 """
 
@@ -36,7 +36,7 @@ _MOST_AGAIN = 64
 
 T = TypeVar("T")
 
-# CLOCK_BOOTTIME goes on while the machine is suspended, and so do the clocks of others.
+# CLOCK_BOOTTIME continues while the machine is suspended, and so do the clocks of others.
 _now: Callable[[], float] = (
     (lambda: time.clock_gettime(time.CLOCK_BOOTTIME)) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
 )
@@ -97,7 +97,7 @@ class Names:
         return self._call(f"put {name!r}", name, lambda c, key: c.put(key.id, value), make=self.make)
 
     def delete(self, name: str) -> Result:
-        """Leaves a name without a value. Raises NotFound where there is no key."""
+        """Leaves a name without a value. Raises NotFound if there is no key."""
         return self._call(f"delete {name!r}", name, lambda c, key: c.delete(key.id))
 
     def cas(self, name: str, expected: int, value: bytes | None) -> Result:

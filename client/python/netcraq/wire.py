@@ -55,7 +55,7 @@ class Op(enum.IntEnum):
 
     @property
     def reply(self) -> Op | None:
-        """The op of the answer to a request; None where there is none."""
+        """The op of the answer to a request; None if there is none."""
         return _REPLIES.get(self)
 
 
@@ -102,7 +102,7 @@ class Status(enum.IntEnum):
 
 
 class WireError(ValueError):
-    """The bytes are no packet, or the packet cannot be written. ``kind`` is profile, truncated,
+    """The bytes are not a packet, or the packet cannot be written. ``kind`` is profile, truncated,
     length, op, value, tombstone, meaning or range.
     """
 

@@ -23,8 +23,8 @@ OTHER = "127.0.0.5"
 
 @contextlib.contextmanager
 def forger() -> Iterator[tuple[str, str, int]]:
-    """A switch on loopback, beside somebody who knows all requests, their numbers included, and is
-    faster: before each answer he sends one of his own from every one of his sockets. Yields the
+    """A switch on loopback, alongside somebody who knows all requests, their numbers included, and
+    is faster: before each answer he sends one of his own from every one of his sockets. Yields the
     service address, the switch's own, and how many forgeries there are for a request.
     """
     with contextlib.ExitStack() as stack:
@@ -168,7 +168,7 @@ def test_sessions_are_leased_to_the_own_address(make_chain, make_controller) -> 
     controller = make_controller(chain)
     with Client.from_controller(Admin(controller.url)) as c:
         c.put(KEY, b"x")
-        # Of another host, or of another lease, they are not taken: a CAS goes on with the next
+        # Of another host, or of another lease, they are not taken: a CAS continues with the next
         # lease, and a write after that one that has ended.
         version = c.get(KEY).version
         chain.lease(1, OTHER)

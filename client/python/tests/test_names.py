@@ -59,7 +59,7 @@ def test_a_names_life(bed) -> None:
 
 
 def test_a_write_on_its_way_when_the_key_moves(bed) -> None:
-    """A put says that its outcome is unknown; a cas goes on, and is sure when it succeeds."""
+    """A put says that its outcome is unknown; a cas continues, and is sure when it succeeds."""
     _, controller, names = bed
     names.put("k", b"1")
     version = names.get("k").version
@@ -96,7 +96,7 @@ def test_it_waits_while_a_key_moves(bed) -> None:
 
 
 def test_without_a_controller(make_chain, make_controller) -> None:
-    """What is known goes on."""
+    """What is known continues."""
     controller = make_controller(make_chain())
     with Names(Admin(controller.url), make=True, patience=0.1) as names:
         names.put("k", b"1")

@@ -1062,14 +1062,14 @@ def test_locks(server: MemServer, connect: Callable[..., Any]) -> None:
     assert held.lost.is_set()
     assert held.error is None
     held.release()  # does nothing
-    assert a.lock("other", ttl=2).lease == held.lease  # which was not granted anew
+    assert a.lock("other", ttl=2).lease == held.lease  # which was not granted again
     b.close()
     assert a.lock("l").token > other.token
 
 
 def test_a_lock_outlives_its_connection(server: MemServer, connect: Callable[..., Any]) -> None:
-    """As far as the client keeps its lease alive: a server that comes again knows nothing of it, so
-    here the connection alone ends.
+    """As far as the client keeps its lease alive: a server that comes again knows nothing about it,
+    so here the connection alone ends.
     """
     client = connect(server.path)
     held = client.lock("l", ttl=2)

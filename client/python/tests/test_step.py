@@ -110,7 +110,7 @@ def test_step_goes_on_within_a_record(server: StreamServer, client: node.Client,
 
 
 def test_step_refuses(server: StreamServer, client: node.Client) -> None:
-    """A source that was made anew, more rows than it may make, partitions."""
+    """A source that was made again, more rows than it may make, partitions."""
     open_both(client)
     client.append("in", ["0"])
     with pytest.raises(step.StepError, match="65 rows"):

@@ -244,7 +244,7 @@ def test_canceled(server: StreamServer, client: node.Client, pull: bool) -> None
 
 
 def test_opening_is_given_up(server: StreamServer) -> None:
-    """Where there is no server, who has waited long enough leaves nothing behind."""
+    """If there is no server, who has waited long enough leaves nothing after."""
 
     async def go() -> None:
         with contextlib.suppress(asyncio.TimeoutError):

@@ -111,8 +111,8 @@ def test_batches(server: str, client: node.Client, pull: bool) -> None:
 
 
 def test_batch_holds_its_object(server: str, client: node.Client) -> None:
-    """The node does not get back what a batch, or a column of it, is in: not when the reader goes
-    on, and not when it is closed.
+    """The node does not get back what a batch, or a column of it, is in: not when the reader
+    continues, and not when it is closed.
     """
     client.open_stream("s", {"objectBytes": 1024, "objects": 4, "stallMs": 3_600_000})
     writer = arrow.Writer(client, "s")
@@ -182,7 +182,7 @@ def refused(data: bytes, open_files: columns.Open = no_file) -> None:
 
 
 def test_hostile_records() -> None:
-    """What a record says of itself is not believed: it is a batch, or it is refused, and nothing
+    """What a record says about itself is not believed: it is a batch, or it is refused, and nothing
     else is read than its own bytes.
     """
     for data in (b"", b"x" * 39, b"x" * 400, columns.MAGIC):
@@ -346,7 +346,7 @@ def test_chain(server: str, client: node.Client, files: arrow.Files) -> None:
 
 
 def test_nothing_is_left_unread(server: str) -> None:
-    """A program that lets go of files has read all that it was sent."""
+    """A program that releases files has read all that it was sent."""
     with arrow.Files(server, timeout=PATIENCE) as files:
         for i in range(50):
             made = files.make(64).seal(f"k:{i}")
@@ -440,7 +440,7 @@ def gone(where: str, name: str) -> bool:
 
 
 def test_many_files_at_once(server: str, files: arrow.Files) -> None:
-    """What a record refers to is asked for at once, with what was let go of, given back."""
+    """What a record refers to is asked for at once, with what was released, given back."""
     columns_of = [pa.array(range(n, n + 1000)) for n in range(3)]
     used = []
     for n, column in enumerate(columns_of):
@@ -490,7 +490,7 @@ def test_unused_files_are_given_back(server: str) -> None:
             draft = maker.make(size)
             name = draft.name
             held = draft.seal()
-            other.open(name)  # and lets go of it
+            other.open(name)  # and releases it
             del draft, held
             names.append(name)
         gc.collect()
@@ -505,7 +505,7 @@ def test_unused_files_are_given_back(server: str) -> None:
 
 
 def test_reader_that_waits_holds_nothing(server: str, client: node.Client, files: arrow.Files) -> None:
-    """What was let go of is given back before a reader waits for more."""
+    """What was released is given back before a reader waits for more."""
     client.open_stream("s", VOLATILE)
     writer = arrow.Writer(client, "s", files=files, inline=0)
     with Asked(server) as other, arrow.read("s", socket=server, files=other) as reader:
@@ -887,6 +887,6 @@ def test_slices(server: str, client: node.Client, files: arrow.Files) -> None:
     ids=lambda column: str(column.type),
 )
 def test_values_that_readers_refuse(column: pa.Array) -> None:
-    """What readers refuse the writer refuses, and says of which column."""
+    """What readers refuse the writer refuses, and says about which column."""
     with pytest.raises(ValueError, match="'odd' has values that readers refuse"):
         record(pa.record_batch({"odd": column}))

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Readers of a server that passes what is no stream's memory say so, read nothing else, and end."""
+"""Readers of a server that passes what is not a stream's memory say so, read nothing else, and
+end."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ func (c *connection) ask(ctx context.Context, function string, data any) (uint64
 	return 0, answer{}, ctx.Err()
 }
 
-// sendTime is for how long a server may read nothing.
+// sendTime is how long a server may read nothing.
 const sendTime = 30 * time.Second
 
 // send sends a request. c.mu is held.

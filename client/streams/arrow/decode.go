@@ -62,7 +62,7 @@ func decode(data []byte, by counted, open func(fileName) (*Mapped, error), known
 	if len(data) < headerBytes || string(data[:len(magic)]) != magic || le.Uint32(data[8:]) != layoutKnown {
 		return nil, garbage("nor one of a layout that is not known")
 	}
-	var counts [5]uint64 // nodes, buffers, files, bytes of the schema, and behind it
+	var counts [5]uint64 // nodes, buffers, files, bytes of the schema, and after it
 	for i := range counts {
 		counts[i] = uint64(le.Uint32(data[12+4*i:]))
 	}

@@ -8,6 +8,6 @@
 //	}
 //
 // Batches are counted as arrow-go counts them. A program that keeps one, a column of it, or a
-// slice, calls Retain, and later Release. After the last Release it must not read the batch any
-// more: the memory may be unmapped, and a program that reads there ends.
+// slice, calls Retain, and later Release. After the last Release it must no longer read the batch:
+// the memory may be unmapped, and a program that reads there ends.
 package streamsarrow

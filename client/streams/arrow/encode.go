@@ -194,7 +194,7 @@ func (c *cut) child(t arrow.DataType, child arrow.ArrayData) (first, n int) {
 }
 
 // follow looks where an array's offsets point to. Unless that is in files, and so is not copied,
-// what is in front of it is left out, and the offsets are made anew.
+// what is in front of it is left out, and the offsets are made again.
 func (e *encoder) follow(s *shape, a arrow.ArrayData, c *cut) error {
 	if s.form != formData && s.form != formOffsets || c.end == 0 {
 		return nil

@@ -26,7 +26,7 @@ const maxFiles = nodeapi.MaxRecordFiles
 
 // FilesConfig says whose files they are.
 type FilesConfig struct {
-	// Socket is where the node's server listens: a path. "": $NETCRAQ_NODE_SOCKET, else
+	// Socket is where the node's server listens: a path. "": $NETCRAQ_NODE_SOCKET, otherwise
 	// /run/netcraq/node.sock.
 	Socket string
 	// Namespace is the files'. "": the program's own.
@@ -66,8 +66,8 @@ func (f *Files) Copied() int64 { return f.copied.Load() }
 // Shared counts the bytes of columns that were not copied, since they were in files.
 func (f *Files) Shared() int64 { return f.shared.Load() }
 
-// Close ends the connection. What is mapped stays mapped until it is released, and is not held any
-// more.
+// Close ends the connection. What is mapped stays mapped until it is released, and is no longer
+// held.
 func (f *Files) Close() {
 	f.mu.Lock()
 	c := f.conn
@@ -353,7 +353,7 @@ func (d *Draft) Seal(ctx context.Context, key string) (*Mapped, error) {
 	return m.files.enter(m), nil
 }
 
-// Discard gives the file up, unless it is sealed. Memory must not be looked at any more.
+// Discard gives the file up, unless it is sealed. Memory must no longer be looked at.
 func (d *Draft) Discard() {
 	if m := d.mapped; m != nil {
 		d.mapped = nil
@@ -411,10 +411,10 @@ func letGo(all []*Mapped) {
 	}
 }
 
-// Decoded is what stands under a key in the node's cache; where there is nothing, decode makes it,
-// and it is put there. The key says what is decoded, by its content's hash, and how: "parquet:" and
-// SHA-256, say. Of several that ask at the same time, in whatever process, one decodes. Where there
-// is no room for it, it is the caller's alone. trusted: as of Config. The caller releases it.
+// Decoded is what stands under a key in the node's cache; if there is nothing, decode makes it, and
+// it is put there. The key says what is decoded, by its content's hash, and how: "parquet:" and
+// SHA-256, say. Of several that ask at the same time, in whatever process, one decodes. If there is
+// no room for it, it is the caller's alone. trusted: as of Config. The caller releases it.
 func (f *Files) Decoded(ctx context.Context, key string, trusted bool,
 	decode func(context.Context) (arrow.RecordBatch, error)) (arrow.RecordBatch, error) {
 	a, err := f.ask(ctx, nodeapi.FuncOpenFile, nodeapi.OpenFileData{Namespace: f.cfg.Namespace, Key: key})

@@ -263,11 +263,11 @@ func TestAllocator(t *testing.T) {
 	}
 	fill(first, 1)
 	fill(second, 2)
-	moved := a.Reallocate(200, first) // behind it there is the second
+	moved := a.Reallocate(200, first) // after it there is the second
 	is(moved[:100], 1)
 	zero(moved[100:])
 	is(second, 2)
-	grown := a.Reallocate(1000, moved) // behind it there is nothing
+	grown := a.Reallocate(1000, moved) // after it there is nothing
 	if address(grown) != address(moved) {
 		t.Error("it was moved")
 	}

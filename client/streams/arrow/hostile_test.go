@@ -113,7 +113,7 @@ func tried(data []byte, known *schemas, trusted bool) (err error, wrong any) {
 	return nil, nil
 }
 
-// TestHostileRecords: what a record says of itself is not believed. It is a batch, or it is
+// TestHostileRecords: what a record says about itself is not believed. It is a batch, or it is
 // refused, and nothing else is read than its own bytes.
 func TestHostileRecords(t *testing.T) {
 	good := records(t)

@@ -11,7 +11,7 @@ import (
 )
 
 // What a record begins with, and its tables (docs/streams-arrow.md). Where its data begin is 24
-// behind a multiple of 64, so what follows the header begins at one.
+// after a multiple of 64, so what follows the header begins at one.
 const (
 	magic       = "NCARROW1"
 	layoutKnown = 1
@@ -27,7 +27,7 @@ const (
 
 var le = binary.LittleEndian
 
-// ErrGarbage is of records that are no batch, or one that cannot be.
+// ErrGarbage is of records that are not a batch, or one that cannot be.
 var ErrGarbage = errors.New("this is no batch")
 
 func garbage(format string, args ...any) error {
@@ -117,7 +117,7 @@ func shapeOf(t arrow.DataType) (shape, error) {
 }
 
 // sizes says how many bytes of each of its buffers an array has to have that ends with value n; of
-// what offsets point to, last. ok is false where they are more than there can be.
+// what offsets point to, last. ok is false if they are more than there can be.
 func (s *shape) sizes(n uint64, last uint64) (of [3]uint64, ok bool) {
 	of[0] = (n + 7) / 8
 	switch s.form {

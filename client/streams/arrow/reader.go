@@ -66,7 +66,7 @@ func (i *Item) Valid() bool { return i.hold == nil || i.hold.Valid() }
 
 // Next gives the next batch, for which it waits until ctx ends. The one before is let go of. It
 // fails with streams.ErrOverrun where a batch was overwritten that was held for too long: once
-// while it is read, and once more when it was released; and with ErrGarbage where a record is no
+// while it is read, and once more when it was released; and with ErrGarbage where a record is not a
 // batch. After both the next call reads on.
 func (r *Reader) Next(ctx context.Context) (*Item, error) {
 	r.letGo()
@@ -100,7 +100,7 @@ func (r *Reader) Next(ctx context.Context) (*Item, error) {
 	return item, nil
 }
 
-// letGo lets go of the batch that was given last.
+// letGo releases the batch that was given last.
 func (r *Reader) letGo() {
 	if r.last != nil {
 		r.last.Release()
@@ -108,7 +108,7 @@ func (r *Reader) letGo() {
 	}
 }
 
-// drop lets go of the records that were read at once.
+// drop releases the records that were read at once.
 func (r *Reader) drop() {
 	if r.hold != nil {
 		r.hold.Release()

@@ -84,7 +84,7 @@ func ofOneObject(t *testing.T, stallMillis int) (*Writer, *Reader, *Item) {
 }
 
 // TestBatchHoldsItsObject: the node does not get back what a batch, or a column of it, is in: not
-// when the reader goes on, and not when it is closed.
+// when the reader continues, and not when it is closed.
 func TestBatchHoldsItsObject(t *testing.T) {
 	writer, r, first := ofOneObject(t, 3_600_000)
 	kept := array.NewSlice(first.Batch.Column(0), 1, 40).(*array.Int64)
@@ -142,7 +142,7 @@ func TestBatchThatWasHeldForTooLong(t *testing.T) {
 	}
 }
 
-// TestGarbageInAStream: a record that is no batch is told, and what follows is read.
+// TestGarbageInAStream: a record that is not a batch is told, and what follows is read.
 func TestGarbageInAStream(t *testing.T) {
 	w := newWorld(t)
 	c := w.client()

@@ -91,7 +91,7 @@ func writeSchema(s *arrow.Schema) ([]byte, error) {
 	if err := ipc.NewWriter(&out, ipc.WithSchema(s)).Close(); err != nil {
 		return nil, err
 	}
-	return out.Bytes()[:8+le.Uint32(out.Bytes()[4:])], nil // without the end of the stream behind it
+	return out.Bytes()[:8+le.Uint32(out.Bytes()[4:])], nil // without the end of the stream after it
 }
 
 // verifier looks at a table of FlatBuffers: what of it arrow-go follows.

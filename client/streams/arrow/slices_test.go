@@ -105,7 +105,7 @@ func TestSlicesOfFiles(t *testing.T) {
 	}
 }
 
-// TestInvalidValues: what readers refuse the writer refuses, and says of which column.
+// TestInvalidValues: what readers refuse the writer refuses, and says about which column.
 func TestInvalidValues(t *testing.T) {
 	build := func(b array.Builder) arrow.Array { defer b.Release(); return b.NewArray() }
 	mem := memory.DefaultAllocator

@@ -106,7 +106,7 @@ const highest = int64(10 * time.Minute)
 
 func newHistogram() *hdrhistogram.Histogram { return hdrhistogram.New(1, highest, 3) }
 
-// Run does queries until Duration or Count is reached, or ctx ends, which is no error.
+// Run does queries until Duration or Count is reached, or ctx ends, which is not an error.
 func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// soon is when a certificate is told of that kubeadm or the operator has to renew.
+// soon is when a certificate is told about that kubeadm or the operator has to renew.
 const soon = 30 * 24 * time.Hour
 
 // usualCertificates are kubeadm's that NetCRAQ shows or believes, and where the agent's container

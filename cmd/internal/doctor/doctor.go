@@ -19,7 +19,7 @@ import (
 // Level says how much a finding matters.
 type Level string
 
-// The levels, from the best to the worst; Unseen is beside them.
+// The levels, from the best to the worst; Unseen is alongside them.
 const (
 	OK      Level = "ok"      // it is as it should be
 	Note    Level = "note"    // good to know; there is nothing to do

@@ -55,7 +55,7 @@ func hooks(_ context.Context, l *look) {
 	}
 }
 
-// judge says of an interface's programs what they mean for NetCRAQ's.
+// judge says about an interface's programs what they mean for NetCRAQ's.
 func (l *look) judge(name string, all []hooked) {
 	byHook := map[string][]hooked{}
 	var order []string

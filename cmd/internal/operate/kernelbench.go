@@ -135,8 +135,8 @@ func (c *cli) kernelBench(ctx context.Context, b *benchFlags) error {
 }
 
 // keepDirty writes the keys again and again with packets that do not live to come to the tail,
-// until stop is called. Nobody answers them, and nothing of them is ever committed while it goes
-// on: each is newer than what the controller would re-propagate.
+// until stop is called. Nobody answers them, and nothing of them is ever committed while it
+// continues: each is newer than what the controller would re-propagate.
 func keepDirty(ctx context.Context, to netip.AddrPort, profile wire.Profile, keys []wire.Key, ttl int) (
 	stop func(), err error) {
 	conn, err := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(to))

@@ -528,7 +528,7 @@ func TestAuthority(t *testing.T) {
 	}
 }
 
-// TestReadme types what README.md has for the prompt, but for how long it measures.
+// TestReadme types what README.md has for the prompt, except for how long it measures.
 func TestReadme(t *testing.T) {
 	readme, err := os.ReadFile("../../../README.md")
 	if err != nil {

@@ -103,7 +103,7 @@ func (c *cli) status(cmd *cobra.Command, over time.Duration) (*status, error) {
 	seconds := time.Since(began).Seconds()
 	for _, ch := range chains {
 		x := chainStatus{Chain: ch}
-		// a switch that was set up anew meanwhile begins at 0
+		// a switch that was set up again meanwhile begins at 0
 		if a, b := before[ch.ID], after[ch.ID]; b.reads >= a.reads && b.writes >= a.writes {
 			x.ReadsPerSecond = float64(b.reads-a.reads) / seconds
 			x.WritesPerSecond = float64(b.writes-a.writes) / seconds

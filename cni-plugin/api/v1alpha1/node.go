@@ -43,7 +43,7 @@ type NetcraqNodeStatus struct {
 	// P4Runtime is where the switch's P4Runtime server is (mutual TLS), HOST:PORT.
 	// +kubebuilder:validation:MaxLength=64
 	P4Runtime string `json:"p4runtime,omitempty"`
-	// Agent is where the leader learns of the node's pods (mutual TLS), HOST:PORT.
+	// Agent is where the leader learns about the node's pods (mutual TLS), HOST:PORT.
 	// +kubebuilder:validation:MaxLength=64
 	Agent string `json:"agent,omitempty"`
 	// Engine says what runs the switch's program.

@@ -185,7 +185,7 @@ func differ(chart string, files map[string]string) error {
 	return errors.Join(append(errs, err)...)
 }
 
-// oldFiles are those that were generated once and are not any more.
+// oldFiles are those that were generated once and are no longer.
 func oldFiles(chart string, files map[string]string) (old []string, err error) {
 	for _, folder := range []string{"templates", "crds"} {
 		found, err := filepath.Glob(filepath.Join(chart, folder, "*.yaml"))

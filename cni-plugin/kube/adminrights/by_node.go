@@ -21,8 +21,8 @@ const BodyLimit = 64 << 10
 
 // ByNode is what a node's agent may ask of the controller, whatever has become of the node: to see
 // chains, to see and make the node API's keys, to give those back that nobody uses, to lease
-// sessions for its own address, and to have a server there told of commits. quota is how many keys
-// a namespace may have.
+// sessions for its own address, and to have a server there told about commits. quota is how many
+// keys a namespace may have.
 func ByNode(name string, host netip.Addr, share *Share, quota func(namespace string) int,
 	next http.Handler) http.Handler {
 	mux := http.NewServeMux()

@@ -23,7 +23,7 @@ import (
 
 // The authority that signs the agents' certificates is in a Secret that only agents which may lead
 // can read; what all agents are to trust is in a ConfigMap, which only those can write. Whichever
-// of those agents looks first takes the next step; the API server sees to it that no two do.
+// of those agents looks first takes the next step; the API server makes sure that no two do.
 
 const (
 	// AuthoritySecret is the Secret with the authority.
@@ -37,7 +37,7 @@ const (
 	ReplaceAnnotation = "netcraq.io/replace"
 )
 
-// What is in the Secret beside tls.crt and tls.key, and in the ConfigMap.
+// What is in the Secret alongside tls.crt and tls.key, and in the ConfigMap.
 const (
 	nextCert   = "next.crt"
 	nextKey    = "next.key"
@@ -189,7 +189,7 @@ func (a *Authorities) Start(ctx context.Context) error {
 // NeedLeaderElection implements manager.LeaderElectionRunnable: it does not matter who leads.
 func (a *Authorities) NeedLeaderElection() bool { return false }
 
-// Signing is the authority that signs now, which all have been told of.
+// Signing is the authority that signs now, which all have been told about.
 func (a *Authorities) Signing(ctx context.Context) (*identity.Authority, error) {
 	var s corev1.Secret
 	if err := a.read.Get(ctx, client.ObjectKey{Namespace: a.namespace, Name: AuthoritySecret}, &s); err != nil {

@@ -81,7 +81,7 @@ func TestAuthorities(t *testing.T) {
 	if told() != string(s.Data[nextCert]) || len(secret().Data[previous]) != 0 {
 		t.Error("the last one is trusted yet")
 	}
-	// Nothing is signed by one that nobody was told of.
+	// Nothing is signed by one that nobody was told about.
 	testutil.Must(t, a.announce(ctx, first.Data[corev1.TLSCertKey]))
 	if _, err := a.Signing(ctx); err == nil || !strings.Contains(err.Error(), "does not have the authority that signs") {
 		t.Error(err)

@@ -111,7 +111,7 @@ func (s *Signer) answer(ctx context.Context, role identity.Role, c *certificates
 	}
 	if err := errors.Join(err, wrong); err != nil {
 		s.log.Warn("a request for a certificate is refused", "request", c.Name, "signer", c.Spec.SignerName, "user", c.Spec.Username, "err", err)
-		if approved { // and so it cannot be denied any more
+		if approved { // and so it can no longer be denied
 			condition(certificates.CertificateFailed, "NotForWhoAsks", err.Error())
 			return s.client.Status().Update(ctx, c)
 		}

@@ -8,8 +8,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Follow has set told of each object of a kind, as it is now and whether it is there, until
-// ctx ends. synced says whether it has been told of all that there were at the beginning.
+// Follow has set told about each object of a kind, as it is now and whether it is there, until ctx
+// ends. synced says whether it has been told about all that there were at the beginning.
 func Follow(ctx context.Context, in cache.Cache, kind client.Object, set func(o any, there bool)) (
 	synced func() bool, err error) {
 	informer, err := in.GetInformer(ctx, kind, cache.BlockUntilSynced(false))

@@ -31,7 +31,7 @@ func Named(names []string) (out []reconcile.Request) {
 }
 
 // Waker has a reconciler look at its objects again for reasons that the API server does not know
-// of.
+// about.
 type Waker struct {
 	signals chan event.GenericEvent
 	anew    *atomic.Bool // what failed is not to wait for its next try
@@ -40,7 +40,7 @@ type Waker struct {
 // NewWaker makes one that nobody has woken.
 func NewWaker() Waker { return Waker{make(chan event.GenericEvent, 1), new(atomic.Bool)} }
 
-// Wake has it look, but for what failed and waits for its next try.
+// Wake has it look, except for what failed and waits for its next try.
 func (w Waker) Wake() {
 	select {
 	case w.signals <- event.GenericEvent{Object: &v1alpha1.NetcraqChain{}}:

@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// TestWaker: what the leader hears of has a reconciler look at its objects, but for what failed and
-// waits for its next try; when a switch has connected that is tried, too.
+// TestWaker: what the leader hears of has a reconciler look at its objects, except for what failed
+// and waits for its next try; when a switch has connected that is tried, too.
 func TestWaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Second, time.Minute))

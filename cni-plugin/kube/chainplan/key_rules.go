@@ -17,7 +17,7 @@ const everyKey = "/"
 
 // NeverPlaced are the keys of objects that Kubernetes writes to bring an agent back: a placed key
 // cannot be written while the network does not answer and nobody controls it, and then nobody ever
-// would. An agent that is replaced is deleted, counted, made anew and bound to its node, and asks
+// would. An agent that is replaced is deleted, counted, made again and bound to its node, and asks
 // for a certificate; controllers and the leader of the agents hold Leases for that.
 func NeverPlaced(namespace string) []string {
 	out := []string{"/registry/leases/*", "/registry/netcraq.io/*", "/registry/certificatesigningrequests/*"}

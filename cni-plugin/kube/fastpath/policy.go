@@ -15,7 +15,7 @@ import (
 // pod that they do not let send to the chains has a port that is closed.
 
 // mayReach says whether the policies of a pod's namespace let it send UDP to all of these
-// addresses, which are no pods'. What a policy says of pods and namespaces allows none of them.
+// addresses, which are not pods'. What a policy says about pods and namespaces allows none of them.
 func mayReach(pod *corev1.Pod, policies []networking.NetworkPolicy, to []netip.AddrPort) bool {
 	var egress []networking.NetworkPolicyEgressRule
 	isolated := false

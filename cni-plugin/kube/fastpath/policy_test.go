@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestMayReach: what policies say of the chains' addresses, as an operator writes them.
+// TestMayReach: what policies say about the chains' addresses, as an operator writes them.
 func TestMayReach(t *testing.T) {
 	const selected = "podSelector: {matchLabels: {app: a}}\n"
 	for _, c := range []struct {

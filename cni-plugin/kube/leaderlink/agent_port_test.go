@@ -18,7 +18,7 @@ import (
 )
 
 // TestAgentPort: an agent's port is for controllers. With what was stolen on another node nobody is
-// told of its pods, and the leader's admin API is not to be reached.
+// told about its pods, and the leader's admin API is not to be reached.
 func TestAgentPort(t *testing.T) {
 	ca := testutil.NewAuthority(t)
 	victim := ca.Identity(t, "n1", identity.Switch)

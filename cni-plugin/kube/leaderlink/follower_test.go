@@ -18,7 +18,7 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// TestPodsLeftOut: what is no pod in a node's list is left out, and said to be.
+// TestPodsLeftOut: what is not a pod in a node's list is left out, and said to be.
 func TestPodsLeftOut(t *testing.T) {
 	f := NewPodFollower(nil, slog.New(slog.DiscardHandler), nil)
 	f.pods["n2"] = netplan.PodList{Malformed: 2, Surplus: 3}
@@ -73,7 +73,7 @@ func TestFollow(t *testing.T) {
 	}
 	lists <- one
 	wait("the first list")
-	lists <- one // the same again is no change
+	lists <- one // the same again is not a change
 	lists <- append(one, netplan.Pod{IP: netip.MustParseAddr("10.244.0.3"), MAC: "02:00:00:00:00:02", Port: 65})
 	wait("the second list")
 	if all, _ := f.All(); len(all["n1"]) != 2 || all["impostor"] != nil || len(changed) != 0 || !f.Alive("n1") || f.Alive("impostor") {

@@ -39,7 +39,7 @@ const (
 	Wait = 5 * time.Second // for that answer, and for a connection
 	// atOnce bounds how many requests of one node are under way at the leader.
 	atOnce = 64
-	// othersAtOnce bounds those of them that are no renewals (PUT). The rest of the connection's
+	// othersAtOnce bounds those of them that are not renewals (PUT). The rest of the connection's
 	// streams is left for renewals, which would come too late behind requests that the leader holds
 	// up (package adminrights).
 	othersAtOnce = 48

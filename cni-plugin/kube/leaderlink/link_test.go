@@ -106,7 +106,7 @@ func TestControllerLink(t *testing.T) {
 		t.Error(err)
 	}
 	<-asked
-	if _, err := c.Chains(ctx); err == nil { // {} is no list
+	if _, err := c.Chains(ctx); err == nil { // {} is not a list
 		t.Error("chains")
 	}
 	<-asked

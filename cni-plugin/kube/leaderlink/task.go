@@ -5,7 +5,7 @@ import (
 )
 
 // task is what a leader does for one node until the node has gone, or the term ends. In the next
-// term it is begun anew.
+// term it is begun again.
 type task struct {
 	ctx  context.Context
 	stop context.CancelFunc
@@ -16,10 +16,10 @@ func newTask(ctx context.Context) *task {
 	return &task{ctx, stop}
 }
 
-// running says whether it goes on; nil: it was not begun.
+// running says whether it continues; nil: it was not begun.
 func (t *task) running() bool { return t != nil && t.ctx.Err() == nil }
 
-// endOthers ends the tasks that are not wanted any more.
+// endOthers ends the tasks that are no longer wanted.
 func endOthers(tasks map[string]*task, wanted map[string]bool) {
 	for key, t := range tasks {
 		if !wanted[key] {

@@ -1,5 +1,5 @@
 // Package netplan writes the network down that the leader's controller is to control. It follows
-// from nodes, lists of pods and chains, and is made anew each time that one of these has changed.
+// from nodes, lists of pods and chains, and is made again each time that one of these has changed.
 // The package computes. It writes one thing, the compiled program's files (program.go).
 //
 //	nodes (nodeview, nodeclaims) ─┐
@@ -131,7 +131,7 @@ func Build(a nodeview.Addressing, c Cluster) (spec topology.Spec, wrong nodeclai
 // addSwitches adds the nodes' switches and the links between them, and returns their nodes by
 // number. A member of a chain has its switch there whatever its status says, because a chain with a
 // member that is not in the network would make the whole network invalid. The switch is then under
-// an address that leads nowhere, and the chain goes on without it as without one that has failed.
+// an address that leads nowhere, and the chain continues without it as without one that has failed.
 func addSwitches(a nodeview.Addressing, spec *topology.Spec, c Cluster) (up []*nodeview.Node, err error) {
 	for i := range c.Nodes {
 		n := &c.Nodes[i]
@@ -153,7 +153,7 @@ func addSwitches(a nodeview.Addressing, spec *topology.Spec, c Cluster) (up []*n
 			s.P4Runtime = netip.AddrPortFrom(address, nowherePort).String()
 		}
 		for _, p := range n.PodCIDRs {
-			if p.Addr().Is4() { // pods without IPv4 are no hosts of the network
+			if p.Addr().Is4() { // pods without IPv4 are not hosts of the network
 				s.Prefixes = append(s.Prefixes, p.String())
 			}
 		}
@@ -170,7 +170,7 @@ func addSwitches(a nodeview.Addressing, spec *topology.Spec, c Cluster) (up []*n
 const nowherePort = 9
 
 // hostsOf are the hosts among what a node's agent lists as its pods: those that are right by
-// themselves and by what is known of the node.
+// themselves and by what is known about the node.
 func hostsOf(a nodeview.Addressing, n *nodeview.Node, c Cluster, up []*nodeview.Node,
 	wrong *nodeclaims.Faults) (hosts []candidateHost) {
 	ports, macs := map[uint32]bool{}, map[string]bool{}

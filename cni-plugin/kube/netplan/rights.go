@@ -1,6 +1,6 @@
 package netplan
 
-// PodOn is a pod on a node. What an agent says of its node's pods counts for pods that the API
+// PodOn is a pod on a node. What an agent says about its node's pods counts for pods that the API
 // server has there alone.
 type PodOn struct{ UID, Node string }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// TestPodAuthority: whose pods and nodes may do what, as the controller is told of it.
+// TestPodAuthority: whose pods and nodes may do what, as the controller is told about it.
 func TestPodAuthority(t *testing.T) {
 	nodes := testutil.Cluster(2)
 	for i := range nodes {

@@ -124,7 +124,7 @@ func (c *Claims) Settle(nodes []nodeview.Node) (wrong Faults) {
 	return wrong
 }
 
-// conflict says why a claim cannot stand beside those that were accepted; "": it can.
+// conflict says why a claim cannot stand alongside those that were accepted; "": it can.
 func (c *Claims) conflict(x claim, accepted *acceptedClaims) string {
 	reserved := func(a netip.Prefix) bool { return c.Services.Overlaps(a) || c.Switches.Overlaps(a) }
 	switch {

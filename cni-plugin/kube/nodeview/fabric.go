@@ -10,7 +10,7 @@ import (
 const LabelSwitch = "netcraq.io/switch"
 
 // FabricSwitches are a fabric's switches, numbered in the order of the file, as what chains are
-// made of: they are no nodes, but have what matters of one here. Of no fabric there are none.
+// made of: they are not nodes, but have what matters of one here. Of no fabric there are none.
 func FabricSwitches(f *fabric.Fabric) []Node {
 	if f == nil {
 		return nil

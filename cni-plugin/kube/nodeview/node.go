@@ -1,7 +1,7 @@
 // Package nodeview has the API server's view of the cluster's nodes: for each node one value, made
 // from its Node and its NetcraqNode, or from a switch of the fabric.
 //
-// What a node says of itself is in these values as the node says it. Package nodeclaims decides
+// What a node says about itself is in these values as the node says it. Package nodeclaims decides
 // which of it is believed. Addressing says which addresses of the data plane follow from a node's
 // number and a chain's id.
 package nodeview
@@ -21,20 +21,20 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 )
 
-// Node is what the API server knows of one node.
+// Node is what the API server knows about one node.
 type Node struct {
 	podroutes.Node
 	Number      int32 // 0: none yet
 	Status      v1alpha1.NetcraqNodeStatus
 	Labels      map[string]string
-	There       bool      // it has a Node; else only its number is left
+	There       bool      // it has a Node; otherwise only its number is left
 	Created     time.Time // the Node
 	Ready       bool      // as its kubelet says
 	Schedulable bool
 }
 
-// List is what the API server knows of all nodes, in the order of their names. What the nodes
-// say of themselves there is not checked (package nodeclaims).
+// List is what the API server knows about all nodes, in the order of their names. What the nodes
+// say about themselves there is not checked (package nodeclaims).
 func List(ctx context.Context, r client.Reader) ([]Node, error) {
 	nodes, _, err := ListWithNumbers(ctx, r)
 	return nodes, err

@@ -36,7 +36,7 @@ const (
 	KeysVolatile   = "volatile"
 )
 
-// namespaceKinds follows what Namespaces say of their keys.
+// namespaceKinds follows what Namespaces say about their keys.
 type namespaceKinds struct {
 	policy  *authority.PolicyFile // nil: there is none
 	log     *slog.Logger
@@ -71,7 +71,7 @@ func (n *namespaceKinds) set(o any, there bool) {
 	}
 }
 
-// of is what was said of a namespace.
+// of is what was said about a namespace.
 func (n *namespaceKinds) of(namespace string) (durable, said bool) {
 	n.mu.Lock()
 	durable, said = n.said[namespace]

@@ -66,7 +66,7 @@ func TestDurableKeys(t *testing.T) {
 		}
 		return n
 	}
-	informer.Synced = true // as the API server has told of all
+	informer.Synced = true // as the API server has told about all
 	vault, shop := says("vault", KeysDurable), says("shop", "")
 	informer.Add(vault)
 	informer.Add(shop)
@@ -120,7 +120,7 @@ func TestDurableKeys(t *testing.T) {
 		testutil.Must(t, put("shop", "a", false))
 	}
 
-	// Without a gateway, what is asked is refused, and volatile keys go on.
+	// Without a gateway, what is asked is refused, and volatile keys continue.
 	during, end := context.WithCancel(ctx)
 	defer end()
 	leaderlink.NewAnswerer(ca.Identity(t, "leader", identity.Controller).Client(), adminrights.DefaultKeys,

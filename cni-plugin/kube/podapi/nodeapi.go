@@ -39,7 +39,8 @@ type Options struct {
 	// Policy is a file that says what processes may do that are in no pod, and quotas; "": nothing,
 	// and the defaults.
 	Policy string
-	// NoPush has keys that are watched only read again and again: the switch does not tell of them.
+	// NoPush has keys that are watched only read again and again: the switch does not tell about
+	// them.
 	NoPush bool
 	// StreamsMiB is the memory that streams may take, of one namespace a quarter of it; 0: there
 	// are none. StreamsDir is where those are kept that survive the agent; "": nowhere.
@@ -141,7 +142,7 @@ func Serve(ctx context.Context, o Options, node string, c client.Client, in cach
 	return n, nil
 }
 
-// sourcesOfStreams are those that an operator wants, beside keys of the node API.
+// sourcesOfStreams are those that an operator wants, alongside keys of the node API.
 func sourcesOfStreams(o Options) (all map[string]source.Maker, end func(), err error) {
 	if o.StreamsEtcd == "" {
 		return nil, func() {}, nil

@@ -27,7 +27,7 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// doorVariable says to this test's own program, started anew, that it is a pod's process: it
+// doorVariable says to this test's own program, started again, that it is a pod's process: it
 // connects to the socket when its first line has come, and passes lines on.
 const doorVariable = "NETCRAQ_TEST_DOOR"
 
@@ -80,7 +80,7 @@ func (p *podProcess) ask(request, part string) {
 }
 
 // startPodProcess starts one in a control group, below which it makes one that looks like another
-// pod's and goes there, where there is one.
+// pod's and goes there, if there is one.
 func startPodProcess(t *testing.T, socket, group string) *podProcess {
 	t.Helper()
 	if err := os.MkdirAll(group, 0o755); err != nil {
@@ -158,7 +158,7 @@ func (a *accessReviews) Create(_ context.Context, o client.Object, _ ...client.C
 }
 
 // TestNodeAPI is the agent's node API with processes in pods' control groups, as the kernel has
-// them, and pods as the API server tells of them.
+// them, and pods as the API server tells about them.
 func TestNodeAPI(t *testing.T) {
 	folder, name := controlGroups(t)
 	const blueUID, greenUID = "0b1d7c3e-5a2f-4c8e-9d10-3f6a7b8c9d0e", "a1b2c3d4-e5f6-4789-8abc-def012345678"
@@ -190,7 +190,7 @@ func TestNodeAPI(t *testing.T) {
 	}
 	blue, green := pod("blue", "a", blueUID, "default", "n1"), pod("green", "b", greenUID, "reader", "n1")
 
-	// Who connects before the API server has told of his pod waits a moment for that.
+	// Who connects before the API server has told about his pod waits a moment for that.
 	a := startPodProcess(t, socket, folder+"/kubepods/burstable/pod"+blueUID+"/1")
 	informer.Add(blue)
 	informer.Add(green)

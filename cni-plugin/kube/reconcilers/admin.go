@@ -20,7 +20,7 @@ import (
 // The admin API is served on each node whose agent may lead, for the node's gateway and netcraqctl:
 // by a Unix socket, and over TCP for who has the token. An agent that does not lead passes requests
 // on to the one that does, at its address for other agents (TLS, both ways), so that every gateway
-// has a controller beside it.
+// has a controller alongside it.
 
 // ServeAdmin begins to serve it to this node's processes; failed is told if that ends before ctx.
 func (p *Operator) ServeAdmin(ctx context.Context, failed context.CancelCauseFunc) error {

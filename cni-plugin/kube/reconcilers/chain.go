@@ -20,7 +20,7 @@ import (
 // specChanged leaves out what the leader itself has written.
 var specChanged = predicate.GenerationChangedPredicate{}
 
-// keysEvery is the least time between two writings of a status where nothing has changed but the
+// keysEvery is the least time between two writings of a status if nothing has changed but the
 // number of keys: hot keys come and go all the time, and each writing is one in the cluster's etcd.
 const keysEvery = time.Minute
 
@@ -82,7 +82,7 @@ func (r *chainReconciler) Reconcile(ctx context.Context, req reconcile.Request) 
 // nobody could take them out of the network, and gateways would wait for that.
 const Finalizer = "netcraq.io/keys"
 
-// hold sees to it that a chain's resource has the finalizer, or has not.
+// hold makes sure that a chain's resource has the finalizer, or has not.
 func (r *chainReconciler) hold(ctx context.Context, c *v1alpha1.NetcraqChain, hold bool) error {
 	if controllerutil.ContainsFinalizer(c, Finalizer) == hold {
 		return nil

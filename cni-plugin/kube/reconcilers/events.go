@@ -69,7 +69,7 @@ func (p *Operator) tell(ctx context.Context, e admin.Event) {
 		}
 		about = c
 	case e.Switch != "" && p.o.Fabric != nil:
-		return // a switch that is on no node is no object; the log and the metrics have it
+		return // a switch that is on no node is not an object; the log and the metrics have it
 	case e.Switch != "":
 		// What kubelets write about nodes has the name for the UID, too, and `kubectl describe
 		// node` asks for that.

@@ -101,7 +101,7 @@ func of(top *topology.Topology, name string) string {
 	return strings.Join(out, "; ")
 }
 
-// TestLeftOut: whatever n2 says of itself and its pods, the others' network is as it was.
+// TestLeftOut: whatever n2 says about itself and its pods, the others' network is as it was.
 func TestLeftOut(t *testing.T) {
 	many := func() (out []netplan.Pod) {
 		for i := range 4000 {

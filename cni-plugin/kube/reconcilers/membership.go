@@ -17,7 +17,7 @@ import (
 )
 
 // membershipReconciler brings a chain's members nearer to its spec, a step at a time, and empties a
-// chain that is to go. A step may take long; the chain's status is written beside it
+// chain that is to go. A step may take long; the chain's status is written alongside it
 // (chainReconciler).
 type membershipReconciler struct{ *Operator }
 
@@ -118,7 +118,7 @@ func (t *term) take(ctx context.Context, c chainControl, chain string, s *chainp
 	return err
 }
 
-// empty takes keys out of a chain that is to go, but for etcd's.
+// empty takes keys out of a chain that is to go, except for etcd's.
 func (t *term) empty(ctx context.Context, c chainControl, chain string) error {
 	_, left, err := t.emptied(ctx, chain)
 	if err != nil {
@@ -133,8 +133,8 @@ func (t *term) empty(ctx context.Context, c chainControl, chain string) error {
 	return nil
 }
 
-// settled says of which nodes' switches have been ready for long enough to be brought into a chain:
-// ready are those that are now. For a member that is lost it begins anew.
+// settled says about which nodes' switches have been ready for long enough to be brought into a
+// chain: ready are those that are now. For a member that is lost it begins again.
 func (t *term) settled(is *admin.Chain, nodes []nodeview.Node, ready map[string]bool) func(node string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

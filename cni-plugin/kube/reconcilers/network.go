@@ -212,7 +212,7 @@ func (n *networkReconciler) alive(ctx context.Context, nodes []nodeview.Node) []
 
 // applyAll has the network be as it should, or, if that cannot be had, as far as it was: what is
 // new must not be in the way of what is there. trouble has what is wrong, by chains; wrong is what
-// nodes say of their pods and what was left out.
+// nodes say about their pods and what was left out.
 func (n *networkReconciler) applyAll(
 	t *term, nodes []nodeview.Node, formed []netplan.Chain, now []admin.Chain,
 ) (trouble map[string]error, wrong nodeclaims.Faults, err error) {
@@ -265,8 +265,8 @@ func (n *networkReconciler) apply(
 	return wrong, t.Host(top, profile)
 }
 
-// spec is what the controller is told of, without what is wrong in the lists of nodes' pods. With a
-// fabric the switches, links and hosts are those of its file.
+// spec is what the controller is told about, without what is wrong in the lists of nodes' pods.
+// With a fabric the switches, links and hosts are those of its file.
 func (n *networkReconciler) spec(
 	ctx context.Context, nodes []nodeview.Node, formed []netplan.Chain,
 ) (topology.Spec, nodeclaims.Faults, error) {

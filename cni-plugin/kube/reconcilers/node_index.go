@@ -23,7 +23,7 @@ type NodeIndexes struct {
 	client    client.Client
 	fresh     client.Reader // past the cache: an index is assigned by what the API server says now
 	elsewhere bool          // the switches are not on the nodes: nobody has an index, but from before that was so
-	// inChain says of which nodes chains need the switches yet; nil: this agent does not lead.
+	// inChain says about which nodes chains need the switches yet; nil: this agent does not lead.
 	inChain func(context.Context) (func(node string) bool, error)
 }
 

@@ -121,7 +121,7 @@ func (t *term) of(chain string) (chainplan.Plan, bool) {
 	return p, ok
 }
 
-// inChain says of which nodes chains need the switches yet; nil: this agent does not lead.
+// inChain says about which nodes chains need the switches yet; nil: this agent does not lead.
 func (p *Operator) inChain(ctx context.Context) (func(node string) bool, error) {
 	t := p.leading()
 	if t == nil {

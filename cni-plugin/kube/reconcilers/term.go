@@ -24,7 +24,7 @@ type term struct {
 	plan      map[string]chainplan.Plan            // by the chain's name; nil: the network was not looked at yet
 	recorded  map[string][]string                  // as the Term has them, without chains that are gone
 	inherited map[string]v1alpha1.NetcraqChainSpec // ... and those that run again
-	back      *rejoin.Tracker                      // of switches that are no members
+	back      *rejoin.Tracker                      // of switches that are not members
 	began     time.Time                            // the term
 }
 

@@ -27,7 +27,8 @@ const (
 	// soon is how old the agent's list may be while pods of the node begin: less than it takes from
 	// the end of ADD to a container's first process.
 	soon = 20 * time.Millisecond
-	// later is how old it may be otherwise, for sandboxes that are made anew under other addresses.
+	// later is how old it may be otherwise, for sandboxes that are made again under other
+	// addresses.
 	later = time.Second
 	// patience bounds a question to the agent: connections wait meanwhile.
 	patience = 200 * time.Millisecond
@@ -153,7 +154,7 @@ func (x *indexer) attached(address string, age time.Duration) *corev1.Pod {
 	return pod
 }
 
-// ask has the agent say anew what is attached. Where it does not, what it has said before counts.
+// ask has the agent say again what is attached. Where it does not, what it has said before counts.
 func (x *indexer) ask(now time.Time) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

@@ -108,8 +108,8 @@ func TestWhose(t *testing.T) {
 	}
 }
 
-// TestAsked: the agent is asked seldom where no pod begins, and what it has said counts where it
-// does not answer.
+// TestAsked: the agent is asked seldom if no pod begins, and what it has said counts where it does
+// not answer.
 func TestAsked(t *testing.T) { synctest.Test(t, asked) }
 
 func asked(t *testing.T) {

@@ -139,8 +139,8 @@ func (r Rules) applyBy(conn *nftables.Conn) (by string, err error) {
 }
 
 // SetUnselected says which interfaces belong to pods that no policy selects, instead of what it has
-// said before. A packet between two such pods, or between one and what is no pod of this node, is
-// not judged. It counts for Lasting. The error is unix.ENOENT if the rules are not there.
+// said before. A packet between two such pods, or between one and what is not a pod of this node,
+// is not judged. It counts for Lasting. The error is unix.ENOENT if the rules are not there.
 func SetUnselected(interfaces []string) error {
 	conn, err := nftables.New()
 	if err != nil {

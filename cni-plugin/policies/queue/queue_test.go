@@ -345,8 +345,8 @@ func TestTunnels(t *testing.T) {
 	}
 }
 
-// TestKeep: a firewall that is loaded anew takes the tables away, and they are there again at once,
-// until those who keep them end.
+// TestKeep: a firewall that is loaded again takes the tables away, and they are there again at
+// once, until those who keep them end.
 func TestKeep(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("skipped: needs root, for network namespaces")

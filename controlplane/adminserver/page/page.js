@@ -72,7 +72,7 @@ const plots = {
   failovers: new Plot("plot-failovers", "Failovers", ["failovers"], (v) => v.toFixed(0), { bars: true }),
 };
 let placed; // what placement said last; undefined: there is none
-let askAgain = 0; // from when on, where there is none
+let askAgain = 0; // from when on, if there is none
 let drawn = 0; // when counters were asked for last
 
 async function refresh() {

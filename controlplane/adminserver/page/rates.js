@@ -41,7 +41,7 @@ export class Rates {
 
 function between(a, b) {
   const time = b.time - a.time;
-  // A switch that was started anew counts from 0: what it does a second is not known then.
+  // A switch that was started again counts from 0: what it does a second is not known then.
   const per = (x, y) => (y >= x && time > 0 ? (y - x) / time : undefined);
   const sum = (events, names) => names.reduce((n, name) => n + (events[name] || 0), 0);
   const drops = (events) => Object.keys(events).filter((n) => n.startsWith("drop_"));

@@ -14,8 +14,8 @@ import (
 )
 
 // Filling a switch (docs/protocol.md, "Recovery"). Where both switches show their registers, what
-// differs is found by reading those, in a few requests; else by a FETCH for each slot and session
-// at each of the two. What differs is always written by SYNC, which leaves what is newer.
+// differs is found by reading those, in a few requests; otherwise by a FETCH for each slot and
+// session at each of the two. What differs is always written by SYNC, which leaves what is newer.
 
 // copyTimeout bounds one copy, and compareTimeout one comparison: nobody can write meanwhile, or,
 // where writes pass the switch that is compared, they wait if it hangs.
@@ -46,9 +46,9 @@ type held struct {
 //
 // A comparison ends when the joiner has what the donor had when it was first looked at: the chain
 // is frozen, so nothing of this chain has been added since. Sessions' records are another matter:
-// they are all chains', and where the donor is in others as well, its records go on changing with
-// those chains' writes, for as long as there are any. A later request than the one recorded at the
-// first look means that that one was answered.
+// they are all chains', and where the donor is in others as well, its records continue changing
+// with those chains' writes, for as long as there are any. A later request than the one recorded at
+// the first look means that that one was answered.
 func (c *Chain) Copy(ctx context.Context, a chain.Copy, keys []Key, sessions []uint16) (written, round int, err error) {
 	limit := copyTimeout
 	if a.Compare || a.Passed {
@@ -180,7 +180,7 @@ func (c *Chain) catchUp(ctx context.Context, epoch uint16, donor, to *Switch, ke
 			}
 		}
 	}
-	// Registers do not say of which epoch they are: one that was restarted meanwhile has none.
+	// Registers do not say about which epoch they are: one that was restarted meanwhile has none.
 	for _, s := range []*Switch{donor, to} {
 		if _, err := s.fetchIn(ctx, epoch, wire.MakeKey(c.ID, 0), wire.Session, 1); err != nil {
 			return written, round, differed, err
@@ -265,8 +265,8 @@ type look struct {
 	records  []record // of sessions
 }
 
-// look looks at slots and sessions of a switch: at its registers where it shows them, else by a
-// FETCH for each.
+// look looks at slots and sessions of a switch: at its registers where it shows them, otherwise by
+// a FETCH for each.
 func (c *Chain) look(ctx context.Context, at *Switch, epoch uint16, keys []Key, sessions []uint16) (look, error) {
 	l := look{keys: keys, sessions: sessions}
 	together := 2

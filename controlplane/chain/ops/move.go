@@ -22,7 +22,7 @@ type Keeper interface {
 	// Directory is the directory, for those functions.
 	Directory() *keyspace.Directory
 	// Operate starts an operation of the key's chain on it. begin asks the machine for it; end is
-	// told of its end, in one step of the directory's with that.
+	// told about its end, in one step of the directory's with that.
 	Operate(k Key, begin func(*chain.Machine, chain.Time, chain.OpID), end func(error)) Waiting
 	// Place adds a key in the chain that it is to move to, with a value; nil: a tombstone. What it
 	// cannot finish before ctx ends it takes out again.
@@ -35,7 +35,7 @@ type Keeper interface {
 	// and is for end.
 	Save(ctx context.Context) error
 	SaveSoon()
-	// Stays is told of a key that is put back, and why.
+	// Stays is told about a key that is put back, and why.
 	Stays(k Key, why error)
 }
 
@@ -77,8 +77,8 @@ func reattach(ctx context.Context, in Keeper, k Key, why error) {
 }
 
 // leave starts to remove what is left of a key whose name is another's now, or nobody's, when that
-// is on record. Nobody hears of what has become of a name before: a controller that did not know of
-// it would put the key back.
+// is on record. Nobody hears of what has become of a name before: a controller that did not know
+// about it would put the key back.
 func leave(ctx context.Context, in Keeper, left Key) error {
 	for err := in.Save(ctx); err != nil; err = in.Save(ctx) {
 		if errors.Is(err, ErrNotLeading) {

@@ -11,7 +11,7 @@ import (
 // What becomes of keys when an operation on them has ended, or the controller that did it.
 
 // Ended records what has become of keys when their addition, or removal, has ended with err: placed
-// are there, gone are no keys any more, and undo are to be removed.
+// are there, gone are not keys any more, and undo are to be removed.
 func (w *Writes) Ended(dir *keyspace.Directory, add bool, err error) (placed, gone, undo []Key) {
 	for i, k := range w.Keys {
 		switch {

@@ -112,8 +112,8 @@ func again(id wire.Key, r *wire.Packet) *wire.Packet {
 		Request: r.Request, Key: id, Version: r.Version, Value: r.Value, Tombstone: r.Tombstone}
 }
 
-// slots is what a switch holds of keys: from its registers where it shows them, else by a FETCH for
-// each, which says of one that is dirty only the newest version.
+// slots is what a switch holds of keys: from its registers where it shows them, otherwise by a
+// FETCH for each, which says about one that is dirty only the newest version.
 func (c *Chain) slots(ctx context.Context, at *Switch, keys []Key,
 	fetch func(context.Context, Key) (*wire.Packet, error)) ([]versions, error) {
 	out, err := at.versionsOf(ctx, keys)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Runtime is the time that procedures take, and what they do beside each other.
+// Runtime is the time that procedures take, and what they do alongside each other.
 type Runtime interface {
 	// Now is the time since some moment.
 	Now() time.Duration
@@ -37,7 +37,7 @@ type Chain struct {
 	// included.
 	Entry func(Key) Entry
 	Pool  *Pool
-	// Buries says of which keys it is written down that their values are lost (Redrive). nil: of
+	// Buries says about which keys it is written down that their values are lost (Redrive). nil: of
 	// none.
 	Buries func(Key) bool
 	held   atomic.Pointer[held]

@@ -13,7 +13,7 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// record is the last request of a session and the version that it was given, 0 where it was not
+// record is the last request of a session and the version that it was given, 0 if it was not
 // executed.
 type record struct {
 	request uint32
@@ -67,10 +67,10 @@ func (c *Chain) records(ctx context.Context, at *Switch, epoch uint16, sessions 
 
 // unite makes sessions' records be of one life at two switches, where they are not. No lease is
 // kept by that: a lease has its records at every switch of a chain before its holder hears of it.
-// But the controller's own sessions begin anew at each switch when they are used there first, so a
+// But the controller's own sessions begin again at each switch when they are used there first, so a
 // joiner that is in another chain too may have the record of an earlier controller, or the donor
-// may: what this controller goes on from is right, also where the joiner has no record. What nobody
-// has leased is taken from the donor.
+// may: what this controller continues from is right, also where the joiner has no record. What
+// nobody has leased is taken from the donor.
 func (c *Chain) unite(ctx context.Context, donor, to *Switch, d *difference) error {
 	return c.ForEach(ctx, len(d.sessions), window, func(ctx context.Context, i int) error {
 		session, ours, theirs := d.sessions[i], d.records[i][0], d.records[i][1]
@@ -101,7 +101,7 @@ func (s *Switch) Recorded(ctx context.Context, session uint16) (uint32, error) {
 	return r.Request, nil
 }
 
-// ResetRecord makes a switch's record of a session begin anew behind a request. It does nothing
+// ResetRecord makes a switch's record of a session begin again after a request. It does nothing
 // where the record is of this lease already, so it does no harm twice.
 func (s *Switch) ResetRecord(ctx context.Context, session uint16, last uint32) error {
 	ctx, cancel := s.runtime.WithTimeout(ctx, FetchTimeout)
@@ -115,7 +115,7 @@ func (s *Switch) ResetRecord(ctx context.Context, session uint16, last uint32) e
 	return err
 }
 
-// BeginRecord makes a switch's record of a session begin anew behind a request, also where it is of
+// BeginRecord makes a switch's record of a session begin again after a request, also where it is of
 // an earlier lease and lies in the window of this one by chance, so that ResetRecord would take it
 // for this lease's. No request of this lease may have been recorded by the switch.
 func (s *Switch) BeginRecord(ctx context.Context, session uint16, last uint32) error {
@@ -290,8 +290,9 @@ func (p *Pool) get(ctx context.Context, c *Chain, members []*Switch) (*session, 
 	return s, nil
 }
 
-// announce makes those members of a chain that were not told of a session record it anew. A switch
-// that becomes a member of a chain without keys may have the record of an earlier controller.
+// announce makes those members of a chain that were not told about a session record it again. A
+// switch that becomes a member of a chain without keys may have the record of an earlier
+// controller.
 func (p *Pool) announce(ctx context.Context, c *Chain, s *session, members []*Switch) error {
 	connections := make([]int, len(members))
 	var strange []int

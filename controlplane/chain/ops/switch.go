@@ -51,7 +51,7 @@ func (e Entry) String() string {
 type Port interface {
 	// Send sends a packet into the switch's pipeline. It may be lost.
 	Send(p *wire.Packet) error
-	// Receive waits for a reply for so long: nil where none has come. The error is ctx's.
+	// Receive waits for a reply for so long: nil if none has come. The error is ctx's.
 	Receive(ctx context.Context, d time.Duration) (*wire.Packet, error)
 	Close()
 }
@@ -122,7 +122,7 @@ func (s *Switch) Exchange(ctx context.Context, p *wire.Packet, accept func(*wire
 func (s *Switch) roundTrip() time.Duration { return time.Duration(s.trip.Load()) }
 
 // took notes how long an exchange took, from the first time it was sent. One that waited for a
-// chain to be mended says little, so it counts for little.
+// chain to be fixed says little, so it counts for little.
 func (s *Switch) took(t time.Duration) {
 	t = min(t, lastResend)
 	if was := s.roundTrip(); was != 0 {

@@ -24,8 +24,8 @@ type Indexes struct {
 	Older bool
 	Slots int                      // that there are
 	Entry func(keyspace.Key) Entry // that a key should have
-	// KnowsNoRealms says of a switch that its program has none: entries of one slot are the same to
-	// it. nil: all have them.
+	// KnowsNoRealms says about a switch that its program has none: entries of one slot are the same
+	// to it. nil: all have them.
 	KnowsNoRealms func(sw string) bool
 }
 
@@ -47,9 +47,9 @@ func Tidied(untidy map[string]bool, c chain.Config) map[string]bool {
 // the chain's, and used says which KEY_IDs were ever given (keyspace.Directory.Used).
 //
 // A switch without a part has no entry that counts. One that has been cut off still has its part of
-// an earlier configuration, and cannot be told from a member that goes on. So it loses those
-// entries only whose KEY_IDs were given and are no key's any more; the others may be of keys that a
-// lost or an earlier directory does not know (Tidy).
+// an earlier configuration, and cannot be told from a member that continues. So it loses those
+// entries only whose KEY_IDs were given and are not a key's any more; the others may be of keys
+// that a lost or an earlier directory does not know (Tidy).
 func Former(had chain.Role, keys []keyspace.Key, used func(wire.Key) bool) func(wire.Key) bool {
 	known := map[wire.Key]bool{}
 	for _, k := range keys {
@@ -92,7 +92,7 @@ func (t *Tidying) Keys() map[wire.Key]bool {
 // in; all others are dropped, head first. What is compared is what the switches have now, not when
 // they came: a key that has gone since must not come back under its KEY_ID. Nobody remembers a key
 // only if its KEY_ID has never been given, as far as the directory knows (it was lost): one that
-// was given and is no key's any more was removed or has moved away.
+// was given and is not a key's any more was removed or has moved away.
 func Tidy(dir *keyspace.Directory, id uint8, in Indexes) Tidying {
 	var out Tidying
 	busy := maps.Clone(in.Busy)
@@ -108,7 +108,7 @@ func Tidy(dir *keyspace.Directory, id uint8, in Indexes) Tidying {
 		out.Forgotten = forgetGone(dir, id, in, busy)
 	}
 	out.Adopted = adopt(dir, in, busy)
-	if in.Older { // those that were given since the directory was saved, and are no key's any more
+	if in.Older { // those that were given since the directory was saved, and are not a key's any more
 		dir.Skip(id)
 	}
 	keys := dir.Chain(id)

@@ -11,7 +11,7 @@ import (
 )
 
 // TestTidy: what is made, dropped, taken in, forgotten and retired. Chain 1 has the members a, b
-// and c, and x beside it; the directory has the keys 1 and 2, placed, and has given the KEY_IDs
+// and c, and x alongside it; the directory has the keys 1 and 2, placed, and has given the KEY_IDs
 // below 5.
 func TestTidy(t *testing.T) {
 	key := func(n uint32) wire.Key { return wire.MakeKey(1, n) }

@@ -71,7 +71,7 @@ type testChain struct {
 	clock   slowly
 	epoch   uint16
 	members []*member
-	// held says of a packet to the head that it is kept for later.
+	// held says about a packet to the head that it is kept for later.
 	held func(*wire.Packet) bool
 	late []*wire.Packet
 	// acks says whether the tail's acknowledgement reaches a member; nil: it does.

@@ -14,14 +14,14 @@ package rejoin
 
 import "time"
 
-// Policy is for how long a switch must have been steady.
+// Policy is how long a switch must have been steady.
 type Policy struct {
 	Settle   time.Duration // the first time; 0: nobody is brought in but by hand
 	Longest  time.Duration // at most
 	Forgiven time.Duration // after so long without being tried, it is as the first time
 }
 
-// Default is the policy where nothing else is said.
+// Default is the policy if nothing else is said.
 func Default() Policy { return For(3 * time.Second) }
 
 // For is the policy with a time for the first time; 0: nobody is brought in but by hand.
@@ -59,7 +59,7 @@ func New(p Policy) *Tracker {
 		trials: map[Candidate]trial{}}
 }
 
-// SetPolicy changes the policy. What is known of switches stays.
+// SetPolicy changes the policy. What is known about switches stays.
 func (t *Tracker) SetPolicy(p Policy) { t.p = p }
 
 // There: a switch is there from now on, if it was not before.
@@ -97,7 +97,7 @@ func (t *Tracker) Forget(c Candidate) {
 	delete(t.trials, c)
 }
 
-// Wait is for how long a switch must have been steady.
+// Wait is how long a switch must have been steady.
 func (t *Tracker) Wait(now time.Duration, c Candidate) time.Duration {
 	last, ok := t.trials[c]
 	if !ok || now-last.at >= t.p.Forgiven {

@@ -25,7 +25,7 @@ func TestMetrics(t *testing.T) {
 	at(40*time.Millisecond, "chain.failover") // of another member meanwhile: one outage
 	at(150*time.Millisecond, "chain.installed")
 	at(time.Second, "chain.recovering")
-	at(2*time.Second, "chain.not-recovered") // and what began then is no measure of the next
+	at(2*time.Second, "chain.not-recovered") // and what began then is not a measure of the next
 	at(3*time.Second, "chain.recovering")
 	at(3*time.Second, "chain.recovering")
 	config.Epoch, config.Members, config.Freeze, config.Shadow = 8, []string{"s1"}, chain.FreezeAll, "s2"

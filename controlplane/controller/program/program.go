@@ -13,7 +13,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// Program is what the controller must know of the compiled P4 program; all of it stands in the
+// Program is what the controller must know about the compiled P4 program; all of it stands in the
 // P4Info.
 type Program struct {
 	Pipeline *p4rt.Pipeline

@@ -79,7 +79,7 @@ var ErrNotLeading = ops.ErrNotLeading
 // Store keeps the state: in a file on a single machine (File), in etcd for several controllers
 // (package etcdstore). One call is made at a time.
 type Store interface {
-	// Load reads the state, nil where none was ever saved.
+	// Load reads the state, nil if none was ever saved.
 	Load() (*State, error)
 	// Save makes the state durable before it returns. ErrNotLeading: it never will.
 	Save(*State) error
@@ -96,9 +96,9 @@ func (Memory) Load() (*State, error) { return nil, nil }
 func (Memory) Save(*State) error { return nil }
 
 // File is a Store in JSON files, each of which is replaced as a whole: one of the name given, and
-// beside it one of the directory of keys (state.keys.json beside state.json), which is large and
-// seldom changes. A chain waits for its record with writes stopped, so the record must not wait for
-// the keys.
+// alongside it one of the directory of keys (state.keys.json alongside state.json), which is large
+// and seldom changes. A chain waits for its record with writes stopped, so the record must not wait
+// for the keys.
 func File(path string) Store {
 	ext := filepath.Ext(path)
 	return &fileStore{path: path, keys: strings.TrimSuffix(path, ext) + ".keys" + ext}
@@ -111,8 +111,8 @@ type fileStore struct {
 }
 
 // mainFile and keysFile are what stands in the two files. Each says how often that of the keys had
-// been written: with fewer times than the main one knows of, it is an earlier one. (With more: the
-// process ended between the two.)
+// been written: with fewer times than the main one knows about, it is an earlier one. (With more:
+// the process ended between the two.)
 type mainFile struct {
 	State
 	Times uint64 `json:"keysWritten,omitempty"`

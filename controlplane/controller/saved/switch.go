@@ -7,7 +7,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// Switch is what must be known of a switch that a chain's record names, if it has left the
+// Switch is what must be known about a switch that a chain's record names, if it has left the
 // topology when the controller comes back: without it the chain could not be recognized in the
 // other switches, and this one not fenced.
 type Switch struct {

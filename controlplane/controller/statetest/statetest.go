@@ -97,7 +97,7 @@ func Diff(want, got *saved.State) string {
 		cmpopts.IgnoreFields(keyspace.Snapshot{}, "Edit"), cmpopts.IgnoreUnexported(sessions.Lease{}))
 }
 
-// Zeros are the paths of what is empty in a state, but for what no store keeps. Of Full it is
+// Zeros are the paths of what is empty in a state, except for what no store keeps. Of Full it is
 // nothing.
 func Zeros(s *saved.State) (out []string) {
 	var look func(v reflect.Value, path string)

@@ -36,8 +36,8 @@ func (d *Device) write(ctx context.Context, updates ...*v1.Update) error {
 // Apply writes updates and remembers what is in the switch then. Where the switch turns out to
 // have, or not to have, what it was thought to, the update is made the other way: it is the result
 // that counts. Not so in chainTables: a switch that has lost an entry there has lost more, and must
-// get no role from what was known of it. Its connection is ended, and the chains judge what is read
-// in the next one (chain.Machine.compare).
+// get no role from what was known about it. Its connection is ended, and the chains judge what is
+// read in the next one (chain.Machine.compare).
 func (d *Device) Apply(ctx context.Context, updates ...*v1.Update) error {
 	if len(updates) == 0 {
 		return nil
@@ -94,7 +94,7 @@ func (d *Device) Apply(ctx context.Context, updates ...*v1.Update) error {
 	return nil
 }
 
-// loseTrack: what the switch has is not known any more, for the reason that it returns. It is read
+// loseTrack: what the switch has is no longer known, for the reason that it returns. It is read
 // again. Where chains have judged it already that is in another connection, so that they judge what
 // is found then, too.
 func (d *Device) loseTrack(err error) error {
@@ -224,7 +224,7 @@ func (d *Device) writeDefault(ctx context.Context, e p4rt.Entry) error {
 	return d.write(ctx, p4rt.Modify(p4rt.EntryEntity(te)))
 }
 
-// readDefault reads the default entry of a table; ok is false where the switch shows none.
+// readDefault reads the default entry of a table; ok is false if the switch shows none.
 func (d *Device) readDefault(ctx context.Context, table string) (e p4rt.Entry, ok bool, err error) {
 	te, err := d.Client.ReadDefault(ctx, table)
 	if err != nil || te == nil {
@@ -239,8 +239,8 @@ func ofChain(ct *topology.Chain) func(p4rt.Entry) bool {
 	return func(e p4rt.Entry) bool { return uint8(e.Exact("chain").Uint64()) == ct.ID }
 }
 
-// Read makes what is known of a switch's tables hold, if it has been set up in this connection;
-// else ErrNotConnected.
+// Read makes what is known about a switch's tables hold, if it has been set up in this connection;
+// otherwise ErrNotConnected.
 func (d *Device) Read(ctx context.Context) error {
 	s := d.Client.State()
 	if s.Phase != p4rt.Primary || d.setUpAt != s.Stream {

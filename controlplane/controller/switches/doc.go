@@ -11,8 +11,8 @@
 //
 // A device executes its jobs in the order in which they were submitted (worker.go). It compares the
 // plan with the content of the switch, and writes only the difference. So it remembers that content
-// (contents.go) and reads it anew in each connection. It trusts nothing from an earlier connection,
-// because the switch may have been restarted between the two.
+// (contents.go) and reads it again in each connection. It trusts nothing from an earlier
+// connection, because the switch may have been restarted between the two.
 //
 // setup.go makes a switch ready that has just been connected. install.go gives it its part of a
 // chain's configuration, in an order in which no packet is handled wrongly meanwhile. keys.go,

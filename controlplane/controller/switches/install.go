@@ -21,7 +21,7 @@ import (
 var ErrGone = fmt.Errorf("it has left the network: %w", ErrNotConnected)
 
 // Become gives the switch a part of a chain's configuration that has these keys, in the connection
-// in which the chain has judged it. What is returned beside an error is to be taken away when
+// in which the chain has judged it. What is returned alongside an error is to be taken away when
 // nobody waits.
 func (d *Device) Become(ctx context.Context, stream int, ct *topology.Chain, a chain.Install, keys []keyspace.Key,
 	used func(wire.Key) bool) (rest []*v1.Update, err error) {
@@ -234,6 +234,6 @@ func (d *Device) install(ctx context.Context, ct *topology.Chain, conf chain.Con
 	return append(remove, strangers...), d.closePeers(ctx)
 }
 
-// narrowAfter is for how long a switch takes a chain's messages by the ports of the configuration
+// narrowAfter is how long a switch takes a chain's messages by the ports of the configuration
 // before, too.
 const narrowAfter = time.Second

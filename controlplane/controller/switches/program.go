@@ -26,7 +26,7 @@ func (d *Device) lacks(table string) bool {
 	return k != nil && slices.Contains(k.Lacks, table)
 }
 
-// ensureProgram makes a switch run the program, in one connection, but for one that holds
+// ensureProgram makes a switch run the program, in one connection, except for one that holds
 // something, and runs one that goes together with it: that is taken as it is.
 func (d *Device) ensureProgram(ctx context.Context, stream int) (p4rt.Pushed, error) {
 	pipeline := d.prog.Pipeline

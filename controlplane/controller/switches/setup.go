@@ -16,8 +16,8 @@ import (
 )
 
 // SetUp makes a switch that has just been connected ready for chains: its program, and what follows
-// from the topology alone. It runs on the worker, and tries again until the switch has it all or
-// the connection is another.
+// only from the topology. It runs on the worker, and tries again until the switch has it all or the
+// connection is another.
 func (d *Device) SetUp(ctx context.Context, stream int) {
 	said := ""
 	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
@@ -63,7 +63,7 @@ func (d *Device) trySetUp(ctx context.Context, stream int) (fresh bool, reports 
 	return d.freshAt == stream, reports, err
 }
 
-// Empty loads the program anew, which empties the switch, and sets it up. It runs on the worker.
+// Empty loads the program again, which empties the switch, and sets it up. It runs on the worker.
 func (d *Device) Empty(ctx context.Context) error {
 	s := d.Client.State()
 	err := error(ErrNotConnected)

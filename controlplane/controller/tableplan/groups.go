@@ -64,7 +64,7 @@ func allocateBlocks(t *topology.Topology) groupTable {
 		taken[n] = true
 		first := uint16(1 + 2*n*blockSize)
 		second := first + uint16(blockSize)
-		watch := uint16(1 + (2*maxBlocks+n)*blockSize) // behind all others, which keep their ids
+		watch := uint16(1 + (2*maxBlocks+n)*blockSize) // after all others, which keep their ids
 		ids[c.ID] = groupIDs{ack: [2]uint16{first, second}, reply: [2]uint16{first, second},
 			watchAck: watch, watchReply: watch}
 	}
@@ -140,8 +140,8 @@ func (g groupIDs) ownsWatch(ports []uint32, id uint32) bool {
 	return id == uint32(g.watchAck) || id > base && slices.Contains(ports, id-base)
 }
 
-// owns says whether a group is one of a chain's at a switch with these ports for replies, but for
-// those of what is watched.
+// owns says whether a group is one of a chain's at a switch with these ports for replies, except
+// for those of what is watched.
 func (g groupIDs) owns(ports []uint32, id uint32) bool {
 	for parity := range 2 {
 		if id == uint32(g.ack[parity]) {
@@ -165,7 +165,7 @@ func (p *Plan) GroupsAt(s *topology.Switch) switchGroups {
 	return switchGroups{p.groups[s.Name], replyPorts(s)}
 }
 
-// Owns says whether a group is one of a chain's, but for those of what is watched.
+// Owns says whether a group is one of a chain's, except for those of what is watched.
 func (g switchGroups) Owns(id uint8, group uint32) bool { return g.ids[id].owns(g.ports, group) }
 
 // OwnsWatch says whether a group is one of a chain's for what is watched.

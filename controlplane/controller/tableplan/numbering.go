@@ -24,7 +24,7 @@ const (
 	lastNumber       = ClosedKey - 2
 )
 
-// Numbering gives numbers to names, and goes on giving a name the number that it had: switches
+// Numbering gives numbers to names, and continues giving a name the number that it had: switches
 // change from one topology to the next one after the other, and a number that meant two things
 // meanwhile would give the one's rights to the other. It is saved with the controller's state.
 type Numbering struct {
@@ -32,7 +32,7 @@ type Numbering struct {
 	next    uint16
 }
 
-// NewNumbering goes on with numbers that were given before (nil: none were).
+// NewNumbering continues with numbers that were given before (nil: none were).
 func NewNumbering(saved map[string]uint16) *Numbering {
 	n := &Numbering{numbers: map[string]uint16{topology.DefaultRealm: defaultNumber}, next: defaultNumber + 1}
 	maps.Copy(n.numbers, saved)
@@ -48,7 +48,7 @@ func NewNumbering(saved map[string]uint16) *Numbering {
 func (n *Numbering) Numbers() map[string]uint16 { return maps.Clone(n.numbers) }
 
 // of is the numbers of all names in a topology. New names are given numbers that never were, as
-// long as there are any, and then those of names that are not used any more.
+// long as there are any, and then those of names that are no longer used.
 func (n *Numbering) of(t *topology.Topology) (map[string]uint16, error) {
 	out := map[string]uint16{topology.DefaultRealm: defaultNumber}
 	var missing []string

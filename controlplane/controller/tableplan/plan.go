@@ -121,7 +121,7 @@ func (p *Plan) peers(s *topology.Switch, conf chain.Config) map[uint32]Peer {
 }
 
 // graph is the network in which all of some switches can be reached from one: without those that
-// are given up if they can, else whole.
+// are given up if they can, otherwise whole.
 func (p *Plan) graph(from string, to ...string) *topology.Graph {
 	g := p.around.Load()
 	for _, s := range to {

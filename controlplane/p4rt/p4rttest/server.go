@@ -115,7 +115,7 @@ func (s *Server) Deliver() (answers []error) {
 	return answers
 }
 
-// Start serves on a loopback port: a new one if Addr is empty, else that one.
+// Start serves on a loopback port: a new one if Addr is empty, otherwise that one.
 func (s *Server) Start() error {
 	addr := s.Addr
 	if addr == "" {
@@ -242,7 +242,7 @@ func (c *connection) sendMessage(m *v1.StreamMessageResponse) error {
 	return c.stream.Send(m)
 }
 
-// primary is the connection with the highest election id that there has been, nil where it is not
+// primary is the connection with the highest election id that there has been, nil if it is not
 // there. s.mu is held.
 func (s *Server) primary() *connection {
 	for _, c := range s.streams {

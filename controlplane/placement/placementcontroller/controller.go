@@ -58,8 +58,8 @@ type Options struct {
 	Leaving func(chain string) bool
 	Log     *slog.Logger
 
-	// step, in tests, is told of each step before it is made; an error is the process being killed
-	// there.
+	// step, in tests, is told about each step before it is made; an error is the process being
+	// killed there.
 	step func(string) error
 	// tryAgain is how long a move that failed is not tried again; 0: tryAgain.
 	tryAgain time.Duration
@@ -489,7 +489,8 @@ func samePlan(a, b plan) bool {
 	return true
 }
 
-// watchPlaced watches the placed keys in etcd, and forgets what it knew of keys that are long gone.
+// watchPlaced watches the placed keys in etcd, and forgets what it knew about keys that are long
+// gone.
 func (p *Controller) watchPlaced() {
 	keys := map[string]bool{}
 	for k := range p.entries {

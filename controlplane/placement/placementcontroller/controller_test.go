@@ -195,7 +195,7 @@ func TestHotKeysComeAndGo(t *testing.T) {
 	}
 }
 
-// TestIneligible: what etcd says of a key keeps it out, or takes it out at once.
+// TestIneligible: what etcd says about a key keeps it out, or takes it out at once.
 func TestIneligible(t *testing.T) {
 	r := newRig(t, 128, 10)
 	lease, err := r.etcd.Grant(t.Context(), 60)
@@ -276,7 +276,7 @@ func TestSlots(t *testing.T) {
 		return e["/bypassed"] == 0 && e["/created"] == 0 && e["/deleted"] == 0 && e["/unfit"] == 0 && e["/strange"] == 0
 	})
 	t.Logf("out of the network %v after writes past the gateways", time.Since(began).Round(time.Millisecond))
-	r.placedNow("/gone", "/good") // the one is placed anew: only its slot was lost
+	r.placedNow("/gone", "/good") // the one is placed again: only its slot was lost
 	for key, code := range map[string]string{"/strange": "forged", "/unfit": "value-too-large", "/bypassed": "bypassed", "/created": "bypassed", "/deleted": "bypassed", "/good": "serves"} {
 		if why, err := r.p.Why(t.Context(), key); err != nil || why.Code != code {
 			t.Errorf("%s: %+v, %v; want %s", key, why, err, code)
@@ -325,7 +325,7 @@ func TestForged(t *testing.T) {
 }
 
 // TestSlotsOfOldPlacements: an entry without the slot's version is one of a placement when cells
-// were not sealed: it is made anew.
+// were not sealed: it is made again.
 func TestSlotsOfOldPlacements(t *testing.T) {
 	r := newRig(t, 1024, 4)
 	r.exist("/a")
@@ -342,8 +342,8 @@ func TestSlotsOfOldPlacements(t *testing.T) {
 	r.until("it is placed anew", func() bool { e := r.entries()["/a"]; return e != 0 && e != old })
 }
 
-// TestFirstWord: a slot that somebody has written before placement has looked at its version is no
-// placement.
+// TestFirstWord: a slot that somebody has written before placement has looked at its version is not
+// a placement.
 func TestFirstWord(t *testing.T) {
 	r := newRig(t, 1024, 4)
 	r.exist("/a")
@@ -540,7 +540,7 @@ func TestKilledAnywhere(t *testing.T) {
 	}
 }
 
-// TestNotLeading: placement whose controller does not lead any more changes nothing in etcd.
+// TestNotLeading: placement whose controller no longer leads changes nothing in etcd.
 func TestNotLeading(t *testing.T) {
 	r := newRig(t, 1024, 3)
 	r.put("/leader", "me")
@@ -649,7 +649,7 @@ func TestEvict(t *testing.T) {
 	}
 }
 
-// TestEtcdAway: without etcd nothing changes, and it says so; when it is back it goes on.
+// TestEtcdAway: without etcd nothing changes, and it says so; when it is back it continues.
 func TestEtcdAway(t *testing.T) {
 	server := etcdtest.Start(t)
 	line := newLine(t, server)

@@ -11,7 +11,7 @@
 // whoever comes next makes the moves that are left, takes out of the switches what has no entry in
 // etcd, and deletes entries whose keys are not in the switches.
 //
-// Prometheus may be down, slow or wrong: then nothing that is placed moves, but for what must go
+// Prometheus may be down, slow or wrong: then nothing that is placed moves, except for what must go
 // whatever its heat.
 //
 // # Writers that bypass the gateways

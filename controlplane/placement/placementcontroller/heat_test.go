@@ -262,7 +262,7 @@ func TestMeter(t *testing.T) {
 	}
 	take(0, "s1", 1000, 100)
 	take(0, "s2", 5000, 100)
-	known(0, false, 0, 0) // one reading is no rate
+	known(0, false, 0, 0) // one reading is not a rate
 	take(2*time.Second, "s1", 1020, 108)
 	known(2*time.Second, false, 0, 0) // the other switch may have answered many
 	take(2*time.Second, "s2", 5060, 108)
@@ -283,7 +283,7 @@ func TestMeter(t *testing.T) {
 	}
 }
 
-// TestJudge: what a slot says beside what etcd has.
+// TestJudge: what a slot says alongside what etcd has.
 func TestJudge(t *testing.T) {
 	has := func(rev int64) seen { return seen{Value: policy.Value{Known: true, Bytes: 1}, revision: rev} }
 	gone := func(rev int64) seen { return seen{Value: policy.Value{Known: true, Absent: true}, revision: rev} }

@@ -153,7 +153,7 @@ func (p *Controller) fromSwitches(ctx context.Context, chain, name string) error
 	return err
 }
 
-// unlist deletes the entry of a key that is not in the switches any more.
+// unlist deletes the entry of a key that is no longer in the switches.
 func (p *Controller) unlist(ctx context.Context, key string, e placement.Entry) error {
 	ctx, cancel := context.WithTimeout(ctx, moving)
 	defer cancel()

@@ -88,7 +88,7 @@ var TrafficQueries = [4]string{
 	`histogram_quantile(0.5, sum by (le) (rate(etcd_monitor_etcd_seconds_bucket{kind="get"}[%s])))`,
 }
 
-// traffic asks for what all gateways do; nil where it is not known.
+// traffic asks for what all gateways do; nil if it is not known.
 func (p *Controller) traffic() (out [4]*float64) {
 	_, window := p.o.Source.Name()
 	for i, q := range TrafficQueries {

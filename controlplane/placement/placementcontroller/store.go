@@ -15,7 +15,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/placement/policy"
 )
 
-// store is what placement keeps in etcd beside the placed keys, under the gateways' prefix:
+// store is what placement keeps in etcd alongside the placed keys, under the gateways' prefix:
 //
 //	policy/keys/KEY          {"choice": "pin", ...}: the operator's choice about a key
 //	policy/prefixes/PREFIX   ... about all keys that begin with PREFIX
@@ -74,7 +74,7 @@ func (s *store) rules(ctx context.Context) (*policy.Rules, []string, error) {
 	return rules, wrong, nil
 }
 
-// dictionary is the newest version of the gateways' dictionaries (client/etcd/slotcodec), 0 where
+// dictionary is the newest version of the gateways' dictionaries (client/etcd/slotcodec), 0 if
 // there is none.
 func (s *store) dictionary(ctx context.Context) (uint32, error) {
 	ctx, cancel := context.WithTimeout(ctx, asking)
@@ -86,7 +86,7 @@ func (s *store) dictionary(ctx context.Context) (uint32, error) {
 	}
 	newest := uint64(0)
 	for _, kv := range r.Kvs {
-		// what is no version no gateway reads
+		// what is not a version no gateway reads
 		if v, err := strconv.ParseUint(strings.TrimPrefix(string(kv.Key), prefix), 10, 32); err == nil {
 			newest = max(newest, v)
 		}
@@ -110,7 +110,7 @@ func (s *store) setRule(ctx context.Context, x policy.Subject, c policy.Choice, 
 	return nil
 }
 
-// plan reads the plan; an empty one where there is none.
+// plan reads the plan; an empty one if there is none.
 func (s *store) plan(ctx context.Context) (*plan, error) {
 	ctx, cancel := context.WithTimeout(ctx, asking)
 	defer cancel()

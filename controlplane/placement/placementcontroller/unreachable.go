@@ -20,7 +20,7 @@ type unreachable struct {
 	version uint64    // the newest that it had
 }
 
-// unreachableWait is for how long nobody gets to write a slot, with the chain ready, before its key
+// unreachableWait is how long nobody gets to write a slot, with the chain ready, before its key
 // goes.
 const unreachableWait = 5 * time.Second
 
@@ -40,7 +40,7 @@ func (p *Controller) Evict(_ context.Context, e admin.PlacementEviction) error {
 	}
 	p.mu.Lock()
 	at, ok := p.where[key]
-	// A gateway may not have heard that the key was placed anew since.
+	// A gateway may not have heard that the key was placed again since.
 	mine := ok && (e.KeyID == 0 || e.KeyID == at.id)
 	news := mine && (p.unreachable[key] == nil || p.unreachable[key].id != at.id)
 	if news {

@@ -48,7 +48,7 @@ func newValues(c *clientv3.Client, changed func(string)) *values {
 	return &values{client: c, changed: changed, known: map[string]seen{}, watches: map[string]context.CancelFunc{}}
 }
 
-// of is what is known of a key.
+// of is what is known about a key.
 func (v *values) of(key string) seen {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -56,7 +56,7 @@ func (v *values) of(key string) seen {
 }
 
 // ask asks about keys that are not watched, the first ones first, as far as that is due. there says
-// of which it is known that they exist by now.
+// about which it is known that they exist by now.
 func (v *values) ask(ctx context.Context, keys []string, there func(string) bool) {
 	now := time.Now()
 	var due []string

@@ -265,7 +265,7 @@ func (r *round) fits(c *candidate, ch *Chain) bool {
 		float64(c.Value.Bytes) <= float64(ch.Cell-overhead)*r.p.limits.Compression)
 }
 
-// narrow says whether a key is, or would be, where no slot holds a sealed cell.
+// narrow says whether a key is, or would be, if no slot holds a sealed cell.
 func (r *round) narrow(c *candidate) bool {
 	if ch := r.chains[c.Chain]; ch != nil {
 		return ch.Cell < slotcodec.LeastSlot
@@ -433,8 +433,8 @@ func (r *round) staysAway(c *candidate) bool {
 	return true
 }
 
-// room is the ready chain with the most free slots of those whose cells a key fits, nil where there
-// is none.
+// room is the ready chain with the most free slots of those whose cells a key fits, nil if there is
+// none.
 func (r *round) room(c *candidate) *Chain {
 	var best *Chain
 	for _, ch := range r.in.Chains {
@@ -446,8 +446,8 @@ func (r *round) room(c *candidate) *Chain {
 	return best
 }
 
-// coldest is the placed key that is worth its slot least, among those that may go for a key; nil
-// where there is none. any: MinResidency does not protect.
+// coldest is the placed key that is worth its slot least, among those that may go for a key; nil if
+// there is none. any: MinResidency does not protect.
 func (r *round) coldest(c *candidate, any bool) *candidate {
 	var worst *candidate
 	for _, v := range r.all {

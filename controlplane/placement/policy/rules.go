@@ -77,11 +77,11 @@ func (r *Rules) Clear(s Subject) bool {
 	return ok
 }
 
-// Chosen is the operator's choice about exactly this subject; "" where there is none.
+// Chosen is the operator's choice about exactly this subject; "" if there is none.
 func (r *Rules) Chosen(s Subject) Choice { return r.chosen[s] }
 
-// Of is what holds for a key, and by which rule; "" where there is none. byDefault: nobody has
-// chosen it.
+// Of is what holds for a key, and by which rule; "" if there is none. byDefault: nobody has chosen
+// it.
 func (r *Rules) Of(key string) (c Choice, by Subject, byDefault bool) {
 	if r.own != "" && strings.HasPrefix(key, r.own) {
 		return Exclude, Subject{r.own, true}, true
@@ -106,8 +106,8 @@ func (r *Rules) Of(key string) (c Choice, by Subject, byDefault bool) {
 // Pins are the keys that are pinned by name, in order.
 func (r *Rules) Pins() []string { return r.pins(false) }
 
-// PinnedPrefixes are the prefixes all of whose keys are pinned, but for those of which a narrower
-// rule says otherwise; in order.
+// PinnedPrefixes are the prefixes all of whose keys are pinned, except for those of which a
+// narrower rule says otherwise; in order.
 func (r *Rules) PinnedPrefixes() []string { return r.pins(true) }
 
 func (r *Rules) pins(prefix bool) []string {

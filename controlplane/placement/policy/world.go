@@ -90,9 +90,9 @@ type Limits struct {
 	Compression float64
 }
 
-// overhead is what a slot holds beside the value, in bytes, while revisions are small: its kind and
-// three revisions as varints (client/etcd/slotcodec), and the seal. A value that does not fit with
-// more is found out by trying.
+// overhead is what a slot holds alongside the value, in bytes, while revisions are small: its kind
+// and three revisions as varints (client/etcd/slotcodec), and the seal. A value that does not fit
+// with more is found out by trying.
 const overhead = 8 + slotcodec.SealOverhead
 
 // DefaultLimits suit rates measured over 10 to 60 seconds.

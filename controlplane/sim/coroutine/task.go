@@ -74,7 +74,7 @@ func (p *Process) spawn(do func(*Task)) {
 	p.later(0, t.resume)
 }
 
-// resume lets it go on until it waits again, or ends.
+// resume lets it continue until it waits again, or ends.
 func (t *Task) resume() {
 	s := t.p.Scheduler
 	before := s.running
@@ -85,8 +85,8 @@ func (t *Task) resume() {
 	s.running = before
 }
 
-// Wait lets the others go on until somebody wakes the task, until a moment (0: none), or until ctx
-// ends (nil: it does not), and says why if that has ended.
+// Wait lets the others continue until somebody wakes the task, until a moment (0: none), or until
+// ctx ends (nil: it does not), and says why if that has ended.
 func (t *Task) Wait(ctx *Span, until time.Duration) error {
 	if t.over {
 		return ErrOver

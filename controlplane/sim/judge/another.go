@@ -7,8 +7,8 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// What is told of a key is the key's own: what was written under its KEY_ID, or what a move has put
-// there. A KEY_ID gets a slot that another had before, at switches that may have been away
+// What is told about a key is the key's own: what was written under its KEY_ID, or what a move has
+// put there. A KEY_ID gets a slot that another had before, at switches that may have been away
 // meanwhile, so this is looked at apart.
 
 // place of a value: a name, and the number of one of its KEY_IDs.
@@ -20,7 +20,8 @@ type place struct {
 func (o *Call) place() place { return place{o.Key, o.Under} }
 
 // Guesses are the reads of KEY_IDs that nobody has been told yet (world/peek.go). They say nothing
-// of the order of calls, since the key may never be placed: but what is told of it must be its own.
+// about the order of calls, since the key may never be placed: but what is told about it must be
+// its own.
 type Guesses struct {
 	Ops   []Call
 	Moved map[wire.Key]string // the value that a KEY_ID is placed with by a move

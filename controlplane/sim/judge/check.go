@@ -80,7 +80,7 @@ func (h *History) Check(guessed Guesses) []Violation {
 	return out
 }
 
-// observation is what somebody was told of a version, and when he was told first.
+// observation is what somebody was told about a version, and when he was told first.
 type observation struct {
 	value string
 	found bool
@@ -88,7 +88,7 @@ type observation struct {
 	who   Call
 }
 
-// observe collects what was said of each version. All must say the same: whoever reads, EVENTUAL
+// observe collects what was said about each version. All must say the same: whoever reads, EVENTUAL
 // reads too.
 func observe(ops []Call) (map[wire.Version]*observation, *Violation) {
 	out := map[wire.Version]*observation{}
@@ -187,12 +187,11 @@ func late(key wire.Key, ops []Call, versions map[wire.Version]*observation) (out
 // a deletion, nothing tells it from others: then it is one of the versions without a value that no
 // known write has). If somebody has, it has that version, and happened before he was answered. If
 // nobody ever has, it may as well never have happened: nothing else depends on it: a CAS on its
-// version would have been told of it by somebody, or has guessed.
+// version would have been told about it by somebody, or has guessed.
 func linearize(key wire.Key, ops []Call, versions map[wire.Version]*observation) *Violation {
-	// What a move puts under another KEY_ID was written before: its version says nothing of that
+	// What a move puts under another KEY_ID was written before: its version says nothing about that
 	// write's. Nor does a lower one of that KEY_ID: the controller may have had to write it several
-	// times before anybody else could.
-	// So it is with the deletion by which it places a key.
+	// times before anybody else could. So it is with the deletion by which it places a key.
 	moves, placings := map[wire.Version]wire.Version{}, map[wire.Version]wire.Version{} // by incarnation
 	for _, o := range ops {
 		switch i := o.Version >> ComposedShift; {
@@ -352,7 +351,7 @@ func (o Call) asCall() linearizable.Call {
 }
 
 // blame looks for the plainest reason for which a history is not linearizable: a call that was told
-// of an older version than one that had ended before it began was told of.
+// about an older version than one that had ended before it began was told about.
 func blame(ops []Call, otherwise string) string {
 	byEnd := slices.Clone(ops)
 	slices.SortStableFunc(byEnd, func(a, b Call) int { return cmp.Compare(a.End, b.End) })

@@ -73,7 +73,7 @@ func VersionsOfNames(ops []Call, incarnations map[wire.Key]Incarnation, offsets 
 	return out
 }
 
-// sameValue says whether two calls tell of the same value, as they do of one version before and
+// sameValue says whether two calls tell about the same value, as they do of one version before and
 // after a move.
 func sameValue(a, b Call) bool {
 	value := func(o Call) (string, bool) {

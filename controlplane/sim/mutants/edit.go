@@ -82,7 +82,7 @@ const (
 func (e *edit) does(chainOp uint64) expr { return equal(e.scalar("chain_op"), number(chainOp)) }
 
 // scalar is a variable of the program, by the end of its name: p4c puts the names of controls and
-// structs before it, and a number behind it.
+// structs before it, and a number after it.
 func (e *edit) scalar(name string) expr {
 	var found []string
 	for _, t := range e.program["header_types"].([]any) {

@@ -25,7 +25,7 @@ type Mutant struct {
 	// Scenario is the file in testdata that shows it, where chance seldom brings about what it
 	// takes.
 	Scenario string
-	// tells is what somebody is told in the scenario, where that is no violation by itself.
+	// tells is what somebody is told in the scenario, where that is not a violation by itself.
 	tells string
 	// Implied is why nothing may show it in the simulator, though the model shows it in a
 	// controller that is built otherwise: what else keeps it from happening.

@@ -102,7 +102,7 @@ func init() {
 		looks["expression"] = and(looks["expression"], not(store))
 		records["false_next"] = "late_looks"
 	})
-	// With one dirty cell, as the model has it. Re-propagating at intervals would mend it.
+	// With one dirty cell, as the model has it. Re-propagating at intervals would fix it.
 	All = append(All, &Mutant{ID: "DROP_WHEN_FULL", Rule: "when the dirty cells are full the oldest is overwritten, and the write not dropped", program: func(e *edit) {
 		e.assignFlag("version.p4", "version_assigned", "= may_assign", 1, func(old any) any { return and(old, not(e.flag("version_dirty"))) })
 	}, Remove: func(r *rules.Removed) { r.RedriveStuck = true }, shows: judge.NotWritable})

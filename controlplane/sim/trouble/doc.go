@@ -7,5 +7,5 @@
 // hostile hosts and a hostile switch (hostile.go, worker.go). operators.go has the operators, who
 // give up and bring in switches.
 //
-// The means are package world's. Package world knows nothing of this one.
+// The means are package world's. Package world knows nothing about this one.
 package trouble

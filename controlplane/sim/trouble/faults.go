@@ -237,8 +237,8 @@ func cutController(w *world.World, s *world.Shell, length time.Duration) {
 	}
 }
 
-// splitControllers starts a controller that reaches some switches, while the one before it goes on
-// with the others. The new one must have a good switch.
+// splitControllers starts a controller that reaches some switches, while the one before it
+// continues with the others. The new one must have a good switch.
 func splitControllers(w *world.World, s *world.Shell) {
 	d := w.Dice.Faults
 	var good []*world.Node

@@ -7,7 +7,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sim/world"
 )
 
-// Switches that leave the network, and come back: in the machine's eyes alone, for they go on
+// Switches that leave the network, and come back: in the machine's eyes alone, for they continue
 // running. The faults of a run and when they happen do not depend on whether there are any, since
 // they have dice of their own.
 

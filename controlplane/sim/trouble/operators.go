@@ -8,7 +8,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sim/world"
 )
 
-// Recoveries brings switches in that are there and are no members, soon after they have come back.
+// Recoveries brings switches in that are there and are not members, soon after they have come back.
 func Recoveries(w *world.World) {
 	d := w.Dice.Faults
 	w.Loop.After(d.Between(2*time.Millisecond, 30*time.Millisecond), func() { Recoveries(w) })
@@ -31,7 +31,7 @@ func Recoveries(w *world.World) {
 }
 
 // Operator removes members that are out of reach for long: one operator for each controller, for
-// they do not know of each other.
+// they do not know about each other.
 func Operator(w *world.World, p *Schedule) {
 	down := map[*world.Device]time.Duration{}
 	var look func()

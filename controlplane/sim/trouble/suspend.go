@@ -7,10 +7,10 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sim/world"
 )
 
-// Machines that are suspended (to memory, or to disk) and go on later: the switch does nothing
-// meanwhile, keeps all that it has, and does not know of it. What came for it waits. Its clock must
-// have gone on, or it goes on answering by a lease that is long over. As with switches that leave,
-// this has dice of its own.
+// Machines that are suspended (to memory, or to disk) and continue later: the switch does nothing
+// meanwhile, keeps all that it has, and does not know about it. What came for it waits. Its clock
+// must have gone on, or it continues answering by a lease that is long over. As with switches that
+// leave, this has dice of its own.
 
 // Suspensions has switches suspended from time to time, in some runs.
 func Suspensions(w *world.World, p *Schedule, seed uint64, end time.Duration) {
@@ -46,7 +46,7 @@ func Suspend(w *world.World, n *world.Node, notice, length time.Duration) {
 	})
 }
 
-// Resume lets it go on.
+// Resume lets it continue.
 func Resume(w *world.World, n *world.Node) {
 	if !n.Suspended {
 		return

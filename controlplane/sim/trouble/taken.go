@@ -70,7 +70,7 @@ func grantAt(w *world.World, n *world.Node, read, write bool) {
 	}
 }
 
-// takeSession takes a session from a client that does not know of it, as a controller without
+// takeSession takes a session from a client that does not know about it, as a controller without
 // memory does, and gives it another after a while.
 func takeSession(w *world.World, d clockwork.Dice) {
 	c := clockwork.Pick(d, w.Clients...)

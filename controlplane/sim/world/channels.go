@@ -126,7 +126,7 @@ const setUpAgain = 10 * time.Millisecond
 var errDeadline = errors.New("the deadline has passed")
 
 // deadline ends a call that takes too long. What becomes of it nobody knows: so after a call that
-// changes something the controller goes on by another connection, with a higher election id, or
+// changes something the controller continues by another connection, with a higher election id, or
 // what it writes next could be overtaken by this one.
 func (d *Device) deadline(c *asked, number int, x channel) {
 	if x == arbitration {
@@ -165,7 +165,7 @@ type heldControl struct {
 	goOn func()
 }
 
-// holdsBack says whether a rule holds something back, which goes on then when it is let go.
+// holdsBack says whether a rule holds something back, which continues then when it is let go.
 func (n *Node) holdsBack(what string, takes func(*ControlRule) bool, goOn func()) bool {
 	w, starts := n.w, n.Starts
 	for _, r := range w.ControlRules {

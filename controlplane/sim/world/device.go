@@ -25,7 +25,7 @@ import (
 type Device struct {
 	Shell *Shell
 	Node  *Node
-	// What procedures know of it: all but copies, and copies.
+	// What procedures know about it: all but copies, and copies.
 	other, copies *ops.Switch
 
 	connected bool // the controller has a connection
@@ -57,7 +57,7 @@ type message struct {
 	starts  int // n.starts when it was sent: with the process, its connections end
 	arrive  func()
 	channel channel
-	asks    bool // whether a switch that is no member answers: takes as long each time
+	asks    bool // whether a switch that is not a member answers: takes as long each time
 }
 
 // reachable says whether messages get through.
@@ -145,7 +145,7 @@ func (d *Device) setUp(number int, done func()) {
 	})
 }
 
-// tellBackups tells controllers that they are not primary any more.
+// tellBackups tells controllers that they are no longer primary.
 func (n *Node) tellBackups() {
 	if n.w.Without.Arbitration {
 		return
@@ -404,7 +404,7 @@ func (d *Device) work() {
 // packetOut sends a frame into the switch's pipeline. Nobody hears whether it arrived.
 func (d *Device) packetOut(frame []byte) { d.sendPacket(frame, false) }
 
-// ask is packetOut for a LEASE to a switch that is no member.
+// ask is packetOut for a LEASE to a switch that is not a member.
 func (d *Device) ask(frame []byte) { d.sendPacket(frame, true) }
 
 func (d *Device) sendPacket(frame []byte, asks bool) {
@@ -439,7 +439,7 @@ func (w *World) toController(n *Node, frame []byte) {
 	}
 }
 
-// depose: another controller is primary at a switch. This one lets go of all.
+// depose: another controller is primary at a switch. This one releases all.
 func (s *Shell) depose(d *Device) {
 	if s.Deposed {
 		return
@@ -619,7 +619,7 @@ func routeEntry(service netip.Addr) p4rt.Entry {
 }
 
 // acknowledgeToo gives a replica the groups with which it can acknowledge as a tail does: the
-// tree's ports, and the port by which the write goes on.
+// tree's ports, and the port by which the write continues.
 func acknowledgeToo(part *tableplan.Part) {
 	const base = 1000
 	if len(part.Groups) == 0 {

@@ -39,7 +39,7 @@ func (w *World) composed(id wire.Key, v wire.Version) wire.Version {
 	return v + wire.Version(w.Incarnations[id].Number)<<judge.ComposedShift
 }
 
-// expected is the version to name in a CAS under a KEY_ID: 0 where the last that was seen was
+// expected is the version to name in a CAS under a KEY_ID: 0 if the last that was seen was
 // another's.
 func (w *World) expected(id wire.Key, v wire.Version) (own, composed wire.Version) {
 	if int(v>>judge.ComposedShift) != w.Incarnations[id].Number {
@@ -180,8 +180,8 @@ func (s *Shell) keysDone(o *operation, add bool) {
 func (s *Shell) removeKey(k keyspace.Key) {
 	o := newOperation(nil, k)
 	s.keysDone(o, false)
-	// What clients have been told of is deleted in their eyes. A tombstone may be written several
-	// times, and not each is answered.
+	// What clients have been told about is deleted in their eyes. A tombstone may be written
+	// several times, and not each is answered.
 	if told := (k.State == keyspace.Placed || k.State == keyspace.Removing) && !k.Leftover() &&
 		k.Name == k.FinalName(); told {
 		name := s.World.Incarnations[k.ID].Name
@@ -221,7 +221,7 @@ func (s *Shell) Move(name wire.Key) {
 	}, func(error) {})
 }
 
-// takePatience is for how long a key that is moved may be out of sight.
+// takePatience is how long a key that is moved may be out of sight.
 const takePatience = 300 * time.Millisecond
 
 // mover is an ops.Keeper. Its chain is both that from which a key moves and that to which it does.
@@ -286,7 +286,7 @@ func (m *mover) FinishMove(from, to wire.Key, last wire.Version) (now, left keys
 	return now, left, nil
 }
 
-// durable notes that the move is on record: from now on clients are told of it.
+// durable notes that the move is on record: from now on clients are told about it.
 func (m *mover) durable() {
 	i := slices.Index(m.finished, m)
 	if i < 0 {

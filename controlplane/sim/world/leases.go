@@ -16,8 +16,8 @@ import (
 // what the dead one has sent is still on its way. It is the counterpart of sessions.go in package
 // controller.
 
-// Inherit leases a dead client's sessions to another; it gets none where there is no controller
-// that could see to it.
+// Inherit leases a dead client's sessions to another; it gets none if there is no controller that
+// could see to it.
 func (w *World) Inherit(c *Client, ids []uint16) {
 	s := w.Controller()
 	if !w.Serving() || !s.Status.Fenced {
@@ -53,7 +53,7 @@ func (w *World) LeaveSession(id uint16) {
 	}
 }
 
-// beginAnew makes the record of a session begin anew at all switches that some write comes to, and
+// beginAnew makes the record of a session begin again at all switches that some write comes to, and
 // at the one that is being brought in. A chain without keys has no writes.
 func (s *Shell) beginAnew(id uint16, then func(last uint32, err error)) {
 	var last uint32

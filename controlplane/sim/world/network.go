@@ -202,7 +202,7 @@ func describe(frame []byte) string {
 	return p.String()
 }
 
-// keyOf is the key that a frame is about, 0 where it is about none.
+// keyOf is the key that a frame is about, 0 if it is about none.
 func keyOf(frame []byte) wire.Key {
 	_, payload, err := wire.ParseFrame(frame)
 	var p wire.Packet

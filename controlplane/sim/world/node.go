@@ -150,7 +150,7 @@ type Node struct {
 	backAt   time.Duration // when one could again
 	doubtful time.Duration // until when a controller may give it up for what is late
 	Data     bool          // it has what a member must have, as far as anybody can tell
-	born     time.Duration // when its clock was 0; the clock starts anew when the switch does
+	born     time.Duration // when its clock was 0; the clock starts again when the switch does
 	Rate     float64       // of its clock
 	Loaded   bool          // the program has been pushed since it was started
 	Bare     bool          // it has lost something, and has not been set up since
@@ -168,7 +168,7 @@ type Node struct {
 	watched    tableplan.WatchPart    // who watches what
 }
 
-// asleepFrame is a frame that waits until the switch's machine goes on.
+// asleepFrame is a frame that waits until the switch's machine continues.
 type asleepFrame struct {
 	Port  uint32
 	Frame []byte

@@ -10,20 +10,20 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sim/judge"
 )
 
-// slotSaid is what clients were told of a KEY_ID's slot: when anybody was told first that there is
-// none, in answer to what.
+// slotSaid is what clients were told about a KEY_ID's slot: when anybody was told first that there
+// is none, in answer to what.
 type slotSaid struct {
 	none time.Duration // 0: nobody was
 	what string
 	// at least it was tried: such a KEY_ID goes away at one switch after the other, and may come
-	// back. No slot is no answer there (docs/protocol.md, "Moving keys")
+	// back. No slot is not an answer there (docs/protocol.md, "Moving keys")
 	moved bool
 }
 
-// hear notes what a client is told of a KEY_ID's slot. Once somebody has been told that there is
+// hear notes what a client is told about a KEY_ID's slot. Once somebody has been told that there is
 // none (NOT_FOUND without a version, to a read or a write), nobody who asks after that may be told
-// of a value, or that he has written one, whichever switch he asks. EVENTUAL reads may go back in
-// time.
+// about a value, or that he has written one, whichever switch he asks. EVENTUAL reads may go back
+// in time.
 func (w *World) hear(who string, k *call, r core.Result) {
 	said := w.slotsSaid[k.req.Key]
 	if said == nil {
@@ -51,9 +51,9 @@ func (w *World) hear(who string, k *call, r core.Result) {
 	}
 }
 
-// told notes that somebody was told of a version of a KEY_ID's slot. Before its entries are opened
-// the slot may have what another key has left there, and the controller may have to write it once
-// more.
+// told notes that somebody was told about a version of a KEY_ID's slot. Before its entries are
+// opened the slot may have what another key has left there, and the controller may have to write it
+// once more.
 func (w *World) told(who string, k *call, v wire.Version) {
 	if v == 0 || w.opened[k.req.Key] || len(w.Contradicted) > 0 {
 		return

@@ -87,7 +87,7 @@ func (w *World) peeked(k *call, r core.Result) {
 const headChange = 0.25
 
 // firstWrite has the chain get another head, or be without the one that it has, soon after a write
-// of the controller's is sent to it. It is for how long that packet waits in the switch.
+// of the controller's is sent to it. It is how long that packet waits in the switch.
 func (w *World) firstWrite(s *Shell) (wait time.Duration) {
 	d := w.Disorder.Dice
 	if !w.Disorder.Apart || w.Mended || !d.Chance(headChange) {

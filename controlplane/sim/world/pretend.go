@@ -8,7 +8,7 @@ import (
 // This file has what mutants tell the machine that is not so. The machine that ships has no switch
 // that removes a rule of its own.
 
-// pretendFenced says of a switch that a configuration leaves out that it has heard of that, when
+// pretendFenced says about a switch that a configuration leaves out that it has heard of that, when
 // the configuration has just been recorded. It says whether there was one.
 func (s *Shell) pretendFenced() bool {
 	if !s.Status.Decided || s.Status.Installed {

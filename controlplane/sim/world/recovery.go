@@ -56,7 +56,7 @@ func (s *Shell) bringIn(sw string, named func(chain.OpID)) chain.OpID {
 	return op
 }
 
-// erase loads the program anew, which empties everything.
+// erase loads the program again, which empties everything.
 func (s *Shell) erase(a chain.Erase) {
 	d := s.Device(a.Switch)
 	n := d.Node
@@ -80,7 +80,7 @@ func (s *Shell) erase(a chain.Erase) {
 	})
 }
 
-// load is the program being loaded: nothing is in the switch then. The clock goes on.
+// load is the program being loaded: nothing is in the switch then. The clock continues.
 func (n *Node) load() {
 	n.Count()
 	n.wipe()

@@ -77,7 +77,7 @@ func (s *Shell) Joins(n *Node) {
 	delete(s.forgotten, n.Name)
 	s.SetSwitches()
 	s.Flush()
-	if d := s.Device(n.Name); forgotten && d.connected { // it is connected anew
+	if d := s.Device(n.Name); forgotten && d.connected { // it is connected again
 		d.Broken(d.Number)
 	}
 }
@@ -93,7 +93,7 @@ func (s *Shell) SetSwitches() {
 	s.Machine.SetSwitches(s.Clock(), names, s.Left)
 }
 
-// forget forgets who has left and is not needed any more.
+// forget forgets who has left and is no longer needed.
 func (s *Shell) forget() {
 	for _, n := range s.World.Nodes {
 		if s.Left[n.Name] && !s.forgotten[n.Name] && !s.Machine.Needs(n.Name) {

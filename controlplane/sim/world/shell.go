@@ -69,7 +69,7 @@ type Shell struct {
 	// by operation.
 	proposed map[chain.OpID][]string
 	rejoins  map[chain.OpID]uint64
-	Done     func(chain.OpID, error) // told of every operation's end
+	Done     func(chain.OpID, error) // told about every operation's end
 	Status   chain.Status            // after the last input
 	untidy   map[string]bool         // switches that have come up since they were tidied
 	tidying  map[wire.Key]bool       // keys whose entries are being made or dropped for that
@@ -78,12 +78,11 @@ type Shell struct {
 	watching map[wire.Key]string // names, by KEY_ID
 	Starved  Starvation
 	ShadowAt time.Duration            // since when the same switch is being brought in
-	toldAt   map[uint16]time.Duration // when members were first told of the controller's sessions
+	toldAt   map[uint16]time.Duration // when members were first told about the controller's sessions
 
 	pretended map[string]uint16 // the last epoch in which a switch was said to be fenced (a mutant's)
 
-	// switches that have left the network, and those of them that the machine does not know any
-	// more
+	// switches that have left the network, and those of them that the machine no longer knows
 	Left, forgotten map[string]bool
 }
 
@@ -129,8 +128,8 @@ var (
 	errChanged    = errors.New("somebody else changes it, or it was emptied")
 )
 
-// Leading is for how long a controller may give leases after it has heard from the store that it
-// leads. One that takes over takes it that the one before did.
+// Leading is how long a controller may give leases after it has heard from the store that it leads.
+// One that takes over takes it that the one before did.
 const Leading = 40 * time.Millisecond
 
 // runtime is what procedures run on; copies: of those that copy.
@@ -141,8 +140,8 @@ func (s *Shell) runtime(copies bool) coroutine.Runtime {
 // storeReads is how long the store takes to answer a controller that has just been elected.
 const storeReads = 200 * time.Microsecond
 
-// newShell starts a controller, which takes over in the store, and goes on from what an earlier one
-// stored.
+// newShell starts a controller, which takes over in the store, and continues from what an earlier
+// one stored.
 func newShell(w *World, name string, election uint64) *Shell {
 	s := &Shell{World: w, Name: name, election: election, Alive: true, rate: w.ClockRate(),
 		port:    30000 + uint16(w.Control.IntN(20000)),
@@ -231,9 +230,9 @@ func (s *Shell) lead() {
 	})
 }
 
-// Kill ends the process, or its machine. What it has sent is on its way; what it stored stays, but
-// for a record of which it has not heard that it is durable: after a power cut it may be the one
-// before.
+// Kill ends the process, or its machine. What it has sent is on its way; what it stored stays,
+// except for a record of which it has not heard that it is durable: after a power cut it may be the
+// one before.
 func (s *Shell) Kill() {
 	w := s.World
 	w.Trace(s.Name, "is killed")

@@ -158,7 +158,7 @@ func (x *exchange) Send(p *wire.Packet) error {
 }
 
 // knows says whether a packet tells a switch of one of the controller's sessions that the chain was
-// told of before.
+// told about before.
 func (s *Shell) knows(p *wire.Packet) bool {
 	if p.Op != wire.Sync || p.Flags&wire.Newest == 0 || p.Session > ControllerSessions {
 		return false

@@ -68,7 +68,7 @@ func (n *Node) trace(port uint32, frame []byte, before *[events]uint64) {
 	n.w.onLine(l)
 }
 
-// packetOf is the packet in a frame, of a kind that there is not where there is none.
+// packetOf is the packet in a frame, of a kind that there is not if there is none.
 func packetOf(frame []byte) *wire.Packet {
 	p := new(wire.Packet)
 	if _, payload, err := wire.ParseFrame(frame); err == nil {

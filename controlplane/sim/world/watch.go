@@ -18,7 +18,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// Watches. In half of the runs a server at some host has itself told of what is committed of the
+// Watches. In half of the runs a server at some host has itself told about what is committed of the
 // keys, now of all of them and now of none. The rules by which a server tells its programs are
 // nodeapi/watch/watchrules's, and proven there; they build on what is looked at here: what a NOTIFY
 // says was committed before it came, so no read that begins after finds less (ahead), and nobody

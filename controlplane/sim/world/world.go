@@ -76,7 +76,7 @@ type World struct {
 	PlacesAll    bool                           // and they are
 	Moving       bool                           // keys are moved, or removed and placed again
 	GoneUntil    time.Duration                  // keys that were removed are not placed again before
-	slotsSaid    map[wire.Key]*slotSaid         // what clients were told of KEY_IDs' slots
+	slotsSaid    map[wire.Key]*slotSaid         // what clients were told about KEY_IDs' slots
 	opened       map[wire.Key]bool              // KEY_IDs whose entries are open to clients, or being opened
 	Clients      []*Client
 	History      judge.History
@@ -134,7 +134,7 @@ func (w *World) Reconnect(n *Node) {
 	}
 }
 
-// CutLink cuts a link of the data plane, or mends it.
+// CutLink cuts a link of the data plane, or fixes it.
 func (w *World) CutLink(l link, cut bool) {
 	w.Trace("fault", "the link %s - %s is %s", l.a, l.b, map[bool]string{true: "cut", false: "mended"}[cut])
 	if cut {

@@ -363,7 +363,7 @@ func TestAddressInUse(t *testing.T) {
 }
 
 // Clients speak the versions of TLS and use the cipher suites that the gateway is told; the
-// gateway's own variables are beside its metrics; a namespace is the clients'.
+// gateway's own variables are alongside its metrics; a namespace is the clients'.
 func TestServing(t *testing.T) {
 	a := testcerts.NewAuthority(t)
 	certs, _ := a.Issue("server", "")

@@ -75,7 +75,7 @@ type options struct {
 	logLevel string
 }
 
-// What is used without a flag. The ports are beside those of etcd's own grpc-proxy.
+// What is used without a flag. The ports are alongside those of etcd's own grpc-proxy.
 const (
 	defaultListen  = "http://127.0.0.1:23790"
 	defaultMetrics = "127.0.0.1:23791"
@@ -148,7 +148,7 @@ func (o *options) flagReserved(f *pflag.FlagSet) {
 	f.StringSliceVar(&o.controllers, "etcd-prefix", []string{defaultControllers}, "prefixes of the controllers' own keys in etcd, as set there. With --controller, clients cannot read, write or watch these keys or those under --prefix")
 }
 
-// reserved are the keys that are no client's.
+// reserved are the keys that are not a client's.
 func (o *options) reserved() reserved.Keys {
 	return reserved.With(append(slices.Clone(o.controllers), o.prefix)...)
 }

@@ -21,7 +21,7 @@ func (o *options) startEmbedded(ctx context.Context) (ownEtcd, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
 	cfg := embedded.Config{DataDir: o.dataDir, Client: o.embedded, LogOutput: filepath.Join(o.dataDir, "etcd.log")}
-	if o.controller != "" { // so that clients have etcd's limits, and the gateway room beside them
+	if o.controller != "" { // so that clients have etcd's limits, and the gateway room alongside them
 		cfg.Adjust = func(c *embed.Config) {
 			c.MaxTxnOps += guarded.MoreTxnOps
 			c.MaxRequestBytes = o.maxRequestBytes + guarded.MoreRequestBytes

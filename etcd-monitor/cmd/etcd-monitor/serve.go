@@ -168,6 +168,6 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) (err error)
 // ownEtcd is the etcd in this process.
 type ownEtcd interface {
 	Endpoint() string  // the URL that clients connect to
-	Err() <-chan error // tells of an error that ended it
+	Err() <-chan error // tells about an error that ended it
 	Close()
 }

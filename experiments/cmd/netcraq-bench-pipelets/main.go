@@ -245,7 +245,7 @@ func measure(way string, every time.Duration, clients int, rate float64, size in
 		n++
 		return err
 	}
-	// Until each client has got something, all begin. Then what is measured begins anew.
+	// Until each client has got something, all begin. Then what is measured begins again.
 	for begin := time.Now(); w.seen() < clients; time.Sleep(100 * time.Millisecond) {
 		if err := one(); err != nil {
 			return nil, err

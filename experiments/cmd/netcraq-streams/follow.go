@@ -20,8 +20,9 @@ import (
 	"github.com/netcraq/netcraq/client/streams"
 )
 
-// follower writes a key by one way after the other, and measures when it is told of it: each write
-// begins when the one before was told. So whatever else the machine does, it does to all of them.
+// follower writes a key by one way after the other, and measures when it is told about it: each
+// write begins when the one before was told. So whatever else the machine does, it does to all of
+// them.
 type follower struct {
 	writer, reader string            // sockets of node servers
 	etcd           map[string]string // endpoints, by the name of the way
@@ -29,14 +30,14 @@ type follower struct {
 	every          time.Duration
 }
 
-// followed is what is told of one way.
+// followed is what is told about one way.
 type followed struct {
 	Writes int `json:"writes"`
 	// Told is from the call of put to the callback, Answered to put's answer.
 	Told     spread `json:"told_us"`
 	Answered spread `json:"answered_us"`
 	// After is from put's answer, when its writer knows that it is committed, to the callback. It
-	// is less than 0 where the callback came first.
+	// is less than 0 if the callback came first.
 	After spread `json:"after_us"`
 }
 

@@ -80,7 +80,7 @@ func TestLoads(t *testing.T) {
 	}
 }
 
-// TestFollow: who follows a key is told of each write, by the stream, by the node's watch and by
+// TestFollow: who follows a key is told about each write, by the stream, by the node's watch and by
 // etcd's.
 func TestFollow(t *testing.T) {
 	f := follower{writer: serving(t), etcd: map[string]string{"etcd": etcdtest.Start(t)}, writes: 20}

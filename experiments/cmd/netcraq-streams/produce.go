@@ -21,7 +21,7 @@ type producer struct {
 // variants is how many different chunks a partition gets, in turn.
 const variants = 8
 
-// appendTimeout is for how long the broker has an append wait for consumers, in milliseconds.
+// appendTimeout is how long the broker has an append wait for consumers, in milliseconds.
 const appendTimeout = 30_000
 
 func (p *producer) run(ctx context.Context, in io.Reader, out io.Writer) error {

@@ -1,5 +1,5 @@
 // Package before builds the last release from the repository's history, for tests that run it
-// beside this tree.
+// alongside this tree.
 package before
 
 import (

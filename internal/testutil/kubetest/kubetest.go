@@ -60,7 +60,7 @@ type Server struct {
 	api *os.Process
 }
 
-// Stop has the API server stand still, and Continue has it go on.
+// Stop has the API server stand still, and Continue has it continue.
 func (s *Server) Stop() error     { return s.api.Signal(syscall.SIGSTOP) }
 func (s *Server) Continue() error { return s.api.Signal(syscall.SIGCONT) }
 

@@ -1,7 +1,7 @@
 // Package p4proxy is a proxy between a P4Runtime controller and a switch. Tests use it to deliver
 // messages late, in another order, or after the caller has given up: P4Runtime promises no order
-// between the packets of a stream and the calls beside it, and a call whose deadline has passed may
-// still wait in the switch.
+// between the packets of a stream and the calls alongside it, and a call whose deadline has passed
+// may still wait in the switch.
 //
 //	controller ── proxy ── switch
 //
@@ -84,7 +84,7 @@ func Start(o Options) (*Proxy, error) {
 	return p, nil
 }
 
-// Close ends all connections. What waits is not delivered any more.
+// Close ends all connections. What waits is no longer delivered.
 func (p *Proxy) Close() {
 	p.cancel()
 	p.server.Stop()

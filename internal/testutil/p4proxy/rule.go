@@ -40,7 +40,7 @@ type Caught struct {
 	rule Rule
 
 	mu      sync.Mutex
-	more    chan struct{} // closed, and made anew, when one is caught or delivered
+	more    chan struct{} // closed, and made again, when one is caught or delivered
 	n       int
 	waiting []*waiting
 	refused int
@@ -104,7 +104,7 @@ func (c *Caught) changed() {
 	c.more = make(chan struct{})
 }
 
-// wait waits as the rule says. It returns false where the proxy was closed before.
+// wait waits as the rule says. It returns false if the proxy was closed before.
 func (w *waiting) wait(caller context.Context) bool {
 	r := w.of.rule
 	if r.Hold {
@@ -180,7 +180,7 @@ func (c *Caught) until(ctx context.Context, so func() bool) error {
 	}
 }
 
-// End has the rule catch nothing more. What it has caught goes on waiting as the rule says.
+// End has the rule catch nothing more. What it has caught continues waiting as the rule says.
 func (c *Caught) End() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

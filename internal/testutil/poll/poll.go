@@ -1,4 +1,4 @@
-// Package poll waits in tests until something is so, and fails the test that waits in vain.
+// Package poll waits in tests until something is so, and fails the test that waits without success.
 package poll
 
 import (
@@ -11,7 +11,7 @@ import (
 const pause = 20 * time.Millisecond
 
 // Until waits until so says true, for limit at most. what and more, which may be left out, are what
-// is said of a wait in vain: what was waited for, and how things are instead.
+// is said about a wait without success: what was waited for, and how things are instead.
 func Until(t testing.TB, limit time.Duration, what string, so func() bool, more ...func() string) {
 	t.Helper()
 	Nil(t, limit, what, func() error {

@@ -1,13 +1,13 @@
-// Package door serves nodes' stores of durable keys (nodeapi/durable) what they ask of etcd, and
-// nothing else: a node's agent has no certificate for etcd, nor for its gateways. Who has one (the
-// agent that leads) serves each node's connection here, in gRPC, and asks a gateway.
+// Package door serves to nodes' stores of durable keys (nodeapi/durable) those requests to etcd
+// that they need, and nothing else. A node's agent has no certificate for etcd or for its gateways.
+// The agent that leads has one. It serves each node's connection here, in gRPC, and asks a gateway.
 //
 //	agent: durable.Store ──gRPC──▶ Door ──gRPC──▶ etcd-monitor ──▶ etcd
 //	                               what begins with /netcraq.io/, in the form a Store asks it;
 //	                               so many keys, bytes a second, and watches
 //
-// A node that was taken over may read and change all durable keys, of all namespaces, as it may all
-// volatile ones. It has no other key of etcd's, makes no more keys than there may be, and fills
+// An attacker on a node may read and change all durable keys of all namespaces, as it may all
+// volatile ones. It cannot reach etcd's other keys, cannot exceed the quotas of keys, and fills
 // etcd no faster than its rate.
 package door
 
@@ -34,22 +34,22 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/durable"
 )
 
-// Options are what a Door needs to know. Zero values mean what their comments say.
+// Options configure a Door. Zero values mean what their comments say.
 type Options struct {
 	// Etcd is the way to gateways.
 	Etcd *durable.Connection
 	// Keys is how many keys a namespace may have, and AllKeys all of them together. 0: DefaultKeys,
 	// DefaultAllKeys.
 	Keys, AllKeys int
-	// NodeRate is how many bytes a second one node may write, and Rate all of them together; of
-	// each, sixteen times as many may come at once. 0: DefaultNodeRate, DefaultRate.
+	// NodeRate is how many bytes a second one node may write, and Rate all of them together. The
+	// burst of each is sixteen times as much. 0: DefaultNodeRate, DefaultRate.
 	NodeRate, Rate float64
-	// Patience is for how long a connection to the gateways is waited for. 0: 3 s.
+	// Patience is how long a request waits for a connection to the gateways. 0: 3 s.
 	Patience time.Duration
 }
 
-// What bounds all nodes together. etcd keeps what was overwritten until it is compacted, by
-// Kubernetes' API server every five minutes: that is 600 MB of its quota of 2 GB at most.
+// Limits of all nodes together. etcd keeps overwritten values until it is compacted, which
+// Kubernetes' API server does every five minutes. That is 600 MB at most, of etcd's quota of 2 GB.
 const (
 	DefaultKeys     = durable.DefaultQuota
 	DefaultAllKeys  = 100_000
@@ -61,12 +61,12 @@ const (
 // Bounds of one node's connection.
 const (
 	streams       = 256     // requests under way, watch streams among them
-	watchStreams  = 4       // ... of which each may have
+	watchStreams  = 4       // ... at most this many for each
 	watches       = 1024    // watches; a store has one for each namespace
 	messageBytes  = 1 << 20 // of a request
 	valuesAtOnce  = 64      // entries with their values that one range may have
 	namesAtOnce   = 1000    // entries without
-	opsAtOnce     = 128     // of a transaction, as etcd has it
+	opsAtOnce     = 128     // in a transaction, as in etcd
 	maxName       = 400     // bytes of an entry's name: of the prefix, a namespace and a key
 	maxLease      = 24 * time.Hour
 	leasesASecond = 1
@@ -76,10 +76,10 @@ const (
 type Door struct {
 	o       Options
 	watches int64
-	rate    *rate.Limiter // of what all nodes write
+	rate    *rate.Limiter // of all nodes' writes
 
 	mu     sync.Mutex
-	nodes  map[string]*rate.Limiter // of what each writes, over its connections
+	nodes  map[string]*rate.Limiter // of each node's writes, over all of its connections
 	making int                      // keys that transactions under way make
 }
 
@@ -121,7 +121,7 @@ func (d *Door) Serve(ctx context.Context, node string, nc net.Conn) {
 	pb.RegisterWatchServer(s, &watching{v: v})
 	pb.RegisterLeaseServer(s, &leasing{v: v})
 	defer context.AfterFunc(ctx, s.Stop)()
-	_ = s.Serve(oneconn.Listen(nc)) // which ends with the connection
+	_ = s.Serve(oneconn.Listen(nc)) // it ends with the connection
 	s.Stop()
 }
 
@@ -137,7 +137,7 @@ type visit struct {
 	streams int // of watches
 }
 
-// deny refuses, and says what a node may.
+// deny refuses a request, and says what a node may do.
 func (v *visit) deny(format string, args ...any) error {
 	return status.Errorf(codes.PermissionDenied, "node %s: %s: by this way a node reads, watches and writes keys that begin with %s, in the form that the node API does",
 		v.node, fmt.Sprintf(format, args...), durable.Prefix)
@@ -154,7 +154,7 @@ func (v *visit) unary(ctx context.Context, request any, info *grpc.UnaryServerIn
 	return handle(ctx, request)
 }
 
-// etcd is the way there. What is refused here has not been sent.
+// etcd is the connection to it. Requests that are refused here were not sent.
 func (v *visit) etcd(ctx context.Context) (*clientv3.Client, error) {
 	client, err := v.d.o.Etcd.Wait(ctx, v.d.o.Patience)
 	if err != nil {
@@ -298,7 +298,7 @@ func (w *watching) Watch(from pb.Watch_WatchServer) error {
 	if err != nil {
 		return err
 	}
-	// A member that is cut off from its cluster knows of nothing new.
+	// A member that is cut off from its cluster knows about nothing new.
 	to, err := pb.NewWatchClient(client.ActiveConnection()).Watch(clientv3.WithRequireLeader(ctx))
 	if err != nil {
 		return err

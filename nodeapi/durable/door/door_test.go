@@ -300,7 +300,7 @@ func TestKeysOfAForger(t *testing.T) {
 	}
 }
 
-// A node writes as much as its rate, whatever connections it makes, and others go on.
+// A node writes as much as its rate, whatever connections it makes, and others continue.
 func TestRate(t *testing.T) {
 	t.Parallel()
 	d, _ := newDoor(t, Options{NodeRate: 4096}) // 64 KiB at once

@@ -14,7 +14,7 @@ import (
 
 var behind = []byte(clientv3.GetPrefixRangeEnd(durable.Prefix))
 
-// inside says whether a key, or a range, is of what begins with the prefix, whole.
+// inside says whether a key, or a whole range, is below the prefix.
 func inside(key, end []byte) bool {
 	switch {
 	case len(key) > maxName || len(end) > maxName || !bytes.HasPrefix(key, []byte(durable.Prefix)):
@@ -25,8 +25,8 @@ func inside(key, end []byte) bool {
 	return !bytes.Equal(end, []byte{0}) && bytes.Compare(end, behind) <= 0 // \0 is the end of all keys
 }
 
-// mayRange says whether a node may read so. What has etcd look at more than it answers is refused:
-// other orders than that of the names, and filters.
+// mayRange says whether a node may send this read. It refuses reads that make etcd look at more
+// than it returns: with filters, or sorted by anything but the name.
 func (v *visit) mayRange(r *pb.RangeRequest) error {
 	switch {
 	case !inside(r.Key, r.RangeEnd):
@@ -58,9 +58,9 @@ type making struct {
 	counted   int64 // the revision that it expects the namespace's durable.MadeName to have
 }
 
-// mayTxn says whether a node may write so: it reads, or it writes keys that are there, each on a
-// condition that holds for no other; or it makes keys of one namespace as a Store does. size is
-// what is written, in bytes.
+// mayTxn says whether a node may send this transaction. It may read, write existing keys, each
+// under a condition on that key, or create keys of one namespace as a Store does. size is the
+// number of bytes written.
 func (v *visit) mayTxn(r *pb.TxnRequest) (made making, size int, err error) {
 	if len(r.Compare) > opsAtOnce || len(r.Success) > opsAtOnce || len(r.Failure) > opsAtOnce {
 		return made, 0, v.deny("more than %d operations at once", opsAtOnce)
@@ -78,7 +78,7 @@ func (v *visit) mayTxn(r *pb.TxnRequest) (made making, size int, err error) {
 			return made, 0, err
 		}
 	}
-	for _, op := range r.Failure { // which has no conditions
+	for _, op := range r.Failure { // it has no conditions
 		if err := v.mayRead(op); err != nil {
 			return made, 0, err
 		}
@@ -96,7 +96,7 @@ func (v *visit) mayTxn(r *pb.TxnRequest) (made making, size int, err error) {
 	return made, size, nil
 }
 
-// mayWrite says whether a Store writes so, and what it makes.
+// mayWrite says whether a Store sends such writes, and returns the keys that they create.
 func mayWrite(when []*pb.Compare, puts []*pb.PutRequest) (made making, ok bool) {
 	fences := 0
 	for _, p := range puts {
@@ -129,7 +129,7 @@ func (v *visit) mayRead(op *pb.RequestOp) error {
 	return v.deny("a transaction that is none of the node API's")
 }
 
-// isKey is the namespace of an entry that may be a key's; "": it is none's.
+// isKey returns the namespace of an entry that may be a key; "": it is not one.
 func isKey(entry []byte) string {
 	rest, ok := strings.CutPrefix(string(entry), durable.KeysPrefix)
 	ns, name, slash := strings.Cut(rest, "/")

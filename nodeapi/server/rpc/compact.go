@@ -10,10 +10,10 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// Compact is the framing by length: 4 bytes, then as many of CBOR (RFC 8949). A request is the
-// array [id, func, data, timeoutMs, once, done], with 0 or null for what JSON leaves out, and a
-// response [id, data, error, more]. data is a map with the names that JSON has; bytes are byte
-// strings.
+// Compact is the framing by length: 4 bytes, then as many bytes of CBOR (RFC 8949). A request is
+// the array [id, func, data, timeoutMs, once, done], with 0 or null for members that JSON leaves
+// out, and a response [id, data, error, more]. data is a map with the names that JSON has; bytes
+// are byte strings.
 type Compact struct{}
 
 // LengthBytes is how many bytes the length before a message has.

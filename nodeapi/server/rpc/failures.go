@@ -18,7 +18,7 @@ func ErrDraining() *nodeapi.Error {
 	return nodeapi.Errorf(nodeapi.CodeDraining, "connect again", "the server is shutting down")
 }
 
-// Unreadable says what is wrong with JSON, without what only readers of this code know.
+// Unreadable describes an error in JSON, without details that only readers of this code understand.
 func Unreadable(err error) string {
 	var e *json.SemanticError
 	switch {
@@ -32,8 +32,8 @@ func Unreadable(err error) string {
 	return fmt.Sprintf("%s has the wrong type: %v", e.JSONPointer, e.JSONKind)
 }
 
-// ToAnswer makes an error of whatever kind one that a client is told. A write that ended with its
-// time, or as nobody foresaw, may have been executed.
+// ToAnswer turns any error into one for a client. A write that ended with its time, or with an
+// unforeseen error, may have been executed.
 func ToAnswer(err error, writes bool) *nodeapi.Error {
 	var e *nodeapi.Error
 	if errors.As(err, &e) {

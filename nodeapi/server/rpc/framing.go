@@ -16,7 +16,7 @@ import (
 type Request struct {
 	ID            uint64
 	Func          string
-	Data          jsontext.Value // as it came; it lies in the connection's buffer
+	Data          jsontext.Value // unparsed; it lies in the connection's buffer
 	TimeoutMillis int
 	Once, Done    uint64
 }
@@ -29,9 +29,9 @@ type Response struct {
 	More bool
 }
 
-// Format is how messages lie in the stream of bytes.
+// Format is the format of messages in the stream of bytes.
 type Format interface {
-	// next finds the first message in b, and how many bytes it takes: 0, if there is none yet.
+	// next finds the first message in b, and returns its length: 0 if there is none yet.
 	Next(b []byte) (message []byte, size int, err *nodeapi.Error)
 	// request reads a message. With an error, the ID is the message's, if it could be read.
 	Request(message []byte) (Request, error)
@@ -41,13 +41,13 @@ type Format interface {
 	Append(b []byte, r *Response) ([]byte, error)
 }
 
-// errTooLong is what ends a connection: the server cannot know where the next message begins.
+// errTooLong ends a connection, because the server cannot know where the next message begins.
 func errTooLong() *nodeapi.Error {
 	return nodeapi.Errorf(nodeapi.CodeTooLarge, "connect again, and send less", "a message has at most %d bytes; this connection ends here",
 		nodeapi.MaxMessage)
 }
 
-// JSONLines is a JSON object a line. It is strict: names are as they are written, once each, and
+// JSONLines is one JSON object per line. It is strict: names are exactly as written, once each, and
 // text is UTF-8.
 type JSONLines struct{}
 
@@ -69,7 +69,7 @@ type JSONResponse struct {
 
 var (
 	strict = json.RejectUnknownMembers(true)
-	// What encoding/json calls empty: false and 0, too, and a pointer to "" is not.
+	// Values that encoding/json calls empty include false and 0, but not a pointer to "".
 	LegacyEmpty = jsonv1.OmitEmptyWithLegacySemantics(true)
 )
 

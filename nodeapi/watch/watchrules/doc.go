@@ -5,9 +5,10 @@
 // version, versions only grow, and a watcher misses no version that stays the newest. Versions that
 // were overtaken before a watcher took them are left out, and counted.
 //
-// What is committed is heard of in two ways. The network *notifies*: soon, but a notification can
-// be lost, doubled, late, or out of order. And keys are *read*: what a read finds was the newest
-// when it began, or is newer. So notifications make it quick, and reads make it right:
+// The hub learns about commits in two ways. The network *notifies* it: soon, but a notification can
+// be lost, duplicated, late, or out of order. And it *reads* keys: a read returns the version that
+// was the newest when it began, or a newer one. So notifications make it fast, and reads make it
+// right:
 //
 //	what happens                                         what is done
 //	a watcher begins to follow a key                     the key is read; nothing is told before a

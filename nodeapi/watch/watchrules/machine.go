@@ -11,12 +11,13 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// Reading is what a read has found.
+// Reading is the result of a read.
 type Reading struct {
 	store.Item
-	// ID is the KEY_ID that notifications of the key have. 0: there is none.
+	// ID is the KEY_ID in notifications of the key. 0: there is none.
 	ID wire.Key
-	// Offset is what a version of the name is above that of the KEY_ID, which notifications have.
+	// Offset is the difference between a version of the name and the version of the KEY_ID, which
+	// notifications have.
 	Offset wire.Version
 	// Helped says that the network notifies of this key, so that rounds can be slow.
 	Helped bool
@@ -29,20 +30,21 @@ func (r *Reading) sameState(as *Reading) bool {
 
 // Config are the bounds. Times count from any moment, the same for all.
 type Config struct {
-	Round    time.Duration // a key of which the network notifies is read at least so often
+	Round    time.Duration // interval at which a key is read that the network notifies of
 	Unhelped time.Duration // and every other
-	Retry    time.Duration // from a read that failed to the next; twice as long each time, Unhelped at most
+	Retry    time.Duration // delay after a failed read; it doubles each time, up to Unhelped
 	Suspect  time.Duration // between two reads of all keys of a chain, as gaps ask for them
 	Reads    int           // under way at once
 }
 
-// Watcher is who is told. The caller chooses the number.
+// Watcher identifies a watcher. The caller chooses the number.
 type Watcher uint64
 
 // Ticket is a read that is under way.
 type Ticket uint64
 
-// Read is one to be done: linearizable, so that what it finds was the newest when it began.
+// Read is a read to be done. It is linearizable, so that it finds the version that was the newest
+// when it began.
 type Read struct {
 	Key    store.Key
 	Ticket Ticket
@@ -57,25 +59,25 @@ type Machine struct {
 	ids      map[wire.Key]*key
 	chains   map[uint8]*chain
 	watchers map[Watcher]*watcher
-	reads    map[Ticket]*key // under way; nil: of a key that nobody follows any more
+	reads    map[Ticket]*key // under way; nil: nobody follows the key any more
 	due      schedule        // keys that are not being read, by when they are to be
 	ready    []Watcher
-	named    []wire.Key // KEY_IDs that have become, or are no more, those of a key
+	named    []wire.Key // KEY_IDs that have become, or have ceased to be, those of a key
 	counts   Counts
 }
 
-// key is one that somebody follows.
+// key is a key with at least one follower.
 type key struct {
-	number uint64 // in the order in which they came: who is read first, of those that are due together
+	number uint64 // order of arrival: of the reads that are due together, the lowest number is first
 	name   store.Key
 	newest Reading
 	known  bool // a read has ended
 	// life counts how often the name was found under another KEY_ID, with another state. Versions
-	// are a KEY_ID's. Reads of a key are one after the other, and each is linearizable: what a
-	// later one finds is not older, whatever its version.
+	// are those of a KEY_ID. Reads of a key are one after the other, and each is linearizable, so
+	// the state that a later one finds is not older, whatever its version.
 	life uint64
-	// version is the newest one as it was found. A key that is there no more is found at version 0,
-	// and told at one above its last: the removal's was higher.
+	// version is the newest one as it was found. A key that no longer exists is found at version 0,
+	// and reported at one above its last: the removal's was higher.
 	version   wire.Version
 	followers []*follower
 	waiting   int // followers that wait for a read which has not begun, or not ended
@@ -92,16 +94,16 @@ type follower struct {
 	watcher *watcher
 	key     *key
 	place   int    // among the key's followers
-	since   Ticket // the read that had begun last when it came: one after it is fresh enough to be told
+	since   Ticket // the read that had begun last when it came: a later one is fresh enough to report
 	fresh   bool
-	has     bool // the watcher has a version: after, or what it was told
+	has     bool // the watcher has a version: from after, or from a report
 	after   wire.Version
 	told    bool
 	last    told
 	pending bool
 }
 
-// told is what a watcher has been told last.
+// told is the last report to a watcher.
 type told struct {
 	life    uint64
 	version wire.Version
@@ -111,11 +113,11 @@ type told struct {
 type watcher struct {
 	id      Watcher
 	follows map[store.Key]*follower
-	pending []*follower // in the order in which they are told
+	pending []*follower // in the order of reporting
 	ready   bool
 }
 
-// chain is what is known of the way of a chain's notifications.
+// chain is the state of a chain's notifications.
 type chain struct {
 	keys      map[*key]struct{}
 	checked   time.Duration // when all keys were last made due
@@ -123,12 +125,12 @@ type chain struct {
 	suspected bool // and are to be when Suspect has gone by
 }
 
-// Counts is how many newer versions were found of keys of which one was known, by what.
+// Counts is how many newer versions were found, by how, of keys of which one was known.
 type Counts struct {
 	Notified uint64 // notifications
 	Old      uint64 // ... of no newer version
-	Read     uint64 // reads of keys of which the network does not notify
-	Repaired uint64 // and of those of which it does: what it told of is lost, or late
+	Read     uint64 // by reads of keys that the network does not notify of
+	Repaired uint64 // by reads of keys that it notifies of: the notification was lost, or late
 }
 
 // Counts are those since New.
@@ -140,8 +142,8 @@ func New(config Config) *Machine {
 		watchers: map[Watcher]*watcher{}, reads: map[Ticket]*key{}}
 }
 
-// Follow makes a watcher follow a key from now on. after is the version that it has, if it has one:
-// that one is not told again.
+// Follow makes a watcher follow a key from now on. after is the version that it knows, if any; that
+// one is not reported again.
 func (m *Machine) Follow(now time.Duration, id Watcher, name store.Key, after wire.Version, has bool) {
 	w := m.watchers[id]
 	if w == nil {
@@ -173,7 +175,7 @@ func (m *Machine) Unfollow(id Watcher, name store.Key) {
 	}
 	f := w.follows[name]
 	delete(w.follows, name)
-	f.pending = false // what is left of it in the list is passed over
+	f.pending = false // its remaining entries in the list are skipped
 	k := f.key
 	last := len(k.followers) - 1
 	k.followers[f.place] = k.followers[last]
@@ -228,7 +230,7 @@ func (m *Machine) Followers(name store.Key) (out []Watcher) {
 	return out
 }
 
-// Told is what a watcher knows of a key: whether it has been told, and that there is a value.
+// Told is what a watcher knows about a key: whether it got a report, and whether that had a value.
 func (m *Machine) Told(id Watcher, name store.Key) (toldOf, found bool) {
 	if w := m.watchers[id]; w != nil && w.follows[name] != nil {
 		f := w.follows[name]
@@ -249,8 +251,8 @@ func (m *Machine) IDs() []wire.Key {
 	return out
 }
 
-// Named are the KEY_IDs that have begun to be, or are no longer, those of a key that is followed,
-// since the last call: true where one is.
+// Named returns the KEY_IDs for which it has changed, since the last call, whether they belong to a
+// followed key: true if they do now.
 func (m *Machine) Named() map[wire.Key]bool {
 	if len(m.named) == 0 {
 		return nil

@@ -8,7 +8,7 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// Notified takes what the network says was committed. It may come late, twice, or never.
+// Notified processes a notification of a commit. It may come late, twice, or never.
 func (m *Machine) Notified(now time.Duration, id wire.Key, version wire.Version, found bool, value []byte) {
 	k := m.ids[id]
 	if k == nil {
@@ -30,8 +30,8 @@ func (m *Machine) Notified(now time.Duration, id wire.Key, version wire.Version,
 	}
 }
 
-// SuspectChain says that notifications of a chain may have been lost: all of its keys are read, at
-// once or, where that has just been done, when Config.Suspect has gone by.
+// SuspectChain says that notifications of a chain may have been lost. All of its keys are then
+// read: at once or, if that has just been done, after Config.Suspect.
 func (m *Machine) SuspectChain(now time.Duration, id uint8) {
 	if c := m.chains[id]; c != nil {
 		c.suspected = true
@@ -39,7 +39,7 @@ func (m *Machine) SuspectChain(now time.Duration, id uint8) {
 	}
 }
 
-// SuspectAll is SuspectChain for all chains and for keys of none.
+// SuspectAll is SuspectChain for all chains, and for keys without a chain.
 func (m *Machine) SuspectAll(now time.Duration) {
 	for _, k := range m.keys {
 		m.readSoon(k, now)
@@ -53,7 +53,7 @@ func (m *Machine) SuspectID(now time.Duration, id wire.Key) {
 	}
 }
 
-// SuspectKey makes a key be read, where somebody follows it.
+// SuspectKey makes a key be read, if somebody follows it.
 func (m *Machine) SuspectKey(now time.Duration, name store.Key) {
 	if k := m.keys[name]; k != nil {
 		m.readSoon(k, now)
@@ -82,7 +82,7 @@ func (m *Machine) readSoon(k *key, now time.Duration) {
 	}
 }
 
-// at sets when a key that is not being read is to be.
+// at schedules the next read of a key that is not being read.
 func (m *Machine) at(k *key, due time.Duration) {
 	k.due = due
 	heap.Fix(&m.due, k.place)
@@ -116,7 +116,7 @@ func (m *Machine) Next() (time.Duration, bool) {
 	return next, true
 }
 
-// end is the key of a read that is over; nil: nobody follows it any more.
+// end returns the key of a read that is over; nil: nobody follows it any more.
 func (m *Machine) end(t Ticket) *key {
 	k := m.reads[t]
 	delete(m.reads, t)
@@ -127,7 +127,7 @@ func (m *Machine) end(t Ticket) *key {
 	return k
 }
 
-// Ended takes what a read has found.
+// Ended processes the result of a read.
 func (m *Machine) Ended(now time.Duration, t Ticket, r Reading) {
 	k := m.end(t)
 	if k == nil {

@@ -15,7 +15,7 @@ import (
 )
 
 // TestScenarios plays testdata/*.txt: lines that something happens in, each followed by what the
-// machine does then, behind "> ". UPDATE=1 writes what it did.
+// machine does then, after "> ". UPDATE=1 writes what it did.
 //
 //	at 5s                     the time is this
 //	follow w key [after]      leave w        unfollow w key

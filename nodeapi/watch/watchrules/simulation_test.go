@@ -54,7 +54,7 @@ type simRead struct {
 	failed bool
 }
 
-// following is what a watcher should be told of a key.
+// following is what a watcher should be told about a key.
 type following struct {
 	since    time.Duration
 	told     []state // as told
@@ -292,7 +292,7 @@ func (w *world) take(x *simWatcher) {
 			continue
 		}
 		// The one that is told is committed, and later than what was told before, by the order of
-		// commits; the watcher is not told of one that was not the newest at any time since it
+		// commits; the watcher is not told about one that was not the newest at any time since it
 		// came.
 		at := -1
 		for j := f.position + 1; j < len(k.history); j++ {
@@ -376,7 +376,7 @@ func simulate(seed uint64) *world {
 	return w
 }
 
-// burst loses what is said of keys, and then lets the network be good: the next notification of
+// burst loses what is said about keys, and then lets the network be good: the next notification of
 // each chain shows that, and all is told long before the next round.
 func (w *world) burst() {
 	x := w.watchers[0]

@@ -48,8 +48,8 @@ func (m *Machine) offer(f *follower) {
 func (f *follower) lacks() bool {
 	now := &f.key.newest
 	if !f.told {
-		// The first read is not older than what anybody was told before. So a lower version than
-		// the watcher's is of another life, and news.
+		// The first read is not older than any earlier report to anybody. So a lower version than
+		// the watcher's belongs to another life of the key, and is news.
 		return !f.has || now.Version != f.after && f.key.version != f.after
 	}
 	if !f.last.found && !now.Found && now.Version <= f.last.version {
@@ -65,8 +65,8 @@ func (m *Machine) Ready() []Watcher {
 	return out
 }
 
-// Take takes up to limit changes for a watcher, and says whether there are more. A watcher that has
-// taken all is told of by Ready again.
+// Take returns up to limit changes for a watcher, and whether there are more. Ready names a watcher
+// again after it has taken all.
 func (m *Machine) Take(id Watcher, limit int) (out []store.Change, more bool) {
 	w := m.watchers[id]
 	if w == nil {
@@ -88,7 +88,7 @@ func (m *Machine) Take(id Watcher, limit int) (out []store.Change, more bool) {
 	return out, len(w.pending) > 0
 }
 
-// take is the newest state as a change, which the watcher has been told then.
+// take returns the newest state as a change, and notes that the watcher has been told it.
 func (f *follower) take() store.Change {
 	now := &f.key.newest
 	out := store.Change{Item: now.Item}

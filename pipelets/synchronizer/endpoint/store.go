@@ -13,7 +13,7 @@ type Record struct {
 	Value   []byte
 	Deleted bool
 	Version uint64               // the source's: a revision, an offset
-	At      exactlyonce.Position // of this record: who reads behind it gets the next one
+	At      exactlyonce.Position // of this record: who reads after it gets the next one
 	Gap     string               // what of the source's history is missing before it, in words
 }
 
@@ -34,7 +34,7 @@ func Rows(records []Record) (rows []Row) {
 
 // Source is read in an order that is the same each time, from any position in it.
 type Source interface {
-	// Read gives records behind a position, and the position of the last one. It waits until there
+	// Read gives records after a position, and the position of the last one. It waits until there
 	// are some, or until ctx ends, with which there are none.
 	Read(ctx context.Context, from exactlyonce.Position, most int) ([]Record, exactlyonce.Position, error)
 	Close() error
@@ -56,7 +56,7 @@ func Gap(s Source) string {
 
 // Sink is a destination, for one pipelet and one of its sources.
 type Sink interface {
-	// Open says what the destination knows of the pipelet.
+	// Open says what the destination knows about the pipelet.
 	Open(ctx context.Context) (exactlyonce.State, error)
 	// Commit writes rows and the state that comes with them. Where the pipelet asks for exactly
 	// once, both in one transaction, and only if the state is what it was. The rows are not the

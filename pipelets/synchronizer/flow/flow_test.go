@@ -40,7 +40,7 @@ func TestRun(t *testing.T) {
 			t.Errorf("%s: %v", c.query, err)
 			continue
 		}
-		for range 3 { // each batch anew
+		for range 3 { // each batch again
 			rows, err := f.Run(t.Context(), records)
 			var got []string
 			for _, r := range rows {
@@ -187,7 +187,7 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// The table is made anew now and then, and a DuckDB after an error: flows go on.
+// The table is made again now and then, and a DuckDB after an error: flows continue.
 func TestLasts(t *testing.T) {
 	e, err := Open(t.Context())
 	if err != nil {
@@ -222,7 +222,7 @@ func TestLasts(t *testing.T) {
 	}
 }
 
-// A statement that is prepared once says of each batch what one says that is made for it.
+// A statement that is prepared once says about each batch what one says that is made for it.
 func TestPlansAgree(t *testing.T) {
 	e, err := Open(t.Context())
 	if err != nil {

@@ -36,7 +36,7 @@ const (
 	maxError = 4 << 10
 )
 
-// ErrUnavailable says that no process could be started, which is no flow's fault.
+// ErrUnavailable says that no process could be started, which is not a flow's fault.
 var ErrUnavailable = errors.New("no process for flows can be started")
 
 // Engine is a process for the flows of one namespace over one source. Its users wait for their

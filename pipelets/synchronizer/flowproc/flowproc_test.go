@@ -38,7 +38,7 @@ func text(rows []endpoint.Row) string {
 }
 
 // TestDies: one record that overflows DuckDB's stack ends only the flow's process. The flow's error
-// says what to do, the flow pauses for longer each time, and another flow of the engine goes on.
+// says what to do, the flow pauses for longer each time, and another flow of the engine continues.
 func TestDies(t *testing.T) {
 	t.Parallel()
 	e := Open()
@@ -215,7 +215,7 @@ func TestEnded(t *testing.T) {
 }
 
 // TestMemoryAgain: a batch that is large, and less than the bound, goes through however many there
-// were before. What the process keeps of those is no fault of this one.
+// were before. What the process keeps of those is not a fault of this one.
 func TestMemoryAgain(t *testing.T) {
 	t.Parallel()
 	f, err := Compile(t.Context(), "SELECT key, list_sum(list_transform(range(length(value)), x -> x % 7)) AS value FROM src")

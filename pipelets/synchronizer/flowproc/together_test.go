@@ -11,7 +11,7 @@ import (
 )
 
 // TestTogether: flows that each keep within their own bound do not have more than all may have
-// together. One that has the most is ended, and says why; a small one beside them goes on.
+// together. One that has the most is ended, and says why; a small one alongside them continues.
 func TestTogether(t *testing.T) {
 	const most, slack = 256 << 20, 256 << 20 // slack: what four may allocate between two looks
 	was := MemoryTogether()

@@ -17,9 +17,9 @@ import (
 	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint/postgresql/pgtest"
 )
 
-// What goes wrong is said in words by a worker that goes on: a table that is not there, one that is
-// changed, a record that the flow cannot work with, a destination's server and a source's that are
-// gone, a folder whose disk is full. When the cause is gone each record has arrived, once.
+// What goes wrong is said in words by a worker that continues: a table that is not there, one that
+// is changed, a record that the flow cannot work with, a destination's server and a source's that
+// are gone, a folder whose disk is full. When the cause is gone each record has arrived, once.
 func TestConditions(t *testing.T) {
 	from, to := newServer(t), pgtest.New(t)
 	lake := t.TempDir()
@@ -91,7 +91,7 @@ func TestConditions(t *testing.T) {
 	arrive("with the source")
 	put("x")
 	says("a record of another type", "FlowFails", "Could not convert string 'x'")
-	// Whoever changes the flow starts it anew; the record is still the next one.
+	// Whoever changes the flow starts it again; the record is still the next one.
 	w.running[0].Process.Kill()
 	w.running[0].Wait()
 	w.running = nil
@@ -143,8 +143,8 @@ func lakeRows(lake string) (text string, err error) {
 }
 
 // TestFlowDies: a record that overflows DuckDB's stack in one pipelet's flow is a condition on that
-// pipelet, which says what to do. The command and the other pipelets over the same source go on,
-// and what a flow prints is not in the command's log. With a mended flow the next record arrives.
+// pipelet, which says what to do. The command and the other pipelets over the same source continue,
+// and what a flow prints is not in the command's log. With a fixed flow the next record arrives.
 func TestFlowDies(t *testing.T) {
 	endpoint, c := cluster(t)
 	text := ""

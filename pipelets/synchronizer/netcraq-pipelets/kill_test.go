@@ -52,7 +52,7 @@ func (w *workers) step() {
 	w.kills++
 }
 
-// settle has at least one, which is not killed any more.
+// settle has at least one, which is no longer killed.
 func (w *workers) settle() {
 	if len(w.running) == 0 {
 		w.step()

@@ -175,8 +175,8 @@ func TestKill(t *testing.T) {
 }
 
 // Without a flow keys arrive as they are, and are deleted when the source's are; also when the
-// history is compacted while nobody runs, but for deletions in it, of which the condition warns. A
-// flow that fails with a record stops there, says so, and goes on when that is put right.
+// history is compacted while nobody runs, except for deletions in it, of which the condition warns.
+// A flow that fails with a record stops there, says so, and continues when that is put right.
 func TestLife(t *testing.T) {
 	from, source := cluster(t)
 	to, dest := cluster(t)

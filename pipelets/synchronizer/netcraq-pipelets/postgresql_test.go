@@ -53,7 +53,7 @@ spec:
 			n := 0
 			defer func() { written <- n }()
 			for ctx.Err() == nil {
-				// A writer whose server is killed asks again what it has, and goes on from there.
+				// A writer whose server is killed asks again what it has, and continues from there.
 				func() {
 					c, err := pgx.Connect(context.Background(), "postgres://netcraq@"+from.Address+"/postgres?sslmode=disable")
 					if err != nil {

@@ -142,7 +142,7 @@ func TestStateTooLarge(t *testing.T) {
 		return strings.Contains(w.out.String(), "reason=FlowFails") && strings.Contains(w.out.String(), "65536 bytes")
 	})
 	is("3")
-	// A worker that leaves out what is not needed goes on where the other one stopped.
+	// A worker that leaves out what is not needed continues where the other one stopped.
 	w.running[0].Process.Kill()
 	w.running[0].Wait()
 	w.running = nil

@@ -31,7 +31,7 @@ const (
 	leaseFor   = 15 * time.Second
 	renewFor   = 10 * time.Second
 	renewRetry = 2 * time.Second
-	// forget is for how long the Lease of a replica that died is kept to look at.
+	// forget is how long the Lease of a replica that died is kept to look at.
 	forget = 10 * time.Minute
 	// leaseLabel is on the replicas' Leases.
 	leaseLabel = "netcraq.io/pipelets-replica"
@@ -173,7 +173,7 @@ func (m *members) Start(ctx context.Context) error {
 	})
 	defer stop()
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		// A container that is started again is the same replica: it goes on at once.
+		// A container that is started again is the same replica: it continues at once.
 		Lock: &resourcelock.LeaseLock{
 			LeaseMeta:  metav1.ObjectMeta{Namespace: m.namespace, Name: leasePrefix + m.self},
 			Client:     m.leases,

@@ -77,7 +77,7 @@ func Scheme() (*runtime.Scheme, error) {
 }
 
 // requests is how many the API server gets of an operator in a second, and in a burst twice as
-// many: when a replica dies, each of its Pipelets is assigned anew.
+// many: when a replica dies, each of its Pipelets is assigned again.
 const requests = 200
 
 // Run runs the operator until ctx ends. It fails where it has lost its Lease, or led and does not

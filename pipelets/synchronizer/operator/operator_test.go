@@ -283,7 +283,7 @@ func TestLife(t *testing.T) {
 	put("f", "6")
 	time.Sleep(300 * time.Millisecond)
 	has(t, dest, "p1/f", "")
-	// Whoever makes it again goes on where it was: the destination knows.
+	// Whoever makes it again continues where it was: the destination knows.
 	must(t, w.admin.Create(ctx, pipelet("p1", from, to, "")))
 	has(t, dest, "p1/f", "6")
 	has(t, dest, "p1/a", "1")
@@ -291,7 +291,7 @@ func TestLife(t *testing.T) {
 }
 
 // Replicas share the Pipelets, those with one source together. One that ends gives its own back at
-// once, and they go on elsewhere.
+// once, and they continue elsewhere.
 func TestReplicas(t *testing.T) {
 	w := newWorld(t)
 	ctx := t.Context()

@@ -194,7 +194,7 @@ func (k *known) status(p *pipeletapi.Pipelet, workers []run.Progress, now time.T
 	if state == pipeletapi.Invalid || state == pipeletapi.Suspended {
 		s.Lag = ""
 	}
-	if written < k.written { // they began anew
+	if written < k.written { // they began again
 		k.written, k.at = 0, time.Time{}
 	}
 	if d := now.Sub(k.at); k.at.IsZero() || d >= statusEvery/2 {

@@ -30,7 +30,8 @@ type Config struct {
 	Shared  *share.Groups // nil: each worker reads its source for itself
 	Log     *slog.Logger
 	hub     *etcdkeys.Hub // nil: each worker writes for itself
-	// Changed is told of a pipelet of which a worker's condition is another one now; it may be nil.
+	// Changed is told about a pipelet of which a worker's condition is another one now; it may be
+	// nil.
 	Changed func(namespace, name string)
 }
 
@@ -54,7 +55,7 @@ func (cfg Config) keep(ctx context.Context, p *pipeletapi.Pipelet, w *worker) {
 }
 
 // StateName is under which name a destination knows a pipelet's source. Neither the flow nor the
-// addresses are in it: they may change, and the pipelet goes on where it was.
+// addresses are in it: they may change, and the pipelet continues where it was.
 func StateName(p *pipeletapi.Pipelet, src, dst int) string {
 	text, _ := json.Marshal([]string{stores.Name(p.Spec.Src[src]), stores.Name(p.Spec.Dst[dst])})
 	sum := sha256.Sum256(text)

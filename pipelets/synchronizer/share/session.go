@@ -20,17 +20,17 @@ type session struct {
 
 	mu      sync.Mutex
 	changed chan struct{}                   // is closed when something below changes
-	after   map[exactlyonce.Position]uint64 // the number of the record behind a position, for those that are kept
+	after   map[exactlyonce.Position]uint64 // the number of the record after a position, for those that are kept
 	first   uint64                          // the number of records[0]
 	before  exactlyonce.Position            // of records[0]
 	records []endpoint.Record
 	last    exactlyonce.Position // how far the source was read
 	ends    []end                // of the batches in which they came
 	bytes   int
-	taken   uint64 // behind what the fastest worker has
+	taken   uint64 // after what the fastest worker has
 	running bool
 	err     error  // with which it has stopped
-	gap     string // what the source lacks behind last, before the record that comes next
+	gap     string // what the source lacks after last, before the record that comes next
 
 	interval time.Duration // of windows; 0: there are none
 }
@@ -121,7 +121,7 @@ func (s *session) lacks(gap string) {
 	}
 }
 
-// tells takes what the source lacks behind a position, and says whether that is something that the
+// tells takes what the source lacks after a position, and says whether that is something that the
 // worker does not know. The caller has the lock.
 func (s *session) tells(from exactlyonce.Position, gap *string) bool {
 	at, ok := s.after[from]
@@ -158,8 +158,8 @@ func (s *session) room() error {
 
 func size(r endpoint.Record) int { return len(r.Key) + len(r.Value) + len(r.At.Sub) }
 
-// add puts a batch into the ring, and lets go of the oldest ones. Slices of records that workers
-// have stay what they are: the ring is never written in place.
+// add puts a batch into the ring, and releases the oldest ones. Slices of records that workers have
+// stay what they are: the ring is never written in place.
 func (s *session) add(records []endpoint.Record, e end) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -168,7 +168,7 @@ func (s *session) add(records []endpoint.Record, e end) {
 		s.after[r.At] = s.first + uint64(len(s.records))
 		s.bytes += size(r)
 	}
-	s.gap = "" // the first of the records tells of it
+	s.gap = "" // the first of the records tells about it
 	e.number = s.first + uint64(len(s.records))
 	s.last = e.position
 	s.after[s.last] = e.number
@@ -189,7 +189,7 @@ func (s *session) add(records []endpoint.Record, e end) {
 	s.change()
 }
 
-// read gives what is behind a position, and says whether the session has that. A worker that is
+// read gives what is after a position, and says whether the session has that. A worker that is
 // behind gets several batches as one. gap is what the source lacks there, as the worker knows it.
 // Where the source lacks something else, read sets gap and gives nothing.
 func (s *session) read(ctx context.Context, from exactlyonce.Position, n int, gap *string) (_ []endpoint.Record,

@@ -5,7 +5,7 @@
 // position of its own, which its destination has; if that is in the ring, the next batch is taken
 // from there. If it is not, because the worker has just begun, or was too slow for the ring, it
 // reads for itself, until it is at a record that the ring has. So nothing of what is promised rests
-// on this package but that it gives the records behind a position, in order: positions are compared
+// on this package but that it gives the records after a position, in order: positions are compared
 // for equality, never guessed.
 //
 // What flows of a namespace make of a batch is shared, too: the batch is loaded into a DuckDB for
@@ -100,7 +100,7 @@ type Member struct {
 	quick  int             // how many batches it was quick for, one after the other, while it was slow
 	batch  string          // the name of the batch that was read last
 	part   bool            // that is not all of its window
-	gap    string          // what the source lacks behind it, before the record that comes next
+	gap    string          // what the source lacks after it, before the record that comes next
 
 	windows windows
 	// Own counts the records that the worker has read for itself.
@@ -261,7 +261,7 @@ func (m *Member) Part() bool { return m.part }
 func position(p exactlyonce.Position) string { return fmt.Sprintf("%q %d %q", p.Epoch, p.Seq, p.Sub) }
 
 // at is the session. If there is none, or one that never read anything, one begins at a position;
-// one that failed goes on where it was.
+// one that failed continues where it was.
 func (g *group) at(from exactlyonce.Position) *session {
 	g.mu.Lock()
 	defer g.mu.Unlock()

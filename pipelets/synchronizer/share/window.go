@@ -22,7 +22,7 @@ const (
 
 // end is that of a batch in the ring.
 type end struct {
-	number   uint64 // of the record behind it
+	number   uint64 // of the record after it
 	position exactlyonce.Position
 	// tick is the one with which it has ended. full: it has not ended with one, but is as large as
 	// a batch may be. It is taken at once.
@@ -75,7 +75,7 @@ func (w *window) flush(e end) {
 	w.all, w.bytes = nil, 0
 }
 
-// close lets go of what was gathered: whoever reads on begins where the ring ends.
+// close releases what was gathered: whoever reads on begins where the ring ends.
 func (w *window) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -90,10 +90,10 @@ func nextTick(now time.Time, interval time.Duration) (int64, time.Duration) {
 	return n, time.Duration(n*int64(interval) - now.UnixNano())
 }
 
-// next gives the batch behind a position, and says whether the session has that. Of batches that
-// end with a tick up to last it gives no more than what comes after it: the rest of a window of
-// which the worker had its part comes with the next one, so that there is one with each tick. gap
-// is as in read.
+// next gives the batch after a position, and says whether the session has that. Of batches that end
+// with a tick up to last it gives no more than what comes after it: the rest of a window of which
+// the worker had its part comes with the next one, so that there is one with each tick. gap is as
+// in read.
 func (s *session) next(ctx context.Context, from exactlyonce.Position, last int64, gap *string) (_ []endpoint.Record,
 	e end,
 	here bool, err error) {
@@ -142,7 +142,7 @@ type windows struct {
 	end     end
 }
 
-// behind has what is left of the window that was read last behind a position, and says whether the
+// behind has what is left of the window that was read last after a position, and says whether the
 // position is in it.
 func (w *windows) behind(from exactlyonce.Position) ([]endpoint.Record, bool) {
 	if len(w.records) == 0 {
@@ -185,7 +185,7 @@ func (m *Member) readWindow(ctx context.Context, from exactlyonce.Position, n in
 	return out, out[len(out)-1].At, nil
 }
 
-// nextWindow reads the window behind a position, from what the group has or, where it has not that
+// nextWindow reads the window after a position, from what the group has or, where it has not that
 // position, for this worker alone.
 func (m *Member) nextWindow(ctx context.Context, from exactlyonce.Position) ([]endpoint.Record, error) {
 	w := &m.windows

@@ -1,4 +1,4 @@
-// Package stores opens a store by what a pipelet says of it.
+// Package stores opens a store by what a pipelet says about it.
 package stores
 
 import (
@@ -52,8 +52,8 @@ func Check(s pipeletapi.Store, destination bool) error {
 	return nil
 }
 
-// Name is by what a destination knows a source, or which of its parts is written. An address is no
-// part of it: it may change.
+// Name is by what a destination knows a source, or which of its parts is written. An address is not
+// a part of it: it may change.
 func Name(s pipeletapi.Store) string {
 	if s.PostgreSQL != nil {
 		return "postgresql:" + s.PostgreSQL.Database + "/" + s.PostgreSQL.Table

@@ -49,7 +49,7 @@ type options struct {
 	events interp.Events // nil: nobody is told
 
 	ignored []string // options of BMv2 that were given and mean nothing here, with the reason
-	unused  string   // the program that was given beside --no-p4
+	unused  string   // the program that was given alongside --no-p4
 	help    bool
 	version bool
 	jsonVer bool

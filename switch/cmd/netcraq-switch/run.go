@@ -159,7 +159,7 @@ func run(ctx context.Context, o *options, stdout, stderr io.Writer) error {
 	case err == nil:
 		defer listener.Close()
 	case o.thrift.port != 0 && !o.grpc.given && errors.Is(err, syscall.EADDRINUSE):
-		// Scripts for BMv2's simple_switch start several, and say nothing of P4Runtime.
+		// Scripts for BMv2's simple_switch start several, and say nothing about P4Runtime.
 		log.Warn(
 			"P4Runtime is not served: another has its port. Give --grpc-server-addr after --",
 			"err", err)
@@ -247,8 +247,8 @@ func run(ctx context.Context, o *options, stdout, stderr io.Writer) error {
 	}
 }
 
-// publish makes the publisher of notifications; nil where there is none. The default address is a
-// name that anybody can take: then the switch does without.
+// publish makes the publisher of notifications; nil if there is none. The default address is a name
+// that anybody can take: then the switch does without.
 func (o *thriftOptions) publish(log *slog.Logger) (*nanomsg.Publisher, error) {
 	if o.notifications == "" {
 		return nil, nil
@@ -350,7 +350,7 @@ func portOptions(o *options, log *slog.Logger) (ports.Options, func(), error) {
 	return p, done, nil
 }
 
-// startProgram is the program that the switch starts with; nil parts where there is none.
+// startProgram is the program that the switch starts with; nil parts if there is none.
 type startProgram struct {
 	prog   *bmv2json.Program
 	json   []byte                         // of prog

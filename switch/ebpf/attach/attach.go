@@ -21,7 +21,7 @@ type Attachment struct {
 	Ifindex int
 	At      Hook // HookTC or HookXDP: where frames are met first
 	clsact  bool // at tc by a filter, not by tcx
-	// Late: the filter comes behind those of others. It says nothing of tcx.
+	// Late: the filter comes after those of others. It says nothing about tcx.
 	Late bool
 	// After is the name of a program at tcx that frames meet first, if it is there; "": none.
 	After string
@@ -84,7 +84,7 @@ func (a *Attachment) Change(tc, xdp *ebpf.Program) (finish func(), err error) {
 	return finish, nil
 }
 
-// attachTCX attaches a program before others, as at XDP, but for the one that is named After.
+// attachTCX attaches a program before others, as at XDP, except for the one that is named After.
 func (a *Attachment) attachTCX(prog *ebpf.Program) (link.Link, error) {
 	anchor, err := a.first()
 	if err != nil {

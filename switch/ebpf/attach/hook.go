@@ -9,11 +9,11 @@ type Hook int
 
 // The choices.
 const (
-	// at XDP on ports whose driver runs it natively, but for veth, where tc is as fast and asks
-	// nothing of the peer; else at tc
+	// at XDP on ports whose driver runs it natively, except for veth, where tc is as fast and asks
+	// nothing of the peer; otherwise at tc
 	HookAuto Hook = iota
 	HookTC        // at tc on all ports
-	// at XDP on all ports whose driver runs it natively, veth included; else at tc
+	// at XDP on all ports whose driver runs it natively, veth included; otherwise at tc
 	HookXDP
 	// at tc on all ports, by clsact's filters even where the kernel has tcx: what kernels before
 	// 6.6 get

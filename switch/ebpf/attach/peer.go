@@ -31,7 +31,7 @@ type Peer struct {
 	iface     string
 	ifindex   int
 	settings  *offload.Change
-	program   link.Link // nil where it has a program already
+	program   link.Link // nil if it has a program already
 }
 
 // actionPass is XDP_PASS of linux/bpf.h.
@@ -134,7 +134,7 @@ func removePass(ifindex int) bool {
 	if err != nil || l.Attrs().Xdp == nil {
 		return false
 	}
-	// Links know interfaces by index alone, of whatever namespace. Each of these programs is loaded
+	// Links know interfaces only by index, of whatever namespace. Each of these programs is loaded
 	// for one interface, so its id tells which link is meant.
 	id := ebpf.ProgramID(l.Attrs().Xdp.ProgId)
 	prog, err := ebpf.NewProgramFromID(id)

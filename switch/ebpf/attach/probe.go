@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Probe reports why this engine cannot run here: nil if it can, else an error that says what the
-// kernel or the process lacks.
+// Probe reports why this engine cannot run here: nil if it can, otherwise an error that says what
+// the kernel or the process lacks.
 var Probe = sync.OnceValue(probe)
 
 func probe() error {

@@ -24,8 +24,8 @@ import (
 // hostFilterStack is what the filter's bytes are below on the stack.
 const hostFilterStack = delivery.SlotOnStack
 
-// hostFilter lets frames go on that are not the program's. It is what the program begins with, but
-// for frames that the program itself has sent here. It uses all registers but Ctx.
+// hostFilter lets frames continue that are not the program's. It is what the program begins with,
+// except for frames that the program itself has sent here. It uses all registers but Ctx.
 func (t *translator) hostFilter() {
 	if t.OnlyUDP == 0 {
 		return

@@ -56,7 +56,7 @@ func (t *translator) entry() {
 	t.DropFrame(emit.VerdictDrop)
 }
 
-// startPacket makes the PHV that of a packet that has just come in. A packet that is parsed anew
+// startPacket makes the PHV that of a packet that has just come in. A packet that is parsed again
 // joins behind what takes a packet-out in: it is the frame that it is.
 func (t *translator) startPacket(reinjects bool, drop string) {
 	ifindex := emit.SKBIfindex
@@ -120,8 +120,8 @@ func (t *translator) loadFrame(drop string) {
 	t.Emit(asm.Mov.Imm(code.Entry, 0))
 }
 
-// resumePoints is where packets go on that XDP has passed to tc, but for those whose copies are to
-// be made.
+// resumePoints is where packets continue that XDP has passed to tc, except for those whose copies
+// are to be made.
 func (t *translator) resumePoints(drop string) {
 	if t.Hook != emit.TC || t.Maps.Resume == 0 {
 		return

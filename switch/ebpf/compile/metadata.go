@@ -7,8 +7,8 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile/analysis"
 )
 
-// zeroMetadata makes metadata 0 where it may be read before it is set, and all that is not known of
-// without paths.
+// zeroMetadata makes metadata 0 where it may be read before it is set, and all that is not known
+// about without paths.
 func (t *translator) zeroMetadata() {
 	from := t.Layout.Next &^ 7
 	if t.live == nil {

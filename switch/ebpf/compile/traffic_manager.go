@@ -53,7 +53,7 @@ func (t *translator) afterIngress() {
 }
 
 // multicast makes the copies of a packet whose group is not 0. The last of them needs no clone of
-// the frame: it goes on at the label last, as the one copy of a packet without a group does.
+// the frame: it continues at the label last, as the one copy of a packet without a group does.
 func (t *translator) multicast(last string) {
 	unicast, one, grp := t.NewLabel("unicast"), t.NewLabel("one"), t.Layout.Field(t.Std.McastGroup)
 	t.Load(asm.R1, code.PHV, grp.Off, grp.Size)
@@ -88,7 +88,7 @@ func (t *translator) multicast(last string) {
 	t.Bind(unicast)
 }
 
-// replicate makes the copies that the word in PHVGroup says, but for the last ones: how many
+// replicate makes the copies that the word in PHVGroup says, except for the last ones: how many
 // replicas there are, and where they start.
 func (t *translator) replicate(last int32) {
 	t.headers.SettleAll()
@@ -220,7 +220,8 @@ func (t *translator) finishEgress(drop string) {
 	t.Emit(asm.Mov.Imm(asm.R0, emit.VerdictDrop), asm.Return())
 }
 
-// afterEgress is the function at tc that goes on where XDP left a packet after the egress pipeline.
+// afterEgress is the function at tc that continues where XDP left a packet after the egress
+// pipeline.
 func (t *translator) afterEgress() {
 	t.Emit(asm.Mov.Reg(code.Ctx, asm.R1), asm.Mov.Reg(code.PHV, asm.R2))
 	t.finishEgress("leave.drop")

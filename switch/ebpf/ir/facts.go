@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// Facts are what is known of a packet's fields at one place of a program, by where a field is in
+// Facts are what is known about a packet's fields at one place of a program, by where a field is in
 // the PHV: fields of up to 64 bits, and the bytes that say whether headers are valid. A field that
 // is not among them may have any value. Facts are never changed, only replaced.
 type Facts map[int]Fact
 
-// Fact is what is known of a field.
+// Fact is what is known about a field.
 type Fact struct {
 	Known bool     // it has the value
 	Value uint64   // where Known is set
@@ -50,7 +50,7 @@ func (f Facts) clone() Facts {
 	return maps.Clone(f)
 }
 
-// Only is what is known of some fields.
+// Only is what is known about some fields.
 func (f Facts) Only(of func(off int) bool) Facts {
 	g := Facts{}
 	for off, k := range f {

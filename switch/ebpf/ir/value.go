@@ -15,8 +15,7 @@ type valueOp int
 const (
 	vConst valueOp = iota
 	vLoad          // size bytes at off from the PHV; swapped: a word of a wide field
-	// the same in the last valid element of a stack: stack counts, stride apart; 0 where there is
-	// none
+	// the same in the last valid element of a stack: stack counts, stride apart; 0 if there is none
 	vLast
 	vParam  // the same, from the slot of the table entry that is running
 	vInline // bits of the word of the table entry that is running
@@ -253,7 +252,7 @@ func signExtend(a *Value, width int) *Value {
 	return &Value{op: vSext, a: a, k: uint64(width), Max: math.MaxUint64}
 }
 
-// Select is a where the condition holds, else b.
+// Select is a where the condition holds, otherwise b.
 func Select(c *Condition, a, b *Value) *Value {
 	switch c.op {
 	case cTrue:

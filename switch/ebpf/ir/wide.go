@@ -386,7 +386,7 @@ func (w *Writer) wideShiftLeft(e *bmv2json.Expr, at, n int) {
 	}
 }
 
-// wideShiftRight is the same to the right: the sign stands behind the words.
+// wideShiftRight is the same to the right: the sign stands after the words.
 func (w *Writer) wideShiftRight(e *bmv2json.Expr, at, n int) {
 	m := ExactWords(e.Left)
 	from := w.words(m + n + 1)

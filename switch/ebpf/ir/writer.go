@@ -14,8 +14,8 @@ type Writer struct {
 	Constants           [][]byte // instead, its parameters where they are known
 	steps               steps
 
-	Facts  Facts         // what is known of the packet's fields where the next statement is
-	OnRead func(off int) // where it is not nil, it is told of each field that a value is made of
+	Facts  Facts         // what is known about the packet's fields where the next statement is
+	OnRead func(off int) // where it is not nil, it is told about each field that a value is made of
 
 	// Where it is not nil, it is called in front of a comparison that a branch begins with no
 	// register in use, and may leave nothing in them.

@@ -14,7 +14,7 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile/known"
 )
 
-// When a program is made anew for what its tables hold (compile/known). A table that has changed
+// When a program is made again for what its tables hold (compile/known). A table that has changed
 // stays a map until it has been left alone for a while, each time twice as long, so one that
 // changes often is a map nearly always; and programs are made one after the other, with a pause.
 const (
@@ -53,7 +53,7 @@ func (t *table) touch() {
 // be.
 func (t *table) settled(now bool) bool { return now || time.Since(t.know.changed) >= t.know.quiet }
 
-// held is what the table holds; false where that is too much for comparisons.
+// held is what the table holds; false if that is too much for comparisons.
 func (t *table) held() (known.Table, bool) {
 	width := t.Source.Keys[0].Width
 	if len(t.byMatch) > known.MostRanges {
@@ -74,7 +74,7 @@ func (t *table) held() (known.Table, bool) {
 	return known.Table{Version: t.know.version, Ranges: ranges, Entries: entries}, ranges != nil
 }
 
-// Specialised are a pipeline's programs, made anew for what its tables hold.
+// Specialised are a pipeline's programs, made again for what its tables hold.
 type Specialised struct {
 	TC, XDP *ebpf.Program
 	Striped bool                // they know stripes (SetStripes)
@@ -127,10 +127,10 @@ func (p *Pipeline) knowable(now bool) map[int]known.Table {
 	return contents
 }
 
-// Specialise makes the programs anew, if tables hold what the running ones do not know; nil if not,
-// and if the pipeline was closed meanwhile. The control plane goes on meanwhile. They run once they
-// are attached and [Pipeline.Replace] was called. With now, it does not wait for tables to be left
-// alone, and finds a program's paths though no table has anything new.
+// Specialise makes the programs again, if tables hold what the running ones do not know; nil if
+// not, and if the pipeline was closed meanwhile. The control plane goes on meanwhile. They run once
+// they are attached and [Pipeline.Replace] was called. With now, it does not wait for tables to be
+// left alone, and finds a program's paths though no table has anything new.
 func (p *Pipeline) Specialise(now bool) (*Specialised, error) {
 	contents := p.knowable(now)
 	p.mu.Lock()
@@ -164,7 +164,7 @@ func inBackground(f func()) {
 	<-done
 }
 
-// makeAnew loads programs for what tables hold, by their paths if it can. It returns nil where the
+// makeAnew loads programs for what tables hold, by their paths if it can. It returns nil if the
 // pipeline was closed meanwhile: the kernel refuses programs whose maps are closed, and such an end
 // is not a fault of the program.
 func (p *Pipeline) makeAnew(contents map[int]known.Table, paths bool) (*Specialised, error) {
@@ -208,7 +208,7 @@ func (p *Pipeline) loadKnown(contents map[int]known.Table, paths bool) (s *Speci
 	return s, nil
 }
 
-// Forget has [Pipeline.Specialise] make the programs anew though no table has changed: for tests.
+// Forget has [Pipeline.Specialise] make the programs again though no table has changed: for tests.
 func (p *Pipeline) Forget() {
 	leave, err := p.enter()
 	if err != nil {

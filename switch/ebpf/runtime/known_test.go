@@ -12,8 +12,8 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 )
 
-// TestNothingNew looks for tables that a program can be made for where there is nothing to find:
-// what their entries hold is not worked out, and so not looked at at all.
+// TestNothingNew looks for tables that a program can be made for if there is nothing to find: what
+// their entries hold is not worked out, and so not looked at at all.
 func TestNothingNew(t *testing.T) {
 	// Entries without a match: who works out what they hold, does not get far.
 	entries := func(n int) map[string]*entry {

@@ -29,7 +29,7 @@ type Pipeline struct {
 	lookups map[int]*ebpf.Map
 	Number  uint64        // of all that this switch has had
 	TC      *ebpf.Program // at tc
-	XDP     *ebpf.Program // at XDP; nil where no port may be there
+	XDP     *ebpf.Program // at XDP; nil if no port may be there
 	slots   *ebpf.Map     // between the two
 	Maps    emit.Maps
 	cells   *ebpf.Program // reads and writes registers under the packets' lock
@@ -131,7 +131,7 @@ func NewPipeline(prog *bmv2json.Program, s *Switch) (p *Pipeline, err error) {
 	for _, a := range prog.Profiles() {
 		p.profiles = append(p.profiles, newProfile(a))
 	}
-	p.pathless = pl.HasGroups() // which paths know nothing of
+	p.pathless = pl.HasGroups() // which paths know nothing about
 	for _, t := range pl.Tables {
 		p.control = append(p.control, newTable(p, t))
 	}

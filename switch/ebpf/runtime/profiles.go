@@ -281,7 +281,7 @@ func (p *Pipeline) SetGroup(name string, id uint32, members []target.WeightedMem
 // setGroup puts the words of a group's members into a table, and makes its entries find them.
 func (t *table) setGroup(pr *profile, id uint32, members []uint32) error {
 	if t.shared == nil {
-		return nil // a table that takes members of the selector alone
+		return nil // a table that takes members only of the selector
 	}
 	at := 0
 	if len(members) > 0 {

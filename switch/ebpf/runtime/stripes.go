@@ -8,7 +8,7 @@ import (
 )
 
 // SetStripes has packets take stripes of registers from now on, or the one lock
-// (compile/locking/stripes.go). The caller sees to it that no program runs meanwhile, nor later
+// (compile/locking/stripes.go). The caller makes sure that no program runs meanwhile, nor later
 // while there are stripes, but those that are the pipeline's own. The error is
 // [target.ErrUnsupported] where these know no stripes.
 //
@@ -43,7 +43,7 @@ func (p *Pipeline) SetStripes(on bool) error {
 
 var waitForPackets = WaitForPackets // another one in tests
 
-// StayWithOneLock keeps SetStripes from setting any until programs are made anew: some port still
+// StayWithOneLock keeps SetStripes from setting any until programs are made again: some port still
 // runs one that knows none.
 func (p *Pipeline) StayWithOneLock() {
 	leave, err := p.enter()

@@ -64,7 +64,7 @@ def events(index: int) -> int:
 
 def packets() -> dict:
     """A packet-out leaves by port 2; what is in the controller's name and for it comes in by port 1
-    and is a packet-in, once that is no host's; the counter of events has both.
+    and is a packet-in, once that is not a host's; the counter of events has both.
     """
     listener = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
     listener.bind(("h2", 0))

@@ -47,8 +47,8 @@ func Canonical(err error) *status.Status {
 }
 
 // BatchError reports the outcome of a batch as the specification's "Error Reporting" (section 12.3,
-// and 13.3 for reads) has it: nil if every element succeeded, else UNKNOWN with one p4.v1.Error per
-// element, in order.
+// and 13.3 for reads) has it: nil if every element succeeded, otherwise UNKNOWN with one
+// p4.v1.Error per element, in order.
 func BatchError(outcome []error, what string) error {
 	failed := 0
 	for _, err := range outcome {

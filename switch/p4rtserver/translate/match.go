@@ -163,7 +163,7 @@ func FieldsOf(keys []key, match []target.FieldMatch) []*p4v1.FieldMatch {
 	return out
 }
 
-// field returns the canonical form of m, nil where it matches everything.
+// field returns the canonical form of m, nil if it matches everything.
 func (k *key) field(m *target.FieldMatch) *p4v1.FieldMatch {
 	f := &p4v1.FieldMatch{FieldId: k.id}
 	switch k.kind {

@@ -14,8 +14,8 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// Restrictions are what a program says of the entries that its tables may have, in the language of
-// p4-constraints (github.com/p4lang/p4-constraints, docs/language-specification.md):
+// Restrictions are what a program says about the entries that its tables may have, in the language
+// of p4-constraints (github.com/p4lang/p4-constraints, docs/language-specification.md):
 //
 //	@entry_restriction("session != 0; ipv4_dst::prefix_length == 32 || ::priority > 7")
 //	@action_restriction("slot < 65536 && realm != 0")
@@ -139,7 +139,7 @@ func partsOf(i int, k *key) map[string]operand {
 	}
 }
 
-// equals says of a key that it matches one value and nothing else.
+// equals says about a key that it matches one value and nothing else.
 func (o operand) equals(n operand) func(*Subject) bool {
 	fits := func(part string, want func(*Subject) *big.Int) func(*Subject) bool {
 		return func(s *Subject) bool { return o.parts[part].number(s).Cmp(want(s)) == 0 }
@@ -219,7 +219,7 @@ func (p *restrictionParser) next() {
 	p.rest = p.rest[len(p.token):]
 }
 
-// accept goes on if the next token is this one.
+// accept continues if the next token is this one.
 func (p *restrictionParser) accept(token string) bool {
 	if p.token != token {
 		return false
@@ -263,7 +263,7 @@ func notSo(a func(*Subject) bool) func(*Subject) bool { return func(s *Subject) 
 
 func truth(f func(*Subject) bool) operand { return operand{kind: isBool, truth: f} }
 
-// sequence: conditions with ; between them, and perhaps behind the last, all of which hold.
+// sequence: conditions with; between them, and perhaps after the last, all of which hold.
 func (p *restrictionParser) sequence() operand {
 	left := p.implication()
 	for p.accept(";") {
@@ -300,7 +300,7 @@ func (p *restrictionParser) conjunction() operand {
 	return left
 }
 
-// orders says of each comparison what it makes of how the left side is to the right one.
+// orders says about each comparison what it makes of how the left side is to the right one.
 var orders = map[string]func(int) bool{
 	"==": func(c int) bool { return c == 0 }, "!=": func(c int) bool { return c != 0 },
 	"<": func(c int) bool { return c < 0 }, "<=": func(c int) bool { return c <= 0 },

@@ -85,7 +85,7 @@ func TestRestrictions(t *testing.T) {
 }
 
 // TestRestrictionsRefused: what is not of the language, or means nothing, is not read, and what is
-// said of it tells why.
+// said about it tells why.
 func TestRestrictionsRefused(t *testing.T) {
 	for text, why := range map[string]string{
 		"":                                  "it ends too early",

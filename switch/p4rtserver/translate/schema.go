@@ -38,7 +38,7 @@ type Schema struct {
 	Digests        map[uint32]*DigestType
 	DigestOrder    []*DigestType
 	DigestByName   map[string]*DigestType
-	PacketIn       *packetHeader // nil where the program has none
+	PacketIn       *packetHeader // nil if the program has none
 	PacketOut      *packetHeader
 
 	// LeftOut are the P4Info's objects that are not in the program, by id: p4c writes the P4Info
@@ -48,7 +48,7 @@ type Schema struct {
 	Ports int // bits of a port number
 }
 
-// Unknown is what is said of an id that stands for no object of the program.
+// Unknown is what is said about an id that stands for no object of the program.
 func (s *Schema) Unknown(what string, id uint32) error {
 	if name, ok := s.LeftOut[id]; ok {
 		return Errorf(codes.Unimplemented,

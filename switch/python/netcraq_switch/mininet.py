@@ -32,7 +32,7 @@ class SwitchError(Exception):
 
 
 def executable(name: str = "netcraq-switch") -> str:
-    """The switch's program: a path, or a name on PATH. SwitchError where there is none."""
+    """The switch's program: a path, or a name on PATH. SwitchError if there is none."""
     path = shutil.which(name)
     if path is None:
         raise SwitchError(f"{name} is not on PATH: install it, or give sw_path=")

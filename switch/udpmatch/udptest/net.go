@@ -255,7 +255,7 @@ func Here(t testing.TB) *Space {
 // most.
 func (s *Space) RingSender(iface string) func(frames ...[]byte) {
 	s.t.Helper()
-	const slot, slots, header = 4096, 16, 32 // struct tpacket2_hdr, behind which the frame is
+	const slot, slots, header = 4096, 16, 32 // struct tpacket2_hdr, after which the frame is
 	fd := s.socket(unix.AF_PACKET, unix.SOCK_RAW, 0)
 	Check(s.t, unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_VERSION, unix.TPACKET_V2))
 	Check(s.t, unix.SetsockoptTpacketReq(fd, unix.SOL_PACKET, unix.PACKET_TX_RING,
@@ -305,7 +305,7 @@ const (
 )
 
 // Becoming makes a frame whose checksum, from start on, is a value at a place when it is finished.
-// It chooses the two bytes at free, an even number of bytes behind start.
+// It chooses the two bytes at free, an even number of bytes after start.
 func Becoming(frame []byte, start, place, free int, value uint16) ([]byte, Offload) {
 	frame[free], frame[free+1] = 0, 0
 	sum := uint32(^value)
@@ -324,7 +324,7 @@ func Becoming(frame []byte, start, place, free int, value uint16) ([]byte, Offlo
 }
 
 // OffloadSender opens a packet socket at an interface and gives a function that sends a frame by it
-// with work left to do. It says what the kernel said of it.
+// with work left to do. It says what the kernel said about it.
 func (s *Space) OffloadSender(iface string) func(o Offload, frame []byte) error {
 	s.t.Helper()
 	fd := s.socket(unix.AF_PACKET, unix.SOCK_RAW, 0)

@@ -183,8 +183,8 @@ func Wrap(p Packet) (out []Wrapped) {
 }
 
 // Mutate is a packet, wrapped at random and then changed at random: 1 to 4 bytes of its headers, or
-// cut off. Mostly the IPv4 checksum is right afterwards, so that a kernel does not refuse it for
-// that alone.
+// cut off. Mostly the IPv4 checksum is right afterwards, so that a kernel does not refuse it only
+// for that.
 func Mutate(r *rand.Rand, p Packet) []byte {
 	for range r.IntN(5) {
 		t := Tag{Type: Types[r.IntN(len(Types))]}

@@ -173,7 +173,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// List and ListPage return each key once, in order, with its version, and go on over pages.
+// List and ListPage return each key once, in order, with its version, and continue over pages.
 func TestList(t *testing.T) {
 	c := newServer(t).connect(node.Config{})
 	ctx := soon(t)

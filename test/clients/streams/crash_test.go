@@ -81,7 +81,7 @@ func exitWithStdin() {
 	os.Exit(0)
 }
 
-// consume writes each record into its partition's file, a line each, and begins behind the last
+// consume writes each record into its partition's file, a line each, and begins after the last
 // whole line of each.
 func consume(socket, path string, partitions int, pull bool) error {
 	go exitWithStdin()
@@ -122,7 +122,7 @@ func consume(socket, path string, partitions int, pull bool) error {
 // ofPartition is where a consumer writes down what it has had of a partition.
 func ofPartition(path string, n int) string { return fmt.Sprintf("%s.%d", path, n) }
 
-// position is the offset behind that of the last line. A write is whole, or not at all: so is a
+// position is the offset after that of the last line. A write is whole, or not at all: so is a
 // line.
 func position(f *os.File) (uint64, error) {
 	info, err := f.Stat()
@@ -237,9 +237,9 @@ func fromEnvironment[T any](t *testing.T, name string, otherwise T, parse func(s
 
 // TestCrashes: the server and its consumers are killed at random, again and again, while numbered
 // records are appended. None is lost, none is there twice, all are in order, for each consumer and
-// each partition; and nothing is left of those that were killed.
-// $NETCRAQ_STREAMS_CRASHES is for how long: 3s if it is not set. $NETCRAQ_STREAMS_PARTITIONS (2)
-// and $NETCRAQ_STREAMS_CONSUMERS (3, every third of which pulls) are how many.
+// each partition; and nothing is left of those that were killed. $NETCRAQ_STREAMS_CRASHES is how
+// long: 3s if it is not set. $NETCRAQ_STREAMS_PARTITIONS (2) and $NETCRAQ_STREAMS_CONSUMERS (3,
+// every third of which pulls) are how many.
 func TestCrashes(t *testing.T) {
 	lasts := fromEnvironment(t, "NETCRAQ_STREAMS_CRASHES", 3*time.Second, time.ParseDuration)
 	partitions := fromEnvironment(t, "NETCRAQ_STREAMS_PARTITIONS", 2, strconv.Atoi)

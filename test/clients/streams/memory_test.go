@@ -55,7 +55,7 @@ func newServed(t *testing.T) *served {
 	return s
 }
 
-// metric is what the server says of itself.
+// metric is what the server says about itself.
 func (s *served) metric(name string) int {
 	s.t.Helper()
 	answer, err := s.http.Get("http://server/metrics")
@@ -80,7 +80,7 @@ func (s *served) metric(name string) int {
 	return 0
 }
 
-// kernel is what the kernel says of the server's memory, in bytes: of a file in /proc, by name.
+// kernel is what the kernel says about the server's memory, in bytes: of a file in /proc, by name.
 func (s *served) kernel(file string) map[string]int {
 	s.t.Helper()
 	text, err := os.ReadFile(filepath.Join(s.server.proc(), file))
@@ -235,7 +235,7 @@ func TestMemoryOfACrowd(t *testing.T) {
 }
 
 // count reads partition 0 of the stream s, and writes a line for each batch: the first record's
-// offset, the one behind the last, and how many were missed before.
+// offset, the one after the last, and how many were missed before.
 func count(socket, path string) error {
 	go exitWithStdin()
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
@@ -292,7 +292,8 @@ func counted(t *testing.T, path string) (next, missed uint64) {
 
 // TestStopped: consumers are stopped (SIGSTOP) while they have memory mapped. They cost what the
 // stream's configuration says: it waits for them for good, or not at all, or once for StallMillis.
-// Nobody else waits, and nothing else grows. When they go on they are told what they have missed.
+// Nobody else waits, and nothing else grows. When they continue they are told what they have
+// missed.
 func TestStopped(t *testing.T) {
 	const (
 		stopped = 3
@@ -406,7 +407,7 @@ func TestStopped(t *testing.T) {
 			rest := context.WithoutCancel(ctx)
 			s.append(rest, 0, &next[0], rounds*ring-n, 64)
 			poll.Until(t, patience, "the consumers to have caught up", func() bool {
-				s.append(rest, 0, &next[0], 1, 64) // who is told at the end only would not be told of what follows
+				s.append(rest, 0, &next[0], 1, 64) // who is told at the end only would not be told about what follows
 				for _, path := range paths {
 					if at, _ := counted(t, path); at+ring < next[0] {
 						return false

@@ -26,7 +26,7 @@ import (
 
 const patience = 30 * time.Second
 
-// world is a node's server, which can be started anew over what it kept.
+// world is a node's server, which can be started again over what it kept.
 type world struct {
 	t      testing.TB
 	socket string
@@ -187,7 +187,8 @@ func TestRead(t *testing.T) {
 	})
 }
 
-// A server that ends and is started anew has what was appended, and readers go on where they were.
+// A server that ends and is started again has what was appended, and readers continue where they
+// were.
 func TestServerAnew(t *testing.T) {
 	both(t, func(t *testing.T, pull bool) {
 		w := newWorld(t)
@@ -214,8 +215,8 @@ func TestServerAnew(t *testing.T) {
 	})
 }
 
-// A server that is replaced drains: its streams are the successor's, and readers and producers go
-// on there.
+// A server that is replaced drains: its streams are the successor's, and readers and producers
+// continue there.
 func TestServerReplaced(t *testing.T) {
 	both(t, func(t *testing.T, pull bool) {
 		w := newWorld(t)

@@ -80,8 +80,8 @@ func (c *client) do(ctx context.Context, o operation, r *rest.Request, into any)
 	return o
 }
 
-// outcomeOf tells what an error says of a request. A server that starts says "not found" of paths
-// that it does not serve yet: that names no object.
+// outcomeOf tells what an error says about a request. A server that starts says "not found" of
+// paths that it does not serve yet: that names no object.
 func outcomeOf(err error, key string) outcome {
 	named := false
 	if status, is := err.(apierrors.APIStatus); is {

@@ -5,7 +5,7 @@
 //	apihistories --kubeconfig FILE [flags] NAME=URL...
 //	apihistories --check FILE
 //
-// It says {"begun": true} when it is at work, and goes on until "end" (or the end of standard
+// It says {"begun": true} when it is at work, and continues until "end" (or the end of standard
 // input). Other lines that it takes there: "excuse NAME": there is a fault on that server's node,
 // its watches need not be current; "expect NAME": they have to be again. Answers have to be right
 // all the same. "mark TEXT": that was done to the cluster just now. In the end it says what it saw,

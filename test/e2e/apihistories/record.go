@@ -21,7 +21,7 @@ const (
 
 func (k kind) writes() bool { return k != get && k != list }
 
-// outcome is what a client knows of what it asked for.
+// outcome is what a client knows about what it asked for.
 type outcome string
 
 // A request without an answer, or with one that says nothing, may have been executed, or be

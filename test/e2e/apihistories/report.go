@@ -11,7 +11,7 @@ import (
 // most is how many faults of a history are told; the rest is consequences, mostly.
 const most = 20
 
-// grace is how long a server that is cut off may go on answering what it holds a lease for.
+// grace is how long a server that is cut off may continue answering what it holds a lease for.
 const grace = 5 * time.Second
 
 // report is what came of a history.
@@ -23,7 +23,7 @@ type report struct {
 	Unanswered int            `json:"unanswered"`           // outcomes that nobody told
 	Errors     map[string]int `json:"errors"`               // the most frequent ones
 	Changes    int            `json:"changes"`              // that watches told
-	Sessions   int            `json:"sessions"`             // watches, with those that were begun anew
+	Sessions   int            `json:"sessions"`             // watches, with those that were begun again
 	WriteGap   float64        `json:"longestWithoutAWrite"` // seconds in which no server acknowledged one
 	GapAfter   string         `json:"afterWhat,omitempty"`  // ... and what had been done last before its end
 	ListP99    float64        `json:"listP99Ms"`

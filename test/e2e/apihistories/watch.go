@@ -15,14 +15,14 @@ import (
 )
 
 // watcher watches the namespace by one API server until ctx ends, by one watch after the other:
-// each goes on where the one before has ended, or, with back, a little before, so that the server
+// each continues where the one before has ended, or, with back, a little before, so that the server
 // has to tell again what it has in its cache.
 type watcher struct {
 	history   *history
 	server    server
 	namespace string
 	number    int
-	lasts     time.Duration // a watch, before it is begun anew
+	lasts     time.Duration // a watch, before it is begun again
 	back      bool
 }
 
@@ -80,7 +80,7 @@ func (w *watcher) once(ctx context.Context, from int64) (*session, error) {
 	return s, nil
 }
 
-// list is how a watcher begins anew where the server no longer has what came after its last
+// list is how a watcher begins again where the server no longer has what came after its last
 // revision.
 func (w *watcher) list(ctx context.Context) (int64, bool) {
 	var page corev1.ConfigMapList

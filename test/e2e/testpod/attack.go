@@ -77,7 +77,8 @@ type attacker struct {
 	answers map[wire.Status]int     // that came back
 }
 
-// attack sends what its arguments name, and says of each how much was sent and what was answered.
+// attack sends what its arguments name, and says about each how much was sent and what was
+// answered.
 func attack(args []string) error {
 	a := &attacker{plain: map[uint16]*net.UDPConn{}}
 	var key string
@@ -522,7 +523,7 @@ func (a *attacker) listen() {
 				if errors.Is(err, os.ErrDeadlineExceeded) {
 					break
 				}
-				continue // what ICMP says of a closed port
+				continue // what ICMP says about a closed port
 			}
 			var p wire.Packet
 			if from.Port() == wire.Port && p.Unmarshal(b[:n], a.profile) == nil {

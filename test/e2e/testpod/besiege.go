@@ -134,7 +134,7 @@ func (s *siege) flood() {
 			<-room
 		}
 		nc.Close()
-		for len(room) > 0 { // whoever waits for it goes on, and fails
+		for len(room) > 0 { // whoever waits for it continues, and fails
 			<-room
 		}
 		time.Sleep(10 * time.Millisecond)

@@ -141,7 +141,7 @@ func reach(urls []string) {
 }
 
 func get(urls []string) error {
-	// each request is a connection, so that services choose anew
+	// each request is a connection, so that services choose again
 	client := http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
 	var failed error
 	for _, url := range urls {

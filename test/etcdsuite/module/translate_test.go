@@ -18,7 +18,7 @@ import (
 )
 
 // own is what the names of the keys begin with that gateways and placement write. They take
-// revisions of the same store, which the model knows nothing of.
+// revisions of the same store, which the model knows nothing about.
 const own = "/netcraq/"
 
 // follower sees every event at etcd itself.
@@ -278,8 +278,8 @@ func (f *follower) used(lease, revision int64) bool {
 	return false
 }
 
-// lenient has the model allow what docs/etcd.md says of an answer from the network: the revision in
-// the header of a get of one key may be older than the store's, but not older than the key's.
+// lenient has the model allow what docs/etcd.md says about an answer from the network: the revision
+// in the header of a get of one key may be older than the store's, but not older than the key's.
 func lenient() (restore func()) {
 	exact := model.NonDeterministicModel
 	easy := exact

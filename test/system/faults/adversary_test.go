@@ -26,7 +26,7 @@ import (
 // members should be lost by what is done to them, not by a busy machine.
 const adversaryLease = 600 // milliseconds
 
-// generation is for how long the clients use the same names. Each has a history of its own, so that
+// generation is how long the clients use the same names. Each has a history of its own, so that
 // checking a long run stays possible, and all its keys are removed in the end.
 const generation = 8 * time.Second
 
@@ -34,14 +34,14 @@ const generation = 8 * time.Second
 // are removed and added again.
 var kindsOfName = []string{"stays", "wanders", "wanders-too", "comes-and-goes", "goes-and-comes"}
 
-// TestAdversary has clients that know keys by their names go on while everything around them is
+// TestAdversary has clients that know keys by their names continue while everything around them is
 // done to the network at once, as an adversary did it: clients are stopped for longer than their
-// sessions last and go on with what they had begun; of two controllers the one that leads is killed
-// or stopped, at any point of moves, removals and recoveries; keys are moved, removed and added all
-// the time; members of chains are killed or cut off and brought in again; and a switch that is in
-// no chain comes and goes. The cables lose, double and reorder frames. The clients' own word is
-// taken for what was executed. `make survive` is the long run: NETCRAQ_SURVIVE_ENGINES and _SECONDS
-// are as for TestSurvive.
+// sessions last and continue with what they had begun; of two controllers the one that leads is
+// killed or stopped, at any point of moves, removals and recoveries; keys are moved, removed and
+// added all the time; members of chains are killed or cut off and brought in again; and a switch
+// that is in no chain comes and goes. The cables lose, double and reorder frames. The clients' own
+// word is taken for what was executed. `make survive` is the long run: NETCRAQ_SURVIVE_ENGINES and
+// _SECONDS are as for TestSurvive.
 func TestAdversary(t *testing.T) {
 	for _, engine := range strings.Split(setting("ENGINES", "auto"), ",") {
 		t.Run(engine, func(t *testing.T) { adversary(t, engine) })
@@ -112,7 +112,7 @@ func adversary(t *testing.T, engine string) {
 	}
 	calls, unknown := 0, 0
 	var checks sync.WaitGroup
-	least := 20 * int(duration.Seconds()) // calls; on a busy machine it goes on in peace until they are made
+	least := 20 * int(duration.Seconds()) // calls; on a busy machine it continues in peace until they are made
 	last := r.end.Add(40 * time.Second)
 	for g := 0; g == 0 || time.Now().Before(r.end) || time.Now().Before(last) && calls < least && !t.Failed(); g++ {
 		history := r.generation(g, guests)
@@ -223,8 +223,8 @@ func (r *adversaryRun) disturbMembers(random *rand.Rand) {
 	}
 }
 
-// whole brings in what is no member of its chain and gives the chains when they are as the topology
-// has them.
+// whole brings in what is not a member of its chain and gives the chains when they are as the
+// topology has them.
 func (r *adversaryRun) whole() (chains []admin.Chain, err error) {
 	for end := time.Now().Add(40 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		if err = r.try(func(ctx context.Context) error { chains, err = r.api.Chains(ctx); return err }); err != nil {
@@ -401,7 +401,7 @@ func (r *adversaryRun) removeName(name string, k admin.Key) []linearizable.Call 
 }
 
 // comeAndGo removes a key and adds it again, over and over. Some stay away until another controller
-// has taken over, which must know by the record alone which versions the name has had.
+// has taken over, which must know only by the record which versions the name has had.
 func (r *adversaryRun) comeAndGo(name string, end time.Time, random *rand.Rand) (history []linearizable.Call) {
 	for n := 1; ; n++ {
 		time.Sleep(time.Duration(random.Int64N(int64(500 * time.Millisecond))))
@@ -438,7 +438,7 @@ func (r *adversaryRun) wander(name string, end time.Time, random *rand.Rand) (hi
 		x := linearizable.Call{Client: -2, Name: name, Op: linearizable.Move, Key: k.KeyID, Begin: time.Now().
 			UnixNano()}
 		r.try(func(ctx context.Context) error { _, err := r.api.MoveKey(ctx, k.Chain, name, to); return err })
-		// a move that has begun goes on, or is undone, before a controller says where the key is
+		// a move that has begun continues, or is undone, before a controller says where the key is
 		now, there := r.find(name)
 		if !there {
 			r.Network.T.Errorf("%s was lost by a move", name)

@@ -33,7 +33,7 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// envGateways is how long TestGateways goes on; a Go duration.
+// envGateways is how long TestGateways continues; a Go duration.
 const envGateways = "NETCRAQ_LINEARIZABLE"
 
 // hits counts the reads that the network answered, for all gateways.

@@ -111,7 +111,7 @@ func nodeAPI(t *testing.T, engine string) {
 	}
 	calls, unknown := 0, 0
 	var checks sync.WaitGroup
-	// On a busy machine it goes on in peace until enough was done.
+	// On a busy machine it continues in peace until enough was done.
 	enough := func() bool {
 		return calls >= 200 && r.taken.Load() >= 3 && r.elected.Load() >= 3 && r.permits.Load() >= 3 &&
 			r.sighted.Load() >= 20 && r.served.Load() >= 20 && r.told.Load() >= 20
@@ -155,7 +155,7 @@ func nodeAPI(t *testing.T, engine string) {
 }
 
 // disturbServers kills the nodes' servers and starts them again, or stops one for about as long as
-// its sessions and the leases of locks last, after which it goes on with what it had begun.
+// its sessions and the leases of locks last, after which it continues with what it had begun.
 func (r *nodeRun) disturbServers(random *rand.Rand) {
 	for n := 0; !r.over(random, 3*time.Second); n++ {
 		s := r.servers[random.IntN(len(r.servers))]

@@ -42,7 +42,7 @@ type nodeLock struct {
 type nodeHold struct {
 	token        uint64
 	begun, taken time.Time // of the call
-	lapses       time.Time // for one that nobody keeps alive: not before this. Else zero
+	lapses       time.Time // for one that nobody keeps alive: not before this. Otherwise zero
 	released     time.Time // when it was surely given back; zero: that is not known
 	lost         <-chan struct{}
 }

@@ -40,7 +40,7 @@ type serviceAnswer struct {
 	instances    []node.Instance
 }
 
-// serviceTTL is so long that an instance is told of at nodes that hear of it late.
+// serviceTTL is so long that an instance is told about at nodes that hear of it late.
 const serviceTTL = 4 * time.Second
 
 func newService(t *testing.T, name string) *nodeService {
@@ -77,7 +77,7 @@ func (s *nodeService) instance(p *node.Client, name, address string, random *ran
 		switch node.CodeOf(err) {
 		case "":
 			s.mu.Lock()
-			i.gone = time.Now() // unless it goes on
+			i.gone = time.Now() // unless it continues
 			s.mu.Unlock()
 			continue
 		case node.CodeLeaseGone:
@@ -123,7 +123,7 @@ func (s *nodeService) ask(p *node.Client) error {
 	return nil
 }
 
-// last waits until no instance is told of any more: nobody keeps one alive.
+// last waits until no instance is told about any more: nobody keeps one alive.
 func (s *nodeService) last(p *node.Client) {
 	poll.Nil(s.t, 90*time.Second, "no instance of "+s.name+" is told of when none is left", func() error {
 		if err := s.ask(p); err != nil {

@@ -18,7 +18,7 @@ import (
 type nodeWatcher struct {
 	t    *testing.T
 	what string
-	keys []string // that it is to be told of
+	keys []string // that it is to be told about
 
 	mu     sync.Mutex
 	events map[string][]node.Event
@@ -94,7 +94,7 @@ func (r *nodeRun) reportNews() {
 	}
 }
 
-// last is the newest version that it was told of a key.
+// last is the newest version that it was told about a key.
 func (w *nodeWatcher) last(key string) node.Version {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -105,7 +105,7 @@ func (w *nodeWatcher) last(key string) node.Version {
 }
 
 // check waits until all were told what is newest, ends them, and compares what they were told with
-// what is known of the keys. It says how much that was.
+// what is known about the keys. It says how much that was.
 func (all *nodeWatchers) check(keys nodeKeys, newest []wire.Version, history []linearizable.Call) (events int) {
 	for _, w := range all.all {
 		for _, key := range w.keys {
@@ -137,7 +137,7 @@ type nodeState struct {
 	value string
 }
 
-// statesOf is what a history tells of the keys' versions.
+// statesOf is what a history tells about the keys' versions.
 func statesOf(history []linearizable.Call) map[uint32]map[wire.Version]nodeState {
 	out := map[uint32]map[wire.Version]nodeState{}
 	for _, x := range history {

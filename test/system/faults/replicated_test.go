@@ -16,7 +16,7 @@ import (
 )
 
 // TestReplicated kills switches of a chain under load, and at some step of each failover, and of
-// each recovery, the controller that leads. The other goes on with it. The history must be
+// each recovery, the controller that leads. The other continues with it. The history must be
 // linearizable, and of no epoch may there have been two configurations.
 func TestReplicated(t *testing.T) {
 	lab.MustLook(t, "etcd")

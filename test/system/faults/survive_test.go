@@ -65,7 +65,7 @@ func number(t *testing.T, name string, otherwise int) int {
 // What the cables do, and how long a lease is.
 const (
 	surviveFaults = "seed=1; */rx: loss=0.01, dup=0.01, reorder=0.01"
-	surviveLease  = 500 // milliseconds: such a test runs beside others
+	surviveLease  = 500 // milliseconds: such a test runs alongside others
 	clients       = 8
 	hotKeys       = 16
 )
@@ -221,7 +221,7 @@ func survive(t *testing.T, engine string) {
 	// lease, nor writes for more of a recovery than the change of the chain and a retransmission.
 	// One gap can be the machine's, most of them cannot; and what the machine is seen to hold up is
 	// not counted. Where members were lost by themselves it had no processor for longer than a
-	// lease, and a few gaps say more of it than of the chain.
+	// lease, and a few gaps say more about it than of the chain.
 	length := float64(lease)
 	gap := middle(f.Failure, func(x loss) float64 { return x.Survivors - x.Machine })
 	if gap > length/2 && f.Unasked == 0 {
@@ -352,12 +352,12 @@ type moment struct {
 // mostLate is how much longer the load is than it should be, at most.
 const mostLate = time.Minute
 
-// mostAwaited is for how long it is waited in all for leases to be short.
+// mostAwaited is how long it is waited in all for leases to be short.
 const mostAwaited = 5 * time.Minute
 
 // awaitShort waits until leases are short, so that what is measured is a loss in a network where
 // all is prompt, as it is mostly, and not the moment after the last one: four switches that make
-// their programs anew on the machine that runs everything else.
+// their programs again on the machine that runs everything else.
 func awaitShort(t *testing.T, c *lab.Controller, most time.Duration) time.Duration {
 	begun := time.Now()
 	for c.Chain().LeaseGivenMillis == 0 {

@@ -45,7 +45,7 @@ func (a *asking) want(request, part string) {
 }
 
 // TestDurable: a namespace that the policy says is durable is kept in etcd, whatever is killed, and
-// others go on in the switches while etcd is away. A policy that changes hides no key.
+// others continue in the switches while etcd is away. A policy that changes hides no key.
 func TestDurable(t *testing.T) {
 	dir := t.TempDir()
 	binary := filepath.Join(dir, "netcraq-sidecar")

@@ -11,8 +11,8 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// patient is for how long the clients wait for sessions that they ask for: netcraqctl and the
-// Python library (Admin) wait for 2 s.
+// patient is how long the clients wait for sessions that they ask for: netcraqctl and the Python
+// library (Admin) wait for 2 s.
 const patient = 2 * time.Second
 
 // TestSessionsBesideAHungSwitch: while a switch takes connections and answers nothing, sessions are

@@ -17,7 +17,7 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// joinerLease is how long the leases are beside a joiner, in milliseconds.
+// joinerLease is how long the leases are alongside a joiner, in milliseconds.
 const joinerLease = 200
 
 // joinerTries is how often a moment is tried. A fault shows each time, a late machine does not.
@@ -229,7 +229,7 @@ func machineHolds() func() time.Duration {
 	}
 }
 
-// onPart sets who is told of each part in chain a that the switch is given.
+// onPart sets who is told about each part in chain a that the switch is given.
 func (s *bedSwitch) onPart(f func(role chain.Role, frozen, filling bool)) {
 	if f == nil {
 		s.OnWrite(nil)

@@ -11,7 +11,7 @@ import (
 
 // TestNodeKeysLost: when all members of a chain were restarted at once, its keys are read as
 // deleted, in a version above those that they had; who watches them is told, and who swaps by
-// versions goes on. An operator's key reads as never written, as before.
+// versions continues. An operator's key reads as never written, as before.
 func TestNodeKeysLost(t *testing.T) {
 	l := twoChains()
 	l.Chains = l.Chains[:1]
@@ -78,7 +78,7 @@ func TestNodeKeysLost(t *testing.T) {
 		t.Errorf("read: %+v, %v", got, err)
 	}
 	r.WaitAllReady()
-	time.Sleep(time.Second) // two looks for what is to be mended
+	time.Sleep(time.Second) // two looks for what is to be fixed
 	if now, err := one.Get(ctx, written, false); err != nil || now.Version != lost.Version {
 		t.Errorf("with nobody writing it is %+v, %v", now, err)
 	}

@@ -71,7 +71,7 @@ func move(t *testing.T, r *lab.Controller, name string) bool {
 }
 
 // TestNodeKeysLife: made by two nodes at once it is one key; it is found again when the operator
-// removes it; without a controller what is known goes on; quotas are kept.
+// removes it; without a controller what is known continues; quotas are kept.
 func TestNodeKeysLife(t *testing.T) {
 	x := newTestbed(t, calmChains())
 	r := x.controller()
@@ -108,7 +108,8 @@ func TestNodeKeysLife(t *testing.T) {
 	if err != nil || len(placed) != 1 || placed[0].Name != "node/shop/leader" {
 		t.Fatal(placed, err)
 	}
-	// The operator removes it, and it comes back: what was known of its versions is worth nothing.
+	// The operator removes it, and it comes back: what was known about its versions is worth
+	// nothing.
 	if err := r.API.RemoveKey(ctx, placed[0].Chain, placed[0].Name); err != nil {
 		t.Fatal(err)
 	}

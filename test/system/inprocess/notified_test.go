@@ -46,10 +46,10 @@ func (w *notifiedWatch) tell(changes []store.Change) {
 	}
 }
 
-// TestNotified: watchers at a node whose switch is no member of a chain hear of writes at another
-// node by what their switch notifies; where half of that is lost, where keys move, and where the
-// controller is another, they hear of what is newest all the same; and when nobody watches, the
-// switches have nothing of it.
+// TestNotified: watchers at a node whose switch is not a member of a chain hear of writes at
+// another node by what their switch notifies; where half of that is lost, where keys move, and
+// where the controller is another, they hear of what is newest all the same; and when nobody
+// watches, the switches have nothing of it.
 func TestNotified(t *testing.T) {
 	x := newTestbed(t, calmChains())
 	c := x.controller()
@@ -114,7 +114,7 @@ func TestNotified(t *testing.T) {
 			}
 		}
 	}
-	// heard writes until the network tells of it.
+	// heard writes until the network tells about it.
 	heard := func(why string) {
 		t.Helper()
 		for _, name := range names {

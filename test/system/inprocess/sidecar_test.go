@@ -23,8 +23,8 @@ import (
 )
 
 // TestSidecar: the command serves the node API over the chains, is replaced by another one while
-// programs call it, of which none fails, and ends when it is told to. A program that watches goes
-// on, and each is told by the switch of what it watches.
+// programs call it, of which none fails, and ends when it is told to. A program that watches
+// continues, and each is told by the switch of what it watches.
 func TestSidecar(t *testing.T) {
 	binary := filepath.Join(t.TempDir(), "netcraq-sidecar")
 	if out, err := exec.Command("go", "build", "-o", binary, "../../../nodeapi/cmd/netcraq-sidecar").CombinedOutput(); err != nil {
@@ -133,7 +133,7 @@ func TestSidecar(t *testing.T) {
 	}
 }
 
-// program calls by one connection until it is told to connect anew. Each of its increments is
+// program calls by one connection until it is told to connect again. Each of its increments is
 // executed once.
 func program(path string, n int, stop *atomic.Bool, calls *atomic.Int64) error {
 	nc, err := net.Dial("unix", path)
@@ -163,7 +163,7 @@ func program(path string, n int, stop *atomic.Bool, calls *atomic.Int64) error {
 	return err
 }
 
-// watching watches by one connection until it is told to connect anew.
+// watching watches by one connection until it is told to connect again.
 func watching(ctx context.Context, path string, told *atomic.Int64) error {
 	nc, err := net.Dial("unix", path)
 	if err != nil {

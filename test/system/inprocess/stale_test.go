@@ -16,7 +16,7 @@ import (
 func TestEarlierRecord(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		fenced bool // the switch has heard that it is no member any more
+		fenced bool // the switch has heard that it is not a member any more
 		both   bool // the file of the keys is put back too
 	}{{"fenced", true, false}, {"out of reach", false, false}, {"with the keys", true, true}} {
 		t.Run(c.name, func(t *testing.T) { t.Parallel(); earlierRecord(t, c.fenced, c.both) })

@@ -52,7 +52,7 @@ func (x *testbed) elected(etcd, name string) (*lab.Controller, *etcdstore.Term) 
 // TestWatchOverTakeovers: versions of a watched name only grow, and who watches hears of all that
 // stays, when its key is removed and made again by controllers that take over from each other, with
 // their state in etcd; also in a chain whose versions are far lower, and when a controller that was
-// replaced goes on.
+// replaced continues.
 func TestWatchOverTakeovers(t *testing.T) {
 	x := newTestbed(t, calmChains())
 	etcd := etcdtest.Start(t)
@@ -126,7 +126,7 @@ func TestWatchOverTakeovers(t *testing.T) {
 		if round%2 == 0 { // its process ends
 			c.Stop()
 			term.Resign()
-		} else { // it goes on, and does not know yet
+		} else { // it continues, and does not know yet
 			if _, err := etcdtest.Client(t, etcd).Delete(ctx, "/netcraq/leader/", clientv3.WithPrefix()); err != nil {
 				t.Fatal(err)
 			}

@@ -67,9 +67,9 @@ func (x *testbed) watchEntries() (n int) {
 	return n
 }
 
-// TestObserver: a server whose switch is no member of a chain is told of each commit of the keys
-// that it watches, and of no others; through a failover, a chain of one, a recovery and another
-// controller; until it ends that.
+// TestObserver: a server whose switch is not a member of a chain is told about each commit of the
+// keys that it watches, and of no others; through a failover, a chain of one, a recovery and
+// another controller; until it ends that.
 func TestObserver(t *testing.T) {
 	x := newTestbed(t, lab.Layout{N: 4, Chains: []lab.Chain{{ID: 1, Name: "main", Members: []int{1, 2}, Lease: 200,
 		Patience: 100}}})
@@ -154,8 +154,8 @@ func TestObserver(t *testing.T) {
 	poll.Until(t, 30*time.Second, "the switches have nothing of it", func() bool { return x.watchEntries() == 0 })
 }
 
-// TestObserverRights: a server is told of what its host may read, whatever it asks for, and until
-// it may not; one at a closed port of nothing.
+// TestObserverRights: a server is told about what its host may read, whatever it asks for, and
+// until it may not; one at a closed port of nothing.
 func TestObserverRights(t *testing.T) {
 	x := newTestbed(t, lab.Layout{N: 3, Chains: []lab.Chain{{ID: 1, Name: "main", Members: []int{1, 2}, Lease: 200,
 		Patience: 100}}})

@@ -14,9 +14,9 @@ import (
 	"testing"
 )
 
-// Programs in the namespaces of hosts, and a link to them beside the data network.
+// Programs in the namespaces of hosts, and a link to them alongside the data network.
 
-// Beside gives a host a link of its own to the namespace of the test, for what is no data of
+// Beside gives a host a link of its own to the namespace of the test, for what is not data of
 // switches, and says which address each end has.
 func (nw *Network) Beside(host int) (here, there netip.Addr) {
 	nw.T.Helper()

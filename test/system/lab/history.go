@@ -50,7 +50,7 @@ func LongestGap(answers []int64, from, to time.Time) float64 {
 func Millis(d time.Duration) float64 { return math.Round(d.Seconds()*1e5) / 100 }
 
 // CheckHistory fails a test whose clients' history is not linearizable, or has fewer calls than say
-// something. more is what is told of one that is not. It gives the number of calls, and of those
+// something. more is what is told about one that is not. It gives the number of calls, and of those
 // whose outcome is not known.
 func CheckHistory(t *testing.T, what string, history []linearizable.Call, least int, more ...func() string) (
 	calls, unknown int) {

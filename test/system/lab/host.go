@@ -290,7 +290,7 @@ func (h *Host) Work(w Workload) ([]linearizable.Call, error) {
 }
 
 // StartGuest starts another process in the namespace of a host, which can be stopped while the host
-// goes on.
+// continues.
 func StartGuest(t *testing.T, at *Host) *Host {
 	t.Helper()
 	cmd := exec.Command("nsenter", fmt.Sprintf("--net=/proc/%d/ns/net", at.Cmd.Process.Pid), "--", os.Args[0])

@@ -38,7 +38,7 @@ type Section struct {
 	From, To int64 // Unix nanoseconds: when the client knew that it had it, and when it gave it back
 }
 
-// A host keeps what it knows of names, and its sessions, from one piece of work to the next.
+// A host keeps what it knows about names, and its sessions, from one piece of work to the next.
 var (
 	ownNames     *fromadmin.Names
 	makeOwnNames sync.Once

@@ -133,8 +133,8 @@ type Chain struct {
 	Short int
 	// patience is in milliseconds; 0: nobody is taken out of the chain but by hand
 	Patience int
-	// Rejoin is for how many milliseconds a member that was lost must be steady before it comes
-	// back by itself; 0: it does by hand only
+	// Rejoin is how many milliseconds a member that was lost must be steady before it comes back by
+	// itself; 0: it does by hand only
 	Rejoin int
 }
 
@@ -342,7 +342,7 @@ func (nw *Network) KillSwitch(i int) {
 	nw.switches[i].Wait()
 }
 
-// PauseSwitch stops a switch's process (SIGSTOP), or has it go on.
+// PauseSwitch stops a switch's process (SIGSTOP), or has it continue.
 func (nw *Network) PauseSwitch(i int, pause bool) {
 	nw.T.Helper()
 	s := map[bool]syscall.Signal{true: syscall.SIGSTOP, false: syscall.SIGCONT}[pause]

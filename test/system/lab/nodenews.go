@@ -17,7 +17,7 @@ import (
 
 // What a node API server has by its switch's notifications, and what by reading.
 
-// notified has a store told by the switch, and serves what it counts at a socket beside the
+// notified has a store told by the switch, and serves what it counts at a socket alongside the
 // server's.
 func notified(o *keys.Options, socket string, log *slog.Logger) error {
 	registry := prometheus.NewRegistry()

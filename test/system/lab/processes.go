@@ -17,7 +17,7 @@ import (
 // Use has switches that are started from now on be of another netcraq-switch.
 func (nw *Network) Use(binary string) { nw.binary = binary }
 
-// File writes the network's topology, changed, to a file beside it.
+// File writes the network's topology, changed, to a file alongside it.
 func (nw *Network) File(name string, change func(topologytest.Object)) string {
 	nw.T.Helper()
 	b, err := json.Marshal(topologytest.Read(nw.T, nw.file, change))

@@ -40,7 +40,7 @@ func (r *Controller) BringInto(chain, name string) (start time.Time) {
 	}
 }
 
-// Heal brings in what is no member although nobody took it away: a machine that has no processor
+// Heal brings in what is not a member although nobody took it away: a machine that has no processor
 // left for a switch, or for the controller, for longer than a lease loses members. It says how many
 // there were.
 func (r *Controller) Heal() (lost int) {

@@ -116,7 +116,7 @@ func lateEntry(t *testing.T, engine string) {
 }
 
 // TestLateRemoval: the packets by which keys are deleted wait at the switch that is head. The chain
-// goes on without it, and the keys are removed. Their names come back in the same slots and are
+// continues without it, and the keys are removed. Their names come back in the same slots and are
 // written. What comes then deletes nothing.
 func TestLateRemoval(t *testing.T) { onEachEngine(t, lateRemoval) }
 

@@ -16,9 +16,9 @@ import (
 
 // TestLateFirstWrite: the packets by which the controller writes a new key, a moved one, or the
 // tombstone of one without a value, wait at the switch that is head when they are sent. The chain
-// goes on without that switch, the controller writes by the next head, and clients write the key.
-// What waited comes then, and a switch that is no head passes it on to the one that is. No write of
-// a client's may be lost, and no lock be held twice.
+// continues without that switch, the controller writes by the next head, and clients write the key.
+// What waited comes then, and a switch that is not a head passes it on to the one that is. No write
+// of a client's may be lost, and no lock be held twice.
 func TestLateFirstWrite(t *testing.T) { onEachEngine(t, lateFirstWrite) }
 
 func lateFirstWrite(t *testing.T, engine string) {

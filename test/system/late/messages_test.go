@@ -83,7 +83,7 @@ type lateRun struct {
 	admin                 []string         // where controllers are asked
 	disturb               func(*rand.Rand) // kills or stops a controller
 	calm                  atomic.Bool      // nobody is disturbed any more
-	moving                sync.RWMutex     // held for writing where no key is to be moved meanwhile
+	moving                sync.RWMutex     // held for writing if no key is to be moved meanwhile
 	added, moved, removed atomic.Int64
 	taken, members, empty atomic.Int64
 	controllers           atomic.Int64
@@ -166,7 +166,7 @@ func lateMessages(t *testing.T, engine, store string, length time.Duration) {
 	long := length >= time.Minute
 	few := func() bool { return long && min(r.added.Load(), r.moved.Load(), r.removed.Load()) < enough }
 	g := 0
-	// On a busy machine it goes on until enough was done, at last in peace.
+	// On a busy machine it continues until enough was done, at last in peace.
 	for ; g == 0 || time.Since(began) < length || few() && time.Since(began) < 3*length; g++ {
 		if r.generation(g); t.Failed() {
 			break
@@ -329,7 +329,7 @@ func (r *lateRun) change(what string, limit time.Duration, do func(context.Conte
 // numbers are what one error has another in.
 var numbers = regexp.MustCompile(`"[nl][0-9]+"|0x[0-9a-f]+|[0-9]+(\.[0-9]+)?`)
 
-// whole brings in what is no member of its chain, until nothing is missing.
+// whole brings in what is not a member of its chain, until nothing is missing.
 func (r *lateRun) whole(when string) {
 	var chains []admin.Chain
 	var err error
@@ -432,7 +432,7 @@ func (r *lateRun) outAndIn(random *rand.Rand, spec lab.Chain, keys bool) {
 }
 
 // generation has clients use a set of names while these are added, moved and removed, and removes
-// them in the end. The names are the same each time, so their versions go on.
+// them in the end. The names are the same each time, so their versions continue.
 func (r *lateRun) generation(g int) {
 	random := rand.New(rand.NewPCG(35, uint64(g+2)))
 	var history []linearizable.Call
@@ -733,7 +733,7 @@ func (r *lateRun) check(g int, history []linearizable.Call, sections []lab.Secti
 		if name, _, _ := strings.Cut(x.Got, ":"); x.Got != "" && name != x.Name {
 			r.t.Errorf("generation %d: a value of another name: %+v", g, x)
 		}
-		// Whoever has a token of an earlier generation must be behind all that come later.
+		// Whoever has a token of an earlier generation must be after all that come later.
 		if x.Version != 0 && x.Version <= r.highest[x.Name] {
 			r.t.Errorf("generation %d: a version that is not above those of before, %v: %+v", g, r.highest[x.Name], x)
 		}

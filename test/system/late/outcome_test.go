@@ -29,8 +29,8 @@ func refused(t *testing.T, late []p4proxy.Delivery) bool {
 }
 
 // TestLateConfiguration: the Write that makes a switch a chain of one waits, and its caller is
-// answered that the deadline has passed. The controller goes on; the other switch becomes a member
-// again. The Write that comes then must not make the switch answer for itself alone.
+// answered that the deadline has passed. The controller continues; the other switch becomes a
+// member again. The Write that comes then must not make the switch answer only for itself.
 func TestLateConfiguration(t *testing.T) { onEachEngine(t, lateConfiguration) }
 
 func lateConfiguration(t *testing.T, engine string) {

@@ -143,7 +143,7 @@ func authority(t *testing.T, engine string) {
 	expect("h2 with h1's session, under another controller", "BAD_SESSION", status(h2, write(b, id, first+3)))
 
 	// A lease that runs out is over at the switch, too; and whatever its holder did to the
-	// session's record, the next begins anew.
+	// session's record, the next begins again.
 	expect("h1 sets its record as high as it can", "OK", status(h1, write(a, id, first+2+wire.RequestWindow)))
 	c.WaitUntil(func() bool { return status(h1, write(a, id, first+3+wire.RequestWindow)) == "BAD_SESSION" }, "the lease to run out")
 	c.WaitUntil(func() bool {

@@ -35,7 +35,7 @@ func fourChains() lab.Layout {
 }
 
 // TestFourChains kills a switch that is in all of four chains, in another position in each. Each
-// chain goes on without it by itself; then it is brought back into each. Keys of all chains are
+// chain continues without it by itself; then it is brought back into each. Keys of all chains are
 // read and written all the while.
 func TestFourChains(t *testing.T) {
 	if !lab.InNamespace(t) {

@@ -329,7 +329,7 @@ func endToEnd(t *testing.T, engine string, count int) {
 		change("thawed", admin.ChainChange{Frozen: &thawed}, 3)
 		change("shorter", admin.ChainChange{Members: &[]string{"s1", "s3", "s4"}}, 4)
 		c.WaitReady()
-		// s2 is no member any more: it routes the service address, and answers nothing itself.
+		// s2 is not a member any more: it routes the service address, and answers nothing itself.
 		nw.Hosts[1].ReadAll(lab.ServiceAddr, keys[:20], value2)
 		nw.Hosts[1].ReadAll(lab.SwitchAddr(2), keys[:20], value2)
 		if s := c.Counters("s2").Events; s["read_forwarded"] < 20 {
@@ -387,7 +387,7 @@ func endToEnd(t *testing.T, engine string, count int) {
 }
 
 // TestCutOff: a member loses the controller, but not its clients. It must stop answering by itself
-// before the others may go on without it.
+// before the others may continue without it.
 func TestCutOff(t *testing.T) {
 	if !lab.InNamespace(t) {
 		return
@@ -465,7 +465,7 @@ func TestCutOff(t *testing.T) {
 }
 
 // TestRing: two chains over a ring of five switches with a chord, neither of them over all;
-// acknowledgements pass through switches that are no members, and trees branch.
+// acknowledgements pass through switches that are not members, and trees branch.
 //
 //	s1 ─── s2 ─── s3
 //	 │ ╲           │

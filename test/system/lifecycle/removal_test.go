@@ -13,9 +13,9 @@ import (
 )
 
 // TestRemovedUnderWrites removes keys while they are written and read at every switch: once anybody
-// was told that there is no slot, nobody who asks after that is told of a value. Then it takes a
-// switch out of the chain, and in again when the chain has no key: what it knew of the keys then is
-// forgotten.
+// was told that there is no slot, nobody who asks after that is told about a value. Then it takes a
+// switch out of the chain, and in again when the chain has no key: what it knew about the keys then
+// is forgotten.
 func TestRemovedUnderWrites(t *testing.T) {
 	for _, engine := range []string{"interp", "auto"} {
 		t.Run(engine, func(t *testing.T) { removedUnderWrites(t, engine) })

@@ -105,7 +105,7 @@ func takesUp(t *testing.T, i int, sw string) {
 	c.WaitEvent("chain.recovering", sw)
 	nw.Proxies[i].SetCut(true)
 	c.WaitEvent("switch.program-not-replaced", sw)
-	time.Sleep(2 * time.Second) // for what a controller would do that goes on with the next one
+	time.Sleep(2 * time.Second) // for what a controller would do that continues with the next one
 	nw.Proxies[i].SetCut(false)
 	c.WaitEvent("network.enforces-access", "")
 	c.WaitUntil(func() bool { return c.AllReady(3) }, "the chain to be whole again")
@@ -181,7 +181,7 @@ func TestRolling(t *testing.T) {
 
 // TestRollingToWatches takes a live chain from the last program to this one: nothing is lost, a
 // host that has no access has none at any time, and keys can be watched from the beginning, though
-// nobody is told of commits yet.
+// nobody is told about commits yet.
 func TestRollingToWatches(t *testing.T) {
 	if !lab.InNamespace(t) {
 		return

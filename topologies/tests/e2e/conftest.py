@@ -33,7 +33,7 @@ lanes of about one length.
 
 
 def pytest_addoption(parser):
-    """Lanes beside each other take the time of one: they wait more than they compute."""
+    """Lanes alongside each other take the time of one: they wait more than they compute."""
     parser.addoption(
         "--lane", default="1/1", metavar="I/N", help="of these tests, only the part I of N that are about as long"
     )

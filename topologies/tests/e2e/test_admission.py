@@ -92,7 +92,7 @@ def settled(net):
 
 def test_a_host_that_may_use_every_session_ends_none(net):
     """A write under each with the last request number: sessions that somebody holds are not used
-    up, and others begin anew when they are leased.
+    up, and others begin again when they are leased.
     """
     _, key = tools.new_key(net)
     held = tools.sessions_of(net, "h1")

@@ -223,7 +223,7 @@ def test_a_tunnels_packet_is_no_fabric_packet(net, victim, tags):
 
 def test_a_few_thousand_packets_end_nobodys_writes(net):
     """A write with every session and the last request number, the controller's sessions, too; and a
-    switch that is made anew copies nothing of it.
+    switch that is made again copies nothing of it.
     """
     victim = Victim(net)
     _, own = tools.new_key(net, b"mine", "/bank/")
@@ -489,8 +489,8 @@ def mutated(net, rng, key, bank, host, session):
 
 @pytest.mark.parametrize("host", ["h5", "h2"])
 def test_random_frames_change_nothing_of_others_and_cost_them_no_answer(net, victim, host):
-    """As many as NETCRAQ_HOSTILE_FRAMES says, else 3,000, from a host without access and from one
-    with access to one realm.
+    """As many as NETCRAQ_HOSTILE_FRAMES says, otherwise 3,000, from a host without access and from
+    one with access to one realm.
     """
     count = int(os.environ.get("NETCRAQ_HOSTILE_FRAMES", "3000"))
     seed = random.SystemRandom().randrange(1 << 32)

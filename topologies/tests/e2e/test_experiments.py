@@ -37,7 +37,8 @@ def trace(tmp_path, *rows):
 
 def demo(switch, tmp_path, *arguments):
     """What ``make run`` executes. Where it ends because the machine was too busy for leases of a
-    second, which the tests beside this one may well make it, it is run again; anything else counts.
+    second, which the tests alongside this one may well make it, it is run again; anything else
+    counts.
     """
     command = [*DEMO, "--switch", switch, "--out", str(tmp_path / "run.json"), *arguments]
     for _ in range(4):
@@ -186,7 +187,7 @@ def test_an_old_value_is_found(net, running):
         running.together("writes", [(running.writer, {"ops": [["put", key, None], ["put", key, None]]})])
         written = stranger.get(key).value
         running.together("reads", [(running.readers[0], {"ops": [["get", key, None]]})])
-        # but for the count of reads, of which the stranger's was one
+        # except for the count of reads, of which the stranger's was one
         assert running.wrong(before, net.all_counters())[1:] == []
         stranger.put(key, b"1")  # what was there at first
         running.together("late reads", [(running.readers[0], {"ops": [["get", key, None]]})])

@@ -70,12 +70,14 @@ def test_the_bench_measures_all_ways(hot_keys):
     assert done.returncode == 0, done.stdout + done.stderr
     result = json.loads(out.read_text())
     assert result["warm_up"]["seconds_to_half"] is not None, result["warm_up"]
-    # The moves go on while it is measured for a second: on a busy machine a third is what is seen.
+    # The moves continue while it is measured for a second: on a busy machine a third is what is
+    # seen.
     assert len(result["load"]) == 2
     for ways in result["load"].values():
         one = {way: repetitions[0] for way, repetitions in ways.items()}
         assert one["gateway"]["hit_rate"] >= 0.1 > one["etcd"]["hit_rate"] == 0
-        # What is on its way while keys are moved may have waited in vain, on such a machine, once.
+        # What is on its way while keys are moved may have waited without success, on such a
+        # machine, once.
         assert all(load["failed"] <= OUTSTANDING for load in one.values()), one
     one = {way: values[0] for way, values in result["one_at_a_time_us"].items()}
     assert one["native"] < one["gateway"] < one["etcd"] > one["direct"], one

@@ -164,7 +164,7 @@ def test_a_second_launcher_is_refused_and_does_no_harm_to_the_first(switch, priv
         f"a NetCRAQ network is up already: {p4app.ROOT}/topologies/chain-4.json, process {first.process.pid}. End it first"
         in done.stderr
     )
-    # a lease of 200 ms may have run out beside the second's start, and is there again at once
+    # a lease of 200 ms may have run out alongside the second's start, and is there again at once
     wait_until("the first serves", lambda: serves(first.admin))
     assert list(first.admin.keys()) == ["/a"]
     assert first.end(signal.SIGINT) == 130

@@ -135,7 +135,7 @@ def is_bounded(net, key):
 
 
 def came_of_a_burst(net, key):
-    """What became of a burst of h6's reads at its switch; none where it lost more than a few."""
+    """What became of a burst of h6's reads at its switch; none if it lost more than a few."""
     before = net.counters("s4")
     frames.send(net, "h6", [frames.packet(net, Packet(Op.READ, key), "h6", "s4")] * (4 * BURST))
     with contextlib.suppress(TimeoutError):

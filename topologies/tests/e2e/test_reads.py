@@ -123,7 +123,7 @@ def test_a_key_without_a_value_is_not_found(net, host):
 
 def test_a_frozen_and_thawed_chain_reads_on(net):
     """Frozen, the head answers writes with RETRY, which the client repeats until its time is over;
-    reads go on.
+    reads continue.
     """
     name, key = tools.new_key(net, b"value")
     tools.all_clean(net, name)

@@ -60,7 +60,7 @@ def service(net: ChainNetwork) -> str:
 
 def sessions_of(net: ChainNetwork, host: str) -> SessionLease:
     """A session that a host can write with. A switch that is busy with what a test has flooded it
-    with is told of it when it has done that.
+    with is told about it when it has done that.
     """
     end = time.monotonic() + PATIENCE
     while True:
@@ -212,7 +212,8 @@ def acknowledgements_lost(net: ChainNetwork, key: int, *values: bytes) -> Iterat
     are dirty then, until the block ends.
 
     The controller re-propagates what has been dirty for 0.3 s, and tests may take longer than that
-    on a busy machine; but what it sends is acknowledged in vain, too, as long as the cable is cut.
+    on a busy machine; but what it sends is acknowledged without success, too, as long as the cable
+    is cut.
     """
     session = sessions_of(net, "h1").sessions[0]
     before = net.counters("s4").event("write_committed")
@@ -283,7 +284,7 @@ class Capture:
 
     Each is noted where it leaves: at the port of the switch that sends it, or at the switch's port
     where a host's comes in. Where switches record their frames (--pcap), their records are read;
-    else packet sockets see them.
+    otherwise packet sockets see them.
     """
 
     def __init__(self, net: ChainNetwork) -> None:
@@ -359,8 +360,8 @@ class Capture:
 
 
 class Moved:
-    """What the switches' counters counted while the block ran, but for what the controller causes
-    by itself.
+    """What the switches' counters counted while the block ran, except for what the controller
+    causes by itself.
     """
 
     def __init__(self, net: ChainNetwork) -> None:

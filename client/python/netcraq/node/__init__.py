@@ -13,7 +13,7 @@ It needs nothing but Python. A client is one connection to the node's server, fo
 threads; :mod:`netcraq.node.aio` has the same for asyncio. It waits for the server at start,
 connects again when the connection ends, and repeats then what was under way: reads as they are,
 what changes something under its old number, by which the server knows it, so that it is done once.
-Where a server that was started anew does not know it, the call raises OutcomeUnknown. Watches are
+Where a server that was started again does not know it, the call raises OutcomeUnknown. Watches are
 taken up where they were. Errors are :class:`NodeError`, with a subclass for each kind.
 """
 

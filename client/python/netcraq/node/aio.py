@@ -73,7 +73,7 @@ from netcraq.node.values import (
 )
 
 DEFAULT_TTL = 10.0
-LONGEST_WAIT = 50.0  # of one request for a lock; the next one goes on
+LONGEST_WAIT = 50.0  # of one request for a lock; the next one continues
 MAX_IDLE = 4  # leases of a kind that are kept for what is held next
 
 
@@ -112,7 +112,8 @@ class Client:
 
     @property
     def info(self) -> dict[str, Any]:
-        """What the server said of itself: ``server``, ``node``, ``namespace``, ``maxValue``, ..."""
+        """What the server said about itself: ``server``, ``node``, ``namespace``, ``maxValue``,
+        ..."""
         return self._engine.info
 
     async def __aenter__(self) -> Self:
@@ -598,8 +599,8 @@ class Watch(_Follower):
 
     def _bury(self, key: str, version: str) -> None:
         """Keep a deletion's version, and forget that of the oldest one beyond what is kept. The
-        server tells of that key only what is newer; and once more of its deletion, maybe, when the
-        watch is taken up.
+        server tells about that key only what is newer; and once more of its deletion, maybe, when
+        the watch is taken up.
         """
         self._graves.append((key, version))
         if len(self._graves) > requests.MAX_AFTER:
@@ -720,7 +721,7 @@ class _Kept:
         self.drop()
 
     def drop(self) -> None:
-        """End it: something may be bound to it that nobody knows of."""
+        """End it: something may be bound to it that nobody knows about."""
         self.lose = None
         self.stop()
         if self.gone is None and self in self.client._leases:
@@ -740,8 +741,8 @@ class _Given:
 class Held(_Given):
     """A lock, a leadership or a permit. The client keeps it until :meth:`release`, unless it is
     lost. ``name``; ``token``, the fencing token, greater with each holder of the name; ``lease``,
-    on which it hangs; ``lost``, an event that is set when it is not surely held any more, and when
-    it was given back; ``error``, why it was lost, or None.
+    on which it hangs; ``lost``, an event that is set when it is no longer surely held, and when it
+    was given back; ``error``, why it was lost, or None.
     """
 
     def __init__(

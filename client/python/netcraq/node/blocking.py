@@ -48,7 +48,7 @@ def connect(
 ) -> Client:
     """Connect to the node's server, for which it waits up to ``wait`` seconds.
 
-    socket: a path, or "tcp://host:port"; None: $NETCRAQ_NODE_SOCKET, else
+    socket: a path, or "tcp://host:port"; None: $NETCRAQ_NODE_SOCKET, otherwise
     /run/netcraq/node.sock. namespace: whose keys are meant; "": the program's own. agent: what the
     server's logs call the program. timeout: of each call, in seconds, where it has none of its own.
     in_flight: how many calls may be under way; further ones wait for room.
@@ -147,7 +147,8 @@ class Client:
 
     @property
     def info(self) -> dict[str, Any]:
-        """What the server said of itself: ``server``, ``node``, ``namespace``, ``maxValue``, ..."""
+        """What the server said about itself: ``server``, ``node``, ``namespace``, ``maxValue``,
+        ..."""
         return self._engine.info
 
     def __enter__(self) -> Self:
@@ -161,7 +162,7 @@ class Client:
     # Keys.
 
     def get(self, key: str, *, eventual: bool = False, timeout: float | None = None, namespace: str = "") -> Item:
-        """Read a key. One without a value is no error: ``found`` is false. eventual: the last
+        """Read a key. One without a value is not an error: ``found`` is false. eventual: the last
         committed value that the nearest member knows; otherwise the read is linearizable.
         """
         return Item(self._ask("get", requests.get(key, eventual, namespace), timeout))
@@ -231,7 +232,7 @@ class Client:
     def put(
         self, key: str, value: bytes | str, *, lease: str = "", timeout: float | None = None, namespace: str = ""
     ) -> str:
-        """Write a value, and make the key where there is none. Returns the version. lease: the key
+        """Write a value, and make the key if there is none. Returns the version. lease: the key
         goes when that does; raises LeaseGone where it has gone.
         """
         answer = self._ask("put", requests.put(key, value, lease, namespace), timeout, True)
@@ -320,19 +321,20 @@ class Client:
         """Take a lock: ``with client.lock("name") as lock``. Keywords, for :meth:`campaign` and
         :meth:`acquire`, too: ttl, in seconds, within which others have it after this program has
         died (10); wait, in seconds, for which it is waited for (None: for ever); lease, a lease of
-        the caller's to bind it to, else the client has one, which it keeps alive; timeout;
+        the caller's to bind it to, otherwise the client has one, which it keeps alive; timeout;
         namespace. Raises NotHeld when it is another's for as long.
         """
         return Held(self, self._run(_taken(self._aio.lock(name, **how))))
 
     def campaign(self, name: str, value: str = "", **how: Any) -> Held:
-        """Take the leadership of a name. value tells others who leads: see :meth:`leader`. Else as
+        """Take the leadership of a name. value tells others who leads: see :meth:`leader`.
+        Otherwise as
         :meth:`lock`.
         """
         return Held(self, self._run(_taken(self._aio.campaign(name, value, **how))))
 
     def acquire(self, name: str, permits: int, **how: Any) -> Held:
-        """Take one of so many permits of a semaphore; all must name the same number. Else as
+        """Take one of so many permits of a semaphore; all must name the same number. Otherwise as
         :meth:`lock`.
         """
         return Held(self, self._run(_taken(self._aio.acquire(name, permits, **how))))
@@ -368,7 +370,7 @@ class Client:
     def open_stream(
         self, name: str, config: Mapping[str, Any] | None = None, *, timeout: float | None = None, namespace: str = ""
     ) -> dict[str, Any]:
-        """Say what a stream is, and make it where there is none and config is given: see
+        """Say what a stream is, and make it if there is none and config is given: see
         docs/node-api.md, openStream.
         """
         data: dict[str, Any] = {"stream": name}
@@ -398,8 +400,8 @@ class Client:
     ) -> tuple[int, int]:
         """Append records to a partition of a stream: the offset of the first, and how many were
         appended. Where consumers are slow it may be fewer than there are. at: only if this is the
-        offset that the first gets, else WrongOffset is raised. files: the names of those that each
-        of them refers to. marks: the producer's own numbers, one for each, of 64 bits.
+        offset that the first gets, otherwise WrongOffset is raised. files: the names of those that
+        each of them refers to. marks: the producer's own numbers, one for each, of 64 bits.
         """
         data: dict[str, Any] = {"stream": stream, "partition": partition}
         data["records"] = [json.loads("{" + value_json(v)[1:] + "}") for v in values]
@@ -521,8 +523,8 @@ class ServiceWatch(_Follower[list[Instance]]):
 class Held:
     """A lock, a leadership or a permit. The client keeps it until :meth:`release`, unless it is
     lost. ``name``; ``token``, the fencing token, greater with each holder of the name; ``lease``,
-    on which it hangs; ``lost``, a threading.Event that is set when it is not surely held any more,
-    and when it was given back.
+    on which it hangs; ``lost``, a threading.Event that is set when it is no longer surely held, and
+    when it was given back.
     """
 
     def __init__(self, client: Client, held: aio.Held) -> None:

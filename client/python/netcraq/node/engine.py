@@ -208,7 +208,7 @@ class Link:
 
 
 class StartedAnew(Exception):
-    """The server does not know this client's numbers any more."""
+    """The server no longer knows this client's numbers."""
 
 
 @dataclass(frozen=True)
@@ -323,7 +323,7 @@ class Engine:
 
     def give_up(self, call: Call, kind: type[NodeError] = Timeout) -> None:
         """End a call that nobody waits for any more. If it was not answered just now, its error
-        says what is known of it.
+        says what is known about it.
         """
         with self.lock:
             if call.answer is not None or call.error is not None:
@@ -562,8 +562,8 @@ class Engine:
                 return hello if isinstance(hello, dict) else {}
 
     def _adopt(self, link: Link, hello: dict[str, Any]) -> None:
-        """Make the connection the engine's: what is under way is sent on it, but for what another
-        one will still answer.
+        """Make the connection the engine's: what is under way is sent on it, except for what
+        another one will still answer.
         """
         with self.lock:
             if not hello.get("known", False):

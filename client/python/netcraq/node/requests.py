@@ -100,7 +100,7 @@ def _write(w: Put | Delete) -> str:
 
 
 def watch(keys: list[str], prefix: str | None, after: Mapping[str, str], namespace: str) -> str:
-    """Of watch. Versions that have no room are left out: those keys are told anew."""
+    """Of watch. Versions that have no room are left out: those keys are told again."""
     parts: list[str] = []
     size = 0
     for key, version in after.items():

@@ -45,7 +45,7 @@ class Item:
 
     @property
     def value(self) -> bytes | None:
-        """The value; None where there is none."""
+        """The value; None if there is none."""
         if self._bytes is None and self._text is not None:
             self._bytes = self._text.encode()
         return self._bytes
@@ -103,8 +103,8 @@ class Swap:
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """What came of a deletion: ``deleted`` is false where the version was another; ``item`` is the
-    key as it is then.
+    """What came of a deletion: ``deleted`` is false if the version was another; ``item`` is the key
+    as it is then.
     """
 
     deleted: bool
@@ -163,7 +163,7 @@ class Transacted:
 
 
 def transacted_of(answer: dict[str, Any]) -> Transacted:
-    """What an answer says of a transaction."""
+    """What an answer says about a transaction."""
     failed = []
     for data in answer.get("failed") or ():
         item = Item(data)
@@ -183,7 +183,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """Who leads; ``found`` is false where nobody does. ``token`` is its fencing token."""
+    """Who leads; ``found`` is false if nobody does. ``token`` is its fencing token."""
 
     found: bool
     value: str

@@ -8,7 +8,7 @@
             for offset, record in batch:
                 print(offset, bytes(record.data))
 
-What lies in the memory that is mapped is read by the event loop itself. Where there is nothing, a
+What lies in the memory that is mapped is read by the event loop itself. If there is nothing, a
 thread of the reader's own waits, since a futex is nothing that an event loop can wait for.
 """
 

@@ -60,7 +60,7 @@ class Reader:
     def next(self, timeout: float | None = None) -> Item:
         """The next batch. What comes before it is done with. Raises Timeout after timeout seconds;
         Overrun, where a batch was overwritten, that was held for too long; Garbage, where a record
-        is no batch.
+        is not a batch.
         """
         while (found := next(self._batch, None)) is None:
             self._hold = None

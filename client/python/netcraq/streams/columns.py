@@ -18,8 +18,8 @@ from pyarrow import types
 from netcraq.streams.memory import Garbage
 
 MAGIC, LAYOUT = b"NCARROW1", 1
-# magic, layout, nodes, buffers, files, bytes of the schema, bytes behind it, rows. Where the
-# record's data begin is 24 behind a multiple of 64, so what follows the header begins at one.
+# magic, layout, nodes, buffers, files, bytes of the schema, bytes after it, rows. Where the
+# record's data begin is 24 after a multiple of 64, so what follows the header begins at one.
 HEADER = struct.Struct("<8sIIIIIIQ")
 FILE = struct.Struct("<16sQ")  # its name, and how long it is
 NODE = struct.Struct("<QqQII")  # length, nulls (-1: not known), offset, buffers, children
@@ -71,7 +71,7 @@ def _rounded(n: int) -> int:
 
 
 def _kind(t: pa.DataType) -> tuple[str, int, list[pa.DataType]]:
-    """What a type's buffers are behind its validity: "bits" with their width, "offsets" with theirs
+    """What a type's buffers are after its validity: "bits" with their width, "offsets" with theirs
     (and "data", if they are into bytes); and its children, a dictionary among them.
     """
     if types.is_null(t):
@@ -182,7 +182,7 @@ class Encoder:
     def _offsets(self, a: _Exported, kind: str, width: int, cut: tuple[int, int, int]) -> tuple[int, int]:
         """Note an array's offsets, and say from where to where what they point to is sent. Unless
         that is in files, and so is not copied, what is in front of it is left out, and the offsets
-        are made anew.
+        are made again.
         """
         begin, pad, end = cut
         address = a.buffers[1]

@@ -66,7 +66,7 @@ class Mapped:
 
 class Lent:
     """A rewritable file, as its maker uses it: while this object lives, or what was made of its
-    ``buffer``, or a record refers to the file, its maker's ``Files`` do not have it written anew.
+    ``buffer``, or a record refers to the file, its maker's ``Files`` do not have it written again.
     """
 
     def __init__(self, mapped: Mapped) -> None:
@@ -171,14 +171,14 @@ class Files:
         self._config = configure(socket, namespace, "", timeout, timeout, 64)
         self._lock = threading.Lock()
         self._socket: Any = None
-        self._generation = 0  # counts connections: what was held by one before is not any more
+        self._generation = 0  # counts connections: what was held by one before is no longer
         self._singly = False  # the server has no openFiles
         self._last = 0
         self._buffer = b""
         self._fds: list[int] = []
         self._ended: set[Any] = set()  # requests that were answered for the last time, meanwhile
         self._released: collections.deque[tuple[int, int]] = collections.deque()
-        # Files that the connection holds, and that are not used any more, with their bytes.
+        # Files that the connection holds, and that are no longer used, with their bytes.
         self._unused: collections.deque[tuple[tuple[str, int], int]] = collections.deque()
         self._known: weakref.WeakValueDictionary[str, Mapped] = weakref.WeakValueDictionary()
         self._places: list[tuple[int, int, weakref.ref[Mapped]]] = []  # by address; the sizes
@@ -274,12 +274,12 @@ class Files:
         self._settle()
 
     def _let_go(self, file: tuple[str, int], generation: int) -> None:
-        """A file is not used any more. As _over, but that it may wait for the next request."""
+        """A file is no longer used. As _over, but that it may wait for the next request."""
         self._unused.append((file, generation))
         self._settle()
 
     def give_back(self) -> None:
-        """Give back now what is not used any more. Readers do so before they wait; who opens files
+        """Give back now what is no longer used. Readers do so before they wait; who opens files
         otherwise may, before a time in which he asks for none.
         """
         self._settle(0, 0)
@@ -352,9 +352,9 @@ class Files:
 
     def rewrite(self, size: int) -> Rewrite:
         """A file to be written to, of at least a size, that is used again when nobody reads it any
-        more: it is neither zeroed nor mapped anew, by whomever. Its readers have to be trusted:
-        they trust this program not to write to it at any other time. Where there is no memory for
-        one more, it waits for one.
+        more: it is neither zeroed nor mapped again, by whomever. Its readers have to be trusted:
+        they trust this program not to write to it at any other time. If there is no memory for one
+        more, it waits for one.
         """
         size = _step(size)
         own = self._free(size, 0)
@@ -398,8 +398,8 @@ class Files:
         return self.open_all([name], trusted)[0]
 
     def open_all(self, names: Sequence[str], trusted: bool = False) -> list[Mapped]:
-        """As open, of several: those that are not mapped yet are asked for at once, and what is not
-        used any more is given back.
+        """As open, of several: those that are not mapped yet are asked for at once, and what is no
+        longer used is given back.
         """
         there = {name: mapped for name in names if (mapped := self._known.get(name)) is not None}
         missing = [name for name in dict.fromkeys(names) if name not in there]
@@ -462,7 +462,7 @@ class Files:
         return told, fds, generation
 
     def _keep(self, mapped: Mapped) -> None:
-        """Have a file that will be written anew stay mapped."""
+        """Have a file that will be written again stay mapped."""
         with self._lock:
             self._kept[mapped.name] = mapped
             self._kept.move_to_end(mapped.name)
@@ -529,10 +529,10 @@ class Files:
         return decode(record, base, open_files, trusted)
 
     def decoded(self, key: str, decode_it: Callable[[], pa.RecordBatch], trusted: bool = False) -> pa.RecordBatch:
-        """What stands under a key in the node's cache; where there is nothing, decode it, and put
-        it there. The key says what is decoded, by its content's hash, and how: "parquet:" and
-        SHA-256, say. Of several that ask at the same time, in whatever process, one decodes. Where
-        there is no room for it, it is the caller's alone.
+        """What stands under a key in the node's cache; if there is nothing, decode it, and put it
+        there. The key says what is decoded, by its content's hash, and how: "parquet:" and SHA-256,
+        say. Of several that ask at the same time, in whatever process, one decodes. If there is no
+        room for it, it is the caller's alone.
         """
         request, told, fds = self._ask("openFile", {"key": key})
         if told.get("file"):
@@ -563,7 +563,7 @@ class Files:
         return decode(memoryview(mapped.buffer)[24:], mapped, none, trusted)
 
     def close(self) -> None:
-        """End it. What is mapped stays mapped, and is not held any more."""
+        """End it. What is mapped stays mapped, and is no longer held."""
         with self._lock:
             self._disconnect()
 

@@ -40,7 +40,7 @@ FUTEX = {"x86_64": 202, "aarch64": 98, "riscv64": 98, "ppc64le": 221}.get(platfo
 
 
 class Garbage(Exception):
-    """What was passed is no memory of a stream."""
+    """What was passed is not memory of a stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +184,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def _futex(address: int, what: int, value: int, timeout: _Timespec | None) -> None:
-    """The system call. What it is interrupted by, or finds changed, is no error."""
+    """The system call. What it is interrupted by, or finds changed, is not an error."""
     result = _libc.syscall(
         ctypes.c_long(FUTEX or 0),
         ctypes.c_void_p(address),

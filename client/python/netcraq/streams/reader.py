@@ -59,9 +59,9 @@ class Hold:
 
 
 class Batch:
-    """Records of one partition that follow one another: ``for offset, record in batch``.
-    ``offset`` is the first one's, ``following`` that behind the last; ``missed`` says how many
-    before the first were gone; ``incarnation`` is the stream's.
+    """Records of one partition that follow one another: ``for offset, record in batch``. ``offset``
+    is the first one's, ``following`` that after the last; ``missed`` says how many before the first
+    were gone; ``incarnation`` is the stream's.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Batch:
 
     @property
     def following(self) -> int:
-        """The offset behind the last record."""
+        """The offset after the last record."""
         return self.offset + len(self.records)
 
     def __len__(self) -> int:
@@ -129,10 +129,10 @@ def read(
 
     socket, namespace: as of :func:`netcraq.node.connect`. consumer: a name, whose position the node
     remembers. partitions: which; all, if left out. start: "earliest", "latest", or "": where the
-    consumer was, else the earliest; unless there are offsets, one for each of the partitions, and
-    the incarnation that they are of. pull: ask for records instead of mapping memory; batch_bytes
-    bounds an answer. skip: have the node move this reader on rather than wait for it. wait: for how
-    long to wait for the server, in seconds.
+    consumer was, otherwise the earliest; unless there are offsets, one for each of the partitions,
+    and the incarnation that they are of. pull: ask for records instead of mapping memory;
+    batch_bytes bounds an answer. skip: have the node move this reader on rather than wait for it.
+    wait: for how long to wait for the server, in seconds.
     """
     reader = Reader(
         stream, configure(socket, namespace, "", wait, 5.0, 64), consumer, list(partitions), start, list(offsets),
@@ -233,13 +233,13 @@ class Reader:
 
     def begins(self, partition: int, offset: int, missed: int) -> None:
         """Note where a partition is read on. What was missed before it is not done with: a batch is
-        to tell of that first, also one of another connection."""
+        to tell about that first, also one of another connection."""
         if missed > offset:
             raise Garbage(f"{missed} records are missed before record {offset}")
         self.next_offset[partition] = offset - missed
 
     def missed(self, partition: int, offset: int) -> int:
-        """How many records there were between where the reader was and where it goes on."""
+        """How many records there were between where the reader was and where it continues."""
         return max(0, offset - self.next_offset.get(partition, offset))
 
     def _end_way(self) -> None:
@@ -435,7 +435,8 @@ class _Push:
     def _look_at(self, p: _Part) -> Batch | None:
         r, s = self.reader, p.segment
         # Each round goes on to another object. There are more rounds than objects only where the
-        # memory changes meanwhile: then the bell is rung, so who looked in vain does not sleep.
+        # memory changes meanwhile: then the bell is rung, so who looked without success does not
+        # sleep.
         for _ in range(s.objects + 2):
             begun = s.begun()
             if p.object >= begun:

@@ -45,7 +45,7 @@ OFFSET_BITS = 48
 
 
 class StepError(Exception):
-    """A step that cannot go on: somebody has to change something."""
+    """A step that cannot continue: somebody has to change something."""
 
 
 def run(
@@ -61,7 +61,7 @@ def run(
     """Read ``source``, and append what ``function`` makes of each record, ``MOST`` rows at most, to
     ``destination``; until ``stop`` is set. Both are streams of one partition that are there, and
     nobody else appends to the second. Raises StepError where records were overwritten before they
-    were read, or a stream was made anew, and whatever the function raises.
+    were read, or a stream was made again, and whatever the function raises.
 
     socket, namespace, pull: as of :func:`netcraq.streams.read`.
     """

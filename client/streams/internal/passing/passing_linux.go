@@ -13,8 +13,8 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// Dial connects to a server. socket "": $NETCRAQ_NODE_SOCKET, else /run/netcraq/node.sock. instead
-// is what to do where it is no Unix socket.
+// Dial connects to a server. socket "": $NETCRAQ_NODE_SOCKET, otherwise /run/netcraq/node.sock.
+// instead is what to do where it is no Unix socket.
 func Dial(ctx context.Context, socket, instead string) (*net.UnixConn, error) {
 	if socket == "" {
 		socket = os.Getenv(nodeapi.SocketVariable)
@@ -33,7 +33,7 @@ func Dial(ctx context.Context, socket, instead string) (*net.UnixConn, error) {
 	return nc.(*net.UnixConn), nil
 }
 
-// Descriptors are those that came beside a read. They are the caller's.
+// Descriptors are those that came alongside a read. They are the caller's.
 func Descriptors(rights []byte) (fds []int) {
 	messages, err := unix.ParseSocketControlMessage(rights)
 	if err != nil {

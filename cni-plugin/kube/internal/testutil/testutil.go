@@ -10,7 +10,7 @@ import (
 // Quiet is a log that nobody reads.
 var Quiet = slog.New(slog.DiscardHandler)
 
-// Must ends a test that cannot go on.
+// Must ends a test that cannot continue.
 func Must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {

@@ -60,8 +60,8 @@ func (c *consumer) run(ctx context.Context, in io.Reader, out io.Writer) (err er
 	})
 }
 
-// open makes a consumer of a partition at JetStream: from now on what it has not read is held.
-// Acknowledging a message acknowledges all before it, as letting go of an object does.
+// open makes a consumer of a partition at JetStream: from now on JetStream keeps what it has not
+// read. Acknowledging a message acknowledges all before it, as releasing an object does.
 func (c *consumer) open(ctx context.Context, nc *nats.Conn, j js.JetStream, n int) (
 	func(context.Context) error, error) {
 	cfg := js.ConsumerConfig{Durable: c.name, AckPolicy: js.AckAllPolicy, MaxAckPending: -1, MemoryStorage: true}
@@ -79,7 +79,7 @@ func (c *consumer) open(ctx context.Context, nc *nats.Conn, j js.JetStream, n in
 	return func(ctx context.Context) error { return how(ctx, at) }, err
 }
 
-// ahead is how many messages are asked for at once. With a limit in bytes the client may stall
+// ahead is how many messages are requested at once. With a limit in bytes the client may stall
 // until its request expires, and then say that no heartbeat came.
 const ahead = 1024
 
@@ -101,8 +101,8 @@ func (r *reader) messages(ctx context.Context, at js.Consumer) error {
 	}
 }
 
-// fetched is how many messages are fetched at once. With FetchBytes the client would make room for
-// a million.
+// fetched is how many messages are fetched at once. With FetchBytes the client would allocate room
+// for a million.
 const fetched = 1024
 
 // fetch asks for a batch after the other. Messages come as they are there, before a batch is full.

@@ -12,9 +12,9 @@ import (
 	"github.com/netcraq/netcraq/internal/streamload"
 )
 
-// producer publishes to some partitions: for each one chunk after the other. All records of a chunk
-// are published at once, each a message, and the next chunk when JetStream has acknowledged them.
-// What a full stream refuses is published again, and counted as missed.
+// producer publishes to some partitions: in each, one chunk after the other. It publishes all
+// records of a chunk at once, each as a message, and the next chunk when JetStream has acknowledged
+// them. What a full stream refuses is published again, and counted as missed.
 type producer struct {
 	streamload.Meter
 	url           string
@@ -25,11 +25,11 @@ type producer struct {
 // variants is how many different chunks a partition gets, in turn.
 const variants = 8
 
-// pause is how long who is refused waits before he tries again.
+// pause is how long a producer waits after a refusal.
 const pause = time.Millisecond
 
-// full is what JetStream says of a stream that takes nothing more (its code for that it could not
-// store a message, for whatever reason).
+// full is JetStream's answer for a stream that is full (its code for a message that it could not
+// store, for any reason).
 const full = 10077
 
 func (p *producer) run(ctx context.Context, in io.Reader, out io.Writer) error {

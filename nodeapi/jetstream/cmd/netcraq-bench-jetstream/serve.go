@@ -15,8 +15,8 @@ import (
 )
 
 // server is JetStream, with a stream for each partition. Such a stream keeps what a consumer has
-// not acknowledged, and takes nothing when it is full: so producers are held to what consumers
-// take, as they are by our broker.
+// not acknowledged, and refuses messages when it is full. So producers cannot go faster than
+// consumers, as with our broker.
 type server struct {
 	dir, storage string
 	partitions   int
@@ -69,7 +69,7 @@ func (s *server) run(ctx context.Context, out io.Writer) error {
 	return nil
 }
 
-// patient is for how long a server of a busy machine may say nothing.
+// patient is how long a server of a busy machine may say nothing.
 const patient = 30 * time.Second
 
 // dial connects.

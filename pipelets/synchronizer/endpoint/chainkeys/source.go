@@ -20,7 +20,7 @@ const (
 	epoch = "chain"
 	// maxPosition bounds a position, in bytes: it goes with each batch to the destination.
 	maxPosition = 16 << 10
-	// more is how long is waited for a record behind the first one.
+	// more is how long is waited for a record after the first one.
 	more = time.Millisecond
 )
 
@@ -120,11 +120,11 @@ func (s *Source) begin(ctx context.Context, from exactlyonce.Position) error {
 	return nil
 }
 
-// record makes a record of an event, with the position behind it.
+// record makes a record of an event, with the position after it.
 func (s *Source) record(e node.Event) (r endpoint.Record, err error) {
 	key := strings.TrimPrefix(e.Key, s.spec.Prefix)
 	known := maps.Clone(s.known)
-	if known[key] = e.Version; !e.Found { // whoever asks anew is not told of a key that is not there
+	if known[key] = e.Version; !e.Found { // whoever asks again is not told about a key that is not there
 		delete(known, key)
 	}
 	text, err := json.Marshal(known)

@@ -30,7 +30,7 @@ func source(t *testing.T, address string) *etcdkeys.Source {
 }
 
 // TestPages: a prefix that is listed in several pages comes whole, each key once, by revision. Its
-// pages are of one revision: what is written meanwhile comes behind them.
+// pages are of one revision: what is written meanwhile comes after them.
 func TestPages(t *testing.T) {
 	address, c := start(t, embedded.Config{})
 	const keys, large = 2500, 40 // large: of 1.4 MiB, so that a page of a thousand is over the bound

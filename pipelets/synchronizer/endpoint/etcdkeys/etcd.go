@@ -27,7 +27,7 @@ import (
 	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint"
 )
 
-// StatePrefix is where a destination keeps what it knows of pipelets.
+// StatePrefix is where a destination keeps what it knows about pipelets.
 const StatePrefix = "netcraq.io/pipelets/"
 
 // maxRows is how many rows a transaction takes: etcd's default of 128 operations, without that of
@@ -110,7 +110,7 @@ type Source struct {
 	cancel context.CancelFunc
 	epoch  string               // the cluster's id
 	at     exactlyonce.Position // how far the records were given away
-	queue  []endpoint.Record    // what comes behind it
+	queue  []endpoint.Record    // what comes after it
 	gap    string               // what is missing before the next record that comes
 	// Bytes are those of keys and values that came from the etcd.
 	Bytes uint64
@@ -249,7 +249,7 @@ func (s *Source) follow(from exactlyonce.Position) {
 	}()
 }
 
-// list takes what is there now and is newer than the position, and watches behind it.
+// list takes what is there now and is newer than the position, and watches after it.
 func (s *Source) list(ctx context.Context, from exactlyonce.Position, fresh bool) error {
 	ctx, cancel := context.WithTimeout(ctx, 6*callTimeout)
 	defer cancel()
@@ -324,7 +324,7 @@ func (s *Source) pages(ctx context.Context, oldest int64) (all []*mvccpb.KeyValu
 	}
 }
 
-// take puts events behind a position into the queue.
+// take puts events after a position into the queue.
 func (s *Source) take(events []*clientv3.Event, from exactlyonce.Position) {
 	slices.SortFunc(events, func(a, b *clientv3.Event) int {
 		return cmp.Or(cmp.Compare(a.Kv.ModRevision, b.Kv.ModRevision), cmp.Compare(string(a.Kv.Key), string(b.Kv.Key)))

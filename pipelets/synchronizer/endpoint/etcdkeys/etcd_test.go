@@ -84,7 +84,7 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
-// A disk quota that is used up is said, and it goes on when there is room.
+// A disk quota that is used up is said, and it continues when there is room.
 func TestFullDisk(t *testing.T) {
 	address, c := start(t, embedded.Config{Adjust: func(c *embed.Config) { c.QuotaBackendBytes = 4 << 20 }})
 	s := sink(t, address)
@@ -117,7 +117,7 @@ func TestFullDisk(t *testing.T) {
 	if _, err := c.Compact(t.Context(), r.Header.Revision); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(200 * time.Millisecond) // what was compacted is let go of behind it
+	time.Sleep(200 * time.Millisecond) // what was compacted is released after it
 	if _, err := c.Defragment(t.Context(), address); err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func TestFullDisk(t *testing.T) {
 
 const readWrite = clientv3.PermissionType(clientv3.PermReadWrite)
 
-// Who may not write is told so, and may be let in while it goes on.
+// Who may not write is told so, and may be let in while it continues.
 func TestRefused(t *testing.T) {
 	address, c := start(t, embedded.Config{})
 	ctx := t.Context()

@@ -41,7 +41,7 @@ const (
 	maxFooter = 64 << 10
 )
 
-// footer is what a file says of itself and of those before it.
+// footer is what a file says about itself and of those before it.
 type footer struct {
 	// Lake names the folder's life: it is made up with its first file.
 	Lake  string            `json:"lake"`
@@ -75,7 +75,7 @@ func numbered(folder string, n uint64) string {
 	return filepath.Join(folder, fmt.Sprintf("%0*d%s", digits, n, suffix))
 }
 
-// span is the lowest and the highest number of a folder's files; 0 where there are none.
+// span is the lowest and the highest number of a folder's files; 0 if there are none.
 func span(folder string) (low, high uint64, err error) {
 	all, err := os.ReadDir(folder)
 	if err != nil {

@@ -54,7 +54,7 @@ func (l *lake) again() {
 	}
 }
 
-// put commits rows behind what is known.
+// put commits rows after what is known.
 func (l *lake) put(rows ...endpoint.Row) error {
 	next := exactlyonce.State{Rows: l.known.Rows + uint64(len(rows))}
 	next.Position = exactlyonce.Position{Epoch: "e", Seq: l.known.Position.Seq + 1}
@@ -203,7 +203,7 @@ func TestConflict(t *testing.T) {
 	a.must(row("y", "1")) // takes the number that b takes for free
 	conflict(b)
 	b.must()
-	// A folder that was emptied meanwhile, and one that was begun anew.
+	// A folder that was emptied meanwhile, and one that was begun again.
 	if err := os.RemoveAll(filepath.Join(dir, "shop")); err != nil {
 		t.Fatal(err)
 	}
@@ -247,7 +247,7 @@ func TestLock(t *testing.T) {
 }
 
 // A full disk, one that takes no writes and one that is not mounted are said in words; nothing of a
-// batch is seen, and it goes on when the cause is gone.
+// batch is seen, and it continues when the cause is gone.
 func TestFullDisk(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := NewSink(pipeletapi.Parquet{Path: dir}, name); err != nil {
@@ -326,7 +326,7 @@ func other(t *testing.T, file string, fields []arrow.Field, fill func(*array.Rec
 }
 
 // A schema that changes is said in words and stops the source there; when the file is put right it
-// goes on. Files of others need no more than a key and a value.
+// continues. Files of others need no more than a key and a value.
 func TestSchemaChanges(t *testing.T) {
 	dir := t.TempDir()
 	at := func(n uint64) string { return numbered(dir, n) }

@@ -97,7 +97,7 @@ func (s *Sink) Open(ctx context.Context) (state exactlyonce.State, err error) {
 	return f.State, nil
 }
 
-// make makes the pipelet's folder, and has the disk know of it.
+// make makes the pipelet's folder, and has the disk know about it.
 func (s *Sink) make() error {
 	rest, err := filepath.Rel(s.path, s.folder)
 	if err != nil {

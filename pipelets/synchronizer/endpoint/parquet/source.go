@@ -77,7 +77,7 @@ func (s *Source) Read(ctx context.Context, from exactlyonce.Position, most int) 
 	}
 }
 
-// read gives what there is behind a position.
+// read gives what there is after a position.
 func (s *Source) read(ctx context.Context, from exactlyonce.Position, most int) (records []endpoint.Record, err error) {
 	if s.open != nil && s.at != from {
 		s.Close()
@@ -98,7 +98,7 @@ func (s *Source) read(ctx context.Context, from exactlyonce.Position, most int) 
 			from = more[len(more)-1].At
 			continue
 		}
-		// The file is read. One without rows may get some yet, until there is a file behind it.
+		// The file is read. One without rows may get some yet, until there is a file after it.
 		n, empty := s.open.number, s.open.rows == 0
 		if _, err := os.Lstat(numbered(s.folder, n+1)); errors.Is(err, fs.ErrNotExist) {
 			if empty {
@@ -128,7 +128,7 @@ func (s *Source) read(ctx context.Context, from exactlyonce.Position, most int) 
 	return records, nil
 }
 
-// begin opens the file that a position is in, or the one behind it. It opens none if there is none
+// begin opens the file that a position is in, or the one after it. It opens none if there is none
 // yet.
 func (s *Source) begin(ctx context.Context, from exactlyonce.Position) error {
 	n := from.Seq
@@ -150,7 +150,7 @@ func (s *Source) begin(ctx context.Context, from exactlyonce.Position) error {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	// The file was read and may be gone; what is behind it may not.
+	// The file was read and may be gone; what is after it may not.
 	r, next := s.file(ctx, n+1, from)
 	if next == nil {
 		s.open = r
@@ -178,7 +178,7 @@ func (s *Source) unnumbered() error {
 		"such as %s, and none of those in %s is", filepath.Base(others[0]), digits, filepath.Base(numbered("", 1)), s.folder)
 }
 
-// file opens a file, and goes to the row behind a position if that is in it.
+// file opens a file, and goes to the row after a position if that is in it.
 func (s *Source) file(ctx context.Context, n uint64, from exactlyonce.Position) (*reading, error) {
 	r, err := newReading(ctx, numbered(s.folder, n), n)
 	if err != nil {
@@ -245,7 +245,7 @@ func newReading(ctx context.Context, name string, n uint64) (_ *reading, err err
 	if err != nil {
 		return nil, exactlyonce.Errorf(exactlyonce.Refused, "%s cannot be read as Parquet: %w", name, err)
 	}
-	// What its writer says of the columns in its own memory is left out: Parquet's types count.
+	// What its writer says about the columns in its own memory is left out: Parquet's types count.
 	if files.Manifest, err = pqarrow.NewSchemaManifest(p.MetaData().Schema, nil, &files.Props); err != nil {
 		return nil, exactlyonce.Errorf(exactlyonce.Refused, "%s cannot be read as Parquet: %w", name, err)
 	}

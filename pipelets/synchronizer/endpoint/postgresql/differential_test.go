@@ -337,7 +337,7 @@ func (d *differential) run(to pipeletapi.PostgreSQL, name string, eoio bool) {
 			if how == 0 {
 				d.s.Start()
 			}
-			failed = begin() // another worker goes on from what is there
+			failed = begin() // another worker continues from what is there
 		}
 		switch {
 		case exactlyonce.KindOf(failed) == exactlyonce.Refused && len(rows) > 1: // one after the other, to find which

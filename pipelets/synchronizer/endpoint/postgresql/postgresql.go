@@ -29,7 +29,7 @@ import (
 	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint"
 )
 
-// StateTable is where a destination keeps what it knows of pipelets, in the schema of its table.
+// StateTable is where a destination keeps what it knows about pipelets, in the schema of its table.
 const StateTable = "netcraq_pipelets"
 
 const (
@@ -62,7 +62,7 @@ func identifier(table string) pgx.Identifier {
 	return pgx.Identifier{"public", table}
 }
 
-// link is a connection that is made when it is needed, and anew when it was lost.
+// link is a connection that is made when it is needed, and again when it was lost.
 type link struct {
 	spec    pipeletapi.PostgreSQL
 	secrets endpoint.Secrets

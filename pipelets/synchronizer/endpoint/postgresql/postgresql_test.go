@@ -430,7 +430,7 @@ func TestRestored(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Kill()
-	s.Start() // what was not restored goes on
+	s.Start() // what was not restored continues
 	s.Do("INSERT INTO src VALUES ('d', '4')")
 	poll.Nil(t, 20*time.Second, "a server that was started again", func() error {
 		var records []endpoint.Record
@@ -457,7 +457,7 @@ func TestRestored(t *testing.T) {
 	})
 }
 
-// A disk that is full is said, nothing is half written, and it goes on when there is room.
+// A disk that is full is said, nothing is half written, and it continues when there is room.
 func TestFullDisk(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("a small disk is mounted, which takes root")
@@ -542,7 +542,7 @@ func TestRefused(t *testing.T) {
 }
 
 // bouncer stands before a server as PgBouncer does: of the parameters with which a session begins
-// it refuses all that it does not know, but for those that it ignores.
+// it refuses all that it does not know, except for those that it ignores.
 func bouncer(t *testing.T, server string, ignores ...string) (address string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -152,7 +152,7 @@ func (s *Source) read(ctx context.Context, from exactlyonce.Position, most int) 
 	if err := rows.Err(); err != nil {
 		return nil, fault(err, "reading "+s.table)
 	}
-	if full { // what was not taken has come in vain
+	if full { // what was not taken has come without success
 		s.few = len(records)
 	} else if s.few = 2 * s.few; s.few > most {
 		s.few = 0
@@ -186,7 +186,7 @@ func (s *Source) look(ctx context.Context, c *pgx.Conn) (xmin uint64, err error)
 		return 0, exactlyonce.Errorf(exactlyonce.Refused, "there is no table %s with what a source needs: make it by CREATE TABLE %s "+
 			"(key text NOT NULL, value text, seq bigint GENERATED ALWAYS AS IDENTITY, xid xid8 NOT NULL DEFAULT "+
 			"pg_current_xact_id()), with an index on (xid, seq)", s.table, s.table)
-	case nulls: // no position is before or behind a row with such a NULL
+	case nulls: // no position is before or after a row with such a NULL
 		return 0, exactlyonce.Errorf(exactlyonce.Refused, "the columns seq and xid of %s may be NULL, and rows without them would never "+
 			"be read: delete such rows, and say ALTER TABLE %s ALTER seq SET NOT NULL, ALTER xid SET NOT NULL", s.table,
 			s.table)

@@ -152,7 +152,7 @@ type Sink struct {
 	name string // of the stream with the positions
 	log  uint64 // where the next record in it is
 	// incarnation is the stream's, next the offset of the next batch's first row, and there of the
-	// record behind the last one: rows in between are written already.
+	// record after the last one: rows in between are written already.
 	incarnation string
 	next, there uint64
 }
@@ -215,7 +215,7 @@ func (s *Sink) Open(ctx context.Context) (state exactlyonce.State, err error) {
 		return state, exactlyonce.Errorf(exactlyonce.Refused, "the stream %s was made anew since the pipelet has written to it: delete the "+
 			"stream %s, too, to begin anew", s.spec.Name, s.name)
 	}
-	// What is behind the batch, or is there of it, a worker has written that was cut off: they are
+	// What is after the batch, or is there of it, a worker has written that was cut off: they are
 	// the rows that come next.
 	if s.next = found.Offset + found.Rows; s.there >= s.next {
 		return found.Next, nil

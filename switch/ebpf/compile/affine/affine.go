@@ -10,8 +10,9 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// Form is what is known of a value, seen from where a packet gets the registers: scale times what
-// an expression was there, and between least and most more. Without a base it is the bounds alone.
+// Form is what is known about a value, seen from where a packet gets the registers: scale times
+// what an expression was there, and between least and most more. Without a base it is the bounds
+// alone.
 type Form struct {
 	Base  *bmv2json.Expr
 	Key   string // of the base: equal where the bases are
@@ -21,7 +22,7 @@ type Form struct {
 	Limit uint64 // of the base, by its width
 }
 
-// Unknown is what nothing is known of.
+// Unknown is what nothing is known about.
 func Unknown() Form { return Form{Most: math.MaxUint64} }
 
 // AtMost is a number from 0 to most.
@@ -39,8 +40,8 @@ func (n Form) isBase() bool { return n.Base != nil && n.Scale == 1 && n.Most == 
 // mostScale bounds scales and distances, so that nothing here overflows.
 const mostScale = 1 << 20
 
-// greatest is the largest value that it may have, of a base that is less than bound; false where
-// that is not known.
+// greatest is the largest value that it may have, of a base that is less than bound; false if that
+// is not known.
 func (n Form) greatest(bound uint64) (uint64, bool) {
 	switch {
 	case n.IsUnknown():
@@ -66,7 +67,7 @@ func (n Form) loose() Form {
 	return n
 }
 
-// Either is what is known of a value that is one of the two.
+// Either is what is known about a value that is one of the two.
 func (n Form) Either(m Form) Form {
 	if n.Key != m.Key || n.Scale != m.Scale {
 		n, m = n.loose(), m.loose()
@@ -78,8 +79,8 @@ func (n Form) Either(m Form) Form {
 	return n
 }
 
-// Evaluator finds what is known of expressions. Whoever relies on what has a base sees to it that
-// the base was less than bound where the packet got the registers.
+// Evaluator finds what is known about expressions. Whoever relies on what has a base makes sure
+// that the base was less than bound where the packet got the registers.
 type Evaluator struct {
 	Bound uint64
 	Field func(bmv2json.FieldRef) Form
@@ -95,7 +96,7 @@ func OfField(lay *ir.Layout, r bmv2json.FieldRef) Form {
 		Limit: ir.Ones(r.Field.Width)}
 }
 
-// Assigned is what is known of a field that gets an expression's value, cut to its width.
+// Assigned is what is known about a field that gets an expression's value, cut to its width.
 func (w Evaluator) Assigned(f *bmv2json.Field, e *bmv2json.Expr) Form {
 	if f.VL || f.Signed || ir.Wide(f.Width) {
 		return Unknown()
@@ -103,7 +104,7 @@ func (w Evaluator) Assigned(f *bmv2json.Field, e *bmv2json.Expr) Form {
 	return w.masked(w.Evaluate(e), ir.Ones(f.Width))
 }
 
-// Evaluate is what is known of an expression.
+// Evaluate is what is known about an expression.
 func (w Evaluator) Evaluate(e *bmv2json.Expr) Form {
 	constant := func(e *bmv2json.Expr) (uint64, bool) {
 		n := w.Evaluate(e)
@@ -180,10 +181,11 @@ func times(a Form, k uint64) Form {
 	return a
 }
 
-// masked is what is known of n & k.
+// masked is what is known about n & k.
 func (w Evaluator) masked(n Form, k uint64) Form {
 	if k&(k+1) == 0 {
-		// A base itself may become another one, so what is said of it does not rely on its bound.
+		// A base itself may become another one, so what is said about it does not rely on its
+		// bound.
 		bound := w.Bound
 		if n.isBase() {
 			bound = math.MaxUint64

@@ -40,7 +40,7 @@ func VariableWidth(in *bmv2json.CalcInput) bool {
 	return in.Field.Field != nil && in.Field.Field.VL
 }
 
-// WithoutPayload gives the inputs but for the payload, which comes behind all others wherever it
+// WithoutPayload gives the inputs except for the payload, which comes after all others wherever it
 // stands, from the next whole byte on.
 func WithoutPayload(k *bmv2json.Calculation) (inputs []bmv2json.CalcInput, payload bool) {
 	for _, in := range k.Input {
@@ -67,7 +67,7 @@ func FixedPlaces(inputs []bmv2json.CalcInput) (ok bool, needed []*bmv2json.Heade
 	return ok, needed
 }
 
-// AlignedPlaces reports whether every input, and the payload behind them, begins at the same bit of
+// AlignedPlaces reports whether every input, and the payload after them, begins at the same bit of
 // a unit whichever headers are valid.
 func AlignedPlaces(inputs []bmv2json.CalcInput, payload bool, unit int) bool {
 	bits, all := map[*bmv2json.Header]int{}, 0

@@ -61,7 +61,7 @@ func FieldsRead(prog *bmv2json.Program, without *bmv2json.Pipeline) ReadFields {
 	return out
 }
 
-// visitor is told of what a program uses: each part of its expressions, primitives, and what is
+// visitor is told about what a program uses: each part of its expressions, primitives, and what is
 // named as a field or as a whole header.
 type visitor struct {
 	expr      func(*bmv2json.Expr)
@@ -70,7 +70,7 @@ type visitor struct {
 	header    func(*bmv2json.Header)
 }
 
-// visitOutsidePipelines tells of what is used by all that is not a pipeline's, nor an order of
+// visitOutsidePipelines tells about what is used by all that is not a pipeline's, nor an order of
 // headers: parsers, calculations, selectors, checksums and lists.
 func visitOutsidePipelines(prog *bmv2json.Program, u visitor) {
 	for _, q := range prog.Parsers {

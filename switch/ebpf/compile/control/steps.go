@@ -87,8 +87,8 @@ func (w *stepWriter) cross(to *paths.Step) {
 	}
 }
 
-// emit emits a step, and reports whether it goes on in one way, which is then still to be written.
-// The step following stands behind it.
+// emit emits a step, and reports whether it continues in one way, which is then still to be
+// written. The step following stands after it.
 func (w *stepWriter) emit(name string, s, following *paths.Step) (goesOn bool) {
 	switch s.Kind {
 	case paths.StepEnd:
@@ -134,7 +134,7 @@ func (w *stepWriter) emit(name string, s, following *paths.Step) (goesOn bool) {
 	return true
 }
 
-// emitWayOn goes on behind a step with one way on.
+// emitWayOn continues after a step with one way on.
 func (w *stepWriter) emitWayOn(s, following *paths.Step) {
 	to := s.Next[0]
 	if following == to && to.Inside != s.Inside {

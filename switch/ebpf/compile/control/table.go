@@ -8,12 +8,12 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 )
 
-// tableWriter writes a table: lookup, action, and where to go on.
+// tableWriter writes a table: lookup, action, and where to continue.
 type tableWriter struct {
 	*Control
 	plan *memory.TablePlan
 	src  *bmv2json.Table
-	next func(bmv2json.Node) // goes on with a node
+	next func(bmv2json.Node) // continues with a node
 	miss string              // where packets go that no entry matches
 	run  string              // where an entry's action begins
 }
@@ -114,7 +114,7 @@ func (w *tableWriter) actions() {
 	}
 }
 
-// afterAction goes on behind an action of an entry.
+// afterAction continues after an action of an entry.
 func (w *tableWriter) afterAction(i int) {
 	if !w.src.HitMiss {
 		w.next(w.src.Next[i])
@@ -126,7 +126,7 @@ func (w *tableWriter) afterAction(i int) {
 	w.next(w.src.Miss)
 }
 
-// ifHit goes on with the node for a hit if there was one.
+// ifHit continues with the node for a hit if there was one.
 func (w *tableWriter) ifHit() {
 	missed := w.NewLabel("missed")
 	w.Load(asm.R1, code.PHV, memory.PHVHit, 1)

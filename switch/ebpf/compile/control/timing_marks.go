@@ -31,7 +31,7 @@ func (t *Control) PutMark(name string) {
 	if p.Stop != n+1 {
 		return
 	}
-	// The verifier takes what is behind a jump that is always taken for dead code, and refuses it:
+	// The verifier takes what is after a jump that is always taken for dead code, and refuses it:
 	// so it is one of which it does not know that.
 	on, free := t.NewLabel("on"), t.NewLabel("free")
 	ifindex := emit.SKBIfindex

@@ -22,7 +22,7 @@ import (
 //	deparse ──▶ recirculate: keep a field list, parse what was written ─▶ ingress
 //
 // What a packet asked for is kept in its PHV (memory.Requests) until its pipeline has ended; the
-// last request of a kind counts. At XDP a packet that has asked for something goes on at tc. A
+// last request of a kind counts. At XDP a packet that has asked for something continues at tc. A
 // program that asks for nothing of this has no code for it.
 
 const (
@@ -44,7 +44,7 @@ const (
 	cloneIngressFlag = 1 // BPF_F_INGRESS
 )
 
-// ClearRequests makes a packet one that has asked for nothing, but for how often it came back.
+// ClearRequests makes a packet one that has asked for nothing, except for how often it came back.
 func (t *Delivery) ClearRequests() {
 	q := &t.Requests
 	if !q.Any() {
@@ -120,7 +120,7 @@ func (t *Delivery) AfterRequests() {
 		t.Emit(asm.JEq.Imm(asm.R1, 0, none))
 		t.StoreConstant(code.PHV, q.Cloning, 0, 1)
 		t.reinject(reinjectCloneIngress)
-		// The clone leaves first, as in BMv2: the packet itself goes on behind it, or here if it
+		// The clone leaves first, as in BMv2: the packet itself continues after it, or here if it
 		// cannot.
 		here := t.NewLabel("here")
 		t.tryReinject(reinjectOriginal, here)
@@ -185,10 +185,10 @@ func (t *Delivery) maskSlot(r asm.Register) {
 }
 
 // ResumeReinjected is what tc begins with where packets come back: a frame with the mark of a slot
-// goes on at one of three labels, with the PHV of who sent it in the slot at Temp: at copies, with
-// its own PHV back, at ended the same, or at parse with the port, kind (Entry) and standard fields
-// of a new packet, to be parsed. Others go on here. Where the program clones nothing there is no
-// way to copies and ended, and need be no label copies.
+// continues at one of three labels, with the PHV of who sent it in the slot at Temp: at copies,
+// with its own PHV back, at ended the same, or at parse with the port, kind (Entry) and standard
+// fields of a new packet, to be parsed. Others continue here. Where the program clones nothing
+// there is no way to copies and ended, and need be no label copies.
 func (t *Delivery) ResumeReinjected(copies, parse, ended string) {
 	plain, egressClone, rest := t.NewLabel("unmarked"), t.NewLabel("egressClone"),
 		t.NewLabel("rest")
@@ -244,11 +244,11 @@ func (t *Delivery) ResumeReinjected(copies, parse, ended string) {
 	t.Bind(plain)
 }
 
-// SlotOnStack is where the slot's address is while the packet is parsed anew.
+// SlotOnStack is where the slot's address is while the packet is parsed again.
 const SlotOnStack = -64
 
-// restoreFieldList clears the metadata but for the fields of the list that the packet in the slot
-// (at Temp) had named at an offset of its PHV, sets the instance type, and frees the slot.
+// restoreFieldList clears the metadata except for the fields of the list that the packet in the
+// slot (at Temp) had named at an offset of its PHV, sets the instance type, and frees the slot.
 func (t *Delivery) restoreFieldList(instance uint32, list int) {
 	t.Zero(code.PHV, t.Layout.Meta, t.Layout.Headers-t.Layout.Meta)
 	t.restoreFields(list)
@@ -290,7 +290,7 @@ func (t *Delivery) restoreFields(list int) {
 	}
 }
 
-// BeforeParsing gives a packet that is parsed anew what it has before the parser runs.
+// BeforeParsing gives a packet that is parsed again what it has before the parser runs.
 func (t *Delivery) BeforeParsing() {
 	plain, back := t.NewLabel("first"), t.NewLabel("cameBack")
 	t.Load(asm.R1, asm.R10, SlotOnStack, 8)
@@ -320,7 +320,7 @@ func (t *Delivery) BeforeParsing() {
 	t.Bind(plain)
 }
 
-// AfterParsing sends an ingress clone, which is parsed anew, on to egress.
+// AfterParsing sends an ingress clone, which is parsed again, on to egress.
 func (t *Delivery) AfterParsing(copies string) {
 	if !t.Requests.Clones {
 		return
@@ -337,8 +337,8 @@ func (t *Delivery) AfterParsing(copies string) {
 	t.Bind(on)
 }
 
-// AfterEgressPipeline makes the clone that egress asked for. At XDP the packet goes on at tc if it
-// has asked for anything.
+// AfterEgressPipeline makes the clone that egress asked for. At XDP the packet continues at tc if
+// it has asked for anything.
 func (t *Delivery) AfterEgressPipeline() {
 	q := &t.Requests
 	if !q.Reinjects() || t.Captured {

@@ -82,7 +82,7 @@ func (t *Delivery) CutTail(drop string) {
 	t.Bind(done)
 }
 
-// lengthOnStack is the length of the frame before it was cut; 0 where it was not.
+// lengthOnStack is the length of the frame before it was cut; 0 if it was not.
 const lengthOnStack = -72
 
 func (t *Delivery) restoreLength(tail bool) {

@@ -21,7 +21,7 @@ import (
 // The cookie is metadata (bpf_xdp_adjust_meta), which is kernel memory: no frame can bring one
 // along. It names a slot of a ring and the run number under which the slot was filled, so that a
 // cookie that is stale, or whose slot has been filled again, is noticed and its frame dropped.
-// Whatever the packet did to registers and counters at XDP is done; tc goes on behind it and never
+// Whatever the packet did to registers and counters at XDP is done; tc continues after it and never
 // does it again.
 const (
 	// A metadata cookie.
@@ -96,8 +96,8 @@ func (t *Delivery) countLostResume() {
 		code.Atomic(asm.AddAtomic, asm.R1, asm.R2, 0))
 }
 
-// ResumeFromXDP is what tc begins with: a frame with a cookie goes on where XDP left it, at one of
-// four labels. Others go on here, with the context in Ctx and nothing else.
+// ResumeFromXDP is what tc begins with: a frame with a cookie continues where XDP left it, at one
+// of four labels. Others continue here, with the context in Ctx and nothing else.
 func (t *Delivery) ResumeFromXDP(copies, deparse, leave, send string) {
 	plain, stale, foreign, free := t.NewLabel("plain"), t.NewLabel("stale"), t.NewLabel("foreign"),
 		t.NewLabel("free")
@@ -153,8 +153,8 @@ func (t *Delivery) ResumeFromXDP(copies, deparse, leave, send string) {
 }
 
 // ResizeAtXDP is resize at XDP. A driver leaves some 256 bytes free in front of a frame; what needs
-// more goes on at tc. There must be room for a cookie, too, if the frame is to leave by a port that
-// XDP does not send by.
+// more continues at tc. There must be room for a cookie, too, if the frame is to leave by a port
+// that XDP does not send by.
 func (t *Delivery) ResizeAtXDP(drop string) {
 	shrink, done := t.NewLabel("shrink"), t.NewLabel("resized")
 	t.Emit(asm.JGT.Reg(asm.R1, code.Entry, shrink))

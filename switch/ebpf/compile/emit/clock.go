@@ -21,8 +21,8 @@ import (
 // valid.
 //
 // bpf_ktime_get_coarse_ns would take a sixth of it, but says when the last timer interrupt was.
-// That may be as long ago as the CPU that has the interrupt stands still, a virtual one for
-// longer than any lease, while another one goes on with packets: no margin makes it safe.
+// That may be as long ago as the CPU that has the interrupt stands still, a virtual one for longer
+// than any lease, while another one continues with packets: no margin makes it safe.
 
 // StartClock begins a packet, which has not asked yet if the clock is read late.
 func (t *Emitter) StartClock() {

@@ -6,7 +6,7 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// TestEmittedLater: what is known of fields where code is kept for a function's end is not known
+// TestEmittedLater: what is known about fields where code is kept for a function's end is not known
 // behind that end, where all packets come.
 func TestEmittedLater(t *testing.T) {
 	tr := &Emitter{}

@@ -8,7 +8,7 @@ import (
 const (
 	VerdictDrop   = 0
 	VerdictSend   = 1
-	VerdictPassed = XDPPass // the frame goes on at tc
+	VerdictPassed = XDPPass // the frame continues at tc
 
 	tcShot  = 2
 	TCXNext = -1

@@ -53,7 +53,7 @@ type Settings struct {
 	OnlyUDP  uint16     // the one UDP port whose packets the program gets; 0: it gets all frames
 	Mark     uint32     // that frames get which are sent at tc; 0: they keep theirs
 	Started  clock.Time // when the switch's clock was 0
-	Captured bool       // frames go into the ring behind their port's number (4 bytes), not out
+	Captured bool       // frames go into the ring after their port's number (4 bytes), not out
 	Unlocked bool       // packets take no lock
 	// For tests: who reads registers without the lock is told that they have been written, always,
 	// and has read something else than what there is.

@@ -24,7 +24,7 @@ func (t *Emitter) LookupPHV(drop string) {
 	t.Emit(asm.JEq.Imm(asm.R0, 0, drop), asm.Mov.Reg(code.PHV, asm.R0))
 }
 
-// WidenBounds takes from the verifier what it knows of a register, by way of memory, and says
+// WidenBounds takes from the verifier what it knows about a register, by way of memory, and says
 // that it is no more than most (it goes to never if it is). Where many paths meet that differ in a
 // number only, it would follow all of them to the end.
 func (t *Emitter) WidenBounds(r asm.Register, most int, never string) {

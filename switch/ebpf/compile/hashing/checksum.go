@@ -96,9 +96,9 @@ func (t *Hashes) checksum(k *bmv2json.Calculation) {
 // power of its place, whatever the word, so each field is added as a number shifted to its place in
 // the last 16 bits that it touches; the order does not matter.
 //
-// The place is known beforehand where no header that may be missing moves what is behind it by
-// anything but whole words, or where all headers are there. For packets without one of the others
-// the bytes are put together as for a hash.
+// The place is known beforehand if no header that may be missing moves what is after it by anything
+// but whole words, or where all headers are there. For packets without one of the others the bytes
+// are put together as for a hash.
 func (t *Hashes) internetChecksum(k *bmv2json.Calculation, inputs []bmv2json.CalcInput,
 	payload bool) {
 	if payload { // first, as it calls
@@ -197,7 +197,7 @@ const (
 	payloadChunks = 140 // enough for 64 KiB and headers
 )
 
-// payloadSum leaves the sum of the frame's bytes behind its headers in payloadOnStack, as 16-bit
+// payloadSum leaves the sum of the frame's bytes after its headers in payloadOnStack, as 16-bit
 // words in the machine's order of bytes.
 func (t *Hashes) payloadSum() {
 	const name = "payload"
@@ -262,7 +262,7 @@ func (t *Hashes) sumChunk() {
 	t.Emit(asm.JEq.Imm(asm.R0, 0, end), asm.Mov.Reg(code.Temp, asm.R0))
 	whole := t.NewLabel("whole")
 	t.Load(asm.R4, code.PHV, memory.PHVLen, 4)
-	if t.Requests.Any() { // what is cut off is no payload any more, as in BMv2
+	if t.Requests.Any() { // what is cut off is not payload any more, as in BMv2
 		uncut := t.NewLabel("uncut")
 		t.Load(asm.R1, code.PHV, t.Requests.Cut, 4)
 		t.Load(asm.R2, code.PHV, memory.PHVHead, 4)

@@ -209,8 +209,8 @@ func (t *Hashes) putPieces(pieces []piece) {
 // ones begin is always one that was written.
 const eachBits = 48
 
-// putEach puts each input behind those before it, wherever that is: Temp counts the bits, and is
-// the number of bytes in the end.
+// putEach puts each input after those before it, wherever that is: Temp counts the bits, and is the
+// number of bytes in the end.
 func (t *Hashes) putEach(k *bmv2json.Calculation, inputs []bmv2json.CalcInput) {
 	never := t.NewLabel("never")
 	t.Emit(asm.Mov.Imm(code.Temp, 0))
@@ -233,7 +233,7 @@ func (t *Hashes) putEach(k *bmv2json.Calculation, inputs []bmv2json.CalcInput) {
 	t.Emit(asm.Add.Imm(code.Temp, 7), asm.RSh.Imm(code.Temp, 3))
 }
 
-// putInput puts one input behind those before it. Where there can be no such packet, it goes to
+// putInput puts one input after those before it. Where there can be no such packet, it goes to
 // never.
 func (t *Hashes) putInput(in *bmv2json.CalcInput, where, never string) {
 	fixedWidth := func(in *bmv2json.CalcInput) {
@@ -276,7 +276,7 @@ func (t *Hashes) putBits() {
 	t.Store(asm.R0, t.HashIn, asm.R1, 8)
 }
 
-// putVarbitInput puts a header's field of variable length behind what was before it, as many bytes
+// putVarbitInput puts a header's field of variable length after what was before it, as many bytes
 // as it has.
 func (t *Hashes) putVarbitInput(h *bmv2json.Header, never string) {
 	const bytes = eachBits / 8

@@ -36,7 +36,7 @@ const (
 )
 
 // LoadDirectly copies the Temp first bytes of the frame to Plan.Frame and goes to done. Where they
-// are not all in the linear part, or less than a chunk, it goes on behind its code. The last bytes
+// are not all in the linear part, or less than a chunk, it continues after its code. The last bytes
 // are taken as a whole chunk that ends with them, so that part of it may be taken twice.
 func (t *Headers) LoadDirectly(done string) {
 	if t.FrameMax > loadMost {
@@ -62,7 +62,7 @@ func (t *Headers) LoadDirectly(done string) {
 }
 
 // deparseDirectly writes the headers, Entry bytes in all, into the frame's linear part, and goes to
-// done; where they are not all in it, it goes on behind its code and has written nothing but what
+// done; where they are not all in it, it continues after its code and has written nothing but what
 // is written again.
 func (t *Headers) deparseDirectly(d *bmv2json.Deparser, done string) {
 	otherwise := t.NewLabel("otherwise")

@@ -38,7 +38,7 @@ func (t *Headers) MarkRead(dst ir.Place) {
 }
 
 // WriteResting writes the cell at R2 with a field that rests and goes to done; with any other it
-// goes on.
+// continues.
 func (t *Headers) WriteResting(off, size int, done string) {
 	f, ok := t.RestingFields[off]
 	if !ok {

@@ -11,7 +11,7 @@ import (
 
 // A field of variable length (varbit) is a byte string in the PHV, with its length in two bytes of
 // the header's own. It is always copied as a whole, whatever its length: between frame and PHV,
-// what follows it is then taken, or put, right behind the bytes that count.
+// what follows it is then taken, or put, right after the bytes that count.
 
 // extractVarbit takes a header with such a field, of length bits.
 func (t *Headers) extractVarbit(h *bmv2json.Header, length *bmv2json.Expr) {

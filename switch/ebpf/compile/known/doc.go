@@ -2,7 +2,7 @@
 // ([Table]). A table with one key becomes ranges of key values, each with the word of its entry
 // ([RangesOf]), which the program finds with comparisons instead of a map.
 //
-// What tables hold changes seldom: a program that is translated anew with it needs no map for the
+// What tables hold changes seldom: a program that is translated again with it needs no map for the
 // table, but comparisons with constants. A tree of comparisons finds the range: four of them for
 // ten routes, where a longest-prefix trie takes a call and a walk.
 //
@@ -12,5 +12,6 @@
 // packet asks the map, as a program does that was made without knowing anything.
 //
 // ESwitch (Molnár et al., SIGCOMM 2016) chooses templates for tables by what is in them; Morpheus
-// (Miano et al., ASPLOS 2022) makes programs anew behind running ones, and guards them by versions.
+// (Miano et al., ASPLOS 2022) makes programs again behind running ones, and guards them by
+// versions.
 package known

@@ -36,8 +36,7 @@ type Prefix struct {
 }
 
 // RangesOf are the ranges of keys of some width in bits that prefixes make, of which the longest
-// one counts; nil where they are more than MostKnown. An exact entry is a prefix as long as the
-// key.
+// one counts; nil if they are more than MostKnown. An exact entry is a prefix as long as the key.
 func RangesOf(prefixes []Prefix, width int) []Range {
 	if len(prefixes) > MostRanges {
 		return nil

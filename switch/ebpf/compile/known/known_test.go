@@ -8,7 +8,7 @@ import (
 )
 
 // TestRangesAreTheLongestPrefixes compares ranges with asking each prefix, at the keys where a
-// prefix begins or ends and beside them.
+// prefix begins or ends and alongside them.
 func TestRangesAreTheLongestPrefixes(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	made := 0

@@ -32,7 +32,7 @@ import (
 // that only reads one cell of it takes no stripe for it: that one load is the moment at which all
 // that the packet does happens, since it has the stripes of all the rest before and after. Whoever
 // writes such a cell has its stripe, for those that read without any (unlocked.go), and reads none
-// of them without: else that would be two moments.
+// of them without: otherwise that would be two moments.
 //
 // Stripes cost a packet some 8 ns, which is for nothing where packets do not meet. So there
 // are modes: with the one lock, until packets have waited for it; then with stripes. On the way
@@ -80,7 +80,7 @@ func (t *Locks) stripeAddress(phv asm.Register, f int, none string) {
 	t.Emit(asm.And.Imm(asm.R2, t.StripeMask()), asm.Add.Reg(asm.R1, asm.R2))
 }
 
-// LockInside takes what a packet needs that goes on with a step inside.
+// LockInside takes what a packet needs that continues with a step inside.
 func (t *Locks) LockInside(to *paths.Step) {
 	if !t.Striped() {
 		t.LockRegisters()
@@ -209,7 +209,7 @@ func (t *Locks) giveBackStripes(phv asm.Register) {
 	}
 }
 
-// waitForStripeFunction is the function that waits for the stripe that is R1 behind the first one:
+// waitForStripeFunction is the function that waits for the stripe that is R1 after the first one:
 // it returns 1 when it has it, and 0 when that has taken too long.
 func (t *Locks) waitForStripeFunction() string {
 	t.FunctionOnce("stripe.wait", func() {
@@ -328,8 +328,8 @@ func (t *Locks) lockAllFunction() string {
 	})
 }
 
-// giveBackFunction is the function that gives back what the packet has whose PHV is R1, but for the
-// one lock alone.
+// giveBackFunction is the function that gives back what the packet has whose PHV is R1, except for
+// the one lock alone.
 func (t *Locks) giveBackFunction() string {
 	t.GiveStripesFunction()
 	return t.FunctionOnce("registers.give", func() {

@@ -42,7 +42,7 @@ func (t *Locks) TurnVersion(base asm.Register) {
 	t.Store(base, versionOffset, asm.R2, 8)
 }
 
-// EmitUnlocked begins to read registers without the lock, or goes to locked, where somebody has it.
+// EmitUnlocked begins to read registers without the lock, or goes to locked, if somebody has it.
 // Inside is what is read.
 func (t *Locks) EmitUnlocked(u *paths.Unlocked, inside *paths.Step, locked string) {
 	begun := t.NewLabel("begun")
@@ -108,7 +108,7 @@ func (t *Locks) EmitValidate(u *paths.Unlocked, changed string) {
 // byStripes is the version of who reads by stripes: none that the one lock has while nobody writes.
 const byStripes = 1
 
-// noteVersions notes the versions of the stripes that a packet reads, or goes to locked, where
+// noteVersions notes the versions of the stripes that a packet reads, or goes to locked, if
 // somebody has one.
 func (t *Locks) noteVersions(u *paths.Unlocked, inside *paths.Step, locked string) {
 	t.StoreConstant(code.PHV, memory.PHVVersion, byStripes, 8)

@@ -12,7 +12,7 @@ import (
 // what the control plane sets, which is then the difference.
 
 // CounterPlan is where a counter array is: of CPUs copies that are Apart bytes apart, and one more
-// behind them; or, where CPUs is 0, of one that all CPUs add to.
+// after them; or, where CPUs is 0, of one that all CPUs add to.
 type CounterPlan struct {
 	ArrayPlan
 	CPUs, Apart int

@@ -36,8 +36,8 @@ func customWidth(algo string) int {
 	return map[string]int{"crc16_custom": 16, "crc32_custom": 32}[algo]
 }
 
-// CustomCRC is where the parameters of a calculation are in the state, and its width; -1 where
-// nothing in the program uses it, or it has none.
+// CustomCRC is where the parameters of a calculation are in the state, and its width; -1 if nothing
+// in the program uses it, or it has none.
 func (p *Plan) CustomCRC(k *bmv2json.Calculation) (at, width int) {
 	if at, ok := p.customCRCs[k]; ok {
 		return at, customWidth(k.Algo)

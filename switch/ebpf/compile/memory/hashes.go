@@ -21,7 +21,7 @@ var HashAlgorithms = map[string]string{
 }
 
 // crc is a cyclic redundancy check as a table walk: v = v >> 8 ^ table[(v ^ byte) & 0xff] where it
-// is reflected, else from the top.
+// is reflected, otherwise from the top.
 type crc struct {
 	Width     int
 	poly      uint64

@@ -22,7 +22,7 @@ const (
 	MaxPorts       = 1 << 16 //
 	// 4 bytes each: the interface of a port; 0: no such port
 	PortsIfindex = 4 * MaxIfindex
-	// 4 bytes each: the same where the interface takes frames from XDP, else 0
+	// 4 bytes each: the same where the interface takes frames from XDP, otherwise 0
 	PortsXDP    = PortsIfindex + 4*MaxPorts
 	PortsPassed = PortsXDP + 4*MaxPorts // 8 bytes: frames that XDP has handed over to tc
 	PortsLost   = PortsPassed + 8       // 8 bytes: those of them that tc could not take

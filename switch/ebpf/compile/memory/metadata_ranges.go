@@ -73,7 +73,7 @@ func (p *Plan) planRanges() {
 	}
 }
 
-// WhereverRead is what is known of a field anywhere in the program. Open are the fields that are
+// WhereverRead is what is known about a field anywhere in the program. Open are the fields that are
 // being looked at.
 func (p *Plan) WhereverRead(w affine.Evaluator, r bmv2json.FieldRef, open map[int]bool) affine.Form {
 	if r.IsValidity() {

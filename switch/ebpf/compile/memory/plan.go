@@ -19,11 +19,11 @@ type Plan struct {
 	Std    analysis.StandardFields
 
 	StateBytes int
-	// in the state: 0, or 1 while a packet has registers to itself; behind it the version
+	// in the state: 0, or 1 while a packet has registers to itself; after it the version
 	// (locking/unlocked.go)
 	Lock      int
 	MeterLock int // the same of meters
-	// in the state: how often the control plane has called Barrier; behind it EpochDropped and
+	// in the state: how often the control plane has called Barrier; after it EpochDropped and
 	// OldestEpoch
 	Epoch int
 	// in the state: how packets get the registers (locking/stripes.go), and how often one found the
@@ -69,7 +69,7 @@ type Plan struct {
 	otherwise map[int]bool
 
 	Requests Requests
-	// 2 bytes in the PHV: the learn list to send; 0 where the program sends none
+	// 2 bytes in the PHV: the learn list to send; 0 if the program sends none
 	Messages []*bmv2json.Primitive // what the program says, by number
 	// in the state: how many messages found the ring full
 	MessagesLost int
@@ -140,8 +140,8 @@ func (p *Plan) refuseProgram() {
 	analysis.RefusePriorities(prog)
 }
 
-// planState gives what outlives a packet a place in the state, but for what is found out with the
-// PHV. It returns how many bytes the longest key has.
+// planState gives what outlives a packet a place in the state, except for what is found out with
+// the PHV. It returns how many bytes the longest key has.
 func (p *Plan) planState() (keys int) {
 	p.Lock, p.MeterLock, p.Epoch = p.allocate(16), p.allocate(8), p.allocate(32)
 	p.Mode, p.Contended = p.Epoch+24, p.allocate(16)

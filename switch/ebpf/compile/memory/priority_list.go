@@ -10,7 +10,7 @@ import (
 // before it, a few nanoseconds each.
 //
 // There are several copies of the list. A change writes one that no packet reads and then points
-// the table at it; a packet goes on in the copy in which it has begun. Only when all have been
+// the table at it; a packet continues in the copy in which it has begun. Only when all have been
 // written does a change wait for packets that may still be in the oldest.
 
 // maxScanCopies and scanMemory bound the copies of a table's list.

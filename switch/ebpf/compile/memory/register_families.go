@@ -31,7 +31,7 @@ type Member struct {
 
 const (
 	mostFamilies = 4
-	StripeBytes  = 64 // a cache line: the lock, and behind it the version
+	StripeBytes  = 64 // a cache line: the lock, and after it the version
 )
 
 // planFamilies finds what registers belong together, by what the program makes their indices of:

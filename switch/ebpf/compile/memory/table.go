@@ -76,7 +76,7 @@ func (p *Plan) planTable(src *bmv2json.Table) *TablePlan {
 	t.planKeys()
 	t.Default = p.allocate(16)
 	t.Version = t.Default + 8 // changes as seldom
-	// Parameters: in the word if those of every action fit beside the action's number.
+	// Parameters: in the word if those of every action fit alongside the action's number.
 	t.Inline = !src.WithCounters && !src.SupportTimeout && src.DirectMeter == nil && src.Kind == bmv2json.TableSimple
 	for _, a := range src.Actions {
 		bits := 0

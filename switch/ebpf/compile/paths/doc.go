@@ -1,7 +1,7 @@
 // Package paths follows packets through a program's ingress pipeline and lists the steps that they
-// come by ([Find]), with what is known of the packet at each. The list has no steps for decisions
-// with a known result, and it marks stores that are never read again as dead. Compilers call that
-// jump threading and partial evaluation; find.go says how it is bounded.
+// come by ([Find]), with what is known about the packet at each. The list has no steps for
+// decisions with a known result, and it marks stores that are never read again as dead. Compilers
+// call that jump threading and partial evaluation; find.go says how it is bounded.
 //
 // The steps also say which of them need the registers to themselves (order.go), by which numbers a
 // packet takes registers (needs.go), and where it may read them without a lock (unlocked.go). All

@@ -66,7 +66,7 @@ func (t *finder) readBy(q *bmv2json.Primitive) []int {
 	return []int{ir.EveryField}
 }
 
-// behind is what is known behind a primitive.
+// behind is what is known after a primitive.
 func (t *finder) behind(q *bmv2json.Primitive, f ir.Facts) ir.Facts {
 	field := func(e *bmv2json.Expr) ir.Facts {
 		if e.Op == bmv2json.OpField && !e.Field.IsValidity() {

@@ -14,11 +14,11 @@ import (
 )
 
 // Paths. A program decides again and again on what it has decided before: p4c puts what a packet is
-// into metadata, and each control asks anew. So the ingress pipeline of a program that is made anew
-// behind the running one is not written node by node, but by what is known where a packet comes
-// along: a node that is reached knowing different things becomes as many steps, in each of which a
-// decision that is known already takes nothing, and what is stored and never asked again is not
-// stored. It is what compilers call jump threading, and partial evaluation.
+// into metadata, and each control asks again. So the ingress pipeline of a program that is made
+// again behind the running one is not written node by node, but by what is known where a packet
+// comes along: a node that is reached knowing different things becomes as many steps, in each of
+// which a decision that is known already takes nothing, and what is stored and never asked again is
+// not stored. It is what compilers call jump threading, and partial evaluation.
 //
 //	node      op == READ? ──▶ kind = 1 ─┐             ┌─▶ kind == 1? ─▶ …
 //	          else        ──▶ kind = 2 ─┴─▶ table ────┘
@@ -28,13 +28,13 @@ import (
 // What is known (ir.Facts) are values of fields, from assignments, conditions and the parameters of
 // tables with few entries (package known), and that metadata begins as 0. Steps must not be too
 // many: a node that is reached knowing many different things is written for what is asked in
-// several conditions behind it, then for what some of them have in common. To know less is never
+// several conditions after it, then for what some of them have in common. To know less is never
 // wrong.
 
 // Bounds of the steps that one place in a program becomes, and of all.
 const (
 	mostExact    = 2      // for all that is known
-	MostVariants = 12     // for what is asked behind the place in at least oftenAsked conditions
+	MostVariants = 12     // for what is asked after the place in at least oftenAsked conditions
 	mostSteps    = 12_000 // of some three instructions
 	FarthestJump = 32_767 // instructions
 	oftenAsked   = 3
@@ -47,7 +47,7 @@ type maker struct {
 	end      *Step
 	memo     map[string]*Step
 	variants map[string][]ir.Facts
-	asked    map[bmv2json.Node]map[int]bool // fields that it and the nodes behind it may ask
+	asked    map[bmv2json.Node]map[int]bool // fields that it and the nodes after it may ask
 	every    map[bmv2json.Node]bool         // ... any
 	often    map[bmv2json.Node]map[int]bool // ... in several conditions
 	reads    map[int]bool                   // of what is being translated
@@ -81,8 +81,8 @@ func Find(p *memory.Plan, name string, o Options) (order []*Step, live *FieldSet
 }
 
 // findPaths makes the steps of a pipeline, in an order in which each is before those that follow
-// it; nil where there are too many, or the pipeline has something that steps cannot have. Live are
-// the fields that are asked before they are set.
+// it; nil if there are too many, or the pipeline has something that steps cannot have. Live are the
+// fields that are asked before they are set.
 func (t *finder) findPaths(name string) (order []*Step, live *FieldSet) {
 	q := t.Prog.Pipeline(name)
 	if q == nil {
@@ -125,8 +125,8 @@ func (t *finder) findPaths(name string) (order []*Step, live *FieldSet) {
 	return order, lives[0]
 }
 
-// factsAtStart is what is known where ingress begins: metadata of the program's own is 0, but for
-// what the parser sets and packets bring that come back.
+// factsAtStart is what is known where ingress begins: metadata of the program's own is 0, except
+// for what the parser sets and packets bring that come back.
 func (t *finder) factsAtStart() ir.Facts {
 	f := ir.Facts{}
 	if t.Requests.Reinjects() {
@@ -149,13 +149,13 @@ func (t *finder) factsAtStart() ir.Facts {
 	return f
 }
 
-// findAsked finds for each node which fields may be asked from there on: what is known of others
+// findAsked finds for each node which fields may be asked from there on: what is known about others
 // makes no difference.
 func (p *maker) findAsked(order []bmv2json.Node) {
 	p.asked, p.every = map[bmv2json.Node]map[int]bool{}, map[bmv2json.Node]bool{}
 	p.often = map[bmv2json.Node]map[int]bool{}
-	asking := map[int]int{}                              // conditions behind, by field
-	writes := map[bmv2json.Node]map[bmv2json.Node]bool{} // the nodes behind that write registers
+	asking := map[int]int{}                              // conditions after, by field
+	writes := map[bmv2json.Node]map[bmv2json.Node]bool{} // the nodes after that write registers
 	for i := len(order) - 1; i >= 0; i-- {
 		n := order[i]
 		set := map[int]bool{}
@@ -349,7 +349,7 @@ func (p *maker) action(a action, i int, f ir.Facts) *Step {
 	if i >= len(a.code.Primitives) {
 		return p.at(a.next, f)
 	}
-	// The node behind is not the same for a hit and a miss.
+	// The node after is not the same for a hit and a miss.
 	next := "end"
 	if a.next != nil {
 		next = a.next.NodeName()
@@ -421,7 +421,7 @@ func (p *maker) primitive(a action, i int, f ir.Facts) *Step {
 }
 
 // mostConstants is how many entries a table may have for their parameters to be constants: what is
-// behind it is written for each.
+// after it is written for each.
 const mostConstants = 2
 
 // constantDefault is the default action of a table for which the program names one.

@@ -45,8 +45,8 @@ func (s *FieldSet) addAll(other *FieldSet) {
 	}
 }
 
-// liveBehind are the fields that may be read behind a pipeline: of packets' headers, of the
-// standard metadata, and what others than the pipeline read.
+// liveBehind are the fields that may be read after a pipeline: of packets' headers, of the standard
+// metadata, and what others than the pipeline read.
 func (t *finder) liveBehind(q *bmv2json.Pipeline) *FieldSet {
 	s, outside := newFieldSet(t.Layout.End, true), analysis.FieldsRead(t.Prog, q)
 	for _, h := range t.Prog.Headers {

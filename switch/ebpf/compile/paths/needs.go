@@ -41,8 +41,9 @@ func (n *Need) add(m Need) {
 	}
 }
 
-// fieldsHeld is what is known of fields since the beginning of the pipeline, or, inside, since the
-// packet got the registers. What is not there is as it was, or, where lost is set, may be anything.
+// fieldsHeld is what is known about fields since the beginning of the pipeline, or, inside, since
+// the packet got the registers. What is not there is as it was, or, where lost is set, may be
+// anything.
 type fieldsHeld struct {
 	of   map[int]affine.Form
 	lost bool
@@ -150,8 +151,8 @@ func (n *Needs) add(m *Needs) {
 	n.singleWrites = n.singleWrites || m.singleWrites
 }
 
-// takenBy is the number by which a step takes a register, nil where it takes none; one without a
-// base is not known.
+// takenBy is the number by which a step takes a register, nil if it takes none; one without a base
+// is not known.
 func (t *finder) takenBy(s *Step, w affine.Evaluator) *Need {
 	if s.Kind != StepPrimitive {
 		return nil
@@ -176,7 +177,7 @@ func (t *finder) takenBy(s *Step, w affine.Evaluator) *Need {
 	return &Need{}
 }
 
-// numbersAt is what is known of values at a step, of fields of which h is known.
+// numbersAt is what is known about values at a step, of fields of which h is known.
 func (t *finder) numbersAt(s *Step, h *fieldsHeld) affine.Evaluator {
 	return affine.Evaluator{Bound: uint64(t.LargestRegister), Field: func(r bmv2json.FieldRef) affine.Form {
 		if r.Field.VL || r.Field.Signed || ir.Wide(r.Field.Width) || r == t.Std.IngressTime {
@@ -206,7 +207,7 @@ func (t *finder) itself(r bmv2json.FieldRef) affine.Form {
 	return n
 }
 
-// rangeOf is what is known of a field wherever a program may be.
+// rangeOf is what is known about a field wherever a program may be.
 func (t *finder) rangeOf(r bmv2json.FieldRef) (n affine.Form) {
 	off := t.Layout.Field(r).Off
 	if n, ok := t.ranges[off]; ok {
@@ -223,7 +224,7 @@ func (t *finder) rangeOf(r bmv2json.FieldRef) (n affine.Form) {
 	return affine.AtMost(ir.Ones(r.Field.Width))
 }
 
-// heldBehind is what is known of fields behind a step.
+// heldBehind is what is known about fields after a step.
 func (t *finder) heldBehind(s *Step, h *fieldsHeld, w affine.Evaluator) *fieldsHeld {
 	var changed []int
 	value := affine.Unknown()
@@ -285,7 +286,7 @@ func (t *finder) eitherHeld(a, b *fieldsHeld, refs map[int]bmv2json.FieldRef) *f
 	return out
 }
 
-// FamiliesToLock are those of which a packet takes a stripe at a step; false where it takes all.
+// FamiliesToLock are those of which a packet takes a stripe at a step; false if it takes all.
 func (n *Needs) FamiliesToLock() (list []int, ok bool) {
 	if n == nil || n.unknown {
 		return nil, false
@@ -308,7 +309,7 @@ func (n *Needs) FamiliesToLock() (list []int, ok bool) {
 }
 
 // familiesToRead are those whose versions tell a packet that only reads whether it has read what is
-// so; false where it cannot know.
+// so; false if it cannot know.
 func (n *Needs) familiesToRead() (list []int, ok bool) {
 	if n == nil || n.unknown {
 		return nil, false

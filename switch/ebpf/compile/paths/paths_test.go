@@ -7,8 +7,8 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 )
 
-// TestPaths finds the paths of NetCRAQ's program: they are few enough to be written, each goes on,
-// the registers are taken once on each, and something is known and left out.
+// TestPaths finds the paths of NetCRAQ's program: they are few enough to be written, each
+// continues, the registers are taken once on each, and something is known and left out.
 func TestPaths(t *testing.T) {
 	prog, err := bmv2json.ReadFile("../../../../p4src/compiled/netcraq-128.json.gz")
 	if err != nil {

@@ -39,7 +39,7 @@ type Step struct {
 	Spoilt    bool      // what it reads is not what there is: for tests
 
 	reads []int // fields, or ir.EveryField
-	sets  int   // the one field that it always sets; -1 where there is none
+	sets  int   // the one field that it always sets; -1 if there is none
 	Dead  bool  // what it sets nobody reads
 
 	order  int    // its place
@@ -47,12 +47,12 @@ type Step struct {
 	Needs  *Needs // what registers are taken from here on; nil outside
 }
 
-// Outcomes are where a packet goes on behind a table.
+// Outcomes are where a packet continues after a table.
 type Outcomes struct {
 	Plan    *memory.TablePlan
 	Hit     []*Step          // by action
 	Known   map[uint64]*Step // by the word of an entry whose parameters are constants
-	Missed  []*Step          // by action of the default entry; nil where that is as hit
+	Missed  []*Step          // by action of the default entry; nil if that is as hit
 	Without *Step            // there is no default entry
 	Always  *Step            // the default entry is the program's own
 }

@@ -74,7 +74,7 @@ func (s *Step) lead(way int, to *Step) {
 	}
 }
 
-// withoutLock makes the copy of the steps from one on that need the lock; nil where they cannot do
+// withoutLock makes the copy of the steps from one on that need the lock; nil if they cannot do
 // without.
 func (t *finder) withoutLock(first *Step, live *FieldSet, order []*Step) *Step {
 	changed, ok := t.changedInside(first)
@@ -199,8 +199,8 @@ func (t *finder) changedBy(s *Step) (offs []int) {
 	return []int{ir.EveryField}
 }
 
-// keepWhat finds how what has changed is put back that is asked from the first step on: false where
-// it is too much.
+// keepWhat finds how what has changed is put back that is asked from the first step on: false if it
+// is too much.
 func (t *finder) keepWhat(u *Unlocked, changed map[int]bool, live *FieldSet, first *Step,
 	order []*Step) bool {
 	room := 0

@@ -9,7 +9,7 @@ import (
 )
 
 // lookupKnown leaves the word of the key's entry in Entry and goes to found, or goes to miss; where
-// the table has changed since, it goes on behind its code. Of entries whose word has a label it
+// the table has changed since, it continues after its code. Of entries whose word has a label it
 // goes to that.
 func (t *Tables) lookupKnown(tp *memory.TablePlan, known known.Table, labels map[uint64]string,
 	found, miss string) {

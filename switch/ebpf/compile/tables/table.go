@@ -60,7 +60,7 @@ func (t *Tables) lookupMap(tp *memory.TablePlan, miss string) {
 			index = ir.Or(index, ir.Shl(t.KeyWord(&keys[i], 0), uint64(tp.Parts[i].At)))
 		}
 		t.Compute(index, 0)
-		// for the verifier, which knows nothing of widths
+		// for the verifier, which knows nothing about widths
 		t.Emit(asm.And.Imm(asm.R1, int32(ir.Ones(tp.Bits))), asm.LSh.Imm(asm.R1, 3))
 		t.StateAddress(asm.R2, tp.Direct)
 		t.Emit(asm.Add.Reg(asm.R2, asm.R1))

@@ -1,7 +1,7 @@
 // Package expression compiles the expressions of a P4 program into Go functions of a packet.
 //
-// What is known of the program is bound in a function when it is compiled: which lane a field has,
-// how wide it is, which constant it is compared with. At run time loads, arithmetic and stores
+// What is known about the program is bound in a function when it is compiled: which lane a field
+// has, how wide it is, which constant it is compared with. At run time loads, arithmetic and stores
 // remain.
 //
 // narrow.go compiles values of which at most 64 bits are needed, wide.go all others, and

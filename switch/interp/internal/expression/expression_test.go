@@ -283,7 +283,7 @@ func TestExpressionsAgainstBigIntegers(t *testing.T) {
 	}
 }
 
-// compileForTest compiles an assignment and a condition; nil where they are refused.
+// compileForTest compiles an assignment and a condition; nil if they are refused.
 func compileForTest(t *testing.T, prog *bmv2json.Program, dst, e, b *bmv2json.Expr) (lay *packet.Layout,
 	store Statement, cond Condition) {
 	t.Helper()

@@ -158,7 +158,7 @@ func (c *Compiler) numberShifted(e *bmv2json.Expr, n int) Number {
 			return func(st *packet.State) uint64 { return l(st) << (k & 63) }
 		}
 		r := c.Index(e.Right)
-		// Go gives 0 where the amount is 64 or more
+		// Go gives 0 if the amount is 64 or more
 		return func(st *packet.State) uint64 { return l(st) << r(st) }
 	case bmv2json.OpShr:
 		if fits, signed := interval.OfExpr(e.Left).FitsWord(); fits {

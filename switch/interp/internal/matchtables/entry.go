@@ -125,8 +125,8 @@ func (e *Entry) retain(by int) {
 	}
 }
 
-// id is what tells an entry from the others of its table: the match, and the priority where there
-// is one.
+// id is what tells an entry from the others of its table: the match, and the priority if there is
+// one.
 func (e *Entry) id() string {
 	b := make([]byte, 0, 16*len(e.value)+16)
 	for i := range e.value {

@@ -60,7 +60,7 @@ func (m mapN) get(key []uint64) *Entry    { return m[keyString(key)] }
 func (m mapN) put(key []uint64, e *Entry) { set(m, string([]byte(keyString(key))), e) }
 func (m mapN) len() int                   { return len(m) }
 
-// finder is the structure behind a table: it finds the entry that a key hits.
+// finder is the structure after a table: it finds the entry that a key hits.
 type finder interface {
 	find(key []uint64) *Entry
 	insert(e *Entry)

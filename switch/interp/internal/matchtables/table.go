@@ -61,7 +61,7 @@ func (t *Table) RecordHit(st *packet.State, e *Entry) {
 	}
 }
 
-// AfterHit is where control goes behind the table's i-th action, if an entry was found; behind an
+// AfterHit is where control goes after the table's i-th action, if an entry was found; after an
 // entry without an action if i is negative.
 func (t *Table) AfterHit(i int) bmv2json.Node {
 	switch {
@@ -73,7 +73,7 @@ func (t *Table) AfterHit(i int) bmv2json.Node {
 	return t.Source.Next[i]
 }
 
-// AfterMiss is where control goes behind the table's i-th action, if no entry was found; behind a
+// AfterMiss is where control goes after the table's i-th action, if no entry was found; after a
 // table without a default entry if i is negative.
 func (t *Table) AfterMiss(i int) bmv2json.Node {
 	switch {

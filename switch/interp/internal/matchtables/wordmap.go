@@ -72,7 +72,7 @@ func (m *WordMap) set(key uint64, e *Entry) {
 	m.used++
 }
 
-// remove takes a key out. Those behind it that had to give way to it come nearer to where they
+// remove takes a key out. Those after it that had to give way to it come nearer to where they
 // belong.
 func (m *WordMap) remove(key uint64) {
 	mask := len(m.slots) - 1

@@ -39,7 +39,7 @@ type State struct {
 
 	Exited          bool
 	Dropped         bool // an assertion failed
-	JumpTarget      int  // where the action goes on, where a primitive has said so; -1 otherwise
+	JumpTarget      int  // where the action continues, where a primitive has said so; -1 otherwise
 	Cloning         bool
 	CloneSession    uint32
 	CloneList       int // field lists: of a clone, a resubmit, a recirculation; 0 is none

@@ -7,7 +7,7 @@ import (
 // Kind is a kind of step of a packet's way, with the number that BMv2's event logger gives it.
 type Kind int32
 
-// The kinds of step. What Event.ID says is an id of the program's JSON, where nothing else is said.
+// The kinds of step. What Event.ID says is an id of the program's JSON, if nothing else is said.
 const (
 	PacketIn       Kind = iota // ID: the port
 	PacketOut                  // ID: the port
@@ -26,7 +26,7 @@ const (
 	ActionExecute              // ID: of the action
 )
 
-// ConfigChange says that another program runs; it is no packet's.
+// ConfigChange says that another program runs; it is not a packet's.
 const ConfigChange Kind = 999
 
 // Event is a step of a packet's way.

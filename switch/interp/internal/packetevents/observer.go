@@ -24,7 +24,7 @@ func New(events Listener, trace func(string)) *Observer {
 	return &Observer{events: events, onTrace: trace}
 }
 
-// Watches reports whether anybody may want to know of each statement.
+// Watches reports whether anybody may want to know about each statement.
 func (o *Observer) Watches() bool { return o.onTrace != nil || o.events != nil }
 
 // HasTrace reports whether steps are traced.
@@ -85,5 +85,5 @@ func (o *Observer) TraceStep(what string) {
 // LastNumber is the number of the newest packet.
 func (o *Observer) LastNumber() uint64 { return o.traced }
 
-// ResumeTrace goes on with the trace of a packet by its number.
+// ResumeTrace continues with the trace of a packet by its number.
 func (o *Observer) ResumeTrace(number uint64) { o.tracing = number }

@@ -37,6 +37,6 @@ func (a *Action) Run(st *packet.State) {
 }
 
 // maxStates bounds the states that one packet may pass. A parser that goes round takes something of
-// the packet each time, or P4 says it may be stopped with the error ParserTimeout; BMv2 would go on
-// for ever.
+// the packet each time, or P4 says it may be stopped with the error ParserTimeout; BMv2 would
+// continue for ever.
 const maxStates = 1 << 14

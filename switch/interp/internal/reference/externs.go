@@ -127,7 +127,7 @@ func listBits(list *bmv2json.Expr) (bits int) {
 	return bits
 }
 
-// bitString compiles putting the values of a list one behind the other, big endian. Bits that fill
+// bitString compiles putting the values of a list one after the other, big endian. Bits that fill
 // the first byte are 0. The result is good until the next one.
 func (c *Compiler) bitString(list *bmv2json.Expr) func(*packet.State) []byte {
 	type part struct {

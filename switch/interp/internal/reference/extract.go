@@ -37,8 +37,8 @@ func (c *Compiler) extract(o *bmv2json.ParserOp) parseOp {
 	}
 }
 
-// nextHeaders are the headers of the stack that an extraction goes on with, by what names them, and
-// which of State.StackCounters says how many there are already.
+// nextHeaders are the headers of the stack that an extraction continues with, by what names them,
+// and which of State.StackCounters says how many there are already.
 func (c *Compiler) nextHeaders(o *bmv2json.ParserOp, name func(*bmv2json.Header) int) (at int, names []int) {
 	if o.Stack != nil {
 		for _, h := range o.Stack.Headers {
@@ -52,7 +52,8 @@ func (c *Compiler) nextHeaders(o *bmv2json.ParserOp, name func(*bmv2json.Header)
 	return c.UnionStackCounter(o.UnionStack), names
 }
 
-// extractHeader is the common case, with everything that is known of the header bound beforehand.
+// extractHeader is the common case, with everything that is known about the header bound
+// beforehand.
 func (c *Compiler) extractHeader(h int) parseOp {
 	hl, short := c.Layout.Headers[h], c.errs["PacketTooShort"]
 	size, fields, alone := hl.Type.FixedBits/8, hl.Type.Wire, hl.Siblings == nil

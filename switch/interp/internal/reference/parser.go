@@ -31,7 +31,7 @@ type parseState struct {
 	cases []parseCase
 	// the cases, where the key is one and none is a value set
 	plain []plainCase
-	then  *parseState // where no case matches; nil accepts
+	then  *parseState // if no case matches; nil accepts
 }
 
 type keyPart struct {

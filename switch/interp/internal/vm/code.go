@@ -18,7 +18,7 @@ const (
 	// Instructions that set lane a. If there are two operands the first is lane to.
 	opSet     // to k
 	opCopy    // to lane to
-	opMask    // to lane to, but for the bits that k has not
+	opMask    // to lane to, except for the bits that k has not
 	opParam   // to the action's parameter at lane to of its parameters, masked with k
 	opAdd     // lane to plus k
 	opOr      // or k
@@ -54,7 +54,7 @@ const (
 	opWrite // the cell of register k at index lane to, if there is one, is set to lane a
 	opCount // a packet is counted in the cell of counter k at index lane a, if there is one
 	opDo    // primitive k
-	opTable // table k is applied; it says where to go on
+	opTable // table k is applied; it says where to continue
 
 	// The next a instructions are of one kind: they are done without looking at each.
 	opSets
@@ -65,7 +65,7 @@ const (
 // negated is the jump that is taken where the other is not.
 func (op opcode) negated() opcode { return op + opUnlessEqual - opIfEqual }
 
-// branches reports whether a packet goes on in one of two ways.
+// branches reports whether a packet continues in one of two ways.
 func (op opcode) branches() bool { return op >= opIfEqual && op <= opIf }
 
 // instr is an instruction.
@@ -88,7 +88,7 @@ type Code struct {
 	counters  []*arrays.Counter
 }
 
-// site is a table at its place in the control flow. What every look-up needs comes first: beside
+// site is a table at its place in the control flow. What every look-up needs comes first: alongside
 // other work, look-ups wait for memory most of all.
 type site struct {
 	// where the key has one field of up to 64 bits, and is exact: its lane, and the header that has
@@ -98,7 +98,7 @@ type site struct {
 	quiet        bool // entries only have actions
 	records      bool // what is hit is recorded
 	t            *matchtables.Table
-	// where control goes on with the action of an entry, and with that of the default entry: by
+	// where control continues with the action of an entry, and with that of the default entry: by
 	// Action.Index
 	hit, miss []uint32
 	// where there is none

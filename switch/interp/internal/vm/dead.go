@@ -2,7 +2,7 @@ package vm
 
 // dead leaves out what sets a lane that nobody asks for any more.
 type dead struct {
-	private laneSet // the lanes that nobody asks for behind the last step
+	private laneSet // the lanes that nobody asks for after the last step
 	done    map[*step]alive
 }
 

@@ -72,8 +72,8 @@ func (l *lowering) inputRuns(in bmv2json.CalcInput) []packet.Run {
 	return nil
 }
 
-// readsOf adds the fields that an expression reads; false where nobody knows which. Headers that
-// are in packets are not told: what is in those is never left out.
+// readsOf adds the fields that an expression reads; false if nobody knows which. Headers that are
+// in packets are not told: what is in those is never left out.
 func (l *lowering) readsOf(e *bmv2json.Expr, to *[]packet.Run) bool {
 	if e == nil {
 		return true
@@ -104,8 +104,8 @@ func targetHeader(name string) bool {
 		name) || strings.HasPrefix(name, "psa_")
 }
 
-// private are the lanes of metadata that nothing but a pipeline's own control flow knows of: they
-// are 0 where it begins, and nobody asks for them behind it.
+// private are the lanes of metadata that nothing but a pipeline's own control flow knows about:
+// they are 0 where it begins, and nobody asks for them after it.
 func (l *lowering) private(pl *bmv2json.Pipeline) laneSet {
 	known := newLaneSet(l.c.Layout.Lanes)
 	var runs []packet.Run

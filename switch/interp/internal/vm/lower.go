@@ -39,9 +39,9 @@ func (l *lowering) conditional(n *bmv2json.Conditional) *step {
 	return l.cond(n.Expr, yes, no)
 }
 
-// table makes the steps of a table, of the actions that it may run, and of what comes behind them.
-// A member of an action profile that several tables share may name an action object that p4c made
-// for another of them; it is the same action by name.
+// table makes the steps of a table, of the actions that it may run, and of what comes after them. A
+// member of an action profile that several tables share may name an action object that p4c made for
+// another of them; it is the same action by name.
 func (l *lowering) table(t *matchtables.Table) *step {
 	actions := l.c.Actions
 	if a := t.OnlyAction(); a != nil {

@@ -46,7 +46,7 @@ func (l *lowering) cond(e *bmv2json.Expr, yes, no *step) *step {
 	return l.closure(e, yes, no)
 }
 
-// compare is a comparison of numbers; nil where it is none, or of other numbers than lanes hold.
+// compare is a comparison of numbers; nil if it is none, or of other numbers than lanes hold.
 func (l *lowering) compare(e *bmv2json.Expr, yes, no *step) *step {
 	switch e.Op {
 	case bmv2json.OpEq, bmv2json.OpNe:
@@ -169,7 +169,7 @@ func (l *lowering) notZero(e *bmv2json.Expr, yes, no *step) *step {
 	return l.closure(e, yes, no)
 }
 
-// equal makes the steps of an equality of numbers; nil where that takes a closure.
+// equal makes the steps of an equality of numbers; nil if that takes a closure.
 func (l *lowering) equal(e *bmv2json.Expr, yes, no *step) *step {
 	left, right := e.Left, e.Right
 	if _, vl := expression.VarbitOf(left); vl {
@@ -193,7 +193,7 @@ func (l *lowering) equal(e *bmv2json.Expr, yes, no *step) *step {
 		next: no}))
 }
 
-// less makes the steps of left < right; nil where that takes a closure.
+// less makes the steps of left < right; nil if that takes a closure.
 func (l *lowering) less(left, right *bmv2json.Expr, yes, no *step) *step {
 	if left.Type != bmv2json.TypeData {
 		return nil
@@ -208,7 +208,7 @@ func (l *lowering) less(left, right *bmv2json.Expr, yes, no *step) *step {
 		return nil
 	case y.konst:
 		return x.then(&step{op: opIfLess, a: uint16(x.lane), k: y.k, yes: yes, next: no})
-	case x.konst: // y is not less than the number behind
+	case x.konst: // y is not less than the number after
 		return y.then(&step{op: opIfLess, a: uint16(y.lane), k: x.k + 1, yes: no, next: yes})
 	}
 	return x.then(y.then(&step{op: opIfLessLane, a: uint16(x.lane), k: uint64(y.lane), yes: yes,

@@ -6,7 +6,7 @@ import (
 	"github.com/netcraq/netcraq/switch/interval"
 )
 
-// operand is the value of an expression: a constant, or what is in a lane behind the steps before.
+// operand is the value of an expression: a constant, or what is in a lane after the steps before.
 type operand struct {
 	konst  bool
 	k      uint64
@@ -38,7 +38,7 @@ func (l *lowering) operand(e *bmv2json.Expr, n int) (operand, bool) {
 	return operand{lane: lane, before: func(s *step) *step { return l.store(lane, e, n, s) }}, true
 }
 
-// withLane is for an operand that has to be in a lane. It gives nil where there are too many.
+// withLane is for an operand that has to be in a lane. It gives nil if there are too many.
 func (l *lowering) withLane(e *bmv2json.Expr, n int, use func(lane int) *step) *step {
 	if fits, _ := interval.OfExpr(e).FitsWord(); n == 64 && !fits {
 		return nil

@@ -51,7 +51,7 @@ func (l *lowering) plainLane(e *bmv2json.Expr) (lane int, mask uint64, ok bool) 
 	return l.c.PlaceOf(e).Lane, wideint.TopMask(e.Width), true
 }
 
-// assign makes the steps of dst = src; nil where that takes a closure.
+// assign makes the steps of dst = src; nil if that takes a closure.
 func (l *lowering) assign(dst, src *bmv2json.Expr, next *step) *step {
 	if src.Type == bmv2json.TypeBool {
 		src = &bmv2json.Expr{Op: bmv2json.OpBoolToData, Right: src, Path: src.Path}

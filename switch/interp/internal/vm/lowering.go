@@ -11,7 +11,7 @@ import (
 const Temporaries = 8
 
 // lowering makes steps of the control flow of a pipeline. They are made from the end: each is made
-// knowing what comes behind it.
+// knowing what comes after it.
 type lowering struct {
 	c     *reference.Compiler
 	end   *step

@@ -9,23 +9,23 @@ import (
 )
 
 // Paths. A program decides again and again on what it has decided before: p4c puts what a packet is
-// into metadata, and each control asks anew. So steps are written anew by what is known where a
+// into metadata, and each control asks again. So steps are written again by what is known where a
 // packet comes along (jump threading): one that is reached knowing different things becomes as many
 // steps, and a decision that is known already becomes none. To know less is never wrong, which
 // bounds how many there are.
 
 // Bounds of how many steps one becomes, and of all.
 const (
-	mostExact    = 4      // for all that is known and asked behind the step
+	mostExact    = 4      // for all that is known and asked after the step
 	mostVariants = 12     // with those for what is asked at least oftenAsked times
 	mostOften    = 24     // with those for what is asked twice as often
 	mostSteps    = 12_000 // of all: then nothing is known any more
 	oftenAsked   = 4
 )
 
-// fact is what is known of a lane: what it is, or which of the numbers below 64 it is not.
+// fact is what is known about a lane: what it is, or which of the numbers below 64 it is not.
 type fact struct {
-	lane  int // that of a header's validity is behind all lanes
+	lane  int // that of a header's validity is after all lanes
 	konst bool
 	k     uint64
 }
@@ -44,7 +44,7 @@ func (f facts) find(lane int) (int, bool) {
 	return slices.BinarySearchFunc(f, lane, func(x fact, lane int) int { return x.lane - lane })
 }
 
-// with is f, and x in the place of what was known of its lane.
+// with is f, and x in the place of what was known about its lane.
 func (f facts) with(x fact) facts {
 	i, ok := f.find(x.lane)
 	nothing := !x.konst && x.k == 0
@@ -83,7 +83,7 @@ func (f facts) key(b []byte) []byte {
 	return b
 }
 
-// paths writes steps anew.
+// paths writes steps again.
 type paths struct {
 	lanes int
 	width []int // of each lane: how many bits of it may be set
@@ -94,8 +94,8 @@ type paths struct {
 	of    map[*step]int // their numbers
 }
 
-// asked is how many conditions on one way behind a step ask for what is known of a lane, if nothing
-// sets it before.
+// asked is how many conditions on one way after a step ask for what is known about a lane, if
+// nothing sets it before.
 type asked []uint8
 
 // thread writes the steps from first on by what is known.
@@ -113,7 +113,7 @@ func thread(first *step, width []int, headers int, zero laneSet) *step {
 	return p.at(first, f)
 }
 
-// find finds what is asked behind a step, itself included.
+// find finds what is asked after a step, itself included.
 func (p *paths) find(s *step, size int) asked {
 	if a := p.asked[s]; a != nil {
 		return a
@@ -320,7 +320,7 @@ func (p *paths) behindTable(s *step, f facts) *step {
 	return &n
 }
 
-// does is what is known behind a step, which is made simpler by what is known before.
+// does is what is known after a step, which is made simpler by what is known before.
 func (p *paths) does(s *step, f facts) facts {
 	lane, ok := s.sets()
 	if !ok {
@@ -362,7 +362,7 @@ func (p *paths) does(s *step, f facts) facts {
 	return f.with(out)
 }
 
-// behindClosure is what is known behind a step that sets what its effects say.
+// behindClosure is what is known after a step that sets what its effects say.
 func (p *paths) behindClosure(s *step, f facts) facts {
 	if s.effects == nil {
 		return f

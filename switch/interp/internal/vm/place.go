@@ -37,7 +37,7 @@ func placed(first *step) *Code {
 	return p.code
 }
 
-// row places a step and those behind it, as far as they have no place.
+// row places a step and those after it, as far as they have no place.
 func (p *placement) row(s *step) {
 	for ; s != nil; s = s.next {
 		if s.placed {
@@ -107,7 +107,7 @@ func (p *placement) step(s *step) {
 	p.list = append(p.list, in)
 }
 
-// branch adds a condition. What comes behind it is where it does not hold, or where it does, if the
+// branch adds a condition. What comes after it is where it does not hold, or where it does, if the
 // other has its place.
 func (p *placement) branch(s *step, in instr) {
 	if s.next.placed && !s.yes.placed {
@@ -117,7 +117,7 @@ func (p *placement) branch(s *step, in instr) {
 	p.jump(in, s.yes)
 }
 
-// site makes a table's place; where to go on is filled in later.
+// site makes a table's place; where to continue is filled in later.
 func (p *placement) site(o *outcomes) *site {
 	s := &site{t: o.t, records: o.t.Records, hit: make([]uint32, len(o.hit)), miss: make([]uint32, len(o.miss))}
 	if words, lane, header, ok := o.t.SoleKey(); ok {

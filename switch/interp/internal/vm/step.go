@@ -25,7 +25,7 @@ type step struct {
 	placed  bool
 }
 
-// outcomes are where a packet goes on behind a table.
+// outcomes are where a packet continues after a table.
 type outcomes struct {
 	t            *matchtables.Table
 	hit, miss    []*step // by Action.Index; nil for actions that are not the table's
@@ -45,7 +45,7 @@ func (s *step) count(seen map[*step]bool) int {
 	return n
 }
 
-// all are the steps that may come behind one.
+// all are the steps that may come after one.
 func (s *step) all() []*step {
 	switch {
 	case s.op == opTable:

@@ -96,7 +96,7 @@ func (s *Server) Start() {
 }
 
 // Kill ends the server at once, with what it had under way: as a machine does that loses its power,
-// but for what was not yet on its disk.
+// except for what was not yet on its disk.
 func (s *Server) Kill() {
 	if s.cmd == nil {
 		return
