@@ -28,10 +28,12 @@ import (
 )
 
 const (
-	// RunTimeout bounds a flow's run over a batch.
-	RunTimeout = 10 * time.Second
-	// CompileTimeout bounds a flow's run over nothing.
-	CompileTimeout = 3 * time.Second
+	// RunTime bounds the processor time of a flow's run over a batch.
+	RunTime = 10 * time.Second
+	// CompileTime bounds the processor time of a flow's run over nothing.
+	CompileTime = 3 * time.Second
+	// Patience times as long may a run take by the clock, on a machine that has other work to do.
+	Patience = 5
 	// MaxRows bounds the bytes of the rows that a flow makes of a batch. A row counts as its key,
 	// its value and RowBytes.
 	MaxRows  = 64 << 20
@@ -201,7 +203,7 @@ func (e *Engine) Compile(ctx context.Context, query string) (_ *Flow, err error)
 		return nil, err
 	}
 	f := &Flow{engine: e, query: query}
-	ctx, cancel := context.WithTimeout(ctx, CompileTimeout)
+	ctx, cancel := bounded(ctx, CompileTime)
 	defer cancel()
 	_, err = f.Run(ctx, nil)
 	return f, err
@@ -266,7 +268,7 @@ func (f *Flow) RunBatch(ctx context.Context, name string, records []endpoint.Rec
 		return nil, 0, err
 	}
 	defer func() { e.give(err) }()
-	ctx, cancel := context.WithTimeout(ctx, RunTimeout)
+	ctx, cancel := bounded(ctx, RunTime)
 	defer cancel()
 	defer func() { err = late(ctx, err) }()
 	if name == "" || e.loaded != name {
@@ -291,19 +293,48 @@ func (f *Flow) RunBatch(ctx context.Context, name string, records []endpoint.Rec
 	return rows, threadTime() - begin, err
 }
 
+// errLate is the cause of a context that has ended because a run took too long.
+var errLate = errors.New("it takes too long")
+
+// bounded returns a context that ends when this process has taken so much processor time, or
+// Patience times as much has passed. Only one flow runs in a process.
+func bounded(ctx context.Context, most time.Duration) (_ context.Context, cancel func()) {
+	ctx, end := context.WithCancelCause(ctx)
+	begun, before := time.Now(), timeOf(syscall.RUSAGE_SELF)
+	var timer *time.Timer
+	look := make(chan struct{}) // closed when timer is set
+	timer = time.AfterFunc(most, func() {
+		<-look
+		left := most - (timeOf(syscall.RUSAGE_SELF) - before)
+		if left <= 0 || time.Since(begun) >= Patience*most {
+			end(errLate)
+			return
+		}
+		timer.Reset(min(max(left, 10*time.Millisecond), Patience*most-time.Since(begun)))
+	})
+	close(look)
+	return ctx, func() {
+		timer.Stop()
+		end(nil)
+	}
+}
+
 // late says in words that a run failed because it took too long.
 func late(ctx context.Context, err error) error {
-	if err == nil || !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+	if err == nil || !errors.Is(context.Cause(ctx), errLate) {
 		return err
 	}
-	return exactlyonce.Errorf(exactlyonce.Wrong, "the flow: it takes too long: it has %v for a batch, and %v when it is compiled. Have it "+
-		"compute less", RunTimeout, CompileTimeout)
+	return exactlyonce.Errorf(exactlyonce.Wrong, "the flow: %w: it has %v of processor time for a batch, and %v when it is compiled. "+
+		"Have it compute less", errLate, RunTime, CompileTime)
 }
 
 // threadTime is the processor time of this thread.
-func threadTime() time.Duration {
+func threadTime() time.Duration { return timeOf(syscall.RUSAGE_THREAD) }
+
+// timeOf is the processor time of this thread, or of this process.
+func timeOf(who int) time.Duration {
 	var u syscall.Rusage
-	if syscall.Getrusage(syscall.RUSAGE_THREAD, &u) != nil { // it knows this thread
+	if syscall.Getrusage(who, &u) != nil { // it knows both
 		return 0
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())

@@ -45,7 +45,7 @@ func CompileStateful(ctx context.Context, query, state string) (_ *Flow, err err
 		return nil, err
 	}
 	f.own = true
-	ctx, cancel := context.WithTimeout(ctx, CompileTimeout)
+	ctx, cancel := bounded(ctx, CompileTime)
 	defer cancel()
 	_, _, err = f.RunStateful(ctx, nil, "")
 	return f, err
@@ -69,7 +69,7 @@ func (f *Flow) RunStateful(ctx context.Context, records []endpoint.Record, was e
 		return nil, "", err
 	}
 	defer func() { e.give(err) }()
-	ctx, cancel := context.WithTimeout(ctx, RunTimeout)
+	ctx, cancel := bounded(ctx, RunTime)
 	defer cancel()
 	defer func() { err = late(ctx, err) }()
 	e.loaded = ""

@@ -188,9 +188,9 @@ func (f *Flow) call(ctx context.Context, q *request, records []endpoint.Record) 
 	if e.process != nil && (e.process.ended() || q.Compile && e.flows >= maxFlows) {
 		e.end()
 	}
-	limit := flow.RunTimeout
+	limit := flow.RunTime
 	if q.Compile {
-		limit = flow.CompileTimeout
+		limit = flow.CompileTime
 	} else {
 		e.Runs.Add(1)
 	}

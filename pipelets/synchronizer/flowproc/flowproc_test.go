@@ -61,7 +61,7 @@ func TestDies(t *testing.T) {
 				t.Fatalf("%v, want %q", err, want)
 			}
 		}
-		if pause := firstPause << i; bad.pause != pause || took != flow.RunTimeout {
+		if pause := firstPause << i; bad.pause != pause || took != flow.RunTime {
 			t.Errorf("a pause of %v after %v, want %v", bad.pause, took, pause)
 		}
 		rows, _, err := good.RunBatch(t.Context(), name, records)

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/netcraq/netcraq/pipelets/synchronizer/flow"
 )
 
 const (
@@ -22,7 +24,7 @@ const (
 	verb = "flow-process"
 	// startTimeout bounds how long a process takes to begin.
 	startTimeout = 30 * time.Second
-	// grace is how much longer than DuckDB's own deadline a process may take before it is killed.
+	// grace is how much longer than a flow may take its process may before it is killed.
 	grace = 3 * time.Second
 )
 
@@ -146,12 +148,13 @@ func (p *process) call(ctx context.Context, q *request, limit time.Duration) (*a
 		return nil, fmt.Errorf("its processor time cannot be bounded: %w", err)
 	}
 	a := &answer{}
-	err := p.exchange(ctx, q, a, limit+grace)
+	clock := flow.Patience*limit + grace
+	err := p.exchange(ctx, q, a, clock)
 	if err == nil {
 		return a, nil
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return nil, fmt.Errorf("it took longer than %v, and did not end after a signal", limit)
+		return nil, fmt.Errorf("it took longer than %v, and did not end after a signal", clock)
 	}
 	p.kill()
 	said, state := p.said.String(), p.cmd.ProcessState
