@@ -11,6 +11,8 @@ import pytest
 import release
 import yaml
 
+from images.build import containerfiles
+
 ROOT = Path(__file__).resolve().parent.parent
 RELEASE = ROOT / "mk" / "release"
 PACKAGES = sorted(path.stem for path in (RELEASE / "packages").glob("*.yaml"))
@@ -72,6 +74,19 @@ def test_configuration(program, name):
     text = subprocess.run([path, *words, "--help"], capture_output=True, text=True, check=True).stdout
     for option in yaml.safe_load((RELEASE / "files" / f"{name}.yaml").read_text()):
         assert f"--{option} " in text, option
+
+
+def test_chart_of_a_release():
+    """The chart of a release names the release's images, and changes nothing else."""
+    text = (ROOT / "cni-plugin/deploy/chart/values.yaml").read_text()
+    before, after = yaml.safe_load(text), yaml.safe_load(release.released_values(text, "1.2.3"))
+    for image, name in ((after["image"], "netcraq-agent"), (after["policies"]["image"], "netcraq-policies")):
+        assert (image["repository"], image["tag"]) == (f"ghcr.io/netcraq/{name}", "1.2.3")
+        assert name in containerfiles()
+    for values in (before, after):
+        for image in (values["image"], values["policies"]["image"]):
+            del image["repository"], image["tag"]
+    assert before == after
 
 
 def test_scripts():

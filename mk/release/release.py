@@ -168,9 +168,18 @@ def images(release: Release) -> None:
     for architecture in ARCHITECTURES:
         names = [] if architecture == own(release) else ["netcraq-agent", "netcraq-policies", "etcd-monitor"]
         release.run(
-            sys.executable, "-m", "images", "--out", release.folder(f"images/{architecture}"), "--registry", "ghcr.io/netcraq",
+            sys.executable, "-m", "images", "--out", release.folder(f"images/{architecture}"), "--registry", REGISTRY,
             "--tag", release.version, "--arch", architecture, *names, cwd=ROOT / "cni-plugin", GO=release.go, PYTHONPATH=".",
         )  # fmt: skip
+
+
+#: Where a release's images are.
+REGISTRY = "ghcr.io/netcraq"
+
+
+def released_values(text: str, version: str) -> str:
+    """The chart's values with a release's images in place of those of a checkout."""
+    return text.replace(" localhost/netcraq/", f" {REGISTRY}/").replace(" tag: dev\n", f" tag: {version}\n")
 
 
 def chart(release: Release) -> None:
@@ -182,6 +191,8 @@ def chart(release: Release) -> None:
                 "--destination", folder)  # fmt: skip
     with tarfile.open(folder / f"netcraq-{release.version}.tgz") as archive:
         archive.extractall(folder)
+    values = folder / "netcraq" / "values.yaml"
+    values.write_text(released_values(values.read_text(), release.version))
     release.tar(release.folder("chart") / f"netcraq-{release.version}.tgz", files_below(folder / "netcraq"), "netcraq")
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from e2e import binaries, checks, conformance, install, kills, other_network, settings, worker, workload_report
 from e2e.acceptance import CheckError
-from e2e.checks import CONFORMANCE, IF_NAMED, QUICK_START
+from e2e.checks import CONFORMANCE, DIST, IF_NAMED, QUICK_START
 from e2e.cluster import Cluster, Say, missing
 from e2e.families import CHOICES
 from e2e.node import NodeError
@@ -153,7 +153,7 @@ def go(options: argparse.Namespace) -> int:
     problems = missing(options.control_planes)
     if problems:
         return without_cluster(problems, options.only or wanted)
-    quick, judged = (bool(options.only) and name in options.only for name in (QUICK_START, CONFORMANCE))
+    quick, release, judged = (bool(options.only) and name in options.only for name in (QUICK_START, DIST, CONFORMANCE))
     if options.cni != "own" and options.family != "ipv4":
         print(f"--cni {options.cni} is for --family ipv4: the other network of the tests has one family")
         return 2
@@ -183,7 +183,7 @@ def go(options: argparse.Namespace) -> int:
             if judged:
                 chosen = {"focus": options.focus, "skip": options.skip}
                 wanted = {**wanted, CONFORMANCE: functools.partial(conformance.conformance, **chosen)}
-            if not quick and not cluster.chained:
+            if not (quick or release or cluster.chained):
                 install.install(cluster)
                 say("NetCRAQ's manifests are applied")
             for name, check in wanted.items():

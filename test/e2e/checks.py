@@ -38,11 +38,15 @@ QUICK_START = "quick-start"
 CONFORMANCE = "conformance"
 """Kubernetes' own tests, which take from minutes to hours: make conformance."""
 
-IF_NAMED = (QUICK_START, CONFORMANCE)
+DIST = "dist"
+"""It installs a release, so it takes a cluster of its own: --only dist."""
+
+IF_NAMED = (QUICK_START, DIST, CONFORMANCE)
 """Those that are made only if --only names them."""
 
 OWN: dict[str, Check | str] = {
     QUICK_START: quickstart.quick_start,
+    DIST: quickstart.release,
     "ready": acceptance.ready,
     "system": acceptance.system,
     "network": acceptance.network,

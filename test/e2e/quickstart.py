@@ -1,18 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a new operator types: the lines of docs/kubernetes.md, "In ten minutes", as they stand
-there, from ``helm install`` to a read in the network, and how long they take.
+there, from ``helm install`` to a read in the network, and how long they take. They are typed with
+the chart and the images of the checkout, or with those of a release.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import time
 
-from e2e import install, settings
+from e2e import acceptance, install, settings
 from e2e.acceptance import require
 from e2e.cluster import Cluster
 
 HEADING = "## In ten minutes"
+
+CHART = "cni-plugin/deploy/chart"
+"""The chart that the lines install."""
 
 SECONDS = 600
 
@@ -34,21 +39,51 @@ def lines(text: str) -> list[tuple[str, str]]:
     return found
 
 
-def quick_start(cluster: Cluster) -> str:
+def release(cluster: Cluster) -> str:
+    """The lines with the chart and the images that ``make release`` has put into ``dist``. Pods
+    reach each other then, and Helm removes what it has installed.
+    """
+    dist = settings.ROOT / "dist"
+    charts = sorted((dist / "chart").glob("netcraq-*.tgz"))
+    require(len(charts) == 1, f"{dist}/chart has {len(charts)} charts: make release makes one")
+    architecture = {"x86_64": "amd64", "aarch64": "arm64"}[os.uname().machine]
+    names = ("netcraq-agent", "netcraq-policies")
+    cluster.load_images({name: dist / "images" / architecture / f"{name}.tar" for name in names})
+    seen = [quick_start(cluster, str(charts[0]))]
+    version = charts[0].name.removeprefix("netcraq-").removesuffix(".tgz")
+    pods = cluster.kubectl.json("get", "pods", "--namespace", install.NAMESPACE)["items"]
+    images = sorted({status["image"] for pod in pods for status in pod["status"]["containerStatuses"]})
+    require(
+        images == [f"ghcr.io/netcraq/{name}:{version}" for name in names],
+        f"pods of the release have the images {images}",
+    )
+    seen.append(acceptance.network(cluster))
+    typed(cluster, f"helm uninstall netcraq --namespace {install.NAMESPACE} --wait")
+    left = cluster.kubectl.json("get", "pods,daemonsets,deployments,services", "--namespace", install.NAMESPACE)[
+        "items"
+    ]
+    require(not left, f"helm uninstall left {[item['metadata']['name'] for item in left]}")
+    return "; ".join([*seen, "removed by Helm"])
+
+
+def typed(cluster: Cluster, command: str) -> str:
+    """What a command prints that is typed on the first node, in the checkout."""
+    script = f"cd {settings.ROOT} && export KUBECONFIG=/etc/kubernetes/admin.conf && {command}"
+    done = cluster.first.execute(["sh", "-c", script], check=False, seconds=SECONDS)
+    require(done.returncode == 0, f"{command}: status {done.returncode}: {done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def quick_start(cluster: Cluster, chart: str = CHART) -> str:
     """All of it, in ten minutes at most; the read is answered by a switch."""
     commands = lines((settings.ROOT / "docs" / "kubernetes.md").read_text())
     begin, took = time.monotonic(), []
     for command, said in commands:
         start = time.monotonic()
-        script = f"cd {settings.ROOT} && export KUBECONFIG=/etc/kubernetes/admin.conf && {command}"
-        done = cluster.first.execute(["sh", "-c", script], check=False, seconds=SECONDS)
+        printed = typed(cluster, command.replace(CHART, chart))
         took.append(f"{' '.join(command.split()[:3])} {time.monotonic() - start:.1f} s")
-        require(done.returncode == 0, f"{command}: status {done.returncode}: {done.stdout}{done.stderr}")
         for line in said.splitlines():
-            require(
-                like(line, done.stdout),
-                f"{command}: it printed\n{done.stdout}and not, as the documentation has\n{line}",
-            )
+            require(like(line, printed), f"{command}: it printed\n{printed}and not, as the documentation has\n{line}")
     seconds = time.monotonic() - begin
     require(seconds <= SECONDS, f"from helm install to the read in {seconds:.0f} s: {', '.join(took)}")
     install.wait(cluster)
