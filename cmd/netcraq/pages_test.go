@@ -14,7 +14,8 @@ import (
 )
 
 var (
-	// pageBlock is a console or YAML block of a page, with the comment that says why no test runs it.
+	// pageBlock is a console or YAML block of a page, and the comment that says why no test runs
+	// it.
 	pageBlock = regexp.MustCompile("(?ms)^(<!-- not run: [^>]+[ \n]-->\n)?```(?:console|yaml)\n(.*?)^```")
 	// pageFile is the first line of a YAML block that later blocks use as a file.
 	pageFile = regexp.MustCompile(`^# ([\w.-]+\.yaml)\n`)

@@ -60,7 +60,7 @@ func TestMetrics(t *testing.T) {
 	set := token.NewFileSet()
 	for folder, files := range packages(t, set) {
 		i := slices.IndexFunc(sections, func(s section) bool {
-			return slices.ContainsFunc(s.folders, func(f string) bool { return folder == f || strings.HasPrefix(folder, f+"/") })
+			return slices.ContainsFunc(s.folders, func(f string) bool { return strings.HasPrefix(folder+"/", f+"/") })
 		})
 		if i >= 0 {
 			declared(t, set, files, rows[i])
@@ -75,7 +75,8 @@ func TestMetrics(t *testing.T) {
 		if len(rows[i]) == 0 {
 			t.Errorf("%s: no metric was found in %q", s.title, s.folders)
 		}
-		page.WriteString("\n## " + s.title + "\n\n" + refpage.Row("metric", "labels", "meaning") + refpage.Row("---", "---", "---"))
+		page.WriteString("\n## " + s.title + "\n\n" + refpage.Row("metric", "labels", "meaning") +
+			refpage.Row("---", "---", "---"))
 		for _, m := range slices.SortedFunc(values(rows[i]), func(a, b metric) int { return cmp.Compare(a.name, b.name) }) {
 			page.WriteString(refpage.Row("`"+m.name+"`", m.labels, m.help))
 		}
@@ -166,7 +167,7 @@ func packages(t *testing.T, set *token.FileSet) map[string][]*ast.File {
 func declared(t *testing.T, set *token.FileSet, files []*ast.File, rows map[string]metric) {
 	t.Helper()
 	info := &types.Info{Types: map[ast.Expr]types.TypeAndValue{}}
-	// Other packages are not imported, so there are errors; constants have their values in spite of them.
+	// Other packages are not imported, so there are errors. Constants have their values nevertheless.
 	config := types.Config{Error: func(error) {}, Importer: nil, FakeImportC: true}
 	folder := filepath.Dir(set.File(files[0].Pos()).Name())
 	_, _ = config.Check(folder, set, files, info)
@@ -207,7 +208,8 @@ func declared(t *testing.T, set *token.FileSet, files []*ast.File, rows map[stri
 				return true
 			}
 			name, help, fixed := field(opts, "Name"), field(opts, "Help"), field(opts, "ConstLabels")
-			if kind, ok := opts.Type.(*ast.SelectorExpr); ok && strings.HasSuffix(kind.Sel.Name, "Opts") && name != nil && help != nil {
+			kind, ok := opts.Type.(*ast.SelectorExpr)
+			if ok && strings.HasSuffix(kind.Sel.Name, "Opts") && name != nil && help != nil {
 				if strings.HasSuffix(function.Sel.Name, "Vec") && len(call.Args) > 1 {
 					fixed = call.Args[1]
 				}
@@ -250,7 +252,7 @@ func text(info *types.Info, e ast.Expr) (string, bool) {
 	return "", false
 }
 
-// list are the texts of a list or the keys of a map, which may be those of a variable of the package.
+// list are the texts of a list or the keys of a map. A variable of the package stands for its value.
 func list(info *types.Info, files []*ast.File, e ast.Expr) (all []string) {
 	switch e := e.(type) {
 	case *ast.CompositeLit:
