@@ -76,12 +76,17 @@ func (u *user) command(args ...string) *exec.Cmd {
 		args = append([]string{"--timeout", "60s"}, args...)
 	}
 	c := exec.Command(u.binary, args...)
+	u.owns(c)
+	return c
+}
+
+// owns makes a command be the user's.
+func (u *user) owns(c *exec.Cmd) {
 	c.Env, c.Dir = u.env, "/"
 	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if os.Getuid() == 0 {
 		c.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
 	}
-	return c
 }
 
 // run runs a command to its end.
@@ -116,7 +121,14 @@ type running struct {
 
 func (u *user) start(args ...string) *running {
 	u.t.Helper()
-	r := &running{u.command(args...), new(syncbuffer.Buffer), make(chan struct{})}
+	return u.starts(u.command(args...))
+}
+
+// starts starts a program as the user.
+func (u *user) starts(c *exec.Cmd) *running {
+	u.t.Helper()
+	u.owns(c)
+	r := &running{c, new(syncbuffer.Buffer), make(chan struct{})}
 	r.Stdout, r.Stderr = r.said, r.said
 	if err := r.Start(); err != nil {
 		u.t.Fatal(err)

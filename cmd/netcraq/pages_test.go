@@ -2,26 +2,41 @@ package main
 
 import (
 	"bytes"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 )
 
 var (
-	// pageBlock is a console block of a page, with the comment that says why no test runs it.
-	pageBlock = regexp.MustCompile("(?ms)^(<!-- not run: [^>]+[ \n]-->\n)?```console\n(.*?)^```")
+	// pageBlock is a console or YAML block of a page, and the comment that says why no test runs
+	// it.
+	pageBlock = regexp.MustCompile("(?ms)^(<!-- not run: [^>]+[ \n]-->\n)?```(?:console|yaml)\n(.*?)^```")
+	// pageFile is the first line of a YAML block that later blocks use as a file.
+	pageFile = regexp.MustCompile(`^# ([\w.-]+\.yaml)\n`)
 	// pageComment is what a reader sees of a command that is explained.
 	pageComment = regexp.MustCompile(`  +# .*$`)
+	// pageServer is where a server serves, in what it prints at its start.
+	pageServer = regexp.MustCompile(`(etcd gateway  |ready: etcd's API at |metrics at )(http://127\.0\.0\.1:\d+)`)
 )
+
+// pageAddresses are the addresses of pages. The test's own servers have others, because those may
+// be in use.
+var pageAddresses = map[string]string{
+	"etcd gateway  ":        "http://127.0.0.1:2379",
+	"ready: etcd's API at ": "http://127.0.0.1:23790",
+	"metrics at ":           "http://127.0.0.1:23791",
+}
 
 // TestPages types the console blocks of tutorials and how-to pages at a netcraq dev, in their
 // order, and compares what they print. "..." on a page stands for text that differs from run to
-// run. A block after a comment "not run: REASON" is left out.
+// run. A block after a comment "not run: REASON" is left out. A YAML block that begins with
+// "# NAME.yaml" is that file for the blocks after it.
 func TestPages(t *testing.T) {
 	pages, err := filepath.Glob("../../docs/tutorials/*.md")
 	if err != nil {
@@ -31,6 +46,7 @@ func TestPages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	programs := otherPrograms(t)
 	ran, left := 0, 0
 	for _, page := range append(pages, more...) {
 		text, err := os.ReadFile(page)
@@ -42,17 +58,20 @@ func TestPages(t *testing.T) {
 			continue
 		}
 		t.Run(filepath.Base(filepath.Dir(page))+"/"+filepath.Base(page), func(t *testing.T) {
-			u := newUser(t)
-			u.onPath()
-			var server *running
+			r := &reader{user: newUser(t), programs: programs, here: map[string]string{}}
+			r.onPath(programs)
 			for _, block := range blocks {
 				if block[1] != "" {
 					left++
 					continue
 				}
-				ran++
-				for _, step := range strings.Split("\n"+block[2], "\n$ ")[1:] {
-					server = u.typed(step, server)
+				if name := pageFile.FindStringSubmatch(block[2]); name != nil {
+					r.saves(name[1], block[2])
+				}
+				steps := strings.Split("\n"+block[2], "\n$ ")[1:]
+				ran += min(len(steps), 1)
+				for _, step := range steps {
+					r.types(step)
 				}
 			}
 		})
@@ -60,43 +79,120 @@ func TestPages(t *testing.T) {
 	t.Logf("%d console blocks ran, %d are marked as not run", ran, left)
 }
 
-// typed runs a line of a page and compares what it prints; it returns the netcraq dev that runs.
-func (u *user) typed(step string, server *running) *running {
-	u.t.Helper()
+// reader is a user who follows a page.
+type reader struct {
+	*user
+	programs string            // the folder of the programs besides netcraq
+	server   *running          // the netcraq dev that runs
+	here     map[string]string // the addresses of the test's servers, by those of the page
+}
+
+// saves writes a file of the page. The programs' files are copies of those that a package installs.
+func (r *reader) saves(name, text string) {
+	r.t.Helper()
+	const installed = "/usr/share/netcraq/p4"
+	copies := filepath.Join(r.home, "p4")
+	if strings.Contains(text, installed) {
+		if err := os.RemoveAll(copies); err != nil {
+			r.t.Fatal(err)
+		}
+		if err := os.CopyFS(copies, os.DirFS("../../p4src/compiled")); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	file := filepath.Join(r.home, "run", name)
+	if err := os.WriteFile(file, []byte(strings.ReplaceAll(text, installed, copies)), 0o644); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// serves notes where a server serves.
+func (r *reader) serves(server *running) {
+	for _, found := range pageServer.FindAllStringSubmatch(server.said.String(), -1) {
+		r.here[pageAddresses[found[1]]] = found[2]
+	}
+}
+
+// toHere replaces the page's addresses, of which one is the beginning of others.
+func (r *reader) toHere() *strings.Replacer {
+	var pairs []string
+	for _, onPage := range slices.Backward(slices.Sorted(maps.Keys(r.here))) {
+		pairs = append(pairs, onPage, r.here[onPage])
+	}
+	return strings.NewReplacer(pairs...)
+}
+
+// types types a line of a page and compares what it prints.
+func (r *reader) types(step string) {
+	r.t.Helper()
 	line, want, _ := strings.Cut(strings.TrimSuffix(step, "\n")+"\n", "\n")
 	for strings.HasSuffix(line, "\\") {
 		next, rest, _ := strings.Cut(want, "\n")
 		line, want = line+"\n"+next, rest
 	}
 	line = pageComment.ReplaceAllString(line, "")
+	line = r.toHere().Replace(line)
 	if args, isDev := strings.CutPrefix(line, "netcraq dev"); isDev {
-		if server != nil {
-			server.interrupt(u.t)
+		if r.server != nil {
+			r.server.interrupt(r.t)
 		}
-		return u.dev(strings.Fields(strings.ReplaceAll(args, "~", filepath.Join(u.home, "run")))...)
+		r.server = r.dev(strings.Fields(strings.ReplaceAll(args, "~", filepath.Join(r.home, "run")))...)
+		r.serves(r.server)
+		return
 	}
+	if args, isGateway := strings.CutPrefix(line, "etcd-monitor "); isGateway {
+		gateway := r.starts(exec.Command(filepath.Join(r.programs, "etcd-monitor"), append(strings.Fields(args),
+			"--listen-client-urls", "http://127.0.0.1:0", "--metrics-addr", "127.0.0.1:0")...))
+		gateway.says(r.t, "ready:")
+		r.serves(gateway)
+		return
+	}
+	said := r.prints(line)
+	pattern := strings.ReplaceAll(regexp.QuoteMeta(want), `\.\.\.`, `.*`)
+	if !regexp.MustCompile(`(?s)^` + pattern + `$`).MatchString(said) {
+		r.t.Errorf("$ %s\n%s\nThe page says:\n%s", line, said, want)
+	}
+}
+
+// prints runs a line in a shell and returns what it prints.
+func (u *user) prints(line string) string {
+	u.t.Helper()
 	c := exec.Command("sh", "-c", line)
+	u.owns(c)
 	var said bytes.Buffer
-	c.Env, c.Dir, c.Stdout, c.Stderr = u.env, filepath.Join(u.home, "run"), &said, &said
-	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if os.Getuid() == 0 {
-		c.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
-	}
+	c.Dir, c.Stdout, c.Stderr = filepath.Join(u.home, "run"), &said, &said
 	done := time.AfterFunc(soon, func() { _ = c.Process.Kill() })
 	defer done.Stop()
 	err := c.Run()
 	if err != nil && c.ProcessState == nil {
 		u.t.Fatal(err)
 	}
-	pattern := strings.ReplaceAll(regexp.QuoteMeta(want), `\.\.\.`, `.*`)
-	if !regexp.MustCompile(`(?s)^` + pattern + `$`).MatchString(said.String()) {
-		u.t.Errorf("$ %s\n%s\nThe page says:\n%s", line, said.String(), want)
-	}
-	return server
+	return said.String()
 }
 
-// onPath lets a shell find the command as netcraq, patient as [user.command] is.
-func (u *user) onPath() {
+// otherPrograms builds the programs that pages start, besides netcraq, and returns their folder.
+func otherPrograms(t *testing.T) string {
+	t.Helper()
+	folder, err := os.MkdirTemp("", "netcraq-programs-") // t.TempDir is closed to other users
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(folder) })
+	build := exec.Command("go", "build", "-o", folder, "./controlplane/cmd/netcraq-controller",
+		"./etcd-monitor/cmd/etcd-monitor")
+	build.Dir = "../.."
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if err := os.Chmod(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return folder
+}
+
+// onPath lets a shell find the command as netcraq, patient as [user.command] is, and the programs
+// of another folder.
+func (u *user) onPath(more string) {
 	u.t.Helper()
 	bin := filepath.Join(u.home, "bin")
 	script := "#!/bin/sh\nexec " + u.binary + " --timeout 60s \"$@\"\n"
@@ -106,5 +202,5 @@ func (u *user) onPath() {
 	if err := os.WriteFile(filepath.Join(bin, "netcraq"), []byte(script), 0o755); err != nil {
 		u.t.Fatal(err)
 	}
-	u.env = append(u.env, "PATH="+bin+":"+os.Getenv("PATH"))
+	u.env = append(u.env, "PATH="+bin+":"+more+":"+os.Getenv("PATH"))
 }

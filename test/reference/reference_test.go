@@ -9,15 +9,10 @@ import (
 	"go/token"
 	"os"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/netcraq/netcraq/controlplane/controller/observe"
-	"github.com/netcraq/netcraq/etcd-monitor/hotkeys"
 	"github.com/netcraq/netcraq/internal/refpage"
 )
 
@@ -95,62 +90,4 @@ func TestCounters(t *testing.T) {
 		"controller's own packets that it dropped before they reached the switch, because too many waited or\n" +
 		"the stream ended. They are not in the P4 counter.\n")
 	refpage.Check(t, root, "counters.md", page.String())
-}
-
-// description is what a Desc says about itself.
-var description = regexp.MustCompile(`fqName: ("(?:[^"\\]|\\.)*"), help: ("(?:[^"\\]|\\.)*"), .*variableLabels: \{([^}]*)\}`)
-
-// TestMetrics: the page has every metric of the controller and of the gateway.
-func TestMetrics(t *testing.T) {
-	var page strings.Builder
-	page.WriteString(refpage.Head("Metrics", "the collectors of `controlplane/controller/observe` and `etcd-monitor/hotkeys`",
-		"The controller and the gateway answer `GET /metrics` in Prometheus's text format. A histogram\n"+
-			"`NAME` has the series `NAME_bucket`, `NAME_sum` and `NAME_count`. [Watching](../operations.md#watching)\n"+
-			"says how to scrape them."))
-	controller := observe.NewMetrics().Registry
-	controller.MustRegister(observe.NewSwitchEvents(nil), observe.NewUnsentPackets(nil))
-	for _, part := range []struct {
-		title     string
-		collector prometheus.Collector
-	}{
-		{"The controller", controller},
-		{"The gateway, `etcd-monitor`", hotkeys.NewMetrics(hotkeys.Bounds{}, nil)},
-	} {
-		rows := metrics(t, part.collector)
-		page.WriteString("\n## " + part.title + "\n\n" + refpage.Row("metric", "labels", "meaning") +
-			refpage.Row("---", "---", "---") + strings.Join(rows, ""))
-	}
-	refpage.Check(t, root, "metrics.md", page.String())
-}
-
-// metrics are rows with all metrics that a collector describes, in order.
-func metrics(t *testing.T, c prometheus.Collector) (rows []string) {
-	t.Helper()
-	descs := make(chan *prometheus.Desc, 1000)
-	c.Describe(descs)
-	close(descs)
-	for d := range descs {
-		said := description.FindStringSubmatch(d.String())
-		if said == nil {
-			t.Fatalf("cannot read %s", d)
-		}
-		name, err := strconv.Unquote(said[1])
-		if err != nil {
-			t.Fatal(err)
-		}
-		help, err := strconv.Unquote(said[2])
-		if err != nil {
-			t.Fatal(err)
-		}
-		labels := ""
-		if said[3] != "" {
-			labels = "`" + strings.Join(strings.Split(said[3], ","), "`, `") + "`"
-		}
-		rows = append(rows, refpage.Row("`"+name+"`", labels, help))
-	}
-	if len(rows) < 10 {
-		t.Fatalf("only %d metrics were found", len(rows))
-	}
-	slices.Sort(rows)
-	return rows
 }

@@ -184,6 +184,29 @@ def test_languages_of_pages() -> None:
         assert languages <= {"console", "python", "text", "yaml"}, page
 
 
+def test_security_of_a_lab_network() -> None:
+    typed = [
+        text for _, text in blocks("docs/how-to/secure-a-lab-network.md") if "launch.py" in text and "--check" in text
+    ]
+    assert len(typed) == 2
+    for text in typed:
+        line, want = text.split("\n", 1)
+        program, *arguments = line.removeprefix("$ ").split()
+        assert program == ".venv/bin/python"
+        done = subprocess.run([sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, check=True)
+        pattern = re.escape(want).replace(r"\.\.\.", ".*")
+        assert re.fullmatch(pattern, done.stdout, re.S), done.stdout
+
+
+def test_values_of_the_chart() -> None:
+    """What pages pass to helm is in the list of the chart's values."""
+    values = set(re.findall(r"^\| `([\w.]+)` \|", (ROOT / "docs/reference/chart.md").read_text(), re.M))
+    assert len(values) > 20
+    for page in PAGES:
+        for name in re.findall(r"--set ([\w.]+)=", page.read_text()):
+            assert any(f"{name}.".startswith(f"{value}.") for value in values), f"{page}: {name}"
+
+
 def test_the_cluster_tutorial_has_the_lines_of_the_quick_start() -> None:
     """`make e2e-k8s` types those of docs/kubernetes.md."""
     typed = [line for _, text in blocks("docs/tutorials/cluster.md") for line in text.splitlines()]
