@@ -18,7 +18,7 @@ SYSTEM := ./test/system/lifecycle ./cmd/netcraq ./client/etcd/guarded ./test/sys
   ./nodeapi/server ./streams/broker
 # Packages whose tests compute, and have next to no goroutines: tested without the race detector.
 COMPUTING := ./p4src ./netchain-baseline ./controlplane/sim ./controlplane/placement/policy ./client/etcd/slotcodec ./test/progfuzz \
-  ./switch/bmv2json ./client/core ./api/wire ./cni-plugin/privileges
+  ./switch/bmv2json ./client/calls ./api/wire ./cni-plugin/privileges
 # named FOLDERS: their packages by name, since some are in the modules api, client, client/etcd and switch
 named = $(patsubst ./%,$(MODULE)/%,$(1))
 # All others.
