@@ -11,40 +11,40 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/api/wire"
-	"github.com/netcraq/netcraq/client/core"
+	"github.com/netcraq/netcraq/client/calls"
 )
 
-// Why a call failed; see package core. A failed call's error is an *OpError that wraps one of
+// Why a call failed; see package calls. A failed call's error is an *OpError that wraps one of
 // these.
 var (
-	ErrNotFound      = core.ErrNotFound
-	ErrCASFailed     = core.ErrCASFailed
-	ErrTimeout       = core.ErrTimeout
-	ErrCanceled      = core.ErrCanceled
-	ErrValueTooLarge = core.ErrValueTooLarge
-	ErrInvalid       = core.ErrInvalid
-	ErrNoChain       = core.ErrNoChain
-	ErrDenied        = core.ErrDenied
-	ErrBadSession    = core.ErrBadSession
-	ErrNoSession     = core.ErrNoSession
-	ErrSessionLost   = core.ErrSessionLost
-	ErrFull          = core.ErrFull
-	ErrProtocol      = core.ErrProtocol
-	ErrClosed        = core.ErrClosed
+	ErrNotFound      = calls.ErrNotFound
+	ErrCASFailed     = calls.ErrCASFailed
+	ErrTimeout       = calls.ErrTimeout
+	ErrCanceled      = calls.ErrCanceled
+	ErrValueTooLarge = calls.ErrValueTooLarge
+	ErrInvalid       = calls.ErrInvalid
+	ErrNoChain       = calls.ErrNoChain
+	ErrDenied        = calls.ErrDenied
+	ErrBadSession    = calls.ErrBadSession
+	ErrNoSession     = calls.ErrNoSession
+	ErrSessionLost   = calls.ErrSessionLost
+	ErrFull          = calls.ErrFull
+	ErrProtocol      = calls.ErrProtocol
+	ErrClosed        = calls.ErrClosed
 )
 
 type (
-	// OpError says which operation failed, why, and what is known about it.
-	OpError = core.OpError
+	// OpError says which operation failed, why, and what is known of it.
+	OpError = calls.OpError
 	// Request is one operation, for Do and Batch. Its Deadline and Tag are the client's: leave
 	// them.
-	Request = core.Request
+	Request = calls.Request
 	// Result is what came of it.
-	Result = core.Result
+	Result = calls.Result
 	// Session is a session id and the number of its next request.
-	Session = core.Session
+	Session = calls.Session
 	// Stats counts packets and calls.
-	Stats = core.Stats
+	Stats = calls.Stats
 )
 
 // Config is what a client needs to know. Zero values mean what their comments say.
@@ -61,9 +61,9 @@ type Config struct {
 	// Sessions to write with. nil: none, so that writes fail with ErrNoSession, or go without one
 	// where AtLeastOnce is set.
 	Sessions SessionSource
-	// AtLeastOnce: see core.Config.
+	// AtLeastOnce: see calls.Config.
 	AtLeastOnce bool
-	// Retransmit, MaxRetransmit and FastRetransmit: see core.Config. 0: 50 ms, the paper's; four
+	// Retransmit, MaxRetransmit and FastRetransmit: see calls.Config. 0: 50 ms, the paper's; four
 	// times that; and 10 ms, or Retransmit where that is given and less.
 	Retransmit, MaxRetransmit, FastRetransmit time.Duration
 	// Local is the address to send from. Zero: the system chooses.
@@ -80,7 +80,7 @@ type Client struct {
 	stop   context.CancelFunc
 
 	mu        sync.Mutex
-	machine   *core.Machine
+	machine   *calls.Machine
 	sessions  []Session
 	renewable bool          // others can be had when no session is left
 	none      chan struct{} // no session is left
@@ -97,13 +97,13 @@ func New(ctx context.Context, cfg Config) (*Client, error) {
 		cfg.Profile = wire.Profile128
 	}
 	if cfg.FastRetransmit == 0 {
-		cfg.FastRetransmit = core.DefaultFastRetransmit
+		cfg.FastRetransmit = calls.DefaultFastRetransmit
 	}
 	var seed [8]byte
 	if _, err := crand.Read(seed[:]); err != nil {
 		return nil, fmt.Errorf("netcraq client: %w", err)
 	}
-	m, err := core.New(core.Config{
+	m, err := calls.New(calls.Config{
 		Profile: cfg.Profile, Addresses: cfg.Addresses, Services: cfg.Services, Retransmit: cfg.Retransmit,
 		MaxRetransmit: cfg.MaxRetransmit, FastRetransmit: cfg.FastRetransmit, AtLeastOnce: cfg.AtLeastOnce,
 		Seed: binary.NativeEndian.Uint64(seed[:]),
@@ -300,7 +300,7 @@ func (c *Client) call(ctx context.Context, r Request, options []Option) (Result,
 
 // submit gives the machine a request, and has its packet sent. ok is false when it was over before
 // it was sent; done was called then.
-func (c *Client) submit(ctx context.Context, r Request, done func(Result)) (id core.CallID, ok bool) {
+func (c *Client) submit(ctx context.Context, r Request, done func(Result)) (id calls.CallID, ok bool) {
 	over := func(err error) {
 		done(Result{Err: &OpError{Op: r.Op, Delete: r.Delete, Key: r.Key, Err: err, Detail: "nothing was sent"}})
 	}
@@ -325,7 +325,7 @@ func (c *Client) submit(ctx context.Context, r Request, done func(Result)) (id c
 	return id, true
 }
 
-func (c *Client) abort(ctx context.Context, id core.CallID) {
+func (c *Client) abort(ctx context.Context, id calls.CallID) {
 	c.mu.Lock()
 	c.machine.Abort(c.now(), id, reason(ctx))
 	c.pump()
@@ -361,7 +361,7 @@ func (c *Client) pump() {
 		}
 		c.mu.Unlock()
 		var answers []received
-		var refused []core.CallID
+		var refused []calls.CallID
 		if len(sends) > 0 {
 			refused = c.socket.send(sends)
 			answers = c.socket.prompt.answers(len(sends))
@@ -385,7 +385,7 @@ func (c *Client) pump() {
 	}
 }
 
-func (c *Client) deliver(done *core.Completion) {
+func (c *Client) deliver(done *calls.Completion) {
 	if e, ok := done.Result.Err.(*OpError); ok && e.Err == ErrTimeout {
 		if err := c.socket.failure(); err != nil {
 			e.Detail += "; sending fails: " + err.Error()

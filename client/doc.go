@@ -3,7 +3,7 @@
 //	c, err := client.New(ctx, client.Config{
 //		Addresses: []netip.AddrPort{serviceAddress},
 //		Profile:   wire.Profile128,
-//		Sessions:  client.StaticSessions(core.Session{ID: 1, NextRequest: 1}),
+//		Sessions:  client.StaticSessions(calls.Session{ID: 1, NextRequest: 1}),
 //	})
 //	r, err := c.Get(ctx, key)                                // linearizable
 //	r, err = c.CompareAndSwap(ctx, key, r.Version, value)    // executed once, however often it is sent
@@ -28,6 +28,6 @@
 // and a Delete end with ErrBadSession. ErrDenied is something else: this host may not do that with
 // the key, and only an operator can change it.
 //
-// How a request is sent until it is answered is decided in package core, which has no socket and no
-// clock; this package gives it those.
+// Package calls decides how a request is sent until it is answered. It has no socket and no clock,
+// and this package gives it those.
 package client

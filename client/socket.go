@@ -11,7 +11,7 @@ import (
 	"golang.org/x/net/ipv4"
 
 	"github.com/netcraq/netcraq/api/wire"
-	"github.com/netcraq/netcraq/client/core"
+	"github.com/netcraq/netcraq/client/calls"
 )
 
 // batch is the number of packets that one system call may send or receive.
@@ -77,7 +77,7 @@ func unmap(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr()
 
 // send sends packets, and returns the calls whose packets the system has refused. Such a packet is
 // as good as lost: the machine will send it again. Only one goroutine may call it at a time.
-func (s *socket) send(sends []core.Send) (refused []core.CallID) {
+func (s *socket) send(sends []calls.Send) (refused []calls.CallID) {
 	if len(sends) == 1 {
 		if _, err := s.conn.WriteToUDPAddrPort(sends[0].Packet, sends[0].To); err != nil {
 			s.failed(err)

@@ -95,10 +95,6 @@ def install() -> dict[str, str]:
         # What npm builds is optional: the packages are the same with and without.
         npm = ["npm", "install", "--no-save", "--omit=optional", "--ignore-scripts", "--no-audit", "--no-fund"]
         once(INSTALLED / ".npm", [INSTALLED / "package-lock.json"], npm, missing, "Node.js")
-    requirements = SOURCES / "requirements.txt"
-    pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--require-hashes", "--upgrade"]
-    pip += ["--target", str(INSTALLED / "python"), "-r", str(requirements)]
-    once(INSTALLED / ".pip", [requirements], pip, missing, "Python")
     return missing
 
 
@@ -120,8 +116,7 @@ def left_out(door: Door, language: str, missing: dict[str, str]) -> str:
     """Why a case is not measured; "" where it is."""
     if language == "Node.js" and shutil.which("node") is None:
         return "Node.js is not installed"
-    foreign = {"Node.js": ("grpc", "compact"), "Python": ("compact",)}
-    return missing.get(language, "") if door.kind in foreign.get(language, ()) else ""
+    return missing.get(language, "") if door.kind in ("grpc", "compact") else ""
 
 
 # ---- One measurement ----
@@ -152,8 +147,7 @@ def client(door: Door, language: str, address: str, seconds: float) -> list[str]
     if language == "Go":
         return [str(COMMAND), "client", "--door", door.kind, "--address", address, "--seconds", str(seconds)]
     if language == "Python":
-        command = [sys.executable, str(SOURCES / "client.py"), door.kind, address, str(seconds), "500"]
-        return [*command, str(INSTALLED / "python")]
+        return [sys.executable, str(SOURCES / "client.py"), door.kind, address, str(seconds), "500"]
     return ["node", str(SOURCES / "client.cjs"), door.kind, address, str(seconds), "2000", str(INSTALLED)]
 
 

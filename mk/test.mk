@@ -18,7 +18,7 @@ SYSTEM := ./test/system/lifecycle ./cmd/netcraq ./client/etcd/guarded ./test/sys
   ./nodeapi/server ./streams/broker
 # Packages whose tests compute, and have next to no goroutines: tested without the race detector.
 COMPUTING := ./p4src ./netchain-baseline ./controlplane/sim ./controlplane/placement/policy ./client/etcd/slotcodec ./test/progfuzz \
-  ./switch/bmv2json ./client/core ./api/wire ./cni-plugin/privileges
+  ./switch/bmv2json ./client/calls ./api/wire ./cni-plugin/privileges
 # named FOLDERS: their packages by name, since some are in the modules api, client, client/etcd and switch
 named = $(patsubst ./%,$(MODULE)/%,$(1))
 # All others.
@@ -92,13 +92,14 @@ test-modules: deps $(VENV)/.packages-modules ## vet, build and test every other 
 # GPL, is an extra of client/python and drives tests: nothing that ships imports it unasked.
 LICENCES := Apache Software License;Apache-2.0;Apache-2.0 OR BSD-2-Clause;BSD License;BSD-2-Clause;BSD-3-Clause;\
   BSD-3-Clause AND 0BSD AND MIT AND Zlib AND CC0-1.0;ISC License (ISCL);MIT;MIT License;MIT-CMU;PSF-2.0;Python Software Foundation License
-REQUIREMENTS := requirements.txt requirements-go.txt client/python/requirements-arrow.txt experiments/doors/requirements.txt
+LICENSED := dev go arrow
 
 # After the modules are built: their licences are read from Go's module cache. Python packages are
 # read as they are installed. make test-java checks those of Java.
 licences: deps ### check the licence of every dependency of Go, Python and Node.js
 	@$(GO) run ./internal/licences
-	@$(PYTHON) -m piplicenses --with-system --ignore-packages scapy --packages $$(sed -n 's/==.*//p' $(REQUIREMENTS)) \
+	@$(PYTHON) -m piplicenses --with-system --ignore-packages scapy --packages \
+	  $$($(UV) export -q --frozen --no-hashes $(addprefix --only-group ,$(LICENSED)) | sed -n 's/==.*//p') \
 	  --allow-only "$(subst ; ,;,$(LICENCES))" >/dev/null
 
 test-jetstream: deps ### build and test the sidecar with NATS JetStream

@@ -1,11 +1,11 @@
 // Package sim is NetCRAQ in one thread and without a real network: switches that run the compiled
 // P4 program on the interpreter (switch/interp), the controller's state machine and procedures
-// (controlplane/chain, chain/ops) and the client library's (client/core), in a simulated network
+// (controlplane/chain, chain/ops) and the client library's (client/calls), in a simulated network
 // and time. Chance comes from a seed, so what a seed does can be seen again: loss, duplication,
 // reordering, frames that come long after, killed switches and controllers, switches that the
 // controller cannot reach but clients can, two controllers at once, dead clients.
 //
-//	          client/core ── frames ──▶ ┌─────────┐ frames  ┌─────────┐
+//	          client/calls ── frames ──▶ ┌─────────┐ frames  ┌─────────┐
 //	clients   (real)                    │ interp, │ ◀─────▶ │ interp, │ ...   the network: conditions, cut links, rules
 //	   │                                │ P4 JSON │         │ P4 JSON │
 //	   │                                └────▲────┘         └────▲────┘

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/api/wire"
-	"github.com/netcraq/netcraq/client/core"
+	"github.com/netcraq/netcraq/client/calls"
 	"github.com/netcraq/netcraq/controlplane/sim/mutants"
 	"github.com/netcraq/netcraq/controlplane/sim/shapes"
 	"github.com/netcraq/netcraq/controlplane/sim/world"
@@ -64,8 +64,8 @@ func swapUnderLoss(t *testing.T, m *mutants.Mutant, shape, host string, swaps in
 	defer w.EndTasks()
 	world.Must(setUp(w, 1, 1, 1))
 	at := slices.IndexFunc(sh.Topology.Hosts, func(h *topology.Host) bool { return h.Name == host })
-	c := w.NewClient("c", sh.Topology.Hosts[at], 1, func(cfg *core.Config) {
-		cfg.FastRetransmit = core.DefaultFastRetransmit
+	c := w.NewClient("c", sh.Topology.Hosts[at], 1, func(cfg *calls.Config) {
+		cfg.FastRetransmit = calls.DefaultFastRetransmit
 	})
 	const unlimited = 1 << 40
 	losses := []*world.Rule{{Op: wire.Ack, Times: unlimited, Share: 0.02}}
@@ -81,8 +81,8 @@ func swapUnderLoss(t *testing.T, m *mutants.Mutant, shape, host string, swaps in
 	var waits []time.Duration
 	var swap func(wire.Version)
 	swap = func(expected wire.Version) {
-		c.Start(core.Request{Op: wire.CAS, Key: w.Keys[0], Value: fmt.Append(nil, len(waits)),
-			Expected: expected, Deadline: w.Loop.Now + 10*time.Second}, func(r core.Result) {
+		c.Start(calls.Request{Op: wire.CAS, Key: w.Keys[0], Value: fmt.Append(nil, len(waits)),
+			Expected: expected, Deadline: w.Loop.Now + 10*time.Second}, func(r calls.Result) {
 			if waits = append(waits, r.RTT); r.Err != nil {
 				t.Errorf("swap %d: %v", len(waits), r.Err)
 				waits = nil // and the loop below says that it ended
@@ -91,8 +91,8 @@ func swapUnderLoss(t *testing.T, m *mutants.Mutant, shape, host string, swaps in
 			}
 		})
 	}
-	first := core.Request{Op: wire.Write, Key: w.Keys[0], Deadline: w.Loop.Now + time.Second}
-	c.Start(first, func(r core.Result) {
+	first := calls.Request{Op: wire.Write, Key: w.Keys[0], Deadline: w.Loop.Now + time.Second}
+	c.Start(first, func(r calls.Result) {
 		world.Must(r.Err)
 		swap(r.Version)
 	})

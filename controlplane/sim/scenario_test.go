@@ -11,7 +11,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"github.com/netcraq/netcraq/api/wire"
-	"github.com/netcraq/netcraq/client/core"
+	"github.com/netcraq/netcraq/client/calls"
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/sim/clockwork"
 	"github.com/netcraq/netcraq/controlplane/sim/compiled"
@@ -186,7 +186,7 @@ func (s *scenario) command() {
 		host := s.value("at", "")
 		for _, h := range w.Shape.Topology.Hosts {
 			if h.Name == host {
-				s.clients[s.word(0)] = w.NewClient(s.word(0), h, 1, func(c *core.Config) {
+				s.clients[s.word(0)] = w.NewClient(s.word(0), h, 1, func(c *calls.Config) {
 					c.Retransmit = s.duration("resend", 10*time.Millisecond)
 					c.RetryPause, c.MaxRetryPause = 4*time.Millisecond, 4*time.Millisecond
 				})
@@ -375,7 +375,7 @@ func (s *scenario) call() {
 	if c == nil {
 		s.d.Fatalf(s.t, "there is no client %s", s.word(0))
 	}
-	req := core.Request{Op: map[string]wire.Op{"write": wire.Write, "delete": wire.Write, "read": wire.Read, "cas": wire.CAS}[s.d.Cmd],
+	req := calls.Request{Op: map[string]wire.Op{"write": wire.Write, "delete": wire.Write, "read": wire.Read, "cas": wire.CAS}[s.d.Cmd],
 		Key: wire.MakeKey(shapes.ChainID, uint32(s.number("key", 1))), Value: []byte(s.value("value", "")),
 		Delete: s.d.Cmd == "delete", Eventual: s.has("eventual"),
 		Deadline: s.w.Loop.Now + s.duration("timeout", time.Second)}

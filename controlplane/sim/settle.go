@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/api/wire"
-	"github.com/netcraq/netcraq/client/core"
+	"github.com/netcraq/netcraq/client/calls"
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/controlplane/sim/judge"
@@ -111,11 +111,11 @@ func settle(w *world.World) (out []judge.Violation) {
 	}
 	// One call after the other, by a client that nothing has happened to.
 	c := w.NewClient("probe", w.Shape.Topology.Hosts[0], 1, nil)
-	probe := func(k wire.Key, req core.Request) judge.Call {
+	probe := func(k wire.Key, req calls.Request) judge.Call {
 		req.Key, req.Deadline = k, w.Loop.Now+probeWithin
 		over := false
 		n := len(w.History.Ops)
-		c.Start(req, func(core.Result) { over = true })
+		c.Start(req, func(calls.Result) { over = true })
 		w.Loop.Run(w.Loop.Now+2*probeWithin, func() bool { return over })
 		for _, o := range w.History.Ops[n:] {
 			if o.Client == c.Name {
@@ -125,19 +125,20 @@ func settle(w *world.World) (out []judge.Violation) {
 		return judge.Call{Outcome: judge.Nothing}
 	}
 	for _, k := range w.Keys {
-		if o := probe(k, core.Request{Op: wire.Read}); o.Outcome != judge.Done {
+		if o := probe(k, calls.Request{Op: wire.Read}); o.Outcome != judge.Done {
 			fail(k, "a read gets no answer after all faults have ended")
 		}
-		if o := probe(k, core.Request{Op: wire.CAS, Value: fmt.Appendf(nil, "probe %d", k&0xFFFFFF),
+		if o := probe(k, calls.Request{Op: wire.CAS, Value: fmt.Appendf(nil, "probe %d", k&0xFFFFFF),
 			Expected: c.Seen[k]}); o.Outcome != judge.Done && o.Outcome != judge.Failed {
 			fail(k, "a compare and swap of what was just read is not decided after all faults have ended: %s", o.Result())
 		}
-		if o := probe(k, core.Request{Op: wire.Write, Value: fmt.Appendf(nil, "probe of w %d", k&0xFFFFFF)}); o.Outcome != judge.Done {
+		o := probe(k, calls.Request{Op: wire.Write, Value: fmt.Appendf(nil, "probe of w %d", k&0xFFFFFF)})
+		if o.Outcome != judge.Done {
 			out = append(out, judge.Violation{Kind: judge.NotWritable, Key: k, What: "a write is not executed after all faults have ended"})
 		}
 	}
 	return append(out, w.AllTold(func(k wire.Key) (wire.Version, bool) {
-		o := probe(k, core.Request{Op: wire.Write, Value: fmt.Appendf(nil, "probe of t %d", k&0xFFFFFF)})
+		o := probe(k, calls.Request{Op: wire.Write, Value: fmt.Appendf(nil, "probe of t %d", k&0xFFFFFF)})
 		return o.Version, o.Outcome == judge.Done
 	})...)
 }

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/netcraq/netcraq/api/wire"
-	"github.com/netcraq/netcraq/client/core"
+	"github.com/netcraq/netcraq/client/calls"
 	"github.com/netcraq/netcraq/client/etcd/placement"
 	"github.com/netcraq/netcraq/client/etcd/slotcodec"
 )
@@ -42,7 +42,7 @@ func (s *Slots) Read(_ context.Context, id wire.Key) ([]byte, wire.Version, erro
 	defer s.mu.Unlock()
 	at := s.slots[id]
 	if at == nil {
-		return nil, 0, core.ErrNotFound
+		return nil, 0, calls.ErrNotFound
 	}
 	kind, _, _, err := slotcodec.ReadSlot(at.value)
 	if err == nil && (kind == slotcodec.Value || kind == slotcodec.Absent) {
@@ -63,9 +63,9 @@ func (s *Slots) CAS(_ context.Context, id wire.Key, expected wire.Version, value
 	defer s.mu.Unlock()
 	switch at := s.slots[id]; {
 	case at == nil:
-		return 0, core.ErrNotFound
+		return 0, calls.ErrNotFound
 	case at.version != expected:
-		return 0, core.ErrCASFailed
+		return 0, calls.ErrCASFailed
 	default:
 		at.value, at.version = slices.Clone(value), at.version+1
 		return at.version, nil

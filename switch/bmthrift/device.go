@@ -306,7 +306,7 @@ func (h *handler) BmGetIDFromName(cxt int32, kind idl.ResourceType, name string)
 				found = t.ID
 			}
 		case idl.ResourceTypeActionProfile:
-			if t := prog.Profile(name); t != nil {
+			if t := prog.ActionProfile(name); t != nil {
 				found = t.ID
 			}
 		case idl.ResourceTypeCounter:

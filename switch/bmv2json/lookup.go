@@ -2,26 +2,26 @@ package bmv2json
 
 // index holds the maps behind the lookups by name.
 type index struct {
-	tables       map[string]*Table
-	profiles     map[string]*ActionProfile
-	registers    map[string]*Register
-	counters     map[string]*Counter
-	meters       map[string]*Meter
-	valueSets    map[string]*ValueSet
-	headers      map[string]*Header
-	headerTypes  map[string]*HeaderType
-	stacks       map[string]*HeaderStack
-	unions       map[string]*HeaderUnion
-	unionStacks  map[string]*HeaderUnionStack
-	calculations map[string]*Calculation
-	externs      map[string]*ExternInstance
-	pipelines    map[string]*Pipeline
-	fieldLists   map[int]*FieldList
-	learnLists   map[int]*LearnList
-	learnNames   map[string]*LearnList
-	actionIDs    map[int]*Action
-	allTables    []*Table
-	allProfiles  []*ActionProfile
+	tables            map[string]*Table
+	actionProfiles    map[string]*ActionProfile
+	registers         map[string]*Register
+	counters          map[string]*Counter
+	meters            map[string]*Meter
+	valueSets         map[string]*ValueSet
+	headers           map[string]*Header
+	headerTypes       map[string]*HeaderType
+	stacks            map[string]*HeaderStack
+	unions            map[string]*HeaderUnion
+	unionStacks       map[string]*HeaderUnionStack
+	calculations      map[string]*Calculation
+	externs           map[string]*ExternInstance
+	pipelines         map[string]*Pipeline
+	fieldLists        map[int]*FieldList
+	learnLists        map[int]*LearnList
+	learnNames        map[string]*LearnList
+	actionIDs         map[int]*Action
+	allTables         []*Table
+	allActionProfiles []*ActionProfile
 }
 
 // Table returns the table of that name in any pipeline, or nil.
@@ -30,11 +30,11 @@ func (p *Program) Table(name string) *Table { return p.index.tables[name] }
 // Tables are the tables of all pipelines; Table.Index is the place in it.
 func (p *Program) Tables() []*Table { return p.index.allTables }
 
-// Profile returns the action profile of that name, or nil.
-func (p *Program) Profile(name string) *ActionProfile { return p.index.profiles[name] }
+// ActionProfile returns the action profile of that name, or nil.
+func (p *Program) ActionProfile(name string) *ActionProfile { return p.index.actionProfiles[name] }
 
-// Profiles are the action profiles of all pipelines; ActionProfile.Index is the place in it.
-func (p *Program) Profiles() []*ActionProfile { return p.index.allProfiles }
+// ActionProfiles are the action profiles of all pipelines; ActionProfile.Index is the place in it.
+func (p *Program) ActionProfiles() []*ActionProfile { return p.index.allActionProfiles }
 
 // Register returns the register array of that name, or nil.
 func (p *Program) Register(name string) *Register { return p.index.registers[name] }

@@ -456,7 +456,7 @@ type Table struct {
 	Pipeline       *Pipeline
 	Match          MatchKind
 	Kind           TableKind
-	Profile        *ActionProfile // nil for a simple table
+	ActionProfile  *ActionProfile // nil for a simple table
 	MaxSize        int
 	SupportTimeout bool
 	Keys           []Key
@@ -566,12 +566,12 @@ func (a *ActionCall) NodeName() string { return a.Name }
 
 // Pipeline is a control: ingress or egress.
 type Pipeline struct {
-	Name         string
-	ID           int
-	Path         string
-	Init         Node
-	Tables       []*Table
-	Profiles     []*ActionProfile
-	Conditionals []*Conditional
-	ActionCalls  []*ActionCall
+	Name           string
+	ID             int
+	Path           string
+	Init           Node
+	Tables         []*Table
+	ActionProfiles []*ActionProfile
+	Conditionals   []*Conditional
+	ActionCalls    []*ActionCall
 }

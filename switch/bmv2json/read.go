@@ -71,7 +71,7 @@ func Parse(data []byte) (p *Program, err error) {
 	r := &reader{
 		p: &Program{Aliases: map[string]FieldRef{}},
 		index: index{
-			tables: map[string]*Table{}, profiles: map[string]*ActionProfile{},
+			tables: map[string]*Table{}, actionProfiles: map[string]*ActionProfile{},
 			registers: map[string]*Register{}, counters: map[string]*Counter{},
 			meters: map[string]*Meter{}, valueSets: map[string]*ValueSet{},
 			headers: map[string]*Header{}, headerTypes: map[string]*HeaderType{},

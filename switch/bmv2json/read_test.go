@@ -144,11 +144,11 @@ func TestPrograms(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a := p.Profile("I.chooser"); a == nil || a.Selector == nil || a.Selector.Algo != "crc16" ||
+	if a := p.ActionProfile("I.chooser"); a == nil || a.Selector == nil || a.Selector.Algo != "crc16" ||
 		len(a.Selector.Input) != 1 || len(a.Tables) != 1 {
 		t.Errorf("I.chooser is %+v", a)
 	}
-	if a := p.Profile("I.members"); a == nil || a.Selector != nil || len(a.Tables) != 2 {
+	if a := p.ActionProfile("I.members"); a == nil || a.Selector != nil || len(a.Tables) != 2 {
 		t.Errorf("I.members is %+v", a)
 	}
 }
@@ -495,9 +495,9 @@ func TestOlderFormats(t *testing.T) {
 	delete(table, "action_profile")
 	table["act_prof_name"], table["selector"] = "own", profiles[1].(object)["selector"]
 	p := read(doc)
-	own := p.Profile("own")
+	own := p.ActionProfile("own")
 	if own == nil || own.Selector == nil || len(own.Selector.Input) == 0 ||
-		p.Table("I.selected").Profile != own || len(p.Profiles()) != 2 || own.Index != 1 {
+		p.Table("I.selected").ActionProfile != own || len(p.ActionProfiles()) != 2 || own.Index != 1 {
 		t.Errorf("the table's own action profile is %+v", own)
 	}
 	delete(table, "selector")

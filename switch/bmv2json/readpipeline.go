@@ -9,7 +9,7 @@ func (r *reader) pipelines(root node) {
 	for _, n := range root.get("pipelines").list() {
 		pl := &Pipeline{Name: n.get("name").str(), ID: n.get("id").int(), Path: n.path}
 		for _, an := range n.optList("action_profiles") {
-			pl.Profiles = append(pl.Profiles, r.profile(an))
+			pl.ActionProfiles = append(pl.ActionProfiles, r.actionProfile(an))
 		}
 		nodes := map[string]Node{}
 		name := func(at node, nn Node) {
@@ -100,22 +100,22 @@ func acyclic(pl *Pipeline) {
 	visit(pl.Init)
 }
 
-func (r *reader) profile(n node) *ActionProfile {
-	a := r.namedProfile(n, n.get("name"))
+func (r *reader) actionProfile(n node) *ActionProfile {
+	a := r.namedActionProfile(n, n.get("name"))
 	if m := n.opt("max_size"); !m.isNull() {
 		a.MaxSize = m.nat(maxArray)
 	}
 	return a
 }
 
-// ownProfile reads the action profile of a table that shares it with no other, as p4c wrote it
-// before action profiles had a list of their own.
-func (r *reader) ownProfile(table node) *ActionProfile {
-	return r.namedProfile(table, table.get("act_prof_name"))
+// ownActionProfile reads the action profile of a table that shares it with no other, as p4c wrote
+// it before action profiles had a list of their own.
+func (r *reader) ownActionProfile(table node) *ActionProfile {
+	return r.namedActionProfile(table, table.get("act_prof_name"))
 }
 
-func (r *reader) namedProfile(n, name node) *ActionProfile {
-	a := &ActionProfile{Name: name.str(), ID: n.get("id").int(), Index: len(r.allProfiles),
+func (r *reader) namedActionProfile(n, name node) *ActionProfile {
+	a := &ActionProfile{Name: name.str(), ID: n.get("id").int(), Index: len(r.allActionProfiles),
 		Path: n.path}
 	if sn := n.opt("selector"); !sn.isNull() {
 		a.Selector = &Selector{Algo: sn.get("algo").str()}
@@ -123,8 +123,8 @@ func (r *reader) namedProfile(n, name node) *ActionProfile {
 			a.Selector.Input = append(a.Selector.Input, r.calcInput(in))
 		}
 	}
-	add(r.index.profiles, "action profile", n, a.Name, a)
-	r.allProfiles = append(r.allProfiles, a)
+	add(r.index.actionProfiles, "action profile", n, a.Name, a)
+	r.allActionProfiles = append(r.allActionProfiles, a)
 	return a
 }
 
@@ -167,15 +167,15 @@ func (r *reader) table(n node, pl *Pipeline) *Table {
 	}
 	if t.Kind != TableSimple {
 		if n.has("act_prof_name") && !n.has("action_profile") {
-			pl.Profiles = append(pl.Profiles, r.ownProfile(n))
-			t.Profile = pl.Profiles[len(pl.Profiles)-1]
+			pl.ActionProfiles = append(pl.ActionProfiles, r.ownActionProfile(n))
+			t.ActionProfile = pl.ActionProfiles[len(pl.ActionProfiles)-1]
 		} else {
-			t.Profile = find(r.index.profiles, "action profile", n.get("action_profile"))
+			t.ActionProfile = find(r.index.actionProfiles, "action profile", n.get("action_profile"))
 		}
-		if t.Kind == TableIndirectWS && t.Profile.Selector == nil {
-			fail(n.path+".action_profile", "action profile %q has no selector", t.Profile.Name)
+		if t.Kind == TableIndirectWS && t.ActionProfile.Selector == nil {
+			fail(n.path+".action_profile", "action profile %q has no selector", t.ActionProfile.Name)
 		}
-		t.Profile.Tables = append(t.Profile.Tables, t)
+		t.ActionProfile.Tables = append(t.ActionProfile.Tables, t)
 	}
 	if m := n.opt("max_size"); !m.isNull() {
 		t.MaxSize = m.nat(1<<31 - 1)

@@ -334,7 +334,7 @@ func TestControlPlaneErrors(t *testing.T) {
 				must(t, err)
 				s = append(s, e, d)
 			}
-			for _, a := range p.src.Profiles() {
+			for _, a := range p.src.ActionProfiles() {
 				m, err := p.Members(a.Name)
 				must(t, err)
 				g, err := p.Groups(a.Name)

@@ -27,14 +27,14 @@ type config struct {
 	pipe   target.Pipeline
 	pushed *p4v1.ForwardingPipelineConfig // as it came, to be returned so
 
-	entries       map[*translate.Table]map[string]*entryState
-	defaults      map[*translate.Table]*defaultState
-	profileStates map[uint32]*profileState
-	multicast     map[uint32]*p4v1.MulticastGroupEntry
-	clones        map[uint32]*p4v1.CloneSessionEntry
-	digestStates  map[uint32]*digestState
-	followers     map[followerKey]follower
-	snapshots     snapshots
+	entries             map[*translate.Table]map[string]*entryState
+	defaults            map[*translate.Table]*defaultState
+	actionProfileStates map[uint32]*actionProfileState
+	multicast           map[uint32]*p4v1.MulticastGroupEntry
+	clones              map[uint32]*p4v1.CloneSessionEntry
+	digestStates        map[uint32]*digestState
+	followers           map[followerKey]follower
+	snapshots           snapshots
 	// unsettled: there are changes that do not count for every packet yet.
 	unsettled atomic.Bool
 }
@@ -46,11 +46,11 @@ func (s *Server) newConfig(sch *translate.Schema, pipe target.Pipeline,
 	c := &config{
 		Schema: sch, server: s, pipe: pipe, pushed: pushed,
 		entries: map[*translate.Table]map[string]*entryState{}, defaults: map[*translate.Table]*defaultState{},
-		profileStates: map[uint32]*profileState{},
-		multicast:     map[uint32]*p4v1.MulticastGroupEntry{},
-		clones:        map[uint32]*p4v1.CloneSessionEntry{},
-		digestStates:  map[uint32]*digestState{},
-		followers:     map[followerKey]follower{},
+		actionProfileStates: map[uint32]*actionProfileState{},
+		multicast:           map[uint32]*p4v1.MulticastGroupEntry{},
+		clones:              map[uint32]*p4v1.CloneSessionEntry{},
+		digestStates:        map[uint32]*digestState{},
+		followers:           map[followerKey]follower{},
 	}
 	for _, t := range sch.TableOrder {
 		entries, err := pipe.Entries(t.Name)
@@ -67,7 +67,7 @@ func (s *Server) newConfig(sch *translate.Schema, pipe target.Pipeline,
 		}
 	}
 	for _, p := range sch.ProfileOrder {
-		c.profileStates[p.ID] = newProfileState()
+		c.actionProfileStates[p.ID] = newActionProfileState()
 	}
 	for _, d := range sch.DigestOrder {
 		c.digestStates[d.ID] = newDigestState(d, s.sendDigest)

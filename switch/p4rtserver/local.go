@@ -229,17 +229,17 @@ func (l *local) table(name string) *translate.Table {
 	return nil // hidden from the control plane
 }
 
-func (l *local) profile(name string) (*translate.Profile, *profileState) {
+func (l *local) actionProfile(name string) (*translate.ActionProfile, *actionProfileState) {
 	for _, p := range l.c.ProfileOrder {
 		if p.Name == name {
-			return p, l.c.profileStates[p.ID]
+			return p, l.c.actionProfileStates[p.ID]
 		}
 	}
 	return nil, nil
 }
 
 // noOneShots refuses what would mix members and groups with P4Runtime's action sets.
-func noOneShots(p *translate.Profile, st *profileState) error {
+func noOneShots(p *translate.ActionProfile, st *actionProfileState) error {
 	if st != nil && st.oneShots > 0 {
 		return fmt.Errorf(
 			"action selector %s is programmed with P4Runtime's one shots; it cannot have members and groups of others: %w",
@@ -252,8 +252,8 @@ func (l *local) check(t *translate.Table, e *target.TableEntry) error {
 	if t == nil {
 		return nil
 	}
-	if t.Profile != nil {
-		if err := noOneShots(t.Profile, l.c.profileStates[t.Profile.ID]); err != nil {
+	if t.ActionProfile != nil {
+		if err := noOneShots(t.ActionProfile, l.c.actionProfileStates[t.ActionProfile.ID]); err != nil {
 			return err
 		}
 	}
@@ -346,7 +346,7 @@ func (l *local) SetDefault(name string, e *target.TableEntry) error {
 
 // SetMember implements [target.Pipeline].
 func (l *local) SetMember(name string, id uint32, a *target.ActionCall, insert bool) error {
-	p, st := l.profile(name)
+	p, st := l.actionProfile(name)
 	if err := noOneShots(p, st); err != nil {
 		return err
 	}
@@ -363,7 +363,7 @@ func (l *local) SetMember(name string, id uint32, a *target.ActionCall, insert b
 
 // DeleteMember implements [target.Pipeline].
 func (l *local) DeleteMember(name string, id uint32) error {
-	p, st := l.profile(name)
+	p, st := l.actionProfile(name)
 	if err := noOneShots(p, st); err != nil {
 		return err
 	}
@@ -381,7 +381,7 @@ func (l *local) DeleteMember(name string, id uint32) error {
 // SetGroup implements [target.Pipeline].
 func (l *local) SetGroup(name string, id uint32, members []target.WeightedMember,
 	insert bool) error {
-	p, st := l.profile(name)
+	p, st := l.actionProfile(name)
 	if err := noOneShots(p, st); err != nil {
 		return err
 	}
@@ -405,7 +405,7 @@ func (l *local) SetGroup(name string, id uint32, members []target.WeightedMember
 
 // DeleteGroup implements [target.Pipeline].
 func (l *local) DeleteGroup(name string, id uint32) error {
-	p, st := l.profile(name)
+	p, st := l.actionProfile(name)
 	if err := noOneShots(p, st); err != nil {
 		return err
 	}

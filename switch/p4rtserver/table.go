@@ -215,7 +215,7 @@ func (c *config) setAction(t *translate.Table, a *p4v1.TableAction, e *target.Ta
 	if a.GetType() == nil {
 		return nil, translate.Invalidf("the action of the entry of table %s is empty", t.Name)
 	}
-	if t.Profile == nil {
+	if t.ActionProfile == nil {
 		direct := a.GetAction()
 		if direct == nil {
 			return nil,
@@ -240,10 +240,10 @@ func (c *config) writeDefault(t *translate.Table, typ p4v1.Update_Type, te *p4v1
 		return translate.Invalidf("the default entry of table %s has neither match nor priority", t.Name)
 	case t.Info.ConstDefaultActionId != 0:
 		return translate.Errorf(codes.PermissionDenied, "the default action of table %s is constant", t.Name)
-	case t.Profile != nil:
+	case t.ActionProfile != nil:
 		return translate.Errorf(codes.PermissionDenied,
 			"the default action of table %s, which uses action profile %s, is always NoAction",
-			t.Name, t.Profile.Name)
+			t.Name, t.ActionProfile.Name)
 	case te.CounterData != nil || te.MeterConfig != nil:
 		return translate.Errorf(codes.Unimplemented,
 			"the default entry of table %s has no direct counter or meter on this target", t.Name)
@@ -318,7 +318,7 @@ func (c *config) readTable(t *translate.Table, q *p4v1.TableEntry, emit func(*p4
 	actionID := uint32(0)
 	if q.Action != nil {
 		direct := q.Action.GetAction()
-		if direct == nil || t.Profile != nil {
+		if direct == nil || t.ActionProfile != nil {
 			return translate.Invalidf("entries can be filtered by an action id of a direct table only")
 		}
 		if err := t.Permits(c.Schema, direct.ActionId, false); err != nil {
@@ -427,7 +427,7 @@ func (c *config) readDefault(t *translate.Table, q *p4v1.TableEntry, emit func(*
 	}
 	out := &p4v1.TableEntry{
 		TableId: t.ID, IsDefaultAction: true, IsConst: t.Info.ConstDefaultActionId != 0 ||
-			t.Profile != nil,
+			t.ActionProfile != nil,
 		Action: &p4v1.TableAction{Type: &p4v1.TableAction_Action{Action: a}},
 	}
 	if own := c.defaults[t]; own != nil {

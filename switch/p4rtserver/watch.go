@@ -155,7 +155,7 @@ func (c *config) portOf(b []byte) (n uint32, err error) {
 
 // setGroup gives the engine a group, of which members are left out while their watch ports are
 // down.
-func (c *config) setGroup(p *translate.Profile, id uint32, members []watchedMember, insert bool) error {
+func (c *config) setGroup(p *translate.ActionProfile, id uint32, members []watchedMember, insert bool) error {
 	choose := func(up livePorts) []target.WeightedMember {
 		live := []target.WeightedMember{}
 		for _, m := range members {
@@ -175,7 +175,7 @@ func (c *config) setGroup(p *translate.Profile, id uint32, members []watchedMemb
 }
 
 // deleteGroup takes a group from the engine.
-func (c *config) deleteGroup(p *translate.Profile, id uint32) error {
+func (c *config) deleteGroup(p *translate.ActionProfile, id uint32) error {
 	if err := c.pipe.DeleteGroup(p.Name, id); err != nil {
 		return err
 	}

@@ -178,7 +178,7 @@ func TestGroupSizes(t *testing.T) {
 		{none, 0, []int32{0, 0, 0, 0, 0}, codes.InvalidArgument},
 		{none, 0, []int32{1}, codes.InvalidArgument},
 	} {
-		p := &translate.Profile{Info: c.info}
+		p := &translate.ActionProfile{Info: c.info}
 		byMembers, err := p.SelectionOf(&p4v1.ActionProfileActionSet{SizeSemantics: c.size})
 		if err == nil {
 			err = p.CheckWeights(c.weights, 0, byMembers, codes.InvalidArgument)

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -271,19 +272,27 @@ def test_what_is_downloaded_is_pinned():
                 assert re.match(r"FROM (scratch$|[\w./-]+/golang:[\d.]+@sha256:[0-9a-f]{64} AS build$)", line), (
                     f"{path}: {line}"
                 )
-    for name in ("requirements.txt", "requirements-go.txt", "requirements-uv.txt", "test/p4suites/requirements.txt"):
-        text = re.sub(r"\\\n\s*", " ", (settings.ROOT / name).read_text())
-        packages = [line for line in text.splitlines() if line and not line.startswith("#")]
-        assert packages, name
-        for line in packages:
-            assert re.match(r"[\w.-]+==\S+ .*--hash=sha256:[0-9a-f]{64}", line), f"{name}: {line[:80]}"
+    locked = tomllib.loads((settings.ROOT / "uv.lock").read_text())["package"]
+    fetched = [package for package in locked if package["name"] != "netcraq-tree"]
+    assert len(fetched) > 20
+    for package in fetched:
+        assert package["source"] == {"registry": "https://pypi.org/simple"}, package["name"]
+        files = package.get("wheels", []) + ([package["sdist"]] if "sdist" in package else [])
+        assert files, package["name"]
+        for file in files:
+            assert re.match(r"sha256:[0-9a-f]{64}$", file["hash"]), package["name"]
+    bootstrap = re.sub(r"#.*\n|\\\n\s*", "", (settings.ROOT / "requirements-uv.txt").read_text())
+    version = next(package["version"] for package in fetched if package["name"] == "uv")
+    assert re.match(rf"uv=={re.escape(version)} +--hash=sha256:[0-9a-f]{{64}}", bootstrap), "run make lock"
     makefiles = [settings.ROOT / "Makefile", *sorted((settings.ROOT / "mk").glob("*.mk"))]
     assert len(makefiles) > 1
     for line in "\n".join(path.read_text() for path in makefiles).splitlines():
-        if "$(PIP)" in line:
-            assert "--require-hashes" in line or "--no-deps --no-build-isolation -e" in line, line
-        elif "pip install" in line and not line.startswith("PIP :="):
-            assert "--require-hashes" in line, line
+        if line.startswith("HASHED :="):
+            assert line.endswith(" --require-hashes"), line
+        elif "$(PIP_INSTALL)" in line:
+            assert "--no-deps --no-build-isolation -e client/python" in line, line
+        else:
+            assert not re.search(r"\bpip install", line) or line.startswith("PIP_INSTALL :="), line
     assert re.search(
         rf"github.com/coredns/coredns {settings.COREDNS}\b", (settings.HERE / "coredns" / "go.mod").read_text()
     )

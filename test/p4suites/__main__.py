@@ -137,7 +137,9 @@ def main() -> int:
     parser.add_argument("--engine", default=",".join(ENGINES), help="engines to run them on, with commas")
     parser.add_argument("--only", default="", help="only cases that have this in their names")
     parser.add_argument("--switch", type=Path, default=ROOT / "bin" / "netcraq-switch", help="netcraq-switch")
-    parser.add_argument("--python", type=Path, default=Path(sys.executable), help="Python with requirements.txt")
+    parser.add_argument(
+        "--python", type=Path, default=Path(sys.executable), help="Python with the group p4-suites of pyproject.toml"
+    )
     parser.add_argument("--go", default="go", help="Go, for p4c's corpus")
     parser.add_argument("--out", type=Path, default=ROOT / "out" / "p4-suites", help="directory for copies and logs")
     args = parser.parse_args()

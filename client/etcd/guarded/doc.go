@@ -16,7 +16,7 @@
 // slotclient.Network, a placement.Follower, and what package guardedshell has: a lease in etcd, and
 // goroutines. In the simulator (the tests of this package) they are one deterministic world in
 // which several gateways run step by step, crash between any two of them, and have their messages
-// lost or delivered late; errors are in the words of etcd's client and of client/core there, too.
+// lost or delivered late; errors are in the words of etcd's client and of client/calls there, too.
 // Each rule has a mutant: the server without it, which must be found out.
 //
 // # The rules, by the names that the code and the mutants use

@@ -16,7 +16,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/netcraq/netcraq/api/wire"
-	"github.com/netcraq/netcraq/client/core"
+	"github.com/netcraq/netcraq/client/calls"
 	"github.com/netcraq/netcraq/client/etcd/guardedshell"
 	"github.com/netcraq/netcraq/client/etcd/placement"
 	"github.com/netcraq/netcraq/client/etcd/seal"
@@ -94,7 +94,7 @@ func (m *memory) Read(_ context.Context, id wire.Key) ([]byte, wire.Version, err
 	defer m.mu.Unlock()
 	s := m.slots[id]
 	if s == nil || s.gone {
-		return nil, 0, core.ErrNotFound
+		return nil, 0, calls.ErrNotFound
 	}
 	return s.value, s.version, nil
 }
@@ -135,9 +135,9 @@ func (m *memory) cas(id wire.Key, expected wire.Version, value []byte) (wire.Ver
 	s := m.slots[id]
 	switch {
 	case s == nil || s.gone:
-		return 0, core.ErrNotFound
+		return 0, calls.ErrNotFound
 	case s.version != expected:
-		return 0, core.ErrCASFailed
+		return 0, calls.ErrCASFailed
 	}
 	s.value = value
 	s.version++

@@ -11,7 +11,7 @@ import (
 )
 
 // Slots are the slots in the network. Each call ends by itself within a few milliseconds, whatever
-// its context. Errors are those of client/core. ErrNotFound: the key has no slot, or its slot was
+// its context. Errors are those of client/calls. ErrNotFound: the key has no slot, or its slot was
 // emptied to be taken away. ErrCASFailed: the slot has another version than the expected one, and
 // the CAS will not be executed. Any other is silence: of a read, nothing is known; of a CAS, not
 // even whether it was, or will be, executed.

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/netcraq/netcraq/api/wire"
-	"github.com/netcraq/netcraq/client/core"
+	"github.com/netcraq/netcraq/client/calls"
 	"github.com/netcraq/netcraq/client/etcd/placement"
 	"github.com/netcraq/netcraq/client/etcd/seal"
 	"github.com/netcraq/netcraq/client/etcd/slotcodec"
@@ -227,8 +227,8 @@ func (w *world) unanswered() error { return silences[w.r.IntN(len(silences))] }
 
 // slotError is what a client of the switches has instead of an answer.
 func slotError(op wire.Op, id wire.Key, why error, version wire.Version) error {
-	return &core.OpError{Op: op, Key: id, Err: why, Attempts: 1, Version: version,
-		OutcomeUnknown: op != wire.Read && why != core.ErrCASFailed}
+	return &calls.OpError{Op: op, Key: id, Err: why, Attempts: 1, Version: version,
+		OutcomeUnknown: op != wire.Read && why != calls.ErrCASFailed}
 }
 
 // simSlots are the slots in the network.
@@ -240,7 +240,7 @@ func (s simSlots) Silent(wire.Key) bool { return false }
 
 func (s simSlots) Read(_ context.Context, id wire.Key) (value []byte, version wire.Version, err error) {
 	ok := s.w.send(func() {
-		err = slotError(wire.Read, id, core.ErrNotFound, 0)
+		err = slotError(wire.Read, id, calls.ErrNotFound, 0)
 		if at := s.w.slots[id]; at != nil {
 			version = at.version
 			if !at.gone {
@@ -249,7 +249,7 @@ func (s simSlots) Read(_ context.Context, id wire.Key) (value []byte, version wi
 		}
 	})
 	if !ok {
-		return nil, 0, slotError(wire.Read, id, core.ErrTimeout, 0)
+		return nil, 0, slotError(wire.Read, id, calls.ErrTimeout, 0)
 	}
 	return value, version, err
 }
@@ -271,9 +271,9 @@ func (s simSlots) CAS(_ context.Context, id wire.Key, expected wire.Version, val
 		at := s.w.slots[id]
 		switch {
 		case at == nil || at.gone && s.w.without != "not found":
-			version, err = 0, slotError(wire.CAS, id, core.ErrNotFound, 0)
+			version, err = 0, slotError(wire.CAS, id, calls.ErrNotFound, 0)
 		case at.version != expected:
-			version, err = 0, slotError(wire.CAS, id, core.ErrCASFailed, at.version)
+			version, err = 0, slotError(wire.CAS, id, calls.ErrCASFailed, at.version)
 		default:
 			at.value, at.gone = value, false
 			at.version++
@@ -282,7 +282,7 @@ func (s simSlots) CAS(_ context.Context, id wire.Key, expected wire.Version, val
 		}
 	})
 	if !ok {
-		return 0, slotError(wire.CAS, id, core.ErrTimeout, 0)
+		return 0, slotError(wire.CAS, id, calls.ErrTimeout, 0)
 	}
 	return version, err
 }

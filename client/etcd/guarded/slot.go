@@ -9,7 +9,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/netcraq/netcraq/api/wire"
-	"github.com/netcraq/netcraq/client/core"
+	"github.com/netcraq/netcraq/client/calls"
 	"github.com/netcraq/netcraq/client/etcd/placement"
 	"github.com/netcraq/netcraq/client/etcd/seal"
 	"github.com/netcraq/netcraq/client/etcd/slotcodec"
@@ -187,14 +187,14 @@ func (s *Server) alive(ctx context.Context, lease int64, limit *time.Duration) (
 }
 
 // isGone says whether an error of a slot means that the placement is over, or being ended.
-func isGone(err error) bool { return errors.Is(err, core.ErrNotFound) }
+func isGone(err error) bool { return errors.Is(err, calls.ErrNotFound) }
 
 // isChanged says whether an error of a slot means that it has another version than was expected.
-func isChanged(err error) bool { return errors.Is(err, core.ErrCASFailed) }
+func isChanged(err error) bool { return errors.Is(err, calls.ErrCASFailed) }
 
 // isDenied says whether an error of a slot means that the switches do not let this gateway's host
-// do that: trying again does not help, and it says nothing about the slot.
-func isDenied(err error) bool { return errors.Is(err, core.ErrDenied) }
+// do that: trying again does not help, and it says nothing of the slot.
+func isDenied(err error) bool { return errors.Is(err, calls.ErrDenied) }
 
 // stillPlaced says whether a placement is, as far as is known, the key's present one.
 func (s *Server) stillPlaced(k placement.Key) bool {

@@ -1,6 +1,6 @@
 // Package bench is netcraqctl's load generator: a closed loop with a fixed number of queries
-// outstanding, driven by the client's core, so that what is measured goes through the
-// retransmission and session rules of real clients.
+// outstanding, driven by the client's own machine (client/calls), so that what is measured goes
+// through the retransmission and session rules of real clients.
 //
 // Each worker is one goroutine with one socket: it sends what the machine wants in one system call
 // (sendmmsg) and takes what has arrived in one (recvmmsg), so that at high rates the generator
@@ -23,17 +23,17 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"github.com/netcraq/netcraq/api/wire"
-	"github.com/netcraq/netcraq/client/core"
+	"github.com/netcraq/netcraq/client/calls"
 	"github.com/netcraq/netcraq/internal/zipf"
 )
 
 // Config is what a run does.
 type Config struct {
-	Core        core.Config    // each worker's machine; its Seed and every other choice come from Seed
-	Sessions    []core.Session // to write with, divided among the workers
-	Workers     int            // sockets, each with a goroutine of its own
-	Outstanding int            // queries on their way at once, over all workers
-	Serial      bool           // one query at a time and a worker, by blocking system calls
+	Client      calls.Config    // each worker's machine; its Seed and every other choice come from Seed
+	Sessions    []calls.Session // to write with, divided among the workers
+	Workers     int             // sockets, each with a goroutine of its own
+	Outstanding int             // queries on their way at once, over all workers
+	Serial      bool            // one query at a time and a worker, by blocking system calls
 	Mix         Mix
 	Keys        []wire.Key
 	Zipf        float64 // exponent of the keys' popularity, in the order of Keys; 0: all alike
@@ -70,7 +70,7 @@ type Report struct {
 	Workers, Outstanding int
 	Ops                  [ops]OpReport
 	All                  *hdrhistogram.Histogram // latencies of all answered queries, nanoseconds
-	Stats                core.Stats
+	Stats                calls.Stats
 }
 
 // OpReport is what became of one operation's queries. They add up to Queries.
@@ -192,8 +192,8 @@ func (c *Config) check() error {
 		return errors.New("a bench needs a duration or a count")
 	case c.Timeout <= 0:
 		return errors.New("a bench needs a timeout for its queries")
-	case c.ValueBytes < 0 || c.ValueBytes > c.Core.Profile.ValueBytes():
-		return fmt.Errorf("values of %d bytes do not fit: the switches' program holds %d", c.ValueBytes, c.Core.Profile.ValueBytes())
+	case c.ValueBytes < 0 || c.ValueBytes > c.Client.Profile.ValueBytes():
+		return fmt.Errorf("values of %d bytes do not fit: the switches' program holds %d", c.ValueBytes, c.Client.Profile.ValueBytes())
 	case c.Zipf < 0:
 		return errors.New("the exponent of Zipf's law is not negative")
 	}
@@ -235,7 +235,7 @@ func (c *Config) report(finished *atomic.Uint64) (stop func()) {
 // worker is one closed loop.
 type worker struct {
 	cfg               *Config
-	machine           *core.Machine
+	machine           *calls.Machine
 	link              link
 	outstanding       int
 	rand              *rand.Rand
@@ -275,10 +275,10 @@ func newWorker(cfg *Config, i int, started, finished *atomic.Uint64) (*worker, e
 	for op := range w.ops {
 		w.ops[op].Latency = newHistogram()
 	}
-	c := cfg.Core
+	c := cfg.Client
 	c.Seed = rand.Uint64() // not the run's: two runs by one UDP port must not use the same numbers
 	var err error
-	if w.machine, err = core.New(c); err != nil {
+	if w.machine, err = calls.New(c); err != nil {
 		return nil, err
 	}
 	for n := i; n < len(cfg.Sessions); n += cfg.Workers {
@@ -287,9 +287,9 @@ func newWorker(cfg *Config, i int, started, finished *atomic.Uint64) (*worker, e
 		}
 	}
 	if cfg.Serial {
-		w.link, err = newBlockingLink(cfg.Core.Profile)
+		w.link, err = newBlockingLink(cfg.Client.Profile)
 	} else {
-		w.link, err = newBatchLink(cfg.Core.Profile)
+		w.link, err = newBatchLink(cfg.Client.Profile)
 	}
 	return w, err
 }
@@ -344,7 +344,7 @@ func (w *worker) query(now time.Duration) {
 	w.idle = w.idle[:len(w.idle)-1]
 	mix := w.cfg.Mix
 	t.key = w.pick()
-	req := core.Request{Key: w.cfg.Keys[t.key], Deadline: now + w.cfg.Timeout, Tag: t}
+	req := calls.Request{Key: w.cfg.Keys[t.key], Deadline: now + w.cfg.Timeout, Tag: t}
 	switch n := w.rand.IntN(mix.Get + mix.Put + mix.CAS); {
 	case n < mix.Get:
 		t.op, req.Op, req.Eventual = Get, wire.Read, w.cfg.Eventual
@@ -371,14 +371,14 @@ func (w *worker) take(from netip.AddrPort, payload []byte) {
 	w.machine.Receive(time.Since(w.begun), from, payload)
 }
 
-func (w *worker) complete(c *core.Completion) {
+func (w *worker) complete(c *calls.Completion) {
 	t := c.Tag.(*tag)
 	w.idle = append(w.idle, t)
 	w.finished.Add(1)
 	o := &w.ops[t.op]
 	o.Queries++
 	answered := true
-	var e *core.OpError
+	var e *calls.OpError
 	if c.Result.Err == nil {
 		o.OK++
 		w.versions[t.key] = max(w.versions[t.key], c.Result.Version)
@@ -387,13 +387,13 @@ func (w *worker) complete(c *core.Completion) {
 		o.Failed++
 	} else {
 		switch e.Err {
-		case core.ErrNotFound:
+		case calls.ErrNotFound:
 			o.NotFound++
 			w.versions[t.key] = max(w.versions[t.key], e.Version)
-		case core.ErrCASFailed:
+		case calls.ErrCASFailed:
 			o.CASFailed++
 			w.versions[t.key] = max(w.versions[t.key], e.Version)
-		case core.ErrTimeout:
+		case calls.ErrTimeout:
 			o.TimedOut++
 			answered = false
 		default:

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/api/wire"
-	"github.com/netcraq/netcraq/client/core"
+	"github.com/netcraq/netcraq/client/calls"
 	"github.com/netcraq/netcraq/client/refchain"
 	"github.com/netcraq/netcraq/internal/zipf"
 )
@@ -20,12 +20,12 @@ func setUp(t *testing.T, chain refchain.Config) (*refchain.Chain, Config) {
 	}
 	t.Cleanup(c.Close)
 	cfg := Config{
-		Core:    core.Config{Profile: wire.Profile128, Addresses: c.Addresses(), Retransmit: 20 * time.Millisecond},
+		Client:  calls.Config{Profile: wire.Profile128, Addresses: c.Addresses(), Retransmit: 20 * time.Millisecond},
 		Workers: 2, Outstanding: 16, Mix: Mix{Get: 6, Put: 3, CAS: 1}, ValueBytes: 9, Count: 2000,
 		Timeout: 2 * time.Second, Seed: 1,
 	}
 	for id := range uint16(4) {
-		cfg.Sessions = append(cfg.Sessions, core.Session{ID: id + 1, NextRequest: 1})
+		cfg.Sessions = append(cfg.Sessions, calls.Session{ID: id + 1, NextRequest: 1})
 	}
 	for n := range uint32(5) {
 		cfg.Keys = append(cfg.Keys, wire.Key(n))
@@ -39,7 +39,7 @@ func TestRun(t *testing.T) {
 		"batched":           func(*Config) {},
 		"serial":            func(c *Config) { c.Serial = true },
 		"serial, one":       func(c *Config) { c.Serial, c.Workers = true, 1 },
-		"without a session": func(c *Config) { c.Sessions, c.Core.AtLeastOnce = nil, true },
+		"without a session": func(c *Config) { c.Sessions, c.Client.AtLeastOnce = nil, true },
 		"zipf, eventual":    func(c *Config) { c.Zipf, c.Eventual = 0.99, true },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -70,7 +70,7 @@ func TestRun(t *testing.T) {
 			// Without a session a write that is sent again, because this machine is busy, is
 			// executed again.
 			done := r.Ops[Put].OK + r.Ops[CAS].OK
-			if n := uint64(chain.Counts().Executed); n != done && (n < done || !cfg.Core.AtLeastOnce) {
+			if n := uint64(chain.Counts().Executed); n != done && (n < done || !cfg.Client.AtLeastOnce) {
 				t.Errorf("the chain has executed %d writes, the report says %d", n, done)
 			}
 			if v := chain.Violations(); v != nil {
@@ -82,7 +82,7 @@ func TestRun(t *testing.T) {
 
 func TestLossIsReported(t *testing.T) {
 	_, cfg := setUp(t, refchain.Config{Loss: 0.2})
-	cfg.Core.Retransmit = 3 * time.Millisecond
+	cfg.Client.Retransmit = 3 * time.Millisecond
 	cfg.Count, cfg.Duration = 0, 300*time.Millisecond
 	r, err := Run(t.Context(), cfg)
 	if err != nil {
@@ -132,7 +132,7 @@ func TestRefuses(t *testing.T) {
 		"too large a value": func(c *Config) { c.ValueBytes = 17 },
 		"a negative zipf":   func(c *Config) { c.Zipf = -1 },
 		"too few sessions":  func(c *Config) { c.Workers = 5 },
-		"no address":        func(c *Config) { c.Core.Addresses = nil },
+		"no address":        func(c *Config) { c.Client.Addresses = nil },
 	} {
 		cfg := good
 		spoil(&cfg)

@@ -12,13 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/netcraq/netcraq/api/wire"
-	"github.com/netcraq/netcraq/client/core"
+	"github.com/netcraq/netcraq/client/calls"
 )
 
 // link is a worker's socket.
 type link interface {
 	// send sends packets. One that the kernel has no room for is as good as lost.
-	send(sends []core.Send) error
+	send(sends []calls.Send) error
 	// receive waits for packets, not much longer than wait, and gives take what is there.
 	receive(wait time.Duration, take func(from netip.AddrPort, payload []byte)) error
 	close()
@@ -58,7 +58,7 @@ func newBatchLink(profile wire.Profile) (*batchLink, error) {
 
 func (l *batchLink) close() { _ = l.conn.Close() }
 
-func (l *batchLink) send(sends []core.Send) error {
+func (l *batchLink) send(sends []calls.Send) error {
 	for len(sends) > 0 {
 		n := min(len(sends), batch)
 		for i := range n {
@@ -126,7 +126,7 @@ func newBlockingLink(profile wire.Profile) (*blockingLink, error) {
 
 func (l *blockingLink) close() { _ = unix.Close(l.fd) }
 
-func (l *blockingLink) send(sends []core.Send) error {
+func (l *blockingLink) send(sends []calls.Send) error {
 	for _, s := range sends {
 		to := unix.SockaddrInet4{Port: int(s.To.Port()), Addr: s.To.Addr().As4()}
 		if err := unix.Sendto(l.fd, s.Packet, 0, &to); err != nil && err != unix.EINTR && err != unix.ENOBUFS {

@@ -18,7 +18,7 @@ import (
 	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client"
-	"github.com/netcraq/netcraq/client/core"
+	"github.com/netcraq/netcraq/client/calls"
 	"github.com/netcraq/netcraq/cmd/internal/bench"
 )
 
@@ -100,7 +100,7 @@ func (c *cli) bench(ctx context.Context, b *benchFlags) error {
 		b.seed = rand.Uint64()
 	}
 	cfg := bench.Config{
-		Core: core.Config{Profile: t.profile, Addresses: t.addresses, Services: t.services,
+		Client: calls.Config{Profile: t.profile, Addresses: t.addresses, Services: t.services,
 			Retransmit: c.retransmit},
 		Workers: b.workers, Outstanding: b.outstanding, Serial: b.serial, Mix: mix, Keys: keys, Zipf: b.zipf,
 		Eventual: b.eventual, ValueBytes: b.valueBytes,
@@ -117,7 +117,7 @@ func (c *cli) bench(ctx context.Context, b *benchFlags) error {
 		if err != nil {
 			return err
 		}
-		cfg.Core.AtLeastOnce = source == nil
+		cfg.Client.AtLeastOnce = source == nil
 		if source != nil {
 			asked, cancel := context.WithTimeout(ctx, c.timeout)
 			sessions, lost, err := source.Acquire(asked, client.HostAddress(t.addresses[0]))
@@ -314,8 +314,8 @@ func benchJSON(cfg *bench.Config, b *benchFlags, r *bench.Report) benchResult {
 		Retransmitted: r.Stats.Retransmits, Resent: r.Stats.Resent, Foreign: r.Stats.Foreign,
 		Latency: latencyOf(r.All), Ops: map[string]benchOp{}, Outstanding: r.Outstanding, Workers: r.Workers,
 		Serial: cfg.Serial, Keys: len(cfg.Keys),
-		Zipf: cfg.Zipf, ValueBits: int(cfg.Core.Profile), Sessions: len(cfg.Sessions), Seed: b.seed,
-		Addresses: cfg.Core.Addresses,
+		Zipf: cfg.Zipf, ValueBits: int(cfg.Client.Profile), Sessions: len(cfg.Sessions), Seed: b.seed,
+		Addresses: cfg.Client.Addresses,
 	}
 	for op, o := range r.Ops {
 		out.Lost += o.TimedOut
@@ -334,7 +334,7 @@ func printBench(w io.Writer, cfg *bench.Config, r *bench.Report) {
 	if cfg.Serial {
 		how += ", blocking"
 	}
-	fmt.Fprintf(w, "%s queries in %s, %s, to %v: %s a second\n\n", grouped(r.Queries()), short(r.Elapsed), how, cfg.Core.Addresses[0], grouped(uint64(r.Rate())))
+	fmt.Fprintf(w, "%s queries in %s, %s, to %v: %s a second\n\n", grouped(r.Queries()), short(r.Elapsed), how, cfg.Client.Addresses[0], grouped(uint64(r.Rate())))
 	rows := [][]string{{"", "QUERIES", "OK", "NOT FOUND", "CAS FAILED", "LOST", "FAILED", "P50", "P90", "P99", "P99.9", "MAX"}}
 	row := func(name string, o *bench.OpReport) {
 		ns := func(q float64) string { return short(time.Duration(o.Latency.ValueAtQuantile(q))) }

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/netcraq/netcraq/client/core"
+	"github.com/netcraq/netcraq/client/calls"
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/sim/clockwork"
 	"github.com/netcraq/netcraq/controlplane/sim/shapes"
@@ -344,15 +344,15 @@ func position(w *world.World, n *world.Node) string {
 }
 
 // NewWorker starts a client that makes calls of its own.
-func NewWorker(w *world.World, p *Schedule, calls int) *world.Client {
+func NewWorker(w *world.World, p *Schedule, number int) *world.Client {
 	d := w.Dice.Clients
 	c := w.NewClient(fmt.Sprintf("client%d", len(w.Clients)+1), clockwork.Pick(d, w.Shape.Friends()...), p.sessions,
-		func(cfg *core.Config) {
+		func(cfg *calls.Config) {
 			cfg.Retransmit, cfg.ReturnAfter = p.resend, 100*time.Millisecond
 			tail := cfg.Addresses[1:]
 			d.Shuffle(len(tail), func(i, j int) { tail[i], tail[j] = tail[j], tail[i] })
 		})
-	c.Left, c.Think = calls, p.Duration*time.Duration(p.Clients)/time.Duration(p.Calls)/2
+	c.Left, c.Think = number, p.Duration*time.Duration(p.Clients)/time.Duration(p.Calls)/2
 	for range p.sessions {
 		c.Work()
 	}

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/api/wire"
-	"github.com/netcraq/netcraq/client/core"
+	"github.com/netcraq/netcraq/client/calls"
 	"github.com/netcraq/netcraq/controlplane/sim/clockwork"
 	"github.com/netcraq/netcraq/controlplane/sim/world"
 )
@@ -100,7 +100,7 @@ func GiveTo(w *world.World, c *world.Client) {
 	w.LastSession++
 	w.LeaseTo(w.LastSession, c.Host)
 	c.Sessions = append(c.Sessions, w.LastSession)
-	world.Must(c.Machine.AddSession(w.Loop.Now, core.Session{ID: w.LastSession, NextRequest: 1}))
+	world.Must(c.Machine.AddSession(w.Loop.Now, calls.Session{ID: w.LastSession, NextRequest: 1}))
 	c.Flush()
 }
 

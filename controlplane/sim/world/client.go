@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/api/wire"
-	"github.com/netcraq/netcraq/client/core"
+	"github.com/netcraq/netcraq/client/calls"
 	"github.com/netcraq/netcraq/controlplane/controller/tableplan"
 	"github.com/netcraq/netcraq/controlplane/sim/clockwork"
 	"github.com/netcraq/netcraq/controlplane/sim/compiled"
@@ -51,9 +51,9 @@ type Client struct {
 	Host     *topology.Host
 	Port     uint16
 	Alive    bool
-	Machine  *core.Machine
+	Machine  *calls.Machine
 	timer    int // number of the newest
-	Calls    map[core.CallID]*call
+	Calls    map[calls.CallID]*call
 	Think    time.Duration
 	Seen     map[wire.Key]wire.Version // the version that it was told last
 	known    map[wire.Key]wire.Key     // the KEY_IDs that names had when it asked last
@@ -66,19 +66,19 @@ type Client struct {
 // call is a call and who waits for it.
 type call struct {
 	op   judge.Call
-	req  core.Request // with the KEY_ID for the key
-	then func(core.Result)
+	req  calls.Request // with the KEY_ID for the key
+	then func(calls.Result)
 	at   time.Duration // when it was begun, at last
 	// it reads a KEY_ID that nobody has been told yet (peek.go)
 	peeks bool
 }
 
 // NewClient starts a client at a host, with sessions of its own.
-func (w *World) NewClient(name string, h *topology.Host, sessions int, change func(*core.Config)) *Client {
+func (w *World) NewClient(name string, h *topology.Host, sessions int, change func(*calls.Config)) *Client {
 	w.lastPort++
-	c := &Client{w: w, Name: name, Host: h, Port: w.lastPort, Alive: true, Calls: map[core.CallID]*call{},
+	c := &Client{w: w, Name: name, Host: h, Port: w.lastPort, Alive: true, Calls: map[calls.CallID]*call{},
 		Seen: map[wire.Key]wire.Version{}, known: map[wire.Key]wire.Key{}}
-	cfg := core.Config{Profile: compiled.Profile, Seed: w.Dice.Clients.Uint64(),
+	cfg := calls.Config{Profile: compiled.Profile, Seed: w.Dice.Clients.Uint64(),
 		Addresses: []netip.AddrPort{netip.AddrPortFrom(w.Shape.Topology.Chains[0].Address, wire.Port)}}
 	for _, s := range w.Shape.Topology.Switches {
 		if s.Name != "s0" {
@@ -89,14 +89,14 @@ func (w *World) NewClient(name string, h *topology.Host, sessions int, change fu
 		change(&cfg)
 	}
 	var err error
-	c.Machine, err = core.New(cfg)
+	c.Machine, err = calls.New(cfg)
 	Must(err)
 	for range sessions {
 		w.LastSession++
 		if w.LastSession >= MaxSessions {
 			panic("a run has more sessions than it clears")
 		}
-		Must(c.Machine.AddSession(w.Loop.Now, core.Session{ID: w.LastSession, NextRequest: 1}))
+		Must(c.Machine.AddSession(w.Loop.Now, calls.Session{ID: w.LastSession, NextRequest: 1}))
 		w.LeaseTo(w.LastSession, h)
 		c.Sessions = append(c.Sessions, w.LastSession)
 	}
@@ -129,7 +129,7 @@ func (w *World) Sessions() (out []uint16) {
 // Kill ends the process: what was under way is never answered, and its sessions never used again.
 func (c *Client) Kill() {
 	c.w.Trace(c.Name, "is killed")
-	c.Machine.AbortAll(c.w.Loop.Now, core.ErrClosed)
+	c.Machine.AbortAll(c.w.Loop.Now, calls.ErrClosed)
 	_, completions := c.Machine.Take()
 	c.Alive = false
 	for _, x := range completions {
@@ -138,7 +138,7 @@ func (c *Client) Kill() {
 }
 
 // Start makes a call. then is told what came of it, and may be nil.
-func (c *Client) Start(req core.Request, then func(core.Result)) {
+func (c *Client) Start(req calls.Request, then func(calls.Result)) {
 	op := judge.Call{Client: c.Name, Key: req.Key, Op: req.Op, Value: string(req.Value), Del: req.Delete,
 		Expected: req.Expected, Eventual: req.Eventual, Begin: c.w.Loop.Now}
 	if _, ok := c.known[req.Key]; !ok {
@@ -194,7 +194,7 @@ func (c *Client) Flush() {
 }
 
 // complete notes what came of a call.
-func (c *Client) complete(x core.Completion) {
+func (c *Client) complete(x calls.Completion) {
 	k := c.Calls[x.ID]
 	delete(c.Calls, x.ID)
 	if k.peeks {
@@ -202,18 +202,18 @@ func (c *Client) complete(x core.Completion) {
 		return
 	}
 	c.w.hear(c.Name, k, x.Result)
-	var e *core.OpError
+	var e *calls.OpError
 	if errors.As(x.Result.Err, &e) && x.Result.Attempts == 1 && c.Alive {
 		switch {
-		case c.w.Without.OneCopy && (e.Err == core.ErrNotFound || e.Err == core.ErrDenied ||
-			e.Err == core.ErrBadSession):
+		case c.w.Without.OneCopy && (e.Err == calls.ErrNotFound || e.Err == calls.ErrDenied ||
+			e.Err == calls.ErrBadSession):
 			e.OutcomeUnknown = false
-		case c.w.Without.WritesAnew && e.Err == core.ErrBadSession && c.w.Loop.Now < k.req.Deadline:
+		case c.w.Without.WritesAnew && e.Err == calls.ErrBadSession && c.w.Loop.Now < k.req.Deadline:
 			c.begin(k)
 			return
 		}
 	}
-	if c.w.Moving && c.Alive && errors.As(x.Result.Err, &e) && errors.Is(e, core.ErrNotFound) &&
+	if c.w.Moving && c.Alive && errors.As(x.Result.Err, &e) && errors.Is(e, calls.ErrNotFound) &&
 		!c.w.Without.LookupOnce && (k.op.Op != wire.Read || e.Version == 0) {
 		if k.op.Op != wire.Read {
 			c.lookup(k.op.Key, func(id wire.Key) { c.known[k.op.Key] = id })
@@ -229,7 +229,7 @@ func (c *Client) complete(x core.Completion) {
 					c.begin(k)
 					return
 				}
-				x.Result.Err = &core.OpError{Err: core.ErrTimeout}
+				x.Result.Err = &calls.OpError{Err: calls.ErrTimeout}
 				c.finish(k, x)
 			})
 			return
@@ -239,11 +239,11 @@ func (c *Client) complete(x core.Completion) {
 }
 
 // finish notes what came of a call at last.
-func (c *Client) finish(k *call, x core.Completion) {
+func (c *Client) finish(k *call, x calls.Completion) {
 	k.op.End = c.w.Loop.Now
 	take(&k.op, x.Result)
 	k.op.Session, k.op.Number = x.Result.Session, x.Result.Request
-	if errors.Is(x.Result.Err, core.ErrBadSession) && !c.Robbed && len(c.w.Intrusions) == 0 {
+	if errors.Is(x.Result.Err, calls.ErrBadSession) && !c.Robbed && len(c.w.Intrusions) == 0 {
 		c.w.Intrusions = append(c.w.Intrusions, judge.Violation{Kind: judge.NotWritable, Key: k.op.Key,
 			What: c.Name + " was refused a session that was leased to it"})
 	}
@@ -267,8 +267,8 @@ func (c *Client) finish(k *call, x core.Completion) {
 }
 
 // take reads a result.
-func take(o *judge.Call, r core.Result) {
-	var e *core.OpError
+func take(o *judge.Call, r calls.Result) {
+	var e *calls.OpError
 	switch {
 	case r.Err == nil && o.Op == wire.Read:
 		o.Outcome, o.Version, o.Value, o.Found = judge.Done, r.Version, string(r.Value), true
@@ -278,9 +278,9 @@ func take(o *judge.Call, r core.Result) {
 		panic(fmt.Sprintf("an error of another kind: %v", r.Err))
 	case e.OutcomeUnknown:
 		o.Outcome, o.Why = judge.Unknown, e.Err
-	case errors.Is(e, core.ErrNotFound) && o.Op == wire.Read:
+	case errors.Is(e, calls.ErrNotFound) && o.Op == wire.Read:
 		o.Outcome, o.Version, o.Value = judge.Done, e.Version, ""
-	case errors.Is(e, core.ErrCASFailed):
+	case errors.Is(e, calls.ErrCASFailed):
 		o.Outcome, o.Version, o.Found, o.Saw = judge.Failed, e.Version, e.Found, string(e.Value)
 	default:
 		o.Outcome, o.Why = judge.Nothing, e.Err
@@ -293,16 +293,16 @@ func (c *Client) Work() {
 		return
 	}
 	c.Left--
-	c.Start(c.random(), func(core.Result) {
+	c.Start(c.random(), func(calls.Result) {
 		c.w.Loop.After(c.w.Dice.Clients.About(c.Think), c.Work)
 	})
 }
 
 // random is a call as clients make them.
-func (c *Client) random() core.Request {
+func (c *Client) random() calls.Request {
 	w, d := c.w, c.w.Dice.Clients
 	w.lastValue++
-	req := core.Request{Key: clockwork.Pick(d, w.Keys...), Value: fmt.Appendf(nil, "v%d", w.lastValue)}
+	req := calls.Request{Key: clockwork.Pick(d, w.Keys...), Value: fmt.Appendf(nil, "v%d", w.lastValue)}
 	limit := d.Between(20*time.Millisecond, 600*time.Millisecond)
 	if d.Chance(0.1) {
 		limit = d.Between(100*time.Microsecond, 10*time.Millisecond)

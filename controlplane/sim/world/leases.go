@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/netcraq/netcraq/client/core"
+	"github.com/netcraq/netcraq/client/calls"
 	"github.com/netcraq/netcraq/controlplane/chain/ops"
 	"github.com/netcraq/netcraq/controlplane/sessions"
 	"github.com/netcraq/netcraq/controlplane/sim/compiled"
@@ -32,7 +32,7 @@ func (w *World) Inherit(c *Client, ids []uint16) {
 			w.Cover.Count("controller.leased again", 1)
 			w.Trace(s.Name, "leases session %d to %s, from request %d on", id, c.Name, last+1)
 			w.LeaseTo(id, c.Host)
-			Must(c.Machine.AddSession(w.Loop.Now, core.Session{ID: id, NextRequest: last + 1}))
+			Must(c.Machine.AddSession(w.Loop.Now, calls.Session{ID: id, NextRequest: last + 1}))
 			c.Flush()
 			c.Work()
 		})

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/api/wire"
-	"github.com/netcraq/netcraq/client/core"
+	"github.com/netcraq/netcraq/client/calls"
 	"github.com/netcraq/netcraq/controlplane/sim/judge"
 )
 
@@ -22,21 +22,21 @@ type slotSaid struct {
 
 // hear notes what a client is told about a KEY_ID's slot. Once somebody has been told that there is
 // none (NOT_FOUND without a version, to a read or a write), nobody who asks after that may be told
-// about a value, or that he has written one, whichever switch he asks. EVENTUAL reads may go back
-// in time.
-func (w *World) hear(who string, k *call, r core.Result) {
+// of a value, or that he has written one, whichever switch he asks. EVENTUAL reads may go back in
+// time.
+func (w *World) hear(who string, k *call, r calls.Result) {
 	said := w.slotsSaid[k.req.Key]
 	if said == nil {
 		said = &slotSaid{}
 		w.slotsSaid[k.req.Key] = said
 	}
-	var e *core.OpError
+	var e *calls.OpError
 	none, there := false, r.Err == nil
 	version := r.Version
 	if errors.As(r.Err, &e) {
 		// (A key that is being added has no slot in anybody's eyes, until its entries are open.)
-		none = errors.Is(e, core.ErrNotFound) && e.Version == 0 && w.opened[k.req.Key]
-		there = errors.Is(e, core.ErrCASFailed) && e.Found
+		none = errors.Is(e, calls.ErrNotFound) && e.Version == 0 && w.opened[k.req.Key]
+		there = errors.Is(e, calls.ErrCASFailed) && e.Found
 		version = e.Version
 	}
 	w.told(who, k, version)

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/api/wire"
-	"github.com/netcraq/netcraq/client/core"
+	"github.com/netcraq/netcraq/client/calls"
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/sim/clockwork"
 	"github.com/netcraq/netcraq/controlplane/sim/judge"
@@ -54,7 +54,7 @@ func (w *World) placing(id wire.Key, value []byte) {
 // peek reads a KEY_ID at some switch.
 func (w *World) peek(id wire.Key) {
 	p, c := &w.Peeks, w.Peeks.reader
-	req := core.Request{Op: wire.Read, Key: id, Eventual: p.Chance(0.3), Deadline: w.Loop.Now + 5*time.Millisecond,
+	req := calls.Request{Op: wire.Read, Key: id, Eventual: p.Chance(0.3), Deadline: w.Loop.Now + 5*time.Millisecond,
 		To: []netip.AddrPort{Address(clockwork.Pick(p.Dice, w.Nodes...))}}
 	of := w.Incarnations[id]
 	op := judge.Call{Client: c.Name, Key: of.Name, ID: id, Under: of.Number, Op: wire.Read,
@@ -64,9 +64,9 @@ func (w *World) peek(id wire.Key) {
 }
 
 // peeked notes what a peek was told.
-func (w *World) peeked(k *call, r core.Result) {
-	var e *core.OpError
-	if errors.As(r.Err, &e) && !errors.Is(e, core.ErrNotFound) {
+func (w *World) peeked(k *call, r calls.Result) {
+	var e *calls.OpError
+	if errors.As(r.Err, &e) && !errors.Is(e, calls.ErrNotFound) {
 		return
 	}
 	k.op.End = w.Loop.Now

@@ -34,15 +34,15 @@ type Pipeline struct {
 	Maps    emit.Maps
 	cells   *ebpf.Program // reads and writes registers under the packets' lock
 
-	mu       sync.Mutex
-	closed   bool
-	control  []*table // by Table.Index
-	groups   map[uint32]*group
-	sessions map[uint32]*session
-	sets     map[string][][]target.FieldMatch // value sets by name, as they were given
-	replicas *extents
-	profiles []*profile        // by ActionProfile.Index
-	ages     map[*entry]*table // entries with idle timeouts
+	mu             sync.Mutex
+	closed         bool
+	control        []*table // by Table.Index
+	groups         map[uint32]*group
+	sessions       map[uint32]*session
+	sets           map[string][][]target.FieldMatch // value sets by name, as they were given
+	replicas       *extents
+	actionProfiles []*actionProfile  // by ActionProfile.Index
+	ages           map[*entry]*table // entries with idle timeouts
 
 	specialised time.Time // when the programs were last made for what tables hold
 	refused     bool      // the kernel has refused such a program
@@ -128,8 +128,8 @@ func NewPipeline(prog *bmv2json.Program, s *Switch) (p *Pipeline, err error) {
 	if p.cells, err = LoadProgram("cells", emit.TC, cells); err != nil {
 		return p, err
 	}
-	for _, a := range prog.Profiles() {
-		p.profiles = append(p.profiles, newProfile(a))
+	for _, a := range prog.ActionProfiles() {
+		p.actionProfiles = append(p.actionProfiles, newActionProfile(a))
 	}
 	p.pathless = pl.HasGroups() // which paths know nothing about
 	for _, t := range pl.Tables {

@@ -17,7 +17,7 @@ func Bind(info *p4cfg.P4Info, prog *bmv2json.Program) (*Schema, error) {
 		Schema: &Schema{
 			info: info, Program: prog,
 			Tables: map[uint32]*Table{}, actions: map[uint32]*action{},
-			actionByName: map[string]*action{}, Profiles: map[uint32]*Profile{},
+			actionByName: map[string]*action{}, ActionProfiles: map[uint32]*ActionProfile{},
 			Counters: map[uint32]*array{}, directCounters: map[uint32]*Table{},
 			Meters: map[uint32]*array{}, directMeters: map[uint32]*Table{},
 			Registers: map[uint32]*Register{}, ValueSets: map[uint32]*valueSet{},
@@ -139,7 +139,7 @@ func (b *binder) bindProfiles() {
 		if name == "" {
 			continue
 		}
-		prog := b.Program.Profile(name)
+		prog := b.Program.ActionProfile(name)
 		if prog == nil && !slices.ContainsFunc(b.info.Tables, func(t *p4cfg.Table) bool {
 			return slices.Contains(info.TableIds, t.GetPreamble().GetId()) &&
 				b.Program.Table(t.Preamble.Name) != nil
@@ -160,8 +160,8 @@ func (b *binder) bindProfiles() {
 			b.differ("action profile %s has size %d in the P4Info and %d in the program", name,
 				info.Size, prog.MaxSize)
 		}
-		p := &Profile{ID: info.Preamble.Id, Name: name, Info: info}
-		b.Profiles[p.ID] = p
+		p := &ActionProfile{ID: info.Preamble.Id, Name: name, Info: info}
+		b.ActionProfiles[p.ID] = p
 		b.ProfileOrder = append(b.ProfileOrder, p)
 	}
 }
@@ -306,16 +306,16 @@ func (b *binder) bindTableActions(t *Table) {
 func (b *binder) bindImplementation(t *Table) {
 	id := t.Info.ImplementationId
 	switch {
-	case id == 0 && t.prog.Profile != nil:
+	case id == 0 && t.prog.ActionProfile != nil:
 		b.differ(
 			"table %s is implemented by action profile %s in the program, but not in the P4Info",
-			t.Name, t.prog.Profile.Name)
-	case id != 0 && (t.prog.Profile == nil || b.names[id] != t.prog.Profile.Name):
+			t.Name, t.prog.ActionProfile.Name)
+	case id != 0 && (t.prog.ActionProfile == nil || b.names[id] != t.prog.ActionProfile.Name):
 		b.differ("table %s is implemented by %s (id %d) in the P4Info, but not in the program",
 			t.Name, b.names[id], id)
-	case id != 0 && b.Profiles[id] != nil:
-		t.Profile = b.Profiles[id]
-		t.Profile.tables = append(t.Profile.tables, t)
+	case id != 0 && b.ActionProfiles[id] != nil:
+		t.ActionProfile = b.ActionProfiles[id]
+		t.ActionProfile.tables = append(t.ActionProfile.tables, t)
 	}
 }
 
@@ -537,7 +537,7 @@ func (b *binder) findUnnamed() {
 			missing("meter", m.Name)
 		}
 	}
-	for _, p := range b.Program.Profiles() {
+	for _, p := range b.Program.ActionProfiles() {
 		missing("action profile", p.Name)
 	}
 	for _, v := range b.Program.ValueSets {

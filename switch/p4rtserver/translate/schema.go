@@ -23,8 +23,8 @@ type Schema struct {
 	TableOrder     []*Table
 	actions        map[uint32]*action
 	actionByName   map[string]*action
-	Profiles       map[uint32]*Profile
-	ProfileOrder   []*Profile
+	ActionProfiles map[uint32]*ActionProfile
+	ProfileOrder   []*ActionProfile
 	Counters       map[uint32]*array
 	CounterOrder   []*array
 	directCounters map[uint32]*Table
@@ -66,12 +66,12 @@ type Table struct {
 	Keys    []key          // in the order of the program's key, which is the P4Info's
 	byField map[uint32]int // field id → index in keys
 	// refs are the actions that the table may run.
-	refs         map[uint32]*p4cfg.ActionRef
-	Profile      *Profile // nil for a direct table
-	Counter      *p4cfg.DirectCounter
-	Meter        *p4cfg.DirectMeter
-	NeedPriority bool
-	Restrictions []restriction
+	refs          map[uint32]*p4cfg.ActionRef
+	ActionProfile *ActionProfile // nil for a direct table
+	Counter       *p4cfg.DirectCounter
+	Meter         *p4cfg.DirectMeter
+	NeedPriority  bool
+	Restrictions  []restriction
 }
 
 // key is one field of a match key.
@@ -105,8 +105,8 @@ type param struct {
 	width int
 }
 
-// Profile is an action profile or selector.
-type Profile struct {
+// ActionProfile is an action profile or selector.
+type ActionProfile struct {
 	ID     uint32
 	Name   string
 	Info   *p4cfg.ActionProfile
@@ -115,7 +115,7 @@ type Profile struct {
 
 // Allows reports whether a member may run the action: it is in the action list of the tables that
 // use the profile, and not for default entries only.
-func (p *Profile) Allows(id uint32) bool {
+func (p *ActionProfile) Allows(id uint32) bool {
 	for _, t := range p.tables {
 		if ref := t.refs[id]; ref == nil || ref.Scope == p4cfg.ActionRef_DEFAULT_ONLY {
 			return false

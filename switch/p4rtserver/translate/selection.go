@@ -9,7 +9,7 @@ import (
 )
 
 // CheckMaxSize applies the rules on max_size (section 9.2.2).
-func (p *Profile) CheckMaxSize(size int32) error {
+func (p *ActionProfile) CheckMaxSize(size int32) error {
 	switch most := p.Info.MaxGroupSize; {
 	case size < 0:
 		return Invalidf("max_size %d is negative", size)
@@ -22,7 +22,7 @@ func (p *Profile) CheckMaxSize(size int32) error {
 
 // CheckWeights checks the weights of a group or action set, whose size is the number of members or
 // the sum of weights. limit is the group's own, 0 for none; to exceed it gives the code over.
-func (p *Profile) CheckWeights(weights []int32, limit int64, sumOfMembers bool,
+func (p *ActionProfile) CheckWeights(weights []int32, limit int64, sumOfMembers bool,
 	over codes.Code) error {
 	if limit == 0 {
 		limit = int64(p.Info.MaxGroupSize)
@@ -56,7 +56,7 @@ func (p *Profile) CheckWeights(weights []int32, limit int64, sumOfMembers bool,
 
 // SelectionOf checks how an action set wants its actions to be selected and counted. It reports
 // whether the set's size is the number of its actions.
-func (p *Profile) SelectionOf(set *p4v1.ActionProfileActionSet) (sumOfMembers bool, err error) {
+func (p *ActionProfile) SelectionOf(set *p4v1.ActionProfileActionSet) (sumOfMembers bool, err error) {
 	if len(set.ProtoReflect().GetUnknown()) > 0 {
 		return false, Errorf(codes.Unimplemented,
 			"the action set has fields that P4Runtime %s does not have", APIVersion)
@@ -85,13 +85,13 @@ func (p *Profile) SelectionOf(set *p4v1.ActionProfileActionSet) (sumOfMembers bo
 
 // SumOfMembers reports whether a group's size is the number of its members, and not the sum of
 // their weights.
-func (p *Profile) SumOfMembers() bool {
+func (p *ActionProfile) SumOfMembers() bool {
 	_, is := p.Info.SelectorSizeSemantics.(*p4cfg.ActionProfile_SumOfMembers_)
 	return is
 }
 
 // Weighted is a member as the engine has it. Where weights are disallowed, all count the same.
-func (p *Profile) Weighted(member uint32, weight int32) target.WeightedMember {
+func (p *ActionProfile) Weighted(member uint32, weight int32) target.WeightedMember {
 	if p.Info.WeightsDisallowed {
 		weight = 1
 	}

@@ -120,7 +120,7 @@ func programs(t *testing.T, engine string, long bool) {
 		begin := time.Now()
 		c.Stop()
 		next := nw.StartControllerWith("state.json", top)
-		c.API, c.URL, c.Core, c.Stop = next.API, next.URL, next.Core, next.Stop
+		c.API, c.URL, c.Running, c.Stop = next.API, next.URL, next.Running, next.Stop
 		load.moved()
 		for i := 1; i <= l.N; i++ {
 			c.WaitEvent("switch.program-replaced", fmt.Sprint("s", i))

@@ -27,11 +27,11 @@ import (
 
 // Controller is a controller in this process.
 type Controller struct {
-	T    *testing.T
-	API  *admin.Client
-	URL  string // of the admin API
-	Core *controller.Controller
-	Stop func()
+	T       *testing.T
+	API     *admin.Client
+	URL     string // of the admin API
+	Running *controller.Controller
+	Stop    func()
 }
 
 // StartController starts a controller with the admin API. state "" is none.
@@ -77,7 +77,7 @@ func Serve(t *testing.T, c *controller.Controller) *Controller {
 	done := make(chan struct{})
 	go func() { c.Run(ctx); close(done) }()
 	server := httptest.NewServer(adminserver.Handler(c, nil))
-	r := &Controller{T: t, Core: c, API: admin.NewClient(server.URL), URL: server.URL}
+	r := &Controller{T: t, Running: c, API: admin.NewClient(server.URL), URL: server.URL}
 	var once sync.Once
 	r.Stop = func() { once.Do(func() { cancel(); <-done; server.CloseClientConnections(); server.Close() }) }
 	t.Cleanup(func() {
@@ -144,7 +144,7 @@ func (r *Controller) WaitUntil(done func() bool, what string) {
 // Update gives the controller another topology.
 func (r *Controller) Update(top *topology.Topology) {
 	r.T.Helper()
-	if err := r.Core.Update(r.T.Context(), top); err != nil {
+	if err := r.Running.Update(r.T.Context(), top); err != nil {
 		r.T.Fatalf("%v\n%s", err, r.History())
 	}
 }

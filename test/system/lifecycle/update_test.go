@@ -125,7 +125,7 @@ func TestUpdateUnderLoad(t *testing.T) {
 	c.Update(nw.Changed(slots, no1, third))
 	c.WaitAllReady()
 	for _, frozen := range []bool{true, false} { // two epochs more
-		if _, err := c.Core.ChangeChain(t.Context(), "c9", admin.ChainChange{Frozen: &frozen}); err != nil {
+		if _, err := c.Running.ChangeChain(t.Context(), "c9", admin.ChainChange{Frozen: &frozen}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -138,7 +138,7 @@ func TestUpdateUnderLoad(t *testing.T) {
 			t.Errorf("h%d reads %v, %v", h+1, r, err)
 		}
 	}
-	if err := c.Core.Update(t.Context(), nw.Changed(slots, no1)); err == nil {
+	if err := c.Running.Update(t.Context(), nw.Changed(slots, no1)); err == nil {
 		t.Error("a chain with a key was removed")
 	}
 	if err := c.API.RemoveKey(t.Context(), "c9", "nine"); err != nil {

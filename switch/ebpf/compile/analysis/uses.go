@@ -98,7 +98,7 @@ func visitOutsidePipelines(prog *bmv2json.Program, u visitor) {
 	for _, c := range prog.Calculations {
 		inputs(c.Input)
 	}
-	for _, a := range prog.Profiles() {
+	for _, a := range prog.ActionProfiles() {
 		if a.Selector != nil {
 			inputs(a.Selector.Input)
 		}

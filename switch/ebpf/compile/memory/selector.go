@@ -25,7 +25,7 @@ const (
 
 // planGroups makes room for the words of groups' members.
 func (t *TablePlan) planGroups(p *Plan) {
-	t.MemberCount = min(membersShared*max(t.Source.Profile.MaxSize, leastMembers), maxMembers)
+	t.MemberCount = min(membersShared*max(t.Source.ActionProfile.MaxSize, leastMembers), maxMembers)
 	t.Members = p.allocate(8 * t.MemberCount)
 }
 
@@ -41,8 +41,8 @@ func (p *Plan) selectors() (out []*bmv2json.Calculation) {
 
 // SelectorOf is the calculation by which a table's groups choose a member.
 func SelectorOf(t *bmv2json.Table) *bmv2json.Calculation {
-	s := t.Profile.Selector
-	return &bmv2json.Calculation{Name: t.Profile.Name, Path: t.Profile.Path, Algo: s.Algo,
+	s := t.ActionProfile.Selector
+	return &bmv2json.Calculation{Name: t.ActionProfile.Name, Path: t.ActionProfile.Path, Algo: s.Algo,
 		Input: s.Input}
 }
 

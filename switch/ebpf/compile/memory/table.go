@@ -124,7 +124,7 @@ func (p *Plan) planTable(src *bmv2json.Table) *TablePlan {
 			t.GroupAt = from
 			t.SlotSize = max(t.SlotSize, from+8)
 			t.planGroups(p)
-			n += max(src.Profile.MaxSize, leastMembers)
+			n += max(src.ActionProfile.MaxSize, leastMembers)
 		}
 		t.SlotCount = n + min(max(n, 64), 1024)
 		t.Slots = p.allocate(t.SlotSize * t.SlotCount)

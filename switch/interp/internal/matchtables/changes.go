@@ -56,7 +56,7 @@ func (t *Table) LookupEntry(e *target.TableEntry) (*Entry, error) {
 
 // bind sets what an entry does.
 func (t *Table) bind(out *Entry, e *target.TableEntry) error {
-	if t.profile == nil {
+	if t.actionProfile == nil {
 		if e.Action == nil || e.Member != nil || e.Group != nil {
 			return fmt.Errorf("an entry of this table has an action, not a member or group: %w",
 				target.ErrInvalid)
@@ -69,22 +69,22 @@ func (t *Table) bind(out *Entry, e *target.TableEntry) error {
 	case e.Action != nil:
 		return fmt.Errorf(
 			"an entry of this table has a member or group of action profile %q, not an action: %w",
-			t.profile.src.Name, target.ErrInvalid)
+			t.actionProfile.src.Name, target.ErrInvalid)
 	case e.Member != nil && e.Group == nil:
-		m, ok := t.profile.members[*e.Member]
+		m, ok := t.actionProfile.members[*e.Member]
 		if !ok {
-			return fmt.Errorf("member %d of action profile %q: %w", *e.Member, t.profile.src.Name,
+			return fmt.Errorf("member %d of action profile %q: %w", *e.Member, t.actionProfile.src.Name,
 				target.ErrNotFound)
 		}
 		out.member = m
 	case e.Group != nil && e.Member == nil:
 		if t.Source.Kind != bmv2json.TableIndirectWS {
 			return fmt.Errorf("a group, but action profile %q has no selector: %w",
-				t.profile.src.Name, target.ErrInvalid)
+				t.actionProfile.src.Name, target.ErrInvalid)
 		}
-		g, ok := t.profile.groups[*e.Group]
+		g, ok := t.actionProfile.groups[*e.Group]
 		if !ok {
-			return fmt.Errorf("group %d of action profile %q: %w", *e.Group, t.profile.src.Name,
+			return fmt.Errorf("group %d of action profile %q: %w", *e.Group, t.actionProfile.src.Name,
 				target.ErrNotFound)
 		}
 		out.group = g

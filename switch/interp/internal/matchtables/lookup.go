@@ -13,10 +13,10 @@ import (
 
 // NewTable makes a table that is empty. Its entries refer to members and groups of profile, unless
 // that is nil. packets is held while a packet is in the program.
-func NewTable(src *bmv2json.Table, lay *packet.Layout, profile *Profile, packets *sync.Mutex) *Table {
+func NewTable(src *bmv2json.Table, lay *packet.Layout, profile *ActionProfile, packets *sync.Mutex) *Table {
 	t := &Table{Source: src, packets: packets, byMatch: map[string]*Entry{},
 		idle: map[*Entry]struct{}{}, counters: src.WithCounters, ages: src.SupportTimeout,
-		profile: profile}
+		actionProfile: profile}
 	t.packKeys(lay)
 	switch {
 	case len(t.keys) == 0:

@@ -10,8 +10,8 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// Profile is an action profile or selector.
-type Profile struct {
+// ActionProfile is an action profile or selector.
+type ActionProfile struct {
 	src     *bmv2json.ActionProfile
 	calc    *calculation.Calculation // of a selector
 	packets *sync.Mutex              // held while a packet is in the program
@@ -19,9 +19,10 @@ type Profile struct {
 	groups  map[uint32]*group
 }
 
-// NewProfile makes an action profile that is empty; selector is nil if it has none.
-func NewProfile(src *bmv2json.ActionProfile, selector *calculation.Calculation, packets *sync.Mutex) *Profile {
-	return &Profile{src: src, calc: selector, packets: packets, members: map[uint32]*member{},
+// NewActionProfile makes an action profile that is empty; selector is nil if it has none.
+func NewActionProfile(src *bmv2json.ActionProfile, selector *calculation.Calculation,
+	packets *sync.Mutex) *ActionProfile {
+	return &ActionProfile{src: src, calc: selector, packets: packets, members: map[uint32]*member{},
 		groups: map[uint32]*group{}}
 }
 
@@ -29,7 +30,7 @@ func NewProfile(src *bmv2json.ActionProfile, selector *calculation.Calculation, 
 const maxBuckets = 1 << 16
 
 // SetMember adds a member, or changes what one does.
-func (pr *Profile) SetMember(id uint32, a *target.ActionCall, insert bool) error {
+func (pr *ActionProfile) SetMember(id uint32, a *target.ActionCall, insert bool) error {
 	have, ok := pr.members[id]
 	switch {
 	case ok && insert:
@@ -57,7 +58,7 @@ func (pr *Profile) SetMember(id uint32, a *target.ActionCall, insert bool) error
 }
 
 // SetGroup adds a group, or changes its members.
-func (pr *Profile) SetGroup(id uint32, members []target.WeightedMember,
+func (pr *ActionProfile) SetGroup(id uint32, members []target.WeightedMember,
 	insert bool) error {
 	have, ok := pr.groups[id]
 	switch {
@@ -103,7 +104,7 @@ func (pr *Profile) SetGroup(id uint32, members []target.WeightedMember,
 }
 
 // DeleteMember deletes a member that nothing uses.
-func (pr *Profile) DeleteMember(id uint32) error {
+func (pr *ActionProfile) DeleteMember(id uint32) error {
 	m, ok := pr.members[id]
 	switch {
 	case !ok:
@@ -117,7 +118,7 @@ func (pr *Profile) DeleteMember(id uint32) error {
 }
 
 // ListMembers is what each member does.
-func (pr *Profile) ListMembers() map[uint32]target.ActionCall {
+func (pr *ActionProfile) ListMembers() map[uint32]target.ActionCall {
 	out := map[uint32]target.ActionCall{}
 	for id, m := range pr.members {
 		out[id] = m.do.Export()
@@ -126,7 +127,7 @@ func (pr *Profile) ListMembers() map[uint32]target.ActionCall {
 }
 
 // DeleteGroup deletes a group that no entry uses.
-func (pr *Profile) DeleteGroup(id uint32) error {
+func (pr *ActionProfile) DeleteGroup(id uint32) error {
 	g, ok := pr.groups[id]
 	switch {
 	case !ok:
@@ -143,7 +144,7 @@ func (pr *Profile) DeleteGroup(id uint32) error {
 }
 
 // ListGroups is who is in each group.
-func (pr *Profile) ListGroups() map[uint32][]target.WeightedMember {
+func (pr *ActionProfile) ListGroups() map[uint32][]target.WeightedMember {
 	out := map[uint32][]target.WeightedMember{}
 	for id, g := range pr.groups {
 		out[id] = slices.Clone(g.members)

@@ -11,7 +11,7 @@ import (
 // that stands in the program. It is nil for other tables.
 func (t *Table) OnlyAction() *bmv2json.Action {
 	d := t.Source.Default
-	if len(t.keys) > 0 || d == nil || !d.ConstEntry || len(d.Params) > 0 || t.profile != nil {
+	if len(t.keys) > 0 || d == nil || !d.ConstEntry || len(d.Params) > 0 || t.actionProfile != nil {
 		return nil
 	}
 	return d.Action
@@ -44,7 +44,7 @@ type Table struct {
 	meterLane int
 	meterMask uint64
 
-	profile *Profile
+	actionProfile *ActionProfile
 }
 
 // RecordHit notes in an entry that a packet has hit it.

@@ -38,16 +38,16 @@ func (c *Config) say(what string) {
 // Program is a compiled program and what it keeps between packets. Everything is by the index that
 // it has in the program's JSON; the lists of fields are by their ids.
 type Program struct {
-	Actions      []*Action
-	Calculations []*calculation.Calculation
-	FieldLists   map[int][]packet.Run
-	LearnLists   map[int][]expression.WideNumber // the values of each learn list
-	Tables       []*matchtables.Table
-	Profiles     []*matchtables.Profile
-	Registers    []*arrays.Register
-	Counters     []*arrays.Counter
-	Meters       []*arrays.Meters
-	ValueSets    []*matchtables.ValueSet
+	Actions        []*Action
+	Calculations   []*calculation.Calculation
+	FieldLists     map[int][]packet.Run
+	LearnLists     map[int][]expression.WideNumber // the values of each learn list
+	Tables         []*matchtables.Table
+	ActionProfiles []*matchtables.ActionProfile
+	Registers      []*arrays.Register
+	Counters       []*arrays.Counter
+	Meters         []*arrays.Meters
+	ValueSets      []*matchtables.ValueSet
 }
 
 // Compiler compiles the statements of a program into its Program.

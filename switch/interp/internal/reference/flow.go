@@ -187,7 +187,7 @@ func (f *flowCompiler) table(t *matchtables.Table) *node {
 	for i, a := range t.Source.Actions {
 		lead(a, i)
 	}
-	if t.Source.Profile != nil {
+	if t.Source.ActionProfile != nil {
 		for _, b := range f.c.Source.Actions {
 			if a, i := t.Source.Action(b.Name); a != nil && !known[b.Index] {
 				lead(b, i)

@@ -64,20 +64,20 @@ func Compile(prog *bmv2json.Program, lay *packet.Layout, conf Config) *Compiler 
 		c.Calculations = append(c.Calculations,
 			calculation.New(c.Layout, k.Algo, k.Input, k.Path, c.Random))
 	}
-	for _, a := range prog.Profiles() {
+	for _, a := range prog.ActionProfiles() {
 		var selector *calculation.Calculation
 		if s := a.Selector; s != nil {
 			selector = calculation.New(c.Layout, s.Algo, s.Input, a.Path, c.Random)
 		}
-		c.Profiles = append(c.Profiles, matchtables.NewProfile(a, selector, c.PacketLock))
+		c.ActionProfiles = append(c.ActionProfiles, matchtables.NewActionProfile(a, selector, c.PacketLock))
 	}
 	for _, a := range prog.Actions {
 		c.Actions = append(c.Actions, c.action(a))
 	}
 	for _, t := range prog.Tables() {
-		var pr *matchtables.Profile
-		if t.Profile != nil {
-			pr = c.Profiles[t.Profile.Index]
+		var pr *matchtables.ActionProfile
+		if t.ActionProfile != nil {
+			pr = c.ActionProfiles[t.ActionProfile.Index]
 		}
 		c.Tables = append(c.Tables, matchtables.NewTable(t, c.Layout, pr, c.PacketLock))
 	}

@@ -130,7 +130,7 @@ func (l *lowering) private(pl *bmv2json.Pipeline) laneSet {
 			runs = append(runs, l.inputRuns(in)...)
 		}
 	}
-	for _, pr := range l.c.Source.Profiles() {
+	for _, pr := range l.c.Source.ActionProfiles() {
 		if pr.Selector != nil {
 			for _, in := range pr.Selector.Input {
 				runs = append(runs, l.inputRuns(in)...)

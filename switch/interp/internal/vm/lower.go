@@ -57,7 +57,7 @@ func (l *lowering) table(t *matchtables.Table) *step {
 			out.miss[a.Index] = l.action(actions[a.Index], l.node(t.AfterMiss(i)))
 		}
 	}
-	if t.Source.Profile != nil {
+	if t.Source.ActionProfile != nil {
 		for _, b := range l.c.Source.Actions {
 			if a, _ := t.Source.Action(b.Name); a != nil && out.hit[b.Index] == nil {
 				out.hit[b.Index], out.miss[b.Index] = out.hit[a.Index], out.miss[a.Index]

@@ -122,7 +122,7 @@ func (p *placement) site(o *outcomes) *site {
 	s := &site{t: o.t, records: o.t.Records, hit: make([]uint32, len(o.hit)), miss: make([]uint32, len(o.miss))}
 	if words, lane, header, ok := o.t.SoleKey(); ok {
 		s.words, s.lane, s.header = words, int32(lane), int32(header)
-		s.quiet = !o.t.Records && o.t.Source.Profile == nil
+		s.quiet = !o.t.Records && o.t.Source.ActionProfile == nil
 	}
 	to := func(at *uint32, end *step) {
 		if end == nil {

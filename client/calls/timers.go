@@ -1,4 +1,4 @@
-package core
+package calls
 
 import "container/heap"
 

@@ -7,19 +7,19 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-func (p *Pipeline) profile(name string) (*matchtables.Profile, error) {
-	src := p.src.Profile(name)
+func (p *Pipeline) actionProfile(name string) (*matchtables.ActionProfile, error) {
+	src := p.src.ActionProfile(name)
 	if src == nil {
 		return nil, fmt.Errorf("action profile %q: %w", name, target.ErrNotFound)
 	}
-	return p.ref.Profiles[src.Index], nil
+	return p.ref.ActionProfiles[src.Index], nil
 }
 
 // SetMember implements [target.Pipeline].
 func (p *Pipeline) SetMember(name string, id uint32, a *target.ActionCall, insert bool) error {
 	p.cp.Lock()
 	defer p.cp.Unlock()
-	pr, err := p.profile(name)
+	pr, err := p.actionProfile(name)
 	if err != nil {
 		return err
 	}
@@ -33,7 +33,7 @@ func (p *Pipeline) SetMember(name string, id uint32, a *target.ActionCall, inser
 func (p *Pipeline) DeleteMember(name string, id uint32) error {
 	p.cp.Lock()
 	defer p.cp.Unlock()
-	pr, err := p.profile(name)
+	pr, err := p.actionProfile(name)
 	if err != nil {
 		return err
 	}
@@ -44,7 +44,7 @@ func (p *Pipeline) DeleteMember(name string, id uint32) error {
 func (p *Pipeline) Members(name string) (map[uint32]target.ActionCall, error) {
 	p.cp.Lock()
 	defer p.cp.Unlock()
-	pr, err := p.profile(name)
+	pr, err := p.actionProfile(name)
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +56,7 @@ func (p *Pipeline) SetGroup(name string, id uint32, members []target.WeightedMem
 	insert bool) error {
 	p.cp.Lock()
 	defer p.cp.Unlock()
-	pr, err := p.profile(name)
+	pr, err := p.actionProfile(name)
 	if err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ func (p *Pipeline) SetGroup(name string, id uint32, members []target.WeightedMem
 func (p *Pipeline) DeleteGroup(name string, id uint32) error {
 	p.cp.Lock()
 	defer p.cp.Unlock()
-	pr, err := p.profile(name)
+	pr, err := p.actionProfile(name)
 	if err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func (p *Pipeline) DeleteGroup(name string, id uint32) error {
 func (p *Pipeline) Groups(name string) (map[uint32][]target.WeightedMember, error) {
 	p.cp.Lock()
 	defer p.cp.Unlock()
-	pr, err := p.profile(name)
+	pr, err := p.actionProfile(name)
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-// Package core is the NetCRAQ client without sockets, clocks and goroutines: a machine that takes
+// Package calls is the NetCRAQ client without sockets, clocks and goroutines: a machine that takes
 // events and says what to send and which calls are done.
 //
 //	        Start, Cancel ──▶ ┌─────────┐ ──▶ Sends        (packets and where to)
@@ -53,4 +53,4 @@
 // has seen the old one, it would answer the new content with the old one's version, as a retry. The
 // next number is safe: a head that knows it drops late copies of the older request. That does not
 // end the unknown outcome everywhere at once; when it ends says docs/consistency.md.
-package core
+package calls

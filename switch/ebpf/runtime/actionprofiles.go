@@ -17,14 +17,14 @@ func none(kind, name string) error {
 
 // profile is an action profile or selector, as the control plane gave it. What packets find of it
 // is in the tables: see compile/memory/selector.go.
-type profile struct {
+type actionProfile struct {
 	src     *bmv2json.ActionProfile
 	members map[uint32]target.ActionCall
 	groups  map[uint32][]target.WeightedMember
 }
 
-func newProfile(src *bmv2json.ActionProfile) *profile {
-	return &profile{src: src, members: map[uint32]target.ActionCall{},
+func newActionProfile(src *bmv2json.ActionProfile) *actionProfile {
+	return &actionProfile{src: src, members: map[uint32]target.ActionCall{},
 		groups: map[uint32][]target.WeightedMember{}}
 }
 
@@ -51,7 +51,7 @@ const maxBuckets = 1 << 16
 
 // bindIndirect makes the word for an entry that names a member or a group.
 func (t *table) bindIndirect(e *target.TableEntry) (uint64, error) {
-	pr := t.p.profiles[t.Source.Profile.Index]
+	pr := t.p.actionProfiles[t.Source.ActionProfile.Index]
 	switch {
 	case e.Action != nil:
 		return 0, fmt.Errorf(
@@ -91,22 +91,22 @@ func (t *table) setGroupOf(word uint64, g extent) {
 		memory.GroupWord(g.at, g.count))
 }
 
-func (p *Pipeline) profile(name string) (*profile, error) {
-	src := p.Prog.Profile(name)
+func (p *Pipeline) actionProfile(name string) (*actionProfile, error) {
+	src := p.Prog.ActionProfile(name)
 	if src == nil {
 		return nil, none("action profile", name)
 	}
-	return p.profiles[src.Index], nil
+	return p.actionProfiles[src.Index], nil
 }
 
-// onProfile runs a call for a profile.
-func (p *Pipeline) onProfile(name string, do func(*profile) error) error {
+// onActionProfile runs a call for a profile.
+func (p *Pipeline) onActionProfile(name string, do func(*actionProfile) error) error {
 	leave, err := p.enter()
 	if err != nil {
 		return err
 	}
 	defer leave()
-	pr, err := p.profile(name)
+	pr, err := p.actionProfile(name)
 	if err != nil {
 		return err
 	}
@@ -117,7 +117,7 @@ func (p *Pipeline) onProfile(name string, do func(*profile) error) error {
 }
 
 // tables are the tables that use a profile.
-func (p *Pipeline) tables(pr *profile) (out []*table) {
+func (p *Pipeline) tables(pr *actionProfile) (out []*table) {
 	for _, src := range pr.src.Tables {
 		out = append(out, p.control[src.Index])
 	}
@@ -137,7 +137,7 @@ func (t *table) all() (out []*entry) {
 
 // SetMember implements [target.Pipeline].
 func (p *Pipeline) SetMember(name string, id uint32, a *target.ActionCall, insert bool) error {
-	return p.onProfile(name, func(pr *profile) error {
+	return p.onActionProfile(name, func(pr *actionProfile) error {
 		_, ok := pr.members[id]
 		switch {
 		case ok && insert:
@@ -204,7 +204,7 @@ func (t *table) replaceMember(id uint32, a *target.ActionCall) error {
 
 // DeleteMember implements [target.Pipeline]. A member that an entry or a group uses stays.
 func (p *Pipeline) DeleteMember(name string, id uint32) error {
-	return p.onProfile(name, func(pr *profile) error {
+	return p.onActionProfile(name, func(pr *actionProfile) error {
 		if _, ok := pr.members[id]; !ok {
 			return fmt.Errorf("member %d: %w", id, target.ErrNotFound)
 		}
@@ -235,7 +235,7 @@ func (p *Pipeline) DeleteMember(name string, id uint32) error {
 
 // Members implements [target.Pipeline].
 func (p *Pipeline) Members(name string) (out map[uint32]target.ActionCall, err error) {
-	err = p.onProfile(name, func(pr *profile) error {
+	err = p.onActionProfile(name, func(pr *actionProfile) error {
 		out = map[uint32]target.ActionCall{}
 		for id, m := range pr.members {
 			out[id] = *copyEntry(&target.TableEntry{Action: &m}, nil).Action
@@ -248,7 +248,7 @@ func (p *Pipeline) Members(name string) (out map[uint32]target.ActionCall, err e
 // SetGroup implements [target.Pipeline].
 func (p *Pipeline) SetGroup(name string, id uint32, members []target.WeightedMember,
 	insert bool) error {
-	return p.onProfile(name, func(pr *profile) error {
+	return p.onActionProfile(name, func(pr *actionProfile) error {
 		_, ok := pr.groups[id]
 		switch {
 		case pr.src.Selector == nil:
@@ -279,7 +279,7 @@ func (p *Pipeline) SetGroup(name string, id uint32, members []target.WeightedMem
 }
 
 // setGroup puts the words of a group's members into a table, and makes its entries find them.
-func (t *table) setGroup(pr *profile, id uint32, members []uint32) error {
+func (t *table) setGroup(pr *actionProfile, id uint32, members []uint32) error {
 	if t.shared == nil {
 		return nil // a table that takes members only of the selector
 	}
@@ -319,7 +319,7 @@ func (t *table) setGroup(pr *profile, id uint32, members []uint32) error {
 
 // DeleteGroup implements [target.Pipeline]. A group that an entry uses stays.
 func (p *Pipeline) DeleteGroup(name string, id uint32) error {
-	return p.onProfile(name, func(pr *profile) error {
+	return p.onActionProfile(name, func(pr *actionProfile) error {
 		if _, ok := pr.groups[id]; !ok {
 			return fmt.Errorf("group %d: %w", id, target.ErrNotFound)
 		}
@@ -343,7 +343,7 @@ func (p *Pipeline) DeleteGroup(name string, id uint32) error {
 
 // Groups implements [target.Pipeline].
 func (p *Pipeline) Groups(name string) (out map[uint32][]target.WeightedMember, err error) {
-	err = p.onProfile(name, func(pr *profile) error {
+	err = p.onActionProfile(name, func(pr *actionProfile) error {
 		out = maps.Clone(pr.groups)
 		for id, g := range out {
 			out[id] = slices.Clone(g)

@@ -12,8 +12,8 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// profileState is what the server keeps of an action profile or selector alongside the engine.
-type profileState struct {
+// actionProfileState is what the server keeps of an action profile or selector beside the engine.
+type actionProfileState struct {
 	members map[uint32]*p4v1.ActionProfileMember
 	groups  map[uint32]*p4v1.ActionProfileGroup
 	// How often a member or group is referred to, by entries and (members) by groups: while it is,
@@ -26,8 +26,8 @@ type profileState struct {
 	hidden   map[uint32]bool
 }
 
-func newProfileState() *profileState {
-	return &profileState{
+func newActionProfileState() *actionProfileState {
+	return &actionProfileState{
 		members:    map[uint32]*p4v1.ActionProfileMember{},
 		groups:     map[uint32]*p4v1.ActionProfileGroup{},
 		memberUses: map[uint32]int{}, groupUses: map[uint32]int{}, hidden: map[uint32]bool{},
@@ -41,19 +41,19 @@ type oneShot struct {
 	members []uint32
 }
 
-func (c *config) profile(id uint32) (*translate.Profile, *profileState, error) {
+func (c *config) actionProfile(id uint32) (*translate.ActionProfile, *actionProfileState, error) {
 	if id == 0 {
 		return nil, nil, translate.Invalidf("the action profile id is missing")
 	}
-	p := c.Profiles[id]
+	p := c.ActionProfiles[id]
 	if p == nil {
 		return nil, nil, c.Unknown("action profile", id)
 	}
-	return p, c.profileStates[id], nil
+	return p, c.actionProfileStates[id], nil
 }
 
 func (c *config) writeMember(typ p4v1.Update_Type, m *p4v1.ActionProfileMember) error {
-	p, st, err := c.profile(m.ActionProfileId)
+	p, st, err := c.actionProfile(m.ActionProfileId)
 	if err != nil {
 		return err
 	}
@@ -103,7 +103,7 @@ func (c *config) writeMember(typ p4v1.Update_Type, m *p4v1.ActionProfileMember) 
 }
 
 // memberCall checks an action for a member.
-func (c *config) memberCall(p *translate.Profile, a *p4v1.Action) (*target.ActionCall, error) {
+func (c *config) memberCall(p *translate.ActionProfile, a *p4v1.Action) (*target.ActionCall, error) {
 	if a == nil {
 		return nil, translate.Invalidf("a member of action profile %s needs an action", p.Name)
 	}
@@ -116,7 +116,7 @@ func (c *config) memberCall(p *translate.Profile, a *p4v1.Action) (*target.Actio
 }
 
 func (c *config) writeGroup(typ p4v1.Update_Type, g *p4v1.ActionProfileGroup) error {
-	p, st, err := c.profile(g.ActionProfileId)
+	p, st, err := c.actionProfile(g.ActionProfileId)
 	if err != nil {
 		return err
 	}
@@ -200,7 +200,7 @@ func (c *config) writeGroup(typ p4v1.Update_Type, g *p4v1.ActionProfileGroup) er
 	return nil
 }
 
-func (st *profileState) countGroup(g *p4v1.ActionProfileGroup, by int) {
+func (st *actionProfileState) countGroup(g *p4v1.ActionProfileGroup, by int) {
 	for _, m := range g.Members {
 		st.memberUses[m.MemberId] += by
 	}
@@ -209,7 +209,7 @@ func (st *profileState) countGroup(g *p4v1.ActionProfileGroup, by int) {
 // setIndirect fills in what an entry of an indirect table refers to.
 func (c *config) setIndirect(t *translate.Table, a *p4v1.TableAction, e *target.TableEntry) (*oneShot,
 	error) {
-	p, st := t.Profile, c.profileStates[t.Profile.ID]
+	p, st := t.ActionProfile, c.actionProfileStates[t.ActionProfile.ID]
 	switch v := a.Type.(type) {
 	case *p4v1.TableAction_ActionProfileMemberId:
 		if st.oneShots > 0 {
@@ -260,7 +260,7 @@ func (c *config) setIndirect(t *translate.Table, a *p4v1.TableAction, e *target.
 }
 
 // makeOneShot creates the members and the group that an action set stands for.
-func (c *config) makeOneShot(p *translate.Profile, st *profileState, set *p4v1.ActionProfileActionSet,
+func (c *config) makeOneShot(p *translate.ActionProfile, st *actionProfileState, set *p4v1.ActionProfileActionSet,
 	e *target.TableEntry) (*oneShot, error) {
 	sumOfMembers, err := p.SelectionOf(set)
 	if err != nil {
@@ -340,12 +340,12 @@ func (c *config) dropOneShot(t *translate.Table, shot *oneShot) {
 	if shot == nil {
 		return
 	}
-	st := c.profileStates[t.Profile.ID]
-	c.forgetOneShot(t.Profile, st, shot)
+	st := c.actionProfileStates[t.ActionProfile.ID]
+	c.forgetOneShot(t.ActionProfile, st, shot)
 	st.oneShots--
 }
 
-func (c *config) forgetOneShot(p *translate.Profile, st *profileState, shot *oneShot) {
+func (c *config) forgetOneShot(p *translate.ActionProfile, st *actionProfileState, shot *oneShot) {
 	if shot.group != 0 {
 		_ = c.deleteGroup(p, shot.group)
 		delete(st.groupUses, shot.group)
@@ -358,10 +358,10 @@ func (c *config) forgetOneShot(p *translate.Profile, st *profileState, shot *one
 
 // refer counts the references of an entry to members and groups.
 func (c *config) refer(t *translate.Table, e *target.TableEntry, shot *oneShot, by int) {
-	if t.Profile == nil || shot != nil {
+	if t.ActionProfile == nil || shot != nil {
 		return
 	}
-	st := c.profileStates[t.Profile.ID]
+	st := c.actionProfileStates[t.ActionProfile.ID]
 	switch {
 	case e.Member != nil:
 		st.memberUses[*e.Member] += by
@@ -373,7 +373,7 @@ func (c *config) refer(t *translate.Table, e *target.TableEntry, shot *oneShot, 
 }
 
 func (c *config) readMembers(q *p4v1.ActionProfileMember, emit func(*p4v1.Entity)) error {
-	return c.eachProfile(q.ActionProfileId, func(p *translate.Profile, st *profileState) error {
+	return c.eachActionProfile(q.ActionProfileId, func(p *translate.ActionProfile, st *actionProfileState) error {
 		if q.ActionProfileId != 0 && q.MemberId != 0 && st.members[q.MemberId] == nil {
 			return translate.Errorf(codes.NotFound, "action profile %s has no member %d", p.Name, q.MemberId)
 		}
@@ -388,7 +388,7 @@ func (c *config) readMembers(q *p4v1.ActionProfileMember, emit func(*p4v1.Entity
 }
 
 func (c *config) readGroups(q *p4v1.ActionProfileGroup, emit func(*p4v1.Entity)) error {
-	return c.eachProfile(q.ActionProfileId, func(p *translate.Profile, st *profileState) error {
+	return c.eachActionProfile(q.ActionProfileId, func(p *translate.ActionProfile, st *actionProfileState) error {
 		if q.ActionProfileId != 0 && q.GroupId != 0 && st.groups[q.GroupId] == nil {
 			return translate.Errorf(codes.NotFound, "action profile %s has no group %d", p.Name, q.GroupId)
 		}
@@ -402,20 +402,20 @@ func (c *config) readGroups(q *p4v1.ActionProfileGroup, emit func(*p4v1.Entity))
 	})
 }
 
-// eachProfile calls f with the profile of that id, or with all if it is 0.
-func (c *config) eachProfile(id uint32, f func(*translate.Profile, *profileState) error) error {
+// eachActionProfile calls f with the profile of that id, or with all if it is 0.
+func (c *config) eachActionProfile(id uint32, f func(*translate.ActionProfile, *actionProfileState) error) error {
 	if _, ok := c.LeftOut[id]; ok {
 		return nil
 	}
 	if id != 0 {
-		p, st, err := c.profile(id)
+		p, st, err := c.actionProfile(id)
 		if err != nil {
 			return err
 		}
 		return f(p, st)
 	}
 	for _, p := range c.ProfileOrder {
-		if err := f(p, c.profileStates[p.ID]); err != nil {
+		if err := f(p, c.actionProfileStates[p.ID]); err != nil {
 			return err
 		}
 	}

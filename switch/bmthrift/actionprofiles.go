@@ -14,8 +14,8 @@ func idOf(h idl.Handle) uint32      { return uint32(h) + 1 }
 func handleOf(id uint32) idl.Handle { return idl.Handle(id - 1) }
 
 // profile finds an action profile, and a table with its actions.
-func (h *handler) profile(name string) (*bmv2json.ActionProfile, error) {
-	p := h.prog.Profile(name)
+func (h *handler) actionProfile(name string) (*bmv2json.ActionProfile, error) {
+	p := h.prog.ActionProfile(name)
 	if p == nil {
 		return nil, refusal(idl.TableCodeInvalidActionProfileName,
 			"there is no action profile %q", name)
@@ -47,7 +47,7 @@ func memberCall(pr *bmv2json.ActionProfile, action string,
 func (h *handler) BmMtActProfAddMember(cxt int32, profile, action string,
 	data idl.ActionData) (handle idl.Handle, err error) {
 	err = h.write(cxt, func(p target.Pipeline) error {
-		pr, err := h.profile(profile)
+		pr, err := h.actionProfile(profile)
 		if err != nil {
 			return err
 		}
@@ -71,7 +71,7 @@ func (h *handler) BmMtActProfAddMember(cxt int32, profile, action string,
 func (h *handler) BmMtActProfModifyMember(cxt int32, profile string,
 	member idl.Handle, action string, data idl.ActionData) error {
 	return h.write(cxt, func(p target.Pipeline) error {
-		pr, err := h.profile(profile)
+		pr, err := h.actionProfile(profile)
 		if err != nil {
 			return err
 		}
@@ -87,7 +87,7 @@ func (h *handler) BmMtActProfModifyMember(cxt int32, profile string,
 // BmMtActProfDeleteMember implements the call of that name.
 func (h *handler) BmMtActProfDeleteMember(cxt int32, profile string, member idl.Handle) error {
 	return h.write(cxt, func(p target.Pipeline) error {
-		if _, err := h.profile(profile); err != nil {
+		if _, err := h.actionProfile(profile); err != nil {
 			return err
 		}
 		return tableFailure(p.DeleteMember(profile, idOf(member)),
@@ -113,7 +113,7 @@ func (h *handler) BmMtActProfCreateGroup(cxt int32, profile string) (handle idl.
 // groups are the groups of an action selector.
 func (h *handler) groups(p target.Pipeline, profile string) (map[uint32][]target.WeightedMember,
 	error) {
-	pr, err := h.profile(profile)
+	pr, err := h.actionProfile(profile)
 	if err != nil {
 		return nil, err
 	}
@@ -195,7 +195,7 @@ func (h *handler) BmMtActProfRemoveMemberFromGroup(cxt int32, profile string,
 // BmMtActProfGetMembers implements the call of that name.
 func (h *handler) BmMtActProfGetMembers(cxt int32, profile string) (out []idl.Member, err error) {
 	err = h.read(cxt, func(p target.Pipeline) error {
-		if _, err := h.profile(profile); err != nil {
+		if _, err := h.actionProfile(profile); err != nil {
 			return err
 		}
 		members, err := p.Members(profile)
