@@ -27,7 +27,7 @@ type Error struct {
 	// SettledMillis `settledMillis`, with `not_found` of a key's name: as for Key.
 	SettledMillis *int64 `json:"settledMillis,omitempty"`
 
-	// WatchedAt `watchedAt`, with `failed_precondition` of a watch: the UDP port of the server that watches at the same host. Who can open that port knows that it has gone, and may take its place.
+	// WatchedAt `watchedAt`, with `failed_precondition` of a watch, is the UDP port of the server that watches at the same host. A server that can open that port knows that the other one has ended, and may take its place.
 	WatchedAt *uint16 `json:"watchedAt,omitempty"`
 }
 
@@ -36,7 +36,7 @@ type Key struct {
 	// Chain The name of its chain.
 	Chain string `json:"chain"`
 
-	// Error In the answer to a list: why this one was not placed.
+	// Error In the answer to a list: why this key was not placed.
 	Error *Error `json:"error,omitempty"`
 
 	// KeyId By which packets name the key.
@@ -45,10 +45,10 @@ type Key struct {
 	// Name The name of the key.
 	Name string `json:"name"`
 
-	// Realm What access to it is asked of.
+	// Realm The realm that a caller needs access to.
 	Realm *string `json:"realm,omitempty"`
 
-	// SettledMillis `settledMillis`, in answers about one key: for so many milliseconds at least no other KEY_ID that the name had before could be read or written, and none will be again.
+	// SettledMillis `settledMillis`, in answers about one key, is a time in milliseconds. For at least that long, no other KEY_ID that the name had before could be read or written, and none will be again.
 	SettledMillis *int64 `json:"settledMillis,omitempty"`
 
 	// Slot Its slot in the registers of the chain's switches.
@@ -57,7 +57,7 @@ type Key struct {
 	// State With ?state=1: at each member, head first.
 	State *[]KeyState `json:"state,omitempty"`
 
-	// Unwritten `unwritten` is the version of the name for as long as nobody has written the key, which was added without a value; 0: it had one.
+	// Unwritten `unwritten` is the version of the name of a key that was added without a value, as long as nobody has written it. 0: the key was added with a value.
 	Unwritten *string `json:"unwritten,omitempty"`
 
 	// VersionOffset `versionOffset` makes a version that the switches tell, which is the KEY_ID's, one of the name: it is added, as an unsigned number of 64 bits. A name's versions only grow, wherever its key is. See docs/consistency.md.
@@ -75,23 +75,23 @@ type KeyQuota struct {
 
 // KeyRequest KeyRequest is the body of POST /v1/keys: a key whose place the controller chooses.
 type KeyRequest struct {
-	// Chains `chains` that it may be placed in; none: all.
+	// Chains `chains` in which it may be placed; empty: all.
 	Chains *[]string `json:"chains,omitempty"`
 
 	// Name The name of the key, which may not be empty.
 	Name string `json:"name"`
 
-	// Node `node` is the node that asks. It may have no more keys in a chain than it leaves for others. "": somebody of whom no more is known, who may have all.
+	// Node `node` is the node that asks. It may have no more keys in a chain than leave room for others. "": an unknown caller, for which there is no such limit.
 	Node *string `json:"node,omitempty"`
 
 	// Quota If given, the key is added only within it.
 	Quota *KeyQuota `json:"quota,omitempty"`
 
-	// Value As in KeySpec. A key that is there already keeps what it has.
+	// Value As in KeySpec. A key that exists already keeps its own.
 	Value *[]byte `json:"value,omitempty"`
 }
 
-// KeyState KeyState is what one switch holds for a key, as its FETCH_REPLY said.
+// KeyState KeyState is what one switch holds for a key, according to its FETCH_REPLY.
 type KeyState struct {
 	// Length Bytes in use; -1: no value (never written, or deleted).
 	Length int `json:"length"`
@@ -105,7 +105,7 @@ type KeyState struct {
 	// Session Who wrote the newest accepted version.
 	Session *uint16 `json:"session,omitempty"`
 
-	// Status OK, NOT_FOUND, DIRTY, or UNREACHABLE where the switch did not answer.
+	// Status OK, NOT_FOUND, DIRTY, or UNREACHABLE if the switch did not answer.
 	Status string `json:"status"`
 
 	// Switch The name of the switch.
@@ -126,7 +126,7 @@ type RequestedKey struct {
 	// Created False: it was there already.
 	Created bool `json:"created"`
 
-	// Error In the answer to a list: why this one was not placed.
+	// Error In the answer to a list: why this key was not placed.
 	Error *Error `json:"error,omitempty"`
 
 	// KeyId By which packets name the key.
@@ -135,10 +135,10 @@ type RequestedKey struct {
 	// Name The name of the key.
 	Name string `json:"name"`
 
-	// Realm What access to it is asked of.
+	// Realm The realm that a caller needs access to.
 	Realm *string `json:"realm,omitempty"`
 
-	// SettledMillis `settledMillis`, in answers about one key: for so many milliseconds at least no other KEY_ID that the name had before could be read or written, and none will be again.
+	// SettledMillis `settledMillis`, in answers about one key, is a time in milliseconds. For at least that long, no other KEY_ID that the name had before could be read or written, and none will be again.
 	SettledMillis *int64 `json:"settledMillis,omitempty"`
 
 	// Slot Its slot in the registers of the chain's switches.
@@ -147,14 +147,14 @@ type RequestedKey struct {
 	// State With ?state=1: at each member, head first.
 	State *[]KeyState `json:"state,omitempty"`
 
-	// Unwritten `unwritten` is the version of the name for as long as nobody has written the key, which was added without a value; 0: it had one.
+	// Unwritten `unwritten` is the version of the name of a key that was added without a value, as long as nobody has written it. 0: the key was added with a value.
 	Unwritten *string `json:"unwritten,omitempty"`
 
 	// VersionOffset `versionOffset` makes a version that the switches tell, which is the KEY_ID's, one of the name: it is added, as an unsigned number of 64 bits. A name's versions only grow, wherever its key is. See docs/consistency.md.
 	VersionOffset *string `json:"versionOffset,omitempty"`
 }
 
-// Session Session is a session id and the number that its first request must have: above all that any switch has recorded for the id's earlier holders. In the answer to a keepalive NextRequest is 0: the holder knows what it has used.
+// Session Session is a session id and the number of its first request. That number is above all that any switch has recorded for earlier holders of the id. In the answer to a keepalive NextRequest is 0, because the holder knows which numbers it has used.
 type Session struct {
 	// Id Stands in the header of the session's packets.
 	Id uint16 `json:"id"`
@@ -163,9 +163,9 @@ type Session struct {
 	NextRequest uint32 `json:"nextRequest"`
 }
 
-// Sessions Sessions is a lease on session ids: until it runs out nobody else is given them.
+// Sessions Sessions is a lease on session ids. The controller gives them to nobody else until the lease runs out.
 type Sessions struct {
-	// Lease By which the lease is kept and given back.
+	// Lease Names the lease in keepalives and in its release.
 	Lease string `json:"lease"`
 
 	// Sessions The leased sessions.
