@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -81,9 +82,11 @@ func number(ctx context.Context, s *etcdServer, prefix string) (n int) {
 	return n
 }
 
-// torment steps workers and kills servers, until the time is over.
+// torment steps workers and kills servers, until the time is over and each kind was killed once.
 func torment(t *testing.T, all []*workers, servers []*etcdServer) (killed int) {
-	for end := time.Now().Add(killsFor(t)); time.Now().Before(end); {
+	spared := func(w *workers) bool { return w.kills == 0 }
+	end := time.Now().Add(killsFor(t))
+	for time.Now().Before(end) || killed == 0 || slices.ContainsFunc(all, spared) {
 		for _, w := range all {
 			if rand.IntN(2) == 0 {
 				w.step()

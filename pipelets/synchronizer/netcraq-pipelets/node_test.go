@@ -122,7 +122,8 @@ func TestKillNode(t *testing.T) {
 	numbered := make(chan int, 1)
 	go func() { numbered <- number(ctx, from, "load/") }()
 	servers, doors := 0, 0
-	for end := time.Now().Add(killsFor(t)); time.Now().Before(end); {
+	end := time.Now().Add(killsFor(t))
+	for time.Now().Before(end) || first.kills == 0 || second.kills == 0 || doors == 0 {
 		first.step()
 		second.step()
 		switch rand.IntN(6) {

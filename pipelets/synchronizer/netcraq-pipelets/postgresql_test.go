@@ -103,7 +103,7 @@ spec:
 		}
 	}()
 	kills, servers := 0, 0
-	for end := time.Now().Add(killsFor(t)); time.Now().Before(end); {
+	for end := time.Now().Add(killsFor(t)); time.Now().Before(end) || kills == 0 || servers == 0; {
 		switch {
 		case len(running) == 0 || len(running) == 1 && rand.IntN(2) == 0:
 			running = append(running, begin(t, out, "run", name))
