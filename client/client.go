@@ -39,7 +39,7 @@ type (
 	// Request is one operation, for Do and Batch. Its Deadline and Tag are the client's: leave
 	// them.
 	Request = core.Request
-	// Result is what came of it.
+	// Result is the result of an operation.
 	Result = core.Result
 	// Session is a session id and the number of its next request.
 	Session = core.Session
@@ -47,19 +47,19 @@ type (
 	Stats = core.Stats
 )
 
-// Config is what a client needs to know. Zero values mean what their comments say.
+// Config configures a client. Zero values mean what their comments say.
 type Config struct {
-	// Addresses to ask, in order of preference: the chain's service address, and switches' own ones
-	// to turn to when it does not answer.
+	// Addresses to send to, in order of preference: the chain's service address, and switches' own
+	// addresses for when it does not answer.
 	Addresses []netip.AddrPort
-	// Services is for the chain's service address where it is not one of Addresses (for all of
-	// them, where the client is of several chains): answers come from there also when a switch was
-	// asked at its own address. What comes from elsewhere is no answer.
+	// Services is the chain's service address if it is not one of Addresses (for a client of
+	// several chains: all of theirs). Answers come from there even if a switch was asked at its own
+	// address. Packets from other addresses are not answers.
 	Services []netip.AddrPort
 	// Profile of the switches' program. 0: 128 bits.
 	Profile wire.Profile
-	// Sessions to write with. nil: none, so that writes fail with ErrNoSession, or go without one
-	// where AtLeastOnce is set.
+	// Sessions to write with. nil: none. Writes then fail with ErrNoSession or, if AtLeastOnce is
+	// set, go without a session.
 	Sessions SessionSource
 	// AtLeastOnce: see core.Config.
 	AtLeastOnce bool
@@ -90,8 +90,8 @@ type Client struct {
 	closed    bool
 }
 
-// New makes a client, with sessions if the configuration has a source of them; ctx bounds the time
-// that takes, nothing else.
+// New makes a client, with sessions if the configuration has a source of them; ctx bounds only the
+// time for getting those.
 func New(ctx context.Context, cfg Config) (*Client, error) {
 	if cfg.Profile == 0 {
 		cfg.Profile = wire.Profile128
@@ -157,8 +157,8 @@ func (c *Client) Close() error {
 // Option changes how one call is made.
 type Option func(*Request)
 
-// Eventual lets a read be answered with the last committed value of whichever member is asked: no
-// trip to the tail, and no lease needed.
+// Eventual lets any member answer a read with its last committed value: the read does not go to the
+// tail, and needs no lease.
 func Eventual() Option { return func(r *Request) { r.Eventual = true } }
 
 // AskAddresses sends the call to these addresses rather than to the client's.
@@ -174,8 +174,8 @@ func (c *Client) Put(ctx context.Context, key wire.Key, value []byte, options ..
 	return c.call(ctx, Request{Op: wire.Write, Key: key, Value: value}, options)
 }
 
-// Delete leaves the key without a value. The key keeps its place in the network. Deleting what is
-// deleted already succeeds.
+// Delete removes the key's value. The key keeps its place in the network. Deleting an already
+// deleted key succeeds.
 func (c *Client) Delete(ctx context.Context, key wire.Key, options ...Option) (Result, error) {
 	return c.call(ctx, Request{Op: wire.Write, Key: key, Delete: true}, options)
 }
@@ -195,8 +195,9 @@ func (c *Client) CompareAndDelete(ctx context.Context, key wire.Key, expected wi
 	return c.call(ctx, Request{Op: wire.CAS, Key: key, Expected: expected, Delete: true}, options)
 }
 
-// Batch does requests at once, as far as there are sessions for the writes, and returns their
-// results in the same order. Between requests of one batch no order is promised.
+// Batch does requests at the same time, as far as there are sessions for the writes, and returns
+// their results in the same order. The order in which requests of one batch are executed is not
+// defined.
 func (c *Client) Batch(ctx context.Context, requests []Request) []Result {
 	results := make([]Result, len(requests))
 	var wg sync.WaitGroup
@@ -249,7 +250,7 @@ func (c *Client) Await(ctx context.Context, r Request) Result {
 	return result
 }
 
-// Stats is what was counted so far.
+// Stats returns the counters.
 func (c *Client) Stats() Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()

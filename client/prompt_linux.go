@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// prompt takes answers that are there as soon as the requests have been sent. The switch of this
+// prompt receives answers that are there as soon as the requests have been sent. The switch of this
 // machine (its program in the kernel, behind a veth) answers a read, and a chain of such switches a
-// write, within the system call that sends it. Who then waits for the runtime's poller to wake the
-// goroutine that receives waits for several times what the answer took.
+// write, within the system call that sends it. Waiting for the runtime's poller to wake the
+// receiving goroutine would take several times as long as the answer.
 //
 // Only who sends uses it: one goroutine at a time (except for hopeful).
 type prompt struct {

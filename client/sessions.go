@@ -23,9 +23,9 @@ type SessionSource interface {
 	Release()
 }
 
-// StaticSessions are sessions that somebody has set aside for this client. Where they were used
-// before, NextRequest has to be above every number they were used with: what is not above, the
-// switches drop as old, without a word.
+// StaticSessions are sessions that somebody has set aside for this client. If they were used
+// before, NextRequest has to be above every number that they were used with: the switches silently
+// drop other requests as old.
 func StaticSessions(sessions ...Session) SessionSource { return staticSessions(sessions) }
 
 type staticSessions []Session
@@ -40,7 +40,7 @@ func (s staticSessions) Release() {}
 type SessionLease struct {
 	Name     string
 	Sessions []Session
-	TTL      time.Duration // it runs out this long after it was asked for or last kept
+	TTL      time.Duration // it runs out this long after it was requested or last renewed
 }
 
 // SessionLeaser leases sessions: the controller's admin API is one.
@@ -162,8 +162,8 @@ func (c *Client) host() netip.Addr {
 	return HostAddress(slices.Concat(c.cfg.Services, c.cfg.Addresses)[0])
 }
 
-// HostAddress is the address from which this host sends to another. It is invalid if there is no
-// way to that one.
+// HostAddress returns the address from which this host sends to another. It is invalid if there is
+// no route to that host.
 func HostAddress(to netip.AddrPort) netip.Addr {
 	conn, err := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(to)) // this sends nothing
 	if err != nil {
@@ -173,8 +173,8 @@ func HostAddress(to netip.AddrPort) netip.Addr {
 	return unmap(conn.LocalAddr().(*net.UDPAddr).AddrPort()).Addr()
 }
 
-// When the switches take no session of a lease any more, the next is asked for at once, but the
-// more leases in a row that do not last for soon, the later.
+// When the switches accept no session of a lease any more, the next lease is requested at once; but
+// the more leases in a row do not last for soon, the later.
 const (
 	soon         = 5 * time.Second
 	firstPause   = 10 * time.Millisecond

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Session is a session id and the number that its next request has. Nobody else may write under the
-// id. Numbers start at 1; an id that was used before continues above the largest number it was used
-// with, or the switches drop its writes as old ones.
+// Session is a session id and the number of its next request. Nobody else may write under the id.
+// Numbers start at 1. An id that was used before continues above the largest number that it was
+// used with; otherwise the switches drop its writes as old ones.
 type Session struct {
 	ID          uint16
 	NextRequest uint32
@@ -60,8 +60,9 @@ func (m *Machine) DropSession(now time.Duration, id uint16) {
 	}
 }
 
-// AwaitSessions says whether the caller adds sessions when there is none any more (Sessions): then
-// writes wait for one. Otherwise, as at first, they fail, those that wait already included.
+// AwaitSessions says whether the caller will add sessions (Sessions) when there are none: then
+// writes wait for one. Otherwise, which is the initial state, they fail, including those that wait
+// already.
 func (m *Machine) AwaitSessions(now time.Duration, await bool) {
 	m.pool.awaited = await
 	m.serve(now)

@@ -43,8 +43,8 @@ type watchStream struct {
 	begun map[int64]bool // of the goroutine that receives: watches of which a part of an answer was told
 }
 
-// Send implements pb.Watch_WatchClient. A request for a watch of hidden keys alone becomes one for
-// a range without keys, which etcd refuses: so the answer comes in its turn.
+// Send implements pb.Watch_WatchClient. A request for a watch of only hidden keys becomes one for a
+// range without keys, which etcd refuses, so that the answer comes in order.
 func (s *watchStream) Send(r *pb.WatchRequest) error {
 	q := r.GetCreateRequest()
 	if q == nil {

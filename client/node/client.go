@@ -90,16 +90,16 @@ func Connect(ctx context.Context, cfg Config) (*Client, error) {
 	return nil, because(cause, CodeUnavailable, hint, "no node server at %s: %v", cfg.Socket, errors.Join(why, cause))
 }
 
-// Info is what the server said about itself and of the namespace when the connection was made.
+// Info is the server's description of itself and of the namespace, from when the connection was
+// made.
 func (c *Client) Info() nodeapi.HelloAnswer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.info
 }
 
-// Close gives back what is held, waits until calls under way are answered, until ctx ends at the
-// latest, and ends the client. Calls that were not answered by then fail; calls after it fail with
-// CodeClosed.
+// Close releases what is held, waits until calls under way are answered or ctx ends, and ends the
+// client. Calls that were not answered by then fail; later calls fail with CodeClosed.
 func (c *Client) Close(ctx context.Context) error {
 	c.mu.Lock()
 	if c.closing {

@@ -12,10 +12,11 @@ import (
 const defaultTTL = 10 * time.Second
 
 // TTL is the time to live of what is held or registered: 0.5 s to an hour. Without it: 10 s. After
-// the program has died, others have it within that time.
+// the program has died, others can get it within that time.
 func TTL(d time.Duration) Option { return Option{kind: optTTL, time: d} }
 
-// Lease is a lease: what is bound to it goes when it is revoked, or not kept alive for TTL.
+// Lease is a lease: what is bound to it expires when the lease is revoked, or not kept alive for
+// TTL.
 type Lease struct {
 	ID  string
 	TTL time.Duration
@@ -36,8 +37,8 @@ func (c *Client) Grant(ctx context.Context, ttl time.Duration, opts ...Option) (
 	return leaseOf(a), nil
 }
 
-// KeepAlive lets a lease live for its time to live from now on. The error is CodeLeaseGone where it
-// is too late.
+// KeepAlive renews a lease for its time to live from now on. The error is CodeLeaseGone if it is
+// too late.
 func (c *Client) KeepAlive(ctx context.Context, id string, opts ...Option) (Lease, error) {
 	a, err := askFor[nodeapi.LeaseAnswer](ctx, c, nodeapi.FuncKeepAlive,
 		nodeapi.LeaseData{Namespace: gather(opts).namespace, Lease: id}, nil)
@@ -47,7 +48,7 @@ func (c *Client) KeepAlive(ctx context.Context, id string, opts ...Option) (Leas
 	return leaseOf(a), nil
 }
 
-// Revoke ends a lease, and what is bound to it.
+// Revoke ends a lease, and deletes what is bound to it.
 func (c *Client) Revoke(ctx context.Context, id string, opts ...Option) error {
 	_, err := askFor[struct{}](ctx, c, nodeapi.FuncRevoke, nodeapi.LeaseData{Namespace: gather(opts).namespace,
 		Lease: id},

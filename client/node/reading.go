@@ -7,9 +7,10 @@ import (
 	"time"
 )
 
-// Who waits for an answer reads the connection himself, if nobody does: then no goroutine need be
-// woken up to hand it to him, which takes longer than all the rest of a call. Where others wait as
-// well, or streams are open, a goroutine reads for all. So there is one when it is needed:
+// A goroutine that waits for an answer reads the connection itself, if nobody else does. So no
+// other goroutine has to be woken to hand the answer over, which takes longer than the rest of a
+// call. If others wait as well, or streams are open, a goroutine reads for all. So there is one
+// only when it is needed:
 //
 //	nobody ──a call──▶ its caller ──answered, others wait──▶ a goroutine ──nobody waits──▶ nobody
 //	   └──────────────────── nothing for idleRead ──────────────▲

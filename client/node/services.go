@@ -108,7 +108,7 @@ func (r *Registration) Instance() string {
 	return r.data.Instance
 }
 
-// Lease is the lease that it hangs on: another one after it was registered again.
+// Lease is the lease that it is bound to: another one after it was registered again.
 func (r *Registration) Lease() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -23,18 +23,19 @@ type stream interface {
 	end(err error)
 }
 
-// Event is a key's newest version. Overtaken counts versions before it that are not told.
+// Event is a key's newest version. Overtaken counts the versions before it that were skipped.
 type Event struct {
 	Item
 	Overtaken uint64
 }
 
-// WatchConfig says what to follow: Keys, or, where Prefix is not nil, all whose names begin so.
+// WatchConfig says what to follow: Keys or, if Prefix is not nil, all keys whose names begin with
+// it.
 type WatchConfig struct {
 	Keys   []string
 	Prefix *string
-	// After is, by key, the version that is known: what is newer is told. Of a key that is not in
-	// it, its state is told first.
+	// After maps keys to the versions that the caller knows; only newer ones are reported. For a
+	// key that is not in it, the current state is reported first.
 	After map[string]Version
 }
 
@@ -237,8 +238,8 @@ func codeOf(cause error) Code {
 	return CodeTimeout
 }
 
-// Watch follows keys. The library takes it up again after a reconnection. Of a key whose events are
-// not taken, the newest is kept; those that it overtook are counted.
+// Watch follows keys. The library resumes it after a reconnection. If a key's events are not taken,
+// only the newest is kept; the skipped ones are counted.
 type Watch struct {
 	follower
 	namespace string
@@ -250,7 +251,7 @@ type Watch struct {
 	order     []string // of pending
 }
 
-// Watch follows keys from now on, and from the versions in After. Options: none but In.
+// Watch follows keys from now on, or from the versions in After. Options: only In.
 func (c *Client) Watch(ctx context.Context, cfg WatchConfig, opts ...Option) (*Watch, error) {
 	for _, key := range cfg.Keys {
 		if err := checkKey(nodeapi.FuncWatch, key); err != nil {
@@ -397,7 +398,7 @@ type ServiceWatch struct {
 	told               bool // there is something that Next has not returned
 }
 
-// WatchService follows the instances of a service that live. Options: none but In.
+// WatchService follows the live instances of a service. Options: only In.
 func (c *Client) WatchService(ctx context.Context, service string, opts ...Option) (*ServiceWatch, error) {
 	w := &ServiceWatch{namespace: gather(opts).namespace, service: service}
 	w.init(c, nodeapi.FuncWatchService, w)

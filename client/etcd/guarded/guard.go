@@ -13,8 +13,8 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/slotcodec"
 )
 
-// How long is waited between looks at a slot that somebody else has guarded, or that does not
-// answer: from shortest on twice as long each time, less up to half of it by chance.
+// Pauses between looks at a slot that somebody else has guarded, or that does not answer: they
+// begin at shortest and double each time, less up to half by chance.
 const (
 	shortest       = 200 * time.Microsecond
 	longest        = 10 * time.Millisecond
@@ -27,8 +27,8 @@ const (
 	endedLongest  = time.Second
 )
 
-// When etcd is asked whether the session that holds a guard is there: after the guard was waited
-// for this long, and then less and less often.
+// When to ask etcd whether the session of a guard still exists: after waiting this long for the
+// guard, and then less and less often.
 const (
 	breakAfter  = 100 * time.Millisecond
 	breakAtMost = time.Second

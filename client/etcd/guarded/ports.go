@@ -74,8 +74,8 @@ type Seals interface {
 	Want(ctx context.Context, id uint32) (bool, error)
 }
 
-// Runtime is what a server waits and works by. Between two calls of a Runtime, of Slots and so on,
-// a server never waits for anything.
+// Runtime provides a server's waiting and background work. Between two calls of a Runtime, of Slots
+// and so on, a server never waits for anything.
 type Runtime interface {
 	// Go does work alongside the caller's.
 	Go(work func())
@@ -96,18 +96,18 @@ type Runtime interface {
 	Jitter() float64
 }
 
-// Observer is told what happens; see hotkeys.Metrics.
+// Observer gets events; see hotkeys.Metrics.
 type Observer interface {
 	Hit()                       // a read was answered by the network
 	Miss(reason string)         // a read of a placed key was answered by etcd
-	Forwarded(reason string)    // a read that the network was not asked for
+	Forwarded(reason string)    // a read for which the network was not asked
 	GuardWait(d time.Duration)  // a write waited for another's guard
 	GuardedWrite(result string) // a write of placed keys ended
-	Forged()                    // a slot has, in one more version, what no gateway has written
+	Forged()                    // a slot has, in one more version, a cell that no gateway has written
 }
 
-// Evictor is asked to take keys out of the network. It may be asked again and again, by each
-// request that finds the fault, and bounds what that costs.
+// Evictor takes keys out of the network. It may be called again and again, by each request that
+// finds the fault, and bounds the cost of that.
 type Evictor interface {
 	Evict(key placement.Key, fault placement.Fault, reason string)
 }

@@ -13,8 +13,7 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/slotcodec"
 )
 
-// Why the network was not asked, and why a slot had no answer: the reasons that an Observer is
-// told.
+// Why the network was not asked, and why a slot had no answer: the reasons that an Observer gets.
 const (
 	reasonRequest  = "request"  // a slot cannot answer such a request
 	reasonPlace    = "unplaced" // the key is not placed
@@ -98,8 +97,8 @@ func eligible(r *pb.RangeRequest) bool {
 // plain says whether etcd's answer to a request has all that a slot needs.
 func plain(r *pb.RangeRequest) bool { return !r.Serializable && !r.KeysOnly && !r.CountOnly }
 
-// RangeNow answers a read of a placed key from its slot, if that takes no waiting. Where it does
-// not, nothing was counted, and Range is to be asked.
+// RangeNow answers a read of a placed key from its slot, if that takes no waiting. If it does,
+// nothing was counted, and the caller must call Range.
 func (s *Server) RangeNow(r *pb.RangeRequest) (*pb.RangeResponse, bool) {
 	if s.reserved.Touches(string(r.Key), string(r.RangeEnd)) {
 		return nil, false

@@ -48,8 +48,9 @@ func (s *Server) planRange(op *pb.RequestOp, r *pb.RangeRequest) (*pb.RequestOp,
 	}, nil
 }
 
-// planCompare leaves the reserved keys out of what is compared. It gives the ways in which all
-// conditions may hold, of which the first that does decides; nil if they are as they were.
+// planCompare leaves the reserved keys out of a transaction's conditions. It returns the
+// alternatives in which all conditions may hold; the first that holds decides. nil: the conditions
+// are unchanged.
 //
 // etcd compares each key of a range, or, if there is none, a key that does not exist: of no
 // revision, version and lease, with which a value is never equal to anything. A condition that

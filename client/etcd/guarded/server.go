@@ -20,10 +20,10 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/slotcodec"
 )
 
-// Config is what a Server works with. What may be nil says so.
+// Config configures a Server. Fields that may be nil say so.
 type Config struct {
-	// Etcd is where the clients' requests go, in their name: what is on the way there must not add
-	// a name of the gateway's own.
+	// Etcd gets the clients' requests, with their identity: interceptors on the way must not add a
+	// name of the gateway's own.
 	Etcd      pb.KVClient
 	Slots     Slots
 	Directory Directory
@@ -37,8 +37,8 @@ type Config struct {
 
 	// Prefix is that of all that is the gateways' in etcd.
 	Prefix string
-	// Reserved is what else the names of keys begin with that are not a client's: the controllers'.
-	// Those that begin with Prefix are none either.
+	// Reserved are further prefixes of keys that clients must not see: the controllers'. Keys that
+	// begin with Prefix are reserved, too.
 	Reserved []string
 	// MaxTxnOps and MaxRequestBytes limit what a client's transaction, and a client's write, may
 	// have, as etcd's flags of these names do. They are for an etcd that was told to take more than
@@ -51,8 +51,8 @@ type Config struct {
 	// Patience is how long a write is tried before it is sent to etcd, if its client waits that
 	// long; 0: DefaultPatience, below 0: no limit.
 	Patience time.Duration
-	// Open says whether reads may be answered by the network: it must say no where etcd would have
-	// looked at who asks. nil: always.
+	// Open says whether the network may answer reads: it must return false if etcd would have
+	// checked the caller's identity. nil: always.
 	Open func() bool
 }
 
@@ -178,7 +178,7 @@ func (s *Server) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, er
 	return txn, nil
 }
 
-// Compact implements pb.KVServer. What is in the network is the present, which is never compacted.
+// Compact implements pb.KVServer. The network has only the present state, which is never compacted.
 func (s *Server) Compact(ctx context.Context, r *pb.CompactionRequest) (*pb.CompactionResponse, error) {
 	answer, err := s.Etcd.Compact(ctx, r)
 	if err == nil {

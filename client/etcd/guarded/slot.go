@@ -165,8 +165,8 @@ func (s *Server) cellOf(kv *mvccpb.KeyValue, revision int64) slotcodec.Cell {
 		Version: kv.Version, Value: value}
 }
 
-// How long etcd is waited for when it is asked whether a session is there: at first, and at most. A
-// member that does not hear costs little so, and an etcd that is slow is waited for.
+// How long a request for a session's existence waits for etcd: at first, and at most. So a member
+// that does not respond costs little, and a slow etcd still gets enough time.
 const (
 	aliveFirst   = time.Second
 	aliveLongest = 10 * time.Second

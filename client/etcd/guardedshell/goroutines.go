@@ -45,8 +45,8 @@ func (g *Goroutines) Close() {
 	g.work.Wait()
 }
 
-// Go implements guarded.Runtime. What a request begins while everything is being closed finds its
-// contexts ended; nobody waits for it.
+// Go implements guarded.Runtime. Work that a request begins while everything is being closed finds
+// its contexts ended; nobody waits for it.
 func (g *Goroutines) Go(work func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -41,8 +41,8 @@ type Leases struct {
 	err     error         // why there is none
 }
 
-// NewLeases begins to have sessions, until Close. prefix is that of all that is the gateways'; a
-// ttl of 0 is SessionTTL, a log of nil none.
+// NewLeases begins to have sessions, until Close. prefix is that of all of the gateways' keys. A
+// ttl of 0 is SessionTTL; a nil log is no log.
 func NewLeases(client *clientv3.Client, prefix string, ttl time.Duration, log *zap.Logger) *Leases {
 	if ttl == 0 {
 		ttl = SessionTTL

@@ -12,17 +12,17 @@ import (
 	"github.com/netcraq/netcraq/client"
 )
 
-// How long the network is waited for. A round trip takes a fraction of a millisecond; a client that
-// is made for this sends again after Retransmit, so a lost packet does not make the network silent.
+// Timeouts for the network. A round trip takes a fraction of a millisecond; a client for this sends
+// again after Retransmit, so a lost packet does not make the network silent.
 const (
 	Retransmit = 2 * time.Millisecond
 	readWait   = 5 * time.Millisecond
 	casWait    = 50 * time.Millisecond
 )
 
-// When a chain has not answered silentReads reads in a row it is silent: one reader asks it after
-// silentFirst, the next one after twice as long, and so on; the others go to etcd without a wait.
-// Writes have nobody else to ask, and so they always ask; what is answered to one ends the silence.
+// A chain that has not answered silentReads reads in a row is silent: one reader asks it again
+// after silentFirst, the next one after twice as long, and so on; the others go to etcd without a
+// wait. Writes have no alternative, so they always ask; an answer to one ends the silence.
 const (
 	silentReads = 3
 	silentFirst = 10 * time.Millisecond
@@ -101,8 +101,7 @@ func (c *chainSlots) silentAt(now time.Duration) bool {
 // errNoChain: the KEY_ID's chain is not known here (yet).
 var errNoChain = errors.New("the chain is not known to this gateway")
 
-// NewNetwork makes a network without chains. observe, where it is not nil, is told about each round
-// trip.
+// NewNetwork makes a network without chains. observe, if not nil, gets each round trip.
 func NewNetwork(observe func(operation string, d time.Duration)) *Network {
 	if observe == nil {
 		observe = func(string, time.Duration) {}
@@ -110,10 +109,9 @@ func NewNetwork(observe func(operation string, d time.Duration)) *Network {
 	return &Network{observe: observe, chains: map[uint8]*chainSlots{}}
 }
 
-// Set makes a chain known, or known by another client, and returns the client that was used before,
-// which is the caller's to close. The client must have sessions, so that a CAS is executed once,
-// and should send again after Retransmit. size is how many bytes a slot of the chain holds. A nil
-// client makes the chain unknown.
+// Set adds a chain, or changes its client, and returns the former client, which the caller must
+// close. The client must have sessions, so that a CAS is executed once, and should send again after
+// Retransmit. size is how many bytes a slot of the chain holds. A nil client removes the chain.
 func (n *Network) Set(chain uint8, c *client.Client, size int) (before *client.Client) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -1,8 +1,8 @@
 // Package slotclient keeps a gateway's network (Network) in step with the controller: a client for
 // each chain, with sessions that the controller leases, a new one when a chain's addresses change.
 //
-// The controller is not needed for what continues: while it does not answer, what it said last
-// holds, except for the sessions, whose lease runs out after a while. Without sessions a slot
+// Existing clients work without the controller: while it does not answer, its last answer stays
+// valid, except for the sessions, whose lease runs out after a while. Without sessions a slot
 // cannot be changed, so writes of placed keys wait then.
 package slotclient
 
@@ -30,7 +30,7 @@ const (
 	// evictForget is after how long it is forgotten that the controller was asked to end a
 	// placement.
 	evictForget = time.Minute
-	// Sessions are for each chain: so many slots can be changed at once.
+	// Sessions is the number for each chain: so many slots can be changed at the same time.
 	Sessions = 32
 )
 
@@ -63,8 +63,8 @@ type evicted struct {
 	told bool // and it was logged that its slot is forged
 }
 
-// Follow begins to follow a controller, until Close. owner is the name under which the controller
-// has the sessions.
+// Follow begins to follow a controller, until Close. owner is the name of the sessions at the
+// controller.
 func Follow(c *admin.Client, network *Network, owner string, log *slog.Logger) *Chains {
 	ch := &Chains{api: c, network: network, owner: owner, log: log, known: map[uint8]known{},
 		evicted: map[uint32]evicted{}}
@@ -174,7 +174,7 @@ func (c *Chains) replace(id uint8, made *client.Client, size int) {
 }
 
 // Evict implements guarded.Evictor: it asks the controller to take a key out of the network, in the
-// background, once a second at most. A slot that is forged is logged once for each placement.
+// background, once a second at most. A forged slot is logged once for each placement.
 func (c *Chains) Evict(key placement.Key, fault placement.Fault, reason string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

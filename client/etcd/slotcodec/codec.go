@@ -61,7 +61,7 @@ func NewCodec(dictionaries ...[]byte) (*Codec, error) {
 	return c, nil
 }
 
-// Newest is the version of the dictionary that values are compressed with; 0 is none.
+// Newest is the version of the dictionary with which values are compressed; 0: none.
 func (c *Codec) Newest() uint32 { return c.newest }
 
 // Knows says whether the codec has a dictionary.

@@ -33,7 +33,7 @@ func NewLibrary(kv clientv3.KV, prefix string) *Library {
 	return l
 }
 
-// Prefix is what the names of the dictionaries in etcd begin with.
+// Prefix begins the names of the dictionaries in etcd.
 func (l *Library) Prefix() string { return l.prefix }
 
 // Codec has all dictionaries that are known here.

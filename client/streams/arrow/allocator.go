@@ -9,14 +9,15 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 )
 
-// Allocator is an Arrow allocator whose memory is born in files: what builders write into it is
-// shared without a copy. It is for all goroutines.
+// Allocator is an Arrow allocator whose memory is in files: what builders write into it is shared
+// without a copy. It is safe for concurrent use.
 //
-// A file is sealed as a whole when a batch is appended that has all that was allocated in it, and
-// was not freed since. Where a file has more, which may still be written to, the batch's buffers in
-// it are copied, as what is in no file is. So: a batch's builders have an allocator of their own,
-// and are released before the batch is appended, or have nothing allocated by then. Memory that was
-// allocated too small at first, and grew, is wasted in the file: Reserve it.
+// A file is sealed as a whole when a batch is appended that contains everything that was allocated
+// in it and not freed since. If the file has further allocations, which may still be written to,
+// the batch's buffers in it are copied, like buffers in no file. So use an allocator for one
+// batch's builders only, and release the builders before the batch is appended, or allocate nothing
+// with them until then. Memory that was too small at first and grew is wasted in the file: use
+// Reserve.
 type Allocator struct {
 	files *Files
 	each  int
@@ -44,8 +45,8 @@ func (c *chunk) writable() bool { return c.sealed == nil && !c.broken }
 
 type span struct{ at, size int }
 
-// Allocator makes an allocator. Each of its files has bytes, or what is allocated at once, if that
-// is more: so bytes are what a batch takes, about. 0: 1 MiB.
+// Allocator makes an allocator. Each of its files has the given number of bytes, or the size of a
+// larger single allocation; so choose about what a batch takes. 0: 1 MiB.
 func (f *Files) Allocator(bytes int) *Allocator {
 	if bytes <= 0 {
 		bytes = 1 << 20
@@ -57,11 +58,12 @@ func (f *Files) Allocator(bytes int) *Allocator {
 	return a
 }
 
-// Elsewhere counts the bytes that were allocated in the program's own memory, since there was no
-// file to be had: they are copied when they are sent.
+// Elsewhere counts the bytes that were allocated in the program's own memory because there was no
+// file: they are copied when they are sent.
 func (a *Allocator) Elsewhere() int64 { return a.elsewhere.Load() }
 
-// Close gives files back that nothing is allocated in; others with what is freed last.
+// Close gives back files in which nothing is allocated; others follow when the last allocation is
+// freed.
 func (a *Allocator) Close() {
 	a.files.mu.Lock()
 	delete(a.files.allocators, a)

@@ -34,8 +34,8 @@ type answer struct {
 	err  error
 }
 
-// maxAnswer bounds what the server says at once: files are said in some hundred bytes;
-// maxDescriptors those that are passed with that.
+// maxAnswer bounds the server's answer: it describes a file in some hundred bytes. maxDescriptors
+// bounds the descriptors that come with it.
 const (
 	maxAnswer      = 1 << 20
 	maxDescriptors = 8

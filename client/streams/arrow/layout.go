@@ -10,8 +10,8 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 )
 
-// What a record begins with, and its tables (docs/streams-arrow.md). Where its data begin is 24
-// after a multiple of 64, so what follows the header begins at one.
+// A record's header, and its tables (docs/streams-arrow.md). Its data begin 24 bytes after a
+// multiple of 64, so what follows the header begins at one.
 const (
 	magic       = "NCARROW1"
 	layoutKnown = 1
@@ -27,7 +27,7 @@ const (
 
 var le = binary.LittleEndian
 
-// ErrGarbage is of records that are not a batch, or one that cannot be.
+// ErrGarbage is for records that are not a batch, or that describe an impossible one.
 var ErrGarbage = errors.New("this is no batch")
 
 func garbage(format string, args ...any) error {

@@ -11,7 +11,8 @@ import (
 
 // A schema is a message of Arrow's IPC: 0xFFFFFFFF, the length, and a table of FlatBuffers, which
 // arrow-go reads. Go's FlatBuffers verify nothing, and offsets of a hostile table can lead back, or
-// many of them to the same place: reading it would not end. So it is looked at here before.
+// many of them to the same place, so that reading it would never end. So the table is verified here
+// first.
 
 const (
 	maxDepth       = 64      // of types in types
