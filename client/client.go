@@ -63,8 +63,8 @@ type Config struct {
 	Sessions SessionSource
 	// AtLeastOnce: see core.Config.
 	AtLeastOnce bool
-	// Retransmit, MaxRetransmit and FastRetransmit: see core.Config. 0: 50 ms, the paper's; four
-	// times that; and 10 ms, or Retransmit where that is given and less.
+	// Retransmit, MaxRetransmit and FastRetransmit: see core.Config. 0: 50 ms, as in the paper;
+	// four times that; and 10 ms, or Retransmit if that is set and shorter.
 	Retransmit, MaxRetransmit, FastRetransmit time.Duration
 	// Local is the address to send from. Zero: the system chooses.
 	Local netip.AddrPort
@@ -84,9 +84,9 @@ type Client struct {
 	sessions  []Session
 	renewable bool          // others can be had when no session is left
 	none      chan struct{} // no session is left
-	pumping   bool          // somebody is taking the machine's actions and does them
+	pumping   bool          // a goroutine is taking the machine's actions and executing them
 	timer     *time.Timer
-	armed     time.Duration // when the timer fires; 0: it does not
+	armed     time.Duration // time of the timer; 0: it is not set
 	closed    bool
 }
 
@@ -343,13 +343,13 @@ func reason(ctx context.Context) error {
 
 func (c *Client) now() time.Duration { return time.Since(c.start) }
 
-// pumpRounds bounds what one caller does for others before it leaves the rest to the timer's
-// goroutine.
+// pumpRounds bounds the work that one caller does for others before it leaves the rest to the
+// timer's goroutine.
 const pumpRounds = 16
 
-// pump does what the machine wants done, and sets the timer. The caller has locked mu, which pump
-// unlocks while it sends and while results are delivered. Only one goroutine does this at a time;
-// what others add meanwhile, it does too, so that packets leave in batches where there are many.
+// pump executes the machine's actions, and sets the timer. The caller has locked mu, which pump
+// unlocks while it sends and while it delivers results. Only one goroutine does this at a time. It
+// also executes what others add meanwhile, so that packets leave in batches when there are many.
 func (c *Client) pump() {
 	if c.pumping {
 		return
@@ -423,7 +423,7 @@ func (c *Client) tick() {
 	c.pump()
 }
 
-// receive gives the machine what the socket gets, until it is closed.
+// receive passes the socket's packets to the machine until the socket is closed.
 func (c *Client) receive() {
 	for {
 		packets, ok := c.socket.receive()

@@ -32,7 +32,7 @@ type prompt struct {
 const (
 	promptMost     = 16 // packets that are taken after one sending
 	promptPatience = 32 // times in a row that nothing was there: the switches are taken to be elsewhere
-	promptEvery    = 64 // sends, after which it is looked again nevertheless
+	promptEvery    = 64 // sends, after which it looks again nevertheless
 )
 
 // hopeful says whether answers may be there at once.

@@ -119,7 +119,7 @@ func (e *OpError) Unwrap() []error {
 	return []error{e.Err}
 }
 
-// opName is what people call the operation.
+// opName is the operation's name for people.
 func opName(op wire.Op, del bool) string {
 	switch {
 	case op == wire.Read:

@@ -33,9 +33,9 @@ type Config struct {
 	// needs Services.
 	Services []netip.AddrPort
 
-	// Retransmit is how long an answer is waited for before the same packet goes to the next
-	// address. It doubles with each round through the addresses, up to MaxRetransmit (default: four
-	// times Retransmit).
+	// Retransmit is how long the machine waits for an answer before it sends the same packet to the
+	// next address. It doubles with each round through the addresses, up to MaxRetransmit (default:
+	// four times Retransmit).
 	Retransmit, MaxRetransmit time.Duration
 	// FastRetransmit, if set, makes the first wait for an answer adaptive: as long as answers take
 	// (RFC 6298), between FastRetransmit and Retransmit, once there was one. So a lost frame, or a
@@ -136,11 +136,11 @@ type Stats struct {
 // moment and must not go back.
 type Machine struct {
 	cfg     Config
-	sources []netip.AddrPort // where answers come from, the most usual first, without requests' own addresses
+	sources []netip.AddrPort // addresses that answers come from, the most usual first, without requests' own addresses
 	rand    *rand.Rand
 	stats   Stats
 	lastID  CallID
-	lastNum uint32 // of reads, and of writes without a session
+	lastNum uint32 // for reads, and for writes without a session
 	calls   map[CallID]*call
 	pending map[pendingKey]*call // calls that have sent something
 	timers  timerHeap
@@ -150,7 +150,7 @@ type Machine struct {
 
 	preferred int           // index in cfg.Addresses that calls start with
 	misses    int           // unanswered in a row there
-	returnAt  time.Duration // when to try the first address again, where it is not preferred
+	returnAt  time.Duration // when to try the first address again, while another one is preferred
 
 	sends, spareSends             []Send
 	completions, spareCompletions []Completion
@@ -238,7 +238,7 @@ func (m *Machine) Start(now time.Duration, req Request) CallID {
 	return c.id
 }
 
-// prepare checks the request and lays out its packet, all but who sends it.
+// prepare checks the request and encodes its packet, all but the session and number.
 func (m *Machine) prepare(c *call) *OpError {
 	req := &c.req
 	refuse := func(err error, format string, args ...any) *OpError {

@@ -28,7 +28,7 @@ type sessionPool struct {
 	byID    map[uint16]*session
 	free    []*session // the one that has rested longest first
 	waiting []*call    // writes, in order; those that are done meanwhile stay until their turn
-	awaited bool       // the caller makes sure that there are others when there is none
+	awaited bool       // the caller provides others when there is none
 }
 
 func newSessionPool() sessionPool { return sessionPool{byID: make(map[uint16]*session)} }
@@ -71,7 +71,7 @@ func (m *Machine) AwaitSessions(now time.Duration, await bool) {
 // Sessions is how many sessions the machine has.
 func (m *Machine) Sessions() int { return len(m.pool.byID) }
 
-// mayHave says whether there is a session for who waits for one, now or later.
+// mayHave says whether there is a session for a waiting write, now or later.
 func (p *sessionPool) mayHave() bool { return len(p.byID) > 0 || p.awaited }
 
 func (p *sessionPool) retire(s *session) {
@@ -148,7 +148,7 @@ func (m *Machine) release(now time.Duration, s *session) {
 	m.serve(now)
 }
 
-// serve gives free sessions to writes that wait. If there is no session and none will come, those
+// serve gives free sessions to waiting writes. If there is no session and none will come, those
 // fail.
 func (m *Machine) serve(now time.Duration) {
 	for len(m.pool.waiting) > 0 && (len(m.pool.free) > 0 || !m.pool.mayHave()) {

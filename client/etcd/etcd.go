@@ -28,7 +28,7 @@ import (
 // (netcraq-controller's --etcd-prefix).
 const DefaultControllers = "/netcraq/"
 
-// askWait is how long the controller is waited for at the beginning.
+// askWait is how long New waits for the controller.
 const askWait = 3 * time.Second
 
 // Config configures a Client. Controller is required; the rest may be left out.
@@ -115,7 +115,7 @@ func New(ctx context.Context, c *clientv3.Client, cfg Config) (*Client, error) {
 		controller.Close()
 		return nil, err
 	}
-	// What c's KV and Watcher are may be this very Client's, in a moment.
+	// c's KV and Watcher will soon be those of this very Client.
 	own := clientv3.NewCtxClient(context.Background())
 	own.KV, own.Lease, own.Watcher = clientv3.NewKV(c), clientv3.NewLease(c), clientv3.NewWatcher(c)
 	newest := new(guardedshell.Newest)
@@ -149,8 +149,8 @@ func New(ctx context.Context, c *clientv3.Client, cfg Config) (*Client, error) {
 	return n, nil
 }
 
-// mayAsk finds out whether the controller takes this program's questions. One that does not answer
-// is no reason not to begin: etcd answers meanwhile.
+// mayAsk checks that the controller accepts this program's requests. A controller that does not
+// answer is no reason not to begin: etcd answers meanwhile.
 func mayAsk(ctx context.Context, controller *admin.Client) error {
 	ctx, cancel := context.WithTimeout(ctx, askWait)
 	defer cancel()
@@ -162,7 +162,7 @@ func mayAsk(ctx context.Context, controller *admin.Client) error {
 	return nil
 }
 
-// refused says what a program lacks to which etcd does not tell what it has to know.
+// refused says which right a program lacks if etcd does not let it read what it needs.
 func refused(c *clientv3.Client, prefix string, err error) error {
 	switch etcderrors.Code(err) {
 	case codes.PermissionDenied, codes.InvalidArgument, codes.Unauthenticated:
@@ -215,8 +215,8 @@ func (k keys) Compact(ctx context.Context, r *pb.CompactionRequest, o ...grpc.Ca
 	return k.server.Compact(withOptions(ctx, o), r)
 }
 
-// options is where a request's context has the options that clientv3 makes its calls with (how
-// large messages may be), for when etcd is asked.
+// options is the key under which a request's context has clientv3's call options (limits of
+// messages), for requests to etcd.
 type options struct{}
 
 func withOptions(ctx context.Context, o []grpc.CallOption) context.Context {
@@ -228,7 +228,7 @@ type asked struct{ next pb.KVClient }
 
 func of(ctx context.Context, o []grpc.CallOption) []grpc.CallOption {
 	of, ok := ctx.Value(options{}).([]grpc.CallOption)
-	if !ok { // of nobody's request: what etcd answers may be as large as it likes
+	if !ok { // not a client's request: etcd's answer may have any size
 		of = []grpc.CallOption{grpc.MaxCallRecvMsgSize(math.MaxInt32)}
 	}
 	return append(of[:len(of):len(of)], o...)

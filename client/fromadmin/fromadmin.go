@@ -25,7 +25,7 @@ func Addresses(chain *admin.Chain) ([]netip.AddrPort, error) {
 		if n == "" {
 			continue
 		}
-		a, err := netip.ParseAddrPort(n) // with a port where the controller says one
+		a, err := netip.ParseAddrPort(n) // with a port if the controller gives one
 		if err != nil {
 			var ip netip.Addr
 			if ip, err = netip.ParseAddr(n); err != nil {

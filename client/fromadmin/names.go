@@ -170,14 +170,14 @@ type namedCall struct {
 	req      client.Request // without its key and its expected version
 	expected wire.Version   // by name
 	eventual bool
-	makes    bool // the key, if there is none
+	makes    bool // the key, if it does not exist
 	begun    clock.Time
 
 	gone      *place // it was asked there, and not found
 	refused   error  // so
 	uncertain bool   // a copy of the write may have been executed
 	doubt     bool   // ... where gone was, if it is not heard that it had gone before
-	again     int    // how often it was begun again
+	again     int    // how often the call has begun again
 }
 
 const (
@@ -215,13 +215,13 @@ func (c *namedCall) do(ctx context.Context) (Named, error) {
 	}
 }
 
-// place is where the key is; nil: there is none, and none is to be made.
+// place is where the key is; nil: it does not exist, and is not to be created.
 func (c *namedCall) place(ctx context.Context) (*place, error) {
 	if p := c.n.places.known(c.name); p != nil && p != c.gone {
 		if c.gone == nil || !c.writes() {
 			return p, nil
 		}
-		c.n.places.forget(c.name, p) // others have learned it meanwhile, but for how long it is so must be asked
+		c.n.places.forget(c.name, p) // others have learned it meanwhile, but its age must be asked for
 	}
 	if c.eventual && c.n.places.lately(c.name) {
 		return nil, nil
@@ -257,7 +257,8 @@ func (c *namedCall) place(ctx context.Context) (*place, error) {
 	p := c.n.places.learn(key)
 	if c.doubt && (p.id == c.gone.id || !c.wasGone(settled)) {
 		c.uncertain = true
-		// What expects a key that was never written would find it so again after it was removed.
+		// A CAS that expects a key that was never written would succeed again after the key was
+		// removed.
 		if c.req.Op == wire.Write || c.expected == 0 && p.unwritten != c.gone.unwritten {
 			return nil, c.refused
 		}
@@ -274,8 +275,8 @@ func (c *namedCall) wasGone(settled time.Duration) bool {
 	return settled > clock.Outlasts(clock.Since(c.begun))+time.Millisecond
 }
 
-// ask asks the controller, again and again where it says that it will know soon, and for a while
-// where it says nothing.
+// ask asks the controller, repeatedly if it says that it will know soon, and for a while if it does
+// not answer.
 func (c *namedCall) ask(ctx context.Context, question func(context.Context) (*admin.Key, error)) (*admin.Key, error) {
 	silent := clock.Now()
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
@@ -304,7 +305,7 @@ func (c *namedCall) absent() (Named, error) {
 	switch {
 	case c.req.Op == wire.CAS && (c.expected != 0 || c.uncertain || c.doubt):
 		return Named{}, c.fail(client.ErrCASFailed)
-	default: // a read; or there is nothing to delete, or not any more
+	default: // a read; or there is nothing to delete (any more)
 		return Named{}, nil
 	}
 }
@@ -321,7 +322,7 @@ func (c *namedCall) reach(ctx context.Context, name string) (chain *client.Clien
 	}
 }
 
-// at tries the call where the key is. over is false when it is to be looked up again.
+// at tries the call where the key is. over is false if the key has to be looked up again.
 func (c *namedCall) at(ctx context.Context, p *place) (got Named, over bool, err error) {
 	chain, release, err := c.reach(ctx, p.chain)
 	if err != nil {

@@ -61,7 +61,7 @@ func endpoint(socket string) (network, address string) {
 	return "unix", strings.TrimPrefix(socket, "unix://")
 }
 
-// newIdentity draws the name under which the server knows this client's requests again.
+// newIdentity draws the name under which the server recognizes this client's repeated requests.
 func newIdentity() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // it does not fail

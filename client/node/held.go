@@ -104,14 +104,14 @@ func (c *Client) hold(ctx context.Context, kind holdKind, d nodeapi.LockData, op
 		case err == nil:
 			continue
 		case l != nil && !over && (code == CodeOutcomeUnknown || code == CodeLeaseGone || code == CodeCanceled):
-			// With another lease: what was bound to this one goes with it.
+			// With another lease: what was bound to this one expires with it.
 			select {
 			case <-time.After(min(firstPause<<min(tries, 10), maxPause)):
 				continue
 			case <-ctx.Done():
 			}
 		}
-		if l != nil && code == CodeOutcomeUnknown { // what it may have got goes with the lease
+		if l != nil && code == CodeOutcomeUnknown { // what it may have acquired expires with the lease
 			err = because(err, CodeTimeout, "", "%s %q was not had in time: %v", kind.what, d.Name, err)
 			if errors.Is(ctx.Err(), context.Canceled) {
 				err = because(ctx.Err(), CodeCanceled, "", "%s %q: the call was canceled", kind.what, d.Name)
@@ -121,7 +121,7 @@ func (c *Client) hold(ctx context.Context, kind holdKind, d nodeapi.LockData, op
 	}
 }
 
-// take asks once. What it is answered is known, or the lease is not to be used again.
+// take sends the request once. Either its result is known, or the lease must not be used again.
 func (c *Client) take(ctx context.Context, kind holdKind, d nodeapi.LockData, end time.Time) (*nodeapi.LockAnswer,
 	error) {
 	wait := longestWait

@@ -31,7 +31,7 @@ func (v Version) parts() (epoch, sequence uint64) {
 	if !ok {
 		e, s = "0", string(v)
 	}
-	epoch, _ = strconv.ParseUint(e, 10, 64) // what is not a version is as if it was never written
+	epoch, _ = strconv.ParseUint(e, 10, 64) // an invalid version counts as never written
 	sequence, _ = strconv.ParseUint(s, 10, 64)
 	return epoch, sequence
 }

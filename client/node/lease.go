@@ -63,7 +63,7 @@ type lease struct {
 	id   string
 	stop context.CancelFunc
 	mu   sync.Mutex
-	gone error           // not nil: it is surely no more, or may not be
+	gone error           // not nil: it has expired, or may have
 	lose func(err error) // told then
 }
 
@@ -75,13 +75,13 @@ type leaseKind struct {
 // leases are the client's. Its lock guards them.
 type leases struct {
 	all  map[*lease]struct{}
-	idle map[leaseKind][]*lease // kept alive for a while, for what is held next
+	idle map[leaseKind][]*lease // kept alive for a while, for later use
 }
 
 // maxIdle bounds the idle leases of a kind.
 const maxIdle = 4
 
-// lease gives a lease that nothing else is bound to.
+// lease returns a lease that nothing else is bound to.
 func (c *Client) lease(ctx context.Context, o *options) (*lease, error) {
 	kind := leaseKind{o.namespace, o.ttl}
 	if kind.ttl == 0 {
@@ -168,7 +168,7 @@ func (l *lease) lost(err error) {
 	}
 }
 
-// whenLost says who is told when the lease is gone. It is told at once if it is.
+// whenLost registers a function to call when the lease is gone; at once if it is gone already.
 func (l *lease) whenLost(lose func(error)) {
 	l.mu.Lock()
 	l.lose = lose
@@ -193,7 +193,7 @@ func (l *lease) free() {
 	l.drop()
 }
 
-// drop ends a lease, to which something may be bound that nobody knows about.
+// drop ends a lease to which something may be bound that nobody knows about.
 func (l *lease) drop() {
 	l.whenLost(nil)
 	l.stop()

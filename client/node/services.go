@@ -25,7 +25,7 @@ type Registration struct {
 	ctx  context.Context
 	stop context.CancelFunc
 
-	turn  chan struct{} // who has put something in registers or deregisters it
+	turn  chan struct{} // whoever has put something in registers or deregisters it
 	mu    sync.Mutex
 	lease *lease // nil: the caller's
 	over  bool

@@ -7,7 +7,7 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// Streams: what is asked for by requests. Whoever reads a stream uses client/streams.
+// Streams: functions that work by requests. Programs that read a stream use client/streams.
 
 func changing(k *call) { k.changes = true }
 

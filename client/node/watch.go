@@ -13,7 +13,7 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// stream is what is answered again and again.
+// stream is a call with many answers.
 type stream interface {
 	// data is the request as it is to be sent now. The client's lock is held.
 	data(b []byte) []byte
@@ -39,7 +39,7 @@ type WatchConfig struct {
 	After map[string]Version
 }
 
-// follower is what watches of keys and of services have in common.
+// follower is the common part of watches of keys and of services.
 type follower struct {
 	c     *Client
 	fn    string
@@ -111,7 +111,7 @@ func (c *Client) send(f *follower) bool {
 	return true
 }
 
-// failed takes an error that the server answered with: under that id there is no more.
+// failed processes a server's error: there are no more answers under that id.
 func (f *follower) failed(e *Error) {
 	f.c.mu.Lock()
 	if f.call != nil {
@@ -124,7 +124,7 @@ func (f *follower) failed(e *Error) {
 	switch e.Code {
 	case CodeUnavailable, CodeInternal, CodeTimeout, CodeDraining, CodeNoRoom, CodeOutcomeUnknown:
 		again = true
-	case CodeQuotaExceeded: // what was granted once may have become more by the versions that went with it
+	case CodeQuotaExceeded: // the versions that went with it may have made it larger than what was granted before
 		again = f.first && !f.bare
 		f.bare = true
 	}
@@ -299,8 +299,9 @@ func (w *Watch) Next(ctx context.Context) (Event, error) {
 // Close ends it.
 func (w *Watch) Close() { w.end(&Error{Code: CodeClosed, Message: "the watch is closed"}) }
 
-// How many versions, and bytes of them, go with a watch: the server counts each as a watch. Those
-// that have no room are told again, which is no harm: what is known is not told to the program.
+// How many versions, and bytes of them, go with a watch: the server counts each as a watch. Keys
+// whose versions have no room are reported again, which is harmless: known versions are not passed
+// to the program.
 const maxAfter, maxAfterBytes = nodeapi.MaxWatches / 4, 128 << 10
 
 func (w *Watch) data(b []byte) []byte {
@@ -376,9 +377,9 @@ type grave struct {
 	version Version
 }
 
-// bury keeps a deletion's version, and forgets that of the oldest one beyond what is kept. The
-// server tells about that key only what is newer; and once more of its deletion, maybe, when the
-// watch is taken up. w.mu is held.
+// bury keeps a deletion's version, and forgets that of the oldest one beyond the limit. For that
+// key the server reports only newer versions, and perhaps its deletion once more, when the watch is
+// resumed. w.mu is held.
 func (w *Watch) bury(g grave) {
 	w.graves = append(w.graves, g)
 	if len(w.graves) <= maxGraves {

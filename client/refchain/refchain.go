@@ -51,8 +51,8 @@ type Chain struct {
 	epoch      uint16
 	frozen     bool
 	down       map[int]bool
-	refuse     map[int]wire.Status // by member: refuse everything so
-	second     wire.Status         // to the second copy of each write, where it is not OK
+	refuse     map[int]wire.Status // by member: refuse everything with this status
+	second     wire.Status         // to the second copy of each write, if it is not OK
 	principals map[netip.Addr]uint16
 	realms     map[wire.Key]uint16
 	grants     map[grant]access
@@ -254,7 +254,7 @@ func (c *Chain) Lease(session uint16, host netip.Addr, last uint32) {
 	}
 }
 
-// mayUse says whether a host may do what a packet asks in the realm of its key.
+// mayUse says whether a host may do, in the realm of the key, what a packet asks for.
 func (c *Chain) mayUse(host netip.Addr, p *wire.Packet) bool {
 	realm, principal := c.realms[p.Key], c.principals[host]
 	if realm == 0 || realm == principal {
@@ -377,7 +377,7 @@ func (c *Chain) answer(p *wire.Packet, s wire.Status) *wire.Packet {
 	return &r
 }
 
-// committed is the reply with what the slot holds.
+// committed is the reply with the slot's content.
 func (c *Chain) committed(p *wire.Packet, s wire.Status, at *slot) *wire.Packet {
 	r := c.answer(p, s)
 	r.Version, r.Value, r.Tombstone = at.version, bytes.Clone(at.value), at.tombstone

@@ -130,10 +130,10 @@ type Reader struct {
 	last *Batch
 	next map[int]uint64 // by partition: where to read on
 
-	overrun atomic.Bool // of what was held
+	overrun atomic.Bool // of held records
 }
 
-// way is how records come: push or pull. Errors that are temporary end it, and it is begun again.
+// way is how records come: push or pull. A temporary error ends it, and it is started again.
 type way interface {
 	// read gives the next batch. It waits until ctx ends.
 	read(ctx context.Context) (*Batch, error)
@@ -228,8 +228,8 @@ func (r *Reader) Close() {
 // done notes that everything before an offset was read: there it continues, whatever happens.
 func (r *Reader) done(partition int, next uint64) { r.next[partition] = next }
 
-// begins notes where a partition is read on. What was missed before it is not done with: a batch is
-// to tell about that first, also one of another connection.
+// begins notes where a partition is read on. Records that were missed before are still to be
+// reported by a batch, even by one of another connection.
 func (r *Reader) begins(partition int, offset, missed uint64) error {
 	if missed > offset {
 		return fmt.Errorf("%w: %d records are missed before record %d", errGarbage, missed, offset)
@@ -238,7 +238,7 @@ func (r *Reader) begins(partition int, offset, missed uint64) error {
 	return nil
 }
 
-// missed is how many records there were between where the reader was and where it continues.
+// missed is the number of records between the reader's position and where it continues.
 func (r *Reader) missed(partition int, offset uint64) uint64 {
 	if was, ok := r.next[partition]; ok && offset > was {
 		return offset - was

@@ -51,7 +51,7 @@ const (
 	headerField      protowire.Number = 1 // of all answers
 	succeededField   protowire.Number = 2 // of TxnResponse
 	responsesField   protowire.Number = 3 // of TxnResponse
-	putOpField       protowire.Number = 2 // of RequestOp and ResponseOp, as the following
+	putOpField       protowire.Number = 2 // in RequestOp and ResponseOp, as the following
 	deleteOpField    protowire.Number = 3
 	txnOpField       protowire.Number = 4
 	mostFieldsOfAPut                  = 6 // that PutRequest has
@@ -132,9 +132,10 @@ func (s *Server) passPlanned(field protowire.Number, request []byte, op *pb.Requ
 	return &Passage{Request: [][]byte{request}, See: s.sawHead} // it only reads
 }
 
-// passWrite makes a write of which nothing is placed a transaction on the fence, around its bytes.
+// passWrite wraps a write that touches no placed key in a transaction on the fence, around its
+// bytes.
 func (s *Server) passWrite(field protowire.Number, request []byte, spans []span) *Passage {
-	known := s.Directory.Revision() // before the directory is looked at, so that all of it is known
+	known := s.Directory.Revision() // before the directory is searched, so that all of it is known
 	for _, sp := range spans {
 		if len(s.Directory.LookupRange(sp.Key, sp.End)) > 0 {
 			return nil
@@ -240,8 +241,8 @@ func fields(message []byte, each func(protowire.Number, protowire.Type, []byte, 
 	return true
 }
 
-// keyOfPut is the key of a PutRequest, if there is no doubt about it: of a field that is there
-// twice the last one counts, and of an unknown one who knows what it means.
+// keyOfPut is the key of a PutRequest, if it is unambiguous: of a repeated field the last one
+// counts, and the meaning of an unknown field is not known.
 func keyOfPut(request []byte) (key []byte, ok bool) {
 	var there [mostFieldsOfAPut + 1]bool
 	ok = fields(request, func(num protowire.Number, typ protowire.Type, value []byte, _ uint64) {

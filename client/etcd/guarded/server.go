@@ -40,10 +40,10 @@ type Config struct {
 	// Reserved are further prefixes of keys that clients must not see: the controllers'. Keys that
 	// begin with Prefix are reserved, too.
 	Reserved []string
-	// MaxTxnOps and MaxRequestBytes limit what a client's transaction, and a client's write, may
-	// have, as etcd's flags of these names do. They are for an etcd that was told to take more than
-	// that, so that it takes what is added to writes (MoreTxnOps, MoreRequestBytes). 0: what etcd
-	// takes is its matter, and a little less comes through.
+	// MaxTxnOps and MaxRequestBytes limit a client's transaction and write, like etcd's flags of
+	// these names. Set them for an etcd whose own limits are higher, so that it accepts the parts
+	// that a gateway adds to writes (MoreTxnOps, MoreRequestBytes). 0: etcd's limits apply, and
+	// clients get a little less.
 	MaxTxnOps, MaxRequestBytes int
 	// Excluded says which keys' reads are not answered by the network though they are placed; nil:
 	// Health alone.
@@ -75,17 +75,17 @@ func Health(key string) bool { return key == "/registry/health" }
 // Server is the key-value service. It is safe for concurrent use.
 type Server struct {
 	Config
-	header   atomic.Pointer[pb.ResponseHeader] // of etcd's newest answer: who it is
+	header   atomic.Pointer[pb.ResponseHeader] // of etcd's newest answer, with its identity
 	number   atomic.Uint64                     // of the last guard
-	taken    atomic.Int64                      // so many operations etcd is known to take in a transaction
+	taken    atomic.Int64                      // so many operations etcd is known to accept in a transaction
 	queues   queues
 	left     *left
-	reserved reserved.Keys // of which clients see nothing
+	reserved reserved.Keys // hidden from clients
 
 	mu         sync.Mutex
 	populating map[string]bool // keys that a reader is putting into their slots
 	breaking   map[string]bool // keys whose guard a reader has seen, and looks at again
-	learning   map[string]bool // keys whose slot is sealed with a key that etcd is asked for
+	learning   map[string]bool // unknown sealing keys that etcd is being asked for
 	forged     map[wire.Key]forged
 }
 
@@ -187,7 +187,7 @@ func (s *Server) Compact(ctx context.Context, r *pb.CompactionRequest) (*pb.Comp
 	return answer, err
 }
 
-// encode is a cell that a slot of a size can hold when it is sealed, or "unfit" where it is too
+// encode returns a cell that a slot of a size can hold when it is sealed, or "unfit" if it is too
 // large.
 func (s *Server) encode(c slotcodec.Cell, size int) []byte {
 	b, err := s.Codec.Codec().Encode(c, size-seal.Overhead)

@@ -38,7 +38,7 @@ type Everybody struct {
 	until atomic.Int64 // a time since begin, in nanoseconds
 
 	mu       sync.Mutex    // held while until is changed
-	closed   time.Duration // questions that were asked before that are not heeded
+	closed   time.Duration // answers to questions from before this time are ignored
 	enabling int           // requests under way that may enable etcd's authentication
 }
 
@@ -93,7 +93,7 @@ func (e *Everybody) Enabling(ctx context.Context, pass func() error) error {
 	return err
 }
 
-// close has reads answered by etcd until it has been asked again.
+// close makes etcd answer reads until it has been asked again.
 func (e *Everybody) close() {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// pause is how long a follower waits before it tries again what has failed.
+// pause is how long a follower waits before it repeats what has failed.
 const pause = 100 * time.Millisecond
 
 // Follower follows the directory with a watch in etcd. While etcd does not answer it keeps what it
@@ -63,8 +63,8 @@ func (f *Follower) complain(key string, why error) {
 	f.log.Warn("a placement in etcd cannot be read: the key is taken for one that is not placed", zap.String("key", key), zap.Error(why))
 }
 
-// follow watches from what is known on. A watch that ends (compaction, no leader, permission)
-// begins again with what there is then.
+// follow watches from the known revision on. A watch that ends (compaction, no leader, permission)
+// begins again with the present state.
 func (f *Follower) follow(ctx context.Context) {
 	for ctx.Err() == nil {
 		f.watch(ctx)

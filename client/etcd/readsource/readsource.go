@@ -22,6 +22,6 @@ func Etcd(why string) string { return "etcd: " + why }
 // Answered tells the client of a request who answers it, if it has asked.
 func Answered(ctx context.Context, who string) {
 	if len(metadata.ValueFromIncomingContext(ctx, Header)) > 0 {
-		_ = grpc.SetHeader(ctx, metadata.Pairs(Header, who)) // outside a request of gRPC's there is nobody to tell
+		_ = grpc.SetHeader(ctx, metadata.Pairs(Header, who)) // outside a request of gRPC's there is no client to tell
 	}
 }

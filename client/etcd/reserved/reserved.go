@@ -23,7 +23,7 @@ type Span struct{ Key, End string }
 // Keys are all keys that begin with one of some prefixes. The zero value is none.
 type Keys struct {
 	prefixes []string // in order; none begins with another
-	ends     []string // of each one's keys
+	ends     []string // the end of each one's range
 }
 
 // With is the keys that begin with any of some prefixes; an empty one is not heeded.

@@ -102,8 +102,8 @@ func (k *Keys) load(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// store writes a ring, if the keys are as they were in a revision (0: none), and uses it. The
-// caller has locked mu.
+// store writes a ring, if the keys have not changed since a revision (0: never written), and uses
+// it. The caller has locked mu.
 func (k *Keys) store(ctx context.Context, r *Ring, was int64) error {
 	text, err := r.marshal()
 	if err != nil {
@@ -121,7 +121,7 @@ func (k *Keys) store(ctx context.Context, r *Ring, was int64) error {
 	return nil
 }
 
-// use takes a ring for what etcd has since a revision. The caller has locked mu.
+// use adopts a ring from etcd, as of a revision. The caller has locked mu.
 func (k *Keys) use(r *Ring, revision int64) {
 	if old := k.ring.Load(); old != nil && old.primary == r.primary {
 		r.sealed.Store(old.Sealed())
@@ -130,8 +130,8 @@ func (k *Keys) use(r *Ring, revision int64) {
 	k.revision = revision
 }
 
-// change makes a ring of what is in etcd, as often as it takes. A change that gives nil changes
-// nothing.
+// change computes a new ring from the one in etcd and writes it, and repeats that until it
+// succeeds. A change that returns nil changes nothing.
 func (k *Keys) change(ctx context.Context, how func(*Ring) (*Ring, error)) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -256,7 +256,7 @@ func (k *Keys) Follow(ctx context.Context, etcd Watcher, age time.Duration, log 
 	for ctx.Err() == nil {
 		look()
 		watching, stop := context.WithCancel(clientv3.WithRequireLeader(ctx))
-		news := etcd.Watch(watching, k.name, clientv3.WithRev(k.known()+1)) // what has come since
+		news := etcd.Watch(watching, k.name, clientv3.WithRev(k.known()+1)) // changes since then
 		for open := true; open && ctx.Err() == nil; {
 			select {
 			case <-ctx.Done():

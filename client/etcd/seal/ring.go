@@ -102,7 +102,7 @@ func parse(b []byte) (*Ring, error) {
 	return newRing(h, r.Made)
 }
 
-// marshal writes a ring. What it gives is secret.
+// marshal encodes a ring. The result is secret.
 func (r *Ring) marshal() (string, error) {
 	var b bytes.Buffer
 	if err := insecurecleartextkeyset.Write(r.handle, keyset.NewJSONWriter(&b)); err != nil {
@@ -235,8 +235,8 @@ func Key(sealed []byte) uint32 {
 
 func keyOf(sealed []byte, size int) uint32 { return binary.BigEndian.Uint32(sealed[size+1:]) }
 
-// associated is what is authenticated with a cell. Each part but the last has its own length, so no
-// two places give the same bytes.
+// associated is the data that is authenticated with a cell. Each part but the last has its own
+// length, so no two places give the same bytes.
 func associated(head []byte, at Place) []byte {
 	b := make([]byte, 0, 64+len(at.Name))
 	b = append(b, 1) // of this form

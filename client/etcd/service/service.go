@@ -24,9 +24,9 @@ import (
 )
 
 const (
-	directoryWait     = 5 * time.Second // for one attempt to read from etcd which keys are placed
+	directoryWait     = 5 * time.Second // for one attempt to read the directory of placed keys from etcd
 	dictionariesEvery = time.Minute     // it is looked for new dictionaries
-	resealEvery       = time.Hour       // all slots are looked at for what is sealed with an old key
+	resealEvery       = time.Hour       // interval at which all slots are searched for cells with an old key
 	resealSoon        = 5 * time.Second // it is looked whether there is a new key
 	resealAgain       = time.Minute     // between two times, however many new keys there are
 	pruneWait         = 5 * time.Second // for etcd to drop old keys
@@ -182,7 +182,7 @@ func FollowDictionaries(ctx context.Context, etcd clientv3.Watcher, library *slo
 	}
 }
 
-// reseal seals again what is sealed with old keys, and drops those that are no longer needed, until
+// reseal seals again what is sealed with old keys, and drops keys that are no longer needed, until
 // ctx ends.
 func reseal(ctx context.Context, server *guarded.Server, keys *seal.Keys, log *slog.Logger) {
 	var done uint32    // the key that everything was seen to be sealed with

@@ -40,13 +40,13 @@ type Network struct {
 type chainSlots struct {
 	client *client.Client
 	size   int
-	quiet  atomic.Bool // it is silent, or a read was missed lately: mu is to be asked
+	quiet  atomic.Bool // it is silent, or a read was missed lately: lock mu to decide
 
 	mu     sync.Mutex
 	missed int           // reads in a row that were not answered
 	ended  time.Duration // when the last of them ended, since begin
-	pause  time.Duration // how long the next silence is
-	until  time.Duration // when a reader is to ask again, since begin
+	pause  time.Duration // length of the next silence
+	until  time.Duration // when a reader should ask again, since begin
 }
 
 // begin is the time that silences are counted from, on a clock that does not stand still.
@@ -64,8 +64,8 @@ func (c *chainSlots) answered() {
 }
 
 // unanswered: a read that was begun and given up at these times had no answer. Reads that were on
-// their way together count once: what keeps this machine from a CPU for a moment, or a packet that
-// is lost, they all meet.
+// their way together count once, because a pause of this machine's CPU or one lost packet affects
+// them all.
 func (c *chainSlots) unanswered(begun, ended time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -80,8 +80,8 @@ func (c *chainSlots) unanswered(begun, ended time.Duration) {
 	c.quiet.Store(true)
 }
 
-// silentAt says whether a reader is to ask somebody else. To one it says no when it is time that
-// somebody asks.
+// silentAt says whether a reader should ask somebody else. When it is time for another try, it
+// returns false to one reader.
 func (c *chainSlots) silentAt(now time.Duration) bool {
 	if !c.quiet.Load() {
 		return false
@@ -163,7 +163,7 @@ func (n *Network) Read(ctx context.Context, id wire.Key) ([]byte, wire.Version, 
 // ReadNow implements guarded.Slots.
 func (n *Network) ReadNow(id wire.Key) (value []byte, version wire.Version, ok bool) {
 	c := n.of(id)
-	if c == nil || c.quiet.Load() { // then Silent is to be asked
+	if c == nil || c.quiet.Load() { // then call Silent
 		return nil, 0, false
 	}
 	started := clock.Since(begin)

@@ -98,7 +98,7 @@ func (c *Codec) Encode(cell Cell, size int) ([]byte, error) {
 	if err := cell.check(); err != nil {
 		return nil, err
 	}
-	if size < 1 { // of a slot that is not known
+	if size < 1 { // of a slot of unknown size
 		return nil, fmt.Errorf("%w: it has %d bytes", ErrTooLarge, size)
 	}
 	b := make([]byte, 1, min(size, 64))

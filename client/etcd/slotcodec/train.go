@@ -15,9 +15,9 @@ const DictionarySize = 16 << 10
 
 const (
 	minSamples = 16   // fewer values are not a sample of anything
-	maxSamples = 4096 // that the entropy tables are made from
+	maxSamples = 4096 // from which the entropy tables are made
 	judges     = 128  // values that the choice is judged by
-	candidates = 48   // that are tried in each round
+	candidates = 48   // tried in each round
 	trainSeed  = 0x4E43
 )
 

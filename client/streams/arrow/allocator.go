@@ -24,7 +24,7 @@ type Allocator struct {
 
 	mu     sync.Mutex
 	open   []*chunk
-	all    []*chunk // by address; those that are sealed, too
+	all    []*chunk // by address; includes sealed ones
 	closed bool
 
 	elsewhere atomic.Int64
@@ -35,9 +35,9 @@ type chunk struct {
 	draft  *Draft
 	memory []byte
 	free   []span
-	used   map[int]int // how long what begins somewhere is
+	used   map[int]int // length of the allocation at an offset
 	sealed *Mapped     // it has a reference for each of used
-	broken bool        // it is for reading, but could not be sealed
+	broken bool        // it is read-only, but could not be sealed
 }
 
 // writable says whether it may still be written to.
@@ -136,8 +136,8 @@ func (c *chunk) take(size int) []byte {
 	return nil
 }
 
-// give gives back what begins somewhere, and zeroes it: builders, and others who map the file, find
-// nothing there.
+// give frees the allocation at an offset, and zeroes it, so that builders and others who map the
+// file find nothing there.
 func (c *chunk) give(at, size int) {
 	clear(c.memory[at : at+size])
 	i, _ := slices.BinarySearchFunc(c.free, at, func(s span, at int) int { return s.at - at })
@@ -152,7 +152,7 @@ func (c *chunk) give(at, size int) {
 	}
 }
 
-// grow makes what begins somewhere longer where it is, if it can be.
+// grow extends the allocation at an offset in place, if possible.
 func (c *chunk) grow(at, need int) bool {
 	end := at + c.used[at]
 	more := need - c.used[at]
@@ -167,7 +167,7 @@ func (c *chunk) grow(at, need int) bool {
 	return true
 }
 
-// of is the chunk that bytes are in, and where they begin there. nil: they are elsewhere.
+// of returns the chunk that contains bytes, and their offset there. nil: they are elsewhere.
 func (a *Allocator) of(b []byte) (*chunk, int) {
 	at := address(b)
 	i, _ := slices.BinarySearchFunc(a.all, at, func(c *chunk, at uintptr) int {
@@ -316,11 +316,11 @@ func (a *Allocator) sealFor(ctx context.Context, buffers [][]byte) {
 	}
 	for c, blocks := range has {
 		if len(blocks) < len(c.used) {
-			continue // something else of it may be written to
+			continue // other parts of it may still be written to
 		}
 		m, err := c.draft.Seal(ctx, "")
 		a.open = slices.DeleteFunc(a.open, func(o *chunk) bool { return o == c })
-		if err != nil { // what is in it is copied
+		if err != nil { // its content is copied
 			c.broken = true
 			continue
 		}

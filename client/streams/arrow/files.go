@@ -78,7 +78,7 @@ func (f *Files) Close() {
 	}
 }
 
-// leave forgets what a connection before held. f.mu is held.
+// leave forgets what a former connection held. f.mu is held.
 func (f *Files) leave(next *connection) {
 	f.conn = next
 	clear(f.known)
@@ -108,7 +108,7 @@ func (f *Files) connection(ctx context.Context) (*connection, error) {
 	return c, nil
 }
 
-// asked is what a request gives that holds a file.
+// asked is the result of a request that holds a file.
 type asked struct {
 	conn *connection
 	id   uint64
@@ -160,7 +160,7 @@ func (m *Mapped) Buffer() *memory.Buffer {
 // Retain adds a reference.
 func (m *Mapped) Retain() { m.refs.Add(1) }
 
-// take adds a reference, unless there is none any more.
+// take adds a reference, unless there are none any more.
 func (m *Mapped) take() bool {
 	for {
 		n := m.refs.Load()
@@ -183,7 +183,7 @@ func (m *Mapped) Release() {
 	if f.known[m.id] == m {
 		delete(f.known, m.id)
 	}
-	// Before it is unmapped: then something else may be mapped there.
+	// Before it is unmapped: after that, something else may be mapped there.
 	f.places = slices.DeleteFunc(f.places, func(p *Mapped) bool { return p == m })
 	f.mu.Unlock()
 	unmap(m.memory)
@@ -203,7 +203,7 @@ func mapFile(fd int, size int64, at unsafe.Pointer, protection, flags int) ([]by
 
 func unmap(b []byte) { _ = unix.MunmapPtr(unsafe.Pointer(unsafe.SliceData(b)), uintptr(len(b))) }
 
-// adopt maps what a request has given; the last descriptor is for reading. On failure nothing is
+// adopt maps the result of a request; the last descriptor is for reading. On failure nothing is
 // held any more.
 func (f *Files) adopt(a *asked) (m *Mapped, err error) {
 	defer passing.Close(a.fds)
@@ -229,8 +229,8 @@ func parseName(text string) (name fileName, err error) {
 	return fileName(of), nil
 }
 
-// enter knows a file by its name, and by where it is. Where it is known already, that is given, and
-// this one released.
+// enter registers a file by its name and its address. If the file is registered already, enter
+// returns that one, and releases this one.
 func (f *Files) enter(m *Mapped) *Mapped {
 	f.mu.Lock()
 	if m.conn != f.conn { // it is not held by now: references to it would be refused
@@ -339,7 +339,7 @@ func (d *Draft) Seal(ctx context.Context, key string) (*Mapped, error) {
 	if m == nil {
 		return nil, errors.New("the file is sealed, or discarded")
 	}
-	// Where it is mapped for writing it is mapped for reading now: what is made of it stays.
+	// If it is mapped for writing it is mapped for reading now: what is made of it stays valid.
 	if _, err := mapFile(d.reader, int64(len(m.memory)), unsafe.Pointer(unsafe.SliceData(m.memory)), unix.PROT_READ,
 		unix.MAP_FIXED); err != nil {
 		return nil, err
@@ -363,8 +363,8 @@ func (d *Draft) Discard() {
 	}
 }
 
-// write writes a batch down as a record, and gives the files that it refers to, each with a
-// reference: those that its buffers are in, and a new one for the others, unless they have no more
+// write encodes a batch as a record, and returns the files that it refers to, each with a
+// reference: those that contain its buffers, and a new one for the others, unless they have no more
 // bytes than inline.
 func (f *Files) write(ctx context.Context, batch arrow.RecordBatch, schema []byte, inline int) (
 	record []byte, used []*Mapped, err error) {
@@ -450,7 +450,7 @@ func (f *Files) Decoded(ctx context.Context, key string, trusted bool,
 	if err != nil {
 		return nil, err
 	}
-	// The file is a record, with its buffers, which what is in front makes aligned.
+	// The file is a record with its buffers; padding in front aligns them.
 	head := e.head(nil)
 	body := inFront + len(head)
 	d, err := f.Make(ctx, body+e.space)

@@ -28,7 +28,7 @@ type Reader struct {
 
 	records   []streams.Record
 	partition int
-	offset    uint64 // of the first of records
+	offset    uint64 // of the first one in records
 	missed    uint64
 	hold      *streams.Hold
 	last      arrow.RecordBatch
@@ -109,7 +109,7 @@ func (r *Reader) letGo() {
 	}
 }
 
-// drop releases the records that were read at once.
+// drop releases the last read records.
 func (r *Reader) drop() {
 	if r.hold != nil {
 		r.hold.Release()
