@@ -179,8 +179,7 @@ class Admin:
         return SessionLease(self, got["lease"], sessions, got["ttlSeconds"], asked, count, owner, address)
 
     def page_link(self) -> str:
-        """A login link for the controller's page, which works once, within five minutes.
-        """
+        """A login link for the controller's page, which works once, within five minutes."""
         return self._do("POST", "/v1/page")["url"]
 
     def _do(self, method: str, path: str, body: Any = None) -> Any:

@@ -382,8 +382,7 @@ class Client:
             self._strangers.pop(ident, None)
 
     async def _reply(self, under: _Under, until: float) -> tuple[Packet, str] | None:
-        """The reply to a request, to any copy of it; None if there is none by then.
-        """
+        """The reply to a request, to any copy of it; None if there is none by then."""
         if under.early:
             return under.early.pop(0)
         waits = under.waits = self._loop.create_future()

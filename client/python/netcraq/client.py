@@ -310,8 +310,7 @@ class Client:
         raise call.timed_out(self._stranger)
 
     def _receive(self, request: Packet, sources: set[tuple[str, int]], until: float) -> tuple[Packet, str] | None:
-        """The reply to the request, to any copy of it; None if there is none by then.
-        """
+        """The reply to the request, to any copy of it; None if there is none by then."""
         while True:
             ready, _, _ = select.select([self._socket], [], [], max(0.0, until - time.monotonic()))
             if not ready:

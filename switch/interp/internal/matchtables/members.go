@@ -19,7 +19,7 @@ type Profile struct {
 	groups  map[uint32]*group
 }
 
-// NewProfile makes an action profile that is empty; selector is nil if it has none.
+// NewProfile makes an empty action profile; selector is nil if it has none.
 func NewProfile(src *bmv2json.ActionProfile, selector *calculation.Calculation, packets *sync.Mutex) *Profile {
 	return &Profile{src: src, calc: selector, packets: packets, members: map[uint32]*member{},
 		groups: map[uint32]*group{}}
@@ -28,7 +28,7 @@ func NewProfile(src *bmv2json.ActionProfile, selector *calculation.Calculation, 
 // maxBuckets bounds a group, whose weights come from outside.
 const maxBuckets = 1 << 16
 
-// SetMember adds a member, or changes what one does.
+// SetMember adds a member, or changes its action.
 func (pr *Profile) SetMember(id uint32, a *target.ActionCall, insert bool) error {
 	have, ok := pr.members[id]
 	switch {
@@ -116,7 +116,7 @@ func (pr *Profile) DeleteMember(id uint32) error {
 	return nil
 }
 
-// ListMembers is what each member does.
+// ListMembers returns each member's action.
 func (pr *Profile) ListMembers() map[uint32]target.ActionCall {
 	out := map[uint32]target.ActionCall{}
 	for id, m := range pr.members {
