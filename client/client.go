@@ -39,7 +39,7 @@ type (
 	// Request is one operation, for Do and Batch. Its Deadline and Tag are the client's: leave
 	// them.
 	Request = calls.Request
-	// Result is what came of it.
+	// Result is the result of an operation.
 	Result = calls.Result
 	// Session is a session id and the number of its next request.
 	Session = calls.Session
@@ -47,24 +47,24 @@ type (
 	Stats = calls.Stats
 )
 
-// Config is what a client needs to know. Zero values mean what their comments say.
+// Config configures a client. Zero values mean what their comments say.
 type Config struct {
-	// Addresses to ask, in order of preference: the chain's service address, and switches' own ones
-	// to turn to when it does not answer.
+	// Addresses to send to, in order of preference: the chain's service address, and switches' own
+	// addresses for when it does not answer.
 	Addresses []netip.AddrPort
-	// Services is for the chain's service address where it is not one of Addresses (for all of
-	// them, where the client is of several chains): answers come from there also when a switch was
-	// asked at its own address. What comes from elsewhere is no answer.
+	// Services is the chain's service address if it is not one of Addresses (for a client of
+	// several chains: all of theirs). Answers come from there even if a switch was asked at its own
+	// address. Packets from other addresses are not answers.
 	Services []netip.AddrPort
 	// Profile of the switches' program. 0: 128 bits.
 	Profile wire.Profile
-	// Sessions to write with. nil: none, so that writes fail with ErrNoSession, or go without one
-	// where AtLeastOnce is set.
+	// Sessions to write with. nil: none. Writes then fail with ErrNoSession or, if AtLeastOnce is
+	// set, go without a session.
 	Sessions SessionSource
 	// AtLeastOnce: see calls.Config.
 	AtLeastOnce bool
-	// Retransmit, MaxRetransmit and FastRetransmit: see calls.Config. 0: 50 ms, the paper's; four
-	// times that; and 10 ms, or Retransmit where that is given and less.
+	// Retransmit, MaxRetransmit and FastRetransmit: see calls.Config. 0: 50 ms, as in the paper;
+	// four times that; and 10 ms, or Retransmit if that is set and shorter.
 	Retransmit, MaxRetransmit, FastRetransmit time.Duration
 	// Local is the address to send from. Zero: the system chooses.
 	Local netip.AddrPort
@@ -84,14 +84,14 @@ type Client struct {
 	sessions  []Session
 	renewable bool          // others can be had when no session is left
 	none      chan struct{} // no session is left
-	pumping   bool          // somebody is taking the machine's actions and does them
+	pumping   bool          // a goroutine is taking the machine's actions and executing them
 	timer     *time.Timer
-	armed     time.Duration // when the timer fires; 0: it does not
+	armed     time.Duration // time of the timer; 0: it is not set
 	closed    bool
 }
 
-// New makes a client, with sessions if the configuration has a source of them; ctx bounds the time
-// that takes, nothing else.
+// New makes a client, with sessions if the configuration has a source of them; ctx bounds only the
+// time for getting those.
 func New(ctx context.Context, cfg Config) (*Client, error) {
 	if cfg.Profile == 0 {
 		cfg.Profile = wire.Profile128
@@ -157,8 +157,8 @@ func (c *Client) Close() error {
 // Option changes how one call is made.
 type Option func(*Request)
 
-// Eventual lets a read be answered with the last committed value of whichever member is asked: no
-// trip to the tail, and no lease needed.
+// Eventual lets any member answer a read with its last committed value: the read does not go to the
+// tail, and needs no lease.
 func Eventual() Option { return func(r *Request) { r.Eventual = true } }
 
 // AskAddresses sends the call to these addresses rather than to the client's.
@@ -174,8 +174,8 @@ func (c *Client) Put(ctx context.Context, key wire.Key, value []byte, options ..
 	return c.call(ctx, Request{Op: wire.Write, Key: key, Value: value}, options)
 }
 
-// Delete leaves the key without a value. The key keeps its place in the network. Deleting what is
-// deleted already succeeds.
+// Delete removes the key's value. The key keeps its place in the network. Deleting an already
+// deleted key succeeds.
 func (c *Client) Delete(ctx context.Context, key wire.Key, options ...Option) (Result, error) {
 	return c.call(ctx, Request{Op: wire.Write, Key: key, Delete: true}, options)
 }
@@ -195,8 +195,9 @@ func (c *Client) CompareAndDelete(ctx context.Context, key wire.Key, expected wi
 	return c.call(ctx, Request{Op: wire.CAS, Key: key, Expected: expected, Delete: true}, options)
 }
 
-// Batch does requests at once, as far as there are sessions for the writes, and returns their
-// results in the same order. Between requests of one batch no order is promised.
+// Batch does requests at the same time, as far as there are sessions for the writes, and returns
+// their results in the same order. The order in which requests of one batch are executed is not
+// defined.
 func (c *Client) Batch(ctx context.Context, requests []Request) []Result {
 	results := make([]Result, len(requests))
 	var wg sync.WaitGroup
@@ -249,7 +250,7 @@ func (c *Client) Await(ctx context.Context, r Request) Result {
 	return result
 }
 
-// Stats is what was counted so far.
+// Stats returns the counters.
 func (c *Client) Stats() Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -342,13 +343,13 @@ func reason(ctx context.Context) error {
 
 func (c *Client) now() time.Duration { return time.Since(c.start) }
 
-// pumpRounds bounds what one caller does for others before it leaves the rest to the timer's
-// goroutine.
+// pumpRounds bounds the work that one caller does for others before it leaves the rest to the
+// timer's goroutine.
 const pumpRounds = 16
 
-// pump does what the machine wants done, and sets the timer. The caller has locked mu, which pump
-// unlocks while it sends and while results are delivered. Only one goroutine does this at a time;
-// what others add meanwhile, it does too, so that packets leave in batches where there are many.
+// pump executes the machine's actions, and sets the timer. The caller has locked mu, which pump
+// unlocks while it sends and while it delivers results. Only one goroutine does this at a time. It
+// also executes what others add meanwhile, so that packets leave in batches when there are many.
 func (c *Client) pump() {
 	if c.pumping {
 		return
@@ -422,7 +423,7 @@ func (c *Client) tick() {
 	c.pump()
 }
 
-// receive gives the machine what the socket gets, until it is closed.
+// receive passes the socket's packets to the machine until the socket is closed.
 func (c *Client) receive() {
 	for {
 		packets, ok := c.socket.receive()

@@ -15,18 +15,18 @@
 // (Config.Addresses, Config.Services) and those that it sent to.
 //
 // Reads go out as they come. Writes are executed once because each travels under a session with a
-// number of its own; a session has one write on its way at a time, so the number of sessions bounds
-// the writes that are on their way at once. A write that ends without an answer has an unknown
-// outcome, and so has one that was refused (ErrNotFound, ErrDenied, ErrBadSession): the refusal
-// speaks for one copy of its packet, and networks double packets. OpError says so. Only two kinds
-// of writes are certainly not executed: those that were not sent, and a CompareAndSwap with a
-// session that failed.
+// number of its own. A session has one write on its way at a time, so the number of sessions bounds
+// the concurrent writes. A write that ends without an answer has an unknown outcome. So has one
+// that was refused (ErrNotFound, ErrDenied, ErrBadSession), because the refusal is about one copy
+// of its packet, and networks duplicate packets. OpError says so. Only two kinds of writes are
+// certainly not executed: those that were not sent, and a CompareAndSwap with a session that
+// failed.
 //
-// A controller leases sessions (LeasedSessions) to one host: switches take no write under them from
-// another. When they take none under any session of a lease, the client leases others. A
-// CompareAndSwap that was refused so is done with those, since it cannot be executed twice; a Put
-// and a Delete end with ErrBadSession. ErrDenied is something else: this host may not do that with
-// the key, and only an operator can change it.
+// A controller leases sessions (LeasedSessions) to one host: switches accept no write under them
+// from another one. If they accept none under any session of a lease, the client leases others. A
+// CompareAndSwap that was refused for this reason is retried with those, because it cannot be
+// executed twice; a Put and a Delete end with ErrBadSession. ErrDenied is different: this host may
+// not do that with the key, and only an operator can change it.
 //
 // Package calls decides how a request is sent until it is answered. It has no socket and no clock,
 // and this package gives it those.

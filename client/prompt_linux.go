@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// prompt takes answers that are there as soon as the requests have been sent. The switch of this
+// prompt receives answers that are there as soon as the requests have been sent. The switch of this
 // machine (its program in the kernel, behind a veth) answers a read, and a chain of such switches a
-// write, within the system call that sends it. Who then waits for the runtime's poller to wake the
-// goroutine that receives waits for several times what the answer took.
+// write, within the system call that sends it. Waiting for the runtime's poller to wake the
+// receiving goroutine would take several times as long as the answer.
 //
 // Only who sends uses it: one goroutine at a time (except for hopeful).
 type prompt struct {
@@ -32,7 +32,7 @@ type prompt struct {
 const (
 	promptMost     = 16 // packets that are taken after one sending
 	promptPatience = 32 // times in a row that nothing was there: the switches are taken to be elsewhere
-	promptEvery    = 64 // sends, after which it is looked again nevertheless
+	promptEvery    = 64 // sends, after which it looks again nevertheless
 )
 
 // hopeful says whether answers may be there at once.

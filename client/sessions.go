@@ -13,19 +13,18 @@ import (
 
 // SessionSource gives a client the sessions that it writes with.
 type SessionSource interface {
-	// Acquire gives sessions to write with from a host, that of the address (invalid: it is not
-	// known), which nobody else writes under until lost is closed (nil: for good). It is called
-	// again after that, and also before, if lost is not nil and the switches take none of the
-	// sessions.
+	// Acquire returns sessions to write with from a host, given by its address (invalid: not
+	// known). Nobody else writes under them until lost is closed (nil: ever). It is called again
+	// after that, and also before, if lost is not nil and the switches accept none of the sessions.
 	Acquire(ctx context.Context, host netip.Addr) (sessions []Session, lost <-chan struct{}, err error)
-	// Release gives back what the last Acquire gave. The client sends nothing under those sessions
-	// any more.
+	// Release gives back the result of the last Acquire. The client sends nothing under those
+	// sessions any more.
 	Release()
 }
 
-// StaticSessions are sessions that somebody has set aside for this client. Where they were used
-// before, NextRequest has to be above every number they were used with: what is not above, the
-// switches drop as old, without a word.
+// StaticSessions are sessions that somebody has set aside for this client. If they were used
+// before, NextRequest has to be above every number that they were used with: the switches silently
+// drop other requests as old.
 func StaticSessions(sessions ...Session) SessionSource { return staticSessions(sessions) }
 
 type staticSessions []Session
@@ -40,13 +39,13 @@ func (s staticSessions) Release() {}
 type SessionLease struct {
 	Name     string
 	Sessions []Session
-	TTL      time.Duration // it runs out this long after it was asked for or last kept
+	TTL      time.Duration // it runs out this long after it was requested or last renewed
 }
 
 // SessionLeaser leases sessions: the controller's admin API is one.
 type SessionLeaser interface {
-	// NewSessions leases sessions to a host, which is named by its IPv4 address in the network
-	// (invalid: it is not known). owner is for people.
+	// NewSessions leases sessions to a host, given by its IPv4 address in the network (invalid: not
+	// known). owner is for people.
 	NewSessions(ctx context.Context, count int, owner string, host netip.Addr) (SessionLease, error)
 	// KeepSessions renews a lease for its TTL. It returns an error that wraps ErrLeaseGone when the
 	// lease has run out already.
@@ -73,7 +72,7 @@ type leasedSessions struct {
 }
 
 func (s *leasedSessions) Acquire(ctx context.Context, host netip.Addr) ([]Session, <-chan struct{}, error) {
-	asked := time.Now() // the lease runs from a moment after this one, so what is counted from here ends before it does
+	asked := time.Now() // the lease runs from a later moment, so a time counted from here ends before it does
 	lease, err := s.leaser.NewSessions(ctx, s.count, s.owner, host)
 	if err != nil {
 		return nil, nil, fmt.Errorf("leasing %d sessions: %w", s.count, err)
@@ -95,7 +94,7 @@ func (s *leasedSessions) Acquire(ctx context.Context, host netip.Addr) ([]Sessio
 func (s *leasedSessions) keep(ctx context.Context, ttl time.Duration, renewed time.Time) {
 	wait := ttl / 3
 	for {
-		ends := renewed.Add(ttl - ttl/10) // a tenth for what is on its way when the sessions are dropped
+		ends := renewed.Add(ttl - ttl/10) // a tenth is for packets on their way when the sessions are dropped
 		select {
 		case <-ctx.Done():
 			return
@@ -137,7 +136,7 @@ func (c *Client) acquire(ctx context.Context) (lost <-chan struct{}, err error) 
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.renewable = err == nil && lost != nil
-	c.machine.AwaitSessions(c.now(), c.renewable) // those that wait for sessions that are not to be had fail
+	c.machine.AwaitSessions(c.now(), c.renewable) // calls that wait for sessions that never come fail
 	defer c.pump()
 	if err != nil {
 		return nil, fmt.Errorf("netcraq client: %w", err)
@@ -162,8 +161,8 @@ func (c *Client) host() netip.Addr {
 	return HostAddress(slices.Concat(c.cfg.Services, c.cfg.Addresses)[0])
 }
 
-// HostAddress is the address from which this host sends to another. It is invalid if there is no
-// way to that one.
+// HostAddress returns the address from which this host sends to another. It is invalid if there is
+// no route to that host.
 func HostAddress(to netip.AddrPort) netip.Addr {
 	conn, err := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(to)) // this sends nothing
 	if err != nil {
@@ -173,8 +172,8 @@ func HostAddress(to netip.AddrPort) netip.Addr {
 	return unmap(conn.LocalAddr().(*net.UDPAddr).AddrPort()).Addr()
 }
 
-// When the switches take no session of a lease any more, the next is asked for at once, but the
-// more leases in a row that do not last for soon, the later.
+// When the switches accept no session of a lease any more, the next lease is requested at once; but
+// the more leases in a row do not last for soon, the later.
 const (
 	soon         = 5 * time.Second
 	firstPause   = 10 * time.Millisecond

@@ -17,9 +17,9 @@ import (
 // batch is the number of packets that one system call may send or receive.
 const batch = 64
 
-// socket is an unconnected UDP socket that sends and receives in batches (sendmmsg, recvmmsg).
-// Unconnected, because an answer comes from the chain's service address also when a switch was
-// asked by its own.
+// socket is an unconnected UDP socket that sends and receives in batches (sendmmsg, recvmmsg). It
+// is unconnected because an answer comes from the chain's service address even when a switch was
+// asked at its own.
 type socket struct {
 	conn *net.UDPConn
 	pc   *ipv4.PacketConn

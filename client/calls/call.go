@@ -24,17 +24,17 @@ type call struct {
 	at       int // index in addrs of the last transmission
 	attempts int
 	unsent   int  // of them, those that did not leave this machine (Unsent)
-	silent   int  // transmissions that nobody answered in time
+	silent   int  // transmissions without an answer in time
 	refusals int  // RETRY, NOT_SERVING and NO_CHAIN answers so far
 	noChain  int  // NO_CHAIN answers in a row
 	retrial  bool // it tries the first address, which others have given up
 
 	started   time.Duration
 	firstSent time.Duration
-	last      wire.Status // of the last refusal, where refusals > 0
+	last      wire.Status // of the last refusal, if refusals > 0
 
-	foreign        netip.AddrPort // who gave an answer and may not, if somebody did
-	refusedSession uint16         // the last that the switches did not take; 0: none
+	foreign        netip.AddrPort // sender of an answer that may not answer, if there was one
+	refusedSession uint16         // the last one that the switches rejected; 0: none
 
 	wake  time.Duration
 	timer int // index in the heap; -1: none
@@ -152,7 +152,7 @@ func (m *Machine) answer(now time.Duration, c *call, from netip.AddrPort, p *wir
 		m.hit(c)
 	}
 	if c.refusals == 0 {
-		m.trip.took(min(now-c.firstSent, m.cfg.Retransmit)) // what is longer is soon forgotten so
+		m.trip.took(min(now-c.firstSent, m.cfg.Retransmit)) // so a longer time is soon forgotten
 	}
 	r := Result{Version: p.Version, From: from, Epoch: p.Epoch}
 	isWrite := p.Op != wire.ReadReply
@@ -171,8 +171,8 @@ func (m *Machine) answer(now time.Duration, c *call, from netip.AddrPort, p *wir
 		r.Err = e
 	case status == wire.CASFailed && p.Op == wire.CASReply:
 		e := &OpError{Err: ErrCASFailed, Version: p.Version, Found: !p.Tombstone, Value: slices.Clone(p.Value)}
-		// With a session the head would have known an executed one again. Without, or where it was
-		// sent under another session before, this answer may be to a copy of one that was executed.
+		// With a session the head would have recognized an executed one. Without, or if it was sent
+		// under another session before, this answer may be to a copy of one that was executed.
 		e.OutcomeUnknown = c.session == nil || c.refusedSession != 0
 		r.Err = e
 	case status == wire.Full && isWrite:
@@ -199,10 +199,10 @@ func (m *Machine) answer(now time.Duration, c *call, from netip.AddrPort, p *wir
 	m.finish(now, c, r)
 }
 
-// deniedAccess is what an operation needs of the key's realm, by the op of its answer.
+// deniedAccess is the right that an operation needs in the key's realm, by the op of its answer.
 var deniedAccess = map[wire.Op]string{wire.ReadReply: "read in", wire.WriteReply: "write in", wire.CASReply: "read and write in"}
 
-// badSession says what BAD_SESSION means.
+// badSession explains BAD_SESSION.
 func badSession(id uint16) string {
 	return fmt.Sprintf("session %d is not leased to this host, not any more, or is beyond the switches' session table", id)
 }
@@ -215,14 +215,14 @@ func (m *Machine) refused(now time.Duration, c *call, status wire.Status, from n
 	}
 	if status == wire.NoChain && from != c.addrs[c.at] {
 		// it comes from the address that was asked, and this one was asked earlier: it has been
-		// counted, or passed over
+		// counted, or skipped
 		return
 	}
 	c.refusals++
 	c.last = status
 	if status == wire.NoChain {
-		// The addresses are all asked, and none has changed its mind by being late: giving up beats
-		// a timeout that does not say why.
+		// All addresses were asked, and none sent a different late answer: a refusal with a reason
+		// is better than a timeout.
 		if c.noChain++; c.noChain >= len(c.addrs) {
 			m.fail(now, c, &OpError{Err: ErrNoChain, Detail: fmt.Sprintf("chain %d of the key", c.packet.Key.Chain())})
 			return
@@ -284,7 +284,7 @@ func (m *Machine) fail(now time.Duration, c *call, e *OpError) {
 	m.finish(now, c, Result{Err: e})
 }
 
-// finish ends a call with what came of it, and gives its session to the next write.
+// finish ends a call with its result, and gives its session to the next write.
 func (m *Machine) finish(now time.Duration, c *call, r Result) {
 	if e, ok := r.Err.(*OpError); ok {
 		e.Op, e.Delete, e.Key, e.Attempts = c.req.Op, c.req.Delete, c.req.Key, c.attempts-c.unsent
@@ -299,7 +299,7 @@ func (m *Machine) finish(now time.Duration, c *call, r Result) {
 	if c.attempts > 0 {
 		r.RTT = now - c.firstSent
 	}
-	// where it waits for a session that is not a call's: numbers begin at 1
+	// while it waits for a session; no call has it, since numbers begin at 1
 	delete(m.pending, pendingKey{c.packet.Session, c.number})
 	c.state = done
 	m.timers.remove(c)

@@ -19,8 +19,8 @@
 // # What a call does
 //
 // A call is one request that is sent until it is answered. Every transmission is the same packet:
-// same session, same request number, same value. That is what makes a write execute once however
-// often it is sent: the head remembers each session's last request and the version it was given.
+// same session, same request number, same value. So a write is executed once however often it is
+// sent, because the head remembers each session's last request and the version that it gave it.
 //
 //   - No answer within the retransmission time (the paper's 50 ms): the same packet to the next
 //     address of the list. After each round through the list the time doubles, up to a limit.
@@ -34,23 +34,23 @@
 //     fails; a WRITE would be executed twice, and ends.
 //   - Anything else ends the call.
 //
-// Only what comes from an address that was asked, or from a chain's service address, is an answer.
-// The rest is counted (Stats.Foreign). Who can send from those addresses is the switches' business:
-// they let no reply in that a host sends.
+// Only a packet from an address that was asked, or from a chain's service address, is an answer.
+// Others are only counted (Stats.Foreign). The switches control who can send from those addresses:
+// they drop replies that a host sends.
 //
 // # Sessions
 //
-// A head executes a session's requests in the order of their numbers and drops what is older than
-// the last it knows. So a session has at most one write on its way, and a client that wants n
-// writes on their way at once has n sessions. A READ needs no session: its number only finds its
-// reply.
+// A head executes a session's requests in the order of their numbers and drops those older than the
+// last it knows. So a session has at most one write on its way, and a client that wants n
+// concurrent writes has n sessions. A READ needs no session: its number only finds its reply.
 //
-// A write that ends without an answer has an unknown outcome: it may have been executed, it may be
-// executed by a copy that is still on its way, or never. So has one that was refused: the refusal
-// speaks for one copy, and networks double packets. (A CAS that failed with a session is the
-// exception: the head would have known an executed one again.) Its session continues with the next
-// number and is none the worse. It must not send other content under the old number: if the head
-// has seen the old one, it would answer the new content with the old one's version, as a retry. The
-// next number is safe: a head that knows it drops late copies of the older request. That does not
-// end the unknown outcome everywhere at once; when it ends says docs/consistency.md.
+// A write that ends without an answer has an unknown outcome: it may have been executed, a copy
+// that is still on its way may be executed later, or it never is. The same holds for a refused
+// write, because the refusal is about one copy, and networks duplicate packets. (The exception is a
+// CAS that failed with a session: the head would have recognized an executed one.) The session is
+// still good, and continues with the next number. It must not send other content under the old
+// number: a head that has seen the old content would answer the new one with the old one's version,
+// as a retry. The next number is safe, because a head that knows it drops late copies of the older
+// request. That does not end the unknown outcome everywhere at once; docs/consistency.md says when
+// it ends.
 package calls

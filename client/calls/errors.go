@@ -26,16 +26,16 @@ var (
 	ErrValueTooLarge = errors.New("value too large")
 	// ErrInvalid: the request makes no sense. Nothing was sent.
 	ErrInvalid = errors.New("invalid request")
-	// ErrNoChain: every address that was asked knows no chain of the key's number.
+	// ErrNoChain: every address that was asked answered that it has no chain of the key's number.
 	ErrNoChain = errors.New("no such chain")
 	// ErrDenied: the client's host may not do that in the key's realm. Trying again does not help;
 	// the operator can grant it.
 	ErrDenied = errors.New("access denied")
-	// ErrBadSession: the switches do not take the session. It is not leased to the client's host,
-	// or not any more, or beyond the switches' session table (SESSIONS). The machine does not use
-	// it again, and has no other to do the write with.
+	// ErrBadSession: the switches do not accept the session. It is not leased to the client's host,
+	// or not any more, or it is beyond the switches' session table (SESSIONS). The machine does not
+	// use it again, and has no other session for the write.
 	ErrBadSession = errors.New("session not taken")
-	// ErrNoSession: a write, and the machine has no session (any more), and Config.AtLeastOnce is
+	// ErrNoSession: a write, while the machine has no session (any more), and Config.AtLeastOnce is
 	// not set. Nothing was sent.
 	ErrNoSession = errors.New("no session to write with")
 	// ErrSessionLost: the write's session was taken away while it was on its way
@@ -61,14 +61,14 @@ type OpError struct {
 	Elapsed  time.Duration
 	LastTo   netip.AddrPort // the last address that was asked, if any was
 
-	// OutcomeUnknown: a write that may have been executed, or may still be. False for reads, for
-	// writes of which nothing was sent, and for a CAS with a session that failed. Whatever else
-	// refuses a write speaks for one copy of its packet, and networks double packets: another copy
-	// may come, or have come, where there is the key, the right or the session (docs/protocol.md,
-	// "What a client knows about a write").
+	// OutcomeUnknown: a write that may have been executed, or may still be. It is false for reads,
+	// for writes of which nothing was sent, and for a CAS with a session that failed. Any other
+	// refusal of a write is about one copy of its packet, and networks duplicate packets: another
+	// copy may arrive, or have arrived, at a switch that has the key, the right or the session
+	// (docs/protocol.md, "What a client knows about a write").
 	OutcomeUnknown bool
 
-	// With ErrCASFailed, and with ErrNotFound for reads: what is committed. Version 0: never
+	// With ErrCASFailed, and with ErrNotFound for reads: the committed state. Version 0: never
 	// written. Found false: no value (deleted, or never written).
 	Version wire.Version
 	Value   []byte
@@ -108,7 +108,7 @@ func (e *OpError) refused() bool {
 	return false
 }
 
-// Unwrap makes errors.Is find Err, and the context package's errors where they fit.
+// Unwrap lets errors.Is find Err, and the context package's errors where they fit.
 func (e *OpError) Unwrap() []error {
 	switch e.Err {
 	case ErrTimeout:
@@ -119,7 +119,7 @@ func (e *OpError) Unwrap() []error {
 	return []error{e.Err}
 }
 
-// opName is what people call the operation.
+// opName is the operation's name for people.
 func opName(op wire.Op, del bool) string {
 	switch {
 	case op == wire.Read:

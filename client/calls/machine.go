@@ -20,33 +20,33 @@ const (
 	DefaultReturnAfter    = 5 * time.Second
 )
 
-// Config is what a Machine needs to know. Zero durations mean their defaults.
+// Config configures a Machine. Zero durations mean their defaults.
 type Config struct {
 	Profile wire.Profile // of the switches' program
-	// where to ask, in order of preference: the chain's service address, and switches' own
+	// addresses to send to, in order of preference: the chain's service address, and switches' own
 	// addresses
 	Addresses []netip.AddrPort
 
-	// Services are the service addresses of the chains. A switch answers from there also what it
-	// was asked at its own address. Answers are taken from these addresses, from Addresses and from
-	// the request's To, and from nobody else; so a machine that has only switches' own addresses to
-	// ask needs it.
+	// Services are the service addresses of the chains. A switch sends answers from there even if
+	// it was asked at its own address. Answers are accepted only from these addresses, from
+	// Addresses and from the request's To; so a machine that sends only to switches' own addresses
+	// needs Services.
 	Services []netip.AddrPort
 
-	// Retransmit is how long an answer is waited for before the same packet goes to the next
-	// address. It doubles with each round through the addresses, up to MaxRetransmit (default: four
-	// times Retransmit).
+	// Retransmit is how long the machine waits for an answer before it sends the same packet to the
+	// next address. It doubles with each round through the addresses, up to MaxRetransmit (default:
+	// four times Retransmit).
 	Retransmit, MaxRetransmit time.Duration
-	// FastRetransmit, where it is given: an answer is waited for as long as answers take (RFC
-	// 6298), between FastRetransmit and Retransmit, once there was one. So a frame that is lost, or
-	// a head that has failed, costs little more than it must. Writes without a session wait for
-	// Retransmit, since each copy of them is executed.
+	// FastRetransmit, if set, makes the first wait for an answer adaptive: as long as answers take
+	// (RFC 6298), between FastRetransmit and Retransmit, once there was one. So a lost frame, or a
+	// head that has failed, costs little more than it must. Writes without a session wait for
+	// Retransmit, because each copy of them is executed.
 	FastRetransmit time.Duration
 	// RetryPause is the pause before a refused request is sent again. It doubles with each refusal,
 	// up to MaxRetryPause; the second half of it is random.
 	RetryPause, MaxRetryPause time.Duration
-	// ReturnAfter: when the first address has been given up for another one, it is tried again with
-	// one call after this time.
+	// ReturnAfter is the time after which a machine that has given up the first address for another
+	// one tries the first again, with one call.
 	ReturnAfter time.Duration
 
 	// AtLeastOnce lets writes go without a session while the machine has none: the head then
@@ -54,10 +54,10 @@ type Config struct {
 	// executed may report that it failed.
 	AtLeastOnce bool
 
-	// Seed of the jitter and of where the numbers of reads start, in all 32 bits. Nobody else may
-	// be able to guess it (crypto/rand), since an answer is known by the request's number; and two
-	// clients that use the same UDP port one after the other must have different ones, or the
-	// second may take an answer to the first for its own.
+	// Seed, all 32 bits of it, seeds the jitter and the first number of reads. It must be
+	// unpredictable (crypto/rand), because an answer is recognized by the request's number. Two
+	// clients that use the same UDP port one after the other must have different seeds, or the
+	// second one may mistake an answer to the first for its own.
 	Seed uint64
 }
 
@@ -65,10 +65,10 @@ type Config struct {
 type Request struct {
 	Op       wire.Op
 	Key      wire.Key
-	Value    []byte       // of Write and CAS; the machine copies it
+	Value    []byte       // in Write and CAS; the machine copies it
 	Delete   bool         // Write and CAS: leave no value
-	Expected wire.Version // of CAS; 0: the key was never written
-	Eventual bool         // of Read: the last committed value of whichever member is asked will do
+	Expected wire.Version // in CAS; 0: the key was never written
+	Eventual bool         // in Read: any member may answer with its last committed value
 	// To replaces Config.Addresses for this request.
 	To []netip.AddrPort
 	// Deadline is the time, on the machine's clock, at which the call ends with ErrTimeout. 0:
@@ -84,8 +84,8 @@ type CallID uint64
 // Send is a packet to be sent.
 type Send struct {
 	To     netip.AddrPort
-	Packet []byte // a UDP payload; not to be changed
-	Call   CallID // whose packet it is
+	Packet []byte // a UDP payload; do not change it
+	Call   CallID // the call that the packet belongs to
 }
 
 // Completion says that a call is done.
@@ -95,18 +95,18 @@ type Completion struct {
 	Result Result
 }
 
-// Result is what came of a call.
+// Result is the result of a call.
 type Result struct {
 	Err error // nil or an *OpError
 
-	// Of a Read, the value (the caller's to keep) and its version; of a write, the version it was
-	// given.
+	// In a Read, the value (which the caller may keep) and its version; in a write, its new
+	// version.
 	Value   []byte
 	Version wire.Version
 	// Superseded: a newer write had already replaced this one when it was answered.
 	Superseded bool
 
-	From     netip.AddrPort // where the answer came from: mostly the chain's service address
+	From     netip.AddrPort // address that answered: mostly the chain's service address
 	Epoch    uint16         // the configuration of the switch that answered
 	RTT      time.Duration  // since the first transmission; with Attempts 1 a round trip
 	Attempts int            // packets sent
@@ -119,16 +119,16 @@ type Stats struct {
 	Started     uint64 // calls
 	Completed   uint64 // calls, failed ones included
 	Sent        uint64 // packets
-	Retransmits uint64 // of Sent: because no answer came in time
-	// of Sent: because the last one was refused (RETRY, NOT_SERVING, NO_CHAIN), or its session was
-	// (BAD_SESSION)
+	Retransmits uint64 // the part of Sent that was sent because no answer came in time
+	// the part of Sent that was sent because the last packet was refused (RETRY, NOT_SERVING,
+	// NO_CHAIN), or its session was (BAD_SESSION)
 	Resent    uint64
 	Received  uint64 // packets
 	Refusals  uint64 // of Received: RETRY, NOT_SERVING, NO_CHAIN, and BAD_SESSION where the write began again
-	Strays    uint64 // of Received: answers to calls that are done (duplicates, late ones) or were never made
+	Strays    uint64 // the part of Received that answers calls that are done (duplicates, late ones) or were never made
 	Malformed uint64 // of Received
-	// of Received: from an address or a port that nobody was asked at and that is not a chain's.
-	// They count for nothing
+	// the part of Received from an address or a port that was not asked and is not a chain's. These
+	// are ignored
 	Foreign uint64
 }
 
@@ -136,11 +136,11 @@ type Stats struct {
 // moment and must not go back.
 type Machine struct {
 	cfg     Config
-	sources []netip.AddrPort // where answers come from, the most usual first, without requests' own addresses
+	sources []netip.AddrPort // addresses that answers come from, the most usual first, without requests' own addresses
 	rand    *rand.Rand
 	stats   Stats
 	lastID  CallID
-	lastNum uint32 // of reads, and of writes without a session
+	lastNum uint32 // for reads, and for writes without a session
 	calls   map[CallID]*call
 	pending map[pendingKey]*call // calls that have sent something
 	timers  timerHeap
@@ -150,7 +150,7 @@ type Machine struct {
 
 	preferred int           // index in cfg.Addresses that calls start with
 	misses    int           // unanswered in a row there
-	returnAt  time.Duration // when to try the first address again, where it is not preferred
+	returnAt  time.Duration // when to try the first address again, while another one is preferred
 
 	sends, spareSends             []Send
 	completions, spareCompletions []Completion
@@ -215,7 +215,7 @@ func checkAddresses(addresses []netip.AddrPort) error {
 	return nil
 }
 
-// Start begins a call. It always ends with one Completion, which may be there at once.
+// Start begins a call. It always ends with one Completion, which may be available at once.
 func (m *Machine) Start(now time.Duration, req Request) CallID {
 	m.lastID++
 	m.stats.Started++
@@ -238,7 +238,7 @@ func (m *Machine) Start(now time.Duration, req Request) CallID {
 	return c.id
 }
 
-// prepare checks the request and lays out its packet, all but who sends it.
+// prepare checks the request and encodes its packet, all but the session and number.
 func (m *Machine) prepare(c *call) *OpError {
 	req := &c.req
 	refuse := func(err error, format string, args ...any) *OpError {
@@ -298,8 +298,8 @@ func (m *Machine) nextNumber() uint32 {
 	}
 }
 
-// Unsent notes that a packet of a call did not leave this machine: the system refused to send it. A
-// write of which no packet left was not executed.
+// Unsent notes that a packet of a call did not leave this machine because the system refused to
+// send it. A write of which no packet left was not executed.
 func (m *Machine) Unsent(id CallID) {
 	if c := m.calls[id]; c != nil {
 		c.unsent++
@@ -355,7 +355,7 @@ func (m *Machine) Receive(now time.Duration, from netip.AddrPort, payload []byte
 	}
 }
 
-// Tick does what is due by now.
+// Tick does everything that is due by now.
 func (m *Machine) Tick(now time.Duration) {
 	for len(m.timers) > 0 && m.timers[0].wake <= now {
 		m.wake(now, m.timers[0])
@@ -371,8 +371,8 @@ func (m *Machine) NextTick() (at time.Duration, ok bool) {
 	return m.timers[0].wake, true
 }
 
-// Take gives what is to be sent and what is done since the last Take, each in order. Both are good
-// until the next Take.
+// Take returns what to send and which calls are done since the last Take, each in order. Both are
+// valid until the next Take.
 func (m *Machine) Take() ([]Send, []Completion) {
 	sends, completions := m.sends, m.completions
 	m.sends, m.spareSends = m.spareSends[:0], sends
@@ -383,5 +383,5 @@ func (m *Machine) Take() ([]Send, []Completion) {
 // Outstanding is the number of calls that are not done.
 func (m *Machine) Outstanding() int { return len(m.calls) }
 
-// Stats is what was counted so far.
+// Stats returns the counters.
 func (m *Machine) Stats() Stats { return m.stats }

@@ -6,13 +6,14 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// roundTrip estimates how long an answer takes (RFC 6298, section 2). What is measured is the time
-// from a call's first packet on, whichever copy of it was answered: longer than a round trip where
-// one was sent again, never shorter, so that a chain that becomes slow is not asked ever again too
-// soon because of all calls that were sent twice none was measured (Karn's rule leaves them out).
+// roundTrip estimates how long an answer takes (RFC 6298, section 2). It measures the time from a
+// call's first packet on, whichever copy was answered. That is longer than a round trip if a packet
+// was sent again, and never shorter. Karn's rule leaves such calls out; then a chain that has
+// become slow would be asked too soon for ever, because all calls are sent twice and none is
+// measured.
 type roundTrip struct{ smoothed, variation time.Duration }
 
-// took is told what a call has taken.
+// took records the duration of a call.
 func (r *roundTrip) took(d time.Duration) {
 	if r.smoothed == 0 {
 		r.smoothed, r.variation = max(d, 1), d/2
@@ -23,7 +24,7 @@ func (r *roundTrip) took(d time.Duration) {
 	r.smoothed = max(r.smoothed, 1)
 }
 
-// patience is how long an answer to a call is waited for before its packet is sent again the first
+// patience is how long to wait for an answer to a call before its packet is sent again the first
 // time.
 func (m *Machine) patience(c *call) time.Duration {
 	fast, most := m.cfg.FastRetransmit, m.cfg.Retransmit

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Session is a session id and the number that its next request has. Nobody else may write under the
-// id. Numbers start at 1; an id that was used before continues above the largest number it was used
-// with, or the switches drop its writes as old ones.
+// Session is a session id and the number of its next request. Nobody else may write under the id.
+// Numbers start at 1. An id that was used before continues above the largest number that it was
+// used with; otherwise the switches drop its writes as old ones.
 type Session struct {
 	ID          uint16
 	NextRequest uint32
@@ -28,7 +28,7 @@ type sessionPool struct {
 	byID    map[uint16]*session
 	free    []*session // the one that has rested longest first
 	waiting []*call    // writes, in order; those that are done meanwhile stay until their turn
-	awaited bool       // the caller makes sure that there are others when there is none
+	awaited bool       // the caller provides others when there is none
 }
 
 func newSessionPool() sessionPool { return sessionPool{byID: make(map[uint16]*session)} }
@@ -60,8 +60,9 @@ func (m *Machine) DropSession(now time.Duration, id uint16) {
 	}
 }
 
-// AwaitSessions says whether the caller adds sessions when there is none any more (Sessions): then
-// writes wait for one. Otherwise, as at first, they fail, those that wait already included.
+// AwaitSessions says whether the caller will add sessions (Sessions) when there are none: then
+// writes wait for one. Otherwise, which is the initial state, they fail, including those that wait
+// already.
 func (m *Machine) AwaitSessions(now time.Duration, await bool) {
 	m.pool.awaited = await
 	m.serve(now)
@@ -70,7 +71,7 @@ func (m *Machine) AwaitSessions(now time.Duration, await bool) {
 // Sessions is how many sessions the machine has.
 func (m *Machine) Sessions() int { return len(m.pool.byID) }
 
-// mayHave says whether there is a session for who waits for one, now or later.
+// mayHave says whether there is a session for a waiting write, now or later.
 func (p *sessionPool) mayHave() bool { return len(p.byID) > 0 || p.awaited }
 
 func (p *sessionPool) retire(s *session) {
@@ -147,7 +148,7 @@ func (m *Machine) release(now time.Duration, s *session) {
 	m.serve(now)
 }
 
-// serve gives free sessions to writes that wait. If there is no session and none will come, those
+// serve gives free sessions to waiting writes. If there is no session and none will come, those
 // fail.
 func (m *Machine) serve(now time.Duration) {
 	for len(m.pool.waiting) > 0 && (len(m.pool.free) > 0 || !m.pool.mayHave()) {

@@ -2,8 +2,8 @@ package calls
 
 import "container/heap"
 
-// timerHeap has the calls with a timer, the next due first; of two that are due at once, the one
-// that was started first.
+// timerHeap has the calls with a timer, the next due first; of two that are due at the same time,
+// the one that was started first.
 type timerHeap []*call
 
 func (h timerHeap) Len() int { return len(h) }

@@ -1,5 +1,6 @@
-// Package etcd is etcd's Go client without a gateway in between: reads of placed keys are answered
-// by the switches, by UDP from this process, and all else goes to etcd. A program changes one line:
+// Package etcd is etcd's Go client without a gateway in between: the switches answer reads of
+// placed keys, by UDP from this process, and everything else goes to etcd. A program changes one
+// line:
 //
 //	c, err := clientv3.New(clientv3.Config{Endpoints: endpoints})
 //	n, err := etcd.Use(ctx, c, etcd.Config{Controller: "10.0.0.1:20036"})
@@ -24,15 +25,15 @@
 //     the realm of etcd's keys (their names in the controller's directory begin with "etcd:"),
 //     and a path by UDP to the chain's service address.
 //
-// New says which of the first two it lacks, and does not begin. A write that the switches refuse is
-// refused with PermissionDenied, and nothing was written; a read that they refuse is etcd's (Stats
-// counts it as "denied").
+// New says which of the first two it lacks, and does not begin. If the switches refuse a write, it
+// fails with PermissionDenied, and nothing was written; if they refuse a read, etcd answers it
+// (Stats counts it as "denied").
 //
 // If the client has a user name, etcd may check its permissions, so the network answers no read.
 // Without one the client checks four times a second whether etcd lets everybody read, as gateways
 // do. Writes take guards in either case.
 //
-// All writers of placed keys have to be gateways or programs of this package. A program that writes
-// one only through clientv3 bypasses the guards. So does one that asks clientv3.NewKV(c) and not c,
-// or a KV of Use: clientv3.NewKV makes another one, which knows nothing about this.
+// All writers of placed keys must be gateways or programs of this package. A program that writes
+// one only through clientv3 bypasses the guards. So does one that calls clientv3.NewKV(c) instead
+// of using c, or a KV of Use: clientv3.NewKV makes a KV without this package.
 package etcd

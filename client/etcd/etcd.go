@@ -24,35 +24,34 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/service"
 )
 
-// DefaultControllers is what the names of the controllers' own keys in etcd begin with, if they
-// were not told otherwise (netcraq-controller's --etcd-prefix).
+// DefaultControllers is the prefix of the controllers' own keys in etcd, unless it was configured
+// (netcraq-controller's --etcd-prefix).
 const DefaultControllers = "/netcraq/"
 
-// askWait is how long the controller is waited for at the beginning.
+// askWait is how long New waits for the controller.
 const askWait = 3 * time.Second
 
-// Config says what a Client works with. Controller is needed; the rest may be left out.
+// Config configures a Client. Controller is required; the rest may be left out.
 type Config struct {
-	// Controller is where the controllers' admin API is: a URL, HOST:PORT, unix:///PATH, or several
-	// of them with commas. It says where the chains are, and leases the sessions that slots are
-	// written with.
+	// Controller is the address of the controllers' admin API: a URL, HOST:PORT, unix:///PATH, or
+	// several of them with commas. The API says where the chains are, and leases the sessions with
+	// which slots are written.
 	Controller string
-	// Token is the file with the token that the controller asks for, which is read again for each
-	// request; "": none.
+	// Token is the file with the token for the controller; it is read again for each request. "":
+	// none.
 	Token string
 	// Prefix is that of the gateways' own keys in etcd; "": placement.DefaultPrefix. All gateways
 	// and programs of a cluster have the same one.
 	Prefix string
-	// Controllers are what the names of the controllers' own keys begin with; nil:
-	// DefaultControllers alone.
+	// Controllers are the prefixes of the controllers' own keys; nil: only DefaultControllers.
 	Controllers []string
-	// Owner is the name under which the controller has this program's sessions; "": made of the
-	// names of the host and the program.
+	// Owner is the name of this program's sessions at the controller; "": made of the names of the
+	// host and the program.
 	Owner string
-	// Observer is told about each read and write as a gateway's metrics are; nil: nobody is. Stats
-	// counts without one, too.
+	// Observer gets each read and write, as a gateway's metrics do; nil: none. Stats counts without
+	// one, too.
 	Observer Observer
-	// Log is told what goes wrong alongside requests; nil: nobody is.
+	// Log gets errors that do not belong to a request; nil: no log.
 	Log *slog.Logger
 }
 
@@ -73,9 +72,9 @@ var (
 	_ clientv3.Watcher = (*Client)(nil)
 )
 
-// Use has an etcd client read placed keys from the network from now on: it makes a Client and puts
-// it in the place of c's KV and Watcher, where c.Close ends it. It is to be called before others
-// use c, and before c's KV is wrapped in anything else (such as clientv3's package namespace).
+// Use makes an etcd client read placed keys from the network from now on. It makes a Client and
+// replaces c's KV and Watcher by its own; c.Close ends it. Call it before others use c, and before
+// c's KV is wrapped in anything else (such as clientv3's package namespace).
 func Use(ctx context.Context, c *clientv3.Client, cfg Config) (*Client, error) {
 	n, err := New(ctx, c, cfg)
 	if err != nil {
@@ -116,7 +115,7 @@ func New(ctx context.Context, c *clientv3.Client, cfg Config) (*Client, error) {
 		controller.Close()
 		return nil, err
 	}
-	// What c's KV and Watcher are may be this very Client's, in a moment.
+	// c's KV and Watcher will soon be those of this very Client.
 	own := clientv3.NewCtxClient(context.Background())
 	own.KV, own.Lease, own.Watcher = clientv3.NewKV(c), clientv3.NewLease(c), clientv3.NewWatcher(c)
 	newest := new(guardedshell.Newest)
@@ -150,8 +149,8 @@ func New(ctx context.Context, c *clientv3.Client, cfg Config) (*Client, error) {
 	return n, nil
 }
 
-// mayAsk finds out whether the controller takes this program's questions. One that does not answer
-// is no reason not to begin: etcd answers meanwhile.
+// mayAsk checks that the controller accepts this program's requests. A controller that does not
+// answer is no reason not to begin: etcd answers meanwhile.
 func mayAsk(ctx context.Context, controller *admin.Client) error {
 	ctx, cancel := context.WithTimeout(ctx, askWait)
 	defer cancel()
@@ -163,7 +162,7 @@ func mayAsk(ctx context.Context, controller *admin.Client) error {
 	return nil
 }
 
-// refused says what a program lacks to which etcd does not tell what it has to know.
+// refused says which right a program lacks if etcd does not let it read what it needs.
 func refused(c *clientv3.Client, prefix string, err error) error {
 	switch etcderrors.Code(err) {
 	case codes.PermissionDenied, codes.InvalidArgument, codes.Unauthenticated:
@@ -176,8 +175,8 @@ func refused(c *clientv3.Client, prefix string, err error) error {
 	return fmt.Errorf("etcd: %w", err)
 }
 
-// Close ends it: guards that it holds are broken by others, its session in etcd ends. Requests that
-// are under way fail, and later ones are not to be made.
+// Close ends it: others break the guards that it holds, and its session in etcd ends. Requests
+// under way fail; make no later ones.
 func (n *Client) Close() error { return n.close() }
 
 // Watch implements clientv3.Watcher.
@@ -216,8 +215,8 @@ func (k keys) Compact(ctx context.Context, r *pb.CompactionRequest, o ...grpc.Ca
 	return k.server.Compact(withOptions(ctx, o), r)
 }
 
-// options is where a request's context has the options that clientv3 makes its calls with (how
-// large messages may be), for when etcd is asked.
+// options is the key under which a request's context has clientv3's call options (limits of
+// messages), for requests to etcd.
 type options struct{}
 
 func withOptions(ctx context.Context, o []grpc.CallOption) context.Context {
@@ -229,7 +228,7 @@ type asked struct{ next pb.KVClient }
 
 func of(ctx context.Context, o []grpc.CallOption) []grpc.CallOption {
 	of, ok := ctx.Value(options{}).([]grpc.CallOption)
-	if !ok { // of nobody's request: what etcd answers may be as large as it likes
+	if !ok { // not a client's request: etcd's answer may have any size
 		of = []grpc.CallOption{grpc.MaxCallRecvMsgSize(math.MaxInt32)}
 	}
 	return append(of[:len(of):len(of)], o...)

@@ -7,12 +7,12 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// notTheName tells etcd not to take the common name of our certificate for the user (etcd:
+// notTheName tells etcd not to use the common name of our certificate as the user (etcd:
 // authStore.AuthInfoFromTLS).
 const notTheName = "grpcgateway-accept"
 
-// asNobody reads in etcd as who has no name, whatever the certificate says: so it is found out
-// whether etcd looks at who asks. It is for clients without a user.
+// asNobody reads in etcd without a user, whatever the certificate says, to find out whether etcd
+// checks identities. It is for clients without a user.
 type asNobody struct{ clientv3.KV }
 
 // Get implements clientv3.KV.

@@ -9,18 +9,18 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/guarded"
 )
 
-// Observer is told about what happens to each request; see package guarded.
+// Observer gets an event for each request; see package guarded.
 type Observer = guarded.Observer
 
-// Stats is what a Client has done since it was made.
+// Stats counts a Client's requests since it was made.
 type Stats struct {
 	// Network is how many reads of one key the switches have answered.
 	Network uint64
 	// Missed is how many reads of placed keys etcd had to answer, by the reason: the slot was
 	// clear, guarded, silent ... (docs/etcd.md, "A read").
 	Missed map[string]uint64
-	// Forwarded is how many reads the switches were not asked for, by the reason: the key is not
-	// placed, etcd looks at who asks ...
+	// Forwarded counts reads for which the switches were not asked, by reason: the key is not
+	// placed, etcd checks who asks ...
 	Forwarded map[string]uint64
 	// Writes is how many writes of placed keys have ended, by how: done, refused, again, unknown.
 	Writes map[string]uint64

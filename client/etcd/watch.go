@@ -13,10 +13,9 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/reserved"
 )
 
-// watching is etcd's watch service without the keys that are not a client's, as gateways have it: a
-// watch only of them is refused, and in others they are left out. The revision in each answer is
-// taken note of, so that a read from the network is never of an older one than what a watch has
-// told.
+// watching is etcd's watch service without the keys that clients must not see, as in gateways: a
+// watch of only such keys is refused, and in others they are left out. It notes the revision in
+// each answer, so that no read from the network returns an older one than a watch has.
 type watching struct {
 	next   pb.WatchClient
 	hidden reserved.Keys
@@ -38,13 +37,13 @@ type watchStream struct {
 	*watching
 
 	mu     sync.Mutex
-	denied []bool // of the requests for watches that have no answer yet, in their order
+	denied []bool // requests for watches that have no answer yet, in order: whether each is denied
 
-	begun map[int64]bool // of the goroutine that receives: watches of which a part of an answer was told
+	begun map[int64]bool // used only by the receiving goroutine: watches of which a part of an answer was passed on
 }
 
-// Send implements pb.Watch_WatchClient. A request for a watch of hidden keys alone becomes one for
-// a range without keys, which etcd refuses: so the answer comes in its turn.
+// Send implements pb.Watch_WatchClient. A request for a watch of only hidden keys becomes one for a
+// range without keys, which etcd refuses, so that the answer comes in order.
 func (s *watchStream) Send(r *pb.WatchRequest) error {
 	q := r.GetCreateRequest()
 	if q == nil {
@@ -81,8 +80,8 @@ func (s *watchStream) Recv() (*pb.WatchResponse, error) {
 		r.Events = slices.DeleteFunc(r.Events, func(e *mvccpb.Event) bool {
 			return e.Kv != nil && s.hidden.Has(string(e.Kv.Key))
 		})
-		// An answer that has lost all its events would be taken for one that tells how far the
-		// watch is. The end of what was told in parts is told all the same.
+		// An answer whose events were all removed would look like a progress report. The end of an
+		// answer in parts is passed on all the same.
 		if had > 0 && len(r.Events) == 0 && !r.Canceled && !s.begun[r.WatchId] {
 			continue
 		}

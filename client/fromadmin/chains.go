@@ -15,16 +15,17 @@ import (
 // first key of the chain is used, and made again when the chain is to be reached otherwise.
 
 const (
-	// openTime bounds how long it takes to hear where a chain is, and to lease sessions.
+	// openTime bounds the time for the chain's address and for leasing sessions.
 	openTime = 5 * time.Second
-	// doubtPause is the least time between two looks at where a chain is that does not answer.
+	// doubtPause is the minimum time between two requests for the address of a chain that does not
+	// answer.
 	doubtPause = 5 * time.Second
 )
 
 // link is a client of a chain.
 type link struct {
 	name  string
-	ready chan struct{} // closed when what follows is known
+	ready chan struct{} // closed when the following is known
 	err   error
 	c     *client.Client
 	cfg   client.Config
@@ -32,7 +33,7 @@ type link struct {
 	// With chains.mu.
 	users   int
 	dropped bool
-	looked  time.Time // when it was last asked whether the chain is still there
+	looked  time.Time // when the controller was last asked whether the chain still exists
 }
 
 type chains struct {
@@ -104,7 +105,7 @@ func (s *chains) shut(l *link) {
 	}
 }
 
-// config is how a chain is reached.
+// config is the configuration of a chain's client.
 func (s *chains) config(ctx context.Context, name string) (cfg client.Config, err error) {
 	chain, err := s.o.Admin.Chain(ctx, name)
 	if err != nil {

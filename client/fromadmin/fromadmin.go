@@ -1,5 +1,5 @@
-// Package fromadmin makes clients of the data plane by what the controller's admin API says: where
-// a chain is, how wide its values are, and which sessions to write with.
+// Package fromadmin makes clients of the data plane from the answers of the controller's admin API:
+// where a chain is, how wide its values are, and which sessions to write with.
 package fromadmin
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/netcraq/netcraq/client"
 )
 
-// Addresses are a chain's service address and then its members' own, each once.
+// Addresses returns a chain's service address and then its members' own, each once.
 func Addresses(chain *admin.Chain) ([]netip.AddrPort, error) {
 	var out []netip.AddrPort
 	names := []string{chain.ServiceAddress}
@@ -25,7 +25,7 @@ func Addresses(chain *admin.Chain) ([]netip.AddrPort, error) {
 		if n == "" {
 			continue
 		}
-		a, err := netip.ParseAddrPort(n) // with a port where the controller says one
+		a, err := netip.ParseAddrPort(n) // with a port if the controller gives one
 		if err != nil {
 			var ip netip.Addr
 			if ip, err = netip.ParseAddr(n); err != nil {
@@ -40,7 +40,7 @@ func Addresses(chain *admin.Chain) ([]netip.AddrPort, error) {
 	return out, nil
 }
 
-// Services are the address that a chain's answers come from, whoever was asked.
+// Services returns the address that a chain's answers come from, whichever switch was asked.
 func Services(chain *admin.Chain) ([]netip.AddrPort, error) {
 	return Addresses(&admin.Chain{Name: chain.Name, ServiceAddress: chain.ServiceAddress})
 }
@@ -54,8 +54,8 @@ func Profile(chain *admin.Chain) (wire.Profile, error) {
 	return p, nil
 }
 
-// Sessions are count sessions that the controller leases, under a name by which an operator knows
-// whose they are.
+// Sessions leases count sessions from the controller, under a name that tells an operator who has
+// them.
 func Sessions(c *admin.Client, count int, owner string) client.SessionSource {
 	return client.LeasedSessions(leaser{c}, count, owner)
 }

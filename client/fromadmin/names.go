@@ -12,11 +12,11 @@ import (
 	"github.com/netcraq/netcraq/client"
 )
 
-// NamesOptions are what Names needs to know. Zero values mean what their comments say.
+// NamesOptions configure Names. Zero values mean what their comments say.
 type NamesOptions struct {
 	Admin *admin.Client
-	// Sessions is how many sessions are leased for the writes to each chain: as many writes are on
-	// their way at once. 0: 16. Owner says whose they are, for people.
+	// Sessions is how many sessions are leased for the writes to each chain, which is how many
+	// writes may be on their way at once. 0: 16. Owner tells people who has them.
 	Sessions int
 	Owner    string
 	// Make makes a key that is to be written and is not there, or gives the one that is there by
@@ -24,32 +24,32 @@ type NamesOptions struct {
 	Make func(ctx context.Context, name string) (*admin.Key, error)
 	// Patience is how long a controller that does not answer is asked again. 0: 3 s.
 	Patience time.Duration
-	// Adjust may change what a chain's client is made with. nil: it is left alone.
+	// Adjust may change the options of a chain's client. nil: nothing is changed.
 	Adjust func(*client.Config)
 }
 
-// Names reads and writes keys that it knows by their names, wherever they are: what is moved to
-// another chain, or removed and added again, is looked up again without the caller's notice. It
-// asks the controller where keys are and how to reach their chains, and keeps that; what it knows
-// continues without a controller. It is safe for concurrent use.
+// Names reads and writes keys by their names, wherever they are: if a key is moved to another
+// chain, or removed and added again, Names looks it up again and the caller does not notice. It
+// asks the controller where keys are and how to reach their chains, and caches the answers; cached
+// keys work without a controller. It is safe for concurrent use.
 //
 // Versions are those of the name (admin.Key's VersionOffset): they only grow, also when a key moves
 // or comes back. A key that was added without a value, and not written since, has version 0, as one
 // that is not there.
 //
-// A write is not sent again where it may have been executed. A KEY_ID that is no longer there says
-// that of one copy of a packet, so a Put or a Delete continues under the next one only if the
+// A write that may have been executed is not sent again. The answer that a KEY_ID no longer exists
+// is about one copy of a packet. So a Put or a Delete continues under the next KEY_ID only if the
 // controller says that the KEY_ID had gone before the call began (SettledMillis, a duration, which
 // is compared with a margin for clocks that are slewed); otherwise its outcome is unknown. A
-// CompareAndSwap continues in any case, since it cannot be executed twice: versions do not come
-// again. When it fails then, its own first copy may be why, and the outcome is unknown as well.
+// CompareAndSwap continues in any case, because it cannot be executed twice: versions never come
+// again. If it fails then, its own first copy may be the reason, so the outcome is unknown as well.
 type Names struct {
 	o      NamesOptions
 	places *places
 	chains *chains
 }
 
-// NewNames makes a client by names. It asks nobody yet.
+// NewNames makes a client by names. It does not connect yet.
 func NewNames(o NamesOptions) *Names {
 	if o.Sessions == 0 {
 		o.Sessions = 16
@@ -63,12 +63,12 @@ func NewNames(o NamesOptions) *Names {
 // Close ends all calls, and gives sessions back.
 func (n *Names) Close() error { return n.chains.close() }
 
-// Why a call by name failed, besides what package client has. A failed call's error is a *NameError
-// that wraps one of these, one of package client's, or what the controller said.
+// Why a call by name failed, in addition to the errors of package client. A failed call's error is
+// a *NameError that wraps one of these, one of package client's, or the controller's error.
 var (
 	// ErrNoKey: no key of that name is placed.
 	ErrNoKey = errors.New("no such key")
-	// ErrNoController: it does not answer, and what it knows is needed.
+	// ErrNoController: the controller does not answer, and the call needs it.
 	ErrNoController = errors.New("the controller does not answer")
 )
 
@@ -98,9 +98,8 @@ type Named struct {
 	Version wire.Version
 }
 
-// Get reads a name. One that is not there is not found, at version 0. eventual: what the nearest
-// member of its chain has committed, and for a moment that a key is not there when it has just been
-// added.
+// Get reads a name. A name without a key is not found, at version 0. eventual: the version that the
+// nearest member of its chain has committed; just after a key was added, it may still be not found.
 func (n *Names) Get(ctx context.Context, name string, eventual bool) (Named, error) {
 	c := n.call("get", name)
 	c.eventual = eventual
@@ -117,8 +116,8 @@ func (n *Names) Put(ctx context.Context, name string, value []byte) (wire.Versio
 	return got.Version, err
 }
 
-// Delete leaves a name without a value, and gives the version of that. Deleting what is not there
-// succeeds.
+// Delete removes a name's value, and returns the version of that deletion. Deleting a name that
+// does not exist succeeds.
 func (n *Names) Delete(ctx context.Context, name string) (wire.Version, error) {
 	c := n.call("delete", name)
 	c.req = client.Request{Op: wire.Write, Delete: true}
@@ -146,8 +145,8 @@ func (n *Names) CompareAndDelete(ctx context.Context, name string, expected wire
 // Forget drops what is known about where a name is.
 func (n *Names) Forget(name string) { n.places.forget(name, nil) }
 
-// Place is where a name's key is, as far as it is known without asking, and makes of what a switch
-// says about that KEY_ID the state of the name.
+// Place is where a name's key is, as far as is known without asking. It turns a switch's answer for
+// that KEY_ID into the state of the name.
 func (n *Names) Place(name string) (key wire.Key, state func(found bool, value []byte, v wire.Version) Named,
 	known bool) {
 	p := n.places.known(name)
@@ -157,7 +156,7 @@ func (n *Names) Place(name string) (key wire.Key, state func(found bool, value [
 	return p.id, p.state, true
 }
 
-// Learn takes in what the controller has said about a key, in a list for example.
+// Learn records what the controller has said about a key, in a list for example.
 func (n *Names) Learn(k *admin.Key) { n.places.learn(k) }
 
 func (n *Names) call(op, name string) *namedCall {
@@ -171,14 +170,14 @@ type namedCall struct {
 	req      client.Request // without its key and its expected version
 	expected wire.Version   // by name
 	eventual bool
-	makes    bool // the key, if there is none
+	makes    bool // the key, if it does not exist
 	begun    clock.Time
 
 	gone      *place // it was asked there, and not found
 	refused   error  // so
 	uncertain bool   // a copy of the write may have been executed
 	doubt     bool   // ... where gone was, if it is not heard that it had gone before
-	again     int    // how often it was begun again
+	again     int    // how often the call has begun again
 }
 
 const (
@@ -216,13 +215,13 @@ func (c *namedCall) do(ctx context.Context) (Named, error) {
 	}
 }
 
-// place is where the key is; nil: there is none, and none is to be made.
+// place is where the key is; nil: it does not exist, and is not to be created.
 func (c *namedCall) place(ctx context.Context) (*place, error) {
 	if p := c.n.places.known(c.name); p != nil && p != c.gone {
 		if c.gone == nil || !c.writes() {
 			return p, nil
 		}
-		c.n.places.forget(c.name, p) // others have learned it meanwhile, but for how long it is so must be asked
+		c.n.places.forget(c.name, p) // others have learned it meanwhile, but its age must be asked for
 	}
 	if c.eventual && c.n.places.lately(c.name) {
 		return nil, nil
@@ -258,7 +257,8 @@ func (c *namedCall) place(ctx context.Context) (*place, error) {
 	p := c.n.places.learn(key)
 	if c.doubt && (p.id == c.gone.id || !c.wasGone(settled)) {
 		c.uncertain = true
-		// What expects a key that was never written would find it so again after it was removed.
+		// A CAS that expects a key that was never written would succeed again after the key was
+		// removed.
 		if c.req.Op == wire.Write || c.expected == 0 && p.unwritten != c.gone.unwritten {
 			return nil, c.refused
 		}
@@ -275,8 +275,8 @@ func (c *namedCall) wasGone(settled time.Duration) bool {
 	return settled > clock.Outlasts(clock.Since(c.begun))+time.Millisecond
 }
 
-// ask asks the controller, again and again where it says that it will know soon, and for a while
-// where it says nothing.
+// ask asks the controller, repeatedly if it says that it will know soon, and for a while if it does
+// not answer.
 func (c *namedCall) ask(ctx context.Context, question func(context.Context) (*admin.Key, error)) (*admin.Key, error) {
 	silent := clock.Now()
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
@@ -305,7 +305,7 @@ func (c *namedCall) absent() (Named, error) {
 	switch {
 	case c.req.Op == wire.CAS && (c.expected != 0 || c.uncertain || c.doubt):
 		return Named{}, c.fail(client.ErrCASFailed)
-	default: // a read; or there is nothing to delete, or not any more
+	default: // a read; or there is nothing to delete (any more)
 		return Named{}, nil
 	}
 }
@@ -322,7 +322,7 @@ func (c *namedCall) reach(ctx context.Context, name string) (chain *client.Clien
 	}
 }
 
-// at tries the call where the key is. over is false when it is to be looked up again.
+// at tries the call where the key is. over is false if the key has to be looked up again.
 func (c *namedCall) at(ctx context.Context, p *place) (got Named, over bool, err error) {
 	chain, release, err := c.reach(ctx, p.chain)
 	if err != nil {

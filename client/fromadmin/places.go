@@ -15,21 +15,21 @@ const (
 	mostPlaces = 1 << 17
 	// absentFor is how long an eventual read believes that a key is not there.
 	absentFor = time.Second
-	// lookupTime bounds one question to the controller, mostLookups how many are asked at once: it
-	// takes 128 from all.
+	// lookupTime bounds one question to the controller, mostLookups how many are asked at the same
+	// time: it accepts 128 from all.
 	lookupTime  = 2 * time.Second
 	mostLookups = 8
 )
 
-// place is where a key is. It is not changed.
+// place is where a key is. It is immutable.
 type place struct {
 	id        wire.Key
 	chain     string
 	offset    uint64
-	unwritten wire.Version // by name; 0: it was made with a value
+	unwritten wire.Version // by name; 0: it was created with a value
 }
 
-// state is that of the name, from what a switch says about the KEY_ID.
+// state turns a switch's answer for the KEY_ID into the state of the name.
 func (p *place) state(found bool, value []byte, v wire.Version) Named {
 	v += wire.Version(p.offset)
 	if !found && v == p.unwritten {
@@ -59,7 +59,7 @@ func newPlaces(admin *admin.Client) *places {
 		absent: map[string]time.Time{}, flights: map[string]*flight{}}
 }
 
-// known is where a key is as far as is known; nil: nothing is.
+// known is the cached place of a key; nil: none.
 func (s *places) known(name string) *place {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,7 +73,7 @@ func (s *places) lately(name string) bool {
 	return time.Now().Before(s.absent[name])
 }
 
-// forget drops what is known about a name, if it is still that (nil: whatever it is).
+// forget drops a name's place, if it is still the given one (nil: any).
 func (s *places) forget(name string, p *place) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,19 +103,19 @@ func (s *places) learn(k *admin.Key) *place {
 	return p
 }
 
-// flight is a question that is asked for all who came before it began.
+// flight is a question for all callers that came before it began.
 type flight struct {
 	done chan struct{}
-	key  *admin.Key // nil: there is none
+	key  *admin.Key // nil: it does not exist
 	err  error
 	// with the key, or its absence
 	settled time.Duration
-	next    *flight // for those who came after; nil: nobody has
+	next    *flight // for callers that came after; nil: there are none
 }
 
-// ask asks the controller where a key is; nil: nowhere; and for how long the name has had no other
-// KEY_ID. The question begins after the call, since one that was on its way already may be answered
-// with how things were before.
+// ask asks the controller where a key is (nil: nowhere), and for how long the name has had no other
+// KEY_ID. The question begins after the call, because one that was already on its way may be
+// answered with an older state.
 func (s *places) ask(ctx context.Context, name string) (*admin.Key, time.Duration, error) {
 	s.mu.Lock()
 	f := s.flights[name]
@@ -138,7 +138,7 @@ func (s *places) ask(ctx context.Context, name string) (*admin.Key, time.Duratio
 	}
 }
 
-// turn waits until the controller may be asked, and done says that it was.
+// turn waits until the controller may be asked; the caller calls done afterwards.
 func (s *places) turn(ctx context.Context) error {
 	select {
 	case s.slots <- struct{}{}:

@@ -13,8 +13,8 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// grace is how much longer than the server a caller waits, so that it hears from the server what
-// was done rather than that it does not know.
+// grace is how much longer than the server a caller waits, so that it gets the server's result
+// rather than an unknown outcome.
 const grace = 200 * time.Millisecond
 
 // silentWait is how long Connect waits for a server before it logs that it does.
@@ -31,14 +31,14 @@ type Client struct {
 
 	mu       sync.Mutex
 	calls    map[uint64]*call // under way, by id
-	conn     *connection      // nil: there is none at this moment
+	conn     *connection      // nil: none at this moment
 	why      error            // why not
 	next     uint64           // the id of the next call
 	identity string           // this client's, for requests with a number
 	numbers  numbers
 	numbered bool // requests with a number were sent under identity
 	ordinary room
-	waiting  room // for calls that wait for somebody else: locks, campaigns, permits
+	waiting  room // for calls that wait for other callers: locks, campaigns, permits
 	info     nodeapi.HelloAnswer
 	closing  bool
 	quiet    chan struct{} // not nil: closed when no call is under way
@@ -90,16 +90,16 @@ func Connect(ctx context.Context, cfg Config) (*Client, error) {
 	return nil, because(cause, CodeUnavailable, hint, "no node server at %s: %v", cfg.Socket, errors.Join(why, cause))
 }
 
-// Info is what the server said about itself and of the namespace when the connection was made.
+// Info is the server's description of itself and of the namespace, from when the connection was
+// made.
 func (c *Client) Info() nodeapi.HelloAnswer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.info
 }
 
-// Close gives back what is held, waits until calls under way are answered, until ctx ends at the
-// latest, and ends the client. Calls that were not answered by then fail; calls after it fail with
-// CodeClosed.
+// Close releases what is held, waits until calls under way are answered or ctx ends, and ends the
+// client. Calls that were not answered by then fail; later calls fail with CodeClosed.
 func (c *Client) Close(ctx context.Context) error {
 	c.mu.Lock()
 	if c.closing {
@@ -205,7 +205,7 @@ type call struct {
 	fn      string
 	data    []byte // encoded
 	changes bool   // it must not be done twice, so that it has a number
-	waits   bool   // for somebody else, maybe for long
+	waits   bool   // for another caller, maybe for long
 	urgent  bool   // it needs no room, and is made while the client is being closed, too
 	stream  stream
 	moving  bool // it was canceled, to be made at another server
@@ -213,8 +213,8 @@ type call struct {
 	id, once   uint64
 	deadline   time.Time // of the server
 	identity   string    // under which it was sent, if it has a number
-	connection uint64    // number of the one it was queued on; 0: none
-	start      uint64    // where it begins in that one's stream
+	connection uint64    // number of the connection that it was queued on; 0: none
+	start      uint64    // offset of its first byte in that connection's stream
 	maybe      bool      // a connection that has ended may have brought it to the server
 
 	answer []byte
@@ -326,7 +326,7 @@ func (c *Client) do(ctx context.Context, k *call) error {
 	return gaveUp(cause, k.fn, mayBeDone, connected, why)
 }
 
-// after is a channel that says when a time has come; never, if that is 0. stop gives it back.
+// after returns a channel that says when a time has come; never, if that is 0. stop releases it.
 func (k *call) after(t time.Time) (c <-chan time.Time, stop func()) {
 	if t.IsZero() {
 		return nil, func() {}
@@ -345,7 +345,8 @@ func (c *Client) abandon(k *call) {
 	n.push(c.cancelLine(k.id))
 }
 
-// cancelLine is a request to end another. Its answer, under an id that no call has, says nothing.
+// cancelLine is a request to end another one. Its own answer, under an id that no call has, says
+// nothing.
 func (c *Client) cancelLine(id uint64) []byte {
 	c.next++
 	return fmt.Appendf(nil, `{"id":%d,"func":"cancel","data":{"id":%d}}`+"\n", c.next-1, id)

@@ -10,21 +10,21 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// Config is what a client needs to know. Zero values mean what their comments say.
+// Config configures a client. Zero values mean what their comments say.
 type Config struct {
-	// Socket is where the node's server listens: a path, or "tcp://host:port". "":
+	// Socket is the address of the node's server: a path, or "tcp://host:port". "":
 	// $NETCRAQ_NODE_SOCKET, otherwise /run/netcraq/node.sock.
 	Socket string
 	// Namespace is the one whose keys are meant. "": the program's own.
 	Namespace string
-	// Agent is what the server's logs call this program. "": the command's name.
+	// Agent is this program's name in the server's logs. "": the command's name.
 	Agent string
 	// Wait bounds how long Connect waits for the server. 0: 30 s.
 	Wait time.Duration
 	// Timeout bounds calls whose context has no deadline. 0: 5 s.
 	Timeout time.Duration
-	// InFlight bounds calls under way; further ones wait for room. 0: 512. The server's own bound,
-	// where it is smaller, holds. As many waiting locks, campaigns and permits have room alongside.
+	// InFlight bounds calls under way; further ones wait for room. 0: 512. A smaller bound of the
+	// server's wins. Waiting locks, campaigns and permits have room for as many in addition.
 	InFlight int
 }
 
@@ -61,7 +61,7 @@ func endpoint(socket string) (network, address string) {
 	return "unix", strings.TrimPrefix(socket, "unix://")
 }
 
-// newIdentity draws the name under which the server knows this client's requests again.
+// newIdentity draws the name under which the server recognizes this client's repeated requests.
 func newIdentity() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // it does not fail

@@ -21,7 +21,7 @@ const (
 	firstPause = 10 * time.Millisecond // before the second attempt to connect; then twice that, and so on
 	maxPause   = time.Second
 	steady     = time.Second     // a connection that lasted this long was a good one
-	dialTime   = 5 * time.Second // for one attempt, the greeting included
+	dialTime   = 5 * time.Second // for one attempt, including the greeting
 	lookAgain  = 15 * time.Second
 	maxLine    = 4 << 20 // an answer that is longer is garbage
 )
@@ -42,9 +42,9 @@ type connection struct {
 	// The client's lock guards the rest.
 	out, spare []byte // lines to write
 	queued     uint64 // bytes that were ever put into out
-	written    uint64 // of these, bytes that the kernel has taken
+	written    uint64 // of these, bytes that the kernel has accepted
 	writing    bool   // somebody does
-	leaving    bool   // it ends when what is under way on it is answered
+	leaving    bool   // it ends when its calls under way are answered
 	heard      bool   // something since the last look
 	asked      bool   // a ping went out at the last look
 	told       bool   // drains is closed
@@ -111,7 +111,7 @@ func refused(err error) bool {
 	return false
 }
 
-// open makes a connection and sends on it what is under way.
+// open makes a connection and sends the calls that are under way on it.
 func (c *Client) open(number uint64) (*connection, error) {
 	ctx, cancel := context.WithTimeout(c.ctx, dialTime)
 	defer cancel()
@@ -168,7 +168,7 @@ func (c *Client) greet(ctx context.Context, n *connection) (nodeapi.HelloAnswer,
 			switch {
 			case found && r.ID == 0 && bytes.Contains(line, []byte(`"draining"`)):
 				hello.Draining, n.told = true, true
-			case found || r.ID != id && r.ID != 0: // of a newer server
+			case found || r.ID != id && r.ID != 0: // from a newer server
 			case r.Error != nil:
 				return r.Error
 			case r.ID == id && r.Data != nil:
@@ -183,7 +183,7 @@ func (c *Client) greet(ctx context.Context, n *connection) (nodeapi.HelloAnswer,
 	return hello, nil
 }
 
-// fill reads once, and hands on each whole line.
+// fill reads once, and passes on each whole line.
 func (n *connection) fill(use func(line []byte) error) error {
 	if len(n.in) == cap(n.in) {
 		if len(n.in) >= maxLine {
@@ -218,8 +218,8 @@ func (n *connection) fill(use func(line []byte) error) error {
 	return nil
 }
 
-// adopt makes the connection the client's: what is under way is sent on it, except for what another
-// one will still answer.
+// adopt makes the connection the client's: calls under way are sent on it, except for those that
+// another one will still answer.
 func (c *Client) adopt(n *connection, hello nodeapi.HelloAnswer) error {
 	c.mu.Lock()
 	if c.ctx.Err() != nil {
@@ -233,7 +233,7 @@ func (c *Client) adopt(n *connection, hello nodeapi.HelloAnswer) error {
 			}
 		}
 		if c.numbered {
-			// The server that knew them may come back, and would not know what this one is sent.
+			// The server that knew them may come back, and would not know what is sent to this one.
 			c.identity, c.numbered = newIdentity(), false
 			c.mu.Unlock()
 			return errAgain
@@ -244,7 +244,7 @@ func (c *Client) adopt(n *connection, hello nodeapi.HelloAnswer) error {
 	}
 	old := c.conn
 	c.info = hello
-	if b := hello.InFlight * 3 / 8; b > 0 { // the other quarter is for what needs no room
+	if b := hello.InFlight * 3 / 8; b > 0 { // the other quarter is for calls that need no room
 		c.ordinary.limit, c.waiting.limit = min(c.cfg.InFlight, b), min(c.cfg.InFlight, b)
 	}
 	c.conn, c.why = n, nil
@@ -270,15 +270,15 @@ func (c *Client) adopt(n *connection, hello nodeapi.HelloAnswer) error {
 	return nil
 }
 
-// lostTrack ends a call that may have been done, if nobody knows it any more. c.mu is held.
+// lostTrack ends a call that may have been done, if no server can tell any more. c.mu is held.
 func (c *Client) lostTrack(k *call) {
 	c.finish(k, &Error{Code: CodeOutcomeUnknown, Message: k.fn +
 		" was under way when the node's server was started anew; whether it was done is not known",
 		Do: "read what it would have changed before it is done again"})
 }
 
-// moveFrom has a connection end when it has answered what its server works on. What waits for
-// somebody else waits at the next server. c.mu is held; the caller flushes.
+// moveFrom makes a connection end when it has answered the calls that its server works on. Calls
+// that wait for other callers wait at the next server. c.mu is held; the caller flushes.
 func (c *Client) moveFrom(n *connection) {
 	n.leaving = true
 	c.readBehind(n)
@@ -301,7 +301,7 @@ func (c *Client) endIfEmpty(n *connection) {
 	_ = n.Close()
 }
 
-// queue puts a call's line where the writer takes it from. c.mu is held.
+// queue adds a call's line for the writer. c.mu is held.
 func (c *Client) queue(n *connection, k *call, now time.Time) {
 	millis := 0
 	switch {
@@ -331,8 +331,9 @@ func (n *connection) push(line []byte) {
 	n.queued += uint64(len(line))
 }
 
-// flush writes what is queued, unless somebody does. c.mu is held, and given back. The caller
-// writes itself as far as it need not wait: that saves a change of goroutines.
+// flush writes the queued lines, unless another goroutine does. c.mu is held, and released
+// meanwhile. The caller writes itself as far as it need not wait, which saves a change of
+// goroutines.
 func (c *Client) flush(n *connection) {
 	if n.writing || len(n.out) == 0 {
 		c.mu.Unlock()
@@ -370,7 +371,7 @@ func (c *Client) flush(n *connection) {
 	c.mu.Unlock()
 }
 
-// writeOn lets a goroutine write rest, and what is queued meanwhile. c.mu is held.
+// writeOn starts a goroutine that writes rest, and what is queued meanwhile. c.mu is held.
 func (c *Client) writeOn(n *connection, rest []byte) {
 	if c.ctx.Err() != nil {
 		return
@@ -435,13 +436,13 @@ func (c *Client) line(n *connection, line []byte) error {
 	if k != nil && k.connection != n.number {
 		k = nil
 	}
-	// What may be about the connection is read here, other answers by their callers.
+	// Messages that may be about the connection are parsed here, other answers by their callers.
 	if id == 0 || bytes.Contains(line, []byte(`"error"`)) {
 		if c.notice(n, id, k, line) {
 			return nil
 		}
 	}
-	if k == nil { // of a newer server, or nobody waits for it any more
+	if k == nil { // from a newer server, or nobody waits for it any more
 		c.mu.Unlock()
 		return nil
 	}
@@ -465,11 +466,11 @@ func (c *Client) line(n *connection, line []byte) error {
 // held, and returns true.
 func (c *Client) notice(n *connection, id uint64, k *call, line []byte) bool {
 	var r response[nodeapi.DrainNotice]
-	_ = json.Unmarshal(line, &r) // what is something else leaves r empty
+	_ = json.Unmarshal(line, &r) // anything else leaves r empty
 	code := CodeOf(asError(r.Error))
 	switch {
 	case id == 0 && r.Data != nil && r.Data.Draining:
-	case code == CodeDraining || code == CodeCanceled && k != nil && !k.moving: // which nobody has asked for
+	case code == CodeDraining || code == CodeCanceled && k != nil && !k.moving: // which is not an answer to a call
 		n.said = r.Error
 		if k != nil {
 			k.connection = 0 // this time it was not done
@@ -512,7 +513,7 @@ func (c *Client) notice(n *connection, id uint64, k *call, line []byte) bool {
 	return true
 }
 
-// dropped notes that the connection has ended: what it may have brought to the server is not known.
+// dropped notes that the connection has ended: which of its calls reached the server is not known.
 func (c *Client) dropped(n *connection) {
 	_ = n.Close()
 	n.alive.Stop()

@@ -8,7 +8,7 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// Error is why a call failed: its kind (Code), what happened, and what can be done about it.
+// Error says why a call failed: its kind (Code), what happened, and what to do about it.
 type Error = nodeapi.Error
 
 // Code is the kind of a failure.
@@ -34,7 +34,7 @@ const (
 	CodeClosed Code = "closed"
 )
 
-// CodeOf is the kind of a failure, or "" where err is nil or none of a call's.
+// CodeOf returns the kind of a failure, or "" if err is nil or not from a call.
 func CodeOf(err error) Code {
 	var e *Error
 	if errors.As(err, &e) {

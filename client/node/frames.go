@@ -31,7 +31,7 @@ func appendText[T string | []byte](b []byte, s T) []byte {
 	return append(append(b, s[from:]...), '"')
 }
 
-// appendValue appends a value's member: as text where it is UTF-8, otherwise in base 64.
+// appendValue appends a value's member: as text if it is UTF-8, otherwise in base 64.
 func appendValue(b, value []byte) []byte {
 	if utf8.Valid(value) {
 		return appendText(append(b, `,"value":`...), value)
@@ -59,7 +59,7 @@ func appendRequest(b []byte, k *call, millis int, done uint64) []byte {
 	return append(b, '}', '\n')
 }
 
-// response is an answer's line. Members that are not known are of a newer server's.
+// response is an answer's line. Unknown members are a newer server's.
 type response[T any] struct {
 	ID    uint64         `json:"id"`
 	Data  *T             `json:"data"`
@@ -67,7 +67,7 @@ type response[T any] struct {
 	More  bool           `json:"more"`
 }
 
-// idOf is the id of an answer. It comes first, as servers write it; anywhere else it is found, too.
+// idOf returns the id of an answer. Servers write it first, but it is found anywhere.
 func idOf(line []byte) (uint64, bool) {
 	if rest, ok := bytes.CutPrefix(line, []byte(`{"id":`)); ok {
 		var id uint64

@@ -10,8 +10,8 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// Wait bounds how long a lock, leadership or permit is waited for; 0: not at all. Without it: until
-// the context ends. Where it is another's until then, the error has CodeNotHeld.
+// Wait bounds how long a call waits for a lock, leadership or permit; 0: not at all. Without Wait:
+// until the context ends. If another caller holds it until then, the error has CodeNotHeld.
 func Wait(d time.Duration) Option { return Option{kind: optWait, time: d} }
 
 // giver is something to give back when the client is closed.
@@ -43,19 +43,19 @@ var (
 	permits     = holdKind{nodeapi.FuncAcquire, nodeapi.FuncRelease, "a permit of"}
 )
 
-// Lock takes a lock, for which it waits. Options: Wait, TTL, WithLease.
+// Lock acquires a lock, and waits for it. Options: Wait, TTL, WithLease.
 func (c *Client) Lock(ctx context.Context, name string, opts ...Option) (*Held, error) {
 	return c.hold(ctx, locks, nodeapi.LockData{Name: name}, opts)
 }
 
-// Campaign takes the leadership of a name, for which it waits. value tells others who leads: see
-// Leader. Options: as Lock.
+// Campaign acquires the leadership of a name, and waits for it. value is for others that ask who
+// leads: see Leader. Options: as Lock.
 func (c *Client) Campaign(ctx context.Context, name, value string, opts ...Option) (*Held, error) {
 	return c.hold(ctx, leaderships, nodeapi.LockData{Name: name, Value: value}, opts)
 }
 
-// Acquire takes one of so many permits of a semaphore, for which it waits. All must name the same
-// number. Options: as Lock.
+// Acquire acquires one of a semaphore's permits, and waits for it. All callers must give the same
+// number of permits. Options: as Lock.
 func (c *Client) Acquire(ctx context.Context, name string, permitted int, opts ...Option) (*Held, error) {
 	return c.hold(ctx, permits, nodeapi.LockData{Name: name, Permits: permitted}, opts)
 }
@@ -104,14 +104,14 @@ func (c *Client) hold(ctx context.Context, kind holdKind, d nodeapi.LockData, op
 		case err == nil:
 			continue
 		case l != nil && !over && (code == CodeOutcomeUnknown || code == CodeLeaseGone || code == CodeCanceled):
-			// With another lease: what was bound to this one goes with it.
+			// With another lease: what was bound to this one expires with it.
 			select {
 			case <-time.After(min(firstPause<<min(tries, 10), maxPause)):
 				continue
 			case <-ctx.Done():
 			}
 		}
-		if l != nil && code == CodeOutcomeUnknown { // what it may have got goes with the lease
+		if l != nil && code == CodeOutcomeUnknown { // what it may have acquired expires with the lease
 			err = because(err, CodeTimeout, "", "%s %q was not had in time: %v", kind.what, d.Name, err)
 			if errors.Is(ctx.Err(), context.Canceled) {
 				err = because(ctx.Err(), CodeCanceled, "", "%s %q: the call was canceled", kind.what, d.Name)
@@ -121,7 +121,7 @@ func (c *Client) hold(ctx context.Context, kind holdKind, d nodeapi.LockData, op
 	}
 }
 
-// take asks once. What it is answered is known, or the lease is not to be used again.
+// take sends the request once. Either its result is known, or the lease must not be used again.
 func (c *Client) take(ctx context.Context, kind holdKind, d nodeapi.LockData, end time.Time) (*nodeapi.LockAnswer,
 	error) {
 	wait := longestWait
@@ -154,17 +154,17 @@ func (c *Client) holds(kind holdKind, d nodeapi.LockData, a *nodeapi.LockAnswer,
 	return h
 }
 
-// Name is what it was taken by.
+// Name is the name it was acquired by.
 func (h *Held) Name() string { return h.name }
 
 // Token is the fencing token: greater with each holder of this name.
 func (h *Held) Token() uint64 { return h.token }
 
-// Lease is the lease that it hangs on.
+// Lease is the lease that it is bound to.
 func (h *Held) Lease() string { return h.leaseID }
 
-// Lost is closed when it is no longer surely held, and when it was given back. What hangs on a
-// lease of the caller's is lost with that, of which the client does not know.
+// Lost is closed when it may no longer be held, and when it was released. If it is bound to a lease
+// of the caller's, it is lost with that lease, and the client does not notice.
 func (h *Held) Lost() <-chan struct{} { return h.lost }
 
 // Err is why it was lost. nil: it was not, or was given back.
@@ -190,8 +190,8 @@ func (h *Held) finish(err error) bool {
 	return true
 }
 
-// Release gives it back. Where that fails, it goes within its time to live. The error has
-// CodeNotHeld where it was lost before.
+// Release releases it. If that fails, it expires within its time to live. The error has CodeNotHeld
+// if it was lost before.
 func (h *Held) Release(ctx context.Context) error {
 	if !h.finish(nil) {
 		return h.Err()
@@ -218,7 +218,7 @@ type Leader struct {
 	Token uint64
 }
 
-// Leader asks who leads. Options: none but In.
+// Leader returns the leader. Options: only In.
 func (c *Client) Leader(ctx context.Context, name string, opts ...Option) (Leader, error) {
 	if err := checkKey(nodeapi.FuncLeader, name); err != nil {
 		return Leader{}, err

@@ -31,7 +31,7 @@ func (v Version) parts() (epoch, sequence uint64) {
 	if !ok {
 		e, s = "0", string(v)
 	}
-	epoch, _ = strconv.ParseUint(e, 10, 64) // what is not a version is as if it was never written
+	epoch, _ = strconv.ParseUint(e, 10, 64) // an invalid version counts as never written
 	sequence, _ = strconv.ParseUint(s, 10, 64)
 	return epoch, sequence
 }
@@ -42,7 +42,7 @@ type Item struct {
 	Found   bool // false: it has no value, and Version is Never, or that of its deletion
 	Value   []byte
 	Version Version
-	Lease   string // with which it goes
+	Lease   string // lease with which it expires
 	// Err is why this key was not read, in the answers of GetMany and List.
 	Err error
 }
@@ -76,8 +76,8 @@ func Eventual() Option { return Option{kind: optEventual} }
 // In names the namespace that is meant, for this call.
 func In(namespace string) Option { return Option{kind: optNamespace, text: namespace} }
 
-// WithLease binds what is written, held or registered to a lease: it goes when the lease does.
-// Keeping that alive is the caller's.
+// WithLease binds what is written, held or registered to a lease, with which it expires. The caller
+// keeps that lease alive.
 func WithLease(lease string) Option { return Option{kind: optLease, text: lease} }
 
 // IfVersion lets a deletion happen if this is the key's version.
@@ -238,7 +238,7 @@ func (c *Client) GetMany(ctx context.Context, keys []string, opts ...Option) ([]
 	return items, nil
 }
 
-// Put writes a value, makes the key if there is none, and returns the new version. Options:
+// Put writes a value, creates the key if it does not exist, and returns the new version. Options:
 // WithLease.
 func (c *Client) Put(ctx context.Context, key string, value []byte, opts ...Option) (Version, error) {
 	if err := checkKey(nodeapi.FuncPut, key); err != nil {
@@ -281,8 +281,8 @@ func (c *Client) CAS(ctx context.Context, key string, version Version, value []b
 	return itemOf(&answer.Item), answer.Swapped, nil
 }
 
-// Delete leaves a key without a value; deleting what is not there succeeds. The item is the key as
-// it is then. Options: IfVersion; deleted is false if the version is another.
+// Delete removes a key's value; deleting a key that does not exist succeeds. The item is the key's
+// state after the call. Options: IfVersion; deleted is false if the version is another one.
 func (c *Client) Delete(ctx context.Context, key string, opts ...Option) (item Item, deleted bool, err error) {
 	if err := checkKey(nodeapi.FuncDelete, key); err != nil {
 		return Item{}, false, err

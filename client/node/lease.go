@@ -12,10 +12,11 @@ import (
 const defaultTTL = 10 * time.Second
 
 // TTL is the time to live of what is held or registered: 0.5 s to an hour. Without it: 10 s. After
-// the program has died, others have it within that time.
+// the program has died, others can get it within that time.
 func TTL(d time.Duration) Option { return Option{kind: optTTL, time: d} }
 
-// Lease is a lease: what is bound to it goes when it is revoked, or not kept alive for TTL.
+// Lease is a lease: what is bound to it expires when the lease is revoked, or not kept alive for
+// TTL.
 type Lease struct {
 	ID  string
 	TTL time.Duration
@@ -36,8 +37,8 @@ func (c *Client) Grant(ctx context.Context, ttl time.Duration, opts ...Option) (
 	return leaseOf(a), nil
 }
 
-// KeepAlive lets a lease live for its time to live from now on. The error is CodeLeaseGone where it
-// is too late.
+// KeepAlive renews a lease for its time to live from now on. The error is CodeLeaseGone if it is
+// too late.
 func (c *Client) KeepAlive(ctx context.Context, id string, opts ...Option) (Lease, error) {
 	a, err := askFor[nodeapi.LeaseAnswer](ctx, c, nodeapi.FuncKeepAlive,
 		nodeapi.LeaseData{Namespace: gather(opts).namespace, Lease: id}, nil)
@@ -47,7 +48,7 @@ func (c *Client) KeepAlive(ctx context.Context, id string, opts ...Option) (Leas
 	return leaseOf(a), nil
 }
 
-// Revoke ends a lease, and what is bound to it.
+// Revoke ends a lease, and deletes what is bound to it.
 func (c *Client) Revoke(ctx context.Context, id string, opts ...Option) error {
 	_, err := askFor[struct{}](ctx, c, nodeapi.FuncRevoke, nodeapi.LeaseData{Namespace: gather(opts).namespace,
 		Lease: id},
@@ -62,7 +63,7 @@ type lease struct {
 	id   string
 	stop context.CancelFunc
 	mu   sync.Mutex
-	gone error           // not nil: it is surely no more, or may not be
+	gone error           // not nil: it has expired, or may have
 	lose func(err error) // told then
 }
 
@@ -74,13 +75,13 @@ type leaseKind struct {
 // leases are the client's. Its lock guards them.
 type leases struct {
 	all  map[*lease]struct{}
-	idle map[leaseKind][]*lease // kept alive for a while, for what is held next
+	idle map[leaseKind][]*lease // kept alive for a while, for later use
 }
 
 // maxIdle bounds the idle leases of a kind.
 const maxIdle = 4
 
-// lease gives a lease that nothing else is bound to.
+// lease returns a lease that nothing else is bound to.
 func (c *Client) lease(ctx context.Context, o *options) (*lease, error) {
 	kind := leaseKind{o.namespace, o.ttl}
 	if kind.ttl == 0 {
@@ -167,7 +168,7 @@ func (l *lease) lost(err error) {
 	}
 }
 
-// whenLost says who is told when the lease is gone. It is told at once if it is.
+// whenLost registers a function to call when the lease is gone; at once if it is gone already.
 func (l *lease) whenLost(lose func(error)) {
 	l.mu.Lock()
 	l.lose = lose
@@ -192,7 +193,7 @@ func (l *lease) free() {
 	l.drop()
 }
 
-// drop ends a lease, to which something may be bound that nobody knows about.
+// drop ends a lease to which something may be bound that nobody knows about.
 func (l *lease) drop() {
 	l.whenLost(nil)
 	l.stop()

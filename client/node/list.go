@@ -22,7 +22,7 @@ type Page struct {
 	// Items are keys that have a value. There may be fewer than the page's size, or none, although
 	// more pages follow.
 	Items []Item
-	// Cursor is for the next page. "": this is the last one.
+	// Cursor asks for the next page. "": this is the last one.
 	Cursor string
 }
 
@@ -56,9 +56,9 @@ func (c *Client) ListPage(ctx context.Context, prefix, cursor string, opts ...Op
 // be read is an Item with an Err, and the list continues. Options: KeysOnly, PageSize.
 //
 // A key that has a value during the whole listing is yielded exactly once, and no key twice. Each
-// item is as its key was when the page was read. Pages are read one after the other, so a key that
-// is made or deleted meanwhile may be missing or not. A Watch with the versions of the items as
-// After tells what has changed since.
+// item is the key's state when its page was read. Pages are read one after the other, so a key that
+// is created or deleted meanwhile may be missing or not. A Watch with the versions of the items as
+// After reports what has changed since.
 func (c *Client) List(ctx context.Context, prefix string, opts ...Option) iter.Seq2[Item, error] {
 	return func(yield func(Item, error) bool) {
 		opts := append([]Option{PageSize(nodeapi.MaxList)}, opts...)

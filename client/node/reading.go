@@ -7,26 +7,27 @@ import (
 	"time"
 )
 
-// Who waits for an answer reads the connection himself, if nobody does: then no goroutine need be
-// woken up to hand it to him, which takes longer than all the rest of a call. Where others wait as
-// well, or streams are open, a goroutine reads for all. So there is one when it is needed:
+// A goroutine that waits for an answer reads the connection itself, if nobody else does. So no
+// other goroutine has to be woken to hand the answer over, which takes longer than the rest of a
+// call. If others wait as well, or streams are open, a goroutine reads for all. So there is one
+// only when it is needed:
 //
 //	nobody ──a call──▶ its caller ──answered, others wait──▶ a goroutine ──nobody waits──▶ nobody
 //	   └──────────────────── nothing for idleRead ──────────────▲
 
-// idleRead is how long a connection is not read when nobody waits for an answer. What it says
-// without being asked, that the server is shutting down for example, is heard that much later.
+// idleRead is how long a connection is not read when nobody waits for an answer. Unrequested
+// messages, for example that the server is shutting down, are delayed by up to that much.
 const idleRead = 20 * time.Millisecond
 
 // reading says who reads a connection. The client's lock guards it, except for until, which is the
 // reader's.
 type reading struct {
-	taken bool        // somebody does; for ever, once the connection has ended
-	since time.Time   // when the last one stopped
-	back  *time.Timer // looks whether nobody has for long
+	taken bool        // somebody reads; for ever, once the connection has ended
+	since time.Time   // when the last reader stopped
+	back  *time.Timer // checks whether nobody has read for long
 	armed bool        // it will
 
-	until time.Time // the socket's read deadline, if nobody has called wake
+	until time.Time // the socket's read deadline, unless wake was called
 }
 
 // readUntil sets the socket's read deadline; 0: none.
@@ -38,7 +39,7 @@ func (n *connection) readUntil(t time.Time) {
 // wake has the reader look whether it is to continue.
 func (n *connection) wake() { _ = n.SetReadDeadline(time.Unix(1, 0)) }
 
-// readBehind has a goroutine read, if nobody does. c.mu is held.
+// readBehind starts a goroutine that reads, if nobody does. c.mu is held.
 func (c *Client) readBehind(n *connection) {
 	if n.taken {
 		return
@@ -51,8 +52,8 @@ func (c *Client) readBehind(n *connection) {
 	c.done.Go(func() { c.readOn(n) })
 }
 
-// stopReading is the end of the caller's reading: nobody does so from now on, or a goroutine. c.mu
-// is held.
+// stopReading ends the caller's reading: from now on nobody reads, or a goroutine does. c.mu is
+// held.
 func (c *Client) stopReading(n *connection) {
 	n.taken = false
 	switch {
@@ -75,7 +76,7 @@ func (c *Client) stopReading(n *connection) {
 	}
 }
 
-// idle has a connection read that nobody has read for a while.
+// idle makes a goroutine read a connection that nobody has read for a while.
 func (c *Client) idle(n *connection) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -92,12 +93,12 @@ func (c *Client) idle(n *connection) {
 	c.readBehind(n)
 }
 
-// readOn hands answers to their callers until nobody waits for one, or the connection ends.
+// readOn passes answers to their callers until nobody waits for one, or the connection ends.
 func (c *Client) readOn(n *connection) {
 	for {
 		err := n.fill(func(line []byte) error { return c.line(n, line) })
 		switch {
-		case errors.Is(err, os.ErrDeadlineExceeded): // of who has read before
+		case errors.Is(err, os.ErrDeadlineExceeded): // set by the reader before
 			n.readUntil(time.Time{})
 		case err != nil:
 			c.ended(n, err)
@@ -113,7 +114,7 @@ func (c *Client) readOn(n *connection) {
 	}
 }
 
-// readFor reads for the caller of k, who has taken the reading, until k is answered, its time is
+// readFor reads for the caller of k, which has become the reader, until k is answered, its time is
 // over (limit, if it is not 0, or ctx's), or it is sent on another connection. It says whether k is
 // answered.
 func (c *Client) readFor(ctx context.Context, n *connection, k *call, limit time.Time) (answered bool) {

@@ -27,7 +27,7 @@ func (r *room) leave(size int) {
 	r.admit()
 }
 
-// admit lets in who waits, in order.
+// admit lets waiting calls in, in order.
 func (r *room) admit() {
 	for len(r.queue) > 0 && r.fits(r.queue[0].size) {
 		g := r.queue[0]
@@ -93,12 +93,12 @@ func (c *Client) enter(ctx context.Context, k *call, limit time.Time) error {
 
 // numbers gives requests their numbers, and knows below which all are answered.
 type numbers struct {
-	first uint64 // not answered, or not given yet
+	first uint64 // not answered, or not returned yet
 	done  []bool // of first and those after it
 }
 
-// take gives the next number. Its answer is waited for before it is said to be done, however long
-// that takes: the server would forget it, too. What it keeps for that it bounds.
+// take returns the next number. It is not reported as done before its answer has come, however long
+// that takes, because the server forgets it then. That bounds what the server keeps.
 func (n *numbers) take() uint64 {
 	n.done = append(n.done, false)
 	return n.first + uint64(len(n.done)) - 1

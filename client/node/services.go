@@ -25,7 +25,7 @@ type Registration struct {
 	ctx  context.Context
 	stop context.CancelFunc
 
-	turn  chan struct{} // who has put something in registers or deregisters it
+	turn  chan struct{} // whoever has put something in registers or deregisters it
 	mu    sync.Mutex
 	lease *lease // nil: the caller's
 	over  bool
@@ -108,7 +108,7 @@ func (r *Registration) Instance() string {
 	return r.data.Instance
 }
 
-// Lease is the lease that it hangs on: another one after it was registered again.
+// Lease is the lease that it is bound to: another one after it was registered again.
 func (r *Registration) Lease() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -7,12 +7,12 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// Streams: what is asked for by requests. Whoever reads a stream uses client/streams.
+// Streams: functions that work by requests. Programs that read a stream use client/streams.
 
 func changing(k *call) { k.changes = true }
 
-// OpenStream makes a stream, if there is none of this name, and says what it is. With no
-// configuration it makes none.
+// OpenStream creates a stream, if none of this name exists, and returns its description. With no
+// configuration it creates none.
 func (c *Client) OpenStream(ctx context.Context, name string, config *nodeapi.StreamConfig,
 	list ...Option) (*nodeapi.StreamAnswer, error) {
 	return askFor[nodeapi.StreamAnswer](ctx, c, nodeapi.FuncOpenStream,

@@ -7,8 +7,8 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// Transaction is what Transact compares and writes: up to 64 comparisons and writes together, and
-// at least one of them. No key is compared twice, and none is written twice.
+// Transaction is the input of Transact: up to 64 comparisons and writes together, and at least one.
+// No key is compared twice, and none is written twice.
 type Transaction struct {
 	Compare []Comparison
 	Write   []Write
@@ -35,10 +35,10 @@ func IsAbsent(key string) Comparison {
 	return Comparison{nodeapi.Comparison{Key: key, Absent: true}}
 }
 
-// Write is what a transaction does to a key: see PutKey and DeleteKey.
+// Write is a transaction's change of one key: see PutKey and DeleteKey.
 type Write struct{ data nodeapi.TransactWrite }
 
-// PutKey writes a value, and makes the key if there is none. Options: WithLease.
+// PutKey writes a value, and creates the key if it does not exist. Options: WithLease.
 func PutKey(key string, value []byte, opts ...Option) Write {
 	w := Write{nodeapi.TransactWrite{Key: key, Lease: gather(opts).lease}}
 	w.data.Value, w.data.ValueBase64 = coded(value)
@@ -55,7 +55,7 @@ func coded(value []byte) (text *string, base64 []byte) {
 	return nil, value
 }
 
-// Transacted is what came of a transaction.
+// Transacted is the result of a transaction.
 type Transacted struct {
 	// Done says that all comparisons held, and that everything was written.
 	Done bool
@@ -68,9 +68,9 @@ type Transacted struct {
 	Failed []Item
 }
 
-// Transact compares durable keys of one namespace, and writes several of them, at one moment: if
-// all comparisons hold, everything is written; otherwise nothing is. It refuses volatile keys
-// (CodeInvalidArgument). That a comparison does not hold is not an error. Options: none but In.
+// Transact compares durable keys of one namespace, and writes several of them, atomically: if all
+// comparisons hold, everything is written; otherwise nothing is. It refuses volatile keys
+// (CodeInvalidArgument). A comparison that does not hold is not an error. Options: only In.
 func (c *Client) Transact(ctx context.Context, t Transaction, opts ...Option) (Transacted, error) {
 	data := nodeapi.TransactData{Namespace: gather(opts).namespace}
 	for _, x := range t.Compare {

@@ -13,7 +13,7 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// stream is what is answered again and again.
+// stream is a call with many answers.
 type stream interface {
 	// data is the request as it is to be sent now. The client's lock is held.
 	data(b []byte) []byte
@@ -23,22 +23,23 @@ type stream interface {
 	end(err error)
 }
 
-// Event is a key's newest version. Overtaken counts versions before it that are not told.
+// Event is a key's newest version. Overtaken counts the versions before it that were skipped.
 type Event struct {
 	Item
 	Overtaken uint64
 }
 
-// WatchConfig says what to follow: Keys, or, where Prefix is not nil, all whose names begin so.
+// WatchConfig says what to follow: Keys or, if Prefix is not nil, all keys whose names begin with
+// it.
 type WatchConfig struct {
 	Keys   []string
 	Prefix *string
-	// After is, by key, the version that is known: what is newer is told. Of a key that is not in
-	// it, its state is told first.
+	// After maps keys to the versions that the caller knows; only newer ones are reported. For a
+	// key that is not in it, the current state is reported first.
 	After map[string]Version
 }
 
-// follower is what watches of keys and of services have in common.
+// follower is the common part of watches of keys and of services.
 type follower struct {
 	c     *Client
 	fn    string
@@ -110,7 +111,7 @@ func (c *Client) send(f *follower) bool {
 	return true
 }
 
-// failed takes an error that the server answered with: under that id there is no more.
+// failed processes a server's error: there are no more answers under that id.
 func (f *follower) failed(e *Error) {
 	f.c.mu.Lock()
 	if f.call != nil {
@@ -123,7 +124,7 @@ func (f *follower) failed(e *Error) {
 	switch e.Code {
 	case CodeUnavailable, CodeInternal, CodeTimeout, CodeDraining, CodeNoRoom, CodeOutcomeUnknown:
 		again = true
-	case CodeQuotaExceeded: // what was granted once may have become more by the versions that went with it
+	case CodeQuotaExceeded: // the versions that went with it may have made it larger than what was granted before
 		again = f.first && !f.bare
 		f.bare = true
 	}
@@ -237,8 +238,8 @@ func codeOf(cause error) Code {
 	return CodeTimeout
 }
 
-// Watch follows keys. The library takes it up again after a reconnection. Of a key whose events are
-// not taken, the newest is kept; those that it overtook are counted.
+// Watch follows keys. The library resumes it after a reconnection. If a key's events are not taken,
+// only the newest is kept; the skipped ones are counted.
 type Watch struct {
 	follower
 	namespace string
@@ -250,7 +251,7 @@ type Watch struct {
 	order     []string // of pending
 }
 
-// Watch follows keys from now on, and from the versions in After. Options: none but In.
+// Watch follows keys from now on, or from the versions in After. Options: only In.
 func (c *Client) Watch(ctx context.Context, cfg WatchConfig, opts ...Option) (*Watch, error) {
 	for _, key := range cfg.Keys {
 		if err := checkKey(nodeapi.FuncWatch, key); err != nil {
@@ -298,8 +299,9 @@ func (w *Watch) Next(ctx context.Context) (Event, error) {
 // Close ends it.
 func (w *Watch) Close() { w.end(&Error{Code: CodeClosed, Message: "the watch is closed"}) }
 
-// How many versions, and bytes of them, go with a watch: the server counts each as a watch. Those
-// that have no room are told again, which is no harm: what is known is not told to the program.
+// How many versions, and bytes of them, go with a watch: the server counts each as a watch. Keys
+// whose versions have no room are reported again, which is harmless: known versions are not passed
+// to the program.
 const maxAfter, maxAfterBytes = nodeapi.MaxWatches / 4, 128 << 10
 
 func (w *Watch) data(b []byte) []byte {
@@ -375,9 +377,9 @@ type grave struct {
 	version Version
 }
 
-// bury keeps a deletion's version, and forgets that of the oldest one beyond what is kept. The
-// server tells about that key only what is newer; and once more of its deletion, maybe, when the
-// watch is taken up. w.mu is held.
+// bury keeps a deletion's version, and forgets that of the oldest one beyond the limit. For that
+// key the server reports only newer versions, and perhaps its deletion once more, when the watch is
+// resumed. w.mu is held.
 func (w *Watch) bury(g grave) {
 	w.graves = append(w.graves, g)
 	if len(w.graves) <= maxGraves {
@@ -397,7 +399,7 @@ type ServiceWatch struct {
 	told               bool // there is something that Next has not returned
 }
 
-// WatchService follows the instances of a service that live. Options: none but In.
+// WatchService follows the live instances of a service. Options: only In.
 func (c *Client) WatchService(ctx context.Context, service string, opts ...Option) (*ServiceWatch, error) {
 	w := &ServiceWatch{namespace: gather(opts).namespace, service: service}
 	w.init(c, nodeapi.FuncWatchService, w)

@@ -1,6 +1,6 @@
-// Package refchain is one correct chain on loopback sockets, for tests: it answers as
-// docs/protocol.md says a chain does, with everything that happens between head and tail happening
-// at once, after a network that loses, duplicates and reorders packets as the test configures it.
+// Package refchain is one correct chain on loopback sockets, for tests. It answers as
+// docs/protocol.md says, but everything between head and tail happens at once. In front of it is a
+// network that loses, duplicates and reorders packets as the test configures it.
 //
 // By default every host may use every key and every session. Keys of realms (SetRealm) are for
 // principals (SetPrincipal) with a grant, and leased sessions (Lease) are for their holders. A host
@@ -22,7 +22,7 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// Config says what the chain and the network before it are like.
+// Config configures the chain and the network in front of it.
 type Config struct {
 	Profile wire.Profile // 0: 128 bits
 	ChainID uint8        // the top byte of its keys
@@ -51,8 +51,8 @@ type Chain struct {
 	epoch      uint16
 	frozen     bool
 	down       map[int]bool
-	refuse     map[int]wire.Status // by member: refuse everything so
-	second     wire.Status         // to the second copy of each write, where it is not OK
+	refuse     map[int]wire.Status // by member: refuse everything with this status
+	second     wire.Status         // to the second copy of each write, if it is not OK
 	principals map[netip.Addr]uint16
 	realms     map[wire.Key]uint16
 	grants     map[grant]access
@@ -62,7 +62,7 @@ type Chain struct {
 	closed     bool
 }
 
-// Counts are packets and what became of them.
+// Counts counts packets by outcome.
 type Counts struct {
 	Requests, Replies int
 	Executed          int // writes that were given a version
@@ -158,7 +158,7 @@ func (c *Chain) Place(keys ...wire.Key) {
 	}
 }
 
-// Take takes a key's slot away, and gives what was in it; there false: it had none.
+// Take removes a key's slot, and returns its content; there false: it had none.
 func (c *Chain) Take(k wire.Key) (v wire.Version, value []byte, found, there bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -180,7 +180,7 @@ func (c *Chain) Put(k wire.Key, v wire.Version, value []byte, found bool) {
 // ID is the number of the chain, and SetEpoch says the epoch of its configuration.
 func (c *Chain) ID() uint8 { return c.cfg.ChainID }
 
-// SetEpoch makes the versions of later writes be of an epoch.
+// SetEpoch sets the epoch in the versions of later writes.
 func (c *Chain) SetEpoch(epoch uint16) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -208,31 +208,32 @@ func (c *Chain) Refuse(address int, s wire.Status) {
 	c.refuse[address] = s
 }
 
-// RefuseSecond has the network double every write and lose the answer to the first copy; the second
-// is answered with a status, as where what the write needs (its key, a right, its session) is taken
-// away between the two. OK ends that.
+// RefuseSecond makes the network duplicate every write and lose the answer to the first copy; the
+// second copy is answered with a status, as if the write's key, right or session had been removed
+// between the two. OK ends that.
 func (c *Chain) RefuseSecond(s wire.Status) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.second = s
 }
 
-// SetPrincipal says who a host is (16 bits; 0: nobody, as hosts are at first).
+// SetPrincipal sets the principal of a host (16 bits; 0, the initial one: nobody).
 func (c *Chain) SetPrincipal(host netip.Addr, principal uint16) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.principals[host] = principal
 }
 
-// SetRealm puts a key in a realm (16 bits), where the principal of the same number may do
-// everything, and others what they are granted. 0 takes it out: it is for everybody then.
+// SetRealm puts a key in a realm (16 bits). The principal of the same number may do everything
+// there, and others what they are granted. 0 removes the key from its realm: everybody may use it
+// then.
 func (c *Chain) SetRealm(key wire.Key, realm uint16) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.realms[key] = realm
 }
 
-// Grant says what a principal may do in a realm that is not its own: nothing at first.
+// Grant sets what a principal may do in a realm that is not its own: nothing at first.
 func (c *Chain) Grant(principal, realm uint16, read, write bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -253,7 +254,7 @@ func (c *Chain) Lease(session uint16, host netip.Addr, last uint32) {
 	}
 }
 
-// mayUse says whether a host may do what a packet asks in the realm of its key.
+// mayUse says whether a host may do, in the realm of the key, what a packet asks for.
 func (c *Chain) mayUse(host netip.Addr, p *wire.Packet) bool {
 	realm, principal := c.realms[p.Key], c.principals[host]
 	if realm == 0 || realm == principal {
@@ -263,14 +264,14 @@ func (c *Chain) mayUse(host netip.Addr, p *wire.Packet) bool {
 	return (a.read || p.Op == wire.Write) && (a.write || p.Op == wire.Read) // a CAS that fails tells the value
 }
 
-// Counts is what was counted so far.
+// Counts returns the counters.
 func (c *Chain) Counts() Counts {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.counts
 }
 
-// Violations is what clients did that they must not.
+// Violations returns violations of the protocol by clients.
 func (c *Chain) Violations() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -376,7 +377,7 @@ func (c *Chain) answer(p *wire.Packet, s wire.Status) *wire.Packet {
 	return &r
 }
 
-// committed is the reply with what the slot holds.
+// committed is the reply with the slot's content.
 func (c *Chain) committed(p *wire.Packet, s wire.Status, at *slot) *wire.Packet {
 	r := c.answer(p, s)
 	r.Version, r.Value, r.Tombstone = at.version, bytes.Clone(at.value), at.tombstone

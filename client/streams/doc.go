@@ -1,5 +1,5 @@
-// Package streams reads the streams of a node: by its memory, which is mapped (push), or by
-// requests (pull). docs/streams.md says what is promised, and when to use which.
+// Package streams reads the streams of a node: through its memory, which is mapped (push), or by
+// requests (pull). docs/streams.md says what it guarantees, and when to use which.
 //
 //	r, err := streams.Open(ctx, streams.Config{Stream: "orders", Consumer: "billing"})
 //	for {

@@ -48,7 +48,7 @@ func openPull(ctx context.Context, r *Reader) (way, error) {
 	if r.cfg.Incarnation == "" {
 		r.cfg.Incarnation = s.Incarnation
 	}
-	if r.cfg.Consumer != "" { // from now on what it has not read is held
+	if r.cfg.Consumer != "" { // from now on the node keeps what it has not read
 		for _, n := range parts {
 			a, err := c.Read(ctx, p.request(n, 1))
 			if err != nil {
@@ -69,7 +69,7 @@ func openPull(ctx context.Context, r *Reader) (way, error) {
 	return p, nil
 }
 
-// request is for what comes next of a partition.
+// request is the request for the next records of a partition.
 func (p *pull) request(n, most int) nodeapi.ReadData {
 	cfg := &p.r.cfg
 	d := nodeapi.ReadData{StreamData: nodeapi.StreamData{Stream: cfg.Stream}, Partition: n, From: cfg.From,
@@ -135,7 +135,7 @@ func (p *pull) close() {
 	if p.cancel != nil {
 		p.cancel()
 		for n := range p.r.next {
-			if p.r.cfg.Consumer != "" { // where it is, the node has learned by the last read only
+			if p.r.cfg.Consumer != "" { // the node knows the position only as of the last read
 				_, _ = p.client.Read(ctx, p.request(n, 1))
 			}
 		}

@@ -27,14 +27,14 @@ type push struct {
 	page        []byte
 	cursor      *stream.Cursor
 	parts       []*part
-	turn        int // whose turn it is to be looked at
+	turn        int // partition to look at next
 
 	listening sync.WaitGroup
-	// mu is of page, which who listens to the connection looks at, too, and of what holds look at:
-	// they end in any goroutine.
+	// mu guards page, which the goroutine that listens to the connection also reads, and what holds
+	// read: they end in any goroutine.
 	mu      sync.Mutex
 	held    int  // by holds
-	closing bool // as soon as nothing is
+	closing bool // when nothing is held any more
 	ended   chan struct{}
 	err     error // why it has ended, when ended is closed
 }
@@ -44,18 +44,18 @@ type part struct {
 	number, cell int
 	memory       []byte
 	segment      *stream.Segment
-	object       uint64 // that is read now
-	at           int    // of its bytes: what was read of it
+	object       uint64 // being read now
+	at           int    // offset in its bytes up to which it was read
 	offset       uint64 // of the record there
 	skip         uint64 // records before this one were read before
 
 	holds      map[uint64]int // by object
-	done, next uint64         // objects, and records, before these are done with except for what holds keep
+	done, next uint64         // objects and records before these are done with, except for what holds keep
 }
 
 var errGarbage = errors.New("what answers is no node server that passes memory")
 
-// openPush connects, and maps what is passed.
+// openPush connects, and maps the memory that it gets.
 func openPush(ctx context.Context, r *Reader) (way, error) {
 	nc, err := passing.Dial(ctx, r.cfg.Socket, "set Pull")
 	if err != nil {
@@ -79,7 +79,7 @@ func openPush(ctx context.Context, r *Reader) (way, error) {
 	return p, nil
 }
 
-// subscribe asks for the memory and maps it. rest is what was read after the answer.
+// subscribe requests the memory and maps it. rest is what was read after the answer.
 func (p *push) subscribe() (rest []byte, err error) {
 	cfg := &p.r.cfg
 	ask := nodeapi.SubscribeData{StreamData: nodeapi.StreamData{Namespace: cfg.Namespace, Stream: cfg.Stream},
@@ -145,7 +145,7 @@ func (p *push) subscribe() (rest []byte, err error) {
 	}
 }
 
-// adopt maps what was passed.
+// adopt maps the memory that was passed.
 func (p *push) adopt(a *nodeapi.SubscribeAnswer, fds []int) (err error) {
 	if p.page, err = mapped(fds[0], stream.CursorBytes, unix.PROT_READ|unix.PROT_WRITE); err != nil {
 		return fmt.Errorf("mapping the cursor page: %w", err)
@@ -264,11 +264,10 @@ func (p *push) look() (*Batch, error) {
 	return nil, nil
 }
 
-// lookAt makes a batch of what is new in a partition. It believes nothing of what stands there.
+// lookAt makes a batch of new records in a partition. It does not trust the memory.
 func (p *push) lookAt(t *part) (*Batch, error) {
-	// Each round goes on to another object. There are more rounds than objects only where the
-	// memory changes meanwhile: then the bell is rung, so who looked without success does not
-	// sleep.
+	// Each round goes to another object. There are more rounds than objects only if the memory
+	// changes meanwhile: then the bell is rung, so a reader that has found nothing does not sleep.
 	for range t.segment.Objects() + 2 {
 		begun := t.segment.Begun()
 		if t.object >= begun {
@@ -355,7 +354,7 @@ func (p *push) movedOn(t *part) {
 	p.letGo(t)
 }
 
-// letGo says where the reader is.
+// letGo publishes the reader's position.
 func (p *push) letGo(t *part) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -363,11 +362,11 @@ func (p *push) letGo(t *part) {
 	p.tell(t)
 }
 
-// tell says what is held. p.mu is held.
+// tell publishes what is held. p.mu is held.
 func (p *push) tell(t *part) {
 	held := t.done
 	for object := range t.holds {
-		if p.page != nil && t.segment.Has(object) { // else it was taken, and is held no more
+		if p.page != nil && t.segment.Has(object) { // otherwise it was taken away, and is no longer held
 			held = min(held, object)
 		}
 	}
@@ -414,7 +413,7 @@ func (p *push) unhold(t *part, o stream.Object) {
 	}
 }
 
-// close implements way. What is held stays, and the subscription with it, until it is given back.
+// close implements way. What is held stays mapped, with the subscription, until it is given back.
 func (p *push) close() {
 	p.mu.Lock()
 	p.closing = true

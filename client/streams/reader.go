@@ -14,21 +14,21 @@ import (
 	"github.com/netcraq/netcraq/api/stream"
 )
 
-// Config says what is read, and how.
+// Config says what to read, and how.
 type Config struct {
-	// Socket is where the node's server listens: a path, or "tcp://host:port", by which only pull
-	// works. "": $NETCRAQ_NODE_SOCKET, otherwise /run/netcraq/node.sock.
+	// Socket is the address of the node's server: a path, or "tcp://host:port", with which only
+	// pull works. "": $NETCRAQ_NODE_SOCKET, otherwise /run/netcraq/node.sock.
 	Socket string
 	// Namespace is the stream's. "": the program's own.
 	Namespace string
 	Stream    string
-	// Consumer is a name: the node remembers where it is, and holds what it has not read for a
-	// while when it has gone. "": none; then a reader that begins, begins where From says.
+	// Consumer is a name: the node remembers its position, and keeps what it has not read for a
+	// while after it has gone. "": no name; then a new reader begins where From says.
 	Consumer string
 	// Partitions are which. None: all.
 	Partitions []int
-	// From is api.FromKnown, api.FromEarliest or api.FromLatest, unless Offsets are given, one for
-	// each partition, with the Incarnation of the stream that they are of.
+	// From is api.FromKnown, api.FromEarliest or api.FromLatest, unless there are Offsets, one for
+	// each partition, with the Incarnation of the stream that they belong to.
 	From        string
 	Offsets     []uint64
 	Incarnation string
@@ -49,7 +49,7 @@ type Record struct {
 	Time time.Time // when it was appended
 }
 
-// Batch is some records of one partition that follow one another.
+// Batch is some consecutive records of one partition.
 type Batch struct {
 	Incarnation string
 	Partition   int
@@ -78,8 +78,8 @@ func (b *Batch) Records() iter.Seq2[uint64, Record] {
 // Len is how many there are.
 func (b *Batch) Len() int { return len(b.records) }
 
-// ErrOverrun is Release's: the reader was too slow, and was moved on while it read. What it has
-// read of the batch may have been overwritten.
+// ErrOverrun is returned by Release: the reader was too slow, and was moved on while it read. What
+// it has read of the batch may have been overwritten.
 var ErrOverrun = errors.New("the records were overwritten while they were read: the reader was too slow")
 
 // Release releases the batch: its reader is done with it. Next releases the batch before it.
@@ -130,17 +130,17 @@ type Reader struct {
 	last *Batch
 	next map[int]uint64 // by partition: where to read on
 
-	overrun atomic.Bool // of what was held
+	overrun atomic.Bool // of held records
 }
 
-// way is how records come: push or pull. Errors that are temporary end it, and it is begun again.
+// way is how records come: push or pull. A temporary error ends it, and it is started again.
 type way interface {
 	// read gives the next batch. It waits until ctx ends.
 	read(ctx context.Context) (*Batch, error)
 	close()
 }
 
-// Open begins to read. Whether there is such a stream it says at once.
+// Open begins to read. It fails at once if the stream does not exist.
 func Open(ctx context.Context, cfg Config) (*Reader, error) {
 	r := &Reader{cfg: cfg, next: map[int]uint64{}}
 	if len(cfg.Offsets) > 0 && len(cfg.Offsets) != len(cfg.Partitions) {
@@ -186,8 +186,8 @@ func temporary(err error) bool {
 	return false
 }
 
-// Next gives the next batch, for which it waits until ctx ends. It releases the batch before. It
-// fails with ErrOverrun where that was overwritten, or what a Hold kept that has ended since.
+// Next returns the next batch, for which it waits until ctx ends. It releases the batch before. It
+// fails with ErrOverrun if that one was overwritten, or one of a Hold that has ended since.
 func (r *Reader) Next(ctx context.Context) (*Batch, error) {
 	if r.last != nil {
 		if err := r.last.Release(); err != nil {
@@ -217,7 +217,7 @@ func (r *Reader) Next(ctx context.Context) (*Batch, error) {
 	}
 }
 
-// Close ends it. What it held is given back.
+// Close ends it, and gives back what it held.
 func (r *Reader) Close() {
 	if r.way != nil {
 		r.way.close()
@@ -228,8 +228,8 @@ func (r *Reader) Close() {
 // done notes that everything before an offset was read: there it continues, whatever happens.
 func (r *Reader) done(partition int, next uint64) { r.next[partition] = next }
 
-// begins notes where a partition is read on. What was missed before it is not done with: a batch is
-// to tell about that first, also one of another connection.
+// begins notes where a partition is read on. Records that were missed before are still to be
+// reported by a batch, even by one of another connection.
 func (r *Reader) begins(partition int, offset, missed uint64) error {
 	if missed > offset {
 		return fmt.Errorf("%w: %d records are missed before record %d", errGarbage, missed, offset)
@@ -238,7 +238,7 @@ func (r *Reader) begins(partition int, offset, missed uint64) error {
 	return nil
 }
 
-// missed is how many records there were between where the reader was and where it continues.
+// missed is the number of records between the reader's position and where it continues.
 func (r *Reader) missed(partition int, offset uint64) uint64 {
 	if was, ok := r.next[partition]; ok && offset > was {
 		return offset - was

@@ -42,8 +42,8 @@ func newBodies() *bodies {
 	return &bodies{room: semaphore.NewWeighted(allBodies), time: bodyTime, wait: bodyWait}
 }
 
-// Bounded gives requests on to next with their bodies in memory, within the bounds of this API's:
-// for who passes them on to where it is served.
+// Bounded passes requests to next with their bodies in memory, within the bounds of this API's. It
+// is for servers that forward them to where the API is served.
 func Bounded(next http.Handler) http.Handler { return newBodies().limit(keysBody, next) }
 
 // limit gives requests with bodies of up to so many bytes on to next, with the whole body in

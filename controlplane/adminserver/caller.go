@@ -13,32 +13,32 @@ import (
 
 // Caller is who asks, as the kernel or a token says.
 type Caller struct {
-	// Unix: the request came by a Unix socket, and what follows is what the kernel says about the
-	// process that has connected (unix(7), SO_PEERCRED), in this process's namespaces.
+	// Unix: the request came through a Unix socket. The following fields are what the kernel says
+	// about the process that has connected (unix(7), SO_PEERCRED), in this process's namespaces.
 	Unix     bool
 	UID, GID uint32
 	PID      int32 // 0: of a namespace of processes that cannot be seen from here
-	// NetNS is the inode of the process's network namespace, as /proc/PID/ns/net tells it, when it
-	// connected; 0: unknown. It is that of the process's first thread. It says in which host of a
-	// lab network somebody is, and is not a proof against root, who may enter any.
+	// NetNS is the inode of the process's network namespace when it connected, from
+	// /proc/PID/ns/net; 0: unknown. It is that of the process's first thread. It tells hosts of a
+	// lab network apart, but does not stop root, who may enter any namespace.
 	NetNS uint64
 
-	// Token is by which token a request over TCP was let in: TokenAll, TokenRead or TokenPage; "":
-	// by none.
+	// Token is the kind of token that authenticated a request over TCP: TokenAll, TokenRead or
+	// TokenPage; "": none.
 	Token string
-	// Node is the node whose agent passes the request on, which has shown its certificate for that;
-	// "": none does.
+	// Node is the node whose agent forwards the request, as shown by its certificate; "": no
+	// node's.
 	Node string
 
 	// ReadOnly: nothing may be changed in this caller's name.
 	ReadOnly bool
 }
 
-// What may stand in Caller.Token.
+// Values of Caller.Token.
 const (
-	TokenAll  = "all"  // who has it may do everything
+	TokenAll  = "all"  // its holder may do everything
 	TokenRead = "read" // ... may look
-	TokenPage = "page" // a browser that was let in by a link for one use; it may look
+	TokenPage = "page" // a browser that came by a one-time link; it may only read
 )
 
 // String is for logs.
@@ -61,8 +61,8 @@ func WithCaller(ctx context.Context, c Caller) context.Context {
 	return context.WithValue(ctx, callerKey{}, c)
 }
 
-// CallerFrom is who asks for what is done in a context of this API's requests; false: nobody was
-// asked who he is (the API was served without a Server, or it is what is open to all).
+// CallerFrom returns the caller in a context of this API's requests; false: nobody was
+// authenticated (the API was served without a Server, or the path is open to all).
 func CallerFrom(ctx context.Context) (Caller, bool) {
 	c, ok := ctx.Value(callerKey{}).(Caller)
 	return c, ok

@@ -9,10 +9,10 @@ import (
 	"github.com/netcraq/netcraq/api/admin"
 )
 
-// A browser cannot show a token by itself. So who has come in by the socket, or with the token,
-// asks for a link for one use; the browser that follows it is given a cookie, with which it may
-// look. Browsers send cookies to all ports of an address: another server on this machine that a
-// browser is lured to sees it, and that is why it does not let anything be changed.
+// A browser cannot send a token by itself. So a caller that has connected to the socket, or has the
+// token, requests a one-time link; the browser that follows it gets a cookie, with which it may
+// read. Browsers send cookies to all ports of an address: another server on this machine that a
+// browser is lured to sees the cookie, so the cookie does not allow changes.
 
 const (
 	linkPath   = "/v1/page"

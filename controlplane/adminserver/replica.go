@@ -9,10 +9,9 @@ import (
 	"github.com/netcraq/netcraq/api/admin"
 )
 
-// Replica serves the API of a controller of which there are several: while another leads, requests
-// are passed on to that one, so that any address will do for those who ask. They have shown here
-// who they are; there it is this controller that asks, with the token that all of a network's
-// controllers share.
+// Replica serves the API of one of several controllers: while another one leads, it forwards
+// requests to that one, so that clients can use any address. Clients authenticate here. Towards the
+// leader this controller authenticates, with the token that all of a network's controllers share.
 type Replica struct {
 	// Token and ReadToken are shown to the leader, the second for callers who may only look; "":
 	// none.
@@ -38,8 +37,7 @@ func (s *Replica) Lead(b Backend, p Placement) {
 	s.leads, s.leader = h, ""
 }
 
-// StandBy passes requests on to a leader's admin address (HOST:PORT) from now on; "": none is
-// known.
+// StandBy forwards requests to a leader's admin address (HOST:PORT) from now on; "": none is known.
 func (s *Replica) StandBy(leader string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -25,8 +25,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/adminserver/page"
 )
 
-// What a server has for all who ask, together. It answers 503 beyond that, or lets connections
-// wait.
+// Limits of all callers together. Beyond them the server answers 503, or lets connections wait.
 const (
 	maxRequests    = 128 // under way, without streams of events
 	maxStreams     = 64
@@ -42,18 +41,18 @@ const (
 	maxHeader  = 32 << 10 // bytes
 )
 
-// Config says where the admin API is served, and to whom.
+// Config says where the admin API is served, and who may use it.
 type Config struct {
-	// Endpoints: unix:///PATH, and HOST:PORT for TCP. By a Unix socket root and this process's own
-	// user are let in, and those named below; over TCP who has a token.
+	// Endpoints: unix:///PATH, and HOST:PORT for TCP. A Unix socket lets in root and this process's
+	// own user, and those named below; TCP lets in holders of a token.
 	Endpoints []string
 	Users     []string // names or numbers of more users for the sockets
-	Group     string   // name or number of a group for the sockets, which become its own; "": none
+	Group     string   // name or number of the group of the sockets; "": unchanged
 	Token     string   // the file with the token for TCP; made, with mode 0600, if it is not there
 	ReadToken string   // ... with the one that lets look only
 }
 
-// DefaultEndpoints are where the API is served unless told otherwise.
+// DefaultEndpoints are the endpoints unless told otherwise.
 func DefaultEndpoints() []string { return []string{admin.DefaultSocket(), admin.DefaultAddress} }
 
 // Flags adds the flags that fill in a Config.
@@ -211,7 +210,7 @@ func (s *Server) listenTCP(address string, c Config) (err error) {
 	return nil
 }
 
-// Addresses are where it is served, as clients are given them.
+// Addresses are its addresses, in the form for clients.
 func (s *Server) Addresses() []string {
 	var out []string
 	for _, l := range s.listeners {
@@ -224,11 +223,11 @@ func (s *Server) Addresses() []string {
 	return out
 }
 
-// TCP is the first address where it is served over TCP; nil: nowhere.
+// TCP is the first TCP address; nil: none.
 func (s *Server) TCP() net.Addr { return s.tcp }
 
-// Tokens are those that it asks for over TCP, as an Authorization for another controller of the
-// same network. "": it has none.
+// Tokens are the tokens for TCP, as an Authorization for another controller of the same network.
+// "": none.
 func (s *Server) Tokens() (all, read string) { return s.token, s.read }
 
 // Serve serves an API, as Handler makes it, until ctx ends (nil) or it can no longer.

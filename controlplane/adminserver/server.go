@@ -6,10 +6,9 @@
 // Handler authenticates nobody. The Server, which serves it, does: the kernel identifies the caller
 // at the other end of a Unix socket, and a caller over TCP needs a token. (Only the Server itself
 // has POST /v1/page, a link for a browser.) Requests whose Host is a name other than localhost are
-// refused, so that no web page can reach it through a browser (DNS rebinding), and so are changes
-// that a browser asks for from another site's page (cross-site request forgery). What a request may
-// be is bounded: bodies in bytes, and in the time that they take, each and all together; answers in
-// the time that they are read in.
+// refused, so that no web page can reach it through a browser (DNS rebinding). So are changes that
+// a browser requests from another site's page (cross-site request forgery). Requests are bounded:
+// bodies in bytes and in time, each and all together; answers in the time that they are read in.
 package adminserver
 
 import (
@@ -27,7 +26,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/adminserver/page"
 )
 
-// Backend is what the API shows: *controller.Controller. Its errors are *admin.Error.
+// Backend provides the data of the API: *controller.Controller. Its errors are *admin.Error.
 type Backend interface {
 	Chains(context.Context) ([]admin.Chain, error)
 	Chain(ctx context.Context, chain string) (*admin.Chain, error)
@@ -58,7 +57,7 @@ type Backend interface {
 	Ready(context.Context) error
 }
 
-// Placement is what the API shows of placement: placementcontroller.Controller. Its errors are
+// Placement provides the data about placement: placementcontroller.Controller. Its errors are
 // *admin.Error.
 type Placement interface {
 	Show(context.Context) (*admin.Placement, error)

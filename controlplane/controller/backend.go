@@ -136,10 +136,10 @@ func (c *Controller) Recover(ctx context.Context, name, sw string) (*admin.Chain
 	return c.Chain(ctx, name)
 }
 
-// Metrics serves what there is to count and measure, for Prometheus.
+// Metrics serves the metrics for Prometheus.
 func (c *Controller) Metrics() http.Handler { return c.metrics.Handler() }
 
-// Registry is what Metrics serves, for what runs alongside the controller to add to it.
+// Registry has the metrics; components beside the controller add theirs.
 func (c *Controller) Registry() *prometheus.Registry { return c.metrics.Registry }
 
 // Keys lists the keys of a chain by name: those that are on record, as the next controller would
@@ -233,7 +233,7 @@ func (c *Controller) RemoveKey(ctx context.Context, chainName, nameOrID string) 
 	return apiError(c.removeKey(ctx, chainName, nameOrID))
 }
 
-// MoveKey moves a key to another chain, where it has another KEY_ID. Until that is on record
+// MoveKey moves a key to another chain, where it has another KEY_ID. Until that is recorded,
 // lookups of its name are Unavailable.
 func (c *Controller) MoveKey(ctx context.Context, chainName, nameOrID, to string) (*admin.Key, error) {
 	k, err := c.moveKey(ctx, chainName, nameOrID, to)
@@ -245,7 +245,7 @@ func (c *Controller) MoveKey(ctx context.Context, chainName, nameOrID, to string
 }
 
 // Directory lists the keys of all chains whose names start with prefix, as Keys does; with state,
-// what each member holds is fetched from it.
+// it also fetches what each member holds.
 func (c *Controller) Directory(ctx context.Context, prefix string, state bool) ([]admin.Key, error) {
 	var keys []keyspace.Key
 	var failed error
@@ -503,7 +503,7 @@ func (c *Controller) Events(since uint64) ([]admin.Event, <-chan struct{}) {
 	return c.events.Since(since)
 }
 
-// Ready is nil when every chain serves; otherwise an *admin.Error that says what is missing.
+// Ready returns nil if every chain serves; otherwise an *admin.Error that says what is missing.
 func (c *Controller) Ready(ctx context.Context) error {
 	chains, err := c.Chains(ctx)
 	if err != nil {
@@ -528,6 +528,6 @@ func (c *Controller) Ready(ctx context.Context) error {
 	return nil
 }
 
-// Announce adds an event that is not the controller's own: what runs alongside it
-// (placement/controller) has it shown and counted with the others.
+// Announce adds an event of another component (such as placement/controller), so that it is shown
+// and counted with the controller's own.
 func (c *Controller) Announce(kind, chain, message string) { c.events.Add(kind, "", chain, message) }

@@ -33,16 +33,16 @@ import (
 type Options struct {
 	Topology *topology.Topology
 	Store    saved.Store
-	// ElectionID orders controllers: of two that run at once the higher is primary at the switches.
-	// Zero: the time, so that the one started last is.
+	// ElectionID orders controllers: of two that run at the same time the higher is primary at the
+	// switches. Zero: the time, so that the one started last is.
 	ElectionID p4rt.ElectionID
-	// Led is when this controller was last known to lead, where there are several (nil: it is
-	// alone). It gives leases for Leading from then on, and takes it that the one before it did so
-	// for Leading after this one was made.
+	// Led is when this controller was last known to lead, if there are several (nil: it is the only
+	// one). It gives leases until Leading after that, and assumes that its predecessor did so for
+	// Leading after this one was made.
 	Led     func() clock.Time
 	Leading time.Duration
-	// TLS is how all switches are connected to, each with the server name that the topology gives
-	// it. nil: as the topology says (Topology.TLS).
+	// TLS is the TLS configuration for all switches; each has the server name from the topology.
+	// nil: as the topology says (Topology.TLS).
 	TLS *tls.Config
 	// RPCTimeout bounds each P4Runtime request (0: p4rt.Options' own).
 	RPCTimeout time.Duration
@@ -282,8 +282,8 @@ func (c *Controller) call(ctx context.Context, f func()) error {
 // errStopped: the controller is shutting down.
 var errStopped = fmt.Errorf("%w: the controller is shutting down", chain.ErrUnavailable)
 
-// Run works until ctx ends. The switches run on after it: what is installed stays, and leases run
-// out.
+// Run works until ctx ends. The switches keep running after it: what is installed stays, and leases
+// run out.
 func (c *Controller) Run(ctx context.Context) {
 	c.ctx = ctx
 	defer close(c.stopped)

@@ -20,8 +20,8 @@ import (
 // stopped keeps its connection, and a chain that fills it would wait for it.
 const probeTimeout = time.Second
 
-// BringIn brings a switch in as Recover does, in a chain that can do without it if that fails. One
-// that does not answer is refused at once. Where it holds values of before and is a member of other
+// BringIn brings a switch in as Recover does, in a chain that can do without it if that fails. A
+// switch that does not answer is refused at once. If it holds old values and is a member of other
 // chains, too, those do without it while it is emptied, if they can, and get it back.
 func (c *Controller) BringIn(ctx context.Context, name, sw string) (*admin.Chain, error) {
 	if err := c.bringIn(ctx, name, sw); err != nil {

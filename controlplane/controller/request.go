@@ -18,8 +18,8 @@ import (
 // errQuota: there are as many keys as there may be.
 var errQuota = errors.New("quota exceeded")
 
-// RequestKey adds a key in the chain that has the most room, unless there is one of that name. It
-// can be asked again and again.
+// RequestKey adds a key in the chain that has the most room, unless one of that name exists. It can
+// be called again and again.
 func (c *Controller) RequestKey(ctx context.Context, r admin.KeyRequest) (*admin.RequestedKey, error) {
 	if q := r.Quota; q != nil && (q.Prefix == "" || !strings.HasPrefix(r.Name, q.Prefix)) {
 		return nil, admin.Errorf(admin.CodeInvalidArgument, "the quota is of names that start with %q, and the key's is %q",

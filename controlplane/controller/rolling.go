@@ -10,12 +10,12 @@ import (
 	"github.com/netcraq/netcraq/controlplane/controller/switches"
 )
 
-// From another program to this one (docs/security.md, "Rolling"): of a version before or after, or
-// another build of this one. To load a program empties a switch, so a chain whose switches all got
-// it at once would lose its values. A switch that runs a program which goes together with this one
-// is therefore taken as it is, and gets this one when no chain needs it: one member after the other
-// is left out, loaded, and brought in again. So a program is taken back, too: by
-// the controller that it is of.
+// Upgrading a switch from another program to this one (docs/security.md, "Rolling"): from an
+// earlier or later version, or another build of this one. Loading a program empties a switch, so a
+// chain whose switches all got it at once would lose its values. A switch that runs a compatible
+// program therefore keeps it, and gets this one when no chain needs it: one member after the other
+// is left out, loaded, and brought in again. A downgrade works in the same way, by the older
+// controller.
 //
 // Two programs go together if what both have means the same in both, by its id, and both have what
 // no controller does without. What only one has, a register or a table more, does not matter: the

@@ -333,8 +333,8 @@ func (c *Controller) answering(devices []*device, ask func(*device) error) (out 
 	return out
 }
 
-// installWait is how long is waited for chains whose configuration is being changed, and
-// installLook how often it is looked at.
+// installWait is how long to wait for chains whose configuration is being changed, and installLook
+// the interval of checking.
 const (
 	installWait = 3 * time.Second
 	installLook = 10 * time.Millisecond

@@ -7,9 +7,9 @@ import (
 	"github.com/netcraq/netcraq/controlplane/chain"
 )
 
-// For how long a name has had no other KEY_ID. Who has sent a write to a KEY_ID that was no longer
-// there knows by that whether a copy of it can have been executed: not if the KEY_ID was gone
-// before he sent the first. It is told as a duration, so that no two clocks are compared.
+// How long a name has had no other KEY_ID. A client whose write went to a KEY_ID that no longer
+// existed learns from it whether a copy of the write can have been executed: not if the KEY_ID was
+// gone before the first copy was sent. It is a duration, so that no two clocks are compared.
 
 const (
 	// settledMost is more than anybody waits for a write.

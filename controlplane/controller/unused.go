@@ -17,7 +17,7 @@ import (
 // somebody may want it.
 const releaseTimeout = 5 * time.Second
 
-// RemoveUnused removes a key that has no value, if its version by name is still the one given; 0:
+// RemoveUnused removes a key that has no value, if its version by name is still the given one; 0:
 // if nobody has written it since it was added. Otherwise it stays, with what was written.
 func (c *Controller) RemoveUnused(ctx context.Context, name string, version uint64) error {
 	var k keyspace.Key

@@ -20,10 +20,10 @@ import (
 // that goes is kept for as long as some chain needs it: each chain continues without it as without
 // one that has failed, which fences it first; then it is forgotten.
 
-// Update brings the network to another topology, and returns when the switches have begun to be
-// changed for it; a topology that the network cannot be brought to is an *api.Error, and leaves
-// everything as it is. Update is for a controller that runs, and topologies are compared with the
-// last one that was given, not with what has become of the chains meanwhile:
+// Update changes the network to another topology, and returns when the switches have begun to
+// change. A topology to which the network cannot change is an *api.Error, and leaves everything as
+// it is. Update needs a running controller, and compares topologies with the last given one, not
+// with the present state of the chains:
 //
 //   - Hosts, ports, links and prefixes may change at will.
 //   - Switches may come and go. One whose P4Runtime server is another is connected to anew; its

@@ -14,14 +14,14 @@ import (
 	"github.com/netcraq/netcraq/controlplane/controller/tableplan"
 )
 
-// Watches (docs/protocol.md, "Watches"): the acknowledgements of keys that are watched go to the
-// servers that watch them, too. A server says which keys it watches, and continues saying so; what
-// it does not renew ends. It is only in memory: a controller that comes after hears of it at the
-// next renewal, and until then servers find what they miss by reading.
+// Watches (docs/protocol.md, "Watches"): the acknowledgements of watched keys also go to the
+// servers that watch them. A server registers its keys and renews the registration; without renewal
+// it ends. Registrations are only in memory: a new controller hears of them at the next renewal,
+// and until then servers find what they miss by reading.
 //
 // The tables of watches are not a part of a chain's configuration, and are written when nothing
-// else is to be done at a switch. Groups of one epoch count for nothing in another, so what is late
-// does no harm to the chain: its own tree is used meanwhile.
+// else is to be done at a switch. Groups of one epoch are ignored in another, so late ones do not
+// harm the chain, which uses its own tree meanwhile.
 
 const (
 	// maxWatched is how many keys can be watched in all, and by the servers of one switch together:
@@ -35,8 +35,8 @@ const (
 	watchTTL = 10 * time.Second
 )
 
-// Watch has a server told about what is committed of keys, for watchTTL. It replaces what the
-// server watched before.
+// Watch registers a server for commits of keys, for watchTTL. It replaces the server's former
+// registration.
 func (c *Controller) Watch(ctx context.Context, r admin.WatchRequest) (*admin.Watch, error) {
 	ip, err := netip.ParseAddr(r.Address)
 	if err != nil || !ip.Is4() {

@@ -72,8 +72,9 @@ func (c *Client) ReadRegisterCells(ctx context.Context, register string, cells [
 	return out, nil
 }
 
-// What netcraq-switch knows besides P4Runtime (switch/p4rtserver, since.go): it names what it has
-// told about a register, and tells who gives the name what is other since. Other switches tell all.
+// An extension of netcraq-switch to P4Runtime (switch/p4rtserver, since.go): it names a state of a
+// register that it has reported, and to a caller that gives the name it reports only what has
+// changed since. Other switches report everything.
 const (
 	sinceHeader    = "netcraq-since"
 	snapshotHeader = "netcraq-snapshot"
@@ -188,13 +189,13 @@ func (c *Client) readCells(ctx context.Context, into []Value, was *whole, what [
 // encoded is gRPC's codec for protobuf, but that responses are not decoded.
 type encoded struct{}
 
-// Name implements encoding.Codec: what is on the wire is protobuf.
+// Name implements encoding.Codec: the bytes on the wire are protobuf.
 func (encoded) Name() string { return "proto" }
 
 // Marshal implements encoding.Codec.
 func (encoded) Marshal(m any) ([]byte, error) { return proto.Marshal(m.(proto.Message)) }
 
-// Unmarshal implements encoding.Codec. The bytes are not the caller's to keep.
+// Unmarshal implements encoding.Codec. The caller must not keep the bytes.
 func (encoded) Unmarshal(b []byte, into any) error {
 	*into.(*[]byte) = append([]byte(nil), b...)
 	return nil

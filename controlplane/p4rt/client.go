@@ -41,11 +41,10 @@ type Options struct {
 	Name     string // for messages
 	Target   string // host:port of the P4Runtime server
 	DeviceID uint64
-	// ElectionID is that of the first stream. Each further one adds 1 to Low: what is left of a
-	// stream that was given up, which may still be on its way, then comes from somebody who is no
-	// longer primary.
+	// ElectionID is that of the first stream. Each further one adds 1 to Low: then late requests of
+	// a stream that was given up come from somebody who is no longer primary.
 	ElectionID ElectionID
-	Info       *Info // of the program that the controller works with
+	Info       *Info // of the controller's program
 
 	// RPCTimeout bounds each request (0: 10 s). Pushing a large program to a slow target is the
 	// longest.
@@ -55,26 +54,26 @@ type Options struct {
 	// BatchSize is the largest number of updates in one Write request (0: 500). Servers refuse
 	// messages over 4 MB unless told otherwise.
 	BatchSize int
-	// TLS makes the connection TLS: its RootCAs sign the switch's certificate, which must be for
-	// its ServerName ("": the host of Target), and its Certificates or GetClientCertificate are
-	// shown to a switch that asks. nil: plain text, in which nobody shows who he is.
+	// TLS makes the connection TLS: its RootCAs verify the switch's certificate, which must be for
+	// its ServerName ("": the host of Target), and its Certificates or GetClientCertificate are for
+	// a switch that asks. nil: plain text, in which nobody authenticates.
 	TLS *tls.Config
 	// DialOptions replace the transport, TLS included; for tests.
 	DialOptions []grpc.DialOption
 	Log         *slog.Logger
 }
 
-// Handler is told what happens on the stream. Its functions run one at a time on the stream's
-// goroutine, must return soon, and may be nil.
+// Handler gets the stream's events. Its functions run one at a time on the stream's goroutine, must
+// return soon, and may be nil.
 type Handler struct {
 	StateChanged func(State)
 	PacketIn     func(PacketIn)
-	// StreamError gets what the switch says about something that was sent on the stream, such as a
-	// packet-out that it could not send.
+	// StreamError gets the switch's error about a message on the stream, such as a packet-out that
+	// it could not send.
 	StreamError func(error)
 }
 
-// Phase is where the connection to a switch stands.
+// Phase is the state of the connection to a switch.
 type Phase int
 
 const (
@@ -88,11 +87,11 @@ func (p Phase) String() string { return [...]string{"disconnected", "backup", "p
 // State is the state of a connection.
 type State struct {
 	Phase Phase
-	// Stream counts the streams opened so far: where it has grown between two states, the
-	// connection was lost in between.
+	// Stream counts the streams opened so far: if it has grown between two states, the connection
+	// was lost in between.
 	Stream int
-	// Primary is the election id of the controller that is primary; zero if there is none, or it is
-	// not known.
+	// Primary is the election id of the primary controller; zero if there is none, or it is not
+	// known.
 	Primary ElectionID
 	// Version is the version of NetCRAQ that the switch runs, as 0.2.0-rc1. It is empty if the
 	// switch does not say it: it is not connected, older than 0.1.0, or another P4Runtime server.
@@ -101,7 +100,7 @@ type State struct {
 	Err error
 }
 
-// Failures of what only a primary may do.
+// Errors of requests that only a primary may make.
 var (
 	// ErrNotPrimary: another controller is primary, or none. Nothing was done.
 	ErrNotPrimary = errors.New("this controller is not primary at the switch")

@@ -35,8 +35,8 @@ func MatchKey(te *v1.TableEntry) string {
 	return fmt.Sprintf("%d %d %s", te.TableId, te.Priority, strings.Join(fields, " "))
 }
 
-// SameAction says whether two entries do the same to what they match. Padding and the order of
-// parameters do not matter.
+// SameAction says whether two entries have the same effect on what they match. Padding and the
+// order of parameters do not matter.
 func SameAction(a, b *v1.TableEntry) bool {
 	return actionKey(a) == actionKey(b)
 }
@@ -54,9 +54,9 @@ func actionKey(te *v1.TableEntry) string {
 	return fmt.Sprintf("%d %s", a.ActionId, strings.Join(params, " "))
 }
 
-// DiffEntries says which updates turn the entries that a switch has into those that it should have:
-// insertions and modifications in the order of want, then deletions in the order of have. Nothing
-// is said about what is the same already.
+// DiffEntries returns the updates that turn a switch's entries into the wanted ones: insertions and
+// modifications in the order of want, then deletions in the order of have. Equal entries need no
+// update.
 func DiffEntries(have, want []*v1.TableEntry) []*v1.Update {
 	old := map[string]*v1.TableEntry{}
 	for _, e := range have {
@@ -84,8 +84,8 @@ func DiffEntries(have, want []*v1.TableEntry) []*v1.Update {
 	return append(updates, deletions...)
 }
 
-// DiffGroups says which updates turn the multicast groups that a switch has into those that it
-// should have: changes, then deletions.
+// DiffGroups returns the updates that turn a switch's multicast groups into the wanted ones:
+// changes, then deletions.
 func DiffGroups(have, want []Group) (change, remove []*v1.Update, err error) {
 	old := map[uint32]Group{}
 	for _, g := range have {

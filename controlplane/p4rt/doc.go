@@ -1,5 +1,5 @@
 // Package p4rt is a P4Runtime client for one switch: it connects, wins or loses the arbitration,
-// pushes the pipeline, writes and reads what the program declares by the names in its P4Info, and
+// pushes the pipeline, writes and reads the program's objects by their names in its P4Info, and
 // exchanges packets with it.
 //
 // It is general: nothing in it knows NetCRAQ, and it makes no difference which target answers.

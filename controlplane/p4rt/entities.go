@@ -71,7 +71,7 @@ func groupEntity(m *v1.MulticastGroupEntry) *v1.Entity {
 		}}}
 }
 
-// DecodeGroup is the multicast group that an entity is; ok is false if it is something else.
+// DecodeGroup returns the multicast group in an entity; ok is false if it is something else.
 func DecodeGroup(e *v1.Entity) (Group, bool) {
 	m := e.GetPacketReplicationEngineEntry().GetMulticastGroupEntry()
 	if m == nil {

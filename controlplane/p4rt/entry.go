@@ -17,21 +17,22 @@ type Entry struct {
 	Action   string // "" in a default entry: the program's own default
 	Params   Params
 	Priority int32 // larger wins; only, and then above 0, in tables with a ternary, range or optional key
-	Default  bool  // the table's default entry: what is done with packets that no entry matches
+	Default  bool  // the table's default entry, for packets that no entry matches
 }
 
-// Match says what an entry matches, by the names of the table's match fields. A field that is left
-// out matches anything, where its kind allows that.
+// Match is what an entry matches, by the names of the table's match fields. A field that is left
+// out matches anything, if its kind allows that.
 type Match map[string]Key
 
-// Params are an action's parameters by name. Values are what MakeValue takes; Decode gives Values.
+// Params are an action's parameters by name. Values are of the types that MakeValue accepts; Decode
+// returns Values.
 type Params map[string]any
 
 // Key is the match on one field. Its kind must be the field's.
 type Key struct {
 	Kind   configv1.MatchField_MatchType
 	Value  any // the low bound of a range
-	Mask   any // of a ternary match; the high bound of a range
+	Mask   any // in a ternary match; the high bound of a range
 	Prefix int // bits, of an LPM match
 }
 
@@ -43,7 +44,7 @@ func LPM(value any, prefix int) Key {
 	return Key{Kind: configv1.MatchField_LPM, Value: value, Prefix: prefix}
 }
 
-// Ternary matches where the bits that are set in mask are as in value.
+// Ternary matches if the bits that are set in mask are as in value.
 func Ternary(value, mask any) Key {
 	return Key{Kind: configv1.MatchField_TERNARY, Value: value, Mask: mask}
 }
@@ -287,13 +288,13 @@ func (i *Info) Decode(te *v1.TableEntry) (Entry, error) {
 	return e, nil
 }
 
-// Exact is the value that the entry's exact match on field asks for, 0 if it has none.
+// Exact returns the value of the entry's exact match on field, 0 if it has none.
 func (e Entry) Exact(field string) Value {
 	v, _ := e.Match[field].Value.(Value)
 	return v
 }
 
-// Param is a parameter of a decoded entry, 0 if it has none of that name.
+// Param returns a parameter of a decoded entry, 0 if it has none of that name.
 func (e Entry) Param(name string) Value {
 	v, _ := e.Params[name].(Value)
 	return v

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// UpdateError is what a switch said about one update of a batch.
+// UpdateError is a switch's error for one update of a batch.
 type UpdateError struct {
 	Index   int // in the updates given to Write
 	Update  *v1.Update
@@ -47,7 +47,7 @@ func (e *WriteError) Error() string {
 	return b.String()
 }
 
-// Code is the code that all the failed updates share, Unknown where they differ.
+// Code is the common code of all failed updates, Unknown if they differ.
 func (e *WriteError) Code() codes.Code {
 	for _, u := range e.Updates[1:] {
 		if u.Code != e.Updates[0].Code {

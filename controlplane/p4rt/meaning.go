@@ -10,9 +10,9 @@ import (
 )
 
 // SameMeaning says whether two programs have the same tables, actions, registers and so on, by
-// their ids: what controllers have written to one can stay when it becomes the other. What they are
-// called, what is noted of them and in which order they stand does not matter. What fields of keys
-// and parameters are called does: their ids only count them.
+// their ids: then what controllers have written to one can stay when it is replaced by the other.
+// Their names, annotations and order do not matter. The names of fields of keys and parameters do:
+// their ids only count them.
 func SameMeaning(a, b *configv1.P4Info) bool {
 	a, b = proto.CloneOf(a), proto.CloneOf(b)
 	for _, info := range []*configv1.P4Info{a, b} {
@@ -22,8 +22,9 @@ func SameMeaning(a, b *configv1.P4Info) bool {
 	return proto.Equal(a, b)
 }
 
-// Agree says whether what two programs both have, by its id, means the same in both: who speaks one
-// may use of the other what he knows, if it is there. What only one has does not matter.
+// Agree says whether everything that two programs both have, by id, means the same in both. Then a
+// controller of one program can use those parts of the other, if they exist. Parts of only one
+// program do not matter.
 func Agree(a, b *configv1.P4Info) bool {
 	a, b = proto.CloneOf(a), proto.CloneOf(b)
 	fields := a.ProtoReflect().Descriptor().Fields()

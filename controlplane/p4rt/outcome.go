@@ -11,14 +11,14 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// What comes of a request that changes the switch: Write and SetForwardingPipelineConfig.
+// The outcome of a request that changes the switch: Write and SetForwardingPipelineConfig.
 //
-// The switch's own answer is final: whatever the request did is done, and nothing of it is to come.
-// Everything else leaves the outcome open. A deadline, a cancelled call or a connection that is
-// lost ends the call here, but the request may be in a buffer on its way, or wait at the switch,
-// and be executed after requests that were sent later. So the client ends the stream after such a
-// request. The next stream has a higher election id, and a switch executes nothing under an earlier
-// one once it has answered the arbitration. What it holds by then can be read, and stays.
+// The switch's own answer is final: whatever the request did is done, and it does nothing more.
+// Everything else leaves the outcome open. A deadline, a cancelled call or a lost connection ends
+// the call here, but the request may be in a buffer on its way, or wait at the switch, and be
+// executed after requests that were sent later. So the client ends the stream after such a request.
+// The next stream has a higher election id, and a switch executes nothing under an earlier one once
+// it has answered the arbitration. The switch's content then can be read, and does not change.
 //
 // A request belongs to the stream under whose election id it is sent. When the stream ends, for
 // whatever reason, requests under way end with it, and their outcome is unknown.
@@ -125,18 +125,18 @@ func (c *Client) later(ctx context.Context, after *stream) (*stream, error) {
 	}
 }
 
-// Write sends updates, in order, in as many requests as BatchSize asks for, all under the election
-// id of the stream that there is when it begins. A switch continues after an update that fails
-// (CONTINUE_ON_ERROR); what failed is in a *WriteError. Any other error is a whole request's: the
+// Write sends updates, in order, in as many requests as BatchSize requires, all under the election
+// id of the stream at its beginning. A switch continues after an update that fails
+// (CONTINUE_ON_ERROR); a *WriteError has the failed ones. Any other error is a whole request's: the
 // updates before it took effect, those after it were not sent, and its own did not, unless the
 // error wraps ErrOutcomeUnknown.
 func (c *Client) Write(ctx context.Context, updates ...*v1.Update) error {
 	return c.WriteIn(ctx, anyStream, updates...)
 }
 
-// WriteIn is Write under a certain stream (State.Stream): ErrNotConnected if that is over. A caller
-// that writes what follows from what it has read names the stream in which it has read it. Between
-// two streams the switch may have become another.
+// WriteIn is Write under a given stream (State.Stream): ErrNotConnected if that is over. A caller
+// whose writes depend on what it has read names the stream in which it has read it. Between two
+// streams the switch may have been replaced.
 func (c *Client) WriteIn(ctx context.Context, stream int, updates ...*v1.Update) error {
 	fail := func(err error) error { return fmt.Errorf("writing to %s: %w", c.o.Name, err) }
 	st, err := c.primaryStream(stream)

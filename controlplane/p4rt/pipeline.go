@@ -19,8 +19,8 @@ import (
 	"github.com/netcraq/netcraq/api/gunzip"
 )
 
-// Pipeline is a compiled program: its P4Info and what the target runs (for BMv2 and those that
-// speak its language, the JSON that p4c wrote).
+// Pipeline is a compiled program: its P4Info and the target's configuration (for BMv2 and
+// compatible switches, p4c's JSON).
 type Pipeline struct {
 	Info         *Info
 	DeviceConfig []byte
@@ -79,8 +79,8 @@ const (
 
 func (p Pushed) String() string { return [...]string{"kept", "committed", "reconciled"}[p] }
 
-// Cookie asks which program the switch runs: 0 if it runs none, or one that was not loaded with a
-// cookie.
+// Cookie returns the cookie of the switch's program: 0 if it runs none, or one that was loaded
+// without a cookie.
 func (c *Client) Cookie(ctx context.Context) (uint64, error) {
 	config, err := c.pipelineConfig(ctx, v1.GetForwardingPipelineConfigRequest_COOKIE_ONLY)
 	return config.GetCookie().GetCookie(), err
@@ -103,14 +103,14 @@ func (c *Client) pipelineConfig(ctx context.Context, what v1.GetForwardingPipeli
 	return nil, fmt.Errorf("asking %s for its pipeline: %w", c.o.Name, err)
 }
 
-// Running is the P4Info of the program that the switch runs, nil if it runs none, and its cookie.
+// Running returns the P4Info of the switch's program, nil if it runs none, and its cookie.
 func (c *Client) Running(ctx context.Context) (*configv1.P4Info, uint64, error) {
 	config, err := c.pipelineConfig(ctx, v1.GetForwardingPipelineConfigRequest_P4INFO_AND_COOKIE)
 	return config.GetP4Info(), config.GetCookie().GetCookie(), err
 }
 
-// EnsurePipeline makes the switch run p, and leaves it alone where it does already. The client must
-// be primary.
+// EnsurePipeline makes the switch run p, and does nothing if it does already. The client must be
+// primary.
 func (c *Client) EnsurePipeline(ctx context.Context, p *Pipeline) (Pushed, error) {
 	st, err := c.primaryStream(anyStream)
 	if err != nil {

@@ -44,7 +44,7 @@ func (v Value) Bits() int {
 	return len(c)*8 - bits.LeadingZeros8(c[0])
 }
 
-// Addr is the value as an IPv4 address; the zero Addr where it needs more than 32 bits.
+// Addr returns the value as an IPv4 address; the zero Addr if it needs more than 32 bits.
 func (v Value) Addr() netip.Addr {
 	if v.Bits() > 32 {
 		return netip.Addr{}

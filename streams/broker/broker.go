@@ -1,10 +1,10 @@
 // Package broker keeps a node's streams: their memory, their producers and consumers.
 // docs/streams.md is its specification. streams/ledger decides, and this package carries it out.
 //
-// What survives the process. Consumers map memfds, which nobody can write to but the process that
-// made them. So of each partition that is not volatile the same ring stands in a file of the
-// broker's own as well, in a folder that is meant to be of tmpfs: records are written there first.
-// A broker that takes the place of one that was killed makes new memfds with what the files have.
+// Streams that survive the process. Consumers map memfds, which only the process that made them can
+// write to. So the broker also keeps the ring of each non-volatile partition in a file of its own,
+// in a folder that should be in tmpfs: records are written there first. A broker that takes the
+// place of one that was killed makes new memfds with the files' content.
 package broker
 
 import (
@@ -41,12 +41,12 @@ import (
 
 // Options are a broker's.
 type Options struct {
-	// Dir is where streams are kept that are not volatile: a folder of this user's alone. "": all
-	// are volatile. Another broker that has it is waited for.
+	// Dir is the folder for streams that are not volatile; only this user may have access. "": all
+	// streams are volatile. If another broker uses it, this one waits.
 	Dir    string
 	Limits Limits
-	Log    *slog.Logger // nil: nothing is said
-	// Metrics is where it is counted. nil: nowhere.
+	Log    *slog.Logger // nil: no log
+	// Metrics is the registry for counters. nil: none.
 	Metrics prometheus.Registerer
 	// Sources make what fills streams. nil: no stream has a source.
 	Sources source.Maker
@@ -61,7 +61,7 @@ type Broker struct {
 	lock   *os.File
 	stop   context.CancelFunc
 	done   sync.WaitGroup
-	saving sync.Mutex // of files in streams' folders
+	saving sync.Mutex // in streams' folders
 	drain  sync.Once
 
 	counters counters
@@ -78,15 +78,15 @@ type Broker struct {
 	next      ledger.ID
 	files     *files.Manager
 	kept      map[string][]*kept // by namespace
-	drained   bool               // nothing is kept account of any more
-	reaping   sync.Mutex         // of what is in kept; it is locked before mu
+	drained   bool               // kept is not updated any more
+	reaping   sync.Mutex         // guards kept; locked before mu
 }
 
 type name struct{ namespace, stream string }
 
 const saveEvery = 500 * time.Millisecond
 
-// New makes a broker. It takes up what Dir has as soon as no other broker has that.
+// New makes a broker. It takes up the streams in Dir when no other broker uses it.
 func New(o Options) *Broker {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -129,7 +129,7 @@ func New(o Options) *Broker {
 
 func now() int64 { return time.Now().UnixNano() }
 
-// begin waits until Dir is this broker's, and takes up what is there.
+// begin waits until Dir is this broker's, and takes up the streams there.
 func (b *Broker) begin(ctx context.Context) error {
 	if b.o.Dir == "" {
 		return nil
@@ -164,7 +164,7 @@ func (b *Broker) begin(ctx context.Context) error {
 	return b.takeUp()
 }
 
-// streamFile says what a stream is, in its folder.
+// streamFile is the description of a stream, in its folder.
 type streamFile struct {
 	Incarnation string               `json:"incarnation"`
 	Config      nodeapi.StreamConfig `json:"config"`
@@ -178,7 +178,7 @@ const (
 
 func ringName(n int) string { return strconv.Itoa(n) + ".ring" }
 
-// takeUp makes streams of what Dir has. One that cannot be read is left alone, and said.
+// takeUp restores the streams in Dir. One that cannot be read is left alone, and logged.
 func (b *Broker) takeUp() error {
 	namespaces, err := os.ReadDir(b.o.Dir)
 	if err != nil {
@@ -253,7 +253,7 @@ func (b *Broker) takeUpOne(namespace, stream, dir string) error {
 	return nil
 }
 
-// removeHalves removes what a broker was writing in a stream's folder when it was killed:
+// removeHalves removes files that a broker was writing in a stream's folder when it was killed:
 // durable.Replace's temporary files.
 func removeHalves(dir string) error {
 	all, err := os.ReadDir(dir)
@@ -350,7 +350,7 @@ func (b *Broker) Open(ctx context.Context, namespace, stream string, c *nodeapi.
 		if err == nil {
 			break
 		}
-		// What nobody uses is given up for it. Meanwhile another caller may have made the stream.
+		// Unused memory is given up for it. Meanwhile another caller may have created the stream.
 		b.mu.Unlock()
 		evicted := b.reap(namespace) || b.files.Evict(namespace) ||
 			errors.Is(err, files.ErrServerFull) && b.files.Evict("")
@@ -570,7 +570,7 @@ func (b *Broker) admit(s *Stream, partitions int) (ledger.ID, error) {
 	return b.next, nil
 }
 
-// dismiss is for one that has gone.
+// dismiss is for a stream that has gone.
 func (b *Broker) dismiss(s *Stream, partitions int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -592,7 +592,7 @@ func (b *Broker) save() {
 	}
 }
 
-// save writes down where the stream's consumers with names are.
+// save writes down the positions of the stream's named consumers.
 func (s *Stream) save() error {
 	s.b.saving.Lock()
 	defer s.b.saving.Unlock()
@@ -617,7 +617,8 @@ func (s *Stream) save() error {
 	return nil
 }
 
-// Drain ends all streams here: what is not volatile is the successor's. It may be called again.
+// Drain ends all streams here; those that are not volatile are the successor's. It may be called
+// again.
 func (b *Broker) Drain() {
 	b.drain.Do(func() {
 		b.stop()

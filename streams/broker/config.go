@@ -21,7 +21,7 @@ const (
 // streamName is a label: it is a folder's name, too.
 var streamName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
-// complete fills in what a configuration leaves out, and says what is wrong with it.
+// complete fills in defaults of a configuration, and reports errors in it.
 func complete(c nodeapi.StreamConfig) (nodeapi.StreamConfig, error) {
 	set := func(v *int, otherwise int) {
 		if *v == 0 {
@@ -57,7 +57,7 @@ func segmentBytes(c nodeapi.StreamConfig) int64 {
 	return int64(stream.SegmentBytes(c.Objects, c.ObjectBytes))
 }
 
-// bytesOf is how much memory a stream takes: what is kept is there twice.
+// bytesOf is how much memory a stream takes: kept records take twice their size.
 func bytesOf(c nodeapi.StreamConfig) int64 {
 	n := int64(c.Partitions) * segmentBytes(c)
 	if !c.Volatile {
@@ -66,7 +66,7 @@ func bytesOf(c nodeapi.StreamConfig) int64 {
 	return n
 }
 
-// logBytes is how much of that is the broker's own: what survives the process.
+// logBytes is the part of that for the broker's own copy, which survives the process.
 func logBytes(c nodeapi.StreamConfig) int64 { return bytesOf(c) - int64(c.Partitions)*segmentBytes(c) }
 
 func invalid(format string, args ...any) error {
@@ -107,15 +107,15 @@ var errMoved = nodeapi.Errorf(nodeapi.CodeUnavailable, "subscribe again, from wh
 
 var errDraining = nodeapi.Errorf(nodeapi.CodeDraining, "connect again", "the server is shutting down")
 
-// Limits bound what streams take. What is 0 is as said there.
+// Limits bound streams. 0 means the default in the comment.
 type Limits struct {
-	Streams   int   // of a namespace. 64
-	Consumers int   // of a namespace: subscriptions. 256
-	Names     int   // of a partition and an owner: consumers whose positions are remembered. 64 (of all: 128)
-	Bytes     int64 // of a namespace's streams. 128 MiB
+	Streams   int   // per namespace. 64
+	Consumers int   // subscriptions per namespace. 256
+	Names     int   // per partition and owner: consumers whose positions are remembered. 64 (of all: 128)
+	Bytes     int64 // per namespace. 128 MiB
 	AllBytes  int64 // of all streams. 1 GiB
 	Positions int   // partitions, of all subscriptions of the server. 8,192
-	Kept      int   // of a namespace: memory files that are deleted, and that callers still have open. 1,024
+	Kept      int   // per namespace: deleted memory files that callers still have open. 1,024
 	Files     files.Limits
 }
 
@@ -138,7 +138,7 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// asNode makes an error one that a client is told.
+// asNode turns an error into one for a client.
 func asNode(err error) error {
 	var e *nodeapi.Error
 	if err == nil || errors.As(err, &e) {

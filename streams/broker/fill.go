@@ -34,12 +34,12 @@ const (
 )
 
 // endOfSource is how long a source is waited for when its stream ends. One that does not end is
-// left alone: it can append nothing any more.
+// abandoned: it can append nothing any more.
 const endOfSource = 3 * time.Second
 
 const notesName = "source.json"
 
-// source makes what fills a stream of a namespace.
+// source makes the source that fills a stream of a namespace.
 func (b *Broker) source(namespace string, c *nodeapi.StreamSource) (source.Source, error) {
 	if b.o.Sources == nil {
 		return nil, invalid("this server has no sources of streams")
@@ -86,7 +86,7 @@ func (s *Stream) fillOne(ctx context.Context, from source.Source, p *partition) 
 	}
 }
 
-// Keep has the source's origin keep what a program appends, where it does such a thing.
+// Keep makes the source's origin keep a program's records, if it supports that.
 func (s *Stream) Keep(ctx context.Context, entries []source.Entry) ([]uint64, error) {
 	if s.filling == nil {
 		return nil, nodeapi.Errorf(nodeapi.CodeUnavailable, "look into the server's log", "the stream's source is not run")
@@ -95,7 +95,7 @@ func (s *Stream) Keep(ctx context.Context, entries []source.Entry) ([]uint64, er
 	if !ok {
 		return nil, errFilled(s.Name)
 	}
-	for _, e := range entries { // else it would be kept, and never be seen here
+	for _, e := range entries { // otherwise they would be kept, and never be seen here
 		if len(e.Data) > stream.MaxRecord(s.Config.ObjectBytes) {
 			return nil, errLarge(len(e.Data), s.Config.ObjectBytes)
 		}
@@ -204,7 +204,7 @@ func (k *sink) Note(n source.Note) error {
 	return nil
 }
 
-// What a source appends without letting others at the partition.
+// A source appends this without giving up its turn at the partition.
 const (
 	atOnce      = 256
 	bytesAtOnce = 256 << 10

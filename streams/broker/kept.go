@@ -13,19 +13,19 @@ import (
 type kept struct {
 	bytes   int64
 	remains *segment.Remains
-	asked   time.Time // when the kernel was asked last whether it is free
+	asked   time.Time // when the kernel was last asked whether it is free
 }
 
 const (
-	// reapEvery is how often the broker looks whether callers still keep memory. The memory of what
-	// they keep no more is there that much longer.
+	// reapEvery is the interval at which the broker checks whether callers still keep memory. That
+	// is how much later the memory becomes free.
 	reapEvery = 100 * time.Millisecond
-	// reapPause bounds how much of the broker's time a caller can take that asks for memory again
+	// reapPause bounds how much of the broker's time a caller can take that requests memory again
 	// and again while its namespace has none.
 	reapPause = 5 * time.Millisecond
 )
 
-// retire gives memory of a namespace back: now, or when no caller keeps it any more.
+// retire returns memory to a namespace: now, or when no caller keeps it any more.
 func (b *Broker) retire(namespace string, bytes int64, r *segment.Remains) {
 	free := r.Freed()
 	b.mu.Lock()
@@ -38,8 +38,8 @@ func (b *Broker) retire(namespace string, bytes int64, r *segment.Remains) {
 	b.kept[namespace] = append(b.kept[namespace], &kept{bytes: bytes, remains: r})
 }
 
-// reap gives back the memory of a namespace that no caller keeps any more, and reports whether
-// there was some.
+// reap returns the memory of a namespace that no caller keeps any more, and reports whether there
+// was some.
 func (b *Broker) reap(namespace string) bool {
 	b.reaping.Lock()
 	defer b.reaping.Unlock()

@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// counters are what a broker counts.
+// counters are the counters of a broker.
 type counters struct {
 	records, bytes, waits, moved, failures, missed atomic.Uint64
 }

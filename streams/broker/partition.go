@@ -21,7 +21,7 @@ type partition struct {
 	number int
 	clock  func() int64
 	counts *counters
-	turn   chan struct{} // who appends has what is in it: appends wait in the order they came
+	turn   chan struct{} // the appender that has put something in has the turn: appends wait in order
 
 	mu     sync.Mutex
 	ring   *ledger.Ring
@@ -31,10 +31,10 @@ type partition struct {
 	log    *stream.Segment
 	seats  []*seat
 	newest uint64                   // mark of the last record
-	news   chan struct{}            // not nil: somebody reads, and waits until it is closed
+	news   chan struct{}            // not nil: a reader waits until it is closed
 	ended  error                    // why nothing is appended or read any more
 	pinned map[uint64][]*files.File // by object: those that its records refer to
-	unused []*files.File            // that were referred to
+	unused []*files.File            // files that are no longer referred to
 }
 
 // seat is a subscription's part of a partition.
@@ -66,8 +66,8 @@ func rules(c nodeapi.StreamConfig, l Limits) ledger.Rules {
 // room is how many bytes of records an object has.
 func room(c nodeapi.StreamConfig) int { return c.ObjectBytes - stream.ObjectHeaderBytes }
 
-// newPartition makes one, or, if there, takes up what the file at path has. It refuses a file that
-// is not whole, because a ring that began again would give offsets twice. path "": it is volatile.
+// newPartition makes one or, if there, restores it from the file at path. It refuses a file that is
+// not complete, because a ring that began again would give offsets twice. path "": it is volatile.
 func newPartition(number int, c nodeapi.StreamConfig, l Limits, path string, there bool, clock func() int64,
 	counts *counters) (_ *partition, err error) {
 	p := &partition{number: number, clock: clock, counts: counts, turn: make(chan struct{}, 1)}
@@ -112,9 +112,9 @@ func newPartition(number int, c nodeapi.StreamConfig, l Limits, path string, the
 	return p, copyObjects(p.shared, p.log, base)
 }
 
-// contents are what a ledger is restored from. Of a full ring the oldest object may be missing: a
-// writer was about to take its place when it died. Any other is damage, and its offsets would be
-// given again.
+// contents returns the state from which a ledger is restored. Of a full ring the oldest object may
+// be missing: a writer was about to replace it when it died. Any other gap is damage, and its
+// offsets would be given again.
 func contents(s *stream.Segment) (base, next uint64, has []ledger.Held, err error) {
 	base = s.Oldest()
 	for n := base; n < s.Begun(); n++ {
@@ -132,7 +132,7 @@ func contents(s *stream.Segment) (base, next uint64, has []ledger.Held, err erro
 	return base, next, has, nil
 }
 
-// whole says whether an object's records are as many as it says, and fill its bytes.
+// whole says whether an object has as many records as it says, and they fill its bytes.
 func whole(o *stream.Object) bool {
 	at, count := 0, 0
 	for {
@@ -144,7 +144,7 @@ func whole(o *stream.Object) bool {
 	}
 }
 
-// copyObjects fills a new segment with what another one has from an object on.
+// copyObjects fills a new segment with another one's content, from an object on.
 func copyObjects(to, from *stream.Segment, base uint64) error {
 	to.Restart(base)
 	for n := base; n < from.Begun(); n++ {
@@ -158,8 +158,8 @@ func copyObjects(to, from *stream.Segment, base uint64) error {
 	return nil
 }
 
-// unpin is for an object that is no more: the files that its records refer to are to be let go of.
-// p.mu is held.
+// unpin is for an object that is gone: the files that its records refer to must be released. p.mu
+// is held.
 func (p *partition) unpin(object uint64) {
 	p.unused = append(p.unused, p.pinned[object]...)
 	delete(p.pinned, object)
@@ -177,7 +177,7 @@ func (p *partition) letGo() {
 	}
 }
 
-// free gives back its memory. What consumers have mapped they keep: that remains.
+// free returns its memory. What consumers have mapped stays mapped.
 func (p *partition) free() (r *segment.Remains) {
 	for object := range p.pinned {
 		p.unpin(object)
@@ -201,9 +201,9 @@ const (
 	pollEvery   = 2 * time.Millisecond
 )
 
-// append puts records after one another, as many as there is room for until ctx ends. It says which
-// offset the first got, and how many were put. pins are, if there are any, the files of each
-// record, which are the partition's from then on.
+// append appends as many records as there is room for until ctx ends. It returns the offset of the
+// first, and the number of records. pins, if any, are the files of each record, which the partition
+// owns from then on.
 func (p *partition) append(ctx context.Context, records []stream.Record, pins [][]*files.File,
 	at *uint64) (first uint64, n int, err error) {
 	select {
@@ -212,7 +212,7 @@ func (p *partition) append(ctx context.Context, records []stream.Record, pins []
 		return 0, 0, ctx.Err()
 	}
 	defer func() { <-p.turn }()
-	if pins != nil || p.pinned != nil { // who has the turn alone writes to that
+	if pins != nil || p.pinned != nil { // only the holder of the turn writes to that
 		defer p.letGo()
 	}
 	p.mu.Lock()
@@ -237,7 +237,7 @@ func (p *partition) append(ctx context.Context, records []stream.Record, pins []
 		}
 		p.announce()
 		p.mu.Unlock()
-		waitFor(ctx) // also if ctx has ended: it gives back what it was given for that
+		waitFor(ctx) // also if ctx has ended: it returns its place
 		p.mu.Lock()
 		if ctx.Err() != nil {
 			break
@@ -285,25 +285,25 @@ func (p *partition) put(r *stream.Record) (waitFor func(context.Context)) {
 	return nil
 }
 
-// collect takes note of what consumers have let go of. p.mu is held.
+// collect notes what consumers have released. p.mu is held.
 func (p *partition) collect() {
 	for _, s := range p.seats {
 		s.report()
 	}
 }
 
-// report takes note of where a consumer is. p.mu is held.
+// report notes a consumer's position. p.mu is held.
 func (s *seat) report() {
 	c := s.sub.cursor
-	next := c.Next(s.cell).Load() // before held: what it has let go of it is done with
+	next := c.Next(s.cell).Load() // before held: a consumer is done with what it has released
 	if err := s.p.ring.LetGo(s.sub.id, c.Held(s.cell).Load(), next); err != nil {
 		s.sub.stop(invalid("%v", err))
 		s.p.ring.Leave(s.sub.id, s.p.clock())
 	}
 }
 
-// blocked says how to wait for the first of blockers: as long as that one is in the way, it does
-// not matter what others do. p.mu is held.
+// blocked returns a function that waits for the first of blockers: as long as that one is in the
+// way, the others do not matter. p.mu is held.
 func (p *partition) blocked(blockers []ledger.Blocker, now int64) func(context.Context) {
 	b := blockers[0]
 	pause := min(time.Duration(b.Until-now), freedAtOnce)
@@ -327,7 +327,7 @@ func (p *partition) blocked(blockers []ledger.Blocker, now int64) func(context.C
 			pause = min(pause, pollEvery)
 			continue
 		}
-		// The page stays mapped while somebody sleeps there.
+		// The page stays mapped while a thread sleeps there.
 		s.sub.users.Add(1)
 		return func(ctx context.Context) {
 			defer of.b.sleepers.Give(of.Namespace, 1)

@@ -27,7 +27,7 @@ type Stream struct {
 	filling    *filling            // nil: it has no source
 }
 
-// State is what its partitions have.
+// State describes its partitions.
 func (s *Stream) State() (out []nodeapi.PartitionState) {
 	for _, p := range s.partitions {
 		p.mu.Lock()
@@ -46,10 +46,10 @@ func (s *Stream) partition(n int) (*partition, error) {
 }
 
 // Append appends records to a partition, as many as there is room for until ctx ends: it waits for
-// consumers as the stream's rule is. It says which offset the first got, and how many were
-// appended; with none there is an error. at, where it is not nil, is the offset that the first is
-// to get. What a source fills programs do not append to: by the marks that stand there the source
-// finds where it was, and its readers believe that they are its records.
+// consumers by the stream's rule. It returns the offset of the first, and the number of appended
+// records; if that is 0 there is an error. at, if not nil, is the offset that the first must get.
+// Programs do not append to a stream that a source fills: the source finds its position by the
+// marks there, and readers believe that the records are the source's.
 func (s *Stream) Append(ctx context.Context, n int, records []stream.Record, at *uint64) (uint64, int, error) {
 	return s.AppendWithFiles(ctx, n, records, nil, at)
 }
@@ -105,25 +105,25 @@ func (s *Stream) from(from string, offsets bool, incarnation, name string) (ledg
 	return 0, invalid("from is %.20q; it is %q, %q, or left out", from, nodeapi.FromEarliest, nodeapi.FromLatest)
 }
 
-// Batch is what Read has read.
+// Batch is the result of Read.
 type Batch struct {
 	Offset, Next, Missed uint64
 	Records              []stream.Record // copies
 }
 
-// OwnName is the name of a consumer of an owner, for Read and Subscribe: another owner's consumer
-// of the same name is another one. A consumer without a name has an owner, too.
+// OwnName is the name of an owner's consumer, for Read and Subscribe: another owner's consumer of
+// the same name is another consumer. A consumer without a name has an owner, too.
 func OwnName(owner, consumer string) string { return ledger.Owned(owner, consumer) }
 
-// Read reads records of a partition: at most so many, or as many as fits says. If there is none it
-// waits until ctx ends, which is not an error.
+// Read reads records of a partition: at most a number, or as many as fits allows. If there are none
+// it waits until ctx ends, which is not an error.
 func (s *Stream) Read(ctx context.Context, d *nodeapi.ReadData, most int, fits func(stream.Record) bool) (b Batch,
 	err error) {
 	var p *partition
 	isNew := false
 	defer func() {
-		if err == nil && isNew { // what it has not read is held from now on, whatever becomes of this process
-			if err = s.remember(); err != nil { // else the next read would take it for written down
+		if err == nil && isNew { // from now on what it has not read is kept, even if this process dies
+			if err = s.remember(); err != nil { // otherwise the next read would take it for saved
 				p.mu.Lock()
 				p.ring.Forget(d.Consumer)
 				p.mu.Unlock()
@@ -217,7 +217,7 @@ func copyRecords(s *stream.Segment, from ledger.Start, most int, fits func(strea
 	return out
 }
 
-// asJoin makes an error of a ledger one that a client is told.
+// asJoin turns an error of a ledger into one for a client.
 func asJoin(err error) error {
 	var many ledger.TooMany
 	if errors.As(err, &many) {
@@ -235,7 +235,7 @@ func (s *Stream) remember() error {
 	return nil
 }
 
-// end is for a stream that is no more, or not here: consumers and producers are told why.
+// end is for a stream that is gone, or not here: consumers and producers get the reason.
 func (s *Stream) end(why error) {
 	if s.filling != nil {
 		s.filling.stop()
@@ -254,7 +254,7 @@ func (s *Stream) end(why error) {
 	if s.filling != nil {
 		s.filling.wait(s)
 	}
-	// Who has the turn sees that it has ended; then nobody writes.
+	// The holder of the turn sees that it has ended; then nobody writes.
 	for _, p := range s.partitions {
 		p.turn <- struct{}{}
 		<-p.turn
@@ -266,8 +266,8 @@ func (s *Stream) end(why error) {
 	}
 }
 
-// Renew puts the records into other memory, and has all consumers subscribe again: who may no
-// longer has mapped what is no longer written to.
+// Renew moves the records to other memory, and makes all consumers subscribe again: a consumer that
+// is no longer allowed to read has mapped memory that is no longer written to.
 func (s *Stream) Renew() {
 	for _, p := range s.partitions {
 		p.mu.Lock()
@@ -283,7 +283,7 @@ func (s *Stream) Renew() {
 		seats := slices.Clone(p.seats)
 		p.shared.End()
 		var old *segment.Remains
-		if err != nil { // rather nobody reads it than somebody who may not
+		if err != nil { // better that nobody reads it than somebody who may not
 			p.ended = nodeapi.Errorf(nodeapi.CodeUnavailable, "look into the server's log", "there is no memory for the stream")
 			s.b.log.Error("a partition has no memory", "namespace", s.Namespace, "stream", s.Name, "error", err)
 			if memory != nil {

@@ -16,7 +16,7 @@ import (
 
 // Subscription is a consumer that has partitions mapped. Its owner closes it.
 type Subscription struct {
-	// Answer is what the consumer is told, alongside the descriptors.
+	// Answer is the message to the consumer that comes with the descriptors.
 	Answer nodeapi.SubscribeAnswer
 
 	s      *Stream
@@ -26,7 +26,7 @@ type Subscription struct {
 	seats  []*seat
 	want   int            // partitions
 	failed bool           // Subscribe failed, so its consumer is where it was before
-	users  sync.WaitGroup // of the page, alongside those who hold a partition's lock
+	users  sync.WaitGroup // of the page, in addition to holders of a partition's lock
 	ended  atomic.Bool
 	done   chan struct{}
 	err    error
@@ -109,7 +109,7 @@ func (u *Subscription) sit(p *partition, cell int, d *nodeapi.SubscribeData, fro
 	if gone != nil && gone() {
 		return out, errGone
 	}
-	for _, s := range p.seats { // where the one of this name is, if it is there
+	for _, s := range p.seats { // the position of the one of this name, if it exists
 		s.report()
 	}
 	start, replaced, err := p.ring.Join(u.id, d.Consumer, from, offset, d.Skip, p.clock())
@@ -193,7 +193,7 @@ func (u *Subscription) Close() {
 			s.p.mu.Unlock()
 		}
 		if u.cursor != nil {
-			for cell := range u.seats { // who sleeps there for it
+			for cell := range u.seats { // threads that sleep there for it
 				u.cursor.Freed(cell).Add(1)
 				futex.Wake(u.cursor.Freed(cell))
 			}

@@ -1,10 +1,10 @@
-// Package files keeps a node's files in memory: what programs write once and others map, and refer
+// Package files keeps a node's files in memory, which programs write once and others map, and refer
 // to in records of streams. docs/streams-arrow.md is its specification.
 //
 // A file is a memfd that the server makes, and gives its maker for writing. When the maker has
-// sealed it nobody can write to it, the maker included, so whoever maps it may believe that what it
-// has looked at stays. It is there as long as somebody holds it, or a record refers to it, or, if
-// it has a key, until its memory is needed.
+// sealed it nobody can write to it, not even the maker, so a program that maps it may rely on what
+// it has checked. It exists as long as somebody holds it, or a record refers to it or, if it has a
+// key, until its memory is needed.
 package files
 
 import (
@@ -24,9 +24,9 @@ import (
 	"github.com/netcraq/netcraq/streams/segment"
 )
 
-// Limits bound files. What is 0 is as said there.
+// Limits bound files. 0 means the default in the comment.
 type Limits struct {
-	Each int // of a namespace. 1,024
+	Each int // per namespace. 1,024
 	All  int // 8,192
 }
 
@@ -42,10 +42,10 @@ type Manager struct {
 	files  map[id]*File
 	each   map[string]int
 	bytes  int64
-	keys   map[id]*list.Element // of idle, or of files that are in use; by key
-	claims map[id]chan struct{} // closed when who was to make what has the key has done so, or not
+	keys   map[id]*list.Element // of idle, or of files in use; by key
+	claims map[id]chan struct{} // closed when the maker of the file with the key has finished, or given up
 	freed  chan struct{}        // closed when a record is gone that referred to a rewritable file
-	idle   *list.List           // of *File with a key, the one that was asked for last in front
+	idle   *list.List           // of *File with a key, the most recently used first
 }
 
 // id is a file's name in its namespace, or its key.
@@ -67,9 +67,9 @@ type File struct {
 	of     int // records that do
 }
 
-// New makes a manager. take takes memory of a namespace's for it. retire gives it back as soon as
-// no caller keeps what remains of the file. Both are called with a lock held, and call nothing
-// here.
+// New makes a manager. take allocates memory of a namespace's for it. retire returns it when no
+// caller keeps what remains of the file. Both are called with a lock held, and must not call this
+// package.
 func New(l Limits, take func(namespace string, bytes int64) error,
 	retire func(namespace string, bytes int64, r *segment.Remains)) *Manager {
 	if l.Each == 0 {
@@ -91,7 +91,7 @@ func quota(do, format string, args ...any) error {
 }
 
 // Make makes a file that its caller holds, and can write to. If there is no memory for it, files
-// that nobody uses are given up. rewritable: what is mapped of it when it is sealed stays writable.
+// that nobody uses are given up. rewritable: mappings of it from before it is sealed stay writable.
 func (m *Manager) Make(namespace string, bytes int64, rewritable bool) (*File, error) {
 	if bytes < 1 || bytes > nodeapi.MaxFileBytes {
 		return nil, nodeapi.Errorf(nodeapi.CodeInvalidArgument, "", "a file of %d bytes; it has 1 to %d", bytes, nodeapi.MaxFileBytes)
@@ -127,7 +127,7 @@ func (m *Manager) reserve(namespace string, bytes int64) (*File, error) {
 		if err == nil {
 			break
 		}
-		// Its own first: what others do not use is given up only where that is what is missing.
+		// Its own first: others' unused files are given up only if that is what is missing.
 		if !m.evict(namespace) && (!errors.Is(err, ErrServerFull) || !m.evict("")) {
 			return nil, err
 		}
@@ -141,12 +141,11 @@ func (m *Manager) reserve(namespace string, bytes int64) (*File, error) {
 	return f, nil
 }
 
-// ErrServerFull is in take's error where it is not the namespace's memory that there is none of,
-// but the server's.
+// ErrServerFull is in take's error if the server has no memory left, rather than the namespace.
 var ErrServerFull = errors.New("the server has no more memory for streams")
 
-// evict gives up the file that was not asked for for the longest time, of those that nobody uses:
-// of a namespace, or of all. m.mu is held.
+// evict gives up the least recently used one of the unused files: of a namespace, or of all. m.mu
+// is held.
 func (m *Manager) evict(namespace string) bool {
 	for e := m.idle.Back(); e != nil; e = e.Prev() {
 		if f := e.Value.(*File); f.users == 0 && (namespace == "" || f.in == namespace) {
@@ -159,8 +158,7 @@ func (m *Manager) evict(namespace string) bool {
 	return false
 }
 
-// Evict gives up a file that nobody uses, of a namespace or, "", of all: for memory that others
-// need.
+// Evict gives up an unused file of a namespace or, with "", of all: for memory that others need.
 func (m *Manager) Evict(namespace string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -176,7 +174,7 @@ func (m *Manager) forget(f *File) {
 	f.key = ""
 }
 
-// drop ends a file that nobody uses, and that has no key. m.mu is held.
+// drop ends an unused file that has no key. m.mu is held.
 func (m *Manager) drop(f *File) {
 	delete(m.files, id{f.in, f.Name})
 	if m.each[f.in]--; m.each[f.in] == 0 {
@@ -184,7 +182,7 @@ func (m *Manager) drop(f *File) {
 	}
 	m.bytes -= f.Bytes
 	var remains *segment.Remains
-	if f.memory != nil { // nil: none was had
+	if f.memory != nil { // nil: allocation failed
 		remains = f.memory.Retire()
 	}
 	m.retire(f.in, f.Bytes, remains)
@@ -218,8 +216,8 @@ func (f *File) releaseRecord() {
 	f.release()
 }
 
-// Free says which of some rewritable files no record refers to, when there is one, or,
-// after a while, that there is none.
+// Free returns which of some rewritable files no record refers to: when there is one or, after a
+// while, none.
 func (m *Manager) Free(ctx context.Context, namespace string, names []string, most time.Duration) (free []string,
 	err error) {
 	wait, cancel := context.WithTimeout(ctx, most)
@@ -275,9 +273,9 @@ func (f *File) Reader() ([]*os.File, error) {
 	return []*os.File{r}, nil
 }
 
-// Seal ends writing to a file: its maker has unmapped it; or, if it is rewritable, has mapped it,
-// and nobody else can from now on. With a key it is found by that from now on, unless another one
-// is.
+// Seal ends writing to a file: its maker has unmapped it or, if it is rewritable, has mapped it,
+// and nobody else can from now on. With a key it is found by that from now on, unless another file
+// has the key.
 func (m *Manager) Seal(namespace, name, key string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -364,8 +362,9 @@ func (m *Manager) HoldAll(namespace string, names []string) ([]*File, error) {
 	return out, err
 }
 
-// Find finds a file by its key, and holds it. If there is none, the first who asks is told so: nil,
-// and is to make it; others wait until it has, or has given up, and then the next of them is to.
+// Find finds a file by its key, and holds it. If no file has the key, the first caller gets nil,
+// and must make the file; others wait until it has, or has given up, and then the next of them
+// must.
 func (m *Manager) Find(ctx context.Context, namespace, key string) (f *File, giveUp func(), err error) {
 	at := id{namespace, key}
 	for {
@@ -404,15 +403,15 @@ func (m *Manager) giveUp(at id, claim chan struct{}) {
 	}
 }
 
-// Count says what there is: files, their bytes, and of those that were asked for by a key how many
-// were there, were not, and were given up.
+// Count returns the number of files, their bytes, and how many of those that were requested by a
+// key were found, were not, and were given up.
 func (m *Manager) Count() (files int, bytes int64, hits, misses, evicted uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.files), m.bytes, m.hits.Load(), m.misses.Load(), m.evicted.Load()
 }
 
-// Close gives up the files that nobody uses. What others have mapped they keep.
+// Close gives up unused files. What others have mapped stays mapped.
 func (m *Manager) Close() {
 	for m.Evict("") {
 	}

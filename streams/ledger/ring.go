@@ -1,6 +1,6 @@
 // Package ledger is the ledger of a stream's partition: which objects its ring has, where the next
 // record goes, who holds what, and whom the writer has to wait for. It has no memory of records, no
-// goroutines and no clock: the broker does what it says, and tells it the time.
+// goroutines and no clock: the broker does what it says, and gives it the time.
 package ledger
 
 import (
@@ -17,7 +17,7 @@ type Rules struct {
 	// Stall is how long the writer waits for a consumer that releases nothing. Then that one is
 	// moved on, and not waited for again until it has heard of that.
 	Stall int64
-	// Keep is how long what a consumer with a name has not let go of is held after it has left.
+	// Keep is how long objects that a named consumer has not released are held after it has left.
 	Keep int64
 	// Names bounds the consumers of an owner whose positions are remembered. Of all owners twice as
 	// many are.
@@ -33,7 +33,7 @@ type Ring struct {
 	objects uint64
 	room    int // bytes of records in an object
 
-	base  uint64 // no object with a smaller number was ever in this ring
+	base  uint64 // this ring never had an object with a smaller number
 	begun uint64
 	next  uint64 // offset of the next record
 	used  int    // of the newest object
@@ -45,11 +45,11 @@ type Ring struct {
 	waits map[string]wait      // by owner
 }
 
-// wait is what the writer has waited for the consumers of one owner: for an object at most
+// wait is how long the writer has waited for the consumers of one owner: for an object at most
 // [Rules].Keep and Stall together, whatever names they have and however often they join.
 type wait struct {
 	object uint64 // they hold it, and the next one is to take its place
-	since  int64  // when the writer first found one of them in the way of it
+	since  int64  // when the writer first had to wait for one of them
 	spent  uint64 // they had that time: the writer does not wait for them before this object is to go
 }
 
@@ -58,15 +58,16 @@ type consumer struct {
 	name string // with its owner (Owned)
 	held uint64 // objects from this number on
 	next uint64 // it is done with records before this offset
-	// start is the first record that it gets. The cursor page says so before the consumer has been
-	// told, so only a later offset moves next: what it missed before start is told until then.
+	// start is the first record that it gets. The cursor page says so before the consumer has its
+	// answer, so only a later offset moves next: until then, the consumer still gets the count of
+	// what it missed before start.
 	start  uint64
-	before *consumer // what the name had before this one joined; nil: the name was not known
+	before *consumer // state of the name before this one joined; nil: the name was not known
 	skip   bool
 	waited bool  // the writer waits for it ...
 	since  int64 // ... since then
-	lost   bool  // it was moved on, and has not said since that it has heard of it: it is not waited for
-	until  int64 // of one that is not there: until when it holds something
+	lost   bool  // it was moved on, and has not confirmed that: it is not waited for
+	until  int64 // of one that is not connected: until when it holds something
 }
 
 // Place is where a record goes.
@@ -102,7 +103,7 @@ type Held struct {
 }
 
 // Restore makes the ledger of a ring that has objects already: those from number base on. next is
-// the offset of the next record, where there are none.
+// the offset of the next record, if there are none.
 func Restore(objects, room int, rules Rules, base, next uint64, has []Held) (*Ring, error) {
 	r := New(objects, room, rules)
 	if len(has) > objects {
@@ -136,8 +137,8 @@ func (r *Ring) Oldest() (object, offset uint64) {
 	return object, r.first[object%r.objects]
 }
 
-// Append finds the place of a record that takes size bytes. Where somebody is to be waited for, it
-// has none yet, and blockers says for whom. A size is at most the room of an object.
+// Append finds the place of a record of the given size. If it has to wait for consumers, there is
+// no place yet, and blockers has those consumers. A size is at most the room of an object.
 func (r *Ring) Append(size int, now int64) (p Place, blockers []Blocker) {
 	if r.begun == r.base || r.used+size > r.room {
 		if p.Moved, blockers = r.reclaim(now); len(blockers) > 0 {
@@ -155,8 +156,8 @@ func (r *Ring) Append(size int, now int64) (p Place, blockers []Blocker) {
 	return p, nil
 }
 
-// reclaim makes room for the next object: nobody holds the one in its place any more, or those who
-// do are to be waited for. moved is how many were moved on.
+// reclaim makes room for the next object: either nobody holds the one in its place any more, or it
+// returns the holders to wait for. moved is how many were moved on.
 func (r *Ring) reclaim(now int64) (moved uint64, blockers []Blocker) {
 	if r.begun-r.base < r.objects {
 		return 0, nil
@@ -246,11 +247,11 @@ const (
 	At // an offset
 )
 
-// Start is where it begins, as it is found.
+// Start is the position where it begins.
 type Start struct {
 	Object uint64 // it holds objects from here on
 	Offset uint64 // the first record that it gets
-	Missed uint64 // records between what it asked for and that one, which are gone
+	Missed uint64 // records between the requested one and that one, which are gone
 }
 
 // Errors of Join and LetGo.
@@ -259,7 +260,7 @@ type (
 	Beyond struct{ Offset, Next uint64 }
 	// TooMany names are remembered.
 	TooMany struct{ Names int }
-	// Forged: what a consumer says it has done cannot be.
+	// Forged: a consumer's report is impossible.
 	Forged struct{ Held, Begun, Offset, Next uint64 }
 )
 
@@ -274,7 +275,7 @@ func (e Forged) Error() string {
 		e.Held, e.Begun, e.Offset, e.Next)
 }
 
-// Find says where somebody begins who wants the record of an offset.
+// Find returns where a consumer begins that wants the record of an offset.
 func (r *Ring) Find(offset uint64) (Start, error) {
 	if offset > r.next {
 		return Start{}, Beyond{offset, r.next}
@@ -290,9 +291,9 @@ func (r *Ring) Find(offset uint64) (Start, error) {
 	return s, nil
 }
 
-// Join takes in a consumer. A name that another one has becomes this one's, and replaced is who had
-// it: that one has left. Without a name it is Owned by its owner all the same. skip: it is moved on
-// rather than waited for.
+// Join adds a consumer. If another one has the name, this one takes it over, and replaced is the
+// other one, which has left. A consumer without a name is Owned by its owner all the same. skip: it
+// is moved on rather than waited for.
 func (r *Ring) Join(id ID, name string, from From, offset uint64, skip bool, now int64) (s Start, replaced ID,
 	err error) {
 	before := r.find(name)
@@ -327,7 +328,7 @@ func (r *Ring) Join(id ID, name string, from From, offset uint64, skip bool, now
 // other, whatever their names. An owner's name has no zero byte.
 func Owned(owner, name string) string { return owner + "\x00" + name }
 
-// Bare is what is after the owner in a name.
+// Bare is the part of a name after the owner.
 func Bare(name string) string {
 	if _, bare, ok := strings.Cut(name, "\x00"); ok {
 		return bare
@@ -348,9 +349,9 @@ func (r *Ring) find(name string) *consumer {
 	return r.named[name]
 }
 
-// roomForName says whether another name may be remembered. Where there are too many, the one is
-// forgotten that has held nothing for the longest time: of the name's owner, if that has its
-// share, or else of the one that has most, if that is more.
+// roomForName says whether another name may be remembered. If there are too many, it forgets the
+// name that has held nothing for the longest time: of the same owner, if that has its share, and
+// otherwise of the owner that has most, if that is more.
 func (r *Ring) roomForName(name string, now int64) bool {
 	owner, of := ownerOf(name), map[string]int{}
 	for other := range r.named {
@@ -377,9 +378,9 @@ func (r *Ring) roomForName(name string, now int64) bool {
 	return idle != nil
 }
 
-// LetGo takes what a consumer says: it holds objects from held on, and is done with records before
-// next. What it has said before stands where it says less now. Of one that is not there it is
-// nothing.
+// LetGo processes a consumer's report: it holds objects from held on, and is done with records
+// before next. A report of less than before changes nothing. A report of a consumer that is not
+// connected is ignored.
 func (r *Ring) LetGo(id ID, held, next uint64) error {
 	c := r.there[id]
 	if c == nil {
@@ -398,8 +399,8 @@ func (r *Ring) LetGo(id ID, held, next uint64) error {
 	return nil
 }
 
-// Withdraw takes back a Join whose consumer is told that it failed: its name is where it was
-// before. The consumer that had the name has left.
+// Withdraw undoes a Join whose consumer is told that it failed: its name is where it was before.
+// The consumer that had the name has left.
 func (r *Ring) Withdraw(id ID, now int64) {
 	c := r.there[id]
 	if c == nil {
@@ -436,10 +437,10 @@ func (r *Ring) Leave(id ID, now int64) {
 	}
 }
 
-// Commit says how far a consumer with a name is that reads without being there: what it has not
-// read yet is held for it for a while. What is no longer there stays to be read, so that the
-// consumer is told what it missed until it asks for a later record: an answer may be lost. Commit
-// does nothing for one that is there.
+// Commit records the position of a named consumer that reads without being connected: what it has
+// not read yet is kept for it for a while. Records that are gone still count as unread, so that the
+// consumer gets their number until it asks for a later record: an answer may be lost. Commit does
+// nothing for a connected consumer.
 func (r *Ring) Commit(name string, next uint64, now int64) error {
 	c := r.find(name)
 	if c != nil && c.id != 0 {
@@ -471,10 +472,10 @@ func (r *Ring) Where(name string) (next uint64, known bool) {
 	return 0, false
 }
 
-// Fits says whether a record goes into the newest object, for which nobody has to be asked.
+// Fits says whether a record fits into the newest object, so that the writer need not wait.
 func (r *Ring) Fits(size int) bool { return r.begun > r.base && r.used+size <= r.room }
 
-// Forget gives back what a name has, unless its consumer is there.
+// Forget gives back what a name has, unless its consumer is connected.
 func (r *Ring) Forget(name string) bool {
 	c := r.named[name]
 	if c == nil || c.id != 0 {
@@ -493,8 +494,8 @@ func (r *Ring) Positions() map[string]uint64 {
 	return out
 }
 
-// Remember makes a name known that a ledger had before this one, as if its consumer had just left.
-// What is no longer there it has missed.
+// Remember adds a name that an earlier ledger had, as if its consumer had just left. It has missed
+// what is gone.
 func (r *Ring) Remember(name string, next uint64, now int64) {
 	if r.named[name] != nil || len(r.named) >= 2*r.rules.Names {
 		return

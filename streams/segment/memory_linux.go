@@ -1,10 +1,10 @@
-// Package segment makes the files in memory that a broker of streams shares with consumers, and
-// the files that it keeps for itself: what is in them, api/stream says.
+// Package segment makes the files in memory that a broker of streams shares with consumers, and the
+// files that it keeps for itself. api/stream defines their content.
 //
-// A consumer is given a descriptor of a memfd that is open for reading. It cannot map it for
-// writing, nor get such a mapping by mprotect, nor open it again by /proc: after the broker's own
-// mapping there can be no other one that writes (F_SEAL_FUTURE_WRITE), whoever asks, root included.
-// It cannot be truncated, so nobody who reads is sent SIGBUS.
+// A consumer gets a descriptor of a memfd that is open for reading. It cannot map it for writing,
+// nor get such a mapping by mprotect, nor open it again by /proc: after the broker's own mapping no
+// other one can be writable (F_SEAL_FUTURE_WRITE), not even root's. It cannot be truncated, so no
+// reader is sent SIGBUS.
 package segment
 
 import (
@@ -22,7 +22,7 @@ type Memory struct {
 	// Bytes are the file's. They are gone after Close.
 	Bytes []byte
 
-	file  *os.File // what consumers are given; nil: it is not for consumers
+	file  *os.File // descriptor for consumers; nil: it is not for consumers
 	close sync.Once
 }
 
@@ -112,9 +112,9 @@ func Make(path string, size int) (*Memory, error) {
 	return mapFile(f, size)
 }
 
-// allocateStep is what one call of fallocate gives memory to, in bytes. The kernel clears it
-// meanwhile, at some GB a second. A call that takes longer keeps one of Go's processors from other
-// goroutines, for 10 ms at worst, and a signal makes the kernel take back all that it has given.
+// allocateStep is how many bytes one call of fallocate allocates. The kernel clears them meanwhile,
+// at some GB a second. A call that takes longer keeps one of Go's processors from other goroutines,
+// for 10 ms at worst, and a signal makes the kernel take back everything that it has given.
 const allocateStep = 256 << 10
 
 // allocate gives a file memory for its first size bytes.
@@ -137,8 +137,8 @@ func allocate(f *os.File, size int64) error {
 	return nil
 }
 
-// Open maps a file that Make has made. One of another size it does not touch: what was cut off is
-// lost.
+// Open maps a file that Make has made. It does not touch a file of another size: what was cut off
+// is lost.
 func Open(path string, size int) (*Memory, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -170,11 +170,11 @@ func (m *Memory) Pass() (*os.File, error) {
 	return duplicate(m.file)
 }
 
-// Close unmaps it, and forgets it. What consumers have mapped they keep.
+// Close unmaps it, and forgets it. What consumers have mapped stays mapped.
 func (m *Memory) Close() { m.Retire().Close() }
 
-// Retire is Close of memory that may have been passed: the caller learns from what remains when the
-// kernel has freed it. The second Retire, and that of a file that nobody is passed, return nil.
+// Retire is Close for memory that may have been passed to others: the result tells the caller when
+// the kernel has freed it. The second Retire, and that of a file that is never passed, return nil.
 func (m *Memory) Retire() (r *Remains) {
 	m.close.Do(func() {
 		_ = unix.Munmap(m.Bytes)

@@ -7,11 +7,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Remains are a memfd that this process uses no more. The kernel frees its memory when no caller
+// Remains are a memfd that this process no longer uses. The kernel frees its memory when no caller
 // has it open or mapped any more.
 type Remains struct {
 	file *os.File
-	own  bool // no caller was given file's open file description
+	own  bool // no caller got file's open file description
 }
 
 // Freed reports whether no caller keeps the memory, and then gives it back. A nil Remains is free.
@@ -30,7 +30,7 @@ func (r *Remains) Freed() bool {
 		r.file.Close()
 		r.file, r.own = again, true
 	}
-	// Another error means that this kernel grants no leases on memfds, so nothing can be told.
+	// Another error means that this kernel grants no leases on memfds, so it cannot be known.
 	if _, err := unix.FcntlInt(r.file.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err == unix.EAGAIN {
 		return false
 	}

@@ -8,15 +8,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Sealable is a memfd that one program writes, and that nobody can write to any more when it is
-// sealed. It is not mapped here.
+// Sealable is a memfd that one program writes, and that nobody can write to after it is sealed. It
+// is not mapped here.
 type Sealable struct {
 	write *os.File // until it is sealed
 	read  *os.File
 }
 
-// NewSealable makes one, of a size, which has its memory from the beginning: who maps it is not
-// sent SIGBUS if there is no more.
+// NewSealable makes one of a size. Its memory is allocated from the beginning, so that a program
+// that maps it is not sent SIGBUS when there is no more.
 func NewSealable(name string, size int) (*Sealable, error) {
 	f, err := create(name, size)
 	if err != nil {
@@ -37,8 +37,8 @@ func NewSealable(name string, size int) (*Sealable, error) {
 	return s, nil
 }
 
-// Seal ends writing, by whoever has a descriptor. It is refused with EBUSY while somebody has it
-// mapped for writing.
+// Seal ends writing, with any descriptor. It fails with EBUSY while somebody has it mapped for
+// writing.
 func (s *Sealable) Seal() error {
 	_, err := unix.FcntlInt(s.write.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_WRITE|unix.F_SEAL_SEAL)
 	if err == nil {
@@ -48,8 +48,8 @@ func (s *Sealable) Seal() error {
 	return err
 }
 
-// SealFuture is Seal, except for who has it mapped for writing: he may go on to write there. Nobody
-// else can begin to, whatever descriptor he has.
+// SealFuture is Seal, but existing writable mappings stay writable. Nobody else can write to it,
+// with any descriptor.
 func (s *Sealable) SealFuture() error {
 	_, err := unix.FcntlInt(s.write.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_FUTURE_WRITE|unix.F_SEAL_SEAL)
 	if err == nil {
@@ -59,7 +59,7 @@ func (s *Sealable) SealFuture() error {
 	return err
 }
 
-// Writer is a descriptor for who writes it. The caller closes it.
+// Writer is a descriptor for the program that writes it. The caller closes it.
 func (s *Sealable) Writer() (*os.File, error) {
 	if s.write == nil {
 		return nil, os.ErrClosed
@@ -67,7 +67,7 @@ func (s *Sealable) Writer() (*os.File, error) {
 	return duplicate(s.write)
 }
 
-// Pass is a descriptor for who maps it for reading. The caller closes it.
+// Pass is a descriptor for programs that map it for reading. The caller closes it.
 func (s *Sealable) Pass() (*os.File, error) { return duplicate(s.read) }
 
 func duplicate(f *os.File) (*os.File, error) {

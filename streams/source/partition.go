@@ -2,7 +2,7 @@ package source
 
 import "hash/fnv"
 
-// Partition is where records of a key, or of whatever has an order, are.
+// Partition returns the partition of the records of a key, or of anything else that has an order.
 func Partition(key string, of int) int {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(key))

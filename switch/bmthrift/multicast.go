@@ -11,8 +11,8 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// Bounds of multicast: a map of ports is a string of as many characters as there may be ports, and
-// nodes belong to nobody until they are associated.
+// Limits of multicast: a map of ports is a string of as many characters as there may be ports, and
+// nodes belong to no group until they are associated.
 const (
 	maxPorts = 512 // 9 bits, as in BMv2
 	maxLAGs  = 256

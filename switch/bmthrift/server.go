@@ -15,7 +15,7 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// Bounds of what a client can ask for.
+// Limits of a client's requests.
 const (
 	// maxMessage is the largest message that is taken, in bytes. The largest that is meant is a
 	// program's JSON.
@@ -34,7 +34,7 @@ const (
 	maxConnections = 64
 )
 
-// State is what a server serves: p4rt.Local.
+// State is the served state: p4rt.Local.
 type State interface {
 	// Read calls f with the pipeline that calls refer to, and nothing is written meanwhile; Write
 	// does so and makes the changes final.
@@ -66,11 +66,11 @@ type Options struct {
 	DeviceID uint64
 	// SwapDisabled refuses new programs.
 	SwapDisabled bool
-	// Publisher takes notifications of digests, and Notifications is its address, of which clients
-	// are told; nil and "" for none.
+	// Publisher gets notifications of digests, and Notifications is its address for clients; nil
+	// and "" for none.
 	Publisher     Publisher
 	Notifications string
-	// Log receives what a person running the switch should know. nil means slog.Default().
+	// Log receives messages for the switch's operator. nil means slog.Default().
 	Log *slog.Logger
 }
 
@@ -101,7 +101,7 @@ func New(dev target.Device, state State, opts Options) *Server {
 	return s
 }
 
-// Serve serves the connections of l until Close. The port that clients are told is l's.
+// Serve serves the connections of l until Close. Clients are told l's port.
 func (s *Server) Serve(l net.Listener) error {
 	if a, ok := l.Addr().(*net.TCPAddr); ok {
 		s.handler.port = a.Port
@@ -125,7 +125,7 @@ func (s *Server) Serve(l net.Listener) error {
 	}
 }
 
-// Close ends all connections. The listener is its owner's to close.
+// Close ends all connections. The owner closes the listener.
 func (s *Server) Close() {
 	s.mu.Lock()
 	s.ended = true

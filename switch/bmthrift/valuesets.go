@@ -73,7 +73,7 @@ func indexOf(v *bmv2json.ValueSet, members [][]target.FieldMatch, value []byte) 
 	})
 }
 
-// BmParseVsetAdd implements the call of that name. Adding what is there changes nothing.
+// BmParseVsetAdd implements the call of that name. Adding an existing member changes nothing.
 func (h *handler) BmParseVsetAdd(cxt int32, name string, value []byte) error {
 	return h.changeSet(cxt, name, func(v *bmv2json.ValueSet,
 		members [][]target.FieldMatch) ([][]target.FieldMatch, error) {
@@ -85,7 +85,7 @@ func (h *handler) BmParseVsetAdd(cxt int32, name string, value []byte) error {
 	})
 }
 
-// BmParseVsetRemove implements the call of that name. Removing what is not there changes nothing.
+// BmParseVsetRemove implements the call of that name. Removing a missing member changes nothing.
 func (h *handler) BmParseVsetRemove(cxt int32, name string, value []byte) error {
 	return h.changeSet(cxt, name, func(v *bmv2json.ValueSet,
 		members [][]target.FieldMatch) ([][]target.FieldMatch, error) {

@@ -2,7 +2,7 @@ package bmv2json
 
 import "math/big"
 
-// ExprOp says what an expression is: a leaf that names something, or an operation on
+// ExprOp is the kind of an expression: a leaf that names something, or an operation on
 // sub-expressions.
 type ExprOp int
 

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// A ReadError says what is wrong at which place of the JSON.
+// A ReadError says what is wrong, and at which place of the JSON.
 type ReadError struct {
 	Path string // "pipelines[0].tables[3].actions"; empty for the document as a whole
 	Msg  string

@@ -71,7 +71,7 @@ type Header struct {
 	Metadata bool
 	Omit     bool // "pi_omit": made by the compiler, of no interest to a control plane
 	// Stack and StackIndex say which element of which stack this is; Union and UnionIndex which
-	// member of which union. Nil where it is neither.
+	// member of which union. Nil if it is neither.
 	Stack      *HeaderStack
 	StackIndex int
 	Union      *HeaderUnion
@@ -164,7 +164,7 @@ type FieldList struct {
 	Fields []FieldRef
 }
 
-// LearnList is what digest() sends: its values in order.
+// LearnList has the values that digest() sends, in order.
 type LearnList struct {
 	Name     string
 	ID       int
@@ -213,7 +213,7 @@ type ParseState struct {
 	Transitions []*Transition
 }
 
-// ParserOpKind says what a parser operation does.
+// ParserOpKind is the kind of a parser operation.
 type ParserOpKind int
 
 // The parser operations.
@@ -299,7 +299,7 @@ type Meter struct {
 	Size   int
 	Direct bool
 	Table  *Table   // of a direct meter
-	Result FieldRef // where a direct meter puts the colour
+	Result FieldRef // field in which a direct meter stores the colour
 }
 
 // Counter is a counter array (always packets and bytes), or (Direct) the counters of a table's
@@ -370,7 +370,7 @@ type ExternInstance struct {
 	Meter      *Meter   // of type "Meter"
 }
 
-// Attribute is what an extern object was made with: a number, or where Number is nil a string.
+// Attribute is an argument of an extern object: a number or, if Number is nil, a string.
 type Attribute struct {
 	Path   string
 	Number *big.Int
@@ -394,8 +394,8 @@ type Param struct {
 	Width int // bits
 }
 
-// Primitive is one call. Args are checked to be resolved, not to fit the primitive: the engine that
-// knows it does that.
+// Primitive is one call. Args are resolved, but not checked against the primitive: the engine that
+// knows the primitive does that.
 type Primitive struct {
 	Op     string
 	Path   string
@@ -403,7 +403,7 @@ type Primitive struct {
 	Args   []*Expr
 }
 
-// MatchKind is how one key of a table, or a whole table, matches.
+// MatchKind is the kind of match of one key of a table, or of a whole table.
 type MatchKind int
 
 // The match kinds. A table's own kind is the most general of its keys' (Range, then Ternary, then
@@ -430,7 +430,7 @@ type Key struct {
 	Mask  []byte // a static mask on the field, (Width+7)/8 bytes, or nil
 }
 
-// TableKind is where a table's entries keep their actions.
+// TableKind says where a table's entries have their actions.
 type TableKind int
 
 // The kinds of table.
@@ -497,7 +497,7 @@ func (t *Table) NeedsPriority() bool { return t.Match == MatchTernary || t.Match
 // DefaultEntry is the default action that the program sets.
 type DefaultEntry struct {
 	Action *Action
-	// in Table.Actions; -1 where the action is not among them (p4c's tables that stand for a direct
+	// in Table.Actions; -1 if the action is not among them (p4c's tables that stand for a direct
 	// action call always list it)
 	ActionIndex int
 	Params      [][]byte

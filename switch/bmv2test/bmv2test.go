@@ -1,5 +1,5 @@
-// Package bmv2test drives BMv2's simple_switch_grpc for tests: what a [target.Pipeline] has, over
-// P4Runtime, as far as BMv2 offers it there.
+// Package bmv2test drives BMv2's simple_switch_grpc for tests: as a [target.Pipeline] over
+// P4Runtime, as far as BMv2 supports that.
 package bmv2test
 
 import (
@@ -33,9 +33,9 @@ type Pipeline struct {
 	stream  p4v1.P4Runtime_StreamChannelClient
 }
 
-// Connect becomes the controller of a switch that is starting, and pushes a program. What the
-// switch sends to its CPU port goes to packetIn, with the header that the program has put before
-// it; it may be nil. ctx ends the connection.
+// Connect becomes the controller of a switch that is starting, and pushes a program. packetIn, if
+// not nil, gets the frames that the switch sends to its CPU port, with the program's header in
+// front. ctx ends the connection.
 func Connect(ctx context.Context, conn grpc.ClientConnInterface, device uint64, json []byte,
 	prog *bmv2json.Program, info *configv1.P4Info, packetIn func(frame []byte)) (*Pipeline, error) {
 	p := &Pipeline{program: prog, device: device, info: info, ids: map[string]uint32{},

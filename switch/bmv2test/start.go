@@ -17,7 +17,7 @@ const firstPort, endOfPorts = 20100, 32700
 
 var given sync.Map // the ports that FreeAddress has returned
 
-// FreeAddress returns a loopback address, HOST:PORT, at which nobody listens. It returns no address
+// FreeAddress returns a loopback address, HOST:PORT, without a listener. It returns no address
 // twice.
 func FreeAddress(t testing.TB) string {
 	t.Helper()

@@ -20,8 +20,8 @@ const (
 // the kernel or the process lacks.
 func Probe() error { return attach.Probe() }
 
-// Support says what this engine does with a construct of v1model.
+// Support is this engine's support for a construct of v1model.
 type Support = compile.Support
 
-// Supported lists what is run and what is refused, for docs/switch.md.
+// Supported lists what the engine runs and what it refuses, for docs/switch.md.
 func Supported() []Support { return compile.Supported() }

@@ -18,12 +18,12 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// Benchmark runs the committed program n times, as it is at tc or at XDP, on a frame as if it had
-// come in by a port, without sending what comes out, and returns what one run takes. Each run first
-// sets the frame back, since an answer is not a query; what that takes is measured on its own and
-// taken off. What the runs do to registers and counters stays.
+// Benchmark runs the committed program n times, as at tc or at XDP, on a frame from a port, without
+// sending the results, and returns the time of one run. Each run first restores the frame, since an
+// answer is not a query; the time for that is measured separately and subtracted. The runs' effects
+// on registers and counters remain.
 //
-// The runs are made in rounds, and the fastest counts: what else the machine does only adds.
+// The runs are made in rounds, and the fastest counts: other work of the machine only adds time.
 func Benchmark(dev target.Device, xdp bool, number uint32, frame []byte, n int) (each time.Duration,
 	err error) {
 	return BenchmarkCounted(dev, xdp, number, frame, 0, n)
@@ -41,15 +41,15 @@ func BenchmarkCounted(dev target.Device, xdp bool, number uint32, frame []byte, 
 	return each, err
 }
 
-// BenchmarkCPUs runs the committed program on as many CPUs at once as there are frames, each of
-// them pinned to one and with a frame of its own, n times each, and returns how many packets are
-// processed in a microsecond by all together. As in [Benchmark], frames are set back for each run,
-// and what that takes is taken off; and as in [BenchmarkCounted] the number at count is one more
-// each time, and the frames are the last ones afterwards.
+// BenchmarkCPUs runs the committed program on as many CPUs as there are frames, each pinned to one
+// and with a frame of its own, n times each, and returns how many packets are processed in a
+// microsecond by all together. As in [Benchmark], frames are restored for each run, and the time
+// for that is subtracted. As in [BenchmarkCounted], the number at count is one more each time, and
+// the frames are the last ones afterwards.
 //
-// The runs are made in rounds that all CPUs begin at the same moment, before all else that is to be
-// done there (SCHED_FIFO). What is returned is the median of the rounds in which they ran together
-// for nine tenths of the time; where they seldom did, that is an error.
+// The runs are made in rounds that all CPUs begin at the same moment, with real-time priority
+// (SCHED_FIFO). The result is the median of the rounds in which all ran together for nine tenths of
+// the time; if there are too few of those, that is an error.
 func BenchmarkCPUs(dev target.Device, number uint32, frames [][]byte, count, n int) (rate float64,
 	err error) {
 	err = measured(dev, false, number, frames[0], count, func(m *measurement) error {
@@ -158,8 +158,8 @@ func first(cpu int) error {
 	return nil
 }
 
-// Specialise makes the program again for what its tables hold now, without waiting for them to be
-// left alone: for measurements and tests.
+// Specialise recompiles the program for the present content of its tables, without waiting until
+// they have stopped changing: for measurements and tests.
 func Specialise(dev target.Device) error {
 	d, ok := dev.(*device)
 	if !ok {
@@ -168,10 +168,9 @@ func Specialise(dev target.Device) error {
 	return d.specialise(true)
 }
 
-// Stripe has packets take stripes of registers, or the one lock, whether or not they meet from then
-// on: for
-// measurements and tests. The error is [target.ErrUnsupported] where the program, as it runs now,
-// has none.
+// Stripe makes packets take stripes of registers, or the one lock, whether or not they meet from
+// then on: for measurements and tests. The error is [target.ErrUnsupported] if the program, as it
+// runs now, has none.
 func Stripe(dev target.Device, on bool) error {
 	d, ok := dev.(*device)
 	if !ok {
@@ -187,9 +186,9 @@ func Stripe(dev target.Device, on bool) error {
 	return p.SetStripes(on)
 }
 
-// Overtake has packets that read registers without the lock read something else than what there
-// is, and find that somebody has written meanwhile: each time, or, with false, only where it is so;
-// from the next [Specialise] on. For tests.
+// Overtake makes packets that read registers without the lock read a wrong value, and find that
+// somebody has written meanwhile: each time or, with false, only if that is so; from the next
+// [Specialise] on. For tests.
 func Overtake(dev target.Device, always bool) error {
 	d, ok := dev.(*device)
 	if !ok {
@@ -224,11 +223,11 @@ type Step struct {
 	Until float64
 }
 
-// ProfileOf measures the committed program on the way of a frame, as [Benchmark] does, with n runs
-// for each node of its control flow that the frame comes by: it is ended there. Steps are in the
-// order in which the frame comes by them; the last one is the whole program. That ends cost a
-// little themselves, so steps of a nanosecond or two say nothing. The program is the one before
-// paths are found (compile/paths), in which each node is there once.
+// ProfileOf measures the committed program along the way of a frame, as [Benchmark] does, with n
+// runs for each node of its control flow on that way: it ends the program there. Steps are in the
+// order of the way; the last one is the whole program. Ending costs a little itself, so steps of a
+// nanosecond or two are not significant. It measures the program before paths are found
+// (compile/paths), in which each node exists once.
 func ProfileOf(dev target.Device, xdp bool, number uint32, frame []byte, n int) (steps []Step,
 	err error) {
 	err = measured(dev, xdp, number, frame, 0, func(m *measurement) error {

@@ -1,9 +1,9 @@
 // Package ebpf runs a P4 program that p4c compiled for BMv2 in the Linux kernel, as eBPF on the
 // interfaces that are the switch's ports. [New] makes a [target.Device], the engine: committing a
-// program translates the checked [bmv2json.Program] into eBPF instructions (there is no compiler on
-// the user's machine, and none is needed), has the kernel verify them, and attaches them to each
-// port. A frame that the program sends never leaves the kernel; only frames for the controller come
-// to this process. The work is done in rooms, whose imports go down only:
+// program translates the checked [bmv2json.Program] into eBPF instructions (without a compiler on
+// the user's machine), has the kernel verify them, and attaches them to each port. A frame that the
+// program sends never leaves the kernel; only frames for the controller come to this process. These
+// packages do the work; imports go only downwards:
 //
 //	      ebpf           the engine: ports that come and go, programs that take each other's place
 //	     /    \
@@ -20,7 +20,7 @@
 // # What holds for all of it
 //
 // The packet's fields live in the PHV, a per-CPU map value that R6 points to (ir/layout.go). The
-// verifier does not know what is in it, so all paths that lead to a node look the same to it, and a
+// verifier does not know its content, so all paths that lead to a node look the same to it, and a
 // program of hundreds of tables and conditions is verified in milliseconds: each node once, not
 // once for each path.
 //
@@ -30,10 +30,10 @@
 // priority_list.go of compile/memory). Looking up gives one word, so that an entry is seen as a
 // whole or not at all.
 //
-// What a packet does to registers in ingress, or in egress, is one step to packets on other CPUs: a
-// lock is held from the first register on a packet's path to the last (compile/control), or,
-// where packets meet, the locks of what it touches (compile/locking).
+// A packet's operations on registers in ingress, or in egress, are one step to packets on other
+// CPUs: a lock is held from the first register on a packet's path to the last (compile/control) or,
+// if packets meet, the locks of what it touches (compile/locking).
 //
-// Nothing is silently different: what is not in [Supported] is refused when the program is verified
-// or committed, with its place in the JSON.
+// There are no silent differences: anything not in [Supported] is refused when the program is
+// verified or committed, with its place in the JSON.
 package ebpf

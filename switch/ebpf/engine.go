@@ -20,7 +20,7 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// Options are what a switch needs to know.
+// Options configure a switch.
 type Options struct {
 	// Why says why this engine was chosen, for people.
 	Why string
@@ -28,28 +28,28 @@ type Options struct {
 	Hook Hook
 	// CPUPort is the port whose frames go to and come from the controller; 0 for none.
 	CPUPort uint32
-	// DropPort is what a program writes to egress_spec to drop a packet. 0 means v1model's 511.
+	// DropPort is the value of egress_spec that drops a packet. 0 means v1model's 511.
 	DropPort uint32
 	// OnlyUDP, if not 0, leaves interfaces to the host except for one UDP port: the program gets
-	// IPv4 packets to or from it; those of them that are tagged, fragments or carry IP options are
-	// dropped; all other frames go on to the host's stack. The interfaces keep their offloads,
-	// except for XDP: plain UDP is merged by none that is on by default.
+	// IPv4 packets to or from it. Of those, tagged packets, fragments and packets with IP options
+	// are dropped. All other frames go on to the host's stack. The interfaces keep their offloads,
+	// except for XDP: no offload that is on by default merges plain UDP.
 	OnlyUDP uint16
-	// Mark, if not 0, is the mark of the frames that the switch sends, by which others at an
-	// interface know them. Those that leave by XDP have none.
+	// Mark, if not 0, is the mark of the frames that the switch sends, by which other programs at
+	// an interface recognize them. Frames that leave by XDP have none.
 	Mark uint32
 	// LateFilters: with HookClsact, the program's filters come after those of others.
 	LateFilters bool
-	// After is the name of a program at tcx that frames meet before the switch's, where it is at a
+	// After is the name of a program at tcx that frames meet before the switch's, if it is at a
 	// port's interface when the port is made. "": the switch's comes before all others.
 	After string
 	// Tap, if not nil, is called with each frame as it comes in by a port and as it goes out by
 	// one. It must not keep the frame. When the process does not keep up, frames are missed.
 	Tap func(at time.Time, port uint32, out bool, frame []byte)
-	// Log receives what happens to ports. nil means slog.Default().
+	// Log receives events of ports. nil means slog.Default().
 	Log *slog.Logger
-	// Restored, if not nil, is called when somebody has taken the program off a port and the switch
-	// has put it back, or could not. It must not call the switch.
+	// Restored, if not nil, is called when somebody has removed the program from a port and the
+	// switch has put it back, or could not. It must not call the switch.
 	Restored func(iface string, err error)
 
 	clsact bool // attach with clsact where tcx is there, too: for tests
@@ -60,7 +60,7 @@ type Options struct {
 	general  bool // the program is not made again by itself for what its tables hold: for tests
 }
 
-// Device is what New makes.
+// Device is the result of New.
 type Device interface {
 	target.Device
 	target.Preparer
@@ -179,8 +179,8 @@ func (d *device) Verify(prog *bmv2json.Program) error {
 	return err
 }
 
-// Commit implements [target.Device]. The new program takes over port by port; a packet is processed
-// by one of the two as a whole.
+// Commit implements [target.Device]. The new program takes over port by port; exactly one of the
+// two processes a packet.
 func (d *device) Commit(prog *bmv2json.Program) error {
 	p, err := runtime.NewPipeline(prog, d.Switch)
 	if err != nil {

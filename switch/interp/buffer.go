@@ -14,7 +14,7 @@ type Out struct {
 // Buffer is memory for the frames that leave, to be used again for the next packet.
 type Buffer struct {
 	// Outs are the frames of the last packet, in the order in which they left. Their memory is the
-	// buffer's: it is good until the next ProcessInto.
+	// buffer's: it is valid until the next ProcessInto.
 	Outs  []Out
 	arena []byte
 }

@@ -125,8 +125,8 @@ func (p *Pipeline) compilePSAParsers(c *reference.Compiler) {
 	p.psa.ingressDeparser, p.deparser = deparser("ingress_deparser"), deparser("egress_deparser")
 }
 
-// New compiles a program. An error wraps [target.ErrUnsupported] where the program asks for what
-// this engine does not do.
+// New compiles a program. An error wraps [target.ErrUnsupported] if the program needs something
+// that this engine does not do.
 func New(prog *bmv2json.Program, opts Options) (*Pipeline, error) {
 	p, err := compile(prog, opts)
 	if err != nil {

@@ -10,17 +10,17 @@
 //
 // # What is like BMv2, and what is not
 //
-// The sequence of things is simple_switch's: what a clone, a resubmit, a recirculation or a
-// replica starts out with, which request wins where a program makes several, what the drop port
-// means in ingress and in egress. Its accidents are replaced by something defined: a header's
-// fields read before it was ever valid are 0 (BMv2: what an earlier packet left); an index outside
-// of a stack reads 0 and writes nothing, one outside of a register, counter or meter array
-// likewise (BMv2 built for speed: undefined); a parser that goes round for ever stops with the
-// error ParserTimeout; a packet may be resubmitted, recirculated and cloned only so often
-// ([Options].MaxPasses); a failed assertion drops the packet (BMv2: the process aborts); two
-// varbit fields are equal if their lengths are, too, as P4 says (BMv2 compares them as numbers).
+// The order of events is simple_switch's: the initial state of a clone, a resubmit, a recirculation
+// or a replica, which request wins if a program makes several, and the meaning of the drop port in
+// ingress and in egress. Its undefined behaviour is defined here: a header's fields read before it
+// was ever valid are 0 (BMv2: an earlier packet's values); an index outside of a stack reads 0 and
+// writes nothing, and so does one outside of a register, counter or meter array (BMv2 built for
+// speed: undefined); a parser that loops for ever stops with the error ParserTimeout; a packet may
+// be resubmitted, recirculated and cloned only so often ([Options].MaxPasses); a failed assertion
+// drops the packet (BMv2: the process aborts); two varbit fields are equal only if their lengths
+// are, too, as P4 says (BMv2 compares them as numbers).
 //
-// Nothing is silently different: New refuses what cannot be run with an error that wraps
+// There are no silent differences: New refuses what it cannot run with an error that wraps
 // [target.ErrUnsupported] and names the construct and its place in the JSON.
 //
 // # Packages below
@@ -37,7 +37,7 @@
 //   - reference: the program statement by statement, which is the specification
 //   - vm: the control flow as byte code, which does the same faster
 //
-// A pipeline that somebody may watch ([Options].Events, [Options].Trace) runs on reference alone.
-// All others run their control flow on vm. Outside of the interpreter they import bmv2json,
-// interval and target.
+// A pipeline that can be watched ([Options].Events, [Options].Trace) runs only on reference. All
+// others run their control flow on vm. Outside of the interpreter they import bmv2json, interval
+// and target.
 package interp

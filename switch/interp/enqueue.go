@@ -101,8 +101,8 @@ func (p *Pipeline) noteDeparture() {
 	p.waiting.next.Store(int64(next))
 }
 
-// NextDeparture is when the next of the packets that wait in queues may go on to egress, as
-// [Pipeline.DepartInto] takes them; false: none waits.
+// NextDeparture is when the next of the packets in the queues may go on to egress, as
+// [Pipeline.DepartInto] takes them; false: no packet waits.
 func (p *Pipeline) NextDeparture() (time.Duration, bool) {
 	next := p.waiting.next.Load()
 	return time.Duration(next), next != nobodyWaits

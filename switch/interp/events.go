@@ -30,7 +30,7 @@ const (
 	EventChecksumUpdate = packetevents.ChecksumUpdate // ID: of the checksum
 	EventPipelineStart  = packetevents.PipelineStart  // ID: of the pipeline
 	EventPipelineDone   = packetevents.PipelineDone   // ID: of the pipeline
-	EventCondition      = packetevents.Condition      // ID: of the condition; Value: 1 where it is true
+	EventCondition      = packetevents.Condition      // ID: of the condition; Value: 1 if it is true
 	EventTableHit       = packetevents.TableHit       // ID: of the table; Value: the entry's handle
 	EventTableMiss      = packetevents.TableMiss      // ID: of the table
 	EventActionExecute  = packetevents.ActionExecute  // ID: of the action

@@ -8,13 +8,12 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// Process takes a frame that came in by port at the time now (since the device was made: what the
-// program sees as its timestamps) through the program and returns the frames that leave, whose
-// memory is the caller's. The frame is only read, and not after Process has returned.
+// Process runs a frame that came in by port at the time now (since the device was made: the
+// program's timestamps) through the program and returns the frames that leave; the caller owns
+// their memory. The frame is only read, and not after Process has returned.
 //
-// Packets are worked off in the order in which they are made: first all for egress (a clone before
-// the packet it was made from, replicas in the order of their group), then what was resubmitted or
-// recirculated.
+// Packets are processed in the order in which they are made: first all for egress (a clone before
+// its original, replicas in the order of their group), then resubmitted or recirculated ones.
 func (p *Pipeline) Process(now time.Duration, port uint32, frame []byte) []Out {
 	var b Buffer
 	p.ProcessInto(&b, now, port, frame)

@@ -10,10 +10,10 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// Queues are how the queues between ingress and egress are set, as BMv2's simple_switch has them:
-// each port has one for each priority. A queue gives its packets to egress at its rate; one without
-// a rate keeps none. Of those that may continue, the packets of the largest priority go first. What
-// a full queue is given is dropped.
+// Queues configure the queues between ingress and egress, as in BMv2's simple_switch: each port has
+// one for each priority. A queue gives its packets to egress at its rate; one without a rate keeps
+// none. Of packets that may go, those of the largest priority go first. A full queue drops new
+// packets.
 //
 // They are the switch's, not the program's, so that they stay when a program is replaced. The
 // packets that wait are the program's. Queues are safe for concurrent use.

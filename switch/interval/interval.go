@@ -9,8 +9,8 @@ import (
 // MaxShift bounds the left shift, in bits, for which an interval is computed.
 const MaxShift = 1 << 14
 
-// Interval is [Lo, Hi]; nil bounds, always both, mean that none are known. Nobody changes the
-// numbers.
+// Interval is [Lo, Hi]; nil bounds, always both, mean that none are known. The numbers are never
+// modified.
 type Interval struct{ Lo, Hi *big.Int }
 
 var (
@@ -70,8 +70,8 @@ func (r Interval) Hull(s Interval) Interval {
 	return Interval{Min(r.Lo, s.Lo), Max(r.Hi, s.Hi)}
 }
 
-// Bits is how many bits of two's complement hold every value of r, which is bounded. Where none is
-// negative one of them is the sign, always 0.
+// Bits is the number of bits of two's complement that hold every value of r, which is bounded. If
+// no value is negative, one of them is the sign, always 0.
 func (r Interval) Bits() int {
 	n := 0
 	for _, v := range []*big.Int{r.Lo, r.Hi} {

@@ -1,7 +1,7 @@
-// Package nanomsg publishes messages as nanomsg's PUB sockets do, for what listens to BMv2: the
-// SP protocol's mapping to TCP (RFC draft sp-tcp-mapping-01) and nanomsg's own to Unix sockets,
-// which puts a byte before each message. Subscribers filter for themselves, so all messages go to
-// all of them.
+// Package nanomsg publishes messages like nanomsg's PUB sockets, for BMv2's listeners: the SP
+// protocol's mapping to TCP (RFC draft sp-tcp-mapping-01) and nanomsg's own to Unix sockets, which
+// puts a byte before each message. Subscribers filter for themselves, so all messages go to all of
+// them.
 //
 // A subscriber that does not keep up loses messages, as it does with nanomsg; nobody waits for it.
 package nanomsg
@@ -33,7 +33,8 @@ const (
 	pauseOnError   = 100 * time.Millisecond
 )
 
-// What a PUB socket says first, and what it hears from a SUB socket: the numbers of the protocols.
+// The first message of a PUB socket, and the one it expects from a SUB socket: the numbers of the
+// protocols.
 var (
 	greeting = []byte{0, 'S', 'P', 0, 0, 0x20, 0, 0}
 	answer   = []byte{0, 'S', 'P', 0, 0, 0x21, 0, 0}
@@ -59,7 +60,7 @@ type subscriber struct {
 }
 
 // Listen makes a publisher at an address of nanomsg: ipc://PATH or tcp://HOST:PORT. A Unix socket
-// that nobody listens at any more is replaced; one of another user, or another file, is not.
+// without a listener is replaced; one of another user, or another file, is not.
 func Listen(address string, log *slog.Logger) (*Publisher, error) {
 	p := &Publisher{log: log, subscribers: map[*subscriber]struct{}{}}
 	kind, rest, _ := strings.Cut(address, "://")
@@ -209,7 +210,7 @@ func (p *Publisher) Publish(message []byte) {
 // Addr is the listener's address.
 func (p *Publisher) Addr() net.Addr { return p.listener.Addr() }
 
-// Close ends the publisher, with what is not sent yet.
+// Close ends the publisher, and drops unsent messages.
 func (p *Publisher) Close() {
 	_ = p.listener.Close()
 	p.mu.Lock()

@@ -1,4 +1,4 @@
-// Package netlinkdump reads lists from the kernel by netlink whole.
+// Package netlinkdump reads complete lists from the kernel by netlink.
 package netlinkdump
 
 import (
@@ -11,9 +11,9 @@ import (
 // dozen where pods do.
 const tries = 20
 
-// Whole gives what list does, which lists something by netlink. A list that changed while it was
-// read may lack what was there all the time (netlink.ErrDumpInterrupted), so it is read again. The
-// error is that of the last time.
+// Whole returns the result of list, which lists something by netlink. A list that changed while it
+// was read may lack elements that existed all the time (netlink.ErrDumpInterrupted), so it is read
+// again. The error is that of the last attempt.
 func Whole[T any](list func() (T, error)) (all T, err error) {
 	for range tries {
 		if all, err = list(); !errors.Is(err, netlink.ErrDumpInterrupted) {

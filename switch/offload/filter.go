@@ -18,8 +18,8 @@ import (
 
 const ownDiscipline = "-q"
 
-// FilterName is what this process is to call its filters. added says that it has added the
-// interface's clsact discipline, too.
+// FilterName is the name for this process's filters. added says that it has added the interface's
+// clsact discipline, too.
 func FilterName(added bool) (string, error) {
 	start, err := startOf(os.Getpid())
 	if err != nil {
@@ -32,8 +32,8 @@ func FilterName(added bool) (string, error) {
 	return name, nil
 }
 
-// RemoveFilters takes away what dead processes have left on an interface of the calling thread's
-// network namespace.
+// RemoveFilters removes dead processes' filters from an interface of the calling thread's network
+// namespace.
 func RemoveFilters(l netlink.Link) error {
 	filters, err := netlinkdump.Whole(func() ([]netlink.Filter, error) {
 		return netlink.FilterList(l, netlink.HANDLE_MIN_INGRESS)

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Help says what a person can do about an error, "" where that is not known.
+// Help tells people what to do about an error, "" if that is not known.
 func Help(err error) string {
 	switch {
 	case errors.Is(err, unix.EMFILE):

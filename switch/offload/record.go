@@ -64,7 +64,7 @@ func namespace() (uint64, error) {
 
 var changes atomic.Uint64
 
-// Change is what Off did.
+// Change is the result of Off.
 type Change struct {
 	name    string
 	index   int
@@ -72,9 +72,9 @@ type Change struct {
 	changed []Setting
 }
 
-// Off turns settings of an interface off, in the calling thread's network namespace. Those that the
-// interface does not have are off. The Change is never nil; the error says what could not be done
-// or recorded, and the rest is done.
+// Off turns settings of an interface off, in the calling thread's network namespace. Settings that
+// the interface does not have count as off. The Change is never nil; the error says what could not
+// be done or recorded, and the rest is done.
 func Off(name string, index int, which ...Setting) (*Change, error) {
 	c := &Change{name: name, index: index, me: owner{PID: os.Getpid(), Change: changes.Add(1)}}
 	var err error
@@ -124,8 +124,8 @@ func (c *Change) off(s Setting) error {
 	return set(c.name, s, false)
 }
 
-// Restore turns on again what was on before, unless somebody else needs it off. It is called in the
-// network namespace in which Off was. An interface that is gone needs nothing.
+// Restore turns on again what was on before, unless another process needs it off. Call it in the
+// network namespace of Off. For an interface that is gone it does nothing.
 func (c *Change) Restore() error {
 	if c == nil || len(c.changed) == 0 {
 		return nil
@@ -160,8 +160,8 @@ func (c *Change) Restore() error {
 	return errors.Join(errs...)
 }
 
-// Recover undoes what processes that are gone have left: settings that are off, on interfaces of
-// all network namespaces that can be found, and filters on those of the calling thread's.
+// Recover cleans up after processes that are gone: settings that are off, on interfaces of all
+// network namespaces that can be found, and filters on those of the calling thread's.
 func Recover() error {
 	unlock, err := lock()
 	if err != nil {

@@ -13,16 +13,16 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// Local gives servers of other protocols in this process the state that P4Runtime serves: what they
-// write P4Runtime's controllers read, change and delete as their own, and the other way round.
-// Unlike a controller they need no arbitration, and no P4Info.
+// Local gives servers of other protocols in this process the state that P4Runtime serves:
+// P4Runtime's controllers read, change and delete what they write as their own, and the other way
+// round. Unlike a controller they need no arbitration, and no P4Info.
 type Local struct{ s *Server }
 
 // Local returns the server's state for other protocols.
 func (s *Server) Local() *Local { return &Local{s} }
 
-// Start makes prog, of which json is the source, what the device runs. There is no P4Info, so
-// P4Runtime has no configuration until one is pushed.
+// Start makes the device run prog, whose source is json. There is no P4Info, so P4Runtime has no
+// configuration until one is pushed.
 func (s *Server) Start(prog *bmv2json.Program, json []byte) error {
 	s.state.Lock()
 	defer s.state.Unlock()
@@ -154,8 +154,8 @@ func (c *config) source() []byte {
 	return json
 }
 
-// OnReplication sets who is told when P4Runtime has changed multicast groups or clone sessions, in
-// the same step as the change.
+// OnReplication sets a function that is called when P4Runtime has changed multicast groups or clone
+// sessions, in the same step as the change.
 func (l *Local) OnReplication(f func(target.Pipeline)) {
 	l.s.state.Lock()
 	defer l.s.state.Unlock()
@@ -166,8 +166,8 @@ func (l *Local) OnReplication(f func(target.Pipeline)) {
 // does not block.
 func (l *Local) OnDigest(f func(*bmv2json.Program, target.Digest)) { l.s.onDigest.Store(&f) }
 
-// OnIdle sets who is told about entries of the running pipeline that no packet has hit for their
-// idle timeout, besides P4Runtime's controllers. f may read the pipeline's entries.
+// OnIdle sets a function that, like P4Runtime's controllers, is told about entries of the running
+// pipeline that no packet has hit for their idle timeout. f may read the pipeline's entries.
 func (l *Local) OnIdle(f func(target.Pipeline, []target.IdleEntry)) {
 	l.s.state.Lock()
 	defer l.s.state.Unlock()
@@ -175,7 +175,7 @@ func (l *Local) OnIdle(f func(target.Pipeline, []target.IdleEntry)) {
 }
 
 // SetIdleTimeout sets the idle timeout of an entry of p, a pipeline that Write has given. The error
-// wraps ErrUnsupported where the engine, or the table, has none.
+// wraps ErrUnsupported if the engine, or the table, has none.
 func (l *Local) SetIdleTimeout(p target.Pipeline, table string, e *target.TableEntry,
 	timeout time.Duration) error {
 	a := agerOf(p)
@@ -217,7 +217,7 @@ type local struct {
 	c *config
 }
 
-// Unwrap is the pipeline itself, for what P4Runtime keeps nothing of.
+// Unwrap returns the pipeline itself, for objects that P4Runtime does not track.
 func (l *local) Unwrap() target.Pipeline { return l.Pipeline }
 
 func (l *local) table(name string) *translate.Table {

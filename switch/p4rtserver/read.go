@@ -13,7 +13,7 @@ import (
 // otherwise.
 const chunkBytes = 512 << 10
 
-// Read implements the RPC of that name (specification section 13). What is read is collected first
+// Read implements the RPC of that name (specification section 13). The result is collected first
 // and sent after the lock has been released, so that a slow client holds nobody up.
 func (s *Server) Read(req *p4v1.ReadRequest, rpc p4v1.P4Runtime_ReadServer) error {
 	since := metadata.ValueFromIncomingContext(rpc.Context(), SinceHeader)

@@ -27,7 +27,7 @@ const MaxMessage = 256 << 20
 type Options struct {
 	// DeviceID is the device id that requests must carry.
 	DeviceID uint64
-	// Log receives what a person running the switch should know. nil means slog.Default().
+	// Log receives messages for the switch's operator. nil means slog.Default().
 	Log *slog.Logger
 }
 

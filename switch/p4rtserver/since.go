@@ -12,15 +12,15 @@ import (
 	"github.com/netcraq/netcraq/switch/p4rtserver/translate"
 )
 
-// Reading what has changed. P4Runtime reads a register whole or cell by cell; a controller that
-// has read one and wants to know what is other since has to take all of it again. This server tells
-// it less where it asks for that in a way that the specification leaves free: by metadata of the
+// Reading only changes. P4Runtime reads a register whole or cell by cell; a controller that has
+// read one and wants the changes since must read all of it again. This server sends less to a
+// controller that asks for that in a way that the specification leaves free: by metadata of the
 // Read of one whole register of bit<W>.
 //
-// A request with SinceHeader gets SnapshotHeader in the answer's header: a name for what it was
-// told. Where the request's value is such a name, and the server still knows it, the answer's
-// header has it in SinceHeader again, and the answer has those cells alone that are other than
-// then. A client that does not ask, and a server that does not know about it, do as always.
+// A request with SinceHeader gets SnapshotHeader in the answer's header: a name for the returned
+// state. If the request's value is such a name, and the server still knows it, the answer's header
+// has it in SinceHeader again, and the answer has only the cells that have changed since. For a
+// client that does not ask, and with a server that does not support it, nothing changes.
 const (
 	SinceHeader    = "netcraq-since"
 	SnapshotHeader = "netcraq-snapshot"

@@ -13,10 +13,10 @@ import (
 // Write implements the RPC of that name (specification section 12). Every update of the batch is
 // attempted, in order, unless the caller goes away meanwhile.
 //
-// Stopping between two updates is safe. With CONTINUE_ON_ERROR packets may see the tables as they
-// are between any two updates of a batch, so a controller must be content with what the first ones
-// make. It has no answer, so it cannot take the others for made. It is told so with CANCELLED or
-// DEADLINE_EXCEEDED and without the updates' own errors, which is not an answer to a Write either.
+// Stopping between two updates is safe. With CONTINUE_ON_ERROR packets may see the tables between
+// any two updates of a batch, so a controller must be content with the result of the first ones. It
+// has no answer, so it cannot assume that the others were made: it gets CANCELLED or
+// DEADLINE_EXCEEDED without the updates' own errors, which is not an answer to a Write either.
 func (s *Server) Write(ctx context.Context, req *p4v1.WriteRequest) (*p4v1.WriteResponse, error) {
 	s.state.Lock()
 	defer s.state.Unlock()

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Fault is what happens to the frames that pass one port in one direction. Probabilities are in [0,
-// 1] and independent of each other.
+// Fault is the set of faults of one port in one direction. Probabilities are in [0, 1] and
+// independent of each other.
 type Fault struct {
 	Loss      float64 // the frame vanishes
 	Duplicate float64 // it passes twice
@@ -26,10 +26,10 @@ const (
 	reorderWait  = 10 * time.Millisecond
 )
 
-// Faults is a plan of what to do to the frames of which ports, for tests on machines whose kernel
-// has no netem(8). Each port and direction draws from a random sequence of its own, seeded with
-// Seed, and each frame takes the same number of draws from it: the n-th frame of a port fares the
-// same in every run, whatever happens at other ports and whatever the other probabilities are.
+// Faults is a plan of faults by port, for tests on machines whose kernel has no netem(8). Each port
+// and direction draws from a random sequence of its own, seeded with Seed, and each frame takes the
+// same number of draws from it. So the n-th frame of a port has the same fate in every run,
+// independent of other ports and of the other probabilities.
 type Faults struct {
 	Seed  uint64
 	rules []faultRule

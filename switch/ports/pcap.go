@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// Capture records frames in the classic pcap format: IFACE_in.pcap for what enters by an interface
-// and IFACE_out.pcap for what leaves, as BMv2 names them. Its Frame is for Options.Tap and its
-// Flush for Options.AfterBatch.
+// Capture records frames in the classic pcap format: IFACE_in.pcap for frames that enter by an
+// interface and IFACE_out.pcap for those that leave, as BMv2 names them. Its Frame is for
+// Options.Tap and its Flush for Options.AfterBatch.
 type Capture struct {
 	dir   string
 	files map[captureKey]*captureFile
@@ -83,7 +83,7 @@ func (c *Capture) open(k captureKey) (*captureFile, error) {
 	return &captureFile{f, w}, nil
 }
 
-// Flush writes what is buffered.
+// Flush writes the buffered frames.
 func (c *Capture) Flush() {
 	for _, f := range c.files {
 		if err := f.w.Flush(); err != nil && c.err == nil {
@@ -92,8 +92,8 @@ func (c *Capture) Flush() {
 	}
 }
 
-// Close flushes and closes the files and returns the first failure since the capture began. No
-// frame may be recorded any more.
+// Close flushes and closes the files and returns the first failure since the capture began. Do not
+// record frames after it.
 func (c *Capture) Close() error {
 	c.Flush()
 	err := c.err

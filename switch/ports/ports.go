@@ -32,17 +32,17 @@ func (d Direction) String() string {
 	return "tx"
 }
 
-// Options are what a Set needs to know beyond its handler. The zero value is good.
+// Options configure a Set beyond its handler. The zero value is usable.
 type Options struct {
-	// Batch is how many frames are taken from one port before the others have their turn and what
-	// was queued is sent. 0 means 64.
+	// Batch is how many frames are taken from one port before the other ports get their turn and
+	// queued frames are sent. 0 means 64.
 	Batch int
 	// SpinMax bounds how long the packet thread looks for frames before it sleeps. 0 means 50 µs;
 	// negative means never spin.
 	SpinMax time.Duration
 	// Mark, if not 0, is the mark of the frames that are sent (SO_MARK).
 	Mark uint32
-	// Log receives what happens to ports. nil means slog.Default().
+	// Log receives events of ports. nil means slog.Default().
 	Log *slog.Logger
 	// Faults, if not nil, are applied to every frame that enters or leaves (tests only).
 	Faults *Faults
@@ -54,7 +54,7 @@ type Options struct {
 	AfterBatch func()
 }
 
-// Counters are what a port has seen.
+// Counters are a port's counters.
 type Counters struct {
 	RxPackets, RxBytes uint64 // given to the handler
 	TxPackets, TxBytes uint64 // accepted by the kernel
@@ -64,13 +64,13 @@ type Counters struct {
 	// not given to the handler
 	RxOversize uint64
 	RxOverrun  uint64 // lost because the ring was full
-	// RxForged frames ask for a checksum to be finished where they have none: not given to the
+	// RxForged frames request that a checksum be finished where they have none: not given to the
 	// handler
 	RxForged uint64
 }
 
-// Handler gets each received frame on the packet thread. The frame is the handler's to change, up
-// to its length, until the call returns.
+// Handler gets each received frame on the packet thread. Until the call returns it may change the
+// frame, up to its length.
 type Handler func(port uint32, frame []byte)
 
 // ErrClosed is returned by calls on a Set that has been closed.
@@ -274,7 +274,7 @@ func (s *Set) Remove(number uint32) error {
 	})
 }
 
-// Status is what Ports tells about a port.
+// Status is a port's state, as Ports returns it.
 type Status struct {
 	Iface string
 	Up    bool

@@ -1,10 +1,10 @@
 // Package queues says how many packets wait to be sent by a switch's ports.
 //
-// The switch itself keeps no packet waiting: what a port cannot send yet waits in the queueing
-// discipline of its interface (tc-htb, tc-tbf, tc-netem and so on; an interface without one has no
-// queue). The kernel tells how many there are on request only, so they are asked for every
-// [Interval]. That is often enough for links that take longer than that to send what has gathered,
-// which are those on which a queue means something.
+// The switch itself does not queue packets: packets that a port cannot send yet wait in the
+// queueing discipline of its interface (tc-htb, tc-tbf, tc-netem and so on; an interface without
+// one has no queue). The kernel returns their number only on request, so it is requested every
+// [Interval]. That is often enough for links that take longer than that to drain their queue, which
+// are those on which a queue matters.
 package queues
 
 import (
@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Interval is how old a depth may be.
+// Interval is the maximum age of a depth.
 const Interval = 10 * time.Millisecond
 
 // namesEvery is after how many intervals interfaces are looked for by their names again, where the
@@ -40,7 +40,7 @@ type Watch struct {
 }
 
 // New begins to watch the ports that ports names, with their interfaces, in the network namespace
-// of the calling thread. set is told about each depth, in packets, that has changed; a port that is
+// of the calling thread. It calls set for each depth, in packets, that has changed; a port that is
 // gone has 0.
 func New(ports func() map[uint32]string, set func(port, depth uint32)) (*Watch, error) {
 	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)

@@ -2,7 +2,7 @@
 // entries go in, packets go in, packets are expected to come out.
 //
 // One command a line; "#" starts a comment. Names may be quoted; the last components of a qualified
-// name do where they are not ambiguous.
+// name are enough if they are not ambiguous.
 //
 //	add TABLE [PRIORITY] KEY:VALUE ... ACTION(PARAM:VALUE, ...) [= ID]
 //	    larger priorities win; keys left out are "don't care", or 0 if exact

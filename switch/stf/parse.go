@@ -47,14 +47,14 @@ type Rate struct {
 	Burst          uint64
 }
 
-// Pattern is what a frame should be: nibbles, 0 to 15 or -1 for any.
+// Pattern is an expected frame: nibbles, 0 to 15 or -1 for any.
 type Pattern struct {
 	Nibbles []int8
 	Exact   bool // the frame is no longer than the pattern
 	Text    string
 }
 
-// Match reports whether a frame is what the pattern says, and if not why.
+// Match reports whether a frame matches the pattern, and if not why.
 func (p *Pattern) Match(frame []byte) (bool, string) {
 	if len(frame)*2 < len(p.Nibbles) {
 		return false, fmt.Sprintf("has %d bytes, fewer than the %d expected", len(frame),

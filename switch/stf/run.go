@@ -19,20 +19,20 @@ type Packet struct {
 	Frame []byte
 }
 
-// Switch is what an STF file is run against: a pipeline, and how to send a packet through it.
+// Switch is the target of an STF file: a pipeline, and a way to send a packet through it.
 type Switch struct {
 	Pipeline target.Pipeline
-	// Process sends a frame in at a port, at a time of the program's clock, and returns what
-	// leaves, for good: its memory is not used again.
+	// Process sends a frame in at a port, at a time of the program's clock, and returns the frames
+	// that leave. Their memory is not used again.
 	Process func(now time.Duration, port uint32, frame []byte) []Packet
 }
 
-// Run runs a file. It returns what differed from what the file expects, one message each, in the
-// file's order; or an error where a command could not be carried out.
+// Run runs a file. It returns the differences from the file's expectations, one message each, in
+// the file's order; or an error if a command could not be executed.
 //
-// Expectations are compared as p4c's own runner does: the n-th expectation on a port with the n-th
-// frame that left by it, whenever that was. Frames that leave by a port that the file names nowhere
-// are not looked at.
+// Expectations are compared as by p4c's own runner: the n-th expectation on a port with the n-th
+// frame that left by it, at any time. Frames that leave by a port that the file does not name are
+// ignored.
 func Run(f *File, sw Switch) (differences []string, err error) {
 	r := &runner{file: f, sw: sw, prog: sw.Pipeline.Program(), got: map[uint32][]received{},
 		ids: map[string]entryID{}}

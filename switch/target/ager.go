@@ -2,8 +2,8 @@ package target
 
 import "time"
 
-// Ager is a [Pipeline] whose entries can have idle timeouts, in tables of which the program says so
-// (Table.SupportTimeout). Times are of the device's clock ([Device.Now]).
+// Ager is a [Pipeline] whose entries can have idle timeouts, in tables for which the program allows
+// them (Table.SupportTimeout). Times are of the device's clock ([Device.Now]).
 type Ager interface {
 	// SetIdleTimeout sets after how long without a packet the entry with e's match is idle; 0: it
 	// never is. The time begins again. The error wraps ErrUnsupported where the table has no
@@ -28,7 +28,7 @@ type IdleEntry struct {
 	Again bool
 }
 
-// Ageing is what an engine keeps of an entry's idle timeout. Times are of the device's clock.
+// Ageing is an engine's state of an entry's idle timeout. Times are of the device's clock.
 type Ageing struct {
 	Timeout time.Duration // 0: none
 	Hit     time.Duration // when the last packet hit, or the timeout was set

@@ -1,6 +1,5 @@
-// Package target says what a P4 target is to whoever drives it: the contract between the engines
-// that run a program (interp in user space, ebpf in the kernel) and the P4Runtime server, the STF
-// runner and the tests that drive them.
+// Package target is the contract between the engines that run a P4 program (interp in user space,
+// ebpf in the kernel) and their drivers: the P4Runtime server, the STF runner and the tests.
 //
 // There are two layers, because they have different lives:
 //

@@ -7,8 +7,8 @@ import (
 	"github.com/netcraq/netcraq/switch/bmv2json"
 )
 
-// The kinds of failure a driver can tell apart; errors returned by engines wrap one of them
-// (errors.Is) and say what was being done to which entity.
+// The kinds of failure that a driver can tell apart. Errors of engines wrap one of them
+// (errors.Is), and name the operation and the entity.
 var (
 	ErrNotFound = errors.New("not found")      // no such table, entry, register index, group
 	ErrExists   = errors.New("already exists") // an entry with this match is there
@@ -82,8 +82,8 @@ type Replica struct {
 	Instance uint16 // becomes egress_rid in the copy
 }
 
-// CloneSession is what a mirror session id means: the copies, and the bytes to which each is cut
-// (0: whole).
+// CloneSession is the meaning of a mirror session id: the copies, and the bytes to which each is
+// cut (0: whole).
 type CloneSession struct {
 	Replicas     []Replica
 	TruncateTo   int
@@ -98,7 +98,7 @@ type Pipeline interface {
 
 	InsertEntry(table string, e *TableEntry) error
 	ModifyEntry(table string, e *TableEntry) error
-	DeleteEntry(table string, e *TableEntry) error // the action is not looked at
+	DeleteEntry(table string, e *TableEntry) error // the action is ignored
 	// in no particular order; const entries included and marked
 	Entries(table string) ([]TableEntry, error)
 	// e.Match is empty; nil restores the program's own default
@@ -214,8 +214,8 @@ type Device interface {
 	Close() error
 }
 
-// Preparer is a Device that can build a pipeline alongside the running one. What P4Runtime calls
-// VERIFY_AND_SAVE and RECONCILE_AND_COMMIT needs it.
+// Preparer is a Device that can build a pipeline while another one runs. P4Runtime's
+// VERIFY_AND_SAVE and RECONCILE_AND_COMMIT need it.
 type Preparer interface {
 	// Prepare makes a pipeline for prog that no packet passes yet. It can be read and written.
 	Prepare(prog *bmv2json.Program) (Pipeline, error)
@@ -225,8 +225,8 @@ type Preparer interface {
 	Activate(p Pipeline, handOver func() error) error
 }
 
-// QueueSetter is a [Device] with queues between ingress and egress: one for each port and priority,
-// of which the larger is served first. Where the port or the priority is nil all are meant.
+// QueueSetter is a [Device] with queues between ingress and egress: one for each port and priority;
+// the larger priority is served first. A nil port or priority means all.
 type QueueSetter interface {
 	// SetQueueDepth sets how many packets wait at most; what a full queue is given is dropped.
 	SetQueueDepth(port *uint32, priority *int, packets int) error

@@ -1,15 +1,15 @@
 // Package udpmatch is eBPF code, in C (udpmatch.h), that tells the IPv4 packets of some UDP ports
-// from everything else, so that a packet cannot be wrapped in a way that the code does not see
-// through and the kernel, or a P4 program, does.
+// from everything else. No packet can be wrapped in a way that the code does not see through and
+// the kernel, or a P4 program, does.
 //
 //	                   of the ports, untagged, whole, without options ─────────▶ Plain
 //	frame ──▶ IPv4? ──┤ of the ports, but tagged, a first fragment, with options ──▶ Drop
 //	                  │ UDP that is too short to tell, more tags than MAX_TAGS ────▶ Drop
 //	                   all else ───────────────────────────────────────────────▶ Pass
 //
-// Linux takes 802.1Q and 802.1ad tags off one after the other as long as they are priority tags
-// (VLAN 0), whatever their number, and routes what is inside: the first is alongside the frame when
-// a program at tc sees it, the others are in the frame. That is why tags are looked through here.
+// Linux removes 802.1Q and 802.1ad tags one after the other as long as they are priority tags (VLAN
+// 0), whatever their number, and routes the packet inside. A program at tc sees the first tag in
+// the frame's metadata, and the others in the frame. So the code looks behind such tags.
 //
 // Fragments: without a first fragment there is no packet, and each first fragment shows the ports,
 // since a fragment with more after it has at least 8 bytes (RFC 791) and the ports are the first

@@ -11,21 +11,21 @@ import (
 
 //go:generate go tool bpf2go -target bpfel match match.c -- -mcpu=v3 -Wall -Wextra -Werror
 
-// What the function returns.
+// Results of the function.
 const (
 	Drop = iota
 	Plain
 	Pass
 )
 
-// Rules say what is looked for. A port that is 0 is none.
+// Rules say which packets to look for. Port 0 matches none.
 type Rules struct {
 	Both     uint16 // UDP port: packets to or from it
 	To       uint16 // packets to it, which are never plain: they are dropped
 	Untagged bool   // all tagged frames are dropped, whatever is in them
 }
 
-// Arguments loads what the function is called with, except for R1, which is to be the context.
+// Arguments loads the function's arguments, except for R1, which must be the context.
 func (r Rules) Arguments() asm.Instructions {
 	untagged := int32(0)
 	if r.Untagged {
@@ -44,7 +44,7 @@ var compiled = sync.OnceValue(func() *ebpf.CollectionSpec {
 	return spec
 })
 
-// Function is the function, for programs at XDP, or else at tc.
+// Function is the function, for programs at XDP or otherwise at tc.
 func Function(xdp bool) (out asm.Instructions) {
 	name := matchProgMatchTc
 	if xdp {

@@ -21,23 +21,23 @@ import (
 type Options struct {
 	// Why says why this engine was chosen, for people.
 	Why string
-	// CPUPort is the port of packet-in and packet-out. 0: there is none.
+	// CPUPort is the port of packet-in and packet-out. 0: none.
 	CPUPort uint32
 	// DropPort is the egress port that means drop. 0 means 511.
 	DropPort uint32
-	// Seed is where the program's random numbers start.
+	// Seed seeds the program's random numbers.
 	Seed uint64
 	// OnlyUDP, if not 0, is the one UDP port whose packets the program gets: IPv4 packets to or
-	// from it, untagged, whole and without options. Other frames are the host's. The host's stack
-	// gets a copy of every frame, also of those: whoever shares interfaces has to keep them from
-	// it.
+	// from it, untagged, whole and without options. Other frames are for the host. The host's stack
+	// gets a copy of every frame, also of those: a switch that shares interfaces must keep them
+	// from it.
 	OnlyUDP uint16
 	// Priorities is how many priorities each port's queue has, as [interp.NewQueues] has them; 0
 	// means 1.
 	Priorities int
-	// Events gets the steps of packets' ways; nil tells nobody.
+	// Events gets the steps of packets' ways; nil: nobody does.
 	Events interp.Events
-	// Log receives what the switch has to say. nil means slog.Default().
+	// Log receives the switch's messages. nil means slog.Default().
 	Log *slog.Logger
 	// Ports are the options of the ports. Its Log is set from Log.
 	Ports ports.Options

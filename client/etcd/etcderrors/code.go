@@ -9,9 +9,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Code is the code that etcd, or gRPC, has given an error; codes.OK if there is none. The errors of
-// clientv3 (rpctypes.EtcdError) have a code that status.Code does not find: for it they are
-// codes.Unknown.
+// Code returns the code of an error from etcd or gRPC; codes.OK if there is none. status.Code does
+// not find the code of clientv3's errors (rpctypes.EtcdError), and returns codes.Unknown for them.
 func Code(err error) codes.Code {
 	var e rpctypes.EtcdError
 	if errors.As(err, &e) {
@@ -20,8 +19,8 @@ func Code(err error) codes.Code {
 	return status.Code(err)
 }
 
-// Definite says whether an error means that what etcd was asked for was not executed and will not
-// be: etcd looked at it and refused it.
+// Definite says whether an error means that etcd did not execute a request and never will: etcd
+// looked at it and refused it.
 func Definite(err error) bool {
 	switch Code(err) {
 	case codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.PermissionDenied, codes.Unauthenticated,

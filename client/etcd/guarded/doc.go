@@ -11,13 +11,13 @@
 //	                   │                                       │
 //	  if it was clear: populate                     publish what etcd has now
 //
-// What has to be right is here and does no input or output of its own: a Server asks its Slots, its
-// Directory, its Sessions and etcd, and waits by its Runtime (ports.go). In the gateway these are a
-// slotclient.Network, a placement.Follower, and what package guardedshell has: a lease in etcd, and
-// goroutines. In the simulator (the tests of this package) they are one deterministic world in
-// which several gateways run step by step, crash between any two of them, and have their messages
-// lost or delivered late; errors are in the words of etcd's client and of client/calls there, too.
-// Each rule has a mutant: the server without it, which must be found out.
+// The logic that has to be right is here, and does no input or output of its own: a Server calls
+// its Slots, its Directory, its Sessions and etcd, and waits through its Runtime (ports.go). In the
+// gateway these are a slotclient.Network, a placement.Follower, and package guardedshell's: a lease
+// in etcd, and goroutines. In the simulator (the tests of this package) they are one deterministic
+// world in which several gateways run step by step, crash between any two of them, and have their
+// messages lost or delivered late. Errors there, too, are those of etcd's client and of
+// client/calls. Each rule has a mutant: the server without that rule, which the tests must detect.
 //
 // # The rules, by the names that the code and the mutants use
 //

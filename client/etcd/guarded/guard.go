@@ -13,8 +13,8 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/slotcodec"
 )
 
-// How long is waited between looks at a slot that somebody else has guarded, or that does not
-// answer: from shortest on twice as long each time, less up to half of it by chance.
+// Pauses between looks at a slot that somebody else has guarded, or that does not answer: they
+// begin at shortest and double each time, less up to half by chance.
 const (
 	shortest       = 200 * time.Microsecond
 	longest        = 10 * time.Millisecond
@@ -27,15 +27,15 @@ const (
 	endedLongest  = time.Second
 )
 
-// When etcd is asked whether the session that holds a guard is there: after the guard was waited
-// for this long, and then less and less often.
+// When to ask etcd whether the session of a guard still exists: after waiting this long for the
+// guard, and then less and less often.
 const (
 	breakAfter  = 100 * time.Millisecond
 	breakAtMost = time.Second
 )
 
-// evictAfter is how long a slot may be silent before somebody is asked to take its key out of the
-// network.
+// evictAfter is how long a slot may be silent before the evictor is asked to take its key out of
+// the network.
 const evictAfter = time.Second
 
 // pause is how long to wait next.
@@ -43,7 +43,7 @@ type pause time.Duration
 
 func newPause() pause { return pause(shortest) }
 
-// next is a time between half of what it was the last time doubled, and that.
+// next returns a random time between half of twice the last one, and that.
 func (p *pause) next(r Runtime, most time.Duration) time.Duration {
 	d := time.Duration(*p)
 	*p = pause(min(2*d, most))
@@ -53,11 +53,11 @@ func (p *pause) next(r Runtime, most time.Duration) time.Duration {
 // guard is a slot that a write of this gateway has made unreadable.
 type guard struct {
 	key     placedKey
-	lease   int64 // of the session, and the number, that the guard says
+	lease   int64 // of the session, and the number, in the guard
 	number  uint64
 	version wire.Version // of the slot with the guard
 	before  []byte       // the cell that the slot had
-	after   []byte       // that which is to be published
+	after   []byte       // the cell to publish
 
 	// unknown: of a CAS to the guard, on version was, it is not known whether it was or will be
 	// executed.
@@ -65,7 +65,7 @@ type guard struct {
 	was     wire.Version
 }
 
-// takeAll guards keys. What it gives is guarded, with an error too.
+// takeAll guards keys. Those that it returns are guarded, even with an error.
 func (s *Server) takeAll(ctx context.Context, lease int64, keys []placedKey) (held []*guard, err error) {
 	if len(keys) > 1 {
 		if held, err = s.takeFree(ctx, lease, keys); err != nil {
@@ -82,8 +82,9 @@ func (s *Server) takeAll(ctx context.Context, lease int64, keys []placedKey) (he
 	return held, nil
 }
 
-// takeFree guards the first of several keys, side by side. What cannot be guarded at once is waited
-// for as ever: with guards of keys before it alone. Those of keys after it are given back first.
+// takeFree guards the first of several keys, in parallel. Keys that cannot be guarded at once must
+// be waited for while only keys before them are guarded, so guards of keys after them are given
+// back first.
 func (s *Server) takeFree(ctx context.Context, lease int64, keys []placedKey) ([]*guard, error) {
 	var tried []*guard
 	for _, k := range keys {
@@ -113,7 +114,7 @@ func (s *Server) takeFree(ctx context.Context, lease int64, keys []placedKey) ([
 	return append(held, g), nil
 }
 
-// beside does n things at once, each of which ends by itself, and waits for all of them.
+// beside does n things in parallel, each of which ends by itself, and waits for all of them.
 func (s *Server) beside(n int, do func(int)) {
 	var others []chan struct{}
 	for i := 1; i < n; i++ {
@@ -129,7 +130,7 @@ func (s *Server) beside(n int, do func(int)) {
 	}
 	for _, done := range others {
 		if !s.Runtime.Wait(context.Background(), done, 0) {
-			<-done // everything is being closed, and so it ends at once
+			<-done // everything is being closed, so it ends at once
 		}
 	}
 }
@@ -146,7 +147,7 @@ func (s *Server) take(ctx context.Context, lease int64, k placedKey) (*guard, er
 		return nil, over(ctx)
 	}
 	if left != nil {
-		// What etcd has is what the write before would have published.
+		// etcd has what the write before would have published.
 		return &guard{key: k, lease: lease, number: left.number, version: left.version, before: left.after}, nil
 	}
 	g := s.newGuard(lease, k)
@@ -162,7 +163,7 @@ func (s *Server) take(ctx context.Context, lease int64, k placedKey) (*guard, er
 }
 
 // hold waits for the guard of a key that this gateway's other writes leave to this one. With an
-// error it is another's turn.
+// error, the next write has its turn.
 func (s *Server) hold(ctx context.Context, g *guard) error {
 	err := s.contend(ctx, g)
 	switch {
@@ -182,8 +183,8 @@ func (s *Server) mine(g *guard) ([]byte, error) {
 		slotcodec.GuardSize)
 }
 
-// attempt tries once to guard a key, without waiting for anybody, and says whether it is guarded.
-// With an error the switches do not let this gateway do that.
+// attempt tries once to guard a key, without waiting for other gateways, and says whether it is
+// guarded. An error means that the switches do not let this gateway guard it.
 func (s *Server) attempt(ctx context.Context, g *guard) (bool, error) {
 	mine, err := s.mine(g)
 	if err != nil {
@@ -204,7 +205,7 @@ func (s *Server) attempt(ctx context.Context, g *guard) (bool, error) {
 	case err == nil:
 		g.version = version
 		return true, nil
-	case isChanged(err) && remembered: // it is so no more: once more, with a look
+	case isChanged(err) && remembered: // it has changed: once more, with a read
 		return s.attempt(ctx, g)
 	case isGone(err), isChanged(err):
 	case isDenied(err):
@@ -222,10 +223,10 @@ func (s *Server) contend(ctx context.Context, g *guard) error {
 		return err
 	}
 	var waited, silent time.Duration
-	ask := breakAfter // when to ask whether the other's session is there
+	ask := breakAfter // when to ask whether the other's session exists
 	limit := aliveFirst
-	asked := false    // somebody was asked to evict the key
-	var nobodys error // the slot has what no gateway has written
+	asked := false    // the evictor was asked to evict the key
+	var nobodys error // the slot has a cell that no gateway has written
 	defer func() {
 		if waited > 0 {
 			s.Observer.GuardWait(waited)
@@ -272,7 +273,7 @@ func (s *Server) contend(ctx context.Context, g *guard) error {
 			g.unknown = false
 		}
 		if nobodys = now.forged; nobodys != nil {
-			// Whose guard may have been there is not known, nor what it is to keep unread. So it
+			// It is not known whose guard may have been there, nor which value it protects. So it
 			// stays as it is until the key is out of the network.
 			s.fault(g.key, now.version, nobodys)
 			s.Runtime.Wait(ctx, changed, p.next(s.Runtime, longest))
@@ -312,9 +313,9 @@ func (s *Server) contend(ctx context.Context, g *guard) error {
 	}
 }
 
-// denied is the end of a write whose slot the switches do not let this gateway change. A right may
-// have been taken away between two copies of one CAS, of which the first was executed: then there
-// is a guard of this session, which others can break when the session is gone.
+// denied ends a write whose slot the switches do not let this gateway change. A right may have been
+// taken away between two copies of one CAS, of which the first was executed: then there is a guard
+// of this session, which others can break when the session is gone.
 func (s *Server) denied(g *guard, why error) error {
 	s.Sessions.GiveUp(g.lease)
 	return status.Errorf(codes.PermissionDenied, "etcd-monitor: the switches do not let this host change the slot of %q, which is in the network, so it cannot be written from here: grant its principal the realm of etcd's keys, or write through a gateway; nothing was written: %v", g.key.Name, why)
@@ -325,8 +326,8 @@ func (s *Server) finishGuards(ctx context.Context, guards []*guard, how func(con
 	s.beside(len(guards), func(i int) { s.finishGuard(ctx, guards[i], how) })
 }
 
-// finishGuard does something to a guard until it is known that it is done, in the background if not
-// at once, and lets the next write have the key then.
+// finishGuard retries an operation on a guard until it is known to be done, in the background if
+// not at once, and then lets the next write have the key.
 func (s *Server) finishGuard(ctx context.Context, g *guard, how func(context.Context, *guard) bool) {
 	ctx, cancel := s.Runtime.Last(ctx)
 	if how(ctx, g) {
@@ -346,8 +347,8 @@ func (s *Server) finishGuard(ctx context.Context, g *guard, how func(context.Con
 	})
 }
 
-// publishAll publishes what came of a write. Where the next write of a key waits here, the slot
-// stays guarded for that, which will publish what comes of it.
+// publishAll publishes the result of a write. If the next write of a key waits here, the slot stays
+// guarded for that one, which will publish its own result.
 func (s *Server) publishAll(ctx context.Context, guards []*guard) {
 	var now []*guard
 	for _, g := range guards {
@@ -358,11 +359,11 @@ func (s *Server) publishAll(ctx context.Context, guards []*guard) {
 	s.finishGuards(ctx, now, s.publish)
 }
 
-// publish replaces a guard by what etcd has now. It says whether the guard is known to be replaced,
-// by whomever.
+// publish replaces a guard by etcd's present state. It says whether the guard is known to be
+// replaced, by this gateway or another one.
 func (s *Server) publish(ctx context.Context, g *guard) bool { return s.replace(ctx, g, g.after) }
 
-// release puts back what was there before the guard: nothing was written.
+// release puts back the cell from before the guard: nothing was written.
 func (s *Server) release(ctx context.Context, g *guard) bool {
 	if g.unknown && !s.resolve(ctx, g) {
 		return false
@@ -381,8 +382,8 @@ func (s *Server) replace(ctx context.Context, g *guard, b []byte) bool {
 	return err == nil || isChanged(err) || isGone(err)
 }
 
-// resolve finds out what became of a CAS to the guard. It says whether that is known; if so and the
-// guard is there, g has its version.
+// resolve finds out the result of a CAS to the guard. It says whether that is known; if so and the
+// guard exists, g has its version.
 func (s *Server) resolve(ctx context.Context, g *guard) bool {
 	now, err := s.lookHard(ctx, g.key)
 	switch {
@@ -402,8 +403,8 @@ func (s *Server) resolve(ctx context.Context, g *guard) bool {
 	return true
 }
 
-// orphan leaves guards of which it is not known what etcd has: nobody may replace them until their
-// session is gone. The keys' next writes are not kept waiting by this gateway.
+// orphan abandons guards of writes whose result at etcd is not known: nobody may replace them until
+// their session is gone. This gateway does not delay the keys' next writes.
 func (s *Server) orphan(ctx context.Context, guards []*guard) {
 	for _, g := range guards {
 		s.queues.leave(g.key.Name)

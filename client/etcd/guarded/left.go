@@ -6,18 +6,18 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// mostLeft is of how many slots it is remembered what was left in them.
+// mostLeft bounds the number of slots whose last cell is remembered.
 const mostLeft = 1024
 
-// left is what this gateway's writes have left in slots, and in which version: a key that is
-// written again is guarded without a look at its slot, by a CAS on that version. It says nothing
-// about what a slot has now.
+// left remembers the cells that this gateway's writes have left in slots, with their versions. A
+// key that is written again is then guarded by a CAS on that version, without reading its slot
+// first. The slot may have changed since.
 type left struct {
 	mu    sync.Mutex
 	slots map[string]leftSlot // by the key's name
 }
 
-// leftSlot is what a write has left in the slot of a placement.
+// leftSlot is the cell that a write has left in the slot of a placement.
 type leftSlot struct {
 	key     placedKey
 	version wire.Version
@@ -26,11 +26,11 @@ type leftSlot struct {
 
 func newLeft() *left { return &left{slots: map[string]leftSlot{}} }
 
-// put remembers what a slot was left with.
+// put remembers the cell that was left in a slot.
 func (l *left) put(key placedKey, version wire.Version, plain []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for name := range l.slots { // any one: who is written again and again is soon back
+	for name := range l.slots { // any one: a key that is written often is soon back
 		if len(l.slots) < mostLeft {
 			break
 		}
@@ -39,14 +39,14 @@ func (l *left) put(key placedKey, version wire.Version, plain []byte) {
 	l.slots[key.Name] = leftSlot{key, version, plain}
 }
 
-// knows says whether it is remembered what was left in the slot of a placement.
+// knows says whether the cell in a placement's slot is remembered.
 func (l *left) knows(key placedKey) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.slots[key.Name].key == key
 }
 
-// take gives what was left in the slot of a placement, and forgets it.
+// take returns the remembered cell of a placement's slot, and forgets it.
 func (l *left) take(key placedKey) (slot, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

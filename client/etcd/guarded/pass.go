@@ -11,23 +11,24 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/placement"
 )
 
-// Passage is a request that etcd can be asked as bytes: nothing of what it is about is placed or
-// reserved. A write is still sent on the condition that this is so at etcd (the fence).
+// Passage is a request that can be passed to etcd as bytes, because it touches no placed or
+// reserved keys. A write is still sent on the condition that this is so at etcd (the fence).
 type Passage struct {
-	// Method and Request are what etcd is asked: "" is the client's method, and the pieces are one
-	// message.
+	// Method and Request are for etcd: Method "" is the client's method, and the pieces of Request
+	// are one message.
 	Method  string
 	Request [][]byte
-	// See is to be told how etcd's answer begins (64 bytes are enough), before the client has it.
+	// See must be called with the beginning of etcd's answer (64 bytes are enough), before the
+	// client gets it.
 	See func(head []byte)
 	// Answer makes the client's answer of etcd's; nil: it is the same. Without ok nothing was
 	// executed, and the request is the Server's to serve.
 	Answer func(message []byte) (answer [][]byte, ok bool)
-	// Refused says whether an error of etcd's is about what was added to the request: nothing was
-	// executed, and the request is the Server's to serve.
+	// Refused says whether an error of etcd's is about the added parts of the request: then nothing
+	// was executed, and the Server must serve the request.
 	Refused func(code codes.Code, message string) bool
 
-	// What it is: one of these.
+	// The kind; one of these.
 	Range       *pb.RangeRequest
 	Put         []byte // the key
 	DeleteRange *pb.DeleteRangeRequest
@@ -50,14 +51,14 @@ const (
 	headerField      protowire.Number = 1 // of all answers
 	succeededField   protowire.Number = 2 // of TxnResponse
 	responsesField   protowire.Number = 3 // of TxnResponse
-	putOpField       protowire.Number = 2 // of RequestOp and ResponseOp, as the following
+	putOpField       protowire.Number = 2 // in RequestOp and ResponseOp, as the following
 	deleteOpField    protowire.Number = 3
 	txnOpField       protowire.Number = 4
 	mostFieldsOfAPut                  = 6 // that PutRequest has
 )
 
-// Pass says how etcd can be asked a request as its bytes; nil: it is to be served by the Server's
-// methods, which also say what is wrong with it. The bytes are not to be changed afterwards.
+// Pass returns how to pass a request to etcd as its bytes; nil: the Server's methods must serve it,
+// which also report what is wrong with it. Do not change the bytes afterwards.
 func (s *Server) Pass(method string, request []byte) *Passage {
 	switch method {
 	case rangeMethod:
@@ -131,9 +132,10 @@ func (s *Server) passPlanned(field protowire.Number, request []byte, op *pb.Requ
 	return &Passage{Request: [][]byte{request}, See: s.sawHead} // it only reads
 }
 
-// passWrite makes a write of which nothing is placed a transaction on the fence, around its bytes.
+// passWrite wraps a write that touches no placed key in a transaction on the fence, around its
+// bytes.
 func (s *Server) passWrite(field protowire.Number, request []byte, spans []span) *Passage {
-	known := s.Directory.Revision() // before the directory is looked at, so that all of it is known
+	known := s.Directory.Revision() // before the directory is searched, so that all of it is known
 	for _, sp := range spans {
 		if len(s.Directory.LookupRange(sp.Key, sp.End)) > 0 {
 			return nil
@@ -239,8 +241,8 @@ func fields(message []byte, each func(protowire.Number, protowire.Type, []byte, 
 	return true
 }
 
-// keyOfPut is the key of a PutRequest, if there is no doubt about it: of a field that is there
-// twice the last one counts, and of an unknown one who knows what it means.
+// keyOfPut is the key of a PutRequest, if it is unambiguous: of a repeated field the last one
+// counts, and the meaning of an unknown field is not known.
 func keyOfPut(request []byte) (key []byte, ok bool) {
 	var there [mostFieldsOfAPut + 1]bool
 	ok = fields(request, func(num protowire.Number, typ protowire.Type, value []byte, _ uint64) {

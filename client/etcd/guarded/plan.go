@@ -13,22 +13,22 @@ import (
 // span is the keys in [Key, End), as in etcd's requests.
 type span = reserved.Span
 
-// open is the end that is none: all keys from the first on.
+// open is the end of a range without an end: all keys from the first on.
 const open = reserved.Open
 
-// work is a write: what is sent to etcd for it, and what it may change.
+// work is a write: the operation for etcd, and the keys that it may change.
 type work struct {
-	op    *pb.RequestOp // what the client asks for, without what is not his to read or to change
-	spans []span        // what it may change
+	op    *pb.RequestOp // the client's operation, without what the client may not read or change
+	spans []span        // ranges that it may change
 	// operations is how many the client asks for, as etcd counts them.
 	operations int
 	back       back // makes the client's answer of etcd's; nil: it is the same
-	// rest is what is left to do when the client has its answer; nil: nothing.
+	// rest is the work that remains when the client has its answer; nil: none.
 	rest func()
 }
 
-// back makes, of etcd's answer to what was sent in an operation's place, the answer to the
-// operation; nil: it is the same.
+// back converts etcd's answer for a replaced operation to the answer for the original one; nil: it
+// is the same.
 type back func(*pb.ResponseOp) *pb.ResponseOp
 
 // answer is etcd's answer to a planned operation as its answer to the client's would have been.
@@ -41,8 +41,8 @@ func (b back) of(r *pb.ResponseOp) *pb.ResponseOp {
 	return b(r)
 }
 
-// plan finds out what a request may change, in any of its branches, and leaves out what is not the
-// client's to change or to read. The request itself is not changed.
+// plan determines what a request may change, in any of its branches, and leaves out what the client
+// may not change or read. It does not modify the request.
 func (s *Server) plan(op *pb.RequestOp) (*work, error) {
 	w := &work{operations: operations(op)}
 	if s.MaxTxnOps > 0 && w.operations > s.MaxTxnOps {
@@ -195,8 +195,7 @@ func (s *Server) planDelete(w *work, op *pb.RequestOp, r *pb.DeleteRangeRequest)
 	return txnOp(&pb.TxnRequest{Success: ops}), deleted, nil
 }
 
-// deleted is etcd's answer to a deletion of which parts were asked for, as it would have been to
-// the whole.
+// deleted merges etcd's answers for parts of a deletion to the answer for the whole.
 func deleted(r *pb.ResponseOp) *pb.ResponseOp {
 	all := &pb.DeleteRangeResponse{Header: &pb.ResponseHeader{}}
 	for _, part := range r.GetResponseTxn().GetResponses() {
@@ -240,7 +239,7 @@ func later(a, b string) string {
 	return max(a, b)
 }
 
-// placedIn is the placed keys that a write may change, in their order, each once.
+// placedIn returns the placed keys that a write may change, in order, each once.
 func (s *Server) placedIn(w *work) []placedKey {
 	var keys []placedKey
 	for _, sp := range w.spans {

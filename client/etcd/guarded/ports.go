@@ -18,15 +18,15 @@ import (
 type Slots interface {
 	// Read reads a slot, linearizably.
 	Read(ctx context.Context, id wire.Key) (value []byte, version wire.Version, err error)
-	// ReadNow reads a slot as Read does, if that takes no waiting: ok is false if it would, where
-	// the slot may be silent, and where Read would have an error.
+	// ReadNow reads a slot as Read does, if that takes no waiting. ok is false if it would wait, if
+	// the slot may be silent, or if Read would return an error.
 	ReadNow(id wire.Key) (value []byte, version wire.Version, ok bool)
-	// Silent says whether a slot has not been heard of lately. Who can ask etcd instead of reading
-	// it does that then, and waits for nothing. Now and then it says no to one caller, so that
-	// somebody finds out.
+	// Silent says whether a slot has not answered lately. A caller that can ask etcd instead then
+	// does that, and does not wait. Now and then Silent returns false to one caller, so that it
+	// tries the slot again.
 	Silent(id wire.Key) bool
-	// CAS replaces what is in a slot if its version is the expected one, and returns the new
-	// version. A copy of it may be executed later, if the expected version is still there then.
+	// CAS replaces a slot's cell if its version is the expected one, and returns the new version. A
+	// copy of it may be executed later, if the expected version is still there then.
 	CAS(ctx context.Context, id wire.Key, expected wire.Version, value []byte) (wire.Version, error)
 	// Size is how many bytes a slot holds.
 	Size(id wire.Key) int
@@ -48,8 +48,8 @@ type Sessions interface {
 	Current(ctx context.Context) (lease int64, err error)
 	// Key is the name of a session's key in etcd, of any gateway.
 	Key(lease int64) string
-	// GiveUp ends a session, if it is the current one. Current gives another one, or waits for it,
-	// from then on; the key of the old one is deleted as soon as etcd answers.
+	// GiveUp ends a session, if it is the current one. From then on Current returns another one, or
+	// waits for it; the key of the old session is deleted as soon as etcd answers.
 	GiveUp(lease int64)
 }
 
@@ -70,44 +70,45 @@ type Codec interface {
 type Seals interface {
 	// Ring is those that are known; never nil.
 	Ring() *seal.Ring
-	// Want says whether a key is known once etcd was asked, after the call began.
+	// Want says whether a key is known after etcd was asked; the question begins after the call.
 	Want(ctx context.Context, id uint32) (bool, error)
 }
 
-// Runtime is what a server waits and works by. Between two calls of a Runtime, of Slots and so on,
-// a server never waits for anything.
+// Runtime provides a server's waiting and background work. Between two calls of a Runtime, of Slots
+// and so on, a server never waits for anything.
 type Runtime interface {
 	// Go does work alongside the caller's.
 	Go(work func())
 	// Wait waits until ch is closed, and says whether it is. It ends before that when ctx is done,
 	// and after d where d is not 0. A nil ch is never closed.
 	Wait(ctx context.Context, ch <-chan struct{}, d time.Duration) bool
-	// Within gives a context that ends with ctx or, with rpctypes.ErrStopped as its cause, when no
-	// more work is to be done.
+	// Within returns a context that ends with ctx or, with rpctypes.ErrStopped as its cause, when
+	// the service closes.
 	Within(ctx context.Context) (context.Context, context.CancelFunc)
-	// Detach gives the context for what is to continue when the caller's ctx is done: with its
+	// Detach returns the context for work that continues when the caller's ctx is done: with its
 	// values, and a limit of its own.
 	Detach(ctx context.Context) (context.Context, context.CancelFunc)
-	// Limit gives a context for what may take so long, and can be tried again after that.
+	// Limit returns a context for an attempt that may take this long, and can be repeated after it.
 	Limit(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc)
-	// Last gives the context for what continues as long as it takes, when the caller's ctx is done.
+	// Last returns the context for work that continues as long as it takes when the caller's ctx is
+	// done.
 	Last(ctx context.Context) (context.Context, context.CancelFunc)
 	// Jitter is a random number from 0 to below 1.
 	Jitter() float64
 }
 
-// Observer is told what happens; see hotkeys.Metrics.
+// Observer gets events; see hotkeys.Metrics.
 type Observer interface {
 	Hit()                       // a read was answered by the network
 	Miss(reason string)         // a read of a placed key was answered by etcd
-	Forwarded(reason string)    // a read that the network was not asked for
+	Forwarded(reason string)    // a read for which the network was not asked
 	GuardWait(d time.Duration)  // a write waited for another's guard
 	GuardedWrite(result string) // a write of placed keys ended
-	Forged()                    // a slot has, in one more version, what no gateway has written
+	Forged()                    // a slot has, in one more version, a cell that no gateway has written
 }
 
-// Evictor is asked to take keys out of the network. It may be asked again and again, by each
-// request that finds the fault, and bounds what that costs.
+// Evictor takes keys out of the network. It may be called again and again, by each request that
+// finds the fault, and bounds the cost of that.
 type Evictor interface {
 	Evict(key placement.Key, fault placement.Fault, reason string)
 }

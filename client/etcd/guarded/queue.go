@@ -6,9 +6,8 @@ import (
 	"sync"
 )
 
-// queues let one write of this gateway at a time have a key, in the order in which they came. So
-// writes of one gateway do not take guards from each other in the network, where who comes first is
-// chance.
+// queues gives a key to one write of this gateway at a time, in order of arrival. So writes of one
+// gateway do not take guards from each other in the network, where chance decides who is first.
 type queues struct {
 	mu   *sync.Mutex
 	keys map[string]*queue
@@ -18,21 +17,21 @@ type queues struct {
 type queue struct {
 	turns []*turn
 	// writes that have had the key since the queue was empty, or since another gateway could have
-	// had it; who has the key may touch it
+	// had it; only the holder of the key accesses it
 	row int
 }
 
-// turn is a write's in a queue.
+// turn is a write's place in a queue.
 type turn struct {
 	come  chan struct{} // closed when it is this write's
 	key   placedKey
-	lease int64  // of the session that the write would guard the key for
-	guard *guard // what the write before has left in the slot: it is this one's
+	lease int64  // of the session with which the write would guard the key
+	guard *guard // guard that the write before has left for this one
 }
 
-// inARow is how many writes of one gateway follow each other at once. Then another gateway, which
-// looks whether the key is free every longestGuarded, has its chance: who waits there would else
-// have to look in the moment between one write's publication and the next one's guard.
+// inARow is how many writes of one gateway follow each other without a gap. Then another gateway
+// has its chance, which checks every longestGuarded whether the key is free; otherwise it would
+// have to check in the moment between one write's publication and the next one's guard.
 const inARow = 8
 
 func newQueues() queues {
@@ -64,7 +63,8 @@ func (q queues) enter(ctx context.Context, r Runtime, key placedKey, lease int64
 	return t.guard, true
 }
 
-// enterFree has a key if nobody else of this gateway has it. Then leave or hand must follow.
+// enterFree acquires a key if no other write of this gateway has it. Then leave or hand must
+// follow.
 func (q queues) enterFree(key placedKey, lease int64) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -77,9 +77,8 @@ func (q queues) enterFree(key placedKey, lease int64) bool {
 	return true
 }
 
-// hand gives a key to the next one that waits together with its guard, if there is one that has the
-// same session and placement, and if it is not another gateway's turn. Otherwise nothing has
-// happened.
+// hand gives a key, together with its guard, to the next waiting write, if that has the same
+// session and placement, and if it is not another gateway's turn. Otherwise it does nothing.
 func (q queues) hand(g *guard) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -106,7 +105,7 @@ func (q queues) leave(key string) {
 	close(k.turns[0].come)
 }
 
-// drop takes one away that waits, unless its turn has come.
+// drop removes a waiting write, unless its turn has come.
 func (q queues) drop(key string, t *turn) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

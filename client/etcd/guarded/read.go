@@ -13,8 +13,7 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/slotcodec"
 )
 
-// Why the network was not asked, and why a slot had no answer: the reasons that an Observer is
-// told.
+// Why the network was not asked, and why a slot had no answer: the reasons that an Observer gets.
 const (
 	reasonRequest  = "request"  // a slot cannot answer such a request
 	reasonPlace    = "unplaced" // the key is not placed
@@ -25,9 +24,9 @@ const (
 	reasonSilent   = "silent"   // the slot did not answer in time
 	reasonDenied   = "denied"   // the switches do not let this gateway read it
 	reasonFormat   = "unreadable"
-	reasonForged   = "forged" // the slot has what no gateway has written
-	reasonKey      = "key"    // it is sealed with a key that is not known here: etcd is asked for it
-	reasonAhead    = "ahead"  // it is newer than what etcd has told this gateway
+	reasonForged   = "forged" // the slot has a cell that no gateway has written
+	reasonKey      = "key"    // it is sealed with an unknown key; etcd is asked for that key
+	reasonAhead    = "ahead"  // it is newer than etcd's last answer to this gateway
 )
 
 // Range implements pb.KVServer.
@@ -51,14 +50,14 @@ func (s *Server) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeRespon
 	return answer, err
 }
 
-// seen is what a read that etcd has to answer found in the slot.
+// seen is what a read found in the slot before etcd has to answer it.
 type seen struct {
 	key   placement.Key
 	at    slot
-	clear bool // it may be populated; otherwise it is newer than what etcd has told
+	clear bool // it may be populated; otherwise it is newer than etcd's last answer
 }
 
-// part has etcd answer a range that spans keys which are not the client's to read.
+// part asks etcd for the client's part of a range that also spans reserved keys.
 func (s *Server) part(ctx context.Context, r *pb.RangeRequest) (*pb.RangeResponse, error) {
 	w, err := s.plan(rangeOp(r))
 	if err != nil {
@@ -86,8 +85,8 @@ func (s *Server) fromEtcd(ctx context.Context, r *pb.RangeRequest) (*pb.RangeRes
 	return answer, err
 }
 
-// eligible says whether a slot can answer a request: one key, as it is now. Whatever is asked for
-// of the key, the slot has it.
+// eligible says whether a slot can answer a request: for one key, at the present revision. The slot
+// has everything that can be asked about that key.
 func eligible(r *pb.RangeRequest) bool {
 	_, order := pb.RangeRequest_SortOrder_name[int32(r.SortOrder)]
 	_, target := pb.RangeRequest_SortTarget_name[int32(r.SortTarget)]
@@ -98,8 +97,8 @@ func eligible(r *pb.RangeRequest) bool {
 // plain says whether etcd's answer to a request has all that a slot needs.
 func plain(r *pb.RangeRequest) bool { return !r.Serializable && !r.KeysOnly && !r.CountOnly }
 
-// RangeNow answers a read of a placed key from its slot, if that takes no waiting. Where it does
-// not, nothing was counted, and Range is to be asked.
+// RangeNow answers a read of a placed key from its slot, if that takes no waiting. If it does,
+// nothing was counted, and the caller must call Range.
 func (s *Server) RangeNow(r *pb.RangeRequest) (*pb.RangeResponse, bool) {
 	if s.reserved.Touches(string(r.Key), string(r.RangeEnd)) {
 		return nil, false
@@ -122,7 +121,7 @@ func (s *Server) RangeNow(r *pb.RangeRequest) (*pb.RangeResponse, bool) {
 	return answer, true
 }
 
-// inNetwork gives the placement of the key that a request reads, or the reason why the network is
+// inNetwork returns the placement of the key that a request reads, or the reason why the network is
 // not asked.
 func (s *Server) inNetwork(r *pb.RangeRequest) (k placement.Key, reason string) {
 	if !eligible(r) {
@@ -141,8 +140,8 @@ func (s *Server) inNetwork(r *pb.RangeRequest) (k placement.Key, reason string) 
 	return k, ""
 }
 
-// fromNetwork answers a request from the slot of its key. If it cannot, it says what it read there
-// where that matters when etcd has answered.
+// fromNetwork answers a request from the slot of its key. If it cannot, it returns what it read
+// there, if that matters after etcd's answer.
 func (s *Server) fromNetwork(ctx context.Context, r *pb.RangeRequest) (*pb.RangeResponse, *seen) {
 	k, reason := s.inNetwork(r)
 	if reason != "" {
@@ -187,8 +186,8 @@ func (s *Server) fromNetwork(ctx context.Context, r *pb.RangeRequest) (*pb.Range
 	return nil, nil
 }
 
-// answerOf is the answer to a request that a slot gives, or the reason why it gives none. before is
-// the newest revision that etcd had told when the slot had not been read yet.
+// answerOf returns the answer that a slot gives to a request, or the reason why it gives none.
+// before is the newest revision from etcd when the slot had not been read yet.
 func (s *Server) answerOf(r *pb.RangeRequest, at *slot, before int64) (answer *pb.RangeResponse, reason string) {
 	switch {
 	case at.forged != nil:
@@ -217,14 +216,14 @@ func (s *Server) answerOf(r *pb.RangeRequest, at *slot, before int64) (answer *p
 		// Nothing but etcd says how far etcd is.
 		return nil, reasonAhead
 	}
-	// The slot has what the key was when it was read, and so at every revision from the slot's own
-	// up to the store's at that time. A newer one is not said: who watches from the next one on
-	// would miss the writes between.
+	// The slot has the key's state at the time of the read, and so at every revision from the
+	// slot's own up to the store's at that time. A newer revision must not be returned: a client
+	// that watches from the next one on would miss the writes between.
 	revision := before
 	if at.revision() <= newest {
 		revision = max(before, at.revision())
 	}
-	if !s.Open() { // since the slot was asked
+	if !s.Open() { // since the slot was read
 		return nil, reasonClosed
 	}
 	return rangeAnswer(r, kv, &pb.ResponseHeader{ClusterId: known.ClusterId, MemberId: known.MemberId,
@@ -247,7 +246,7 @@ func (s *Server) learnLater(ctx context.Context, k placement.Key, at slot) {
 	})
 }
 
-// Who answered a read is counted, and told to a client that asks.
+// The source of a read is counted, and returned to a client that asks for it.
 
 func (s *Server) hit(ctx context.Context) {
 	s.Observer.Hit()
@@ -281,8 +280,8 @@ func rangeAnswer(r *pb.RangeRequest, kv *mvccpb.KeyValue, h *pb.ResponseHeader) 
 	return answer
 }
 
-// populate puts what etcd has answered into a slot that was clear before etcd was asked. The reader
-// does not wait for it. One reader of a key at a time is enough.
+// populate puts etcd's answer into a slot that was clear before etcd was asked. The reader does not
+// wait for it. One reader of a key at a time is enough.
 func (s *Server) populate(ctx context.Context, k placement.Key, at slot, answer *pb.RangeResponse) {
 	if !s.begin(s.populating, k.Name) {
 		return
@@ -298,7 +297,7 @@ func (s *Server) populate(ctx context.Context, k placement.Key, at slot, answer 
 	})
 }
 
-// begin says whether nobody else is at something with a key; then end must follow.
+// begin says whether no other goroutine works on a key; if so, end must follow.
 func (s *Server) begin(at map[string]bool, key string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -316,7 +315,7 @@ func (s *Server) end(at map[string]bool, key string) {
 }
 
 // breakStaleGuard looks again, after a while, at a guard that a reader has seen, and breaks it if
-// its session is gone: nobody may write the key for long.
+// its session is gone: the key may not be written again for long.
 func (s *Server) breakStaleGuard(ctx context.Context, k placement.Key, at slot) {
 	if !s.begin(s.breaking, k.Name) {
 		return

@@ -11,10 +11,10 @@ import (
 // resealPause is between two slots that Reseal looks at.
 const resealPause = 5 * time.Millisecond
 
-// Reseal looks at the slots of all placed keys once, and seals with the present key what was sealed
-// with an older one: a cell that nobody writes any more would need its key for good. What a slot
-// says is not changed by that. Guards are left to those whose they are. It gives the keys that it
-// has left in use, and whether it has seen every slot.
+// Reseal looks at the slots of all placed keys once, and seals with the current key what was sealed
+// with an older one. Otherwise a cell that nobody writes any more would need its key for ever. The
+// content of slots does not change. Guards are left to their owners. It returns the keys that are
+// still in use, and whether it has seen every slot.
 func (s *Server) Reseal(ctx context.Context) (used map[uint32]bool, whole bool) {
 	used, whole = map[uint32]bool{}, true
 	for _, k := range s.Directory.LookupRange("\x00", open) {

@@ -15,8 +15,8 @@ import (
 // The project's own keys are in etcd, and no client reads them through a gateway: not by their
 // names, which is refused, nor among others, which leaves them out, nor by comparing.
 
-// planRange leaves the reserved keys out of what is read. A range that spans them becomes several,
-// in a transaction, so that there is one answer in its place.
+// planRange leaves the reserved keys out of a read. A range that spans them becomes several ranges
+// in a transaction, so that there is still one answer.
 func (s *Server) planRange(op *pb.RequestOp, r *pb.RangeRequest) (*pb.RequestOp, back, error) {
 	if !s.reserved.Touches(string(r.Key), string(r.RangeEnd)) {
 		return op, nil, nil
@@ -31,7 +31,7 @@ func (s *Server) planRange(op *pb.RequestOp, r *pb.RangeRequest) (*pb.RequestOp,
 		q.Key, q.RangeEnd = []byte(p.Key), []byte(p.End)
 		if len(parts) > 1 {
 			if q.SortTarget == pb.RangeRequest_VALUE {
-				q.KeysOnly = false // to be sorted by what it has
+				q.KeysOnly = false // needed for sorting
 			}
 			if limitedByKey(r) {
 				q.SortTarget, q.Limit = pb.RangeRequest_KEY, q.Limit+1
@@ -48,13 +48,14 @@ func (s *Server) planRange(op *pb.RequestOp, r *pb.RangeRequest) (*pb.RequestOp,
 	}, nil
 }
 
-// planCompare leaves the reserved keys out of what is compared. It gives the ways in which all
-// conditions may hold, of which the first that does decides; nil if they are as they were.
+// planCompare leaves the reserved keys out of a transaction's conditions. It returns the
+// alternatives in which all conditions may hold; the first that holds decides. nil: the conditions
+// are unchanged.
 //
-// etcd compares each key of a range, or, if there is none, a key that does not exist: of no
-// revision, version and lease, with which a value is never equal to anything. A condition that
-// holds for such a key holds for a range if it holds for each part. Any other one holds if it does
-// for at least one part, and the others have no keys.
+// etcd compares each key of a range or, if there is none, a key that does not exist: its revision,
+// version and lease are 0, and its value never equals anything. If a condition holds for such a
+// key, it holds for a range if it holds for each part. Any other condition holds if it does for at
+// least one part, and the others have no keys.
 func (s *Server) planCompare(all []*pb.Compare) (ways [][]*pb.Compare, err error) {
 	touches := func(c *pb.Compare) bool { return s.reserved.Touches(string(c.Key), string(c.RangeEnd)) }
 	if !slices.ContainsFunc(all, touches) {
@@ -82,11 +83,12 @@ func (s *Server) planCompare(all []*pb.Compare) (ways [][]*pb.Compare, err error
 	return ways, nil
 }
 
-// mostWays is how many transactions within each other one may become: two such conditions, where
-// the reserved keys have one prefix. etcd would not take many more.
+// mostWays bounds the nested transactions that one may become: enough for two such conditions, if
+// the reserved keys have one prefix. etcd would not accept many more.
 const mostWays = 9
 
-// compareParts is a condition on a range as conditions on its parts: the ways in which it may hold.
+// compareParts turns a condition on a range into conditions on its parts: the alternatives in which
+// it may hold.
 func compareParts(c *pb.Compare, parts []span) (ways [][]*pb.Compare) {
 	on := func(p span, c pb.Compare) *pb.Compare {
 		c.Key, c.RangeEnd = []byte(p.Key), []byte(p.End)
@@ -147,14 +149,14 @@ func holdsForNone(c *pb.Compare) bool {
 }
 
 // limitedByKey says whether etcd takes the first keys, one more than the limit, and sorts only
-// those: it does where a target is given and no order.
+// those: it does so if a sort target is given and no order.
 func limitedByKey(r *pb.RangeRequest) bool {
 	return r.Limit > 0 && r.SortOrder == pb.RangeRequest_NONE && r.MinModRevision == 0 &&
 		r.MaxModRevision == 0 && r.MinCreateRevision == 0 && r.MaxCreateRevision == 0
 }
 
-// joined is etcd's answer to a range of which parts were asked for, as it would have been to the
-// whole (etcd: server/etcdserver/txn, Range).
+// joined merges etcd's answers for parts of a range to the answer for the whole (etcd:
+// server/etcdserver/txn, Range).
 func joined(r *pb.RangeRequest, parts []*pb.ResponseOp) *pb.RangeResponse {
 	out := &pb.RangeResponse{}
 	for _, p := range parts {
@@ -179,7 +181,7 @@ func joined(r *pb.RangeRequest, parts []*pb.ResponseOp) *pb.RangeResponse {
 	return out
 }
 
-// sorted sorts as etcd does: by keys, in rising order, if nothing else is said.
+// sorted sorts as etcd does: by keys in ascending order, by default.
 func sorted(kvs []*mvccpb.KeyValue, target pb.RangeRequest_SortTarget, order pb.RangeRequest_SortOrder) {
 	by := map[pb.RangeRequest_SortTarget]func(a, b *mvccpb.KeyValue) int{
 		pb.RangeRequest_KEY:     func(a, b *mvccpb.KeyValue) int { return bytes.Compare(a.Key, b.Key) },

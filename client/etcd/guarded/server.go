@@ -20,10 +20,10 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/slotcodec"
 )
 
-// Config is what a Server works with. What may be nil says so.
+// Config configures a Server. Fields that may be nil say so.
 type Config struct {
-	// Etcd is where the clients' requests go, in their name: what is on the way there must not add
-	// a name of the gateway's own.
+	// Etcd gets the clients' requests, with their identity: interceptors on the way must not add a
+	// name of the gateway's own.
 	Etcd      pb.KVClient
 	Slots     Slots
 	Directory Directory
@@ -37,13 +37,13 @@ type Config struct {
 
 	// Prefix is that of all that is the gateways' in etcd.
 	Prefix string
-	// Reserved is what else the names of keys begin with that are not a client's: the controllers'.
-	// Those that begin with Prefix are none either.
+	// Reserved are further prefixes of keys that clients must not see: the controllers'. Keys that
+	// begin with Prefix are reserved, too.
 	Reserved []string
-	// MaxTxnOps and MaxRequestBytes limit what a client's transaction, and a client's write, may
-	// have, as etcd's flags of these names do. They are for an etcd that was told to take more than
-	// that, so that it takes what is added to writes (MoreTxnOps, MoreRequestBytes). 0: what etcd
-	// takes is its matter, and a little less comes through.
+	// MaxTxnOps and MaxRequestBytes limit a client's transaction and write, like etcd's flags of
+	// these names. Set them for an etcd whose own limits are higher, so that it accepts the parts
+	// that a gateway adds to writes (MoreTxnOps, MoreRequestBytes). 0: etcd's limits apply, and
+	// clients get a little less.
 	MaxTxnOps, MaxRequestBytes int
 	// Excluded says which keys' reads are not answered by the network though they are placed; nil:
 	// Health alone.
@@ -51,8 +51,8 @@ type Config struct {
 	// Patience is how long a write is tried before it is sent to etcd, if its client waits that
 	// long; 0: DefaultPatience, below 0: no limit.
 	Patience time.Duration
-	// Open says whether reads may be answered by the network: it must say no where etcd would have
-	// looked at who asks. nil: always.
+	// Open says whether the network may answer reads: it must return false if etcd would have
+	// checked the caller's identity. nil: always.
 	Open func() bool
 }
 
@@ -75,17 +75,17 @@ func Health(key string) bool { return key == "/registry/health" }
 // Server is the key-value service. It is safe for concurrent use.
 type Server struct {
 	Config
-	header   atomic.Pointer[pb.ResponseHeader] // of etcd's newest answer: who it is
+	header   atomic.Pointer[pb.ResponseHeader] // of etcd's newest answer, with its identity
 	number   atomic.Uint64                     // of the last guard
-	taken    atomic.Int64                      // so many operations etcd is known to take in a transaction
+	taken    atomic.Int64                      // so many operations etcd is known to accept in a transaction
 	queues   queues
 	left     *left
-	reserved reserved.Keys // of which clients see nothing
+	reserved reserved.Keys // hidden from clients
 
 	mu         sync.Mutex
 	populating map[string]bool // keys that a reader is putting into their slots
 	breaking   map[string]bool // keys whose guard a reader has seen, and looks at again
-	learning   map[string]bool // keys whose slot is sealed with a key that etcd is asked for
+	learning   map[string]bool // unknown sealing keys that etcd is being asked for
 	forged     map[wire.Key]forged
 }
 
@@ -178,7 +178,7 @@ func (s *Server) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, er
 	return txn, nil
 }
 
-// Compact implements pb.KVServer. What is in the network is the present, which is never compacted.
+// Compact implements pb.KVServer. The network has only the present state, which is never compacted.
 func (s *Server) Compact(ctx context.Context, r *pb.CompactionRequest) (*pb.CompactionResponse, error) {
 	answer, err := s.Etcd.Compact(ctx, r)
 	if err == nil {
@@ -187,7 +187,7 @@ func (s *Server) Compact(ctx context.Context, r *pb.CompactionRequest) (*pb.Comp
 	return answer, err
 }
 
-// encode is a cell that a slot of a size can hold when it is sealed, or "unfit" where it is too
+// encode returns a cell that a slot of a size can hold when it is sealed, or "unfit" if it is too
 // large.
 func (s *Server) encode(c slotcodec.Cell, size int) []byte {
 	b, err := s.Codec.Codec().Encode(c, size-seal.Overhead)

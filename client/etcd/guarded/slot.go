@@ -15,13 +15,13 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/slotcodec"
 )
 
-// slot is what was read in a slot.
+// slot is the result of reading a slot.
 type slot struct {
-	cell    slotcodec.Cell // of a kind of 0 if it could not be read
-	plain   []byte         // what was sealed: nil if it could not be opened
+	cell    slotcodec.Cell // its kind is 0 if it could not be read
+	plain   []byte         // unsealed content: nil if it could not be opened
 	bytes   []byte         // as they are in the slot
 	version wire.Version
-	forged  error  // no gateway has written this: nobody is answered from it, and nobody puts anything over it
+	forged  error  // no gateway has written this: it answers nobody, and nobody overwrites it
 	key     uint32 // the number of the key that it takes to open it, if that is not known here (yet)
 }
 
@@ -30,7 +30,7 @@ func (s *slot) guardedBy(lease int64, number uint64) bool {
 	return s.cell.Kind == slotcodec.Guard && s.cell.Lease == lease && s.cell.Number == number
 }
 
-// revision is how new a slot says that it is; 0 if it says nothing.
+// revision is the revision in a slot; 0 if it has none.
 func (s *slot) revision() int64 { return max(s.cell.Mod, s.cell.Revision) }
 
 // look reads a slot.
@@ -42,8 +42,8 @@ func (s *Server) look(ctx context.Context, k placement.Key) (slot, error) {
 	return s.read(ctx, k, b, version), nil
 }
 
-// lookHard reads a slot, and asks etcd for the key where it is sealed with one that is not known:
-// then it is known whether a gateway has written it.
+// lookHard reads a slot, and asks etcd for an unknown sealing key: then it is known whether a
+// gateway has written it.
 func (s *Server) lookHard(ctx context.Context, k placement.Key) (slot, error) {
 	at, err := s.look(ctx, k)
 	if err != nil || at.key == 0 {
@@ -68,7 +68,7 @@ func (s *Server) learn(ctx context.Context, k placement.Key, at slot) (slot, err
 	return at, nil
 }
 
-// read makes sense of what is in a slot.
+// read decodes the content of a slot.
 func (s *Server) read(ctx context.Context, k placement.Key, b []byte, version wire.Version) slot {
 	at := slot{bytes: b, version: version}
 	plain, err := s.open(k, b, version)
@@ -91,7 +91,7 @@ func (s *Server) read(ctx context.Context, k placement.Key, b []byte, version wi
 			defer cancel()
 			s.Codec.Want(ctx, dictionary.Version)
 		})
-	case err != nil: // a gateway of another kind: who knows what it means by it
+	case err != nil: // a gateway of another kind: its meaning is not known
 		at.forged = err
 	}
 	return at
@@ -108,7 +108,7 @@ func (s *Server) open(k placement.Key, b []byte, version wire.Version) ([]byte, 
 	return s.Seals.Ring().Open(b, s.place(k, version))
 }
 
-// cas replaces what is in a slot by a cell, sealed for the version that the slot has then.
+// cas replaces a slot's cell, sealed for the version that the slot has then.
 func (s *Server) cas(ctx context.Context, k placement.Key, expected wire.Version, plain []byte) (wire.Version, error) {
 	b, err := s.Seals.Ring().Seal(plain, s.place(k, seal.After(k.Name, wire.Key(k.ID), expected).Version))
 	if err != nil {
@@ -121,8 +121,8 @@ func (s *Server) place(k placement.Key, version wire.Version) seal.Place {
 	return seal.Place{Name: k.Name, ID: wire.Key(k.ID), Version: version}
 }
 
-// fault has a key taken out of the network whose slot has what no gateway has written. It is
-// counted once for each version.
+// fault has the key evicted from a slot whose content no gateway has written. It counts this once
+// for each version.
 func (s *Server) fault(k placement.Key, version wire.Version, why error) {
 	s.mu.Lock()
 	was, known := s.forged[wire.Key(k.ID)]
@@ -142,14 +142,13 @@ func (s *Server) fault(k placement.Key, version wire.Version, why error) {
 	s.Evictor.Evict(k, placement.Forged, why.Error())
 }
 
-// forged is what was found in a slot that no gateway has written.
+// forged is an error for a slot's content that no gateway has written.
 type forged struct {
 	key     placement.Key
 	version wire.Version
 }
 
-// cellOf is what a slot has to say about a key when etcd has kv for it, nil if it has none, as of a
-// revision.
+// cellOf returns the cell for a key when etcd has kv for it, nil if it has none, as of a revision.
 func (s *Server) cellOf(kv *mvccpb.KeyValue, revision int64) slotcodec.Cell {
 	switch {
 	case kv == nil:
@@ -165,8 +164,8 @@ func (s *Server) cellOf(kv *mvccpb.KeyValue, revision int64) slotcodec.Cell {
 		Version: kv.Version, Value: value}
 }
 
-// How long etcd is waited for when it is asked whether a session is there: at first, and at most. A
-// member that does not hear costs little so, and an etcd that is slow is waited for.
+// How long a request for a session's existence waits for etcd: at first, and at most. So a member
+// that does not respond costs little, and a slow etcd still gets enough time.
 const (
 	aliveFirst   = time.Second
 	aliveLongest = 10 * time.Second

@@ -12,16 +12,16 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/placement"
 )
 
-// transaction is what is sent to etcd for a write.
+// transaction is the request to etcd for a write.
 type transaction struct {
 	work   *work
-	known  int64    // the revision as of which the directory is known
-	lease  int64    // of the session that holds the guards; 0: there are none
+	known  int64    // revision up to which the directory is known
+	lease  int64    // of the session that holds the guards; 0: none
 	guards []*guard // their keys are read after the write, if
 	read   bool     // says so
 }
 
-// outcome is what came of a transaction that etcd has answered.
+// outcome is the result of a transaction that etcd has answered.
 type outcome struct {
 	// a condition of the gateway's does not hold, and nothing was executed; of the rest only
 	// sessionGone means something
@@ -29,13 +29,12 @@ type outcome struct {
 	sessionGone bool           // it is that on the session
 	answer      *pb.ResponseOp // to the client's operation
 	header      *pb.ResponseHeader
-	read        []*pb.ResponseOp // what was read of the guarded keys, in their order; nil: nothing
+	read        []*pb.ResponseOp // results for the guarded keys, in order; nil: not read
 }
 
-// commit has etcd execute a transaction. etcd takes 128 operations (--max-txn-ops), and counts
-// those of a transaction within another together with those around it. So what is added to the
-// client's is made less, or the client's put into other places, where there are too many. What the
-// client asks for itself has to be as much as etcd takes.
+// commit makes etcd execute a transaction. etcd accepts 128 operations (--max-txn-ops), and counts
+// those of nested transactions together. If there are too many, commit reduces the added
+// operations, or regroups the client's. The client's own operations must be within etcd's limit.
 func (s *Server) commit(ctx context.Context, t *transaction) (outcome, error) {
 	read := t.read && len(t.guards) > 0
 	out, err := s.wrapped(ctx, t, t.work.op, read)
@@ -56,8 +55,7 @@ func (s *Server) commit(ctx context.Context, t *transaction) (outcome, error) {
 			return out, err
 		}
 	}
-	// etcd takes as many as the client's: not so many that these and the gateway's around them are
-	// taken as they are.
+	// etcd accepts the client's operations, but not together with the gateway's
 	outer := max(len(s.conditions(t)), 1)
 	for most := t.work.operations - 1; most >= t.work.operations-outer; most-- {
 		spread, back, ok := spread(q, most)
@@ -92,7 +90,7 @@ func (s *Server) takes(ctx context.Context, operations int) (bool, error) {
 	case tooMany(err), etcderrors.Code(err) == codes.ResourceExhausted && !etcderrors.Definite(err):
 		// of these it does not even read as many
 		return false, nil
-	case err != nil && !etcderrors.Definite(err): // who may not read that has been counted as well
+	case err != nil && !etcderrors.Definite(err): // a caller that may not read that was counted as well
 		return false, err
 	}
 	s.taken.Store(int64(operations))
@@ -116,9 +114,9 @@ func operations(op *pb.RequestOp) int {
 	return max(len(t.Compare), len(t.Success), len(t.Failure)) + most
 }
 
-// spread makes a transaction that does the same in at most so many operations, as etcd counts them:
-// operations that follow each other are put together, in transactions without conditions. Where
-// that is not possible it says so.
+// spread makes an equivalent transaction with at most n operations, as etcd counts them: it puts
+// consecutive operations together, in transactions without conditions. It returns an error if that
+// is not possible.
 func spread(t *pb.TxnRequest, most int) (*pb.RequestOp, back, bool) {
 	for slots := max(len(t.Compare), 1); slots < most; slots++ {
 		success, ok := groups(t.Success, slots, most-slots)
@@ -151,8 +149,7 @@ func spread(t *pb.TxnRequest, most int) (*pb.RequestOp, back, bool) {
 	return nil, nil, false
 }
 
-// groups puts operations together, so that they take so many slots, with transactions of a size in
-// each.
+// groups puts operations together, so that they take n places, with transactions of a size in each.
 func groups(ops []*pb.RequestOp, slots, size int) (out []*pb.RequestOp, ok bool) {
 	whole := len(ops) <= slots
 	var group *pb.TxnRequest
@@ -186,8 +183,7 @@ func (s *Server) conditions(t *transaction) []*pb.Compare {
 	return all
 }
 
-// wrapped makes what is sent for the client's operation the first one of a transaction on the
-// gateway's conditions.
+// wrapped makes the client's operation the first one of a transaction on the gateway's conditions.
 func (s *Server) wrapped(ctx context.Context, t *transaction, op *pb.RequestOp, read bool) (outcome, error) {
 	q := &pb.TxnRequest{Compare: s.conditions(t), Success: []*pb.RequestOp{op}}
 	if t.lease != 0 {
@@ -217,7 +213,8 @@ func (s *Server) wrapped(ctx context.Context, t *transaction, op *pb.RequestOp, 
 }
 
 // flat puts the gateway's conditions among the client's, for a transaction that does nothing if a
-// condition does not hold. Whose did not is found out by reading what the gateway's are about.
+// condition does not hold. It reads what the gateway's conditions are about, to find out whose
+// condition did not hold.
 func (s *Server) flat(ctx context.Context, t *transaction, client *pb.TxnRequest) (outcome, error) {
 	h := boundingRange(t.work.spans)
 	from, to := placement.Range(s.Prefix, h.Key, h.End)

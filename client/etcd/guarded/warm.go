@@ -10,10 +10,10 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/slotcodec"
 )
 
-// Warm populates the slots of keys that are placed from now on, until ctx is done, so that their
-// first readers need not ask etcd: in a cluster many objects are read a few times in their first
-// second, and then no more. It populates as a reader does, under the same rule, so that several
-// gateways may do it, and none has to.
+// Warm populates the slots of newly placed keys, until ctx is done, so that their first readers
+// need not ask etcd: in a cluster many objects are read a few times in their first second, and then
+// never again. It populates as a reader does, under the same rule, so several gateways may do it,
+// and none has to.
 func (s *Server) Warm(ctx context.Context) {
 	seen := map[wire.Key]bool{}
 	for _, k := range s.Directory.LookupRange("\x00", open) {

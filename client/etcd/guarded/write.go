@@ -16,12 +16,11 @@ import (
 // errAgain: nothing was executed, and the write is to be planned again.
 var errAgain = errors.New("to be tried again")
 
-// write does a write, and gives etcd's answer to its operation and the header of the answer. The
-// client's context bounds how long it is waited for; the write completes even if the client
-// cancels.
+// write does a write, and returns etcd's answer to its operation and the header of the answer. The
+// client's context bounds only the wait; the write completes even if the client cancels.
 func (s *Server) write(ctx context.Context, w *work) (*pb.ResponseOp, *pb.ResponseHeader, error) {
 	if len(w.spans) == 0 {
-		// Only a malformed request comes here: etcd says what is wrong with it.
+		// Only a malformed request comes here: etcd reports what is wrong with it.
 		w.spans = []span{{}}
 	}
 	var answer *pb.ResponseOp
@@ -52,8 +51,8 @@ func (s *Server) write(ctx context.Context, w *work) (*pb.ResponseOp, *pb.Respon
 	return answer, header, err
 }
 
-// try does a write as often as it takes to have it executed, or refused by etcd. ctx bounds how
-// long it is tried, the client's how long etcd is waited for where that keeps nobody else waiting.
+// try repeats a write until it is executed, or refused by etcd. ctx bounds how long it tries; the
+// client's context bounds the wait for etcd, if that keeps nobody else waiting.
 func (s *Server) try(ctx, client context.Context, w *work) (*pb.ResponseOp, *pb.ResponseHeader, error) {
 	pause, ended := newPause(), pause(endedShortest)
 	for {
@@ -87,10 +86,10 @@ func (s *Server) refresh(ctx context.Context) error {
 	return s.Directory.Refresh(ctx)
 }
 
-// once plans a write with what is known about the directory, guards the placed keys, and has etcd
+// once plans a write with the known state of the directory, guards the placed keys, and makes etcd
 // execute it.
 func (s *Server) once(ctx, client context.Context, w *work) (*pb.ResponseOp, *pb.ResponseHeader, error) {
-	known := s.Directory.Revision() // before the directory is looked at, so that all of it is known
+	known := s.Directory.Revision() // before the directory is searched, so that all of it is known
 	keys := s.placedIn(w)
 	t := &transaction{work: w, known: known}
 	if len(keys) == 0 {
@@ -118,12 +117,12 @@ func (s *Server) once(ctx, client context.Context, w *work) (*pb.ResponseOp, *pb
 	return s.guarded(ctx, t)
 }
 
-// guarded has etcd execute a write whose keys are guarded, and publishes what came of it.
+// guarded makes etcd execute a write whose keys are guarded, and publishes the result.
 func (s *Server) guarded(ctx context.Context, t *transaction) (*pb.ResponseOp, *pb.ResponseHeader, error) {
-	// who does not wait for the answer must not make it unknown whether it was executed
+	// a client that does not wait must not make the write's outcome unknown
 	detached, cancel := s.Runtime.Detach(ctx)
 	defer cancel()
-	t.read = s.Open() // where etcd looks at who asks, it would refuse to those who may write only
+	t.read = s.Open() // if etcd checks identities, it would refuse this to callers that may only write
 	out, err := s.commit(detached, t)
 	switch {
 	case err != nil && !etcderrors.Definite(err):
@@ -155,7 +154,7 @@ func (s *Server) guarded(ctx context.Context, t *transaction) (*pb.ResponseOp, *
 			g.after = s.encode(s.cellOf(kv, out.header.Revision), s.Slots.Size(wire.Key(g.key.ID)))
 		}
 	}
-	// The slots are unreadable until then: nobody can tell, and the client need not wait.
+	// The slots are unreadable until then, so nobody can observe it, and the client need not wait.
 	t.work.rest = func() { s.publishAll(ctx, t.guards) }
 	return out.answer, out.header, nil
 }
@@ -169,7 +168,7 @@ func countOf(key string) *pb.RangeRequest {
 	return &pb.RangeRequest{Key: []byte(key), CountOnly: true}
 }
 
-// unavailable is what a client is told whose write cannot be done now.
+// unavailable is the client's error for a write that cannot be done now.
 func (s *Server) unavailable(ctx context.Context, what string, why error) error {
 	if ctx.Err() != nil {
 		return over(ctx)
@@ -177,7 +176,7 @@ func (s *Server) unavailable(ctx context.Context, what string, why error) error 
 	return status.Errorf(codes.Unavailable, "etcd-monitor: %s, so keys that are in the network cannot be written: %v", what, why)
 }
 
-// unknown is what a client is told when the gateway is closed while its write is on the way.
+// unknown is the client's error if the gateway is closed while its write is on the way.
 func (s *Server) unknown() error {
 	return status.Errorf(codes.Unavailable, "etcd-monitor: %v; the write may or may not have happened: read the key before you retry", errClosed)
 }

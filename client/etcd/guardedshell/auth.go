@@ -12,22 +12,22 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/etcderrors"
 )
 
-// How often etcd is asked whether it lets everybody read, for how long each time, and for how long
-// its last answer holds. It cannot begin to look at who asks while it does not answer anybody; a
-// gateway that is cut off from it does not see that it does, so the answer holds for a short time
-// only: for as long as it takes etcd to have a new leader, and to answer the next question.
+// How often etcd is asked whether everybody may read, with which timeout, and how long its last
+// answer holds. etcd cannot begin to check identities while it answers nobody. A gateway that is
+// cut off from etcd does not see such a change, so the answer holds only for a short time: as long
+// as etcd takes to elect a new leader and to answer the next question.
 const (
 	authEvery = 250 * time.Millisecond
 	authWait  = time.Second
-	AuthHolds = 3 * time.Second // exported for tests of what stands on it
+	AuthHolds = 3 * time.Second // exported for tests of code that uses it
 )
 
 // begin is the time that until is counted from, on a clock that does not stand still.
 var begin = clock.Now()
 
-// Everybody knows whether etcd lets everybody read (its authentication is not enabled): then, and
-// only then, may a read be answered by the network, which does not look at who asks. It finds out
-// by reading as nobody.
+// Everybody knows whether etcd lets everybody read (its authentication is not enabled). Only then
+// may the network answer a read, because it does not check who asks. It finds out by reading
+// without a user.
 type Everybody struct {
 	newest interface{ Saw(revision int64) }
 	prefix string
@@ -38,13 +38,13 @@ type Everybody struct {
 	until atomic.Int64 // a time since begin, in nanoseconds
 
 	mu       sync.Mutex    // held while until is changed
-	closed   time.Duration // questions that were asked before that are not heeded
+	closed   time.Duration // answers to questions from before this time are ignored
 	enabling int           // requests under way that may enable etcd's authentication
 }
 
 // NewEverybody begins to ask etcd, until Close. The client must be one without a user's name.
-// newest is told the revision in each answer, so that a gateway that answers everything from the
-// network still hears of the store's.
+// newest gets the revision in each answer, so that a gateway that answers everything from the
+// network still learns the store's revision.
 func NewEverybody(client clientv3.KV, prefix string, newest interface{ Saw(revision int64) }) *Everybody {
 	e := &Everybody{newest: newest, prefix: prefix}
 	e.ctx, e.stop = context.WithCancel(context.Background())
@@ -71,8 +71,8 @@ func (e *Everybody) Close() {
 func (e *Everybody) Open() bool { return int64(clock.Since(begin)) < e.until.Load() }
 
 // Enabling passes on a request that may enable etcd's authentication. When it has succeeded, no
-// gateway answers a read from the network any more: this one has stopped before, and is waited for
-// those that etcd cannot tell.
+// gateway answers a read from the network any more: this one has stopped before it, and Enabling
+// waits for those that etcd cannot tell.
 func (e *Everybody) Enabling(ctx context.Context, pass func() error) error {
 	e.mu.Lock()
 	e.enabling++
@@ -93,7 +93,7 @@ func (e *Everybody) Enabling(ctx context.Context, pass func() error) error {
 	return err
 }
 
-// close has reads answered by etcd until it has been asked again.
+// close makes etcd answer reads until it has been asked again.
 func (e *Everybody) close() {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -9,8 +9,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
-// detached is how long what continues without its caller may take: etcd's own limit for a request
-// is 7 s.
+// detached bounds work that continues without its caller: etcd's own limit for a request is 7 s.
 const detached = 10 * time.Second
 
 // abandoned is how long it may take when the caller has left. A write whose outcome is not known
@@ -25,7 +24,7 @@ type Goroutines struct {
 	work sync.WaitGroup
 
 	mu     sync.Mutex
-	closed bool // work waits no more for what comes
+	closed bool // work no longer waits for new items
 }
 
 // NewGoroutines makes a Runtime.
@@ -45,8 +44,8 @@ func (g *Goroutines) Close() {
 	g.work.Wait()
 }
 
-// Go implements guarded.Runtime. What a request begins while everything is being closed finds its
-// contexts ended; nobody waits for it.
+// Go implements guarded.Runtime. Work that a request begins while everything is being closed finds
+// its contexts ended; nobody waits for it.
 func (g *Goroutines) Go(work func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

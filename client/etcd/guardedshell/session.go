@@ -16,12 +16,12 @@ import (
 // SessionTTL is how long a session lives after its gateway has died.
 const SessionTTL = 10 * time.Second
 
-// firstTry is how long etcd is waited for when a session is begun; each further time a quarter
-// longer, up to the session's time to live. A member that does not answer costs little so, even if
-// it is asked several times, and an etcd that is slow is waited for.
+// firstTry is the timeout for etcd when a session is begun; each further try has a quarter more, up
+// to the session's time to live. So a member that does not answer costs little, even if it is asked
+// several times, and a slow etcd still gets enough time.
 const firstTry = time.Second
 
-// sessionPause is how long is waited after a failure before the next try.
+// sessionPause is the pause between a failure and the next try.
 const sessionPause = 100 * time.Millisecond
 
 // Leases are the guarded.Sessions of a gateway: one lease in etcd after the other, each with a key
@@ -35,14 +35,14 @@ type Leases struct {
 	done   sync.WaitGroup
 
 	mu      sync.Mutex
-	lease   int64         // of the current session; 0: there is none
+	lease   int64         // of the current session; 0: none
 	ended   chan struct{} // closed when the current session is given up
 	changed chan struct{} // closed at the next change of lease
 	err     error         // why there is none
 }
 
-// NewLeases begins to have sessions, until Close. prefix is that of all that is the gateways'; a
-// ttl of 0 is SessionTTL, a log of nil none.
+// NewLeases begins to have sessions, until Close. prefix is that of all of the gateways' keys. A
+// ttl of 0 is SessionTTL; a nil log is no log.
 func NewLeases(client *clientv3.Client, prefix string, ttl time.Duration, log *zap.Logger) *Leases {
 	if ttl == 0 {
 		ttl = SessionTTL
@@ -133,8 +133,8 @@ func (l *Leases) run(ctx context.Context) {
 	}
 }
 
-// open makes a lease with a session key, within so much time, and keeps it alive until alive is
-// closed. A lease that nobody has heard of runs out by itself.
+// open makes a lease with a session key, within the given time, and keeps it alive until alive is
+// closed. A lease whose creation was not answered runs out by itself.
 func (l *Leases) open(ctx context.Context, within time.Duration) (
 	clientv3.LeaseID, <-chan *clientv3.LeaseKeepAliveResponse, error) {
 	try, cancel := context.WithTimeout(ctx, within)

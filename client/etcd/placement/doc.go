@@ -1,17 +1,17 @@
 // Package placement is the directory of placed keys: which of etcd's keys have a slot in the
-// network, and which (docs/etcd.md). It is kept in the same etcd as the keys, because the gateways'
-// writes are made conditional on it:
+// network, and which slot (docs/etcd.md). It is kept in the same etcd as the keys, so that the
+// gateways' writes can be conditional on it:
 //
 //	PREFIX placed/KEY     {"id": KEY_ID, "chain": NAME, "version": VERSION}
 //
 // KEY is the etcd key, byte for byte; VERSION is the slot's when it was made.
 //
-// The mod revision of that key names the placement: a key that is removed and placed again has
+// The mod revision of that key identifies the placement: a key that is removed and placed again has
 // another one, and another KEY_ID.
 //
-// A Store changes the directory, and only as its caller has last seen it. A Follower knows it by a
-// watch, so what it knows may be old. Revision says how old: every change up to it is known. That
-// is all a gateway needs. It reads slots by a KEY_ID that may be out of date, which is harmless
-// because a KEY_ID is not given to another key; and it writes under the condition (Fence) that no
-// placement in the ranges it touches is newer than what it knows.
+// A Store changes the directory, on the condition that it is as the caller last saw it. A Follower
+// follows it with a watch, so what it knows may be old. Revision says how old: every change up to
+// it is known. That is all a gateway needs. It reads slots by a KEY_ID that may be out of date,
+// which is harmless because a KEY_ID is never given to another key; and it writes under the
+// condition (Fence) that no placement in the ranges it touches is newer than what it knows.
 package placement

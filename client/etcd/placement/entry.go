@@ -10,7 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// DefaultPrefix is where gateways and placement keep what is theirs in etcd.
+// DefaultPrefix is the prefix of gateways' and placement's own keys in etcd.
 const DefaultPrefix = "/netcraq/gateway/"
 
 // MaxKey is the longest key that can be placed, in bytes.
@@ -21,7 +21,7 @@ var ErrInvalid = errors.New("invalid placement")
 
 // Entry is the placement of one key.
 type Entry struct {
-	ID    uint32 // its KEY_ID: what it is called in the network (wire.Key)
+	ID    uint32 // its KEY_ID, which names it in the network (wire.Key)
 	Chain string // the name of the chain that ID belongs to
 	// Version is that of the slot (wire.Version) when placement had made it, with
 	// slotcodec.Unsealed in it. 0: the entry was written before there was such a thing, and nothing
@@ -90,9 +90,9 @@ func Range(prefix, key, end string) (string, string) {
 	return Name(prefix, key), Name(prefix, end)
 }
 
-// Fence is the condition that no placement in the range [key, end) is newer than revision: that
-// whoever knew the directory as of revision knows which of these keys are placed. (Some may be
-// placed no longer, which does no harm to who takes them for placed.)
+// Fence is the condition that no placement in the range [key, end) is newer than revision, so that
+// a gateway which knows the directory as of revision knows which of these keys are placed. (Some
+// may no longer be placed; treating those as placed does no harm.)
 func Fence(prefix, key, end string, revision int64) *pb.Compare {
 	from, to := Range(prefix, key, end)
 	c := &pb.Compare{

@@ -9,11 +9,11 @@ import (
 	"go.uber.org/zap"
 )
 
-// pause is how long a follower waits before it tries again what has failed.
+// pause is how long a follower waits before it repeats what has failed.
 const pause = 100 * time.Millisecond
 
-// Follower knows the directory by a watch in etcd. While etcd does not answer it knows what it
-// knew; see the package's comment why that is harmless.
+// Follower follows the directory with a watch in etcd. While etcd does not answer it keeps what it
+// knows; the package's comment explains why that is harmless.
 type Follower struct {
 	*Cache
 	store   Store
@@ -23,8 +23,8 @@ type Follower struct {
 	done    sync.WaitGroup
 }
 
-// Follow reads the directory, which ctx bounds the time for, and follows it until Close. A log of
-// nil is none.
+// Follow reads the directory, for which ctx bounds the time, and follows it until Close. A nil log
+// is no log.
 func Follow(ctx context.Context, client *clientv3.Client, prefix string, log *zap.Logger) (*Follower, error) {
 	if log == nil {
 		log = zap.NewNop()
@@ -39,7 +39,7 @@ func Follow(ctx context.Context, client *clientv3.Client, prefix string, log *za
 	return f, nil
 }
 
-// Close ends following. What is known stays known.
+// Close stops following. What is known stays known.
 func (f *Follower) Close() {
 	f.stop()
 	f.done.Wait()
@@ -63,8 +63,8 @@ func (f *Follower) complain(key string, why error) {
 	f.log.Warn("a placement in etcd cannot be read: the key is taken for one that is not placed", zap.String("key", key), zap.Error(why))
 }
 
-// follow watches from what is known on. A watch that ends (compaction, no leader, permission)
-// begins again with what there is then.
+// follow watches from the known revision on. A watch that ends (compaction, no leader, permission)
+// begins again with the present state.
 func (f *Follower) follow(ctx context.Context) {
 	for ctx.Err() == nil {
 		f.watch(ctx)

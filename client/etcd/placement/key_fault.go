@@ -8,11 +8,11 @@ type Fault string
 const (
 	NoFault       Fault = ""
 	ValueTooLarge Fault = "value-too-large" // a gateway could not put the value into the slot
-	// etcd has a newer value than the slot: somebody writes past the gateways
+	// etcd has a newer value than the slot: a writer bypasses the gateways
 	Bypassed        Fault = "bypassed"
 	SlotLost        Fault = "slot-lost"        // the slot is gone, or belongs to another placement
 	SlotUnreachable Fault = "slot-unreachable" // a gateway cannot write the key, because its slot does not answer
-	Forged          Fault = "forged"           // the slot has what no gateway has written
+	Forged          Fault = "forged"           // the slot has a cell that no gateway has written
 )
 
 // ParseFault is a fault as a gateway names it. Gateways of an earlier version say mute for

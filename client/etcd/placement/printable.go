@@ -8,7 +8,7 @@ import (
 )
 
 // Printable writes a key as text: a backslash as \\, control characters and bytes that are not
-// UTF-8 as \xNN. What it writes is valid UTF-8, and differs for different keys.
+// UTF-8 as \xNN. The text is valid UTF-8, and differs for different keys.
 func Printable(key string) string {
 	if !strings.ContainsFunc(key, func(r rune) bool {
 		return r < ' ' || r == '\\' || r == 0x7f ||

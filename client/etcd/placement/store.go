@@ -9,23 +9,23 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// ErrChanged: the directory is not as the caller saw it (the key is placed, or placed again, or not
-// placed any more), or one of its conditions does not hold. Nothing was written.
+// ErrChanged: the directory is not as the caller saw it (the key is placed, or placed again, or no
+// longer placed), or one of its conditions does not hold. Nothing was written.
 var ErrChanged = errors.New("the placement has changed")
 
-// Store changes the directory in etcd. Any number of stores may work at once.
+// Store changes the directory in etcd. Any number of stores may work at the same time.
 type Store struct {
 	KV     clientv3.KV
-	Prefix string // of all that is the gateways': DefaultPrefix, if there is no reason for another
+	Prefix string // of all of the gateways' keys: DefaultPrefix, unless there is a reason for another one
 }
 
 // Put writes the placement of a key that has none. It fails with ErrChanged if the key has one, or
 // if a condition does not hold. After any other error it is not known whether the placement was
-// written. The entry that it returns has its mod revision.
+// written. The returned entry has its mod revision.
 //
-// A placement is never replaced by another: the key is to be taken out of the network, and its
-// placement deleted, before it is placed again. Otherwise gateways that have not heard of the new
-// slot would still read the old one.
+// A placement is never replaced by another one: first take the key out of the network, and delete
+// its placement; then place it again. Otherwise gateways that have not heard of the new slot would
+// still read the old one.
 func (s Store) Put(ctx context.Context, key string, e Entry, conditions ...clientv3.Cmp) (Entry, error) {
 	fail := func(err error) (Entry, error) {
 		return Entry{}, fmt.Errorf("writing to etcd that %q is placed as 0x%08x: %w", key, e.ID, err)
@@ -47,7 +47,7 @@ func (s Store) Put(ctx context.Context, key string, e Entry, conditions ...clien
 	return e, nil
 }
 
-// Delete deletes the placement of mod revision was of a key. It fails with ErrChanged if the key
+// Delete deletes the placement with mod revision was of a key. It fails with ErrChanged if the key
 // has another one by now, or none, or if a condition does not hold. After any other error it is not
 // known whether it was deleted.
 func (s Store) Delete(ctx context.Context, key string, was int64, conditions ...clientv3.Cmp) error {
@@ -64,9 +64,9 @@ func (s Store) Delete(ctx context.Context, key string, was int64, conditions ...
 	return nil
 }
 
-// List reads the whole directory, linearizably, and the revision as of which it is so. Entries that
-// cannot be read are left out and named in broken, by their keys; nobody can read a slot by them,
-// but they are there and can be deleted by their mod revision.
+// List reads the whole directory, linearizably, and returns its revision. Entries that cannot be
+// parsed are left out, and broken has them by key. Nobody can read a slot through them, but they
+// exist, and can be deleted by their mod revision.
 func (s Store) List(ctx context.Context) (entries map[string]Entry, broken map[string]error,
 	revision int64, err error) {
 	prefix := Name(s.Prefix, "")

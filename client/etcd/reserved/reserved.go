@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Open is the end of a Span that has none: all keys from the first on.
+// Open is the end of a Span without an end: all keys from the first on.
 const Open = "\x00"
 
 // Span is the keys in [Key, End), as in etcd's requests: no End is the one key, and Open all keys
@@ -23,7 +23,7 @@ type Span struct{ Key, End string }
 // Keys are all keys that begin with one of some prefixes. The zero value is none.
 type Keys struct {
 	prefixes []string // in order; none begins with another
-	ends     []string // of each one's keys
+	ends     []string // the end of each one's range
 }
 
 // With is the keys that begin with any of some prefixes; an empty one is not heeded.
@@ -41,7 +41,7 @@ func With(prefixes ...string) Keys {
 	return k
 }
 
-// Prefixes are what the keys begin with, in order; none of them begins with another.
+// Prefixes returns the prefixes, in order; none of them begins with another.
 func (k Keys) Prefixes() []string { return k.prefixes }
 
 // Has says whether a key is one of them.
@@ -69,8 +69,8 @@ func (k Keys) Touches(key, end string) bool {
 // before says whether a key is before an end.
 func before(key, end string) bool { return end == Open || key < end }
 
-// Without is the parts of a span, in order, that have none of them. Of a span that touches none it
-// is the span itself.
+// Without returns the parts of a span, in order, that contain none of them. For a span that touches
+// none it returns the span itself.
 func (k Keys) Without(key, end string) (parts []Span) {
 	if !k.Touches(key, end) {
 		return []Span{{key, end}}
@@ -98,7 +98,7 @@ func (k Keys) Without(key, end string) (parts []Span) {
 	return parts
 }
 
-// Denied is the answer to whoever asks for them and for nothing else.
+// Denied is the answer to a request for only such keys.
 func (k Keys) Denied() error {
 	return status.Error(codes.PermissionDenied, fmt.Sprintf("etcd-monitor: the keys under %s are NetCRAQ's own, and neither read nor changed through a gateway", strings.Join(k.prefixes, ", ")))
 }

@@ -1,20 +1,20 @@
-// Package seal closes the cells of etcd's keys (package slotcodec), so that nobody but a gateway
-// can make one that a gateway takes for true, and nobody else can read the values (docs/etcd.md,
-// "Sealing").
+// Package seal seals the cells of etcd's keys (package slotcodec), so that only gateways can make a
+// cell that a gateway accepts, and only they can read the values (docs/etcd.md, "Sealing").
 //
 //	cell      kind, numbers, value                                       what package slotcodec encodes
 //	sealed    head | 01 key (4) | nonce (12) | the rest, encrypted | tag (16)
 //
-// The head is the kind's byte, with [placed.Sealed] set, and of a value and an absence the
-// revision: placement reads them. It is authenticated, not encrypted. What follows is AES-256-GCM
-// as Tink writes it, under the key of that number. Authenticated with it are the name of the etcd
-// key, its KEY_ID, and the sequence of the version that the slot has with this cell in it.
+// The head is the kind's byte, with [placed.Sealed] set, and, for a value and an absence, the
+// revision, which placement reads. It is authenticated, not encrypted. AES-256-GCM follows, in
+// Tink's format, under the key of that number. It also authenticates the name of the etcd key, its
+// KEY_ID, and the sequence of the slot's version with this cell in it.
 //
 // # The sequence
 //
-// A cell comes into a slot by CAS, and a CAS that is executed gives the slot the sequence that
-// follows the one which it expects (docs/protocol.md). So who seals a cell knows it. It is what
-// keeps an old cell of the same key from being put back: a slot's sequences do not come again.
+// A cell comes into a slot by CAS, and an executed CAS gives the slot the sequence after the one
+// that it expects (docs/protocol.md). So the gateway that seals a cell knows its sequence. That
+// keeps an old cell of the same key from being put back, because a slot's sequences never come
+// again.
 //
 // # The keys
 //

@@ -13,12 +13,12 @@ import (
 )
 
 const (
-	// DefaultAge is how old the key that is sealed with becomes, if nothing else is said.
+	// DefaultAge is the age at which the sealing key is replaced, by default.
 	DefaultAge = 24 * time.Hour
 	// MaxSeals is how many cells one gateway seals with a key before it asks for another one.
 	MaxSeals = 1 << 28
-	// Kept is how long a key that is no longer sealed with is kept at least: a gateway that has not
-	// heard of its successor may seal with it, and what is sealed with it is to be opened.
+	// Kept is the minimum time for which a replaced sealing key is kept: a gateway that has not
+	// heard of its successor may still seal with it, and those cells must be opened.
 	Kept = 24 * time.Hour
 
 	again    = 100 * time.Millisecond // between two looks at etcd for a key that is not known
@@ -27,8 +27,8 @@ const (
 	tryAgain = time.Second
 )
 
-// Prefix is what the names of the keys' keys in etcd begin with. No client reads them through a
-// gateway.
+// Prefix begins the names of the etcd keys that hold sealing keys. Clients cannot read them through
+// a gateway.
 func Prefix(own string) string { return own + "seal/" }
 
 // errChanged: somebody else has changed the keys at the same time.
@@ -74,7 +74,7 @@ func (k *Keys) Ensure(ctx context.Context) error {
 	}
 }
 
-// Load reads the keys, of which there must be some.
+// Load reads the keys; it fails if there are none.
 func (k *Keys) Load(ctx context.Context) error {
 	return k.change(ctx, func(*Ring) (*Ring, error) { return nil, nil })
 }
@@ -102,8 +102,8 @@ func (k *Keys) load(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// store writes a ring, if the keys are as they were in a revision (0: none), and uses it. The
-// caller has locked mu.
+// store writes a ring, if the keys have not changed since a revision (0: never written), and uses
+// it. The caller has locked mu.
 func (k *Keys) store(ctx context.Context, r *Ring, was int64) error {
 	text, err := r.marshal()
 	if err != nil {
@@ -121,7 +121,7 @@ func (k *Keys) store(ctx context.Context, r *Ring, was int64) error {
 	return nil
 }
 
-// use takes a ring for what etcd has since a revision. The caller has locked mu.
+// use adopts a ring from etcd, as of a revision. The caller has locked mu.
 func (k *Keys) use(r *Ring, revision int64) {
 	if old := k.ring.Load(); old != nil && old.primary == r.primary {
 		r.sealed.Store(old.Sealed())
@@ -130,8 +130,8 @@ func (k *Keys) use(r *Ring, revision int64) {
 	k.revision = revision
 }
 
-// change makes a ring of what is in etcd, as often as it takes. A change that gives nil changes
-// nothing.
+// change computes a new ring from the one in etcd and writes it, and repeats that until it
+// succeeds. A change that returns nil changes nothing.
 func (k *Keys) change(ctx context.Context, how func(*Ring) (*Ring, error)) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -153,9 +153,8 @@ func (k *Keys) change(ctx context.Context, how func(*Ring) (*Ring, error)) error
 	}
 }
 
-// Rotate makes a new key to seal with. Those that there are stay, to open with, unless drop says
-// that they go at once: then nothing that is sealed opens any more, and every placed key is placed
-// again.
+// Rotate makes a new sealing key. The existing ones stay, for opening, unless drop says that they
+// go at once: then no sealed cell opens any more, and every placed key is placed again.
 func (k *Keys) Rotate(ctx context.Context, drop bool) (id uint32, err error) {
 	err = k.change(ctx, func(r *Ring) (*Ring, error) {
 		next, err := r.Rotated()
@@ -188,8 +187,8 @@ func (k *Keys) RotateIf(ctx context.Context, primary uint32) error {
 	})
 }
 
-// Prune drops the keys that were replaced [Kept] ago and that nothing is sealed with any more: used
-// are those that the caller has found in slots, all of which he has looked at.
+// Prune drops the keys that were replaced [Kept] ago and that no cell is sealed with any more: used
+// are those that the caller has found in slots, after looking at all of them.
 func (k *Keys) Prune(ctx context.Context, used map[uint32]bool, now time.Time) error {
 	return k.change(ctx, func(r *Ring) (*Ring, error) {
 		var old []uint32
@@ -205,8 +204,8 @@ func (k *Keys) Prune(ctx context.Context, used map[uint32]bool, now time.Time) e
 	})
 }
 
-// Want says whether a key is known once etcd was asked, after the call began. It asks at most ten
-// times a second, and waits for its turn as long as ctx lasts.
+// Want says whether a key is known after etcd was asked; the question begins after the call. It
+// asks at most ten times a second, and waits for its turn as long as ctx lasts.
 func (k *Keys) Want(ctx context.Context, id uint32) (bool, error) {
 	called := time.Now()
 	k.mu.Lock()
@@ -257,7 +256,7 @@ func (k *Keys) Follow(ctx context.Context, etcd Watcher, age time.Duration, log 
 	for ctx.Err() == nil {
 		look()
 		watching, stop := context.WithCancel(clientv3.WithRequireLeader(ctx))
-		news := etcd.Watch(watching, k.name, clientv3.WithRev(k.known()+1)) // what has come since
+		news := etcd.Watch(watching, k.name, clientv3.WithRev(k.known()+1)) // changes since then
 		for open := true; open && ctx.Err() == nil; {
 			select {
 			case <-ctx.Done():

@@ -25,32 +25,32 @@ const Overhead = slotcodec.SealOverhead
 // TINK output prefix).
 const tinkPrefix = 5
 
-// ErrForged: these bytes are not what a gateway has sealed for this place.
+// ErrForged: no gateway has sealed these bytes for this place.
 var ErrForged = errors.New("not sealed by a gateway for this slot")
 
-// UnknownKeyError is of a cell that is sealed with a key which is not known here. Whether that is a
-// gateway's, etcd has to say.
+// UnknownKeyError says that a cell is sealed with a key that is not known here. Only etcd can say
+// whether that key is a gateway's.
 type UnknownKeyError struct{ ID uint32 }
 
 func (e *UnknownKeyError) Error() string {
 	return fmt.Sprintf("sealed with key %d, which is not known here", e.ID)
 }
 
-// Place is where a cell is: whose slot, and the version that the slot has with the cell in it. Of
-// the version the sequence matters.
+// Place identifies where a cell is: the slot, and the slot's version with the cell in it. Only the
+// sequence of the version matters.
 type Place struct {
 	Name    string // of the key in etcd
 	ID      wire.Key
 	Version wire.Version
 }
 
-// After is the place of a cell that replaces what is there in version expected, by CAS.
+// After is the place of a cell that replaces the one in version expected, by CAS.
 func After(name string, id wire.Key, expected wire.Version) Place {
 	return Place{name, id, wire.MakeVersion(expected.Epoch(), expected.Sequence()+1)}
 }
 
-// Ring is keys to seal and open with. It does not change, except for the count of what it has
-// sealed, and is safe for concurrent use.
+// Ring has the keys to seal and open with. It is immutable, except for the count of sealed cells,
+// and safe for concurrent use.
 type Ring struct {
 	handle  *keyset.Handle
 	aead    tink.AEAD
@@ -102,7 +102,7 @@ func parse(b []byte) (*Ring, error) {
 	return newRing(h, r.Made)
 }
 
-// marshal writes a ring. What it gives is secret.
+// marshal encodes a ring. The result is secret.
 func (r *Ring) marshal() (string, error) {
 	var b bytes.Buffer
 	if err := insecurecleartextkeyset.Write(r.handle, keyset.NewJSONWriter(&b)); err != nil {
@@ -182,8 +182,7 @@ func (r *Ring) Keys() map[uint32]time.Time {
 // Sealed is how many cells this ring has sealed, in this process.
 func (r *Ring) Sealed() int64 { return r.sealed.Load() }
 
-// Seal closes a cell for the place where it will be. The cell is one that package slotcodec has
-// encoded.
+// Seal seals a cell, which package slotcodec has encoded, for its future place.
 func (r *Ring) Seal(cell []byte, at Place) ([]byte, error) {
 	_, _, size, err := slotcodec.ReadSlot(cell)
 	if err != nil {
@@ -236,8 +235,8 @@ func Key(sealed []byte) uint32 {
 
 func keyOf(sealed []byte, size int) uint32 { return binary.BigEndian.Uint32(sealed[size+1:]) }
 
-// associated is what is authenticated with a cell. Each part but the last has its own length, so no
-// two places give the same bytes.
+// associated is the data that is authenticated with a cell. Each part but the last has its own
+// length, so no two places give the same bytes.
 func associated(head []byte, at Place) []byte {
 	b := make([]byte, 0, 64+len(at.Name))
 	b = append(b, 1) // of this form

@@ -24,9 +24,9 @@ import (
 )
 
 const (
-	directoryWait     = 5 * time.Second // for one attempt to read from etcd which keys are placed
+	directoryWait     = 5 * time.Second // for one attempt to read the directory of placed keys from etcd
 	dictionariesEvery = time.Minute     // it is looked for new dictionaries
-	resealEvery       = time.Hour       // all slots are looked at for what is sealed with an old key
+	resealEvery       = time.Hour       // interval at which all slots are searched for cells with an old key
 	resealSoon        = 5 * time.Second // it is looked whether there is a new key
 	resealAgain       = time.Minute     // between two times, however many new keys there are
 	pruneWait         = 5 * time.Second // for etcd to drop old keys
@@ -35,13 +35,13 @@ const (
 // Patience is how long a write of a placed key whose client waits longer is tried.
 const Patience = 10 * time.Second
 
-// Config says what a Service works with. What may be nil says so.
+// Config configures a Service. Fields that may be nil say so.
 type Config struct {
-	// Own is for the service's own business in etcd: its KV, Lease and Watcher are used, past any
-	// guarded service. It stays the caller's to close, after the Service.
+	// Own is the client for the service's own business in etcd: its KV, Lease and Watcher are used
+	// directly, not through a guarded service. The caller closes it, after the Service.
 	Own *clientv3.Client
-	// Nobody reads in etcd as who has no name: see [guardedshell.NewEverybody]. nil: no read is
-	// answered by the network.
+	// Nobody reads in etcd without a user: see [guardedshell.NewEverybody]. nil: the network
+	// answers no reads.
 	Nobody clientv3.KV
 	// Etcd, Newest, Observer, Prefix, Reserved, MaxTxnOps and MaxRequestBytes are
 	// [guarded.Config]'s.
@@ -54,15 +54,15 @@ type Config struct {
 	// Controller says where the chains are and leases their sessions, under the name Owner.
 	Controller *admin.Client
 	Owner      string
-	// RoundTrip is told how long the switches took; nil: nobody is.
+	// RoundTrip gets the round trip times of the switches; nil: none.
 	RoundTrip func(operation string, d time.Duration)
-	// Keeper is who looks after all slots alongside requests: it populates those of new placements,
-	// makes a new key to seal with when the newest is SealAge old, and seals again what an old one
-	// has sealed. Gateways do. Several may, and none has to.
+	// Keeper makes the service look after all slots in the background: it populates those of new
+	// placements, makes a new sealing key when the newest is SealAge old, and seals again what is
+	// sealed with an old one. Gateways do this. Several may, and none has to.
 	Keeper  bool
 	SealAge time.Duration
-	Log     *slog.Logger // of the service; nil: none
-	Detail  *zap.Logger  // of what it has of etcd's client; nil: none
+	Log     *slog.Logger // of the service; nil: no log
+	Detail  *zap.Logger  // for the log of etcd's client; nil: no log
 }
 
 // Service is etcd's key-value service with placed keys read from the network, as it ships: a
@@ -78,8 +78,8 @@ type Service struct {
 	work                    sync.WaitGroup
 }
 
-// Open begins one. It needs to know which keys are placed, and what their cells are sealed
-// with, and fails where etcd does not say. ctx bounds only that.
+// Open begins one. It must know which keys are placed, and what their cells are sealed with, and
+// fails if etcd does not say. ctx bounds only that.
 func Open(ctx context.Context, cfg Config) (*Service, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -129,8 +129,8 @@ func Open(ctx context.Context, cfg Config) (*Service, error) {
 	return s, nil
 }
 
-// Close ends what goes on alongside requests, which must have ended. Guards that are still held are
-// broken by others.
+// Close ends the background work; requests must have ended. Others break guards that are still
+// held.
 func (s *Service) Close() {
 	s.stop()
 	s.work.Wait()
@@ -144,7 +144,7 @@ func (s *Service) Close() {
 }
 
 // FollowDictionaries reads the dictionaries for values, closes loaded when it has tried, and reads
-// them again when one has come, and once a minute, until ctx ends.
+// them again when a new one appears, and once a minute, until ctx ends.
 func FollowDictionaries(ctx context.Context, etcd clientv3.Watcher, library *slotcodec.Library,
 	loaded chan<- struct{}, log *slog.Logger) {
 	var news clientv3.WatchChan
@@ -182,7 +182,7 @@ func FollowDictionaries(ctx context.Context, etcd clientv3.Watcher, library *slo
 	}
 }
 
-// reseal seals again what is sealed with old keys, and drops those that are no longer needed, until
+// reseal seals again what is sealed with old keys, and drops keys that are no longer needed, until
 // ctx ends.
 func reseal(ctx context.Context, server *guarded.Server, keys *seal.Keys, log *slog.Logger) {
 	var done uint32    // the key that everything was seen to be sealed with

@@ -12,17 +12,17 @@ import (
 	"github.com/netcraq/netcraq/client"
 )
 
-// How long the network is waited for. A round trip takes a fraction of a millisecond; a client that
-// is made for this sends again after Retransmit, so a lost packet does not make the network silent.
+// Timeouts for the network. A round trip takes a fraction of a millisecond; a client for this sends
+// again after Retransmit, so a lost packet does not make the network silent.
 const (
 	Retransmit = 2 * time.Millisecond
 	readWait   = 5 * time.Millisecond
 	casWait    = 50 * time.Millisecond
 )
 
-// When a chain has not answered silentReads reads in a row it is silent: one reader asks it after
-// silentFirst, the next one after twice as long, and so on; the others go to etcd without a wait.
-// Writes have nobody else to ask, and so they always ask; what is answered to one ends the silence.
+// A chain that has not answered silentReads reads in a row is silent: one reader asks it again
+// after silentFirst, the next one after twice as long, and so on; the others go to etcd without a
+// wait. Writes have no alternative, so they always ask; an answer to one ends the silence.
 const (
 	silentReads = 3
 	silentFirst = 10 * time.Millisecond
@@ -40,13 +40,13 @@ type Network struct {
 type chainSlots struct {
 	client *client.Client
 	size   int
-	quiet  atomic.Bool // it is silent, or a read was missed lately: mu is to be asked
+	quiet  atomic.Bool // it is silent, or a read was missed lately: lock mu to decide
 
 	mu     sync.Mutex
 	missed int           // reads in a row that were not answered
 	ended  time.Duration // when the last of them ended, since begin
-	pause  time.Duration // how long the next silence is
-	until  time.Duration // when a reader is to ask again, since begin
+	pause  time.Duration // length of the next silence
+	until  time.Duration // when a reader should ask again, since begin
 }
 
 // begin is the time that silences are counted from, on a clock that does not stand still.
@@ -64,8 +64,8 @@ func (c *chainSlots) answered() {
 }
 
 // unanswered: a read that was begun and given up at these times had no answer. Reads that were on
-// their way together count once: what keeps this machine from a CPU for a moment, or a packet that
-// is lost, they all meet.
+// their way together count once, because a pause of this machine's CPU or one lost packet affects
+// them all.
 func (c *chainSlots) unanswered(begun, ended time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -80,8 +80,8 @@ func (c *chainSlots) unanswered(begun, ended time.Duration) {
 	c.quiet.Store(true)
 }
 
-// silentAt says whether a reader is to ask somebody else. To one it says no when it is time that
-// somebody asks.
+// silentAt says whether a reader should ask somebody else. When it is time for another try, it
+// returns false to one reader.
 func (c *chainSlots) silentAt(now time.Duration) bool {
 	if !c.quiet.Load() {
 		return false
@@ -101,8 +101,7 @@ func (c *chainSlots) silentAt(now time.Duration) bool {
 // errNoChain: the KEY_ID's chain is not known here (yet).
 var errNoChain = errors.New("the chain is not known to this gateway")
 
-// NewNetwork makes a network without chains. observe, where it is not nil, is told about each round
-// trip.
+// NewNetwork makes a network without chains. observe, if not nil, gets each round trip.
 func NewNetwork(observe func(operation string, d time.Duration)) *Network {
 	if observe == nil {
 		observe = func(string, time.Duration) {}
@@ -110,10 +109,9 @@ func NewNetwork(observe func(operation string, d time.Duration)) *Network {
 	return &Network{observe: observe, chains: map[uint8]*chainSlots{}}
 }
 
-// Set makes a chain known, or known by another client, and returns the client that was used before,
-// which is the caller's to close. The client must have sessions, so that a CAS is executed once,
-// and should send again after Retransmit. size is how many bytes a slot of the chain holds. A nil
-// client makes the chain unknown.
+// Set adds a chain, or changes its client, and returns the former client, which the caller must
+// close. The client must have sessions, so that a CAS is executed once, and should send again after
+// Retransmit. size is how many bytes a slot of the chain holds. A nil client removes the chain.
 func (n *Network) Set(chain uint8, c *client.Client, size int) (before *client.Client) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -165,7 +163,7 @@ func (n *Network) Read(ctx context.Context, id wire.Key) ([]byte, wire.Version, 
 // ReadNow implements guarded.Slots.
 func (n *Network) ReadNow(id wire.Key) (value []byte, version wire.Version, ok bool) {
 	c := n.of(id)
-	if c == nil || c.quiet.Load() { // then Silent is to be asked
+	if c == nil || c.quiet.Load() { // then call Silent
 		return nil, 0, false
 	}
 	started := clock.Since(begin)

@@ -1,8 +1,8 @@
 // Package slotclient keeps a gateway's network (Network) in step with the controller: a client for
 // each chain, with sessions that the controller leases, a new one when a chain's addresses change.
 //
-// The controller is not needed for what continues: while it does not answer, what it said last
-// holds, except for the sessions, whose lease runs out after a while. Without sessions a slot
+// Existing clients work without the controller: while it does not answer, its last answer stays
+// valid, except for the sessions, whose lease runs out after a while. Without sessions a slot
 // cannot be changed, so writes of placed keys wait then.
 package slotclient
 
@@ -25,12 +25,11 @@ import (
 const (
 	askEvery   = time.Second     // the controller which chains there are
 	askWait    = 3 * time.Second // for its answer, also to a request for sessions
-	lingering  = time.Second     // for what is under way with a client that was replaced
+	lingering  = time.Second     // for calls under way with a client that was replaced
 	evictEvery = time.Second     // at most, for each placement
-	// evictForget is after how long it is forgotten that the controller was asked to end a
-	// placement.
+	// evictForget is how long requests to end a placement are remembered.
 	evictForget = time.Minute
-	// Sessions are for each chain: so many slots can be changed at once.
+	// Sessions is the number for each chain: so many slots can be changed at the same time.
 	Sessions = 32
 )
 
@@ -44,10 +43,10 @@ type Chains struct {
 	stop    context.CancelFunc
 	work    sync.WaitGroup
 
-	known map[uint8]known // of the goroutine that follows
+	known map[uint8]known // used only by the goroutine that follows
 
 	mu      sync.Mutex
-	evicted map[uint32]evicted // what the controller was asked last to take out
+	evicted map[uint32]evicted // placements that the controller was last asked to end
 }
 
 // known is a chain as it was when its client was made.
@@ -63,8 +62,8 @@ type evicted struct {
 	told bool // and it was logged that its slot is forged
 }
 
-// Follow begins to follow a controller, until Close. owner is the name under which the controller
-// has the sessions.
+// Follow begins to follow a controller, until Close. owner is the name of the sessions at the
+// controller.
 func Follow(c *admin.Client, network *Network, owner string, log *slog.Logger) *Chains {
 	ch := &Chains{api: c, network: network, owner: owner, log: log, known: map[uint8]known{},
 		evicted: map[uint32]evicted{}}
@@ -82,7 +81,7 @@ func (c *Chains) Close() {
 }
 
 func (c *Chains) run() {
-	said := "" // what was wrong last: each trouble is logged once
+	said := "" // the last error: each is logged once
 	for c.ctx.Err() == nil {
 		problem := ""
 		if err := c.look(); err != nil && c.ctx.Err() == nil {
@@ -157,8 +156,8 @@ func (c *Chains) connect(ctx context.Context, chain *admin.Chain) error {
 	return nil
 }
 
-// replace gives the network another client for a chain, and closes the old one when what is under
-// way with it has ended.
+// replace gives the network another client for a chain, and closes the old one when calls under way
+// with it have ended.
 func (c *Chains) replace(id uint8, made *client.Client, size int) {
 	old := c.network.Set(id, made, size)
 	if old == nil {
@@ -174,7 +173,7 @@ func (c *Chains) replace(id uint8, made *client.Client, size int) {
 }
 
 // Evict implements guarded.Evictor: it asks the controller to take a key out of the network, in the
-// background, once a second at most. A slot that is forged is logged once for each placement.
+// background, once a second at most. A forged slot is logged once for each placement.
 func (c *Chains) Evict(key placement.Key, fault placement.Fault, reason string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -194,7 +193,7 @@ func (c *Chains) Evict(key placement.Key, fault placement.Fault, reason string) 
 	}
 	c.evicted[key.ID] = evicted{now, was.told}
 	if fault == placement.SlotUnreachable {
-		fault = placement.NoFault // which says the same, to controllers of an earlier version as well
+		fault = placement.NoFault // which means the same, also to controllers of an earlier version
 	}
 	c.work.Go(func() {
 		ctx, cancel := context.WithTimeout(c.ctx, askWait)

@@ -7,7 +7,7 @@ import (
 	"math"
 )
 
-// Kind is what a cell says.
+// Kind is the kind of a cell.
 type Kind uint8
 
 // The kinds. Their numbers are the first bytes of the cells, except for a value's, which says how
@@ -39,7 +39,8 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind %d", uint8(k))
 }
 
-// Cell is what a slot holds. Which fields mean something depends on the kind; the others are zero.
+// Cell is the content of a slot. Its kind determines which fields have a meaning; the others are
+// zero.
 type Cell struct {
 	Kind Kind
 
@@ -60,8 +61,8 @@ type Cell struct {
 // MaxNumber is the largest number of a guard: with it, and any lease, a guard has GuardSize bytes.
 const MaxNumber = 1<<42 - 1
 
-// GuardSize is the most bytes that a guard has: what a slot holds alongside a seal is as much, or
-// more.
+// GuardSize is the maximum length of a guard: a sealed slot has at least as much room beyond its
+// seal.
 const GuardSize = 16
 
 // MaxValue is the most bytes of a value, uncompressed, that Encode takes and Decode gives.
@@ -91,13 +92,13 @@ func malformed(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrMalformed, fmt.Sprintf(format, args...))
 }
 
-// Encode lays out a cell in at most size bytes. It fails with ErrTooLarge where a value does not
-// fit, and where anything else does not.
+// Encode encodes a cell in at most size bytes. It fails with ErrTooLarge if a value does not fit,
+// and in no other case.
 func (c *Codec) Encode(cell Cell, size int) ([]byte, error) {
 	if err := cell.check(); err != nil {
 		return nil, err
 	}
-	if size < 1 { // of a slot that is not known
+	if size < 1 { // of a slot of unknown size
 		return nil, fmt.Errorf("%w: it has %d bytes", ErrTooLarge, size)
 	}
 	b := make([]byte, 1, min(size, 64))
@@ -159,8 +160,8 @@ func (c *Cell) check() error {
 	return nil
 }
 
-// Decode reads a cell. What it returns has no part of b. Whatever the bytes are, it fails rather
-// than give what Encode cannot have been given.
+// Decode decodes a cell. The result does not share memory with b. Decode rejects all bytes that
+// Encode cannot have produced.
 func (c *Codec) Decode(b []byte) (Cell, error) {
 	if len(b) == 0 {
 		return Cell{}, malformed("no bytes")

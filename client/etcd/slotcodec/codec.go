@@ -7,20 +7,20 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// level is a compromise: a value is compressed once a write, in about 30 us for a pod; the best
-// level takes tables of 40 MB.
+// level is a compromise: each write compresses a value once, in about 30 us for a pod; the best
+// level needs tables of 40 MB.
 const level = zstd.SpeedBetterCompression
 
 // magic begins a zstd frame (RFC 8878, 3.1.1: 0xFD2FB528, the lowest byte first).
 const magic = "\x28\xb5\x2f\xfd"
 
-// workers is how many values are compressed, or decompressed, at once.
+// workers is how many values are compressed, or decompressed, at the same time.
 const workers = 2
 
 // Codec encodes and decodes cells with the dictionaries that it was made with. It does not change
 // and is safe for concurrent use.
 type Codec struct {
-	newest  uint32 // of the dictionaries; 0: there is none
+	newest  uint32 // of the dictionaries; 0: none
 	known   map[uint32]bool
 	encoder *zstd.Encoder
 	decoder *zstd.Decoder
@@ -61,7 +61,7 @@ func NewCodec(dictionaries ...[]byte) (*Codec, error) {
 	return c, nil
 }
 
-// Newest is the version of the dictionary that values are compressed with; 0 is none.
+// Newest is the version of the dictionary with which values are compressed; 0: none.
 func (c *Codec) Newest() uint32 { return c.newest }
 
 // Knows says whether the codec has a dictionary.

@@ -33,7 +33,7 @@ func NewLibrary(kv clientv3.KV, prefix string) *Library {
 	return l
 }
 
-// Prefix is what the names of the dictionaries in etcd begin with.
+// Prefix begins the names of the dictionaries in etcd.
 func (l *Library) Prefix() string { return l.prefix }
 
 // Codec has all dictionaries that are known here.
@@ -66,7 +66,7 @@ func (l *Library) load(ctx context.Context) error {
 			err = fmt.Errorf("it is version %d", version)
 		}
 		if err == nil {
-			_, err = NewCodec(kv.Value) // what is wrong with one must not keep the others from being used
+			_, err = NewCodec(kv.Value) // an error in one must not keep the others from being used
 		}
 		if err != nil {
 			bad = errors.Join(bad, fmt.Errorf("%s in etcd is no dictionary: %w", kv.Key, err))

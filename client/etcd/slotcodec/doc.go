@@ -9,7 +9,7 @@
 //	unfit    6
 //
 // The first byte says which; numbers are unsigned varints (encoding/binary), each in its shortest
-// form, so every cell has one encoding except for how its value is compressed. What is compressed
+// form. So every cell has one encoding, apart from how its value is compressed. A compressed value
 // is one zstd frame (RFC 8878) without its magic number and checksum. Its Dictionary_ID is the
 // version of the dictionary it needs.
 //

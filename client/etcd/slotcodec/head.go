@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// Sealed is set in the first byte of a slot that a gateway has written: what follows its head can
-// be opened by gateways only (client/etcd/seal).
+// Sealed is set in the first byte of a slot that a gateway has written: only gateways can open what
+// follows its head (client/etcd/seal).
 const Sealed = 0x80
 
 // SealOverhead is how many bytes sealing adds to a cell: 5 for the number of the key, 12 for the
@@ -21,10 +21,10 @@ const LeastSlot = GuardSize + SealOverhead
 // It holds in the version only of the placement (placement.Entry.Version).
 const Unsealed = string(rune(Clear))
 
-// ReadSlot reads the head of a slot, which is in plain text: its kind and, of a Value and of an
-// Absent, the revision that follows it (an unsigned varint): the value's mod revision, or the one
-// at which the key was known not to exist. size is how many bytes the head has. Whether it is true
-// only gateways can tell.
+// ReadSlot reads the head of a slot, which is in plain text: its kind and, for a Value and an
+// Absent, the revision that follows (an unsigned varint). That is the value's mod revision, or the
+// one at which the key was known not to exist. size is the length of the head in bytes. Only
+// gateways can tell whether the head is true.
 func ReadSlot(slot []byte) (kind Kind, revision int64, size int, err error) {
 	if len(slot) == 0 {
 		return 0, 0, 0, fmt.Errorf("%w: a slot without a byte", ErrMalformed)
@@ -45,7 +45,7 @@ func ReadSlot(slot []byte) (kind Kind, revision int64, size int, err error) {
 	return 0, 0, 0, fmt.Errorf("%w: a slot of %v", ErrMalformed, kind)
 }
 
-// CheckSlot says what shows, without opening a slot in some version, that no gateway and no
+// CheckSlot checks a slot in some version, without opening it, for signs that no gateway and no
 // placement has written it. made is the version in which placement made the slot.
 func CheckSlot(slot []byte, version, made uint64) error {
 	if string(slot) == Unsealed {

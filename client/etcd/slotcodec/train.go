@@ -15,9 +15,9 @@ const DictionarySize = 16 << 10
 
 const (
 	minSamples = 16   // fewer values are not a sample of anything
-	maxSamples = 4096 // that the entropy tables are made from
+	maxSamples = 4096 // from which the entropy tables are made
 	judges     = 128  // values that the choice is judged by
-	candidates = 48   // that are tried in each round
+	candidates = 48   // tried in each round
 	trainSeed  = 0x4E43
 )
 
@@ -27,7 +27,7 @@ type KV struct {
 	Value []byte `json:"value"`
 }
 
-// ReadExport reads what `etcdctl get --prefix PREFIX -w json` writes.
+// ReadExport reads the output of `etcdctl get --prefix PREFIX -w json`.
 func ReadExport(r io.Reader) ([]KV, error) {
 	var export struct {
 		KVs []KV `json:"kvs"`
@@ -44,12 +44,12 @@ func ReadExport(r io.Reader) ([]KV, error) {
 // Train makes a dictionary of the given version (1 or more) and about size bytes of values, from
 // samples of the values that are to be compressed.
 //
-// The dictionary's content is whole samples: again and again the one that, for its own size, makes
-// all others the most smaller. Where objects are near copies of each other, as Kubernetes' are,
-// that is better than fragments that occur often, which zstd's own trainers collect: a pod's
-// siblings take 135 bytes with one pod in the dictionary, and 450 with the fragments that
-// klauspost's trainer chose. The samples closest to all others are put last, where they are
-// cheapest to refer to. The same samples give the same dictionary.
+// The dictionary's content is whole samples. Each is the one that, for its own size, reduces the
+// size of all others most. If objects are near copies of each other, as Kubernetes' are, that is
+// better than the frequent fragments that zstd's own trainers collect: a pod's siblings take 135
+// bytes with one pod in the dictionary, and 450 with the fragments that klauspost's trainer chose.
+// The samples closest to all others come last, where they are cheapest to refer to. The same
+// samples give the same dictionary.
 func Train(samples [][]byte, version uint32, size int) ([]byte, error) {
 	if version == 0 {
 		return nil, errors.New("training a dictionary: its version must be 1 or more")

@@ -14,7 +14,7 @@ and is all that an application needs. It is :func:`netcraq.node.connect`; :mod:`
 the errors and the types, :mod:`netcraq.node.aio` is for asyncio, :mod:`netcraq.streams` reads
 streams from shared memory.
 
-For experts, who send packets to the switches themselves:
+For experts, whose programs send packets to the switches themselves:
 
 * :mod:`netcraq.client` is a synchronous UDP client, by KEY_ID and session.
 * :mod:`netcraq.names` is one that knows keys by their names.

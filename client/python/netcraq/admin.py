@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the controller's admin API (HTTP and JSON) tells a client: chains, the KEY_IDs of names, and
-sessions to write with.
+"""Answers of the controller's admin API (HTTP and JSON) for a client: chains, the KEY_IDs of names,
+and sessions to write with.
 
 The controller lets in root and its own user by its Unix socket, and over TCP who has the token that
 a file has.
@@ -26,8 +26,8 @@ SYSTEM_SOCKET = "unix:///run/netcraq-admin/controller.sock"
 
 
 def default_url() -> str:
-    """The socket of the system's controller, or, for a user other than root if there is none, of
-    that user's own.
+    """The socket of the system's controller; for a user other than root, if there is none, the
+    socket of that user's own.
     """
     own = os.environ.get("XDG_RUNTIME_DIR")
     if os.geteuid() == 0 or not own or os.path.exists(SYSTEM_SOCKET.removeprefix("unix://")):
@@ -122,7 +122,7 @@ class Admin:
         """The placed keys whose names start with prefix, as they are on record: name to KEY_ID (32
         bits).
 
-        Raises AdminError with code unavailable where the controller does not know that it leads:
+        Raises AdminError with code unavailable if the controller does not know whether it leads:
         ask again.
         """
         return {
@@ -141,7 +141,7 @@ class Admin:
         return self._key(self._do("GET", "/v1/keys/" + _segment(name)))
 
     def request_key(self, name: str, *, chains: list[str] | None = None, quota: tuple[str, int] | None = None) -> Key:
-        """Has a key added in the chain with the most room, if there is none of the name.
+        """Makes the controller add a key in the chain with the most room, if the name has none.
 
         chains: those that it may be in. quota: a prefix of the name, and how many keys there may be
         with that. Raises AdminError with code resource_exhausted or quota_exceeded.
@@ -179,9 +179,7 @@ class Admin:
         return SessionLease(self, got["lease"], sessions, got["ttlSeconds"], asked, count, owner, address)
 
     def page_link(self) -> str:
-        """A link by which a browser is let in to the controller's page, once, within five
-        minutes.
-        """
+        """A login link for the controller's page, which works once, within five minutes."""
         return self._do("POST", "/v1/page")["url"]
 
     def _do(self, method: str, path: str, body: Any = None) -> Any:
@@ -276,7 +274,7 @@ class SessionLease:
     """Of the host that can write with the sessions, if that was said."""
 
     def again(self) -> SessionLease:
-        """Another lease, as this one was asked for."""
+        """Another lease, with the parameters of this one."""
         return self.admin.lease_sessions(self.count, self.owner, self.address)
 
     def keep(self) -> bool:
@@ -284,7 +282,7 @@ class SessionLease:
         used.
         """
         now = time.monotonic()
-        ends = self.renewed + 0.9 * self.ttl  # a tenth for what is on its way then
+        ends = self.renewed + 0.9 * self.ttl  # a tenth is for requests on their way then
         if now - self.renewed > self.ttl / 3 and now < ends:
             try:
                 self.admin._do("PUT", "/v1/sessions/" + _segment(self.name))

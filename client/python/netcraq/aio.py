@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A client that takes several requests at once, for asyncio.
+"""A client for asyncio that does several requests at the same time.
 
     from netcraq.aio import Client
 
@@ -9,9 +9,9 @@
 It has :class:`netcraq.client.Client`'s methods, rules and errors, and one socket for all requests:
 replies find theirs by session, number and key. A session has one write on its way at a time (heads
 drop what is older than a session's newest request), so as many writes are under way as there are
-sessions; others wait for their turn, in the order in which they came, as requests do beyond
-in_flight. What waits without success was not sent, and says so. Requests for one key that are under
-way at once are executed in any order.
+sessions. Others wait for their turn, in order of arrival, as requests do beyond in_flight. A
+request whose wait ends without a turn was not sent, and says so. Concurrent requests for one key
+are executed in any order.
 
 A task that is cancelled gives its request up: a write has an unknown outcome then, and is not
 executed later than the next one of its session.
@@ -51,14 +51,15 @@ class _NoneLeft(Exception):
 
 
 class _Turns(Generic[_T]):
-    """Things that one task at a time has, given in the order in which they are asked for."""
+    """Things for one task at a time, given out in order of request."""
 
     def __init__(self, things: Iterable[_T] = ()) -> None:
         self.free = deque(things)
         self._waiting: deque[asyncio.Future[_T]] = deque()
 
     async def take(self, until: float) -> _T | None:
-        """One of them, to be given back; None: none was free by then. Raises what end is told."""
+        """One of them, which the caller gives back; None: none became free in time. Raises the
+        exception that end was given."""
         if self.free:  # then nobody waits
             return self.free.popleft()
         turn: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
@@ -77,7 +78,7 @@ class _Turns(Generic[_T]):
                 self._waiting.remove(turn)
 
     def give(self, thing: _T) -> None:
-        """Gives one back, or a new one, to who waits longest."""
+        """Gives one back, or a new one, to the task that waits longest."""
         while self._waiting:
             turn = self._waiting.popleft()
             if not turn.done():
@@ -94,7 +95,7 @@ class _Turns(Generic[_T]):
 
 
 class _Under:
-    """A request under way, and what has come for it."""
+    """A request under way, and its replies."""
 
     __slots__ = ("call", "early", "waits")
 
@@ -105,7 +106,7 @@ class _Under:
 
 
 class Client:
-    """One socket, many requests at once, in one event loop."""
+    """One socket, many concurrent requests, in one event loop."""
 
     def __init__(
         self,
@@ -120,9 +121,9 @@ class Client:
         in_flight: int = 64,
         bind: str = "",
     ) -> None:
-        """As :class:`netcraq.client.Client`, made in a running event loop. session: several, or a
-        lease of several, let as many writes be under way at once. in_flight: requests that are;
-        others wait for their turn, which counts as time of theirs.
+        """As :class:`netcraq.client.Client`, created in a running event loop. session: several
+        sessions, or a lease of several, allow as many concurrent writes. in_flight: how many
+        requests may be under way; others wait for their turn, and their timeout runs meanwhile.
         """
         wire.value_bytes(value_bits)
         self._loop = asyncio.get_running_loop()
@@ -167,8 +168,8 @@ class Client:
         in_flight: int = 64,
         sessions: int = 8,
     ) -> Client:
-        """A client of a chain (that of a key, or the only one) with what the controller says:
-        addresses, width of values, so many sessions, and with them writes at once.
+        """A client of a chain (that of a key, or the only one), with addresses, width of values and
+        sessions from the controller; as many concurrent writes as sessions.
         """
         admin = admin or Admin()
         chain = chain_for(await asyncio.to_thread(admin.chains), key)
@@ -192,7 +193,7 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
-        """Ends what is under way (Closed), closes the socket and gives a leased session back."""
+        """Ends requests under way (Closed), closes the socket and gives a leased session back."""
         if self._closed:
             return
         self._closed = True
@@ -207,8 +208,8 @@ class Client:
             await asyncio.to_thread(self._lease.close)
 
     async def get(self, key: int, *, eventual: bool = False, to: str | None = None) -> Result:
-        """Reads a key. eventual: the last committed value of whichever member is asked will do. to:
-        ask this address only. Raises NotFound.
+        """Reads a key. eventual: any member may answer with its last committed value. to: ask only
+        this address. Raises NotFound.
         """
         flags = Flags.EVENTUAL if eventual else Flags(0)
         return await self._turn(Packet(Op.READ, key, flags=flags, request=self._next()), to=to)
@@ -228,7 +229,7 @@ class Client:
         return await self._write(Op.CAS, key, value, expected)
 
     def _next(self) -> int:
-        """The number of a request without a session: one that none under way has."""
+        """A number for a request without a session: one that no request under way has."""
         self._number = (self._number + 1) & 0xFFFFFFFF
         return self._number
 
@@ -271,9 +272,9 @@ class Client:
                 pause = min(2 * pause, 1.0)
 
     def _done(self, session: Session, taken: bool) -> None:
-        """Gives a session to the next write, unless the switches do not take it."""
+        """Gives a session to the next write, unless the switches reject it."""
         if self._lease is not None and not any(s is session for s in self._lease.sessions):
-            return  # it is of an earlier lease
+            return  # it belongs to an earlier lease
         if taken and session.next_request <= 0xFFFFFFFF:
             self._sessions.give(session)
             return
@@ -282,8 +283,8 @@ class Client:
             self._sessions.end(_NoneLeft())
 
     async def _writer(self, name: str, begun: float, sent: int) -> Session | None:
-        """A session to write with, of another lease where this one is over or has none left; None:
-        there is none, and none is wanted.
+        """A session to write with, of a new lease if this one is over or has none left; None: there
+        is none, and none is wanted.
         """
         while True:
             if self._closed:
@@ -303,10 +304,10 @@ class Client:
                 raise Timeout(f"{name}: timed out: no session was free in time{what}", outcome_unknown=sent > 0)
             if self._lease is None or time.monotonic() < self._lease.ends:
                 return session
-            self._done(session, taken=True)  # the lease has run out while it was waited for
+            self._done(session, taken=True)  # the lease has run out during the wait
 
     async def _keep(self) -> None:
-        """Keeps the lease where that is due, or takes another one, for all who write."""
+        """Renews the lease when that is due, or takes another one, for all writers."""
         lease = self._lease
         assert lease is not None
         now = time.monotonic()
@@ -362,7 +363,7 @@ class Client:
                     raise Closed(f"{call.name}: the client was closed", outcome_unknown=writes and call.attempts > 0)
                 try:
                     self._socket.sendto(payload, call.address)
-                except OSError as e:  # also where the socket takes no more at the moment
+                except OSError as e:  # also if the socket accepts no more at the moment
                     call.unsent(e)
                 else:
                     call.attempts += 1
@@ -381,9 +382,7 @@ class Client:
             self._strangers.pop(ident, None)
 
     async def _reply(self, under: _Under, until: float) -> tuple[Packet, str] | None:
-        """The reply to a request, whichever of its copies it answers; None when there is none by
-        then.
-        """
+        """The reply to a request, to any copy of it; None if there is none by then."""
         if under.early:
             return under.early.pop(0)
         waits = under.waits = self._loop.create_future()
@@ -395,13 +394,13 @@ class Client:
             under.waits = None
 
     def _readable(self) -> None:
-        """Gives what has come to whom it is for."""
+        """Passes received replies to their requests."""
         for _ in range(_DRAINED):
             try:
                 payload, source = self._socket.recvfrom(2048)
             except BlockingIOError:
                 return
-            except OSError:  # what an address that nobody listens at has to say
+            except OSError:  # an error from an address without a listener
                 continue
             try:
                 p = Packet.decode(payload, self.value_bits)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small synchronous client; :mod:`netcraq.aio` has one that takes several requests at once.
+"""A small synchronous client; :mod:`netcraq.aio` has one for several concurrent requests.
 
     from netcraq.admin import Session
     from netcraq.client import Client
@@ -11,13 +11,13 @@
 A request that is not answered within the retransmission time (the paper's 50 ms) goes, as the same
 packet, to the next address, until the timeout. Because every copy has the same session and request
 number, a write is executed once however often it is sent. A write that ends in Timeout has an
-unknown outcome; its number is used up, and the next write has the next one: switches drop late
-copies of the older as soon as they know the newer, so nothing is ever sent under an old number
-again. A write that was refused has an unknown outcome, too: the refusal speaks for one copy, and
-networks double packets. What is surely not executed is what was not sent, and a CAS with a session
-that failed.
+unknown outcome. Its number is used up, and the next write has the next one: switches drop late
+copies of the older write as soon as they know the newer, so nothing is ever sent under an old
+number again. A refused write has an unknown outcome, too, because the refusal is about one copy,
+and networks duplicate packets. Certainly not executed are only writes that were not sent, and a CAS
+with a session that failed.
 
-What comes from an address that was not asked, and is not the chain's service address, is not an
+A packet from an address that was not asked, and that is not the chain's service address, is not an
 answer: it is counted (``Client.foreign``) and ignored.
 """
 
@@ -57,8 +57,8 @@ class NotFound(NetCRAQError):
 
 
 class CASFailed(NetCRAQError):
-    """The key has another version; ``version`` and ``value`` (None: no value) are what is
-    committed.
+    """The key has another version; ``version`` and ``value`` (None: no value) are the committed
+    ones.
     """
 
     def __init__(self, message: str, version: int, value: bytes | None, *, outcome_unknown: bool = False) -> None:
@@ -76,7 +76,7 @@ class ValueTooLarge(NetCRAQError):
 
 
 class NoChain(NetCRAQError):
-    """Every address that was asked knows no chain of the key's number."""
+    """Every address that was asked answered that it has no chain of the key's number."""
 
 
 class NoSession(NetCRAQError):
@@ -101,7 +101,7 @@ class Refused(NetCRAQError):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of a request."""
+    """The result of a request."""
 
     version: int
     value: bytes | None
@@ -134,17 +134,17 @@ class Client:
         """addresses: "ADDRESS" or "ADDRESS:PORT", the chain's service address first, then switches'
         own.
 
-        service: the chain's service address, where it is not one of them: switches answer from
-        there also what they were asked at their own. session: to write with; without one, writes
-        raise NoSession, or, with at_least_once, may be executed more than once. A lease of which
-        the switches take no session is replaced by another. timeout and retransmit in seconds.
+        service: the chain's service address, if it is not one of addresses: switches send answers
+        from there even to requests to their own address. session: to write with; without one,
+        writes raise NoSession or, with at_least_once, may be executed more than once. A lease whose
+        sessions the switches reject is replaced by another one. timeout and retransmit in seconds.
         """
         wire.value_bytes(value_bits)
         self.addresses = [_address(a) for a in addresses]
         if not self.addresses:
             raise ValueError("no address to ask")
         self._sources = {*self.addresses, *([_address(service)] if service else [])}
-        self._stranger = ""  # who gave an answer to this request and may not
+        self._stranger = ""  # sender of an answer to this request that may not answer
         self.foreign = 0
         """Packets from where nobody was asked, which is not the service address either."""
         self.value_bits = value_bits
@@ -152,8 +152,9 @@ class Client:
         self.retransmit = retransmit
         self.at_least_once = at_least_once
         self._session = session
-        # Where the numbers of reads start is chance, since an answer is known by its number: nobody
-        # can guess it, nor is a late answer to an earlier user of the same UDP port taken for ours.
+        # The first number of reads is random, because an answer is recognized by its number: nobody
+        # can guess it, and a late answer to an earlier user of the same UDP port is not mistaken
+        # for ours.
         self._number = random.SystemRandom().randrange(1 << 32)
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.bind((bind, 0))
@@ -163,8 +164,8 @@ class Client:
     def from_controller(
         cls, admin: Admin | None = None, *, key: int | None = None, timeout: float = 2.0, retransmit: float = 0.05
     ) -> Client:
-        """A client of a chain (that of a key, or the only one) with what the controller says:
-        addresses, width of values, a session.
+        """A client of a chain (that of a key, or the only one), with addresses, width of values and
+        a session from the controller.
         """
         admin = admin or Admin()
         chain = chain_for(admin.chains(), key)
@@ -188,8 +189,8 @@ class Client:
             self._session.close()
 
     def get(self, key: int, *, eventual: bool = False, to: str | None = None) -> Result:
-        """Reads a key. eventual: the last committed value of whichever member is asked will do. to:
-        ask this address only. Raises NotFound.
+        """Reads a key. eventual: any member may answer with its last committed value. to: ask only
+        this address. Raises NotFound.
         """
         self._number = (self._number + 1) & 0xFFFFFFFF
         return self._call(
@@ -259,7 +260,7 @@ class Client:
                 pause = min(2 * pause, 1.0)
 
     def _writer(self) -> Session | None:
-        """The session to write with, of another lease where this one is over or has none left."""
+        """The session to write with, of a new lease if this one is over or has none left."""
         session = self._session
         if isinstance(session, SessionLease):
             kept = session.keep()
@@ -309,9 +310,7 @@ class Client:
         raise call.timed_out(self._stranger)
 
     def _receive(self, request: Packet, sources: set[tuple[str, int]], until: float) -> tuple[Packet, str] | None:
-        """The reply to the request, whichever of its copies it answers; None when there is none by
-        then.
-        """
+        """The reply to the request, to any copy of it; None if there is none by then."""
         while True:
             ready, _, _ = select.select([self._socket], [], [], max(0.0, until - time.monotonic()))
             if not ready:
@@ -334,7 +333,7 @@ class Client:
 
 
 class Asking(Protocol):
-    """What a request needs to know about the client that does it."""
+    """What a request must know about its client."""
 
     addresses: list[tuple[str, int]]
     timeout: float
@@ -343,8 +342,8 @@ class Asking(Protocol):
 
 
 class Call:
-    """One request on its way: whom to ask next, how long to wait, and what an answer means. It does
-    no input or output, so that clients that wait in different ways have the same rules.
+    """One request on its way: the next address, the time to wait, and the meaning of an answer. It
+    does no input or output, so that clients that wait in different ways share the rules.
 
     begun and before: when its first packet was sent, and how many were, under other sessions.
     not_after: when the session's lease ends. to: the only address to ask.
@@ -384,7 +383,7 @@ class Call:
 
     @property
     def wait(self) -> float:
-        """How long an answer is waited for."""
+        """How long to wait for an answer."""
         return self._retransmit * min(4, 2 ** min(self._silent // len(self._addresses), 2))
 
     def unsent(self, why: OSError) -> None:
@@ -398,8 +397,8 @@ class Call:
         self._at = (self._at + 1) % len(self._addresses)
 
     def answered(self, p: Packet, source: str) -> Result | None:
-        """What an answer means; None: the same packet is to be sent again, since the switch has not
-        executed it, or this answer is an older copy's.
+        """The meaning of an answer; None: send the same packet again, because the switch has not
+        executed it, or this answer is for an older copy.
         """
         if p.status not in (Status.RETRY, Status.NOT_SERVING, Status.NO_CHAIN):
             result = self._result(p, source, time.monotonic() - self.begun)
@@ -417,7 +416,8 @@ class Call:
         return None
 
     def timed_out(self, stranger: str) -> Timeout:
-        """The end of one that has no answer in time. stranger: who gave one and may not."""
+        """The error for a request without an answer in time. stranger: sender of an answer that may
+        not answer."""
         if stranger and self._last == "no answer":
             self._last = f"no answer but from {stranger}, which was not asked: if that is the chain's service address, give it as service"
         sent = (
@@ -449,7 +449,7 @@ class Call:
                 rtt,
                 self.attempts,
             )
-        # Whatever else refuses a write speaks for this copy of its packet. Another may have been
+        # Any other refusal of a write is about this copy of its packet. Another may have been
         # executed.
         if p.status == Status.DENIED:
             needed = {Op.READ: "read in", Op.WRITE: "write in", Op.CAS: "read and write in"}[request.op]

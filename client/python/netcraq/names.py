@@ -8,16 +8,16 @@
         r = names.get("/config/mode")
         names.cas("/config/mode", r.version, b"off")
 
-It asks the controller where a key is, and keeps that; what is moved to another chain, or removed
-and added again, is looked up again without the caller's notice. Versions are those of the name:
-they only grow, wherever its key is. A name that has no key, or one that nobody has written yet, has
-version 0.
+It asks the controller where a key is, and caches the answer; if a key is moved to another chain, or
+removed and added again, it is looked up again without the caller's notice. Versions are those of
+the name: they only grow, wherever its key is. A name that has no key, or whose key was never
+written, has version 0.
 
-A write is not sent again where it may have been executed. A KEY_ID that is no longer there says
-that of one copy of a packet. So a put or a delete continues under the next one only if the
+A write that may have been executed is not sent again. The answer that a KEY_ID no longer exists is
+about one copy of a packet. So a put or a delete continues under the next KEY_ID only if the
 controller says that the KEY_ID had gone before the call began; otherwise it raises NotFound with
-``outcome_unknown``. A cas continues in any case, since it cannot be executed twice; when it fails
-then, its own first copy may be why, and CASFailed has ``outcome_unknown``.
+``outcome_unknown``. A cas continues in any case, because it cannot be executed twice; if it fails
+then, its own first copy may be the reason, and CASFailed has ``outcome_unknown``.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ class Names:
         patience: float = 1.0,
         retransmit: float = 0.05,
     ) -> None:
-        """make: a put, and a cas that expects version 0, of a name that has no key have the
-        controller add one; otherwise they raise NotFound. timeout: of each call, in seconds.
-        patience: for how long a controller that does not answer is asked again.
+        """make: a put, or a cas that expects version 0, of a name that has no key makes the
+        controller add one; otherwise it raises NotFound. timeout: of each call, in seconds.
+        patience: how long a controller that does not answer is asked again.
         """
         self.admin = admin or Admin()
         self.make = make
@@ -83,8 +83,8 @@ class Names:
         self._clients.clear()
 
     def get(self, name: str, *, eventual: bool = False) -> Result:
-        """Reads a name. eventual: the last committed value of whichever member is asked will do.
-        Raises NotFound.
+        """Reads a name. eventual: any member may answer with its last committed value. Raises
+        NotFound.
         """
 
         def read(c: Client, key: Key) -> Result:
@@ -145,13 +145,13 @@ class Names:
             elapsed = (_now() - begun) * 1.125 + 0.002
             if key is None:
                 doubt = uncertain or (doubt and settled <= elapsed)
-                if expected:  # it is not there, and so is not what it should be
+                if expected:  # it does not exist, so it does not have the expected version
                     raise CASFailed(f"{what}: no such key", 0, None, outcome_unknown=doubt)
                 raise NotFound(f"{what}: no such key", 0, outcome_unknown=doubt)
             if gone is not None and writes and (key.id == gone.id or key.settled <= elapsed):
                 uncertain = True
-                # What expects a key that was never written would find it so again after it was
-                # removed.
+                # A cas that expects a key that was never written would succeed again after the key
+                # was removed.
                 if expected is None or (expected == 0 and key.unwritten != gone.unwritten):
                     raise NotFound(f"{what}: the key was moved or removed", 0, outcome_unknown=True)
             c = self._client(what, key, deadline, uncertain)
@@ -169,7 +169,7 @@ class Names:
                 if e.value is None and version == key.unwritten:
                     version = 0
                 raise CASFailed(str(e), version, e.value, outcome_unknown=uncertain or e.outcome_unknown) from None
-            except NoChain as e:  # it is reached otherwise, or is no more
+            except NoChain as e:  # it has another address, or no longer exists
                 self._clients.pop(key.id >> 24).close()
                 refused = e
             except Denied as e:  # programs without closed keys say it of keys that go
@@ -189,8 +189,8 @@ class Names:
             pause = min(2 * pause, _LONGEST_PAUSE)
 
     def _find(self, what: str, name: str, make: bool, deadline: float, uncertain: bool) -> tuple[Key | None, float]:
-        """Asks the controller where a key is, and has one made; and for how long the name has had
-        no other KEY_ID.
+        """Asks the controller where a key is, creates it if wanted, and returns for how long the
+        name has had no other KEY_ID.
         """
 
         def ask() -> tuple[Key | None, float]:
@@ -210,8 +210,8 @@ class Names:
         return key, settled
 
     def _ask(self, what: str, question: Callable[[], T], deadline: float, uncertain: bool) -> T:
-        """Asks again where the controller says that it will know soon, and for a while where it
-        says nothing.
+        """Asks again if the controller says that it will know soon, and for a while if it does not
+        answer.
         """
         silent, pause = _now(), _FIRST_PAUSE
         while True:

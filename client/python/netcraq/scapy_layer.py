@@ -104,7 +104,7 @@ class NetCRAQ(Packet):
         return None if length == wire.TOMBSTONE_LENGTH else value[:length]
 
     def hashret(self) -> bytes:
-        """What a request and its reply have in common; scapy's sr() looks answers up by it."""
+        """The common fields of a request and its reply; scapy's sr() matches answers by them."""
         return bytes(f"{self.session}.{self.request}.{self.key}", "ascii")
 
     def answers(self, other: Packet) -> bool:

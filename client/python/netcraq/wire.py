@@ -50,7 +50,7 @@ class Op(enum.IntEnum):
 
     @property
     def is_reply(self) -> bool:
-        """Whether its second byte is a status: it answers, or is a NOTIFY. An ACK is none."""
+        """Whether its second byte is a status: it answers, or is a NOTIFY. An ACK has none."""
         return self is Op.NOTIFY or self in _REPLIES.values()
 
     @property
@@ -122,7 +122,7 @@ def format_version(v: int) -> str:
 
 
 def parse_version(s: str) -> int:
-    """Reads what format_version writes, and plain numbers (decimal, or hexadecimal with 0x)."""
+    """Parses the result of format_version, and plain numbers (decimal, or hexadecimal with 0x)."""
     try:
         if "." in s:
             epoch, sequence = (int(part) for part in s.split("."))
@@ -207,8 +207,8 @@ class Packet:
 
     @classmethod
     def decode(cls, payload: bytes, value_bits: int) -> Packet:
-        """Reads a UDP payload of the profile. What is in the value field beyond the value is not
-        looked at, as by the switches.
+        """Parses a UDP payload of the profile. Like the switches, it ignores the rest of the value
+        field after the value.
         """
         want = HEADER_BYTES + value_bytes(value_bits)
         if len(payload) != want:

@@ -1,6 +1,6 @@
-// Package refadmin is a controller for tests of what asks one where keys are: it has reference
-// chains (package refchain), places keys in them, moves and removes them, and can be made to say
-// nothing.
+// Package refadmin is a controller for tests of code that asks a controller where keys are. It has
+// reference chains (package refchain), places keys in them, moves and removes them, and can be made
+// not to answer.
 package refadmin
 
 import (
@@ -40,8 +40,8 @@ type Controller struct {
 	asked    map[string]int // by method and path
 }
 
-// New starts a controller of chains with so many slots each: "a" with epoch 1, "b" with epoch 2,
-// and so on.
+// New starts a controller of chains with the given number of slots each: "a" with epoch 1, "b" with
+// epoch 2, and so on.
 func New(slots int, chains ...*refchain.Chain) *Controller {
 	c := &Controller{start: time.Now(), slots: slots, chains: map[string]*refchain.Chain{}, ids: map[string]uint8{},
 		epochs: map[string]uint16{}, next: map[string]uint32{},
@@ -128,7 +128,7 @@ func New(slots int, chains ...*refchain.Chain) *Controller {
 // Close ends it.
 func (c *Controller) Close() { c.server.CloseClientConnections(); c.server.Close() }
 
-// URL is where it is asked.
+// URL is the address of its API.
 func (c *Controller) URL() string { return c.server.URL }
 
 // SetDown has it say nothing, or ends that.
@@ -138,7 +138,7 @@ func (c *Controller) SetDown(down bool) {
 	c.down = down
 }
 
-// Asked is how often it was asked something, such as "GET /v1/keys/{name}".
+// Asked counts requests of a kind, such as "GET /v1/keys/{name}".
 func (c *Controller) Asked(pattern string) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -229,7 +229,7 @@ func (c *Controller) place(name, chain string) *admin.Key {
 	return &admin.Key{Name: name, Chain: chain, KeyID: uint32(wire.MakeKey(c.ids[chain], c.next[chain]))}
 }
 
-// Move moves a key to another chain, where it is after a while.
+// Move moves a key to another chain, where it appears after a while.
 func (c *Controller) Move(name, to string, takes time.Duration) {
 	c.mu.Lock()
 	old := c.keys[name]
@@ -282,7 +282,7 @@ func (c *Controller) Remove(name string) {
 	c.replaced[name] = time.Now()
 }
 
-// Key is a key as it is now; nil: there is none.
+// Key is a key's present state; nil: there is none.
 func (c *Controller) Key(name string) *admin.Key {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -9,21 +9,22 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 )
 
-// Allocator is an Arrow allocator whose memory is born in files: what builders write into it is
-// shared without a copy. It is for all goroutines.
+// Allocator is an Arrow allocator whose memory is in files: what builders write into it is shared
+// without a copy. It is safe for concurrent use.
 //
-// A file is sealed as a whole when a batch is appended that has all that was allocated in it, and
-// was not freed since. Where a file has more, which may still be written to, the batch's buffers in
-// it are copied, as what is in no file is. So: a batch's builders have an allocator of their own,
-// and are released before the batch is appended, or have nothing allocated by then. Memory that was
-// allocated too small at first, and grew, is wasted in the file: Reserve it.
+// A file is sealed as a whole when a batch is appended that contains everything that was allocated
+// in it and not freed since. If the file has further allocations, which may still be written to,
+// the batch's buffers in it are copied, like buffers in no file. So use an allocator for one
+// batch's builders only, and release the builders before the batch is appended, or allocate nothing
+// with them until then. Memory that was too small at first and grew is wasted in the file: use
+// Reserve.
 type Allocator struct {
 	files *Files
 	each  int
 
 	mu     sync.Mutex
 	open   []*chunk
-	all    []*chunk // by address; those that are sealed, too
+	all    []*chunk // by address; includes sealed ones
 	closed bool
 
 	elsewhere atomic.Int64
@@ -34,9 +35,9 @@ type chunk struct {
 	draft  *Draft
 	memory []byte
 	free   []span
-	used   map[int]int // how long what begins somewhere is
+	used   map[int]int // length of the allocation at an offset
 	sealed *Mapped     // it has a reference for each of used
-	broken bool        // it is for reading, but could not be sealed
+	broken bool        // it is read-only, but could not be sealed
 }
 
 // writable says whether it may still be written to.
@@ -44,8 +45,8 @@ func (c *chunk) writable() bool { return c.sealed == nil && !c.broken }
 
 type span struct{ at, size int }
 
-// Allocator makes an allocator. Each of its files has bytes, or what is allocated at once, if that
-// is more: so bytes are what a batch takes, about. 0: 1 MiB.
+// Allocator makes an allocator. Each of its files has the given number of bytes, or the size of a
+// larger single allocation; so choose about what a batch takes. 0: 1 MiB.
 func (f *Files) Allocator(bytes int) *Allocator {
 	if bytes <= 0 {
 		bytes = 1 << 20
@@ -57,11 +58,12 @@ func (f *Files) Allocator(bytes int) *Allocator {
 	return a
 }
 
-// Elsewhere counts the bytes that were allocated in the program's own memory, since there was no
-// file to be had: they are copied when they are sent.
+// Elsewhere counts the bytes that were allocated in the program's own memory because there was no
+// file: they are copied when they are sent.
 func (a *Allocator) Elsewhere() int64 { return a.elsewhere.Load() }
 
-// Close gives files back that nothing is allocated in; others with what is freed last.
+// Close gives back files in which nothing is allocated; others follow when the last allocation is
+// freed.
 func (a *Allocator) Close() {
 	a.files.mu.Lock()
 	delete(a.files.allocators, a)
@@ -134,8 +136,8 @@ func (c *chunk) take(size int) []byte {
 	return nil
 }
 
-// give gives back what begins somewhere, and zeroes it: builders, and others who map the file, find
-// nothing there.
+// give frees the allocation at an offset, and zeroes it, so that builders and others who map the
+// file find nothing there.
 func (c *chunk) give(at, size int) {
 	clear(c.memory[at : at+size])
 	i, _ := slices.BinarySearchFunc(c.free, at, func(s span, at int) int { return s.at - at })
@@ -150,7 +152,7 @@ func (c *chunk) give(at, size int) {
 	}
 }
 
-// grow makes what begins somewhere longer where it is, if it can be.
+// grow extends the allocation at an offset in place, if possible.
 func (c *chunk) grow(at, need int) bool {
 	end := at + c.used[at]
 	more := need - c.used[at]
@@ -165,7 +167,7 @@ func (c *chunk) grow(at, need int) bool {
 	return true
 }
 
-// of is the chunk that bytes are in, and where they begin there. nil: they are elsewhere.
+// of returns the chunk that contains bytes, and their offset there. nil: they are elsewhere.
 func (a *Allocator) of(b []byte) (*chunk, int) {
 	at := address(b)
 	i, _ := slices.BinarySearchFunc(a.all, at, func(c *chunk, at uintptr) int {
@@ -314,11 +316,11 @@ func (a *Allocator) sealFor(ctx context.Context, buffers [][]byte) {
 	}
 	for c, blocks := range has {
 		if len(blocks) < len(c.used) {
-			continue // something else of it may be written to
+			continue // other parts of it may still be written to
 		}
 		m, err := c.draft.Seal(ctx, "")
 		a.open = slices.DeleteFunc(a.open, func(o *chunk) bool { return o == c })
-		if err != nil { // what is in it is copied
+		if err != nil { // its content is copied
 			c.broken = true
 			continue
 		}

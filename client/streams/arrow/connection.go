@@ -16,14 +16,14 @@ import (
 	"github.com/netcraq/netcraq/client/streams/internal/passing"
 )
 
-// connection is one to the node's server, by which files are asked for. What it has asked for last
-// is held as long as it is there, and not canceled.
+// connection is a connection to the node's server for requests of files. The files of its last
+// request are held as long as it lasts and the request is not canceled.
 type connection struct {
 	nc *net.UnixConn
 
 	mu      sync.Mutex
 	last    uint64
-	waiting map[uint64]chan answer // who waits for a request's first answer
+	waiting map[uint64]chan answer // those who wait for a request's first answer
 	err     error                  // why it has ended
 }
 
@@ -34,8 +34,8 @@ type answer struct {
 	err  error
 }
 
-// maxAnswer bounds what the server says at once: files are said in some hundred bytes;
-// maxDescriptors those that are passed with that.
+// maxAnswer bounds the server's answer: it describes a file in some hundred bytes. maxDescriptors
+// bounds the descriptors that come with it.
 const (
 	maxAnswer      = 1 << 20
 	maxDescriptors = 8
@@ -51,7 +51,7 @@ func connect(ctx context.Context, socket string) (*connection, error) {
 	return c, nil
 }
 
-// ask asks for something, and gives the number of the request and what is answered first.
+// ask sends a request, and returns its number and its first answer.
 func (c *connection) ask(ctx context.Context, function string, data any) (uint64, answer, error) {
 	text, err := json.Marshal(data)
 	if err != nil {
@@ -97,7 +97,7 @@ func (c *connection) send(id uint64, function string, data []byte) error {
 	return err
 }
 
-// cancel ends a request, and what it holds. What the server says to that is not waited for.
+// cancel ends a request, and releases what it holds. It does not wait for the server's answer.
 func (c *connection) cancel(id uint64) {
 	c.mu.Lock()
 	if c.err != nil {
@@ -119,7 +119,7 @@ func (c *connection) ended() bool {
 	return c.err != nil
 }
 
-// end ends it: who waits is told why.
+// end ends it: those who wait get the reason.
 func (c *connection) end(why error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -162,7 +162,8 @@ func (c *connection) listen() {
 	}
 }
 
-// deliver gives an answer to who waits for it, with its descriptors: the first that came.
+// deliver passes an answer, with its descriptors, to the caller that waits for it. Only the first
+// answer counts.
 func (c *connection) deliver(line []byte, fds []int) ([]int, error) {
 	var a struct {
 		ID    uint64          `json:"id"`
@@ -176,7 +177,7 @@ func (c *connection) deliver(line []byte, fds []int) ([]int, error) {
 		return fds, err
 	}
 	if len(a.Data) > 0 {
-		_ = json.Unmarshal(a.Data, &told) // what has no descriptors need not be an object
+		_ = json.Unmarshal(a.Data, &told) // an answer without descriptors need not be an object
 	}
 	if told.Descriptors < 0 || told.Descriptors > len(fds) {
 		return fds, errors.New("what answers is no node server that passes memory")

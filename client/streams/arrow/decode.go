@@ -11,8 +11,8 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/memory"
 )
 
-// counted is what keeps memory: a hold of a reader's, or a file that is mapped. nil: the memory is
-// the program's own.
+// counted keeps memory alive: a reader's hold, or a mapped file. nil: the memory is the program's
+// own.
 type counted interface {
 	Retain()
 	Release()
@@ -45,14 +45,14 @@ func (m memoryOf) buffer(at, n uint64) *memory.Buffer {
 // fileName is a file's name as records have it.
 type fileName [16]byte
 
-// decode makes a batch of a record. Its buffers lie where the record does, which by keeps, and in
-// files; open gives a reference to one. Nothing that the record says is believed, unless it is
-// trusted: then what is in buffers of offsets and indices is.
+// decode makes a batch of a record. Its buffers lie in the record's memory, which by keeps alive,
+// and in files; open returns a reference to one. decode does not trust the record; but if trusted
+// is set, it trusts the contents of buffers of offsets and indices.
 func decode(data []byte, by counted, open func(fileName) (*Mapped, error), known *schemas, trusted bool) (
 	batch arrow.RecordBatch, err error) {
 	d := decoder{trusted: trusted}
 	defer func() {
-		if p := recover(); p != nil { // of arrow-go's, where it looks at what cannot be
+		if p := recover(); p != nil { // from arrow-go, for arrays that cannot be
 			batch, err = nil, garbage("%v", p)
 		}
 		for _, of := range d.made {
@@ -130,7 +130,7 @@ type decoder struct {
 	made           []counted // with a reference that is not needed when there is a batch
 }
 
-// anyRows is of arrays that are in others.
+// anyRows is for arrays within others.
 const anyRows = math.MaxUint64
 
 // array is the next one, of a type.
@@ -251,7 +251,7 @@ func fits(s *shape, n uint64, of []*memory.Buffer) error {
 }
 
 // childrenFit says whether the children of an array that ends with value n have as many values.
-// What lists need arrow-go looks at.
+// arrow-go checks the children of lists.
 func childrenFit(t arrow.DataType, n uint64, children []arrow.ArrayData) error {
 	each := uint64(1)
 	switch t := t.(type) {

@@ -1,5 +1,6 @@
-// Package streamsarrow has Arrow's record batches in streams: the buffers of what is read are the
-// node's memory, which nothing is copied of. docs/streams-arrow.md says what is promised.
+// Package streamsarrow reads and writes Arrow's record batches in streams. The buffers of a batch
+// that is read are the node's memory, without a copy. docs/streams-arrow.md says what it
+// guarantees.
 //
 //	r, err := streamsarrow.Open(ctx, streamsarrow.Config{Config: streams.Config{Stream: "orders"}})
 //	for {

@@ -16,19 +16,19 @@ import (
 type encoder struct {
 	batch  arrow.RecordBatch
 	schema []byte
-	find   func(b []byte) (m *Mapped, at int, ok bool) // in which file bytes are
+	find   func(b []byte) (m *Mapped, at int, ok bool) // finds the file that contains bytes
 
 	nodes   []byte
 	buffers []place
 	files   []*Mapped
 	number  map[*Mapped]uint32
-	fresh   [][]byte // what is in no file
-	space   int      // that it takes, each rounded
+	fresh   [][]byte // buffers in no file
+	space   int      // size, each rounded
 	copied  int      // its bytes
 	shared  int      // bytes that are in files
 }
 
-// place is where a buffer is: in a file, or the n-th of those that are fresh.
+// place is where a buffer is: in a file, or the n-th of the fresh ones.
 type place struct {
 	file      uint32
 	fresh     bool
@@ -76,10 +76,10 @@ func childrenOf(a arrow.ArrayData, t arrow.DataType) []arrow.ArrayData {
 	return a.Children()
 }
 
-// array notes n values of an array, from one on: what else its buffers have is left out, so a slice
+// array notes n values of an array, from one on. The rest of its buffers is left out, so a slice
 // takes no more than its values. A bitmap is cut at a byte, so up to 7 values stay in front.
-// entries: they are a map's, of which none is null, and of which Arrow's C++ library does not look
-// where they begin.
+// entries: they are a map's entries, which are never null, and whose start Arrow's C++ library does
+// not check.
 func (e *encoder) array(t arrow.DataType, a arrow.ArrayData, first, n int, entries bool) error {
 	s, err := shapeOf(t)
 	if err != nil {
@@ -155,10 +155,10 @@ func (e *encoder) array(t arrow.DataType, a arrow.ArrayData, first, n int, entri
 type cut struct {
 	begin, end, pad int
 	from, to        int
-	rebased         []byte // offsets, less from; nil: as they are, and what they point to from its beginning on
+	rebased         []byte // offsets, less from; nil: unchanged, and their target is sent from its beginning
 }
 
-// bytes is where what is sent of a buffer is in it.
+// bytes is where the sent part of a buffer is in it.
 func (c *cut) bytes(s *shape, buffer int) (from, to int) {
 	w := int(s.width)
 	switch {
@@ -172,7 +172,7 @@ func (c *cut) bytes(s *shape, buffer int) (from, to int) {
 	return c.start(), c.to
 }
 
-// start is where in what offsets point to that begins which is sent.
+// start is where the sent part of the offsets' target begins.
 func (c *cut) start() int {
 	if c.rebased == nil {
 		return 0
@@ -193,8 +193,8 @@ func (c *cut) child(t arrow.DataType, child arrow.ArrayData) (first, n int) {
 	return c.start(), c.to - c.start()
 }
 
-// follow looks where an array's offsets point to. Unless that is in files, and so is not copied,
-// what is in front of it is left out, and the offsets are made again.
+// follow checks where an array's offsets point to. Unless their target is in files, and so is not
+// copied, the part in front of it is left out, and the offsets are computed again.
 func (e *encoder) follow(s *shape, a arrow.ArrayData, c *cut) error {
 	if s.form != formData && s.form != formOffsets || c.end == 0 {
 		return nil
@@ -241,8 +241,8 @@ func (e *encoder) inFiles(all [][]byte) bool {
 	})
 }
 
-// buffer notes what is sent of one. needed: it is there; empty: where it is not, or too short, it
-// is zeros.
+// buffer notes the sent part of a buffer. needed: it must exist; empty: if it is missing, or too
+// short, it is zeros.
 func (e *encoder) buffer(b []byte, from, to int, needed, empty bool) error {
 	if b == nil && !needed {
 		e.buffers = append(e.buffers, place{file: absent})
@@ -282,7 +282,7 @@ func (e *encoder) copyFresh(to []byte) {
 	}
 }
 
-// head is the record without what is fresh: that follows, or is all that a file has.
+// head is the record without the fresh buffers: those follow, or are the whole content of a file.
 func (e *encoder) head(in *Mapped) []byte {
 	files, inline := e.files, e.space
 	var number uint32
@@ -319,7 +319,7 @@ func (e *encoder) head(in *Mapped) []byte {
 	return out[:headerBytes+begin] // zeros
 }
 
-// record is the record with what is fresh.
+// record is the record with the fresh buffers.
 func (e *encoder) record() []byte {
 	head := e.head(nil)
 	out := head[:len(head)+e.space]

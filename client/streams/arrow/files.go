@@ -26,18 +26,18 @@ const maxFiles = nodeapi.MaxRecordFiles
 
 // FilesConfig says whose files they are.
 type FilesConfig struct {
-	// Socket is where the node's server listens: a path. "": $NETCRAQ_NODE_SOCKET, otherwise
+	// Socket is the address of the node's server: a path. "": $NETCRAQ_NODE_SOCKET, otherwise
 	// /run/netcraq/node.sock.
 	Socket string
 	// Namespace is the files'. "": the program's own.
 	Namespace string
-	// Timeout bounds what is asked for without a context: by an Allocator. 0: 30 s.
+	// Timeout bounds requests without a context: those of an Allocator. 0: 30 s.
 	Timeout time.Duration
 }
 
-// Files are a node's files in memory, by its Unix socket: written once, mapped by others, and
-// referred to by records. What is mapped is held as long as the connection is. They are for all
-// goroutines.
+// Files are a node's files in memory, over its Unix socket: written once, mapped by others, and
+// referred to by records. The node holds what is mapped for as long as the connection lasts. They
+// are safe for concurrent use.
 type Files struct {
 	cfg     FilesConfig
 	schemas schemas
@@ -66,8 +66,8 @@ func (f *Files) Copied() int64 { return f.copied.Load() }
 // Shared counts the bytes of columns that were not copied, since they were in files.
 func (f *Files) Shared() int64 { return f.shared.Load() }
 
-// Close ends the connection. What is mapped stays mapped until it is released, and is no longer
-// held.
+// Close ends the connection. What is mapped stays mapped until it is released, but the node no
+// longer holds it.
 func (f *Files) Close() {
 	f.mu.Lock()
 	c := f.conn
@@ -78,7 +78,7 @@ func (f *Files) Close() {
 	}
 }
 
-// leave forgets what a connection before held. f.mu is held.
+// leave forgets what a former connection held. f.mu is held.
 func (f *Files) leave(next *connection) {
 	f.conn = next
 	clear(f.known)
@@ -108,7 +108,7 @@ func (f *Files) connection(ctx context.Context) (*connection, error) {
 	return c, nil
 }
 
-// asked is what a request gives that holds a file.
+// asked is the result of a request that holds a file.
 type asked struct {
 	conn *connection
 	id   uint64
@@ -134,8 +134,9 @@ func (f *Files) ask(ctx context.Context, function string, data any) (*asked, err
 	return got, nil
 }
 
-// Mapped is a file that is mapped for reading. It is counted, as what is of Arrow is: with the last
-// reference, which each buffer of it has, too, it is unmapped, and let go of at the node.
+// Mapped is a file that is mapped for reading. It is reference-counted, like Arrow's objects; each
+// of its buffers has a reference, too. With the last reference it is unmapped, and released at the
+// node.
 type Mapped struct {
 	id     fileName
 	memory []byte
@@ -159,7 +160,7 @@ func (m *Mapped) Buffer() *memory.Buffer {
 // Retain adds a reference.
 func (m *Mapped) Retain() { m.refs.Add(1) }
 
-// take adds a reference, unless there is none any more.
+// take adds a reference, unless there are none any more.
 func (m *Mapped) take() bool {
 	for {
 		n := m.refs.Load()
@@ -182,7 +183,7 @@ func (m *Mapped) Release() {
 	if f.known[m.id] == m {
 		delete(f.known, m.id)
 	}
-	// Before it is unmapped: then something else may be mapped there.
+	// Before it is unmapped: after that, something else may be mapped there.
 	f.places = slices.DeleteFunc(f.places, func(p *Mapped) bool { return p == m })
 	f.mu.Unlock()
 	unmap(m.memory)
@@ -202,7 +203,7 @@ func mapFile(fd int, size int64, at unsafe.Pointer, protection, flags int) ([]by
 
 func unmap(b []byte) { _ = unix.MunmapPtr(unsafe.Pointer(unsafe.SliceData(b)), uintptr(len(b))) }
 
-// adopt maps what a request has given; the last descriptor is for reading. On failure nothing is
+// adopt maps the result of a request; the last descriptor is for reading. On failure nothing is
 // held any more.
 func (f *Files) adopt(a *asked) (m *Mapped, err error) {
 	defer passing.Close(a.fds)
@@ -228,8 +229,8 @@ func parseName(text string) (name fileName, err error) {
 	return fileName(of), nil
 }
 
-// enter knows a file by its name, and by where it is. Where it is known already, that is given, and
-// this one released.
+// enter registers a file by its name and its address. If the file is registered already, enter
+// returns that one, and releases this one.
 func (f *Files) enter(m *Mapped) *Mapped {
 	f.mu.Lock()
 	if m.conn != f.conn { // it is not held by now: references to it would be refused
@@ -306,7 +307,7 @@ type Draft struct {
 	reader int // a descriptor
 }
 
-// Make makes a file, to be written to. What is written there is shared without a copy.
+// Make makes a file to be written to. Its content is shared without a copy.
 func (f *Files) Make(ctx context.Context, size int) (*Draft, error) {
 	a, err := f.ask(ctx, nodeapi.FuncMakeFile, nodeapi.MakeFileData{Namespace: f.cfg.Namespace, Bytes: int64(size)})
 	if err != nil {
@@ -331,14 +332,14 @@ func (f *Files) Make(ctx context.Context, size int) (*Draft, error) {
 // Name is the file's.
 func (d *Draft) Name() string { return d.mapped.Name() }
 
-// Seal ends writing to it: from now on Memory is for reading only, and who writes there crashes.
-// With a key others find the file by that. The caller releases what is given.
+// Seal ends writing: from now on Memory is read-only, and a program that writes to it crashes.
+// Others find the file by the key, if it has one. The caller releases the result.
 func (d *Draft) Seal(ctx context.Context, key string) (*Mapped, error) {
 	m := d.mapped
 	if m == nil {
 		return nil, errors.New("the file is sealed, or discarded")
 	}
-	// Where it is mapped for writing it is mapped for reading now: what is made of it stays.
+	// If it is mapped for writing it is mapped for reading now: what is made of it stays valid.
 	if _, err := mapFile(d.reader, int64(len(m.memory)), unsafe.Pointer(unsafe.SliceData(m.memory)), unix.PROT_READ,
 		unix.MAP_FIXED); err != nil {
 		return nil, err
@@ -353,7 +354,7 @@ func (d *Draft) Seal(ctx context.Context, key string) (*Mapped, error) {
 	return m.files.enter(m), nil
 }
 
-// Discard gives the file up, unless it is sealed. Memory must no longer be looked at.
+// Discard gives the file up, unless it is sealed. Do not use Memory afterwards.
 func (d *Draft) Discard() {
 	if m := d.mapped; m != nil {
 		d.mapped = nil
@@ -362,8 +363,8 @@ func (d *Draft) Discard() {
 	}
 }
 
-// write writes a batch down as a record, and gives the files that it refers to, each with a
-// reference: those that its buffers are in, and a new one for the others, unless they have no more
+// write encodes a batch as a record, and returns the files that it refers to, each with a
+// reference: those that contain its buffers, and a new one for the others, unless they have no more
 // bytes than inline.
 func (f *Files) write(ctx context.Context, batch arrow.RecordBatch, schema []byte, inline int) (
 	record []byte, used []*Mapped, err error) {
@@ -411,10 +412,11 @@ func letGo(all []*Mapped) {
 	}
 }
 
-// Decoded is what stands under a key in the node's cache; if there is nothing, decode makes it, and
-// it is put there. The key says what is decoded, by its content's hash, and how: "parquet:" and
-// SHA-256, say. Of several that ask at the same time, in whatever process, one decodes. If there is
-// no room for it, it is the caller's alone. trusted: as of Config. The caller releases it.
+// Decoded returns the batch under a key in the node's cache; if there is none, decode makes it, and
+// it is put there. The key says what is decoded, by its content's hash, and how: for example
+// "parquet:" and SHA-256. Of several callers at the same time, in any process, only one decodes. If
+// there is no room for the batch, only this caller has it. trusted: as in Config. The caller
+// releases it.
 func (f *Files) Decoded(ctx context.Context, key string, trusted bool,
 	decode func(context.Context) (arrow.RecordBatch, error)) (arrow.RecordBatch, error) {
 	a, err := f.ask(ctx, nodeapi.FuncOpenFile, nodeapi.OpenFileData{Namespace: f.cfg.Namespace, Key: key})
@@ -448,7 +450,7 @@ func (f *Files) Decoded(ctx context.Context, key string, trusted bool,
 	if err != nil {
 		return nil, err
 	}
-	// The file is a record, with its buffers, which what is in front makes aligned.
+	// The file is a record with its buffers; padding in front aligns them.
 	head := e.head(nil)
 	body := inFront + len(head)
 	d, err := f.Make(ctx, body+e.space)

@@ -10,8 +10,8 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 )
 
-// What a record begins with, and its tables (docs/streams-arrow.md). Where its data begin is 24
-// after a multiple of 64, so what follows the header begins at one.
+// A record's header, and its tables (docs/streams-arrow.md). Its data begin 24 bytes after a
+// multiple of 64, so what follows the header begins at one.
 const (
 	magic       = "NCARROW1"
 	layoutKnown = 1
@@ -22,12 +22,12 @@ const (
 	absent      = math.MaxUint32 // in place of a file: there is no such buffer
 	align       = 64
 	inFront     = 24 // of a record in a file of the cache
-	maxTimes    = 64 // so many times as many bytes as a record and its files its buffers have at most
+	maxTimes    = 64 // a batch's buffers have at most this many times the bytes of its record and files
 )
 
 var le = binary.LittleEndian
 
-// ErrGarbage is of records that are not a batch, or one that cannot be.
+// ErrGarbage is for records that are not a batch, or that describe an impossible one.
 var ErrGarbage = errors.New("this is no batch")
 
 func garbage(format string, args ...any) error {
@@ -36,27 +36,27 @@ func garbage(format string, args ...any) error {
 
 func rounded(n int) int { return (n + align - 1) / align * align }
 
-// form is what buffers an array has.
+// form is the layout of an array's buffers.
 type form int
 
 const (
 	formNull    form = iota // none
 	formBits                // validity, and values of a width
 	formOffsets             // validity, and offsets of a width
-	formData                // validity, offsets of a width, and what they point to
+	formData                // validity, offsets of a width, and their target
 	formNone                // validity
 )
 
 func (f form) buffers() int { return [...]int{0, 2, 2, 3, 1}[f] }
 
-// shape is what a type's arrays consist of.
+// shape is the structure of a type's arrays.
 type shape struct {
 	form     form
 	width    int64            // bits of a value; bytes of an offset
 	children []arrow.DataType // a dictionary among them
 }
 
-// storage is what a type of an extension is stored as; other types are themselves.
+// storage is the storage type of an extension type; other types are returned unchanged.
 func storage(t arrow.DataType) arrow.DataType {
 	for {
 		e, ok := t.(arrow.ExtensionType)
@@ -116,8 +116,8 @@ func shapeOf(t arrow.DataType) (shape, error) {
 	return shape{}, fmt.Errorf("columns of type %s are not sent: cast them", t)
 }
 
-// sizes says how many bytes of each of its buffers an array has to have that ends with value n; of
-// what offsets point to, last. ok is false if they are more than there can be.
+// sizes returns the minimum length in bytes of each buffer of an array that ends with value n; the
+// target of offsets comes last. ok is false if these are impossibly large.
 func (s *shape) sizes(n uint64, last uint64) (of [3]uint64, ok bool) {
 	of[0] = (n + 7) / 8
 	switch s.form {

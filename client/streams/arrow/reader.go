@@ -11,11 +11,11 @@ import (
 // Config says which stream is read, and how.
 type Config struct {
 	streams.Config
-	// Files are those of the same node, and namespace: who writes what it has read gives its Writer
-	// the same. nil: the reader's own.
+	// Files are those of the same node and namespace: a program that writes what it has read gives
+	// its Writer the same. nil: the reader's own.
 	Files *Files
-	// Trusted leaves out the look whether offsets and indices in columns point to where they may:
-	// then whoever may append to the stream can make programs panic that read it.
+	// Trusted skips the check that offsets and indices in columns are in range. Then a program that
+	// may append to the stream can make programs panic that read it.
 	Trusted bool
 }
 
@@ -28,13 +28,13 @@ type Reader struct {
 
 	records   []streams.Record
 	partition int
-	offset    uint64 // of the first of records
+	offset    uint64 // of the first one in records
 	missed    uint64
 	hold      *streams.Hold
 	last      arrow.RecordBatch
 }
 
-// Open begins to read. Whether there is such a stream it says at once.
+// Open begins to read. It fails at once if the stream does not exist.
 func Open(ctx context.Context, cfg Config) (*Reader, error) {
 	r := &Reader{files: cfg.Files, own: cfg.Files == nil, trusted: cfg.Trusted}
 	var err error
@@ -47,27 +47,28 @@ func Open(ctx context.Context, cfg Config) (*Reader, error) {
 	return r, nil
 }
 
-// Item is a batch, and where it was.
+// Item is a batch, and its position.
 type Item struct {
 	Partition int
 	Offset    uint64
 	// Missed is how many records before this one were gone when they were to be read.
 	Missed uint64
-	// Batch is there until the next call of Next, and for as long as somebody has retained it, a
-	// column of it, or what was made of them without copying: also when the reader is closed.
+	// Batch is valid until the next call of Next, and for as long as somebody has retained it, a
+	// column of it, or something that was made of them without copying, even when the reader is
+	// closed.
 	Batch arrow.RecordBatch
 
 	hold *streams.Hold
 }
 
-// Valid says whether the batch is what it was. It is not where the node took its memory for other
-// records, since it was held for longer than the stream's StallMillis.
+// Valid says whether the batch is unchanged. It is not if the node has reused its memory for other
+// records, because it was held for longer than the stream's StallMillis.
 func (i *Item) Valid() bool { return i.hold == nil || i.hold.Valid() }
 
-// Next gives the next batch, for which it waits until ctx ends. The one before is let go of. It
-// fails with streams.ErrOverrun where a batch was overwritten that was held for too long: once
-// while it is read, and once more when it was released; and with ErrGarbage where a record is not a
-// batch. After both the next call reads on.
+// Next returns the next batch, for which it waits until ctx ends. It releases the one before. It
+// fails with streams.ErrOverrun if a batch was overwritten that was held for too long: once while
+// it is read, and once more when it was released; and with ErrGarbage if a record is not a batch.
+// After both the next call reads on.
 func (r *Reader) Next(ctx context.Context) (*Item, error) {
 	r.letGo()
 	for len(r.records) == 0 {
@@ -108,7 +109,7 @@ func (r *Reader) letGo() {
 	}
 }
 
-// drop releases the records that were read at once.
+// drop releases the last read records.
 func (r *Reader) drop() {
 	if r.hold != nil {
 		r.hold.Release()

@@ -11,12 +11,13 @@ import (
 
 // A schema is a message of Arrow's IPC: 0xFFFFFFFF, the length, and a table of FlatBuffers, which
 // arrow-go reads. Go's FlatBuffers verify nothing, and offsets of a hostile table can lead back, or
-// many of them to the same place: reading it would not end. So it is looked at here before.
+// many of them to the same place, so that reading it would never end. So the table is verified here
+// first.
 
 const (
-	maxDepth       = 64      // of types in types
+	maxDepth       = 64      // of types within types
 	maxSchemas     = 64      // that are remembered
-	maxSchemaBytes = 1 << 20 // of those: what is made of them takes a multiple
+	maxSchemaBytes = 1 << 20 // of those: decoding takes a multiple
 )
 
 // schemas remembers schemas by their bytes: a stream's batches have the same.
@@ -94,7 +95,7 @@ func writeSchema(s *arrow.Schema) ([]byte, error) {
 	return out.Bytes()[:8+le.Uint32(out.Bytes()[4:])], nil // without the end of the stream after it
 }
 
-// verifier looks at a table of FlatBuffers: what of it arrow-go follows.
+// verifier checks those parts of a FlatBuffers table that arrow-go follows.
 type verifier struct {
 	b       []byte
 	bad     bool
@@ -142,7 +143,7 @@ func (v *verifier) field(table uint64, n int) uint64 {
 	return 0
 }
 
-// follow is where an offset leads.
+// follow is the target of an offset.
 func (v *verifier) follow(at uint64) uint64 {
 	if at == 0 {
 		return 0

@@ -8,8 +8,8 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 )
 
-// valid says what is wrong with an array's values that some reader refuses, be it in Go or in
-// Python. Of arrays in others it looks at all values, also at those that a slice leaves out.
+// valid reports values of an array that some reader refuses, in Go or in Python. In nested arrays
+// it checks all values, including those that a slice leaves out.
 func valid(a arrow.Array) error {
 	if err := array.ValidateFull(a); err != nil {
 		return fmt.Errorf("readers refuse it: %w", err)
@@ -17,7 +17,7 @@ func valid(a arrow.Array) error {
 	return validValues(a)
 }
 
-// validValues looks at what Arrow's C++ library looks at and arrow-go does not.
+// validValues makes the checks that Arrow's C++ library makes and arrow-go does not.
 func validValues(a arrow.Array) error {
 	const ms = int64(24 * time.Hour / time.Millisecond)
 	switch a := a.(type) {
@@ -55,7 +55,7 @@ func validValues(a arrow.Array) error {
 	return nil
 }
 
-// digits says whether all numbers have no more digits than their type.
+// digits says whether no number has more digits than its type.
 func digits[T interface{ FitsInPrecision(int32) bool }](a arrow.Array, value func(int) T) error {
 	most := a.DataType().(arrow.DecimalType).GetPrecision()
 	return each(a, func(i int) bool { return value(i).FitsInPrecision(most) }, "a number has more digits than its type")

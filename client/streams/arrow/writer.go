@@ -14,9 +14,9 @@ const Inline = 4096
 
 // Writer appends batches to a partition of a stream.
 //
-// Without Files a batch is a record as a whole, which is copied into it, and by the node into the
-// stream's memory. With Files, which need a stream that is volatile, buffers that are in one are
-// referred to; others are copied into a new one, unless they have no more bytes than Inline.
+// Without Files a whole batch is one record: it is copied into the record, and by the node into the
+// stream's memory. With Files, which need a volatile stream, the record refers to buffers that are
+// in files; others are copied into a new file, unless they have no more bytes than Inline.
 type Writer struct {
 	Client    *node.Client
 	Stream    string
@@ -30,8 +30,8 @@ type Writer struct {
 	message []byte        // as it is sent
 }
 
-// Append appends a batch, and says which offset it got. The caller keeps the batch. A Writer is for
-// one goroutine.
+// Append appends a batch, and returns its offset. The caller keeps the batch. A Writer is for one
+// goroutine.
 func (w *Writer) Append(ctx context.Context, batch arrow.RecordBatch) (offset uint64, err error) {
 	if batch.Schema() != w.schema {
 		message, err := writeSchema(batch.Schema())

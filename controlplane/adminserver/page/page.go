@@ -1,7 +1,7 @@
 // Package page is the web page that the controller serves at its admin address: a drawing of
 // switches, links and chains with their rates, plots over time, the placed keys with their heat,
-// and events, live. It is plain HTML, CSS and JavaScript, embedded here; it asks the admin API of
-// the same address and nobody else, and changes nothing.
+// and live events. It is plain HTML, CSS and JavaScript, embedded here. It calls only the admin API
+// of the same address, and changes nothing.
 package page
 
 import (

@@ -1,4 +1,3 @@
-// Package observe keeps what the controller shows of itself: its events, which operators follow
-// and tests wait for (events.go), and what is counted and measured from them for Prometheus
-// (metrics.go).
+// Package observe keeps the controller's events, which operators follow and tests wait for
+// (events.go), and the metrics for Prometheus that are derived from them (metrics.go).
 package observe

@@ -13,8 +13,8 @@ import (
 	"github.com/netcraq/netcraq/internal/buildmetric"
 )
 
-// Metrics is what the controller counts, for Prometheus (GET /metrics of the admin API). Every step
-// of a failover and a recovery is an event, and every event is counted by its kind.
+// Metrics are the controller's metrics, for Prometheus (GET /metrics of the admin API). Every step
+// of a failover and a recovery is an event, and events are counted by kind.
 type Metrics struct {
 	Registry *prometheus.Registry
 	events   *prometheus.CounterVec
@@ -89,8 +89,8 @@ func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.Registry, promhttp.HandlerOpts{})
 }
 
-// Count counts an event, and measures from it what it begins or ends. Events of a chain come in
-// order, from one goroutine or after one another.
+// Count counts an event, and measures the durations that it begins or ends. Events of a chain come
+// in order, from one goroutine or one after another.
 func (m *Metrics) Count(e admin.Event) {
 	m.events.WithLabelValues(e.Type, e.Chain, e.Switch).Inc()
 	if e.Chain == "" {
@@ -180,7 +180,7 @@ func (m *Metrics) ForgetSwitch(name string) {
 	m.switches.DeleteLabelValues(name)
 }
 
-// ForgetChain: a chain was removed. What was counted of it stays.
+// ForgetChain: a chain was removed. Its counts stay.
 func (m *Metrics) ForgetChain(name string) {
 	for _, g := range []*prometheus.GaugeVec{m.epoch, m.members, m.missing, m.ready, m.frozen, m.shadow, m.lease,
 		m.given} {

@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// A scrape needs no token. However many there are, each switch is read once in countersAge.
+// A scrape needs no token. However many scrapes there are, each switch is read once in countersAge.
 const (
 	countersAge  = 5 * time.Second
 	countersWait = 2 * time.Second // for the slowest switch

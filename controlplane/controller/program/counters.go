@@ -1,6 +1,6 @@
 package program
 
-// EventNames are the cells of the P4 counter `events`: what became of a packet. They mirror
+// EventNames are the cells of the P4 counter `events`, by the outcome of a packet. They mirror
 // p4src/include/events.p4 (a test compares), in lower case.
 var EventNames = map[int]string{
 	0:  "none",

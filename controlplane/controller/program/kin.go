@@ -21,11 +21,11 @@ var indispensable = []string{"port_trust", "local_address", "ipv4_lpm", "chain_c
 
 // Kin is a program that goes together with this one.
 type Kin struct {
-	Unguarded bool     // it is of before principals
+	Unguarded bool     // it is from before principals
 	Lacks     []string // tables of this one's that it has not
 }
 
-// KinOf is what a switch runs, if it goes together with this program; nil: it does not.
+// KinOf describes a switch's program if it is compatible with this one; nil: it is not.
 func (p *Program) KinOf(running *configv1.P4Info) *Kin {
 	if p.unguarded(running) {
 		return &Kin{Unguarded: true, Lacks: slices.Concat(tableplan.WatchTables, accessTables, []string{"chain_peer"})}

@@ -13,8 +13,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// Program is what the controller must know about the compiled P4 program; all of it stands in the
-// P4Info.
+// Program is what the controller needs of the compiled P4 program; all of it comes from the P4Info.
 type Program struct {
 	Pipeline *p4rt.Pipeline
 	Profile  wire.Profile // the width of values
@@ -63,8 +62,8 @@ func Read(pl *p4rt.Pipeline) (*Program, error) {
 	return p, nil
 }
 
-// Fit checks that a topology fits the program, and says where the chains' slots are; those that
-// have slots keep them.
+// Fit checks that a topology fits the program, and returns the chains' slots; chains that have
+// slots keep them.
 func (p *Program) Fit(t *topology.Topology, keep []keyspace.Space) ([]keyspace.Space, error) {
 	if want := t.Program.ValueBits; want != 0 && want != int(p.Profile) {
 		return nil, fmt.Errorf("the topology asks for the profile %d, but the program %s holds values of %v bits", want, t.Program.JSON, p.Profile)

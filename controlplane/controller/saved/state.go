@@ -18,7 +18,7 @@ import (
 	"github.com/netcraq/netcraq/internal/atomicfile"
 )
 
-// State is what survives the controller.
+// State is the part of the controller's state that survives it.
 type State struct {
 	Version   int                     `json:"version"`
 	Chains    map[string]chain.Record `json:"chains"` // by name
@@ -27,11 +27,11 @@ type State struct {
 	Avoided   []string                `json:"avoided,omitempty"` // switches that routes go around
 	// Principals are the numbers of principals and realms, by name.
 	Principals map[string]uint16 `json:"principals,omitempty"`
-	// What follows is what a topology that has changed meanwhile does not say.
+	// The following is not in a topology that has changed meanwhile.
 	Switches []Switch         `json:"switches,omitempty"`
-	Spaces   []keyspace.Space `json:"spaces,omitempty"` // the chains' slots: they stay where they are
+	Spaces   []keyspace.Space `json:"spaces,omitempty"` // the chains' slots, which never move
 	Epoch    uint16           `json:"epoch,omitempty"`  // the highest of all chains, those that were removed included
-	// Lost: of what was saved only the Directory is there.
+	// Lost: only the Directory of the saved state remains.
 	Lost bool `json:"-"`
 }
 
@@ -45,7 +45,7 @@ type State struct {
 //     place of. So it takes the key above no more than what other names have had.
 //
 // The highest version by name has therefore grown by no more than all epochs that all chains have
-// had. A chain that was removed is known by its number only (in Next). The epochs of chains that
+// had. A chain that was removed is known only by its number (in Next). The epochs of chains that
 // had one number, one after the other, do not overlap, so together they are no more than the
 // highest.
 //
@@ -73,7 +73,8 @@ func (s *State) FloorAbove() wire.Version {
 // Version is the version of the state's form that this controller writes and reads.
 const Version = 1
 
-// ErrNotLeading: the store takes nothing from this controller any more, because another leads.
+// ErrNotLeading: the store accepts nothing from this controller any more, because another one
+// leads.
 var ErrNotLeading = ops.ErrNotLeading
 
 // Store keeps the state: in a file on a single machine (File), in etcd for several controllers
@@ -95,8 +96,8 @@ func (Memory) Load() (*State, error) { return nil, nil }
 // Save implements Store.
 func (Memory) Save(*State) error { return nil }
 
-// File is a Store in JSON files, each of which is replaced as a whole: one of the name given, and
-// alongside it one of the directory of keys (state.keys.json alongside state.json), which is large
+// File is a Store in JSON files, each of which is replaced as a whole: one of the given name, and
+// next to it one with the directory of keys (state.keys.json next to state.json), which is large
 // and seldom changes. A chain waits for its record with writes stopped, so the record must not wait
 // for the keys.
 func File(path string) Store {
@@ -126,7 +127,7 @@ type keysFile struct {
 // FileImage is a state as it stands in the two files of File.
 type FileImage struct{ Main, Keys []byte }
 
-// NewFileImage is what File writes of a state, the first time.
+// NewFileImage returns what File writes for a state, the first time.
 func NewFileImage(s *State) (m FileImage, err error) {
 	main, keys := contents(s, 1)
 	if m.Main, err = json.Marshal(main); err == nil {
@@ -159,7 +160,7 @@ func (m *mainFile) with(keys keysFile) *State {
 	return &m.State
 }
 
-// Load implements Store. Without the main file, what the other has is the state, with Lost.
+// Load implements Store. Without the main file, it returns the other one's content, with Lost.
 func (f *fileStore) Load() (*State, error) {
 	var s mainFile
 	var keys keysFile

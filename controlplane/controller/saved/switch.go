@@ -7,9 +7,9 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// Switch is what must be known about a switch that a chain's record names, if it has left the
-// topology when the controller comes back: without it the chain could not be recognized in the
-// other switches, and this one not fenced.
+// Switch is what the controller must know about a switch in a chain's record that has left the
+// topology when the controller comes back: without it, the chain could not be recognized in the
+// other switches, and this switch could not be fenced.
 type Switch struct {
 	Name       string `json:"name"`
 	P4Runtime  string `json:"p4runtime"`

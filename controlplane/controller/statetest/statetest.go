@@ -91,14 +91,15 @@ func (f *filler) fill(v reflect.Value, path string) {
 	}
 }
 
-// Diff is what differs between two states that a store must not tell apart: keys have no order.
+// Diff returns the difference between two states that a store must not tell apart: the order of
+// keys does not count.
 func Diff(want, got *saved.State) string {
 	return cmp.Diff(want, got, cmpopts.SortSlices(func(a, b keyspace.Key) bool { return a.ID < b.ID }),
 		cmpopts.IgnoreFields(keyspace.Snapshot{}, "Edit"), cmpopts.IgnoreUnexported(sessions.Lease{}))
 }
 
-// Zeros are the paths of what is empty in a state, except for what no store keeps. Of Full it is
-// nothing.
+// Zeros returns the paths of empty fields in a state, except for those that no store keeps. For
+// Full it returns nothing.
 func Zeros(s *saved.State) (out []string) {
 	var look func(v reflect.Value, path string)
 	look = func(v reflect.Value, path string) {

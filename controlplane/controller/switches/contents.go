@@ -33,11 +33,11 @@ func (d *Device) write(ctx context.Context, updates ...*v1.Update) error {
 	return d.Client.WriteIn(ctx, d.loadedAt, updates...)
 }
 
-// Apply writes updates and remembers what is in the switch then. Where the switch turns out to
-// have, or not to have, what it was thought to, the update is made the other way: it is the result
-// that counts. Not so in chainTables: a switch that has lost an entry there has lost more, and must
-// get no role from what was known about it. Its connection is ended, and the chains judge what is
-// read in the next one (chain.Machine.compare).
+// Apply writes updates and remembers the resulting content of the switch. If the switch turns out
+// to have an entry, or not, against expectation, the update is made the other way, because only the
+// result counts. chainTables are an exception: a switch that has lost an entry there has lost more,
+// and must get no role from what was known about it. Its connection is ended, and the chains judge
+// what is read in the next one (chain.Machine.compare).
 func (d *Device) Apply(ctx context.Context, updates ...*v1.Update) error {
 	if len(updates) == 0 {
 		return nil
@@ -173,8 +173,8 @@ func (d *Device) readSlot(te *v1.TableEntry) (ops.Entry, error) {
 	return tableplan.ReadSlotEntry(e), nil
 }
 
-// KeyEntries is the key_index entries of a chain that are in the switch now, as far as it has
-// acknowledged them. Any goroutine may ask.
+// KeyEntries returns the key_index entries of a chain that are in the switch now, as far as it has
+// acknowledged them. It is safe for concurrent use.
 func (d *Device) KeyEntries(chain uint8) map[wire.Key]ops.Entry {
 	d.placedMu.Lock()
 	defer d.placedMu.Unlock()
@@ -239,8 +239,8 @@ func ofChain(ct *topology.Chain) func(p4rt.Entry) bool {
 	return func(e p4rt.Entry) bool { return uint8(e.Exact("chain").Uint64()) == ct.ID }
 }
 
-// Read makes what is known about a switch's tables hold, if it has been set up in this connection;
-// otherwise ErrNotConnected.
+// Read reads a switch's tables, so that what is known about them is right, if it has been set up in
+// this connection; otherwise it returns ErrNotConnected.
 func (d *Device) Read(ctx context.Context) error {
 	s := d.Client.State()
 	if s.Phase != p4rt.Primary || d.setUpAt != s.Stream {
@@ -249,8 +249,8 @@ func (d *Device) Read(ctx context.Context) error {
 	return d.load(ctx, s.Stream)
 }
 
-// ReadIn is read in a certain connection: what a chain asks of a switch, it asks of the switch that
-// it has judged. What comes back in the next connection may be empty.
+// ReadIn reads in a given connection, because a chain asks the switch that it has judged. A switch
+// that comes back in the next connection may be empty.
 func (d *Device) ReadIn(ctx context.Context, stream int) error {
 	if d.Client.State().Stream != stream {
 		return fmt.Errorf("%s was connected anew meanwhile: %w", d.Spec.Name, ErrNotConnected)

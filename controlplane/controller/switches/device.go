@@ -23,7 +23,7 @@ import (
 )
 
 // Device is one switch: its connection, a worker that writes to it one thing after the other, and
-// what is known to be in it.
+// its known content.
 type Device struct {
 	Spec *topology.Switch
 	*ops.Switch
@@ -73,14 +73,14 @@ type Device struct {
 	placed   map[uint8]map[wire.Key]ops.Entry
 }
 
-// Options are what the devices of a controller have in common.
+// Options are common to all devices of a controller.
 type Options struct {
 	Owner    Owner
 	Program  *program.Program
 	Requests *Requests
 	// Election is the election id of the first stream to the switch.
 	Election p4rt.ElectionID
-	// TLS is how switches are connected to, each with its own server name. nil: in plain text.
+	// TLS is the TLS configuration for switches, each with its own server name. nil: plain text.
 	TLS *tls.Config
 	// RPCTimeout bounds each P4Runtime request (0: p4rt.Options' own).
 	RPCTimeout time.Duration
@@ -128,7 +128,7 @@ func (d *Device) Unsent() uint64 { return d.unsent.Load() }
 // or may be about to have.
 func (d *Device) NextElection() uint64 { return d.first.Low + uint64(d.Client.State().Stream) + 1 }
 
-// Stop ends run. What the worker still has to do fails, as it does where a switch is out of reach.
+// Stop ends run. The worker's remaining jobs fail, as they do when a switch is out of reach.
 func (d *Device) Stop() { close(d.quit) }
 
 // send sends a frame into the switch's pipeline. It does not wait: packets may be lost here as
@@ -157,7 +157,7 @@ func (d *Device) queue(q chan []byte, frame []byte) error {
 	}
 }
 
-// ErrNotConnected: the switch cannot be asked now. Whatever it was is tried again when it is there.
+// ErrNotConnected: the switch cannot be reached now. The caller tries again when it can.
 var ErrNotConnected = errors.New("the controller has no stream to it, or is not its primary")
 
 // sendQueued sends what is queued; a stream that is stuck holds up nobody else.

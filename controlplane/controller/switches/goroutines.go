@@ -8,8 +8,8 @@ import (
 	"github.com/netcraq/netcraq/controlplane/chain"
 )
 
-// Goroutines is an ops.Runtime of goroutines and the system's clock. Its zero value does for what
-// asks for no time.
+// Goroutines is an ops.Runtime of goroutines and the system's clock. Its zero value is enough for
+// users that need no time.
 type Goroutines struct{ now func() chain.Time }
 
 // NewGoroutines makes one that tells the time by a clock.

@@ -17,12 +17,12 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// ErrGone: the topology has the switch no more.
+// ErrGone: the switch is no longer in the topology.
 var ErrGone = fmt.Errorf("it has left the network: %w", ErrNotConnected)
 
-// Become gives the switch a part of a chain's configuration that has these keys, in the connection
-// in which the chain has judged it. What is returned alongside an error is to be taken away when
-// nobody waits.
+// Become installs a part of a chain's configuration, with these keys, in the connection in which
+// the chain has judged the switch. A result that comes with an error must be removed when nobody
+// waits.
 func (d *Device) Become(ctx context.Context, stream int, ct *topology.Chain, a chain.Install, keys []keyspace.Key,
 	used func(wire.Key) bool) (rest []*v1.Update, err error) {
 	if err := d.ReadIn(ctx, stream); err != nil {
@@ -36,10 +36,10 @@ func (d *Device) Become(ctx context.Context, stream int, ct *topology.Chain, a c
 	return d.install(ctx, ct, a.Config, false)
 }
 
-// Prepare makes the multicast groups that a switch's part of a configuration refers to, and lets in
-// what comes by other ports then, while the configuration is being recorded: no packet takes them
-// before the entry is there that install writes, which has the less to do while the chain is half
-// changed. What it cannot do now is install's.
+// Prepare creates the multicast groups of a switch's part of a configuration, and admits packets
+// from other ports, while the configuration is being recorded. No packet uses the groups before
+// install writes the entry, so install has less to do while the chain is half changed. What Prepare
+// cannot do now is left to install.
 func (d *Device) Prepare(ctx context.Context, ct *topology.Chain, conf chain.Config) {
 	s := d.Client.State()
 	if s.Phase != p4rt.Primary || d.loadedAt != s.Stream {

@@ -69,8 +69,8 @@ func (d *Device) slotEntry(e ops.Entry) p4rt.Entry {
 	return tableplan.SlotEntry(e)
 }
 
-// Realign changes those of some keys' entries that are in the switch and say another realm. Hidden
-// ones say none, and closed ones stay closed: whether they are is for the operation on the key.
+// Realign updates the entries of some keys that are in the switch with another realm. Hidden
+// entries have none, and closed ones stay closed: that is up to the operation on the key.
 func (d *Device) Realign(ctx context.Context, keys []ops.Entry) error {
 	var updates []*v1.Update
 	for _, k := range keys {

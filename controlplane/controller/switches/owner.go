@@ -8,7 +8,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// Owner is what devices are told by the controller that they work for, and what they tell it.
+// Owner is the interface between devices and the controller that they work for.
 type Owner interface {
 	// Post runs something on the controller's goroutine. Its order is that of the calls.
 	Post(do func())

@@ -7,8 +7,7 @@ import (
 	v1 "github.com/p4lang/p4runtime/go/p4/v1"
 )
 
-// RefreshSoon has the worker refresh the switch, once for all changes that there are until it comes
-// to it.
+// RefreshSoon makes the worker refresh the switch, once for all changes until then.
 func (d *Device) RefreshSoon() {
 	if d.stale.Swap(true) {
 		return

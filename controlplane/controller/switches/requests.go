@@ -30,7 +30,7 @@ type waiting struct {
 	replies chan *wire.Packet
 }
 
-// NewRequests makes the requests of a controller, of which there are none yet.
+// NewRequests makes an empty table of a controller's requests.
 func NewRequests() *Requests {
 	// Not where an earlier controller started, whose late replies may still come.
 	return &Requests{port: uint16(rand.N(1 << 16)), waiting: map[uint16]waiting{}}

@@ -15,9 +15,9 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// SetUp makes a switch that has just been connected ready for chains: its program, and what follows
+// SetUp prepares a newly connected switch for chains: it loads the program, and writes what follows
 // only from the topology. It runs on the worker, and tries again until the switch has it all or the
-// connection is another.
+// connection has changed.
 func (d *Device) SetUp(ctx context.Context, stream int) {
 	said := ""
 	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
@@ -138,14 +138,14 @@ func (d *Device) load(ctx context.Context, stream int) error {
 	return nil
 }
 
-// Report is what a switch has of one chain.
+// Report is a switch's content for one chain.
 type Report struct {
 	Assignment *chain.Assignment
 	Keys       int // key_index entries
 }
 
-// ReadChains says what the switch has of each chain, and in which connection. It runs on the
-// worker.
+// ReadChains reads a switch's content for each chain, and returns in which connection. It runs on
+// the worker.
 func (d *Device) ReadChains(ctx context.Context) (stream int, has map[uint8]Report, err error) {
 	stream = d.Client.State().Stream
 	if err = d.load(ctx, stream); err == nil {
@@ -177,8 +177,8 @@ func (d *Device) report() (map[uint8]Report, error) {
 	return out, nil
 }
 
-// WriteBase makes the switch hold what follows from the topology, and drops what belongs to chains
-// that there are not.
+// WriteBase makes the switch hold what follows from the topology, and deletes what belongs to
+// chains that do not exist.
 func (d *Device) WriteBase(ctx context.Context) error {
 	p := d.owner.Plan()
 	sw := p.Topology.Switch(d.Spec.Name)

@@ -9,8 +9,8 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// TLSConfig is how the switches of a topology are connected to: by the topology's files; nil if it
-// has none.
+// TLSConfig is the TLS configuration for the switches of a topology, from the topology's files; nil
+// if it has none.
 func TLSConfig(t topology.TLS) (*tls.Config, error) {
 	if t.CA == "" {
 		return nil, nil

@@ -9,8 +9,7 @@ import (
 	v1 "github.com/p4lang/p4runtime/go/p4/v1"
 )
 
-// WatchSoon has the worker bring the tables of watches up to date, once for all changes that there
-// are until it comes to it.
+// WatchSoon makes the worker update the tables of watches, once for all changes until then.
 func (d *Device) WatchSoon() {
 	if d.watchesStale.Swap(true) {
 		return

@@ -1,12 +1,12 @@
-// Package tableplan says what the tables of a network's switches should hold. It computes, and does
-// nothing else: it knows no connection, no clock and no goroutine.
+// Package tableplan computes what the tables of a network's switches should hold. It does nothing
+// else: it has no connection, no clock and no goroutine.
 //
 //	topology ──▶ Plan ──▶ Base(switch)           what follows from the topology: ports, grants, routes
 //	                 ├──▶ Chain(switch, conf)    one chain's configuration: entries, multicast groups
 //	                 ├──▶ Watch(switch, conf)    the copies for servers that watch keys
 //	                 └──▶ Entry(key)             the key_index entry of one key
 //
-// Package switches compares this with what a switch has, and writes the difference. The simulator
+// Package switches compares this with a switch's content, and writes the difference. The simulator
 // (controlplane/sim) fills its switches by the same plan, so it checks the entries that ship.
 //
 // entries.go has one function for each table and action of docs/protocol.md, "Tables that the

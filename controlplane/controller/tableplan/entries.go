@@ -81,7 +81,7 @@ func chainEntry(id uint8, c chainPart) p4rt.Entry {
 // Peer says which messages of a chain a port may bring.
 type Peer struct{ predecessor, tail, member bool }
 
-// Or lets in what either of two parts lets in.
+// Or admits what either of two parts admits.
 func (a Peer) Or(b Peer) Peer {
 	return Peer{a.predecessor || b.predecessor, a.tail || b.tail, a.member || b.member}
 }
@@ -99,7 +99,7 @@ func PeerEntries(id uint8, parts map[uint32]Peer) (out []p4rt.Entry) {
 	return out
 }
 
-// PeerDefault is what a switch takes by ports that chain_peer has no entry of: everything or
+// PeerDefault says what a switch admits by ports without an entry in chain_peer: everything or
 // nothing.
 func PeerDefault(open bool) p4rt.Entry {
 	return p4rt.Entry{Table: "chain_peer", Default: true, Action: "peer",
@@ -151,7 +151,7 @@ func OneOfEach() []p4rt.Entry {
 	}
 }
 
-// SlotEntry is the key_index entry that says what an ops.Entry does.
+// SlotEntry is the key_index entry for an ops.Entry.
 func SlotEntry(e ops.Entry) p4rt.Entry {
 	if e.Hidden {
 		e.Realm = hiddenKey
@@ -160,7 +160,7 @@ func SlotEntry(e ops.Entry) p4rt.Entry {
 		Action: "set_slot", Params: p4rt.Params{"slot": e.Slot, "realm": e.Realm}}
 }
 
-// ReadSlotEntry is what a key_index entry says; of one without an action, its KEY_ID.
+// ReadSlotEntry decodes a key_index entry; of one without an action, its KEY_ID.
 func ReadSlotEntry(e p4rt.Entry) ops.Entry {
 	k := ops.Entry{ID: wire.Key(e.Exact("KEY_ID").Uint64())}
 	if e.Action != "" {

@@ -165,10 +165,10 @@ func (p *Plan) GroupsAt(s *topology.Switch) switchGroups {
 	return switchGroups{p.groups[s.Name], replyPorts(s)}
 }
 
-// Owns says whether a group is one of a chain's, except for those of what is watched.
+// Owns says whether a group is one of a chain's, other than those of its watches.
 func (g switchGroups) Owns(id uint8, group uint32) bool { return g.ids[id].owns(g.ports, group) }
 
-// OwnsWatch says whether a group is one of a chain's for what is watched.
+// OwnsWatch says whether a group is one of a chain's watches.
 func (g switchGroups) OwnsWatch(id uint8, group uint32) bool {
 	return g.ids[id].ownsWatch(g.ports, group)
 }

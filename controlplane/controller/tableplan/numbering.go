@@ -11,11 +11,11 @@ import (
 // realm of one name have one number: that is how a switch knows, without looking anything up, that
 // a principal may do everything in a realm of its own.
 
-// The numbers: 0 is nobody's, and controllerNumber the controller's, whose realm is what nobody
-// else may use. Others have 15 bits: a key's entry has its realm with ClosedKey while nobody but
-// the controller may write it. (In a key's entry controllerNumber is that as well, of the realm
-// lastNumber+1, which is nobody's.) The entry of a key that is hidden from clients has hiddenKey,
-// which is ClosedKey without a realm.
+// The numbers: 0 is nobody's, and controllerNumber the controller's, whose realm nobody else may
+// use. Others have 15 bits: while only the controller may write a key, its entry has its realm with
+// ClosedKey. (In a key's entry controllerNumber is that as well, for the realm lastNumber+1, which
+// is nobody's.) The entry of a key that is hidden from clients has hiddenKey, which is ClosedKey
+// without a realm.
 const (
 	controllerNumber = 0xFFFF
 	defaultNumber    = 1 // of topology.DefaultRealm

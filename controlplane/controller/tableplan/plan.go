@@ -12,7 +12,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// Plan is the topology with what was allocated for it.
+// Plan is the topology with the resources that were allocated for it.
 type Plan struct {
 	Topology *topology.Topology
 	full     *topology.Graph                // of all switches
@@ -27,8 +27,8 @@ type Plan struct {
 	entrances   map[string]map[string][]uint32
 }
 
-// New makes the plan of a topology. It fails where the multicast groups of the chains do not fit,
-// or where there are too many principals and realms.
+// New makes the plan of a topology. It fails if the multicast groups of the chains do not fit, or
+// if there are too many principals and realms.
 func New(t *topology.Topology, given *Numbering) (*Plan, error) {
 	groups, err := allocateGroups(t)
 	if err != nil {
@@ -45,7 +45,7 @@ func New(t *topology.Topology, given *Numbering) (*Plan, error) {
 	return p, nil
 }
 
-// ChainOf is the chain that has an id; nil: there is none.
+// ChainOf returns the chain with an id; nil: there is none.
 func (p *Plan) ChainOf(id uint8) *topology.Chain {
 	i := slices.IndexFunc(p.Topology.Chains, func(c *topology.Chain) bool { return c.ID == id })
 	if i < 0 {
@@ -141,7 +141,7 @@ func (p *Plan) towards(from *topology.Switch, to netip.Prefix, at string) (p4rt.
 	return forward(to, hop.Peer.MAC, hop.Number), true
 }
 
-// Grant is the access entry by which a principal may read and write in a realm, or not.
+// Grant is the access entry that says whether a principal may read and write in a realm.
 func (p *Plan) Grant(principal, realm string, read, write bool) p4rt.Entry {
 	return grantEntry(p.numbers[principal], p.numbers[realm], read, write)
 }
@@ -149,8 +149,8 @@ func (p *Plan) Grant(principal, realm string, read, write bool) p4rt.Entry {
 // realm is the number of a key's realm, by the key's name.
 func (p *Plan) realm(name string) uint16 { return p.numbers[p.Topology.RealmOf(name)] }
 
-// Base is what a switch holds whatever the chains: who may come in by its ports and do what, its
-// own address, and the routes to hosts, switches and the controller.
+// Base is a switch's content independent of chains: the rights of its ports, its own address, and
+// the routes to hosts, switches and the controller.
 func (p *Plan) Base(s *topology.Switch) []p4rt.Entry {
 	var out []p4rt.Entry
 	for _, port := range s.Ports {
@@ -204,7 +204,7 @@ func (p *Plan) IsBase(e p4rt.Entry) bool {
 	return true
 }
 
-// Part is what a switch holds for one chain.
+// Part is a switch's content for one chain.
 type Part struct {
 	Config p4rt.Entry
 	Peers  map[uint32]Peer // chain_peer, by port
@@ -213,7 +213,7 @@ type Part struct {
 	Route  *p4rt.Entry // ipv4_lpm to it, at the others
 }
 
-// Chain is what a switch holds for a configuration of a chain.
+// Chain is a switch's content for a configuration of a chain.
 func (p *Plan) Chain(c *topology.Chain, s *topology.Switch, conf chain.Config) Part {
 	a := conf.Assignment(s.Name)
 	address := func(name string) netip.Addr {

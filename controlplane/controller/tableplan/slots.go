@@ -5,9 +5,9 @@ import (
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 )
 
-// Entry is the key_index entry of a key under the KEY_ID that it is given with. That of one that
-// is being added is hidden, that of one that is being removed is closed, and that of its alias is
-// nobody's but the controller's.
+// Entry is the key_index entry of a key under its KEY_ID. While the key is being added its entry is
+// hidden, while it is being removed it is closed, and the entry of its alias is only for the
+// controller.
 func (p *Plan) Entry(k keyspace.Key) ops.Entry {
 	e := p.OpenEntry(k)
 	switch {

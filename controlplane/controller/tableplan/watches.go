@@ -36,14 +36,14 @@ func (p *Plan) MayRead(h *topology.Host, name string) bool {
 // WatchTables are the tables of watches.
 var WatchTables = []string{"watched_chain", "watched_key", "watcher"}
 
-// WatchPart is what a switch holds for the watches of a chain.
+// WatchPart is a switch's content for the watches of a chain.
 type WatchPart struct {
 	Groups []p4rt.Group
 	Chain  []p4rt.Entry // watched_chain: one, or none
 	Keys   []p4rt.Entry // watched_key and watcher
 }
 
-// Watch is what a switch holds for the watches of a chain in a configuration.
+// Watch is a switch's content for the watches of a chain in a configuration.
 func (p *Plan) Watch(c *topology.Chain, s *topology.Switch, conf chain.Config, all Watches) (out WatchPart) {
 	ends := slices.Clone(conf.Learners())
 	watched := map[wire.Key]bool{}

@@ -35,15 +35,15 @@ type Server struct {
 	// PI: registers are not implemented, values that are read are padded to whole fields,
 	// RECONCILE_AND_COMMIT is refused as UNKNOWN and then nothing else is loaded before a COMMIT.
 	PI bool
-	// Refuse, if set, is asked about each update before it is made.
+	// Refuse, if set, is called for each update before it is made.
 	Refuse func(*v1.Update) error
 	// PacketOut, if set, gets the packets that the primary sends.
 	PacketOut func(*v1.PacketOut)
-	// RefuseProgram, if not nil, is asked before a program is loaded; its error is the answer.
+	// RefuseProgram, if not nil, is called before a program is loaded; its error is the answer.
 	RefuseProgram func() error
-	// Hold, if set, is asked about each *v1.WriteRequest and *v1.SetForwardingPipelineConfigRequest
-	// before anything else. One that it returns an error for is put aside until Deliver, as by a
-	// network that is slow, and its caller gets that error; ErrSilent: no answer.
+	// Hold, if set, is called for each *v1.WriteRequest and *v1.SetForwardingPipelineConfigRequest
+	// before anything else. If it returns an error, the request is held until Deliver, as by a slow
+	// network, and its caller gets that error; ErrSilent: no answer.
 	Hold func(request any) error
 	// Version, if set, is the version of NetCRAQ that it says it has.
 	Version string
@@ -102,8 +102,7 @@ func (s *Server) hold(ctx context.Context, request any, do func() error) (bool, 
 // Held is how many requests are put aside.
 func (s *Server) Held() int { s.mu.Lock(); defer s.mu.Unlock(); return len(s.held) }
 
-// Deliver has the requests that were put aside arrive, in order. It returns what they were
-// answered.
+// Deliver delivers the held requests, in order. It returns their answers.
 func (s *Server) Deliver() (answers []error) {
 	s.mu.Lock()
 	held := s.held

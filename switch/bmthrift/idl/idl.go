@@ -1,8 +1,8 @@
 // Package idl has the types of BMv2's Thrift services, as the .thrift files in this directory
 // describe them.
 //
-// The tag of a field has its number, and "optional" where the IDL says so. An optional field that
-// is nil is not sent. What is not optional is always sent, and is zero if a client leaves it out.
+// The tag of a field has its number, and "optional" if the IDL says so. An optional field that is
+// nil is not sent. Other fields are always sent, and are zero if a client leaves them out.
 package idl
 
 import "strconv"
@@ -16,7 +16,7 @@ type ActionData = [][]byte
 // MatchKey is the key of an entry, one MatchParam for each field.
 type MatchKey = []MatchParam
 
-// MatchType is how one field of a key is matched.
+// MatchType is the kind of match of one field of a key.
 type MatchType int32
 
 // The values of MatchType.
@@ -76,7 +76,7 @@ type EntryOptions struct {
 	Priority *int32 `thrift:"1,optional"`
 }
 
-// CounterValue is what one cell of a counter holds.
+// CounterValue is the content of one cell of a counter.
 type CounterValue struct {
 	Bytes   int64 `thrift:"1"`
 	Packets int64 `thrift:"2"`
@@ -114,7 +114,7 @@ type CRC32Config struct {
 	RemainderReflected bool  `thrift:"5"`
 }
 
-// ActionEntryType is what an entry refers to.
+// ActionEntryType is the kind of an ActionEntry.
 type ActionEntryType int32
 
 // The values of ActionEntryType. A table without a default entry has ActionEntryTypeNone.
@@ -125,7 +125,7 @@ const (
 	ActionEntryTypeGrpHandle
 )
 
-// ActionEntry is what an entry refers to: an action, a member or a group.
+// ActionEntry is the target of an entry: an action, a member or a group.
 type ActionEntry struct {
 	ActionType ActionEntryType `thrift:"1"`
 	ActionName *string         `thrift:"2,optional"`
@@ -189,7 +189,7 @@ func (t ResourceType) String() string {
 	return nameOf(t, "MATCH_TABLE", "ACTION_PROFILE", "COUNTER", "METER", "REGISTER", "LEARNING_LIST")
 }
 
-// MirroringConfig is where a mirroring session copies to.
+// MirroringConfig is the destination of a mirroring session.
 type MirroringConfig struct {
 	Port *int32 `thrift:"1,optional"`
 	Mgid *int32 `thrift:"2,optional"`

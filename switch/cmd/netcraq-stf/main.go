@@ -1,5 +1,5 @@
 // Command netcraq-stf runs an STF file against a P4 program that p4c compiled for BMv2, on the
-// interp engine, and prints what differed.
+// interp engine, and prints the differences.
 //
 //	netcraq-stf PROGRAM.json FILE.stf
 //

@@ -138,9 +138,9 @@ func (c *Function) reach() (reached []bool, to []int, err error) {
 	return reached, to, nil
 }
 
-// Assemble drops what cannot be reached (the verifier refuses it) and jumps to the next
-// instruction, and gives the labels to the instructions. main is true for the program's entry,
-// whose type the kernel knows; the others are static functions.
+// Assemble drops unreachable code (which the verifier refuses) and jumps to the next instruction,
+// and gives the labels to the instructions. main is true for the program's entry, whose type the
+// kernel knows; the others are static functions.
 func (c *Function) Assemble(main bool) (asm.Instructions, error) {
 	keep, to, err := c.reach()
 	if err != nil {
@@ -197,8 +197,8 @@ func (c *Function) btf(main bool) *btf.Func {
 }
 
 // Link makes one program of functions, the first of which is its entry. Functions that nothing
-// calls are left out: where all calls of one are in code that cannot be reached, which Assemble
-// drops, the kernel does not take it for a function, and refuses what is said about it.
+// calls are left out: if all calls of a function are in unreachable code, which Assemble drops, the
+// kernel does not recognize it as a function, and refuses its metadata.
 func Link(functions []*Function) (asm.Instructions, error) {
 	parts, at := make([]asm.Instructions, len(functions)), map[string]int{}
 	for i, c := range functions {
@@ -310,7 +310,7 @@ func (c *Function) CopyWords(dst asm.Register, to int, src asm.Register, from, b
 	}
 }
 
-// Zero clears bytes of memory from base+off on; both ends are multiples of what the stores need.
+// Zero clears bytes of memory from base+off on; both ends are aligned as the stores need.
 func (c *Function) Zero(base asm.Register, off, bytes int) {
 	for bytes > 0 {
 		size := 8
@@ -322,9 +322,9 @@ func (c *Function) Zero(base asm.Register, off, bytes int) {
 	}
 }
 
-// Atomic is an atomic operation on the 64-bit word at base+off. The operation's code is put in as
-// the instruction's constant, too: cilium/ebpf v0.22.0 encodes what stands there, so that its own
-// Xchg and CmpXchg become plain additions; a version that does not will say the same.
+// Atomic is an atomic operation on the 64-bit word at base+off. The operation's code is also put in
+// as the instruction's constant: cilium/ebpf v0.22.0 encodes the constant, so that its own Xchg and
+// CmpXchg become plain additions; a version that does not will produce the same.
 func Atomic(op asm.AtomicOp, base, src asm.Register, off int) asm.Instruction {
 	in := op.Mem(base, src, asm.DWord, int16(off))
 	in.Constant = int64(op >> 8)

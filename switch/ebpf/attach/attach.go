@@ -14,7 +14,7 @@ import (
 	"github.com/netcraq/netcraq/switch/offload"
 )
 
-// Attachment is the programs of one port: at tc always, at XDP where the port is there, too. All
+// Attachment is the programs of one port: always at tc, and also at XDP if the port is there. All
 // its functions are called on the thread of the namespace.
 type Attachment struct {
 	name    string
@@ -23,7 +23,7 @@ type Attachment struct {
 	clsact  bool // at tc by a filter, not by tcx
 	// Late: the filter comes after those of others. It says nothing about tcx.
 	Late bool
-	// After is the name of a program at tcx that frames meet first, if it is there; "": none.
+	// After is the name of a program at tcx that frames meet first, if it exists; "": none.
 	After string
 
 	tc         link.Link // nil where clsact or nothing is attached
@@ -32,8 +32,8 @@ type Attachment struct {
 	XDP        link.Link
 }
 
-// New is an interface, by its name and index, to which nothing is attached yet. It is served at tc,
-// by a filter of clsact if that is asked, until At is changed.
+// New is an interface, by its name and index, with nothing attached yet. It is served at tc, by a
+// filter of clsact if that is requested, until At is changed.
 func New(name string, index int, clsact bool) Attachment {
 	return Attachment{name: name, Ifindex: index, At: HookTC, clsact: clsact}
 }
@@ -41,10 +41,10 @@ func New(name string, index int, clsact bool) Attachment {
 // Attached reports whether a program runs.
 func (a *Attachment) Attached() bool { return a.tc != nil || a.filter }
 
-// Change makes a pipeline's programs those of the port, in the place of the old pipeline's; xdp is
-// used where the port is at XDP. At every moment a frame is met by one program that takes it as a
-// whole: what the old program at XDP has handed over is finished by the old program at tc, which
-// stays behind the new one until finish is called.
+// Change replaces the old pipeline's programs at the port by another pipeline's; xdp is used if the
+// port is at XDP. At every moment exactly one program processes a frame completely: frames that the
+// old program at XDP has handed over are finished by the old program at tc, which stays behind the
+// new one until finish is called.
 func (a *Attachment) Change(tc, xdp *ebpf.Program) (finish func(), err error) {
 	finish = func() {}
 	switch {
@@ -127,9 +127,9 @@ func attachXDP(ifindex int, prog *ebpf.Program) (link.Link, error) {
 	return l, nil
 }
 
-// Lost reports whether somebody has taken a program off the port ("bpftool link detach", "tc filter
-// del"). Change attaches what is lost again. Asking clsact's filters takes as long as there are
-// filters, so the caller says whether to.
+// Lost reports whether somebody has removed a program from the port ("bpftool link detach", "tc
+// filter del"). Change attaches it again. Checking clsact's filters takes time in proportion to
+// their number, so the caller says whether to.
 func (a *Attachment) Lost(filters bool) (lost bool, err error) {
 	for _, l := range []*link.Link{&a.tc, &a.XDP} {
 		if *l == nil {

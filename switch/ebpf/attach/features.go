@@ -12,7 +12,7 @@ import (
 var plainDisciplines = []string{"noqueue", "mq", "pfifo_fast", "fq_codel", "fq", "clsact",
 	"ingress"}
 
-// Shaped reports whether an interface has a queueing discipline that somebody has chosen.
+// Shaped reports whether somebody has chosen a queueing discipline for an interface.
 func Shaped(ifindex int) (yes bool, err error) {
 	l := &netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: ifindex}}
 	disciplines, err := netlinkdump.Whole(func() ([]netlink.Qdisc, error) { return netlink.QdiscList(l) })

@@ -9,8 +9,8 @@ type Hook int
 
 // The choices.
 const (
-	// at XDP on ports whose driver runs it natively, except for veth, where tc is as fast and asks
-	// nothing of the peer; otherwise at tc
+	// at XDP on ports whose driver runs it natively, except for veth, where tc is as fast and
+	// requires nothing of the peer; otherwise at tc
 	HookAuto Hook = iota
 	HookTC        // at tc on all ports
 	// at XDP on all ports whose driver runs it natively, veth included; otherwise at tc

@@ -13,14 +13,14 @@ import (
 // SwitchProgram is the name of a switch's program.
 const SwitchProgram = "netcraq"
 
-// Named is NamedAt for what comes in by an interface.
+// Named is NamedAt for ingress.
 func Named(ifindex int, names ...string) ([]ebpf.ProgramID, error) {
 	return NamedAt(ebpf.AttachTCXIngress, ifindex, names...)
 }
 
-// NamedAt is those programs at tcx of an interface, of the calling thread's network namespace, that
-// have one of some names, in the order in which frames meet them. at is AttachTCXIngress or
-// AttachTCXEgress. The error wraps ebpf.ErrNotSupported where the kernel has no tcx (before Linux
+// NamedAt returns those programs at tcx of an interface, of the calling thread's network namespace,
+// that have one of some names, in the order in which frames meet them. at is AttachTCXIngress or
+// AttachTCXEgress. The error wraps ebpf.ErrNotSupported if the kernel has no tcx (before Linux
 // 6.6).
 func NamedAt(at ebpf.AttachType, ifindex int, names ...string) (out []ebpf.ProgramID, err error) {
 	q, err := link.QueryPrograms(link.QueryOptions{Target: ifindex, Attach: at})
@@ -47,7 +47,7 @@ func NamedAt(at ebpf.AttachType, ifindex int, names ...string) (out []ebpf.Progr
 	return out, nil
 }
 
-// Detach is DetachAt for what comes in by an interface.
+// Detach is DetachAt for ingress.
 func Detach(ifindex int, programs ...ebpf.ProgramID) error {
 	return DetachAt(ebpf.AttachTCXIngress, ifindex, programs...)
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/netcraq/netcraq/switch/offload"
 )
 
-// Peer is the other end of a veth pair of which this switch has one end at XDP. It is prepared for
-// that:
+// Peer is the other end of a veth pair of which this switch has one end at XDP. It is prepared as
+// follows:
 //
 //   - Its sender must finish what XDP does not see: checksums and 802.1Q tags are put into the
 //     frame (tx-checksumming and tx-vlan-offload off).
@@ -26,7 +26,7 @@ import (
 // Both are undone by release, and by the kernel and the next switch (package offload) where this
 // one is killed.
 type Peer struct {
-	Namespace *Namespace // where it lives: a thread of its own, or the switch's
+	Namespace *Namespace // its namespace: a thread of its own, or the switch's
 	own       bool       // space is to be closed
 	iface     string
 	ifindex   int
@@ -87,8 +87,8 @@ func preparePeer(home *Namespace, port *netlink.Veth, also func(*Peer) error,
 	return p, nil
 }
 
-// EnsureProgram gives the peer a program at XDP if it has none. It is called on the peer's thread,
-// again and again: the program of another switch that was there may have gone.
+// EnsureProgram gives the peer a program at XDP if it has none. Call it on the peer's thread, again
+// and again: another switch's program that was there may have gone.
 func (p *Peer) EnsureProgram() error {
 	l, err := netlink.LinkByIndex(p.ifindex)
 	if err != nil {

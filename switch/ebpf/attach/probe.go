@@ -39,8 +39,8 @@ func probe() error {
 	return nil
 }
 
-// HasTCX reports whether the kernel has the hook tcx, which came with Linux 6.6; clsact does
-// without. Asking what is attached to the loopback interface changes nothing.
+// HasTCX reports whether the kernel has the hook tcx, which came with Linux 6.6; clsact does not
+// need it. It queries the loopback interface, and changes nothing.
 var HasTCX = sync.OnceValue(func() bool {
 	_, err := link.QueryPrograms(link.QueryOptions{Target: 1, Attach: ebpf.AttachTCXIngress})
 	return err == nil

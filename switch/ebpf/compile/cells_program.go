@@ -12,13 +12,13 @@ import (
 // CellsMax is how many bytes of registers one run of the cells program moves.
 const CellsMax = 2048
 
-// CellsHeader precedes the cells in what the cells program is given: offset and length (4 bytes
-// each), 1 to write, and padding.
+// CellsHeader precedes the cells in the cells program's input: offset and length (4 bytes each), 1
+// to write, and padding.
 const CellsHeader = 16
 
-// CellsProgram is a small program that copies between the state and the data that it is run with,
-// under the packets' locks: so that the control plane's reads and writes of registers and meters
-// are whole, seen from packets.
+// CellsProgram is a small program that copies between the state and its input, under the packets'
+// locks, so that packets see the control plane's reads and writes of registers and meters as
+// atomic.
 func CellsProgram(p *memory.Plan, f emit.Maps) (insns asm.Instructions, err error) {
 	defer ir.Catch(&err)
 	t := newTranslator(p, emit.TC, f, emit.Settings{})

@@ -21,5 +21,6 @@
 // egress too. [Translate] writes the program for one hook.
 //
 // Nothing here talks to the kernel: a program is a function of the plan, the hook, the maps'
-// numbers and the settings. What cannot be translated is refused with its place in the JSON.
+// numbers and the settings. Constructs that cannot be translated are refused with their place in
+// the JSON.
 package compile

@@ -10,8 +10,8 @@ import (
 	"github.com/netcraq/netcraq/switch/udpmatch"
 )
 
-// A switch with Options.OnlyUDP shares its interfaces with the host: the program gets what is to or
-// from that UDP port, and everything else goes on its way as if there were no switch.
+// A switch with Options.OnlyUDP shares its interfaces with the host: the program gets packets to or
+// from that UDP port, and everything else goes on as if there were no switch.
 //
 //	               ┌ to or from the UDP port, untagged, whole, without options ─▶ the program
 //	frame ─▶ IPv4? ┤ to or from it, but tagged, a first fragment or with options ─▶ dropped

@@ -9,8 +9,8 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// EmptyProgram is a program that drops every frame; if Maps.Replay is set it first does what a
-// program does that is run again and again on one frame.
+// EmptyProgram is a program that drops every frame; if Maps.Replay is set it first restores the
+// frame, like a program that is run again and again on one frame.
 func EmptyProgram(p *memory.Plan, h emit.Hook, f emit.Maps) (insns asm.Instructions, err error) {
 	defer ir.Catch(&err)
 	t := newTranslator(p, h, f, emit.Settings{})

@@ -9,10 +9,10 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 )
 
-// Support says what this engine does with a construct of v1model.
+// Support is this engine's support for a construct of v1model.
 type Support struct {
 	Construct string
-	How       string // how it is done; "" for what is refused
+	How       string // how it is done; "" if it is refused
 }
 
 // allPrimitives are the primitives that p4c writes for v1model.
@@ -25,8 +25,8 @@ var allPrimitives = []string{
 	"count", "register_read", "register_write",
 }
 
-// Supported lists what is run and what is refused. The primitives come from the translator's own
-// table; the rest is what its refusals say.
+// Supported lists what the engine runs and what it refuses. The primitives come from the
+// translator's own table; the rest is from its refusals.
 func Supported() []Support {
 	var run, refused []string
 	for _, p := range allPrimitives {

@@ -10,8 +10,8 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// Translate writes the whole program. Striped is whether it knows stripes, and seldom takes all of
-// them: then it may run in any mode (locking/stripes.go), otherwise in ModeOne.
+// Translate writes the whole program. Striped is whether it supports stripes, and seldom takes all
+// of them: then it may run in any mode (locking/stripes.go), otherwise in ModeOne.
 func Translate(p *memory.Plan, h emit.Hook, f emit.Maps, s emit.Settings) (insns asm.Instructions,
 	striped bool, err error) {
 	defer ir.Catch(&err)

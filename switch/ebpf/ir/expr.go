@@ -202,7 +202,7 @@ func (w *Writer) saturate(e *bmv2json.Expr) *Value {
 	return nil
 }
 
-// PlaceOf finds where a field expression is.
+// PlaceOf returns the place of a field expression.
 func (w *Writer) PlaceOf(e *bmv2json.Expr) Place {
 	switch e.Op {
 	case bmv2json.OpField:
@@ -267,7 +267,7 @@ func (w *Writer) WordOfPlace(p Place, i int) *Value {
 }
 
 // Condition translates an expression of type bool. Both sides of "and" and "or" have no effects, so
-// the right one is only asked where the left has not decided.
+// the right one is evaluated only if the left has not decided.
 func (w *Writer) Condition(e *bmv2json.Expr) *Condition {
 	switch e.Op {
 	case bmv2json.OpBool:

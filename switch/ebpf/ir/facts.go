@@ -7,29 +7,29 @@ import (
 	"strings"
 )
 
-// Facts are what is known about a packet's fields at one place of a program, by where a field is in
-// the PHV: fields of up to 64 bits, and the bytes that say whether headers are valid. A field that
-// is not among them may have any value. Facts are never changed, only replaced.
+// Facts are what is known about a packet's fields at one place of a program, by the field's place
+// in the PHV: fields of up to 64 bits, and the bytes that say whether headers are valid. A field
+// that is not among them may have any value. Facts are immutable.
 type Facts map[int]Fact
 
 // Fact is what is known about a field.
 type Fact struct {
 	Known bool     // it has the value
-	Value uint64   // where Known is set
+	Value uint64   // if Known is set
 	Not   []uint64 // values that it has not, in order; where Known is not set
 }
 
 // mostExcluded bounds how many values of a field are remembered that it has not.
 const mostExcluded = 16
 
-// With is what is known when a field has got a value.
+// With is what is known after a field got a value.
 func (f Facts) With(off int, value uint64) Facts {
 	g := f.clone()
 	g[off] = Fact{Known: true, Value: value}
 	return g
 }
 
-// Without is what is known when fields may have got any value.
+// Without is what is known after fields may have got any value.
 func (f Facts) Without(offs ...int) Facts {
 	for _, off := range offs {
 		if _, ok := f[off]; ok {
@@ -61,7 +61,7 @@ func (f Facts) Only(of func(off int) bool) Facts {
 	return g
 }
 
-// Join is what is known where either f or g is.
+// Join is what is known if either f or g holds.
 func (f Facts) Join(g Facts) Facts {
 	out := Facts{}
 	for off, k := range f {
@@ -125,7 +125,7 @@ func (f Facts) Key() string {
 	return b.String()
 }
 
-// Assume is what is known besides where a condition holds, or, with holds false, where it does not.
+// Assume adds what is known if a condition holds or, with holds false, if it does not.
 func (f Facts) Assume(c *Condition, holds bool) Facts {
 	switch c.op {
 	case cNot:
@@ -185,5 +185,5 @@ func (w *Writer) read(off int) {
 	}
 }
 
-// EveryField is what OnRead is told where it cannot be said which field is read.
+// EveryField is OnRead's argument if the field that is read is not known.
 const EveryField = -1

@@ -85,7 +85,7 @@ func (w *Writer) UnionOf(e *bmv2json.Expr) *bmv2json.HeaderUnion {
 	return list[0]
 }
 
-// Valid is 1 where a header is valid, and else 0.
+// Valid is 1 if a header is valid, and otherwise 0.
 func (w *Writer) Valid(h *bmv2json.Header) *Value { return w.load(w.phv.Validity(h), 1, 1) }
 
 // validity is whether a header is valid, or the one of a list that the index names.
@@ -112,8 +112,8 @@ func (w *Writer) indexedWord(elements []Place, index *Value, i int) *Value {
 	return v
 }
 
-// Each emits, for the one of n that the index names, what do does with it; beyond emits what is
-// done where it names none.
+// Each emits the code of do for the one of n that the index names; beyond emits the code for any
+// other index.
 func (w *Writer) Each(n int, index *Value, do func(int), beyond func()) {
 	if index == nil {
 		do(0)
@@ -151,8 +151,8 @@ func (w *Writer) places(e *bmv2json.Expr) (list []Place, index *Value) {
 	return list, index
 }
 
-// ToPlace emits what do does with the place that an expression stands for, or nothing where that is
-// beyond a stack.
+// ToPlace emits the code of do for the place of an expression, or nothing if that is beyond a
+// stack.
 func (w *Writer) ToPlace(e *bmv2json.Expr, do func(Place)) {
 	list, index := w.places(e)
 	w.Each(len(list), index, func(i int) { do(list[i]) }, nil)
@@ -165,7 +165,7 @@ func (w *Writer) ToHeader(e *bmv2json.Expr, do func(*bmv2json.Header)) {
 }
 
 // StackElements are the headers of each element of a stack (one, or the members of a union), and
-// where the count of those in use is.
+// the place of the count of those in use.
 func (w *Writer) StackElements(e *bmv2json.Expr) (elements [][]*bmv2json.Header, next int) {
 	if e.Op == bmv2json.OpStack {
 		for _, h := range e.Stack.Headers {

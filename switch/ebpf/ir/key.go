@@ -27,7 +27,7 @@ func (w *Writer) KeyWord(k *bmv2json.Key, i int) *Value {
 	return v
 }
 
-// SplitKey takes apart a concatenation of parts, each padded to whole bytes, into words.
+// SplitKey splits a concatenation of parts, each padded to whole bytes, into words.
 func SplitKey(b []byte, widths []int) (out []uint64) {
 	for _, w := range widths {
 		n := (w + 7) / 8

@@ -33,8 +33,8 @@ type typeLayout struct {
 	Size   int // bytes in the PHV, a multiple of 8
 	Fields []fieldLayout
 	Bytes  int // on the wire
-	// Block is set where the PHV's bytes are the wire's bytes: wide fields of whole words alone.
-	// Such a header goes between packet and PHV in one copy.
+	// Block is set if the PHV's bytes are the wire's bytes: only wide fields of whole words. Such a
+	// header goes between packet and PHV in one copy.
 	Block bool
 	// VarbitMax is the largest length of the header's varbit field, in bytes, and VarbitLength
 	// where the 2 bytes are, from the header's base, that say its length now.
@@ -153,28 +153,28 @@ func NewLayout(p *bmv2json.Program, from int) *Layout {
 	return l
 }
 
-// Place is where a field is, and how wide.
+// Place is a field's place and width.
 type Place struct {
 	Off, Size, Width int
 	Signed           bool
 	// LastElement is set for a field of the last element in use of a stack: off is that of the
-	// first element, next where the stack's count is.
+	// first element, next the place of the stack's count.
 	LastElement            bool
 	Next, elements, stride int
 }
 
-// Field is where a field is, in bytes from the PHV's start.
+// Field is the place of a field, in bytes from the PHV's start.
 func (l *Layout) Field(r bmv2json.FieldRef) Place {
 	f := l.Types[r.Header.Type].Fields[r.Field.Index]
 	return Place{Off: l.Base[r.Header.Index] + f.Off, Size: f.Size, Width: r.Field.Width,
 		Signed: r.Field.Signed}
 }
 
-// NextOf and NextOfUnions are where the count of a stack's elements in use is.
+// NextOf and NextOfUnions are the place of the count of a stack's elements in use.
 func (l *Layout) NextOf(s *bmv2json.HeaderStack) int { return l.Next + s.Index }
 func (l *Layout) NextOfUnions(s *bmv2json.HeaderUnionStack) int {
 	return l.Next + l.stacks + s.Index
 }
 
-// Validity is where the byte is that says whether a header is valid.
+// Validity is the place of the byte that says whether a header is valid.
 func (l *Layout) Validity(h *bmv2json.Header) int { return l.valid + h.Index }

@@ -6,7 +6,7 @@ import (
 	"github.com/netcraq/netcraq/switch/bmv2json"
 )
 
-// Params is where an action finds its parameters in a table's entry.
+// Params is the place of an action's parameters in a table's entry.
 type Params struct {
 	// in bits of the entry's word (Entry); otherwise in the entry's slot, to which Entry points
 	Inline bool

@@ -65,7 +65,7 @@ func Ones(width int) uint64 {
 // IsConst reports whether v is the constant k.
 func (v *Value) IsConst(k uint64) bool { return v.op == vConst && v.k == k }
 
-// Constant is the value where it is known when the program is loaded.
+// Constant is the value if it is known when the program is loaded.
 func (v *Value) Constant() (k uint64, ok bool) { return v.k, v.op == vConst }
 
 // same reports whether two values are the same load of the PHV.
@@ -74,7 +74,7 @@ func (v *Value) same(w *Value) bool {
 		v.swapped == w.swapped
 }
 
-// Loads reports whether computing v loads what is at an offset in the PHV.
+// Loads reports whether computing v loads from an offset in the PHV.
 func (v *Value) Loads(off int) bool {
 	return v != nil && (v.op == vLoad && v.off == off || v.a.Loads(off) || v.b.Loads(off))
 }
@@ -252,7 +252,7 @@ func signExtend(a *Value, width int) *Value {
 	return &Value{op: vSext, a: a, k: uint64(width), Max: math.MaxUint64}
 }
 
-// Select is a where the condition holds, otherwise b.
+// Select is a if the condition holds, otherwise b.
 func Select(c *Condition, a, b *Value) *Value {
 	switch c.op {
 	case cTrue:
@@ -361,7 +361,7 @@ func compareConst(op compareOp, a, b uint64, signed bool) bool {
 	return !less
 }
 
-// AndCondition holds where both do; the second is asked only if the first holds.
+// AndCondition holds if both do; the second is evaluated only if the first holds.
 func AndCondition(a, b *Condition) *Condition {
 	switch {
 	case a.op == cFalse || b.op == cFalse:

@@ -11,11 +11,11 @@ type Writer struct {
 	phv                 *Layout  // where fields are in the PHV
 	scratch, scratchEnd int      // memory in the PHV for steps of wide arithmetic
 	Params              *Params  // of the action that is being translated
-	Constants           [][]byte // instead, its parameters where they are known
+	Constants           [][]byte // instead, its parameters if they are known
 	steps               steps
 
-	Facts  Facts         // what is known about the packet's fields where the next statement is
-	OnRead func(off int) // where it is not nil, it is told about each field that a value is made of
+	Facts  Facts         // what is known about the packet's fields at the next statement
+	OnRead func(off int) // if not nil, it is called for each field that a value is made of
 
 	// Where it is not nil, it is called in front of a comparison that a branch begins with no
 	// register in use, and may leave nothing in them.

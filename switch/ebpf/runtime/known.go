@@ -14,9 +14,9 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile/known"
 )
 
-// When a program is made again for what its tables hold (compile/known). A table that has changed
-// stays a map until it has been left alone for a while, each time twice as long, so one that
-// changes often is a map nearly always; and programs are made one after the other, with a pause.
+// When a program is recompiled for its tables' content (compile/known). A changed table stays a map
+// until it has not changed for a while, each time twice as long, so one that changes often is
+// nearly always a map; and programs are made one after the other, with a pause.
 const (
 	knownQuiet   = time.Second
 	knownLongest = 2 * time.Minute
@@ -74,7 +74,7 @@ func (t *table) held() (known.Table, bool) {
 	return known.Table{Version: t.know.version, Ranges: ranges, Entries: entries}, ranges != nil
 }
 
-// Specialised are a pipeline's programs, made again for what its tables hold.
+// Specialised are a pipeline's programs, recompiled for its tables' content.
 type Specialised struct {
 	TC, XDP *ebpf.Program
 	Striped bool                // they know stripes (SetStripes)
@@ -127,10 +127,11 @@ func (p *Pipeline) knowable(now bool) map[int]known.Table {
 	return contents
 }
 
-// Specialise makes the programs again, if tables hold what the running ones do not know; nil if
-// not, and if the pipeline was closed meanwhile. The control plane goes on meanwhile. They run once
-// they are attached and [Pipeline.Replace] was called. With now, it does not wait for tables to be
-// left alone, and finds a program's paths though no table has anything new.
+// Specialise recompiles the programs if the running ones do not have their tables' present content;
+// it returns nil if they do, or if the pipeline was closed meanwhile. The control plane continues
+// meanwhile. The programs run once they are attached and [Pipeline.Replace] was called. With now,
+// it does not wait until tables have stopped changing, and finds a program's paths even if no table
+// has changed.
 func (p *Pipeline) Specialise(now bool) (*Specialised, error) {
 	contents := p.knowable(now)
 	p.mu.Lock()

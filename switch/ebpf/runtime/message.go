@@ -9,7 +9,7 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 )
 
-// DecodeMessage reads a record of what this pipeline's program has said.
+// DecodeMessage decodes a record of this pipeline's messages.
 func (p *Pipeline) DecodeMessage(b []byte) (text string, ok bool) {
 	if len(b) < memory.MessageHeader || binary.NativeEndian.Uint64(b) != p.Number {
 		return "", false

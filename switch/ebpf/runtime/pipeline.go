@@ -17,17 +17,18 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// Pipeline is one committed program: what runs in the kernel, and the control plane's side of it.
+// Pipeline is one committed program: its programs in the kernel, and the control plane's side of
+// it.
 //
 // The control plane keeps its own list of entries, groups and defaults, checks every call against
-// it, and writes to the kernel what follows.
+// it, and writes the result to the kernel.
 type Pipeline struct {
 	*memory.Plan
 	emit.Settings
 	State   *State
 	PHV     *ebpf.Map
 	lookups map[int]*ebpf.Map
-	Number  uint64        // of all that this switch has had
+	Number  uint64        // of all of this switch's pipelines
 	TC      *ebpf.Program // at tc
 	XDP     *ebpf.Program // at XDP; nil if no port may be there
 	slots   *ebpf.Map     // between the two

@@ -19,7 +19,7 @@ func newPortMap() (*PortMap, error) {
 	return &PortMap{s}, nil
 }
 
-// NoPort is nobody's number.
+// NoPort is the number of no port.
 const NoPort = ^uint32(0)
 
 // set stores 4 bytes that packets may read at any time.
@@ -27,13 +27,13 @@ func (m *PortMap) set(at int, v uint32) {
 	atomic.StoreUint32((*uint32)(unsafe.Pointer(&m.Mem[at])), v)
 }
 
-// SetPort makes frames of an interface those of a port; those of NoPort are nobody's.
+// SetPort assigns an interface's frames to a port; with NoPort, to none.
 func (m *PortMap) SetPort(ifindex int, number uint32) {
 	m.set(memory.PortsByIfindex+ifindex*4, number+1)
 }
 
-// SetInterface makes an interface that of a port; 0 is none. some is the interface of any port, 0
-// if there is none.
+// SetInterface assigns an interface to a port; 0 is none. some is the interface of any port, 0 if
+// there is none.
 func (m *PortMap) SetInterface(number uint32, ifindex, some int) {
 	m.set(memory.PortsIfindex+int(number)*4, uint32(ifindex))
 	m.set(memory.PortsAny, uint32(some))
@@ -51,7 +51,7 @@ func (m *PortMap) SetDepth(number, depth uint32) {
 	}
 }
 
-// SetPrevious names the pipeline whose programs are being replaced; 0: none is.
+// SetPrevious names the pipeline whose programs are being replaced; 0: none.
 func (m *PortMap) SetPrevious(pipeline uint64) { m.Store(memory.PortsPrevious, pipeline) }
 
 // Passed is how many frames XDP has passed to tc, lost how many of them tc could not take.

@@ -18,7 +18,8 @@ func newMapIn(spec ebpf.MapSpec) (*ebpf.Map, error) {
 	return m, nil
 }
 
-// State is the mapping of the map "state": what outlives a packet, shared with the programs.
+// State is the mapping of the map "state": the data that outlives a packet, shared with the
+// programs.
 type State struct {
 	bpf *ebpf.Map
 	Mem []byte

@@ -12,9 +12,10 @@ import (
 // while there are stripes, but those that are the pipeline's own. The error is
 // [target.ErrUnsupported] where these know no stripes.
 //
-// Packets that have found one mode and packets that have found the other must never be in the
-// registers together, so between the two there is a time in which all packets take both: it begins
-// when none is left that has not found that, and ends before the first one that need not.
+// Packets that have found one mode and packets that have found the other must never use the
+// registers together. So between the two modes there is a time in which all packets take both kinds
+// of locks: it begins when no packet is left that has not seen it, and ends before the first packet
+// of the new mode.
 func (p *Pipeline) SetStripes(on bool) error {
 	modes := []uint64{memory.ModeBoth, memory.ModeOne}
 	if on {
@@ -43,8 +44,8 @@ func (p *Pipeline) SetStripes(on bool) error {
 
 var waitForPackets = WaitForPackets // another one in tests
 
-// StayWithOneLock keeps SetStripes from setting any until programs are made again: some port still
-// runs one that knows none.
+// StayWithOneLock keeps SetStripes from setting any until programs are recompiled: some port still
+// runs one without them.
 func (p *Pipeline) StayWithOneLock() {
 	leave, err := p.enter()
 	if err != nil {

@@ -19,7 +19,7 @@ const (
 	tapRing      = 16 << 20
 )
 
-// Switch is what all pipelines of one switch have in common, and what outlives each of them.
+// Switch is what all pipelines of one switch share, and what outlives them.
 type Switch struct {
 	emit.Settings
 	atXDP     bool          // programs are loaded for XDP, too

@@ -8,8 +8,7 @@ import (
 	"testing"
 )
 
-// List is the reasons of those that are listed, by the tests' names. What Verdict was asked for is
-// taken out.
+// List has the reasons of the listed tests, by name. Verdict removes those that it is called for.
 type List map[string]string
 
 // Read reads a list: NAME: REASON in a line, empty lines and comments (#).
@@ -33,7 +32,7 @@ func Read(t *testing.T, file string) List {
 	return out
 }
 
-// Verdict is how to judge a test, by what was not as it expects.
+// Verdict says how to judge a test with unexpected results.
 func (f List) Verdict(name string) func(t *testing.T, differences []string) {
 	reason, listed := f[name]
 	delete(f, name)
@@ -52,7 +51,7 @@ func (f List) Verdict(name string) func(t *testing.T, differences []string) {
 	}
 }
 
-// Left fails a test for what is listed and was not there.
+// Left fails a test for listed failures that did not occur.
 func (f List) Left(t *testing.T) {
 	t.Helper()
 	for name := range f {

@@ -1,5 +1,4 @@
-// Package mutation makes programs and requests for tests that nobody would write, of ones that
-// somebody has written.
+// Package mutation makes unusual programs and requests for tests, from existing ones.
 package mutation
 
 import (

@@ -9,8 +9,8 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// Call turns an Action of a request into an engine's, as section 9.1.2 ("Action Specification") has
-// it: each parameter once, in range.
+// Call turns an Action of a request into an engine's, by section 9.1.2 ("Action Specification"):
+// each parameter once, in range.
 func (s *Schema) Call(a *p4v1.Action) (*target.ActionCall, error) {
 	act := s.actions[a.GetActionId()]
 	if act == nil {

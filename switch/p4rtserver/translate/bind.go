@@ -10,8 +10,9 @@ import (
 	"github.com/netcraq/netcraq/switch/bmv2json"
 )
 
-// Bind checks that info describes prog and joins the two. The error names everything that differs:
-// most often the two come from different compilations, and the list shows at a glance of what.
+// Bind checks that info describes prog and joins the two. The error names everything that differs.
+// Most often the two come from different compilations, and the list shows at a glance of which
+// programs.
 func Bind(info *p4cfg.P4Info, prog *bmv2json.Program) (*Schema, error) {
 	b := &binder{
 		Schema: &Schema{

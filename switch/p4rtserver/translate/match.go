@@ -11,9 +11,9 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// MatchOf turns the fields of a request into an engine's match on keys, as section 9.1.1 ("Match
-// Format") has it: fields that do not matter are left out, what they would not look at is zero.
-// Every violation is INVALID_ARGUMENT.
+// MatchOf turns the fields of a request into an engine's match on keys, by section 9.1.1 ("Match
+// Format"): fields that do not matter are left out, and bits that they ignore are zero. Every
+// violation is INVALID_ARGUMENT.
 func MatchOf(where string, keys []key, fields []*p4v1.FieldMatch) ([]target.FieldMatch, error) {
 	out := make([]target.FieldMatch, len(keys))
 	given := make([]bool, len(keys))

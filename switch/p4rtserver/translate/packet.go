@@ -46,8 +46,8 @@ func (h *packetHeader) Pack(meta []*p4v1.PacketMetadata) ([]byte, error) {
 	return out, nil
 }
 
-// Unpack splits a frame into the fields of its packet-in header and the rest. The frame must be the
-// caller's to give away.
+// Unpack splits a frame into the fields of its packet-in header and the rest. The caller gives up
+// the frame.
 func (h *packetHeader) Unpack(frame []byte) ([]*p4v1.PacketMetadata, []byte, bool) {
 	if h == nil {
 		return nil, frame, true

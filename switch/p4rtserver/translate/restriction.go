@@ -14,8 +14,8 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// Restrictions are what a program says about the entries that its tables may have, in the language
-// of p4-constraints (github.com/p4lang/p4-constraints, docs/language-specification.md):
+// Restrictions are a program's constraints on the entries of its tables, in the language of
+// p4-constraints (github.com/p4lang/p4-constraints, docs/language-specification.md):
 //
 //	@entry_restriction("session != 0; ipv4_dst::prefix_length == 32 || ::priority > 7")
 //	@action_restriction("slot < 65536 && realm != 0")
@@ -29,8 +29,8 @@ type restriction struct {
 	met  func(*Subject) bool
 }
 
-// Subject is what a restriction is asked about: an entry's match and priority, or the arguments of
-// an action.
+// Subject is what a restriction applies to: an entry's match and priority, or the arguments of an
+// action.
 type Subject struct {
 	Match    []target.FieldMatch
 	Priority int
@@ -171,7 +171,7 @@ type restrictionParser struct {
 	depth int
 }
 
-// Programs come from a controller, and what reads them is to stay small whatever they say.
+// Programs come from a controller, so reading them must stay cheap whatever they contain.
 const (
 	longestRestriction = 1 << 16
 	deepestRestriction = 100

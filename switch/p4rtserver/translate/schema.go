@@ -42,13 +42,13 @@ type Schema struct {
 	PacketOut      *packetHeader
 
 	// LeftOut are the P4Info's objects that are not in the program, by id: p4c writes the P4Info
-	// before it finds out what no packet reaches.
+	// before it removes what no packet reaches.
 	LeftOut map[uint32]string
 
 	Ports int // bits of a port number
 }
 
-// Unknown is what is said about an id that stands for no object of the program.
+// Unknown is the error for an id that stands for no object of the program.
 func (s *Schema) Unknown(what string, id uint32) error {
 	if name, ok := s.LeftOut[id]; ok {
 		return Errorf(codes.Unimplemented,
@@ -82,7 +82,7 @@ type key struct {
 	kind  p4cfg.MatchField_MatchType
 }
 
-// String is what messages call the key.
+// String is the key's name in messages.
 func (k *key) String() string {
 	if k.name == "" {
 		return fmt.Sprintf("field %d", k.id)

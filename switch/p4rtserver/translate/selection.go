@@ -21,7 +21,7 @@ func (p *ActionProfile) CheckMaxSize(size int32) error {
 }
 
 // CheckWeights checks the weights of a group or action set, whose size is the number of members or
-// the sum of weights. limit is the group's own, 0 for none; to exceed it gives the code over.
+// the sum of weights. limit is the group's own, 0 for none; over is the code for exceeding it.
 func (p *ActionProfile) CheckWeights(weights []int32, limit int64, sumOfMembers bool,
 	over codes.Code) error {
 	if limit == 0 {

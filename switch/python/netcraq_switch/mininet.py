@@ -118,8 +118,8 @@ class NetcraqSwitch(Switch):
         return command
 
     def start(self, controllers: Sequence[Any] = ()) -> None:
-        """Start the switch, and wait until it is ready. SwitchError with the end of its log where
-        it is not.
+        """Start the switch, and wait until it is ready. If it does not become ready, SwitchError
+        has the end of its log.
         """
         info(f"{self.name} ")
         for interface in self.intfs.values():

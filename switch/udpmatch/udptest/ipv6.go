@@ -122,7 +122,7 @@ func Wrap6(p Packet) (out []Wrapped) {
 	return out
 }
 
-// Frame6 is an IPv6 packet as a whole.
+// Frame6 is a complete IPv6 packet.
 func (p Packet) Frame6() []byte { return p.frame6(unix.IPPROTO_UDP, p.datagram6()) }
 
 // UDP6 records all UDP packets that the namespace's own IPv6 stack takes for itself, put together

@@ -156,7 +156,7 @@ func (s *Space) socket(family, kind, protocol int) (fd int) {
 	return fd
 }
 
-// Recorder keeps what a namespace receives.
+// Recorder records the packets that a namespace receives.
 type Recorder struct {
 	mu  sync.Mutex
 	got [][]byte
@@ -207,7 +207,7 @@ func (s *Space) record(fd int) *Recorder {
 	return r
 }
 
-// Take gives what has been recorded since the last call.
+// Take returns what has been recorded since the last call.
 func (r *Recorder) Take() [][]byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -216,9 +216,9 @@ func (r *Recorder) Take() [][]byte {
 	return got
 }
 
-// Settle waits until all that was sent before has arrived or never will: until probe's packet,
-// which probe sends again and again, has been recorded, as found says, and some time more. It gives
-// what was recorded besides.
+// Settle waits until everything that was sent before has arrived or never will: until probe's
+// packet, which probe sends again and again, has been recorded, as found says, and some time more.
+// It returns the other recorded packets.
 func (r *Recorder) Settle(t testing.TB, probe func(), found func([]byte) bool) (got [][]byte) {
 	t.Helper()
 	for end := time.Now().Add(10 * time.Second); ; {
@@ -250,9 +250,8 @@ func Here(t testing.TB) *Space {
 	return s
 }
 
-// RingSender is Sender by way of a ring of the kernel's (PACKET_TX_RING): the frames have their
-// Ethernet header alone in their linear part, and the rest in pages. Frames are of 4,000 bytes at
-// most.
+// RingSender is Sender with a ring of the kernel's (PACKET_TX_RING): only the frames' Ethernet
+// header is in their linear part, and the rest in pages. Frames have 4,000 bytes at most.
 func (s *Space) RingSender(iface string) func(frames ...[]byte) {
 	s.t.Helper()
 	const slot, slots, header = 4096, 16, 32 // struct tpacket2_hdr, after which the frame is
@@ -295,7 +294,7 @@ type Offload struct {
 	Headers, Segment, Start, Place uint16
 }
 
-// What Offload asks for.
+// What Offload requests.
 const (
 	NeedsChecksum = 1 // from Start on, written at Start + Place
 	SplitTCP4     = 1
@@ -323,8 +322,8 @@ func Becoming(frame []byte, start, place, free int, value uint16) ([]byte, Offlo
 	return frame, Offload{Flags: NeedsChecksum, Start: uint16(start), Place: uint16(place - start)}
 }
 
-// OffloadSender opens a packet socket at an interface and gives a function that sends a frame by it
-// with work left to do. It says what the kernel said about it.
+// OffloadSender opens a packet socket at an interface and returns a function that sends a frame by
+// it with work left to do. The function returns the kernel's error.
 func (s *Space) OffloadSender(iface string) func(o Offload, frame []byte) error {
 	s.t.Helper()
 	fd := s.socket(unix.AF_PACKET, unix.SOCK_RAW, 0)

@@ -83,7 +83,7 @@ func Checksum(ip []byte) {
 	binary.BigEndian.PutUint16(ip[10:], ^uint16(sum))
 }
 
-// Frame is the packet as a whole.
+// Frame is the complete packet.
 func (p Packet) Frame() []byte { return p.frame(p.datagram(), 0) }
 
 // Fragments is the packet in pieces that end after so many bytes of the datagram, multiples of 8.
@@ -105,8 +105,8 @@ type Wrapped struct {
 // noop is IPv4's option that does nothing.
 const noop = 1
 
-// Wrap is a packet in all ways. The payload gets the number of the way, two bytes at Mark, so that
-// the receiver knows what has come. It has to have 32 bytes at least.
+// Wrap is a packet in all encapsulations. The payload gets the encapsulation's number, two bytes at
+// Mark, so that the receiver can tell which one has arrived. It must have at least 32 bytes.
 func Wrap(p Packet) (out []Wrapped) {
 	add := func(name string, make func(Packet) [][]byte) {
 		q := p

@@ -10,11 +10,11 @@
             print(lock.token)
 
 It needs nothing but Python. A client is one connection to the node's server, for any number of
-threads; :mod:`netcraq.node.aio` has the same for asyncio. It waits for the server at start,
-connects again when the connection ends, and repeats then what was under way: reads as they are,
-what changes something under its old number, by which the server knows it, so that it is done once.
-Where a server that was started again does not know it, the call raises OutcomeUnknown. Watches are
-taken up where they were. Errors are :class:`NodeError`, with a subclass for each kind.
+threads; :mod:`netcraq.node.aio` has the same for asyncio. It waits for the server at start, and
+connects again when the connection ends. Then it repeats what was under way: reads as they are, and
+changes under their old number, by which the server recognizes them, so that they are done once. If
+a restarted server does not recognize one, the call raises OutcomeUnknown. Watches continue where
+they were. Errors are :class:`NodeError`, with a subclass for each kind.
 """
 
 from netcraq.node.blocking import Client, Held, Registration, ServiceWatch, Watch, connect

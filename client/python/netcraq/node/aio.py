@@ -9,8 +9,8 @@
         async with client.lock("printer") as lock:
             ...
 
-It has the shape of :mod:`netcraq.node`: see there for what calls do and raise. A client belongs to
-the event loop on which it was made. A call whose task is canceled is canceled at the server.
+It has the interface of :mod:`netcraq.node`: see there for what calls do and raise. A client belongs
+to the event loop on which it was created. A call whose task is canceled is canceled at the server.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ from netcraq.node.values import (
 
 DEFAULT_TTL = 10.0
 LONGEST_WAIT = 50.0  # of one request for a lock; the next one continues
-MAX_IDLE = 4  # leases of a kind that are kept for what is held next
+MAX_IDLE = 4  # leases of a kind that are kept for later use
 
 
 async def connect(
@@ -112,7 +112,7 @@ class Client:
 
     @property
     def info(self) -> dict[str, Any]:
-        """What the server said about itself: ``server``, ``node``, ``namespace``, ``maxValue``,
+        """The server's description of itself: ``server``, ``node``, ``namespace``, ``maxValue``,
         ..."""
         return self._engine.info
 
@@ -160,7 +160,7 @@ class Client:
         return call.answer or {}
 
     def _behind(self, coroutine: Any) -> None:
-        """Do something that nobody waits for."""
+        """Run something that nobody waits for."""
         if self._engine.closed:
             coroutine.close()
             return
@@ -303,7 +303,7 @@ class Client:
         return lease_of(await self._ask("keepAlive", requests.named(namespace, lease=lease), timeout))
 
     async def revoke(self, lease: str, *, timeout: float | None = None, namespace: str = "") -> None:
-        """End a lease, and what is bound to it."""
+        """End a lease, and delete what is bound to it."""
         await self._ask("revoke", requests.named(namespace, lease=lease), timeout, changes=True)
 
     async def _lease(self, ttl: float, namespace: str, timeout: float | None) -> _Kept:
@@ -357,7 +357,7 @@ class Client:
         timeout: float | None = None,
         namespace: str = "",
     ) -> Taking:
-        """Take one of so many permits of a semaphore."""
+        """Acquire one of a semaphore's permits."""
         return Taking(self, "acquire", "release", name, {"permits": permits}, ttl, wait, lease, timeout, namespace)
 
     async def leader(self, name: str, *, timeout: float | None = None, namespace: str = "") -> Leader:
@@ -398,7 +398,7 @@ class Client:
     # The end.
 
     async def close(self, wait: float = 5.0) -> None:
-        """Give back what is held, wait for what is under way, for wait seconds at most, and end."""
+        """Release what is held, wait for calls under way, for wait seconds at most, and end."""
         engine = self._engine
         if engine.closing or engine.forked:
             return
@@ -437,7 +437,7 @@ def lease_of(answer: dict[str, Any]) -> Lease:
 
 
 class _Follower(Stream):
-    """What watches of keys and of services have in common."""
+    """The common part of watches of keys and of services."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -482,7 +482,7 @@ class _Follower(Stream):
         why = error_of(error)
         again = why.code in ("unavailable", "internal", "timeout", "draining", "no_room", "outcome_unknown")
         if why.code == "quota_exceeded" and not self._bare and self._begun is not None and self._begun.done():
-            # What was granted once may have become more by the versions that went with it.
+            # The versions that went with it may have made it larger than what was granted before.
             again = self._bare = True
         if not again:
             self.end(why)
@@ -511,7 +511,7 @@ class _Follower(Stream):
         self._wake.set()
 
     def close(self) -> None:
-        """End it. Who waits for the next one gets StopAsyncIteration."""
+        """End it. Callers that wait for the next one get StopAsyncIteration."""
         self.end(Closed("the watch is closed"))
 
     async def _next(self, take: Callable[[], Any], timeout: float | None) -> Any:
@@ -570,7 +570,7 @@ class Watch(_Follower):
         self._named = frozenset(keys)
         self._last = dict(after)  # told by the server; of deleted keys not for ever: see _bury
         self._graves: deque[tuple[str, str]] = deque()  # deletions whose versions are in _last, the oldest first
-        self._pending: dict[str, Event] = {}  # in the order in which they came
+        self._pending: dict[str, Event] = {}  # in order of arrival
         if not keys and prefix is None:
             raise InvalidArgument("watch: neither keys nor a prefix")
         self.data()
@@ -598,9 +598,9 @@ class Watch(_Follower):
             self._wake.set()
 
     def _bury(self, key: str, version: str) -> None:
-        """Keep a deletion's version, and forget that of the oldest one beyond what is kept. The
-        server tells about that key only what is newer; and once more of its deletion, maybe, when
-        the watch is taken up.
+        """Keep a deletion's version, and forget that of the oldest one beyond the limit. For that
+        key the server reports only newer versions, and perhaps its deletion once more, when the
+        watch is resumed.
         """
         self._graves.append((key, version))
         if len(self._graves) > requests.MAX_AFTER:
@@ -704,7 +704,7 @@ class _Kept:
         self._task.cancel()
 
     async def end(self, timeout: float) -> None:
-        """Revoke it. What fails lapses."""
+        """Revoke it. If that fails, it expires."""
         self.stop()
         self.client._leases.discard(self)
         with contextlib.suppress(NodeError):
@@ -741,8 +741,8 @@ class _Given:
 class Held(_Given):
     """A lock, a leadership or a permit. The client keeps it until :meth:`release`, unless it is
     lost. ``name``; ``token``, the fencing token, greater with each holder of the name; ``lease``,
-    on which it hangs; ``lost``, an event that is set when it is no longer surely held, and when it
-    was given back; ``error``, why it was lost, or None.
+    to which it is bound; ``lost``, an event that is set when it may no longer be held, and when it
+    was released; ``error``, why it was lost, or None.
     """
 
     def __init__(
@@ -778,8 +778,8 @@ class Held(_Given):
         return True
 
     async def release(self, timeout: float | None = None) -> None:
-        """Give it back. Where that fails, it goes within its time to live. Raises NotHeld where it
-        was lost before; once it was given back, it does nothing.
+        """Release it. If that fails, it expires within its time to live. Raises NotHeld if it was
+        lost before; after a release it does nothing.
         """
         if not self._finish(None):
             if self.error is not None:
@@ -803,7 +803,7 @@ class Held(_Given):
         return self
 
     async def __aexit__(self, kind: object, *exc: object) -> None:
-        """Give it back. Raises NotHeld where it was lost."""
+        """Release it. Raises NotHeld if it was lost."""
         if kind is None:
             await self.release()
             return
@@ -848,7 +848,7 @@ class Taking:
         return self._held
 
     async def __aexit__(self, *exc: Any) -> None:
-        """Give it back. Raises NotHeld where it was lost."""
+        """Release it. Raises NotHeld if it was lost."""
         if self._held is not None:
             await self._held.__aexit__(*exc)
 
@@ -878,7 +878,7 @@ class Taking:
                 kept.drop()
                 if end is not None and monotonic() >= end:
                     raise Timeout(f"{self._name} was not had in time") from None
-                # With another lease: what was bound to this one goes with it.
+                # With another lease: what was bound to this one expires with it.
                 await asyncio.sleep(min(FIRST_PAUSE * 2 ** min(tries, 10), MAX_PAUSE))
                 tries += 1
                 continue
@@ -909,11 +909,11 @@ class Registration(_Given):
         self._namespace = namespace
         self._kept: _Kept | None = None
         self._over = False
-        self._turn = asyncio.Lock()  # who registers or deregisters it
+        self._turn = asyncio.Lock()  # for tasks that register or deregister it
 
     @property
     def lease(self) -> str:
-        """The lease that it hangs on: another one after it was registered again."""
+        """The lease that it is bound to: another one after it was registered again."""
         return self._kept.id if self._kept is not None else self._own
 
     async def _register(self, timeout: float | None) -> None:

@@ -49,8 +49,8 @@ def connect(
     """Connect to the node's server, for which it waits up to ``wait`` seconds.
 
     socket: a path, or "tcp://host:port"; None: $NETCRAQ_NODE_SOCKET, otherwise
-    /run/netcraq/node.sock. namespace: whose keys are meant; "": the program's own. agent: what the
-    server's logs call the program. timeout: of each call, in seconds, where it has none of its own.
+    /run/netcraq/node.sock. namespace: the namespace of calls; "": the program's own. agent: the
+    program's name in the server's logs. timeout: of each call that has none of its own, in seconds.
     in_flight: how many calls may be under way; further ones wait for room.
 
     Raises Unavailable when there is no server in time, PermissionDenied or InvalidArgument when it
@@ -67,8 +67,8 @@ class Client:
     Each call takes ``timeout`` in seconds (None: the client's) and ``namespace`` ("": the
     client's). It ends 0.2 s after the timeout at the latest. Any call can raise Timeout (nothing
     was done), Unavailable (nothing was done; try again), PermissionDenied, QuotaExceeded,
-    InvalidArgument, TooLarge, Closed; what changes something also OutcomeUnknown (it may have been
-    done) and NoRoom.
+    InvalidArgument, TooLarge, Closed. Calls that change something can also raise OutcomeUnknown (it
+    may have been done) and NoRoom.
     """
 
     def __init__(self, config: Any) -> None:
@@ -147,7 +147,7 @@ class Client:
 
     @property
     def info(self) -> dict[str, Any]:
-        """What the server said about itself: ``server``, ``node``, ``namespace``, ``maxValue``,
+        """The server's description of itself: ``server``, ``node``, ``namespace``, ``maxValue``,
         ..."""
         return self._engine.info
 
@@ -232,8 +232,8 @@ class Client:
     def put(
         self, key: str, value: bytes | str, *, lease: str = "", timeout: float | None = None, namespace: str = ""
     ) -> str:
-        """Write a value, and make the key if there is none. Returns the version. lease: the key
-        goes when that does; raises LeaseGone where it has gone.
+        """Write a value, and create the key if it does not exist. Returns the version. lease: the
+        key expires with it; raises LeaseGone if it has gone.
         """
         answer = self._ask("put", requests.put(key, value, lease, namespace), timeout, True)
         return str(answer.get("version", NEVER))
@@ -255,8 +255,8 @@ class Client:
         return Swap(answer.get("swapped", False), Item(answer))
 
     def delete(self, key: str, *, version: str = "", timeout: float | None = None, namespace: str = "") -> Deletion:
-        """Leave a key without a value; with a version, if that is the key's. Deleting what is not
-        there succeeds.
+        """Remove a key's value; with a version, only if the key has that version. Deleting a key
+        that does not exist succeeds.
         """
         answer = self._ask("delete", requests.delete(key, version, namespace), timeout, True)
         return Deletion(answer.get("deleted", False), Item(answer))
@@ -291,9 +291,10 @@ class Client:
         after: Mapping[str, str] | None = None,
         namespace: str = "",
     ) -> Watch:
-        """Follow keys, and all whose names begin with prefix: ``for event in client.watch("k")``.
-        after has the versions that are known: what is newer is told. Of a key that is not in it,
-        its state is told first. Raises what the server refuses with.
+        """Follow keys, and all keys whose names begin with prefix: ``for event in
+        client.watch("k")``. after has the versions that the caller knows: only newer ones are
+        reported. For a key that is not in it, the current state is reported first. Raises the
+        server's refusal.
         """
         watch = self._aio.watch(keys, prefix=prefix, after=after, namespace=namespace)
         self._run(watch.start())
@@ -312,7 +313,7 @@ class Client:
         return self._run(self._aio.keep_alive(lease, timeout=timeout, namespace=namespace))
 
     def revoke(self, lease: str, *, timeout: float | None = None, namespace: str = "") -> None:
-        """End a lease, and what is bound to it."""
+        """End a lease, and delete what is bound to it."""
         self._run(self._aio.revoke(lease, timeout=timeout, namespace=namespace))
 
     # What is held.
@@ -347,7 +348,7 @@ class Client:
 
     def register_service(self, service: str, address: str, **how: Any) -> Registration:
         """Register an instance of a service, at an address: ``host:port``. Keywords: instance, its
-        name (else the server draws one); ttl; lease; timeout; namespace.
+        name (default: the server draws one); ttl; lease; timeout; namespace.
         """
         return Registration(self, self._run(self._aio.register_service(service, address, **how)))
 
@@ -365,12 +366,12 @@ class Client:
         self._run(watch.start())
         return ServiceWatch(self, watch)
 
-    # Streams. Who reads one uses netcraq.streams.
+    # Streams. Programs that read one use netcraq.streams.
 
     def open_stream(
         self, name: str, config: Mapping[str, Any] | None = None, *, timeout: float | None = None, namespace: str = ""
     ) -> dict[str, Any]:
-        """Say what a stream is, and make it if there is none and config is given: see
+        """Describe a stream, and create it if it does not exist and config is given: see
         docs/node-api.md, openStream.
         """
         data: dict[str, Any] = {"stream": name}
@@ -426,9 +427,9 @@ class Client:
         timeout: float | None = None,
         namespace: str = "",
     ) -> list[int]:
-        """Append records to a stream that JetStream keeps, and say its sequences: of the first of
-        them only, where it kept no more in time. ids: one for each, by which JetStream knows those
-        that it has already.
+        """Append records to a stream that JetStream keeps, and return their sequences: only those
+        of the first records, if it kept no more in time. ids: one for each, by which JetStream
+        recognizes records that it has already.
         """
         records = [json.loads("{" + value_json(v)[1:] + "}") for v in values]
         if ids and len(ids) != len(records):
@@ -452,9 +453,9 @@ class Client:
     # The end.
 
     def close(self, wait: float = 5.0) -> None:
-        """Give back what is held, wait until calls under way are answered, for wait seconds at
-        most, and end the client. Calls of other threads that were not answered by then fail, and
-        Timeout is raised.
+        """Release what is held, wait until calls under way are answered, for wait seconds at most,
+        and end the client. Calls of other threads that were not answered by then fail, and Timeout
+        is raised.
         """
         if not self._thread.is_alive():
             return
@@ -475,7 +476,7 @@ async def _taken(taking: aio.Taking) -> aio.Held:
 
 
 class _Follower(Generic[T]):
-    """What watches have in common."""
+    """The common part of watches."""
 
     def __init__(self, client: Client, watch: Any) -> None:
         self._client = client
@@ -487,7 +488,7 @@ class _Follower(Generic[T]):
         return found
 
     def close(self) -> None:
-        """End it. Who waits for the next one in a loop leaves it."""
+        """End it. A loop that waits for the next one ends."""
         self._client._soon(self._watch.close)
 
     def __iter__(self) -> Self:
@@ -523,8 +524,8 @@ class ServiceWatch(_Follower[list[Instance]]):
 class Held:
     """A lock, a leadership or a permit. The client keeps it until :meth:`release`, unless it is
     lost. ``name``; ``token``, the fencing token, greater with each holder of the name; ``lease``,
-    on which it hangs; ``lost``, a threading.Event that is set when it is no longer surely held, and
-    when it was given back.
+    to which it is bound; ``lost``, a threading.Event that is set when it may no longer be held, and
+    when it was released.
     """
 
     def __init__(self, client: Client, held: aio.Held) -> None:
@@ -544,8 +545,8 @@ class Held:
         return self._held.error
 
     def release(self, timeout: float | None = None) -> None:
-        """Give it back. Where that fails, it goes within its time to live. Raises NotHeld where it
-        was lost before; once it was given back, it does nothing.
+        """Release it. If that fails, it expires within its time to live. Raises NotHeld if it was
+        lost before; after a release it does nothing.
         """
         self._client._run(self._held.release(timeout))
 

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The connection to the node's server, and the calls that are under way on it: what the blocking
-and the asyncio client have in common.
+"""The connection to the node's server, and its calls under way: the common part of the blocking and
+the asyncio client.
 
 An engine lives on an event loop, which reads the socket. Calls may be made by any thread: a lock
-guards what is under way, and who makes a call writes it himself as far as the socket takes it.
+guards those under way, and the calling thread itself writes the request as far as the socket
+accepts it.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ FIRST_PAUSE, MAX_PAUSE = 0.01, 1.0
 SILENT_WAIT = 1.0
 """For how long a client waits for its first server before it logs that it does."""
 STEADY = 1.0  # a connection that lasted for as long was a good one
-DIAL_TIME = 5.0  # for one attempt, the greeting included
+DIAL_TIME = 5.0  # for one attempt, including the greeting
 LOOK_AGAIN = 15.0
 MAX_LINE = 4 << 20  # an answer that is longer is garbage
 MAX_WAITING_BYTES = 4 << 20  # of requests under way
@@ -61,7 +62,7 @@ HELLO = '{"id":%d,"func":"hello","data":%s}\n'
 
 
 class Stream:
-    """What is answered again and again. The engine calls it with its lock held."""
+    """A call with many answers. The engine calls it with its lock held."""
 
     func = ""
     call: Call | None = None
@@ -81,7 +82,7 @@ class Stream:
 
 class Call:
     """A request under way. ``done`` is called once, with the engine's lock held, when ``answer`` or
-    ``error`` is there.
+    ``error`` is set.
     """
 
     __slots__ = (
@@ -118,7 +119,7 @@ class Call:
         self.data = data
         self.done = done
         self.changes = changes  # it must not be done twice, so that it has a number
-        self.waits = waits  # for somebody else, maybe for long
+        self.waits = waits  # for other callers, maybe for long
         self.urgent = False  # it needs no room, and is made while the client is being closed, too
         self.stream: Stream | None = None
         self.room: Room | None = None  # where it has a place
@@ -126,8 +127,8 @@ class Call:
         self.once = 0
         self.identity = ""  # under which it was sent, if it has a number
         self.deadline = 0.0  # of the server
-        self.connection = 0  # number of the one it was queued on; 0: none
-        self.start = 0  # where it begins in that one's stream
+        self.connection = 0  # number of the connection that it was queued on; 0: none
+        self.start = 0  # offset of its first byte in that connection's stream
         self.maybe = False  # a connection that has ended may have brought it to the server
         self.moving = False  # it was canceled, to be made at another server
         self.answer: dict[str, Any] | None = None
@@ -144,11 +145,11 @@ class Room:
         self.queue: deque[Call] = deque()
 
     def fits(self, size: int) -> bool:
-        """Whether a call of so many bytes has a place."""
+        """Whether there is room for a call of so many bytes."""
         return self.n == 0 or (self.n < self.limit and self.size + size <= MAX_WAITING_BYTES)
 
     def enter(self, call: Call) -> bool:
-        """Take a place, or say that there is none."""
+        """Take a place, or return that there is none."""
         size = len(call.data)
         if not self.fits(size):
             return False
@@ -162,12 +163,12 @@ class Numbers:
     """Gives requests their numbers, and knows below which all are answered."""
 
     def __init__(self) -> None:
-        self.first = 1  # not answered, or not given yet
+        self.first = 1  # not answered, or not returned yet
         self._done: deque[bool] = deque()
 
     def take(self) -> int:
-        """The next number. Its answer is waited for before it is said to be done, however long that
-        takes: the server would forget it, too. What it keeps for that it bounds.
+        """The next number. It is not reported as done before its answer has come, however long that
+        takes, because the server forgets it then. That bounds what the server keeps.
         """
         self._done.append(False)
         return self.first + len(self._done) - 1
@@ -192,7 +193,7 @@ class Link:
     out: bytearray = field(default_factory=bytearray)
     queued: int = 0  # bytes that were ever put into out
     waiting: bool = False  # until the socket takes more
-    leaving: bool = False  # it ends when what is under way on it is answered
+    leaving: bool = False  # it ends when its calls under way are answered
     heard: bool = False  # something since the last look
     asked: bool = False  # a ping went out at the last look
     said: NodeError | None = None  # by the server, before it ends the connection
@@ -213,7 +214,7 @@ class StartedAnew(Exception):
 
 @dataclass(frozen=True)
 class Config:
-    """What a client was told. Times are in seconds."""
+    """A client's options. Times are in seconds."""
 
     socket: str
     namespace: str
@@ -226,7 +227,7 @@ class Config:
 def configure(
     socket: str | os.PathLike[str] | None, namespace: str, agent: str, wait: float, timeout: float, in_flight: int
 ) -> Config:
-    """A client's configuration, with what was left out."""
+    """A client's options, with defaults filled in."""
     where = os.fspath(socket) if socket is not None else os.environ.get(SOCKET_VARIABLE) or DEFAULT_SOCKET
     if timeout <= 0 or in_flight < 1:
         raise InvalidArgument("timeout and in_flight are greater than 0")
@@ -235,7 +236,7 @@ def configure(
 
 
 def address_of(where: str) -> tuple[socket.AddressFamily | None, Any]:
-    """A place as sockets name it; the family is None where the name is to be resolved."""
+    """An address in the form of sockets; the family is None if the name has to be resolved."""
     if where.startswith("tcp://"):
         host, colon, port = where.removeprefix("tcp://").rpartition(":")
         if not colon or not port.isdigit():
@@ -249,8 +250,8 @@ _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    """Take the parent's connections from a child, in which no thread serves them. Locks may be
-    held by threads that the child does not have.
+    """Take the parent's connections from a child, in which no thread serves them. Locks may be held
+    by threads that the child does not have.
     """
     for engine in _engines:
         engine.forked = True
@@ -283,7 +284,7 @@ class Engine:
         self._numbers = Numbers()
         self._numbered = False  # requests with a number were sent under the identity
         self._ordinary = Room(config.in_flight)
-        self._waiting = Room(config.in_flight)  # for calls that wait for somebody else
+        self._waiting = Room(config.in_flight)  # for calls that wait for other callers
         self._links: set[Link] = set()
         self._task = loop.create_task(self._run())
 
@@ -417,7 +418,7 @@ class Engine:
                 self.flush(self.link)
 
     def _queue(self, link: Link, call: Call, millis: int) -> None:
-        """Put a call's line where the writer takes it from."""
+        """Queue a call's line for writing."""
         if call.stream is not None:
             call.data = call.stream.data()
             millis = DEFAULT_MILLIS
@@ -440,7 +441,7 @@ class Engine:
         self._queue(link, call, round(left * 1000))
 
     def flush(self, link: Link) -> None:
-        """Write what is queued, as far as the socket takes it."""
+        """Write the queued lines, as far as the socket accepts them."""
         if link.waiting or link.gone or not link.out:
             return
         try:
@@ -464,7 +465,7 @@ class Engine:
     # The connection. On the loop's thread.
 
     async def connect(self) -> None:
-        """Wait for the first connection. What takes longer than SILENT_WAIT is logged."""
+        """Wait for the first connection. A wait longer than SILENT_WAIT is logged."""
         where, wait = self.config.socket, self.config.wait
         hint = f"start netcraq-sidecar or the node's agent, or set {SOCKET_VARIABLE} to where it listens"
         with contextlib.suppress(TimeoutError):
@@ -512,7 +513,7 @@ class Engine:
             await asyncio.sleep(random.uniform(pause / 2, pause))
 
     async def _open(self, number: int) -> Link:
-        """Make a connection, and send on it what is under way."""
+        """Make a connection, and send calls under way on it."""
         family, address = address_of(self.config.socket)
         if family is None:
             found = await self.loop.getaddrinfo(*address, type=socket.SOCK_STREAM)
@@ -554,7 +555,7 @@ class Engine:
             answer = read_line(line)
             which = answer.get("id", 0)
             if which not in (mine, 0):
-                continue  # of a newer server
+                continue  # from a newer server
             if answer.get("error") is not None:
                 raise error_of(answer["error"])
             if which == mine:
@@ -562,7 +563,7 @@ class Engine:
                 return hello if isinstance(hello, dict) else {}
 
     def _adopt(self, link: Link, hello: dict[str, Any]) -> None:
-        """Make the connection the engine's: what is under way is sent on it, except for what
+        """Make the connection the engine's: calls under way are sent on it, except for those that
         another one will still answer.
         """
         with self.lock:
@@ -571,7 +572,8 @@ class Engine:
                     if call.changes and call.maybe:
                         self._lost_track(call)
                 if self._numbered:
-                    # The server that knew them may come back, and not know what this one is sent.
+                    # The server that knew them may come back, and not know what is sent to this
+                    # one.
                     self._identity = secrets.token_hex(16)
                     self._numbered = False
                     raise StartedAnew
@@ -609,8 +611,8 @@ class Engine:
         )
 
     def _move_from(self, link: Link) -> None:
-        """Have a connection end when it has answered what its server works on. What waits for
-        somebody else waits at the next server.
+        """Make a connection end when it has answered the calls that its server works on. Calls that
+        wait for other callers wait at the next server.
         """
         link.leaving = True
         for call in self.calls.values():
@@ -662,7 +664,7 @@ class Engine:
         if (which == 0 or error is not None) and self._notice(link, which, call, answer):
             return
         if call is None:
-            return  # of a newer server, or nobody waits for it any more
+            return  # from a newer server, or nobody waits for it any more
         if call.stream is not None:
             call.stream.tell(answer)
             return
@@ -682,7 +684,7 @@ class Engine:
         code = error.get("code") if isinstance(error, dict) else None
         moving = call is not None and call.moving
         if code == "draining" or (code == "canceled" and call is not None and not moving):
-            # It is shutting down: nobody here asked it to cancel a call that is still under way.
+            # It is shutting down: this client has not canceled the call.
             link.said = error_of(error)
             if call is not None:
                 call.connection = 0  # this time it was not done
@@ -726,7 +728,7 @@ class Engine:
             self.flush(link)
 
     def _drop(self, link: Link, why: BaseException | None) -> None:
-        """End a connection: what it may have brought to the server is not known."""
+        """End a connection: which of its calls reached the server is not known."""
         with self.lock:
             if link.gone:
                 return
@@ -817,7 +819,7 @@ class Engine:
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
         if self.greeted.done() and not self.greeted.cancelled():
-            self.greeted.exception()  # it was looked at
+            self.greeted.exception()  # marks it as retrieved
         else:
             self.greeted.cancel()
 
@@ -828,7 +830,7 @@ def _resolve(future: asyncio.Future[None]) -> None:
 
 
 def read_line(line: bytes) -> dict[str, Any]:
-    """An answer. Raises ValueError where it is none."""
+    """An answer. Raises ValueError if it is not one."""
     try:
         answer = json.loads(line)
     except ValueError as e:

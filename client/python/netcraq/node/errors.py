@@ -5,7 +5,7 @@ from __future__ import annotations
 
 
 class NodeError(Exception):
-    """A call failed. ``code`` is the kind of failure, ``do`` what can be done about it, or ""."""
+    """A call failed. ``code`` is the kind of failure, ``do`` says what to do about it, or is ""."""
 
     code = "internal"
 
@@ -58,14 +58,14 @@ class LeaseGone(NodeError):
 
 
 class NotHeld(NodeError):
-    """Lock, leadership or permit are another's, or not the caller's any more."""
+    """The caller does not hold the lock, leadership or permit (any more)."""
 
     code = "not_held"
 
 
 class WrongOffset(NodeError):
-    """An append's ``at`` is not the next offset: nothing was appended. Where the producer's own
-    last append was not answered, it may have been executed, in part or whole.
+    """An append's ``at`` is not the next offset: nothing was appended. If the producer's own last
+    append was not answered, that one may have been executed, in part or whole.
     """
 
     code = "wrong_offset"

@@ -38,7 +38,7 @@ def get_many(keys: list[str], eventual: bool, namespace: str) -> str:
 
 def list_page(prefix: str, cursor: str, page_size: int, keys_only: bool, namespace: str) -> str:
     """Of list. A page_size of 0 is the server's default."""
-    quote(prefix)  # refuses what is not text
+    quote(prefix)  # rejects what is not text
     data: dict[str, Any] = {"prefix": prefix} if prefix else {}
     if cursor:
         data["cursor"] = cursor
@@ -100,7 +100,7 @@ def _write(w: Put | Delete) -> str:
 
 
 def watch(keys: list[str], prefix: str | None, after: Mapping[str, str], namespace: str) -> str:
-    """Of watch. Versions that have no room are left out: those keys are told again."""
+    """Of watch. Versions that have no room are left out: those keys are reported again."""
     parts: list[str] = []
     size = 0
     for key, version in after.items():

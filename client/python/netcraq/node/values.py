@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What calls take and give: keys, values, items, and how they lie in JSON."""
+"""Arguments and results of calls: keys, values, items, and their form in JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NEVER = "0.0"
 
 
 def version_key(version: str) -> tuple[int, int]:
-    """What versions of one key are compared by: the later has the greater one."""
+    """The order of versions of one key: the later has the greater one."""
     epoch, dot, sequence = version.partition(".")
     try:
         return (int(epoch), int(sequence)) if dot else (0, int(epoch))
@@ -25,7 +25,7 @@ def version_key(version: str) -> tuple[int, int]:
 
 class Item:
     """A key's state: ``key``, ``found`` (it has a value), ``version``, ``lease`` (with which it
-    goes, or ""), and in :meth:`get_many` and lists ``error``, why it was not read, or None.
+    expires, or ""), and in :meth:`get_many` and lists ``error``, why it was not read, or None.
     """
 
     __slots__ = ("_bytes", "_text", "error", "found", "key", "lease", "version")
@@ -52,7 +52,7 @@ class Item:
 
     @property
     def text(self) -> str | None:
-        """The value as text. Raises UnicodeDecodeError where it is none."""
+        """The value as text. Raises UnicodeDecodeError if it is not text."""
         if self._text is None and self._bytes is not None:
             self._text = self._bytes.decode()
         return self._text
@@ -64,8 +64,8 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page of a list: ``items`` in the order of their names. ``cursor`` is for the next page; ""
-    if this is the last one. A page that is not the last may have few items, or none.
+    """A page of a list: ``items`` in the order of their names. ``cursor`` asks for the next page;
+    "" if this is the last one. A page that is not the last may have few items, or none.
     """
 
     items: list[Item]
@@ -82,8 +82,8 @@ def page_of(answer: dict[str, Any], keys_only: bool) -> Page:
 
 
 class Event(Item):
-    """A key's newest version, of a watch. ``overtaken`` counts versions before it that are not
-    told.
+    """A key's newest version, of a watch. ``overtaken`` counts the versions before it that were
+    skipped.
     """
 
     __slots__ = ("overtaken",)
@@ -95,7 +95,7 @@ class Event(Item):
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """What came of a compare and swap: ``item`` is the key as it is then."""
+    """The result of a compare and swap: ``item`` is the key's state after it."""
 
     swapped: bool
     item: Item
@@ -103,8 +103,8 @@ class Swap:
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """What came of a deletion: ``deleted`` is false if the version was another; ``item`` is the key
-    as it is then.
+    """The result of a deletion: ``deleted`` is false if the version was another; ``item`` is the
+    key's state after it.
     """
 
     deleted: bool
@@ -113,7 +113,7 @@ class Deletion:
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """What came of an increment."""
+    """The result of an increment."""
 
     number: int
     version: str
@@ -151,7 +151,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Transacted:
-    """What came of a transaction. ``done``: all comparisons held, and everything was written.
+    """The result of a transaction. ``done``: all comparisons held, and everything was written.
     ``versions`` are those of the written keys, in their order. ``failed`` are the keys whose
     comparisons did not hold, if it was not done. Such an item is found and has no value if the
     values of those before it and its own have more than 32 KiB together.
@@ -163,7 +163,7 @@ class Transacted:
 
 
 def transacted_of(answer: dict[str, Any]) -> Transacted:
-    """What an answer says about a transaction."""
+    """An answer's description of a transaction."""
     failed = []
     for data in answer.get("failed") or ():
         item = Item(data)
@@ -183,7 +183,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """Who leads; ``found`` is false if nobody does. ``token`` is its fencing token."""
+    """The leader; ``found`` is false if there is none. ``token`` is its fencing token."""
 
     found: bool
     value: str

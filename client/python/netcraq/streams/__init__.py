@@ -10,7 +10,7 @@
 
 :mod:`netcraq.streams.aio` is the same with asyncio. It needs nothing but Python. A stream is made,
 and appended to, by :class:`netcraq.node.Client`: ``open_stream``, ``append``. docs/streams.md says
-what is promised.
+what it guarantees.
 """
 
 from netcraq.streams.memory import Record

@@ -8,8 +8,8 @@
             for offset, record in batch:
                 print(offset, bytes(record.data))
 
-What lies in the memory that is mapped is read by the event loop itself. If there is nothing, a
-thread of the reader's own waits, since a futex is nothing that an event loop can wait for.
+The event loop itself reads what is in the mapped memory. If there is nothing, a thread of the
+reader's own waits, because an event loop cannot wait for a futex.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Reader:
     def __init__(self, reader: blocking.Reader) -> None:
         self._reader = reader
         self._helper = _Helper()
-        self._next: asyncio.Future[Batch] | None = None  # one that is waited for, or was
+        self._next: asyncio.Future[Batch] | None = None  # the pending or last next batch
         self._closed = False
 
     async def begin(self) -> None:
@@ -69,14 +69,14 @@ class Reader:
         await self._helper.run(self._reader.begin)
 
     async def next(self, timeout: float | None = None) -> Batch:
-        """The next batch. It releases the one before. Raises Timeout after timeout seconds. Where
-        it is canceled, or has no time left, nothing is lost: the next call has what came.
+        """The next batch. It releases the one before. Raises Timeout after timeout seconds. If it
+        is canceled, or its time ends, nothing is lost: the next call has what came.
         """
         if self._closed:
             raise node.Closed("the reader is closed")
         if self._next is None:
             if (batch := self._reader.ready()) is not None:
-                await asyncio.sleep(0)  # whoever else has something to do has its turn
+                await asyncio.sleep(0)  # let other tasks run
                 return batch
             self._next = self._helper.run(self._reader.next)
         await asyncio.wait({self._next}, timeout=timeout)
@@ -89,7 +89,7 @@ class Reader:
             raise node.Closed("the reader is closed") from None
 
     async def close(self) -> None:
-        """End it. What it held is given back."""
+        """End it, and give back what it held."""
         if not self._closed:
             self._closed = True
             self._reader.halt()
@@ -156,7 +156,7 @@ class _Helper:
 
 def _tell(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
     if future.done():
-        return  # who waited was canceled
+        return  # the waiting task was canceled
     if error is not None:
         future.set_exception(error)
     else:
@@ -164,6 +164,6 @@ def _tell(future: asyncio.Future[Any], result: Any, error: BaseException | None)
 
 
 def _seen(future: asyncio.Future[Any]) -> None:
-    """An error that nobody waits for any more is none."""
+    """An error that nobody waits for any more is not logged."""
     if not future.cancelled():
         future.exception()

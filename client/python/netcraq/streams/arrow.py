@@ -7,7 +7,7 @@
         for item in reader:
             print(item.batch.num_rows)  # a pyarrow.RecordBatch
 
-docs/streams-arrow.md says what is promised. Needs pyarrow: ``pip install netcraq[arrow]``.
+docs/streams-arrow.md says what it guarantees. Needs pyarrow: ``pip install netcraq[arrow]``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["Draft", "Files", "Garbage", "Item", "Lent", "Mapped", "Reader", "Rew
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A batch, and where it was: the record of an ``offset`` of a ``partition``."""
+    """A batch, and its position: the record of an ``offset`` of a ``partition``."""
 
     partition: int
     offset: int
@@ -37,8 +37,8 @@ class Item:
     _hold: streams.Hold | None
 
     def valid(self) -> bool:
-        """Whether the batch is what it was: False, if the node took its memory for other records,
-        since it was held for longer than the stream's stallMs.
+        """Whether the batch is unchanged: False if the node has reused its memory for other
+        records, because it was held for longer than the stream's stallMs.
         """
         return self._hold is None or self._hold.valid()
 
@@ -47,8 +47,8 @@ class Reader:
     """Reads a stream of batches: ``for item in reader``. It is for one thread. Made by
     :func:`read`.
 
-    A batch, its columns, and what is made of them without copying, keep the memory that they are
-    in, when the reader has gone on, too, and when it is closed.
+    A batch, its columns, and anything that is made of them without copying keep their memory alive,
+    even when the reader has gone on or is closed.
     """
 
     def __init__(self, reader: streams.Reader, files: Files, own: bool, trusted: bool) -> None:
@@ -58,9 +58,8 @@ class Reader:
         self._hold: streams.Hold | None = None
 
     def next(self, timeout: float | None = None) -> Item:
-        """The next batch. What comes before it is done with. Raises Timeout after timeout seconds;
-        Overrun, where a batch was overwritten, that was held for too long; Garbage, where a record
-        is not a batch.
+        """The next batch. It releases the one before. Raises Timeout after timeout seconds; Overrun
+        if a batch was overwritten that was held for too long; Garbage if a record is not a batch.
         """
         while (found := next(self._batch, None)) is None:
             self._hold = None
@@ -98,10 +97,10 @@ class Reader:
 
 
 def read(stream: str, *, files: Files | None = None, trusted: bool = False, **how: Any) -> Reader:
-    """Read a stream of batches. how: as of :func:`netcraq.streams.read`. files: of the same node;
-    who writes what it has read gives the writer the same. trusted: do not look whether offsets and
-    indices in columns point to where they may; whoever may append to the stream can then crash
-    this program.
+    """Read a stream of batches. how: as of :func:`netcraq.streams.read`. files: of the same node; a
+    program that writes what it has read gives the writer the same. trusted: do not check that
+    offsets and indices in columns are in range; a program that may append to the stream can then
+    crash this one.
     """
     own = files is None
     if files is None:
@@ -112,11 +111,11 @@ def read(stream: str, *, files: Files | None = None, trusted: bool = False, **ho
 class Writer:
     """Appends batches to a partition of a stream.
 
-    Without files a batch is a record as a whole, which is copied into it, and by the node into the
-    stream's memory. With files, which need a stream that is volatile, buffers that are in one are
-    referred to; others are copied into a new one, unless they have no more bytes than inline.
-    rewritable: into one that is used again when nobody reads it any more, which takes less time,
-    and is for readers who trust the writer.
+    Without files a whole batch is one record: it is copied into the record, and by the node into
+    the stream's memory. With files, which need a volatile stream, the record refers to buffers that
+    are in files; others are copied into a new file, unless they have no more bytes than inline.
+    rewritable: into a file that is used again when nobody reads it any more, which takes less time,
+    and is for readers that trust the writer.
     """
 
     def __init__(

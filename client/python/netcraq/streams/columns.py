@@ -18,8 +18,8 @@ from pyarrow import types
 from netcraq.streams.memory import Garbage
 
 MAGIC, LAYOUT = b"NCARROW1", 1
-# magic, layout, nodes, buffers, files, bytes of the schema, bytes after it, rows. Where the
-# record's data begin is 24 after a multiple of 64, so what follows the header begins at one.
+# magic, layout, nodes, buffers, files, bytes of the schema, bytes after it, rows. The record's data
+# begin 24 bytes after a multiple of 64, so what follows the header begins at one.
 HEADER = struct.Struct("<8sIIIIIIQ")
 FILE = struct.Struct("<16sQ")  # its name, and how long it is
 NODE = struct.Struct("<QqQII")  # length, nulls (-1: not known), offset, buffers, children
@@ -27,7 +27,7 @@ BUFFER = struct.Struct("<IIQQ")  # file (0: this record), 0, offset, bytes
 ABSENT = 0xFFFFFFFF  # in place of a file: there is no such buffer
 ALIGN = 64
 MAX_FILES = 64  # of a record
-MAX_TIMES = 64  # so many times as many bytes as a record and its files its buffers have at most
+MAX_TIMES = 64  # a batch's buffers have at most this many times the bytes of its record and files
 DIGITS = {32: 9, 64: 18, 128: 38, 256: 76}  # of decimal numbers, by bits
 NOTHING = pa.py_buffer(b"")
 
@@ -71,8 +71,8 @@ def _rounded(n: int) -> int:
 
 
 def _kind(t: pa.DataType) -> tuple[str, int, list[pa.DataType]]:
-    """What a type's buffers are after its validity: "bits" with their width, "offsets" with theirs
-    (and "data", if they are into bytes); and its children, a dictionary among them.
+    """A type's buffers after its validity: "bits" with their width, "offsets" with theirs (and
+    "data", if they are into bytes); and its children, including a dictionary.
     """
     if types.is_null(t):
         return "null", 0, []
@@ -126,7 +126,7 @@ class Encoder:
         self._nodes: list[bytes] = []
         self._buffers: list[tuple[int, int, int]] = []
         self._new: list[tuple[int, int]] = []  # addresses of buffers that are in no file, and their bytes
-        self._made: list[object] = []  # what was made of offsets, and lies at some of these
+        self._made: list[object] = []  # results made of offsets, at some of these addresses
         for column in batch.columns:
             self._column(column)
         total = sum(size for _, _, size in self._buffers)
@@ -144,10 +144,10 @@ class Encoder:
             _Release(exported.release)(ctypes.pointer(exported))
 
     def _array(self, t: pa.DataType, a: _Exported, first: int, n: int, entries: bool = False) -> None:
-        """Note n values of an array, from one on: what else its buffers have is left out, so a
-        slice takes no more than its values. A bitmap is cut at a byte, so up to 7 values stay in
-        front. entries: they are a map's, of which none is null, and of which Arrow's C++ library
-        does not look where they begin.
+        """Note n values of an array, from one on. The rest of its buffers is left out, so a slice
+        takes no more than its values. A bitmap is cut at a byte, so up to 7 values stay in front.
+        entries: they are a map's entries, which are never null, and whose start Arrow's C++ library
+        does not check.
         """
         while isinstance(t, pa.BaseExtensionType):
             t = t.storage_type
@@ -180,9 +180,9 @@ class Encoder:
             self._array(child_type, child, *part, entries=types.is_map(t))
 
     def _offsets(self, a: _Exported, kind: str, width: int, cut: tuple[int, int, int]) -> tuple[int, int]:
-        """Note an array's offsets, and say from where to where what they point to is sent. Unless
-        that is in files, and so is not copied, what is in front of it is left out, and the offsets
-        are made again.
+        """Note an array's offsets, and return which part of their target is sent. Unless the target
+        is in files, and so is not copied, the part in front is left out, and the offsets are
+        computed again.
         """
         begin, pad, end = cut
         address = a.buffers[1]
@@ -204,7 +204,8 @@ class Encoder:
         return first, last
 
     def _in_files(self, a: _Exported, kind: str, last: int, offsets: tuple[int, int]) -> bool:
-        """Whether what an array's offsets point to is in files, and the offsets of a list are."""
+        """Whether the target of an array's offsets is in files, and so are the offsets of a
+        list."""
         if kind == "data":
             return not last or self.find(a.buffers[2], last) is not None
         return self.find(*offsets) is not None and all(self._all_in_files(child) for child in _children(a))
@@ -217,7 +218,7 @@ class Encoder:
         return all(not b or self.find(b, 1) is not None for b in buffers) and all(map(self._all_in_files, _children(a)))
 
     def _buffer(self, address: int | None, begin: int, end: int, needed: bool = True) -> None:
-        """Note what is sent of a buffer."""
+        """Note the sent part of a buffer."""
         size = end - begin
         if address:
             address += begin
@@ -227,7 +228,7 @@ class Encoder:
             number, _ = self.files.setdefault(piece.name, (1 + len(self.files), piece.file_bytes))
             self._buffers.append((number, piece.offset, size))
             self.shared += size
-        else:  # where Arrow has no buffer for an array that is empty, it is zeros
+        else:  # Arrow may have no buffer for an empty array: it is zeros
             self._buffers.append((0, len(self._new), size))
             self._new.append((address or 0, size))
 
@@ -306,9 +307,9 @@ def _header(view: memoryview) -> tuple[int, int, int, int, int, int]:
 
 
 def decode(data: memoryview | bytes, base: object, open_files: Open, trusted: bool) -> pa.RecordBatch:
-    """Make a batch of a record. Its buffers lie where the record does, and in files. base lives as
-    long as one of the former does. Nothing that the record says is believed, unless it is trusted:
-    then what is in buffers of offsets and indices is.
+    """Make a batch of a record. Its buffers lie in the record's memory, and in files. base lives as
+    long as one of the former does. The record is not trusted; but if trusted is set, the contents
+    of buffers of offsets and indices are.
     """
     whole = pa.py_buffer(data)
     view = memoryview(data)

@@ -26,7 +26,7 @@ from netcraq.node.engine import configure
 from netcraq.streams.columns import MAX_FILES, Encoder, Piece, decode
 from netcraq.streams.memory import Garbage
 
-MAX_ANSWER = 1 << 20  # bytes that the server says at once
+MAX_ANSWER = 1 << 20  # length of one answer of the server
 MAX_DESCRIPTORS = 128  # that have come, and belong to no answer yet
 KEPT = 128
 """How many rewritable files of others a program keeps mapped: those that it read last."""
@@ -41,7 +41,7 @@ AT_ONCE = 1.0
 
 
 class Mapped:
-    """A file that is mapped for reading. ``buffer`` is all of it; what is made of that keeps the
+    """A file that is mapped for reading. ``buffer`` is all of it; anything made of that keeps the
     file mapped, and held at the node.
     """
 
@@ -65,8 +65,8 @@ class Mapped:
 
 
 class Lent:
-    """A rewritable file, as its maker uses it: while this object lives, or what was made of its
-    ``buffer``, or a record refers to the file, its maker's ``Files`` do not have it written again.
+    """A rewritable file, as its maker uses it: as long as this object lives, or anything made of
+    its ``buffer``, or a record refers to the file, its maker's ``Files`` do not write it again.
     """
 
     def __init__(self, mapped: Mapped) -> None:
@@ -85,13 +85,13 @@ class Draft:
     def __init__(self, owner: Files, request: int, name: str, fds: list[int]) -> None:
         self.name, self._owner = name, owner
         mapped = Mapped(owner, request, name, fds[1])
-        # It will be written to as a whole: a fault for each page would take longer than that.
+        # It will be written as a whole: page faults one by one would take longer.
         self._map = mmap.mmap(fds[0], mapped.size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
         self._mapped: Mapped | None = mapped
         self.memory = memoryview(self._map)
 
     def seal(self, key: str = "") -> Mapped:
-        """End writing to it: ``memory`` is gone, and nothing that was made of it may be there any
+        """End writing to it: ``memory`` is gone, and nothing that was made of it may exist any
         more. With a key others find it by that.
         """
         self.memory.release()
@@ -111,8 +111,8 @@ class Rewrite:
         self.memory = memoryview(own.mapped._map)
 
     def seal(self) -> Lent:
-        """End writing to it, for now: ``memory`` is gone, and nothing that was made of it may be
-        there any more.
+        """End writing to it, for now: ``memory`` is gone, and nothing that was made of it may exist
+        any more.
         """
         self.memory.release()
         lent, self._lent = self._lent, None
@@ -141,7 +141,7 @@ class _Own:
 
 @contextlib.contextmanager
 def _closed(fds: list[int]) -> Iterator[None]:
-    """Have descriptors closed: what is mapped needs them no more."""
+    """Close descriptors: mapped memory no longer needs them."""
     try:
         yield
     finally:
@@ -158,8 +158,8 @@ def _step(size: int) -> int:
 
 
 class Files:
-    """The files of a node, by its Unix socket. What is mapped is held as long as this object's
-    connection is. It is for several threads, one of which waits for the others.
+    """The files of a node, over its Unix socket. The node holds what is mapped for as long as this
+    object's connection lasts. It may be used by several threads, which wait for each other.
 
     ``copied`` counts the bytes that were copied into new files and records, ``shared`` those that
     were not, since they were in files.
@@ -189,8 +189,8 @@ class Files:
     # Requests. Those that hold something last, so it is their numbers that are kept.
 
     def _ask(self, func: str, data: dict[str, Any]) -> tuple[int, dict[str, Any], list[int]]:
-        """Ask for something, and give what is answered first: the request's number, the data, and
-        the descriptors.
+        """Send a request, and return its first answer: the request's number, the data, and the
+        descriptors.
         """
         with self._lock:
             self._flush()
@@ -279,8 +279,8 @@ class Files:
         self._settle()
 
     def give_back(self) -> None:
-        """Give back now what is no longer used. Readers do so before they wait; who opens files
-        otherwise may, before a time in which he asks for none.
+        """Give back now what is no longer used. Readers do so before they wait. Other programs may
+        call it before a time in which they open no files.
         """
         self._settle(0, 0)
 
@@ -300,7 +300,7 @@ class Files:
                 self._lock.release()
 
     def _taken(self) -> list[str]:
-        """What is to be given back with the next request."""
+        """What to give back with the next request."""
         names = []
         while self._unused and len(names) < AT_MOST:
             (name, _), generation = self._unused.popleft()
@@ -325,7 +325,7 @@ class Files:
     # Files.
 
     def _adopt(self, request: int, told: dict[str, Any], fds: list[int], prot: int = mmap.PROT_READ) -> Mapped:
-        """Map what a request lent, which holds it."""
+        """Map what a request lent; the request holds it."""
         with _closed(fds):
             try:
                 mapped = Mapped(self, request, told["file"], fds[0], prot)
@@ -336,7 +336,7 @@ class Files:
         return mapped
 
     def _enter(self, mapped: Mapped) -> Mapped:
-        """Know a file by its name, and by where it is."""
+        """Register a file by its name, and by its address."""
         with self._lock:
             self._known[mapped.name] = mapped
             kept = [p for p in self._places if p[2]() is not None]
@@ -345,16 +345,15 @@ class Files:
         return mapped
 
     def make(self, size: int) -> Draft:
-        """Make a file, to be written to. What is written there is shared without a copy."""
+        """Make a file to be written to. Its content is shared without a copy."""
         request, told, fds = self._ask("makeFile", {"bytes": size})
         with _closed(fds):
             return Draft(self, request, told["file"], fds)
 
     def rewrite(self, size: int) -> Rewrite:
         """A file to be written to, of at least a size, that is used again when nobody reads it any
-        more: it is neither zeroed nor mapped again, by whomever. Its readers have to be trusted:
-        they trust this program not to write to it at any other time. If there is no memory for one
-        more, it waits for one.
+        more: it is neither zeroed nor mapped again. Its readers must trust this program not to
+        write to it while they read. If there is no memory for one more file, it waits for one.
         """
         size = _step(size)
         own = self._free(size, 0)
@@ -398,8 +397,8 @@ class Files:
         return self.open_all([name], trusted)[0]
 
     def open_all(self, names: Sequence[str], trusted: bool = False) -> list[Mapped]:
-        """As open, of several: those that are not mapped yet are asked for at once, and what is no
-        longer used is given back.
+        """As open, for several: those that are not mapped yet are requested together, and what is
+        no longer used is given back.
         """
         there = {name: mapped for name in names if (mapped := self._known.get(name)) is not None}
         missing = [name for name in dict.fromkeys(names) if name not in there]
@@ -453,7 +452,7 @@ class Files:
         return self._enter(self._adopt(*answer))
 
     def _ask_for(self, data: dict[str, Any]) -> tuple[dict[str, Any], list[int], int]:
-        """Ask for files, and give back others. What is answered is of a connection."""
+        """Request files, and give back others. The result belongs to a connection."""
         with self._lock:
             self._flush()
             _, told, fds = self._exchange("openFiles", {**data, "giveBack": self._taken()})
@@ -484,8 +483,8 @@ class Files:
     def write(
         self, batch: pa.RecordBatch, inline: int = 0, rewritable: bool = False
     ) -> tuple[bytes, list[Mapped | Lent]]:
-        """Write a batch down as a record, and give the files that it refers to: those that its
-        buffers are in, and a new one, or one that is rewritten, for the others, unless they have no
+        """Encode a batch as a record, and return the files that it refers to: those that contain
+        its buffers, and a new one, or one that is rewritten, for the others, unless they have no
         more bytes than inline.
         """
         used: dict[str, Mapped | Lent] = {}
@@ -529,10 +528,10 @@ class Files:
         return decode(record, base, open_files, trusted)
 
     def decoded(self, key: str, decode_it: Callable[[], pa.RecordBatch], trusted: bool = False) -> pa.RecordBatch:
-        """What stands under a key in the node's cache; if there is nothing, decode it, and put it
-        there. The key says what is decoded, by its content's hash, and how: "parquet:" and SHA-256,
-        say. Of several that ask at the same time, in whatever process, one decodes. If there is no
-        room for it, it is the caller's alone.
+        """The batch under a key in the node's cache; if there is none, decode it, and put it there.
+        The key says what is decoded, by its content's hash, and how: for example "parquet:" and
+        SHA-256. Of several callers at the same time, in any process, only one decodes. If there is
+        no room for the batch, only this caller has it.
         """
         request, told, fds = self._ask("openFile", {"key": key})
         if told.get("file"):
@@ -563,7 +562,7 @@ class Files:
         return decode(memoryview(mapped.buffer)[24:], mapped, none, trusted)
 
     def close(self) -> None:
-        """End it. What is mapped stays mapped, and is no longer held."""
+        """End it. What is mapped stays mapped, but the node no longer holds it."""
         with self._lock:
             self._disconnect()
 

@@ -40,13 +40,13 @@ FUTEX = {"x86_64": 202, "aarch64": 98, "riscv64": 98, "ppc64le": 221}.get(platfo
 
 
 class Garbage(Exception):
-    """What was passed is not memory of a stream."""
+    """The passed memory is not that of a stream."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record. ``data`` lie in the node's memory where it was pushed: they are good until the
-    batch is released. ``mark`` is the producer's; ``time`` when it was appended, in seconds.
+    """A record. With push, ``data`` lies in the node's memory, and is valid until the batch is
+    released. ``mark`` is the producer's; ``time`` when it was appended, in seconds.
     """
 
     data: bytes | memoryview
@@ -55,8 +55,8 @@ class Record:
 
 
 def mapped(fd: int, size: int, prot: int) -> mmap.mmap:
-    """Map a file. It has to be as long as it is said to be, and to be sealed so that it stays so:
-    who reads beyond a file's end is sent SIGBUS.
+    """Map a file. It must have the stated length, and be sealed so that this cannot change: a
+    program that reads beyond a file's end is sent SIGBUS.
     """
     try:
         sealed = fcntl.fcntl(fd, F_GET_SEALS) & F_SEAL_SHRINK
@@ -116,7 +116,7 @@ class Segment:
         return first, begin, begin + used, state & 0xFFFFFFFF
 
     def close(self) -> None:
-        """Unmap it, when nobody looks at records in it any more."""
+        """Unmap it, when nobody reads records in it any more."""
         self._words.release()
         with contextlib.suppress(BufferError):
             self.bytes.release()
@@ -140,17 +140,17 @@ class Cursor:
         self._fence = threading.Lock()
 
     def bell(self) -> int:
-        """What the bell is now."""
+        """The bell's present value."""
         return self._halves[BELL]
 
     def waiting(self, yes: bool) -> None:
         """Say whether the consumer is about to sleep."""
         self._halves[WAITING] = int(yes)
-        with self._fence:  # what is looked at after this was not read before
+        with self._fence:  # reads after this do not return older values
             pass
 
     def sleep(self, bell: int, seconds: float) -> None:
-        """Sleep while the bell is what it was."""
+        """Sleep until the bell changes."""
         futex_wait(self._address + 4 * BELL, bell, seconds)
 
     def let_go(self, cell: int, held: int, following: int) -> None:
@@ -184,7 +184,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def _futex(address: int, what: int, value: int, timeout: _Timespec | None) -> None:
-    """The system call. What it is interrupted by, or finds changed, is not an error."""
+    """The system call. An interruption, or a changed word, is not an error."""
     result = _libc.syscall(
         ctypes.c_long(FUTEX or 0),
         ctypes.c_void_p(address),

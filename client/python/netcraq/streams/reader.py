@@ -22,8 +22,8 @@ from netcraq.streams.memory import MAX_PARTITIONS, RECORD, Cursor, Garbage, Reco
 SLEEP = 0.2  # seconds after which a reader that sleeps looks whether the server is there
 FIRST_PAUSE, MAX_PAUSE = 0.01, 1.0  # before it connects again
 MAX_ANSWER = 1 << 20  # bytes
-WAIT_MS = 1000  # for which pull has the server wait for a record
-# A server that ends, or is not there, or has other memory: who connects again reads on.
+WAIT_MS = 1000  # how long pull makes the server wait for a record
+# A server that ends, or does not listen, or has other memory: connect again, and read on.
 TEMPORARY = (node.Unavailable, node.Draining, node.Canceled, node.Internal, node.Timeout, OSError)
 
 
@@ -34,13 +34,13 @@ class Overrun(Exception):
 
 
 class Halted(Exception):
-    """Somebody waits, and is not to."""
+    """Raised to end somebody's wait."""
 
 
 class Hold:
-    """While this object lives, and the node does not move its consumer on, the records that it is
-    of stay what they are: the node does not get the object back that they lie in, even when their
-    reader is closed.
+    """While this object lives, and the node does not move its consumer on, the records that it
+    belongs to stay unchanged: the node does not get back the object that contains them, even when
+    their reader is closed.
     """
 
     def __init__(self, way: _Push, part: _Part, number: int) -> None:
@@ -59,9 +59,9 @@ class Hold:
 
 
 class Batch:
-    """Records of one partition that follow one another: ``for offset, record in batch``. ``offset``
-    is the first one's, ``following`` that after the last; ``missed`` says how many before the first
-    were gone; ``incarnation`` is the stream's.
+    """Consecutive records of one partition: ``for offset, record in batch``. ``offset`` is the
+    first one's, ``following`` that after the last; ``missed`` says how many before the first were
+    gone; ``incarnation`` is the stream's.
     """
 
     def __init__(
@@ -130,9 +130,9 @@ def read(
     socket, namespace: as of :func:`netcraq.node.connect`. consumer: a name, whose position the node
     remembers. partitions: which; all, if left out. start: "earliest", "latest", or "": where the
     consumer was, otherwise the earliest; unless there are offsets, one for each of the partitions,
-    and the incarnation that they are of. pull: ask for records instead of mapping memory;
-    batch_bytes bounds an answer. skip: have the node move this reader on rather than wait for it.
-    wait: for how long to wait for the server, in seconds.
+    and the incarnation that they belong to. pull: request records instead of mapping memory;
+    batch_bytes bounds an answer. skip: the node moves this reader on rather than wait for it. wait:
+    how long to wait for the server, in seconds.
     """
     reader = Reader(
         stream, configure(socket, namespace, "", wait, 5.0, 64), consumer, list(partitions), start, list(offsets),
@@ -164,7 +164,7 @@ class Reader:
         self.start, self.incarnation, self.skip, self.batch_bytes = start, incarnation, skip, batch_bytes
         self.next_offset: dict[int, int] = dict(zip(partitions, offsets, strict=False))
         self._kind: type[_Push] | type[_Pull] = _Pull if pull else _Push
-        self.overrun = False  # of what was held
+        self.overrun = False  # of held records
         self._last: Batch | None = None
         self._way: _Push | _Pull | None = None
         self._halted = threading.Event()
@@ -232,14 +232,14 @@ class Reader:
             raise Halted("the reader was closed")
 
     def begins(self, partition: int, offset: int, missed: int) -> None:
-        """Note where a partition is read on. What was missed before it is not done with: a batch is
-        to tell about that first, also one of another connection."""
+        """Note where a partition is read on. Records that were missed before are still to be
+        reported by a batch, even by one of another connection."""
         if missed > offset:
             raise Garbage(f"{missed} records are missed before record {offset}")
         self.next_offset[partition] = offset - missed
 
     def missed(self, partition: int, offset: int) -> int:
-        """How many records there were between where the reader was and where it continues."""
+        """The number of records between the reader's position and where it continues."""
         return max(0, offset - self.next_offset.get(partition, offset))
 
     def _end_way(self) -> None:
@@ -248,7 +248,7 @@ class Reader:
             way.close()
 
     def close(self) -> None:
-        """End it. What it held is given back."""
+        """End it, and give back what it held."""
         self._last = None
         self._end_way()
 
@@ -284,14 +284,14 @@ class _Part:
 
 
 def _number(told: Any) -> int:
-    """What is to be a number of 64 bits."""
+    """A number of 64 bits."""
     if isinstance(told, int) and 0 <= told < 1 << 64:
         return told
     raise Garbage(f"{told!r:.40} is no number")
 
 
 class _Push:
-    """Reads from the node's memory. It believes nothing of what stands there."""
+    """Reads from the node's memory, which it does not trust."""
 
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
@@ -299,7 +299,7 @@ class _Push:
         self.parts: list[_Part] = []
         self.cursor: Cursor | None = None
         self.pinned = 0
-        self.closing = False  # as soon as nothing is pinned
+        self.closing = False  # when nothing is pinned any more
         self.pinning = threading.RLock()  # a hold may end anywhere, and in any thread
         where = reader.config.socket
         if where.startswith("tcp://"):
@@ -333,7 +333,7 @@ class _Push:
                 os.close(fd)
 
     def _adopt(self, answer: dict[str, Any], fds: list[int]) -> None:
-        """Map what was passed."""
+        """Map the passed memory."""
         r, partitions = self.reader, answer["partitions"]
         if not partitions or len(fds) != answer["descriptors"] or len(fds) != 1 + len(partitions):
             raise Garbage(f"{len(fds)} descriptors came")
@@ -347,7 +347,7 @@ class _Push:
             r.begins(part.number, part.skip, _number(told.get("missed", 0)))
 
     def _answers(self, data: bytes) -> Iterator[dict[str, Any]]:
-        """The answers that are whole with what has come."""
+        """The complete answers in the received bytes."""
         self.buffer += data
         while b"\n" in self.buffer:
             line, _, self.buffer = self.buffer.partition(b"\n")
@@ -386,7 +386,7 @@ class _Push:
     def _ended(self) -> Exception | None:
         """Why the subscription has ended, if it has."""
         assert self.cursor is not None
-        for _ in range(16):  # more is looked at the next time
+        for _ in range(16):  # look at more the next time
             if not select.select([self.socket], [], [], 0)[0]:
                 break
             try:
@@ -412,7 +412,7 @@ class _Push:
                 if (batch := self.look()) is not None:
                     return batch
                 if (ended := self._ended()) is not None:
-                    if (batch := self.look()) is not None:  # what came before the end
+                    if (batch := self.look()) is not None:  # records from before the end
                         return batch
                     raise ended
                 left = SLEEP if deadline is None else min(SLEEP, deadline - time.monotonic())
@@ -434,8 +434,8 @@ class _Push:
 
     def _look_at(self, p: _Part) -> Batch | None:
         r, s = self.reader, p.segment
-        # Each round goes on to another object. There are more rounds than objects only where the
-        # memory changes meanwhile: then the bell is rung, so who looked without success does not
+        # Each round goes to another object. There are more rounds than objects only if the memory
+        # changes meanwhile: then the bell is rung, so a reader that has found nothing does not
         # sleep.
         for _ in range(s.objects + 2):
             begun = s.begun()
@@ -519,7 +519,7 @@ class _Push:
     def _let_go(self, p: _Part) -> None:
         assert self.cursor is not None
         with self.pinning:
-            # What was overwritten is held no more.
+            # Overwritten records are no longer held.
             held = min((n for n in p.pins if p.segment.valid(n)), default=p.object)
             self.cursor.let_go(p.cell, min(held, p.object), self.reader.next_offset[p.number])
 
@@ -541,7 +541,7 @@ class _Push:
 
 
 class _Pull:
-    """Asks for records: one partition after the other, and then for as long as there is none."""
+    """Requests records: from one partition after the other, and then waits while there are none."""
 
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
@@ -576,9 +576,10 @@ class _Pull:
             n = self.partitions[self.turn]
             self.turn = (self.turn + 1) % len(self.partitions)
             left = WAIT_MS if deadline is None else max(0, min(WAIT_MS, int((deadline - time.monotonic()) * 1000)))
-            # Who waits for one partition does not see the others: it waits shortly for each.
+            # A reader that waits for one partition does not see the others: it waits briefly for
+            # each.
             wait = left if len(self.partitions) == 1 else min(left, 20)
-            look = empty < len(self.partitions) > 1  # at each once, before it waits for any
+            look = empty < len(self.partitions) > 1  # each of them once, before waiting for any
             answer = self._ask(n, waitMs=0 if look else wait)
             if records := [_record(x) for x in answer["records"]]:
                 following: int = answer["next"]
@@ -594,7 +595,7 @@ class _Pull:
                 return None
 
     def close(self) -> None:
-        """Say where the consumer is, and end."""
+        """Publish the consumer's position, and end."""
         r = self.reader
         if r.consumer:
             with contextlib.suppress(node.NodeError):

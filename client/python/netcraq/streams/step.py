@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps of pipelets in Python: what is in one stream goes through a function into another one.
+"""Steps of pipelets in Python: records of one stream pass through a function into another one.
 
     from netcraq.streams import step
 
@@ -9,11 +9,10 @@
     step.run("orders", "priced", priced)
 
 A pipelet brings records into the first stream, and another one takes them from the second
-(docs/pipelets.md). The records are read where they lie in the node's memory. Each is worked on
-once, in order, as far as anybody sees: a record of the second stream has as its mark which record
-of the first it was made of, and is appended at its offset or not at all, so that whoever takes over
-from a process that died knows what is done. It asks of the function that it makes the same of a
-record each time.
+(docs/pipelets.md). The records are read in place, in the node's memory. Each is processed exactly
+once, in order: a record of the second stream has as its mark the record of the first it was made
+of, and is appended at its offset or not at all, so that a process that takes over from one that
+died knows what is done. The function must make the same of a record each time.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ OFFSET_BITS = 48
 
 
 class StepError(Exception):
-    """A step that cannot continue: somebody has to change something."""
+    """A step that cannot continue until somebody changes something."""
 
 
 def run(
@@ -58,10 +57,10 @@ def run(
     pull: bool = False,
     stop: threading.Event | None = None,
 ) -> None:
-    """Read ``source``, and append what ``function`` makes of each record, ``MOST`` rows at most, to
-    ``destination``; until ``stop`` is set. Both are streams of one partition that are there, and
-    nobody else appends to the second. Raises StepError where records were overwritten before they
-    were read, or a stream was made again, and whatever the function raises.
+    """Read ``source``, and append the rows that ``function`` makes of each record, ``MOST`` at
+    most, to ``destination``; until ``stop`` is set. Both must be existing streams of one partition,
+    and nobody else may append to the second. Raises StepError if records were overwritten before
+    they were read, or a stream was created again, and any exception of the function.
 
     socket, namespace, pull: as of :func:`netcraq.streams.read`.
     """
@@ -146,7 +145,7 @@ def _follow(
 
 
 def _rows(batch: Batch, function: Function, life: int, begun: int, same: int) -> list[tuple[bytes | str, int]]:
-    """What is to be appended of a batch, with its marks."""
+    """The records to append for a batch, with their marks."""
     rows: list[tuple[bytes | str, int]] = []
     for offset, record in batch:
         made = list(function(record))

@@ -14,7 +14,7 @@ import (
 )
 
 // Dial connects to a server. socket "": $NETCRAQ_NODE_SOCKET, otherwise /run/netcraq/node.sock.
-// instead is what to do where it is no Unix socket.
+// instead is the advice for an address that is not a Unix socket.
 func Dial(ctx context.Context, socket, instead string) (*net.UnixConn, error) {
 	if socket == "" {
 		socket = os.Getenv(nodeapi.SocketVariable)
@@ -54,8 +54,8 @@ func Close(fds []int) {
 	}
 }
 
-// Whole says whether a file is as long as it is said to be, and is sealed so that it stays so: who
-// reads beyond a file's end is sent SIGBUS.
+// Whole says whether a file has at least the stated length, and is sealed so that this cannot
+// change: a program that reads beyond a file's end is sent SIGBUS.
 func Whole(fd int, size int64) bool {
 	var info unix.Stat_t
 	if err := unix.Fstat(fd, &info); err != nil {

@@ -10,19 +10,19 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// Form is what is known about a value, seen from where a packet gets the registers: scale times
-// what an expression was there, and between least and most more. Without a base it is the bounds
-// alone.
+// Form is what is known about a value, relative to when a packet gets the registers: scale times a
+// base, which is an expression's value at that time, plus between least and most. Without a base it
+// is only the bounds.
 type Form struct {
 	Base  *bmv2json.Expr
-	Key   string // of the base: equal where the bases are
-	Scale uint64 // at least 1 where there is a base
+	Key   string // of the base: equal for equal bases
+	Scale uint64 // at least 1 if there is a base
 	Least uint64
 	Most  uint64 // math.MaxUint64: it may be anything, less than 0 too
 	Limit uint64 // of the base, by its width
 }
 
-// Unknown is what nothing is known about.
+// Unknown is the form of an unknown value.
 func Unknown() Form { return Form{Most: math.MaxUint64} }
 
 // AtMost is a number from 0 to most.
@@ -67,7 +67,7 @@ func (n Form) loose() Form {
 	return n
 }
 
-// Either is what is known about a value that is one of the two.
+// Either is the form of a value that is one of the two.
 func (n Form) Either(m Form) Form {
 	if n.Key != m.Key || n.Scale != m.Scale {
 		n, m = n.loose(), m.loose()
@@ -79,14 +79,14 @@ func (n Form) Either(m Form) Form {
 	return n
 }
 
-// Evaluator finds what is known about expressions. Whoever relies on what has a base makes sure
-// that the base was less than bound where the packet got the registers.
+// Evaluator finds the forms of expressions. A user that relies on a base makes sure that the base
+// was less than bound when the packet got the registers.
 type Evaluator struct {
 	Bound uint64
 	Field func(bmv2json.FieldRef) Form
 }
 
-// OfField is a field whose value is that from where the packet got the registers.
+// OfField is the form of a field that has not changed since the packet got the registers.
 func OfField(lay *ir.Layout, r bmv2json.FieldRef) Form {
 	if r.IsValidity() || r.Field.VL || ir.Wide(r.Field.Width) || r.Field.Signed {
 		return Unknown()
@@ -96,7 +96,7 @@ func OfField(lay *ir.Layout, r bmv2json.FieldRef) Form {
 		Limit: ir.Ones(r.Field.Width)}
 }
 
-// Assigned is what is known about a field that gets an expression's value, cut to its width.
+// Assigned is the form of a field after an assignment of an expression, cut to the field's width.
 func (w Evaluator) Assigned(f *bmv2json.Field, e *bmv2json.Expr) Form {
 	if f.VL || f.Signed || ir.Wide(f.Width) {
 		return Unknown()
@@ -104,7 +104,7 @@ func (w Evaluator) Assigned(f *bmv2json.Field, e *bmv2json.Expr) Form {
 	return w.masked(w.Evaluate(e), ir.Ones(f.Width))
 }
 
-// Evaluate is what is known about an expression.
+// Evaluate returns the form of an expression.
 func (w Evaluator) Evaluate(e *bmv2json.Expr) Form {
 	constant := func(e *bmv2json.Expr) (uint64, bool) {
 		n := w.Evaluate(e)

@@ -1,5 +1,5 @@
-// Package affine finds what an expression is in terms of another one: scale times a base, and some
-// more, between two bounds (a [Form]). So 5 × slot + 3 is known to be of the slot's number, though
-// nobody knows the slot. The compiler uses it for the indices of registers: whoever has locked a
-// slot's number has all cells whose index is a form of that number.
+// Package affine expresses one value in terms of another: scale times a base, plus something
+// between two bounds (a [Form]). So 5 × slot + 3 is known to depend on the slot's number, though
+// nobody knows the slot. The compiler uses it for the indices of registers: a packet that has
+// locked a slot's number has all cells whose index is a form of that number.
 package affine

@@ -38,8 +38,8 @@ func PossibleHeaders(e *bmv2json.Expr) (list []*bmv2json.Header) {
 	return list
 }
 
-// OnlyMoved finds the headers of whose fields a program knows nothing but whether they are valid:
-// it moves them between frame and registers.
+// OnlyMoved finds the headers whose fields a program never examines, apart from their validity: it
+// only moves them between frame and registers.
 func OnlyMoved(prog *bmv2json.Program) map[*bmv2json.Header]bool {
 	out := map[*bmv2json.Header]bool{}
 	for _, h := range prog.Headers {

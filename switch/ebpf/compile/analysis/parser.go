@@ -97,7 +97,7 @@ func IsCycle(s *bmv2json.ParseState) bool {
 	return reach(s)
 }
 
-// UnionMembers are what an extraction into the next union of a stack may fill.
+// UnionMembers are the members that an extraction into the next union of a stack may fill.
 func UnionMembers(o *bmv2json.ParserOp) (list []*bmv2json.Header) {
 	for _, u := range o.UnionStack.Unions {
 		list = append(list, u.Headers[o.UnionMember])

@@ -5,9 +5,10 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// Primitives is what each primitive takes: d data, b data or bool, l a place to store a number, v a
-// varbit field, h header, u header union, s stack, r register, c counter, k calculation, m meter.
-// It is also the list of what this engine can do; docs/switch.md is made from it.
+// Primitives has the types of each primitive's arguments: d data, b data or bool, l a place to
+// store a number, v a varbit field, h header, u header union, s stack, r register, c counter, k
+// calculation, m meter. It is also the list of what this engine can do; docs/switch.md is made from
+// it.
 var Primitives = map[string]string{
 	"assign": "lb", "modify_field": "lb", "assign_VL": "vv", "assign_header": "hh",
 	"assign_union": "uu", "assign_header_stack": "ss", "assign_union_stack": "ss",
@@ -24,9 +25,9 @@ var Primitives = map[string]string{
 	"execute_meter": "mdl", "generate_digest": "dd",
 }
 
-// CheckPrimitives refuses calls with other arguments than their primitives take. What plans a
-// program relies on them. A primitive that this engine does not have is refused where it is
-// translated: nothing may use its action.
+// CheckPrimitives refuses calls whose arguments do not fit their primitives; planning relies on
+// that. A primitive that this engine does not have is refused where it is translated: nothing may
+// use its action.
 func CheckPrimitives(prog *bmv2json.Program) {
 	check := func(p *bmv2json.Primitive) {
 		if _, ok := Primitives[p.Op]; ok {

@@ -4,7 +4,7 @@ import (
 	"github.com/netcraq/netcraq/switch/bmv2json"
 )
 
-// ReadFields are the fields that something reads: single ones, and those of whole headers.
+// ReadFields are the fields that are read: single ones, and those of whole headers.
 type ReadFields struct {
 	fields  map[bmv2json.FieldRef]bool
 	headers map[*bmv2json.Header]bool
@@ -127,7 +127,7 @@ func walkReads(q *bmv2json.Primitive, see func(*bmv2json.Expr)) {
 	}
 	args := q.Args
 	if len(args) > 0 && args[0].Op != bmv2json.OpField && args[0].Op != bmv2json.OpHeader {
-		WalkExpr(args[0], see) // what says which one of a stack it is
+		WalkExpr(args[0], see) // the index in its stack
 	}
 	switch q.Op {
 	case "mark_to_drop", "add_header", "remove_header":

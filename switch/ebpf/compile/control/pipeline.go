@@ -12,13 +12,14 @@ import (
 // The control flow of a pipeline is a graph of tables and conditions without cycles; each node
 // becomes code once, at a label.
 //
-// Registers are what packets on several CPUs share. In BMv2 one thread runs all of ingress, so
-// whatever a packet does to registers there is done before the next packet comes. Here a lock makes
-// it so, held from the first node that touches a register to the last on the packet's path: a node
-// is inside if a register may have been touched before it (or is in it) and may be touched after it
-// (or in it). Every edge into the inside takes the lock, every edge out gives it back, and since no
-// path comes back in, a packet takes it once at most. Packets that touch no register never take it.
-// What has been made by its paths may have many locks in the place of that one (package locking).
+// Registers are shared by packets on several CPUs. In BMv2 one thread runs all of ingress, so a
+// packet's operations on registers there are done before the next packet comes. Here a lock has
+// that effect. It is held from the first node that touches a register to the last on the packet's
+// path: a node is inside if a register may have been touched before it (or is in it) and may be
+// touched after it (or in it). Every edge into the inside takes the lock, and every edge out
+// releases it. Since no path comes back in, a packet takes it once at most. Packets that touch no
+// register never take it. A program that is made by its paths may have many locks in place of that
+// one (package locking).
 //
 // Egress has a section of its own: what a packet does in ingress and what it does in egress are not
 // one step in BMv2 either. Meters have a lock of their own, as in BMv2, held only while one is

@@ -7,8 +7,8 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 )
 
-// LoadPacketOut makes the frame, where it has come by the CPU port, the one that PacketOut has put
-// into the map. The port is in R3. It uses all registers but PHV and Ctx.
+// LoadPacketOut replaces a frame from the CPU port by the one that PacketOut has put into the map.
+// The port is in R3. It uses all registers but PHV and Ctx.
 func (t *Delivery) LoadPacketOut(drop string) {
 	if t.CPUPort == 0 {
 		return

@@ -11,9 +11,9 @@ import (
 )
 
 // Clones, resubmitted and recirculated packets go through the program once more. An eBPF program
-// cannot go back to its start, so a copy of the frame is put in front of the port's tc ingress hook
-// again (bpf_clone_redirect with BPF_F_INGRESS), with the PHV of the packet that asked for it in a
-// slot of the ring that XDP and tc share (xdp_to_tc.go), and the slot's number in the frame's mark:
+// cannot go back to its start. So a copy of the frame is put in front of the port's tc ingress hook
+// again (bpf_clone_redirect with BPF_F_INGRESS). The PHV of the original packet is in a slot of the
+// ring that XDP and tc share (xdp_to_tc.go), and the slot's number in the frame's mark:
 //
 //	ingress ──▶ clone I2E: parse anew, keep a field list ──▶ egress, each replica
 //	        ──▶ what was cloned, behind its clone: the PHV ──▶ egress
@@ -21,9 +21,9 @@ import (
 //	egress  ──▶ clone E2E: the PHV as egress left it, a field list ──▶ egress, each replica
 //	deparse ──▶ recirculate: keep a field list, parse what was written ─▶ ingress
 //
-// What a packet asked for is kept in its PHV (memory.Requests) until its pipeline has ended; the
-// last request of a kind counts. At XDP a packet that has asked for something continues at tc. A
-// program that asks for nothing of this has no code for it.
+// A packet's requests are kept in its PHV (memory.Requests) until its pipeline has ended; the last
+// request of a kind counts. At XDP a packet with requests continues at tc. A program without such
+// requests has no code for them.
 
 const (
 	maxPasses = 4096 // how often a packet may come back: as the interpreter has it
@@ -44,7 +44,7 @@ const (
 	cloneIngressFlag = 1 // BPF_F_INGRESS
 )
 
-// ClearRequests makes a packet one that has asked for nothing, except for how often it came back.
+// ClearRequests clears a packet's requests, but not the count of its passes.
 func (t *Delivery) ClearRequests() {
 	q := &t.Requests
 	if !q.Any() {
@@ -184,11 +184,11 @@ func (t *Delivery) maskSlot(r asm.Register) {
 		asm.Or.Imm32(r, -1<<31))
 }
 
-// ResumeReinjected is what tc begins with where packets come back: a frame with the mark of a slot
-// continues at one of three labels, with the PHV of who sent it in the slot at Temp: at copies,
-// with its own PHV back, at ended the same, or at parse with the port, kind (Entry) and standard
-// fields of a new packet, to be parsed. Others continue here. Where the program clones nothing
-// there is no way to copies and ended, and need be no label copies.
+// ResumeReinjected is the beginning of tc if packets come back. A frame with the mark of a slot
+// continues at one of three labels, with the sender's PHV in the slot at Temp: at copies or ended,
+// with its own PHV restored, or at parse with the port, kind (Entry) and standard fields of a new
+// packet, to be parsed. Others continue here. If the program clones nothing, nothing goes to copies
+// and ended, and label copies need not exist.
 func (t *Delivery) ResumeReinjected(copies, parse, ended string) {
 	plain, egressClone, rest := t.NewLabel("unmarked"), t.NewLabel("egressClone"),
 		t.NewLabel("rest")
@@ -244,7 +244,7 @@ func (t *Delivery) ResumeReinjected(copies, parse, ended string) {
 	t.Bind(plain)
 }
 
-// SlotOnStack is where the slot's address is while the packet is parsed again.
+// SlotOnStack has the slot's address while the packet is parsed again.
 const SlotOnStack = -64
 
 // restoreFieldList clears the metadata except for the fields of the list that the packet in the
@@ -290,7 +290,7 @@ func (t *Delivery) restoreFields(list int) {
 	}
 }
 
-// BeforeParsing gives a packet that is parsed again what it has before the parser runs.
+// BeforeParsing sets the initial state of a packet that is parsed again, before the parser runs.
 func (t *Delivery) BeforeParsing() {
 	plain, back := t.NewLabel("first"), t.NewLabel("cameBack")
 	t.Load(asm.R1, asm.R10, SlotOnStack, 8)

@@ -8,8 +8,8 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 )
 
-// What a program at XDP cannot finish, it hands over to the program at tc of the same port, which
-// sees the frame next: it can clone, and it can send by devices that take no frames from XDP.
+// A program at XDP hands over what it cannot finish to the program at tc of the same port, which
+// sees the frame next: that one can clone, and can send by devices that accept no frames from XDP.
 //
 //	XDP:  parse, ingress ──▶ copies are to be made ──────▶ slot {PHV, "copies"}
 //	      ... egress ──▶ no room for longer headers ─────▶ slot {PHV, "deparse"}
@@ -19,10 +19,10 @@ import (
 //	tc:   a metadata cookie? ──▶ the PHV back from its slot, and on from there
 //
 // The cookie is metadata (bpf_xdp_adjust_meta), which is kernel memory: no frame can bring one
-// along. It names a slot of a ring and the run number under which the slot was filled, so that a
-// cookie that is stale, or whose slot has been filled again, is noticed and its frame dropped.
-// Whatever the packet did to registers and counters at XDP is done; tc continues after it and never
-// does it again.
+// along. It names a slot of a ring and the run number under which the slot was filled. So a cookie
+// that is stale, or whose slot has been filled again, is noticed and its frame dropped. The
+// packet's operations on registers and counters at XDP are done; tc continues after them and never
+// repeats them.
 const (
 	// A metadata cookie.
 	cookieMagic  = 0  // 8 bytes: of the switch
@@ -68,8 +68,8 @@ func (t *Delivery) fillSlot(kind int32, lost string) {
 	t.Bind(filled)
 }
 
-// PassToTC ends the function, as the program at XDP does: the frame goes to tc with a cookie, or is
-// dropped where that cannot be. It uses all registers but PHV and Ctx.
+// PassToTC ends the function, and the program at XDP: the frame goes to tc with a cookie, or is
+// dropped if that is impossible. It uses all registers but PHV and Ctx.
 func (t *Delivery) PassToTC(kind, drop int32) {
 	lost := t.NewLabel("lost")
 	t.fillSlot(kind, lost)
@@ -96,8 +96,8 @@ func (t *Delivery) countLostResume() {
 		code.Atomic(asm.AddAtomic, asm.R1, asm.R2, 0))
 }
 
-// ResumeFromXDP is what tc begins with: a frame with a cookie continues where XDP left it, at one
-// of four labels. Others continue here, with the context in Ctx and nothing else.
+// ResumeFromXDP is the beginning of tc: a frame with a cookie continues where XDP left it, at one
+// of four labels. Others continue here, with only the context in Ctx.
 func (t *Delivery) ResumeFromXDP(copies, deparse, leave, send string) {
 	plain, stale, foreign, free := t.NewLabel("plain"), t.NewLabel("stale"), t.NewLabel("foreign"),
 		t.NewLabel("free")
@@ -152,9 +152,9 @@ func (t *Delivery) ResumeFromXDP(copies, deparse, leave, send string) {
 	t.Bind(plain)
 }
 
-// ResizeAtXDP is resize at XDP. A driver leaves some 256 bytes free in front of a frame; what needs
-// more continues at tc. There must be room for a cookie, too, if the frame is to leave by a port
-// that XDP does not send by.
+// ResizeAtXDP is resize at XDP. A driver leaves some 256 bytes free in front of a frame; a frame
+// that needs more continues at tc. There must be room for a cookie, too, if the frame leaves by a
+// port that XDP does not send by.
 func (t *Delivery) ResizeAtXDP(drop string) {
 	shrink, done := t.NewLabel("shrink"), t.NewLabel("resized")
 	t.Emit(asm.JGT.Reg(asm.R1, code.Entry, shrink))

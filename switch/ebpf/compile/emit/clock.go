@@ -12,13 +12,13 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// The clock takes longer to read than anything else in a program, and few packets ask for the time.
-// So ingress_global_timestamp is read from it when a packet first asks, where only the ingress
-// pipeline does: in front of the statement, or, in the condition of a branch or an assignment,
-// in front of the comparison that asks, so that what stands before it may decide without. A packet
-// has one time, whenever it asks. That time may be later than when it came in, by what it has been
-// through: of two times that a packet could be given, it gets the later, with which less is still
-// valid.
+// Reading the clock takes longer than anything else in a program, and few packets need the time. So
+// if only the ingress pipeline reads ingress_global_timestamp, it is read from the clock when a
+// packet first needs it: in front of the statement or, in the condition of a branch or an
+// assignment, in front of the comparison that needs it, so that what stands before it may decide
+// without. A packet always has the same time. That time may be later than its arrival, by the
+// processing so far: of two times that a packet could have, it gets the later, with which less is
+// still valid.
 //
 // bpf_ktime_get_coarse_ns would take a sixth of it, but says when the last timer interrupt was.
 // That may be as long ago as the CPU that has the interrupt stands still, a virtual one for longer
@@ -43,7 +43,7 @@ func (t *Emitter) readClock() {
 	t.Bind(known)
 }
 
-// ReadTimeFor makes the packet's time known where it is a key of a table.
+// ReadTimeFor makes the packet's time known if it is a key of a table.
 func (t *Emitter) ReadTimeFor(tp *memory.TablePlan) {
 	if t.LateClock && slices.ContainsFunc(tp.Source.Keys, func(k bmv2json.Key) bool {
 		return k.Field == t.Std.IngressTime
@@ -60,7 +60,7 @@ func (t *Emitter) asksTime(e *bmv2json.Expr) (asks bool) {
 	return asks
 }
 
-// StartStatement begins one that computes some expressions, with what they need before.
+// StartStatement begins a statement that computes some expressions, with what they need before.
 func (t *Emitter) StartStatement(list ...ir.Operand) {
 	if t.LateClock && slices.ContainsFunc(list, func(o ir.Operand) bool {
 		return t.asksTime(o.Expr())
@@ -72,7 +72,7 @@ func (t *Emitter) StartStatement(list ...ir.Operand) {
 }
 
 // StartBranch begins a statement that branches by a condition, and does not use registers for
-// anything else meanwhile: the clock is read where the condition asks, if it can be.
+// anything else meanwhile: if possible, the clock is read where the condition needs it.
 func (t *Emitter) StartBranch(cond *bmv2json.Expr) {
 	if !t.LateClock || !plainCondition(cond) {
 		t.StartStatement(ir.NewOperand(cond, 1))

@@ -42,7 +42,7 @@ func (t *Emitter) StoreBytes() {
 	}
 }
 
-// LoadVarbitLength loads the length of a header's varbit field in bytes, and says to the verifier
+// LoadVarbitLength loads the length of a header's varbit field in bytes, and tells the verifier
 // that it is no more than the largest.
 func (t *Emitter) LoadVarbitLength(dst asm.Register, h *bmv2json.Header, never string) {
 	l := t.Layout.Types[h.Type]

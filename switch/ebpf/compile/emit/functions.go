@@ -27,8 +27,8 @@ func (t *Emitter) AddFunction(name string, write func()) {
 // EmitLater keeps a part of a function's code for its end.
 func (t *Emitter) EmitLater(emit func()) { t.later = append(t.later, emit) }
 
-// FlushLater emits them. What they know about fields is of those packets alone that come to them:
-// what is emitted behind must not know it, too.
+// FlushLater emits them. Their knowledge about fields is only about the packets that come to them:
+// code emitted after them must not use it.
 func (t *Emitter) FlushLater() {
 	facts, params, constants := t.Facts, t.Params, t.Constants
 	for len(t.later) > 0 {

@@ -8,7 +8,7 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// NumberOnStack is where a number waits while operands are computed.
+// NumberOnStack holds a number while operands are computed.
 const NumberOnStack = -80
 
 // StoreNumber stores the number in R1 into a field, cut to its width; the upper words of a wide one

@@ -22,18 +22,18 @@ type Maps struct {
 	PHV, State, Ports, PacketIn, PacketOut, Buffer int
 
 	Lookups map[int]int // by Table.Index: hash tables and tries
-	// by Table.Index: what tables hold, where comparisons are to take the place of a map
+	// by Table.Index: content of tables, for which comparisons replace a map
 	Known map[int]known.Table
-	// Paths has ingress written by what is known where packets come along (package paths).
+	// Paths makes ingress be written by what is known where packets come along (package paths).
 	Paths   bool
-	Digests int // the ring for digests, where the program sends any
-	// Messages is the ring for what the program says, where it says anything.
+	Digests int // the ring for digests, if the program sends any
+	// Messages is the ring for the program's messages, if it has any.
 	Messages int
-	// Tap, where it is not 0, is the ring to which each frame is copied as it comes and as it goes.
+	// Tap, if not 0, is the ring to which each frame is copied as it comes and as it goes.
 	Tap int
 
-	// Resume, where it is not 0, is the map of slots between XDP and tc. Magic is the switch's,
-	// Number the pipeline's: see delivery/xdp_to_tc.go.
+	// Resume, if not 0, is the map of slots between XDP and tc. Magic is the switch's, Number the
+	// pipeline's: see delivery/xdp_to_tc.go.
 	Resume        int
 	Magic, Number uint64
 
@@ -42,21 +42,21 @@ type Maps struct {
 	// number of four bytes there is one more each time.
 	Replay, ReplayBytes, ReplayCount int
 
-	// Timing, where it is not nil, makes the program one that is measured in parts.
+	// Timing, if not nil, makes a program that is measured in parts.
 	Timing *TimingMarks
 }
 
-// Settings are what a program is compiled for, besides its hook.
+// Settings are the inputs of compilation besides the hook.
 type Settings struct {
 	CPUPort  uint32     // the port whose frames go to and come from the controller; 0 for none
-	DropPort uint32     // what a program writes to egress_spec to drop a packet
+	DropPort uint32     // value of egress_spec that drops a packet
 	OnlyUDP  uint16     // the one UDP port whose packets the program gets; 0: it gets all frames
-	Mark     uint32     // that frames get which are sent at tc; 0: they keep theirs
-	Started  clock.Time // when the switch's clock was 0
+	Mark     uint32     // mark of frames that are sent at tc; 0: they keep theirs
+	Started  clock.Time // time of the switch's clock 0
 	Captured bool       // frames go into the ring after their port's number (4 bytes), not out
 	Unlocked bool       // packets take no lock
-	// For tests: who reads registers without the lock is told that they have been written, always,
-	// and has read something else than what there is.
+	// For tests: packets that read registers without the lock always find that they have been
+	// written, and have read a wrong value.
 	Overtaken bool
 	// For tests: programs made by their paths are such as the kernel's verifier refuses.
 	Refused bool

@@ -24,9 +24,9 @@ func (t *Emitter) LookupPHV(drop string) {
 	t.Emit(asm.JEq.Imm(asm.R0, 0, drop), asm.Mov.Reg(code.PHV, asm.R0))
 }
 
-// WidenBounds takes from the verifier what it knows about a register, by way of memory, and says
-// that it is no more than most (it goes to never if it is). Where many paths meet that differ in a
-// number only, it would follow all of them to the end.
+// WidenBounds makes the verifier forget what it knows about a register, by way of memory, and tells
+// it that the register is no more than most (it goes to never if it is). If many paths meet that
+// differ in a number only, the verifier would otherwise follow all of them to the end.
 func (t *Emitter) WidenBounds(r asm.Register, most int, never string) {
 	t.Store(code.PHV, memory.PHVSpill, r, 8)
 	t.Load(r, code.PHV, memory.PHVSpill, 8)

@@ -10,9 +10,8 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// VerifyChecksums sets checksum_error where a checksum that the program verifies is wrong. One
-// whose field is in a header that is not valid, or whose condition does not hold, is taken as
-// right.
+// VerifyChecksums sets checksum_error if a checksum that the program verifies is wrong. One whose
+// field is in a header that is not valid, or whose condition does not hold, counts as right.
 func (t *Hashes) VerifyChecksums() {
 	for _, k := range t.Prog.Checksums {
 		if !k.Verify {
@@ -219,7 +218,7 @@ func (t *Hashes) addPayload(odd bool) {
 	t.Emit(asm.Add.Reg(asm.R1, asm.R2))
 }
 
-// What sumPayload and its loop share, on sumPayload's stack.
+// Layout of sumPayload's stack, which its loop shares.
 const (
 	sumShared = -40 // where it starts
 	sumCtx    = 0

@@ -12,9 +12,9 @@ import (
 )
 
 // The inputs of hashes and checksums are fields, headers and constants of any widths, put together
-// bit by bit as BMv2 does; what belongs to a header that is not valid is left out, so that where
-// each bit goes is known only as the packet passes. Three ways lead to the bytes, the first that
-// fits is taken:
+// bit by bit as BMv2 does. Parts of headers that are not valid are left out, so the place of each
+// bit is known only as the packet passes. There are three ways to the bytes; the first that fits is
+// taken:
 //
 //   - runs of inputs that come and go together are whole bytes: each is put behind those before it
 //     (hashInput);

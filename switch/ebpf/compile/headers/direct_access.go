@@ -10,9 +10,9 @@ import (
 
 // Direct access to the frame. A helper that copies bytes from or to a frame (bpf_skb_load_bytes,
 // bpf_skb_store_bytes) finds out where they are and whether they are shared, and copies a number of
-// bytes that it does not know beforehand. Where they are in the frame's linear part, as headers
-// nearly always are, a program may read and write them itself, after comparing its pointer with the
-// part's end; the verifier sees to that. At tc the kernel makes the frame's head this program's own
+// bytes that it does not know beforehand. If they are in the frame's linear part, as headers nearly
+// always are, a program may read and write them itself, after comparing its pointer with the part's
+// end; the verifier checks that. At tc the kernel makes the frame's head this program's own
 // beforehand: when the program starts, and after each clone.
 //
 // The comparison is made once for all headers; those before each header are for the verifier, which
@@ -35,9 +35,9 @@ const (
 	loadMost  = 512
 )
 
-// LoadDirectly copies the Temp first bytes of the frame to Plan.Frame and goes to done. Where they
-// are not all in the linear part, or less than a chunk, it continues after its code. The last bytes
-// are taken as a whole chunk that ends with them, so that part of it may be taken twice.
+// LoadDirectly copies the Temp first bytes of the frame to Plan.Frame and goes to done. If they are
+// not all in the linear part, or less than a chunk, it continues after its code. The last bytes are
+// copied as a whole chunk that ends with them, so part of it may be copied twice.
 func (t *Headers) LoadDirectly(done string) {
 	if t.FrameMax > loadMost {
 		return

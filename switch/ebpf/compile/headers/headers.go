@@ -6,7 +6,7 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile/emit"
 )
 
-// Headers writes what moves headers.
+// Headers writes the instructions that move headers.
 type Headers struct {
 	*emit.Emitter
 	delivery *delivery.Delivery

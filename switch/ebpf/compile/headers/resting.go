@@ -10,10 +10,10 @@ import (
 )
 
 // Blocks that rest in the frame. A value of 1,024 bytes would be copied from the frame to the PHV,
-// from there to a register, and back to the frame, where it stands already. Where all that a
-// program does with a block's fields is to read registers into them and to write registers with
-// them, each field stays in the frame until something is read into it: a register is written
-// straight from the frame, and what still rests there is not written when the headers are.
+// from there to a register, and back to the frame, where it stands already. If a program only reads
+// registers into a block's fields and writes registers with them, each field stays in the frame
+// until something is read into it: a register is written straight from the frame, and fields that
+// still rest there are not written with the headers.
 //
 // A block has a mask in the PHV, with a bit for each of its fields that rests: it is in the frame
 // (Plan.BlockAt says where), and what the PHV has in its place is nothing. What rests is taken into

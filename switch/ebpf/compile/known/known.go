@@ -11,7 +11,7 @@ import (
 // MostRanges is how many ranges of keys a known table may have.
 const MostRanges = 64
 
-// Table is what a table holds.
+// Table is a table's content.
 type Table struct {
 	Version uint32  // the table's number when it held that
 	Ranges  []Range // in order, without gaps, from 0 on
@@ -19,7 +19,7 @@ type Table struct {
 	Entries map[uint64]Entry
 }
 
-// Entry is what an entry gives its action.
+// Entry is an entry's action and arguments.
 type Entry struct{ Params [][]byte }
 
 // Range is the keys from From on, until the next range, and their word; 0: there is no entry.
@@ -35,7 +35,7 @@ type Prefix struct {
 	Word  uint64
 }
 
-// RangesOf are the ranges of keys of some width in bits that prefixes make, of which the longest
+// RangesOf are the ranges of keys of some width in bits that prefixes form, of which the longest
 // one counts; nil if they are more than MostKnown. An exact entry is a prefix as long as the key.
 func RangesOf(prefixes []Prefix, width int) []Range {
 	if len(prefixes) > MostRanges {

@@ -1,12 +1,12 @@
-// Package locking writes the instructions by which a packet gets the registers to itself, and gives
-// them back. BMv2 runs one packet at a time, so what a packet does to registers is one step for all
-// others. Here packets run on several CPUs, and one of three ways makes it so:
+// Package locking writes the instructions by which a packet gets exclusive use of the registers,
+// and releases them. BMv2 runs one packet at a time, so a packet's operations on registers are one
+// step for all others. Here packets run on several CPUs, and one of three ways has that effect:
 //
 //   - one lock for all registers (lock.go);
 //   - a lock for the numbers that the packet uses, so that others may go on (stripes.go);
 //   - no lock, for packets that only read: they look afterwards whether anybody has written
 //     (unlocked.go).
 //
-// Which registers a packet takes by which number is found in packages memory and paths. Barrier, by
-// which the control plane waits for packets, is explained in lock.go.
+// Packages memory and paths find which registers a packet takes by which number. lock.go explains
+// Barrier, by which the control plane waits for packets.
 package locking

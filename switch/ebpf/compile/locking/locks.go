@@ -2,7 +2,7 @@ package locking
 
 import "github.com/netcraq/netcraq/switch/ebpf/compile/emit"
 
-// Locks writes what takes locks and gives them back.
+// Locks writes the instructions that take and release locks.
 type Locks struct {
 	*emit.Emitter
 	ByPaths bool // ingress is written by its paths: packets may take stripes

@@ -12,25 +12,25 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile/paths"
 )
 
-// Stripes. One lock for all registers makes one CPU of all that write. But what a packet does is
-// one step for others as long as nobody else has the cells that it touches, and by which numbers it
-// will take them is mostly known before it touches the first one: a slot, a session. So registers
-// that a packet takes by one number make a family (memory/register_families.go), each family has a
-// table of locks with versions, its stripes, and in a program that is made by its paths a packet
-// takes the stripe of its number in each family that it needs (paths/needs.go), before it touches
-// any register:
+// Stripes. With one lock for all registers, all CPUs that write run like one. But a packet's
+// operations are one step for others as long as nobody else has the cells that it touches, and the
+// numbers by which it takes them are mostly known before it touches the first one: a slot, a
+// session. So registers that a packet takes by one number form a family
+// (memory/register_families.go). Each family has a table of locks with versions, its stripes. In a
+// program that is made by its paths a packet takes the stripe of its number in each family that it
+// needs (paths/needs.go), before it touches any register:
 //
 //	session 7 ──▶ stripe 7 of the sessions ──▶ the last request, and its version
 //	slot 4001 ──▶ stripe 4001 mod 64 of the slots ──▶ versions, writer, values 5 × 4001 … + 4
 //
-// Families come in one order, and a packet takes one stripe of each at most, so none waits for one
-// that waits for it. A number that is too large to have cells takes all stripes, and so does a
-// packet whose numbers are not known: what its index then is, nobody can tell before.
+// Families have an order, and a packet takes one stripe of each at most, so there is no deadlock. A
+// packet with a number that is too large to have cells takes all stripes, and so does a packet
+// whose numbers are not known beforehand.
 //
-// A register that is alone in its family, and of one word, may be of a number that many packets
-// have in common: when a chain's lease ends. One such family is single (findSingle there). A packet
-// that only reads one cell of it takes no stripe for it: that one load is the moment at which all
-// that the packet does happens, since it has the stripes of all the rest before and after. Whoever
+// A register that is alone in its family, and of one word, may have a number that many packets have
+// in common: when a chain's lease ends. One such family is single (findSingle there). A packet that
+// only reads one cell of it takes no stripe for it: that one load is the moment at which the whole
+// packet takes effect, since it has the stripes of all the rest before and after. A packet that
 // writes such a cell has its stripe, for those that read without any (unlocked.go), and reads none
 // of them without: otherwise that would be two moments.
 //
@@ -40,7 +40,7 @@ import (
 // mode before (runtime.Pipeline.SetStripes). Programs that know no stripes, since they were not
 // made by their paths, take the one lock whatever the mode, so they only run in the first.
 
-// In the PHV, PHVLocked says what a packet has.
+// In the PHV, PHVLocked says which locks a packet has.
 const (
 	hasNothing = 0
 	hasLock    = 1
@@ -80,7 +80,7 @@ func (t *Locks) stripeAddress(phv asm.Register, f int, none string) {
 	t.Emit(asm.And.Imm(asm.R2, t.StripeMask()), asm.Add.Reg(asm.R1, asm.R2))
 }
 
-// LockInside takes what a packet needs that continues with a step inside.
+// LockInside takes the locks of a packet that continues with a step inside.
 func (t *Locks) LockInside(to *paths.Step) {
 	if !t.Striped() {
 		t.LockRegisters()
@@ -180,7 +180,7 @@ func (t *Locks) checkEpoch(phv asm.Register) {
 	t.Bind(current)
 }
 
-// UnlockInside gives back what a packet has that has been inside.
+// UnlockInside releases the locks of a packet that has been inside.
 func (t *Locks) UnlockInside() {
 	if !t.Striped() {
 		t.UnlockRegisters()
@@ -238,8 +238,8 @@ func (t *Locks) waitForStripeFunction() string {
 	})
 }
 
-// TakeStripesFunction is the function that takes all stripes for who has the one lock, one after
-// the other, and returns 1; or none, and 0, when that has taken too long.
+// TakeStripesFunction is the function that takes all stripes for the holder of the one lock, one
+// after the other, and returns 1; or none, and 0, if that has taken too long.
 func (t *Locks) TakeStripesFunction() string {
 	t.GiveStripesFunction()
 	t.FunctionOnce("stripes.each", func() { // which one is next is in the state, guarded by the one lock

@@ -11,20 +11,20 @@ import (
 )
 
 // Reading without the lock. A packet that only reads registers need not keep others from them, if
-// it can tell that nobody has written meanwhile. Whoever writes has the lock, and counts a version
-// up before and after: it is odd while registers are being written (a sequence lock). So where a
-// program is made by its paths (package paths), and none of those behind the first register writes
-// one, a packet notes the version, reads, and looks whether it still is the same:
+// it can tell that nobody has written meanwhile. A writer has the lock, and increments a version
+// before and after: it is odd while registers are being written (a sequence lock). So if a program
+// is made by its paths (package paths), and none of those after the first register writes one, a
+// packet notes the version, reads, and checks whether it is still the same:
 //
 //	version even? ──▶ registers are read, as they come ──▶ version the same? ──▶ …
 //	      │ no                                                    │ no: the packet is put back
 //	      └──────────▶ the lock, the same again ◀─────────────────┘
 //
-// Until that is known the packet must not do what cannot be taken back: what it counts is counted
-// behind (counters ask nothing), and what it changes of itself that is asked again is kept at the
-// beginning. Headers that are large are taken from the frame again, which is written much later.
-// A packet whose epoch is over (lock.go) finds that out at the same place: it has not touched
-// registers since, and gives the lock's way the say.
+// Until then the packet must not do anything irreversible: it counts afterwards (nothing reads
+// counters), and if it changes fields that are read again, their old values are kept at the
+// beginning. Large headers are taken from the frame again, which is written much later. A packet
+// whose epoch is over (lock.go) finds that out at the same place: it has not touched registers
+// since, and takes the way with the lock.
 //
 // A version is worth nothing unless the loads around it are in order. amd64 keeps them; on other
 // processors the lock stays.
@@ -123,7 +123,8 @@ func (t *Locks) noteVersions(u *paths.Unlocked, inside *paths.Step, locked strin
 	}
 }
 
-// SpoilRead changes what a packet has read from a register, which it then finds out (Overtaken).
+// SpoilRead changes a value that a packet has read from a register; the packet then notices
+// (Overtaken).
 func (t *Locks) SpoilRead(q *bmv2json.Primitive) {
 	p := t.Layout.Field(q.Args[0].Field)
 	at, size := p.Off, p.Size
@@ -135,7 +136,7 @@ func (t *Locks) SpoilRead(q *bmv2json.Primitive) {
 	t.Store(code.PHV, at, asm.R1, size)
 }
 
-// RestoreKept makes what a packet has kept what it was when it began to read.
+// RestoreKept restores the kept fields to their values from the beginning of the read.
 func (t *Locks) RestoreKept(u *paths.Unlocked) {
 	at := t.Undo
 	for _, s := range u.Keep {

@@ -11,14 +11,14 @@ import (
 // a counter says is the sum of its copies. Nobody else writes to those; there is one more copy for
 // what the control plane sets, which is then the difference.
 
-// CounterPlan is where a counter array is: of CPUs copies that are Apart bytes apart, and one more
-// after them; or, where CPUs is 0, of one that all CPUs add to.
+// CounterPlan is the place of a counter array: CPUs copies that are Apart bytes apart, and one more
+// after them; or, if CPUs is 0, one that all CPUs add to.
 type CounterPlan struct {
 	ArrayPlan
 	CPUs, Apart int
 }
 
-// Copies are where the copies of a cell are, the control plane's last.
+// Copies are the places of a cell's copies, the control plane's last.
 func (c CounterPlan) Copies(index int) (at []int) {
 	for i := range c.CPUs + 1 {
 		at = append(at, c.At(index)+i*c.Apart)

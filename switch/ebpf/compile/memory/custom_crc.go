@@ -13,12 +13,12 @@ import (
 // packet reads and then makes it the current one. The check goes from the top; what is reflected is
 // turned round on its way in and out.
 
-// What a copy has, by where.
+// Layout of a copy.
 const (
 	CustomStart = 0
-	CustomFinal = 8              // by which the result is inverted
+	CustomFinal = 8              // the result is XORed with it
 	CustomTurn  = 16             // 1: the result is turned round before
-	CustomIn    = 24             // what each byte is taken for
+	CustomIn    = 24             // replacement of each input byte
 	CustomTable = CustomIn + 256 // 8 bytes for each byte
 	CustomCopy  = CustomTable + 256*8
 	// customBytes is what a calculation takes: the number of the current copy, and both copies.
@@ -36,7 +36,7 @@ func customWidth(algo string) int {
 	return map[string]int{"crc16_custom": 16, "crc32_custom": 32}[algo]
 }
 
-// CustomCRC is where the parameters of a calculation are in the state, and its width; -1 if nothing
+// CustomCRC is the place of a calculation's parameters in the state, and its width; -1 if nothing
 // in the program uses it, or it has none.
 func (p *Plan) CustomCRC(k *bmv2json.Calculation) (at, width int) {
 	if at, ok := p.customCRCs[k]; ok {

@@ -10,9 +10,8 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// HashAlgorithms are the algorithms that p4c calls by name, by what computes them. The "custom"
-// CRCs have the parameters that BMv2 starts them with; those of 16 and 32 bits can be changed
-// (custom_crc.go).
+// HashAlgorithms are the algorithms that p4c refers to by name. The "custom" CRCs have BMv2's
+// initial parameters; those of 16 and 32 bits can be changed (custom_crc.go).
 var HashAlgorithms = map[string]string{
 	"crc32": "crc32", "crc32_custom": "crc32", "crc16": "crc16", "crc16_custom": "crc16",
 	"crcCCITT": "ccitt", "crc8_custom": "crc8", "crc64_custom": "crc64",
@@ -27,7 +26,7 @@ type crc struct {
 	poly      uint64
 	Reflected bool
 	Start     uint64
-	Final     uint64 // by which the result is inverted
+	Final     uint64 // the result is XORed with it
 }
 
 // CRCs are the checks, by the names that HashAlgorithms gives them.

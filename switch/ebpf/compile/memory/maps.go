@@ -1,12 +1,12 @@
 package memory
 
 // A packet-out is run through the program at tc by BPF_PROG_TEST_RUN, which takes frames of 15 to
-// about 3,700 bytes: what fits in a page. So the frame lies in a map, and the program makes the
-// frame that it is run on as long, and copies it there.
+// about 3,700 bytes (one page). So the frame lies in a map, and the program extends the frame that
+// it is run on to that length, and copies it there.
 const (
 	PacketOutLength = 0 // 8 bytes; 0: there is none
 	PacketOutFrame  = 8
-	PacketOutMax    = 16000 // what the kernel lets a frame grow to at tc, less a little
+	PacketOutMax    = 16000 // the limit to which the kernel lets a frame grow at tc, less a little
 	PacketOutSize   = PacketOutFrame + PacketOutMax
 	PacketOutLeast  = 14 // an Ethernet header
 )
@@ -22,7 +22,7 @@ const (
 	MaxPorts       = 1 << 16 //
 	// 4 bytes each: the interface of a port; 0: no such port
 	PortsIfindex = 4 * MaxIfindex
-	// 4 bytes each: the same where the interface takes frames from XDP, otherwise 0
+	// 4 bytes each: the same if the interface takes frames from XDP, otherwise 0
 	PortsXDP    = PortsIfindex + 4*MaxPorts
 	PortsPassed = PortsXDP + 4*MaxPorts // 8 bytes: frames that XDP has handed over to tc
 	PortsLost   = PortsPassed + 8       // 8 bytes: those of them that tc could not take
@@ -35,7 +35,7 @@ const (
 	PortsSize  = PortsDepth + 4*MaxPorts
 )
 
-// What precedes a frame in the tap's ring: the port and the direction, 4 bytes each, and the clock
+// Prefix of a frame in the tap's ring: the port and the direction, 4 bytes each, and the clock
 // (package clock), 8 bytes.
 const (
 	TapHeader = 16
@@ -47,8 +47,8 @@ const (
 // size at tc.
 const BufferSize = 16 << 10
 
-// Buffers is how many there are for each CPU: 0 is for frames and payloads that are moved at once,
-// BufferOfTail for what is cut off while a copy leaves.
+// Buffers is their number for each CPU: 0 is for frames and payloads that are moved at once,
+// BufferOfTail for the part that is cut off while a copy leaves.
 const (
 	Buffers      = 2
 	BufferOfTail = 1

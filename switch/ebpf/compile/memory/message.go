@@ -8,8 +8,8 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// What a program says with log_msg goes through a ring of its own to the process, which puts the
-// text together. The ring is bounded: what finds it full is counted, and lost.
+// A program's log_msg goes through a ring of its own to the process, which puts the text together.
+// The ring is bounded: messages that find it full are counted, and lost.
 //
 // A record: the pipeline's number (8 bytes), which message it is (8 bytes), and each value but
 // constants in words of 8 bytes in host order, the most significant one first.
@@ -62,7 +62,7 @@ func MessageWords(e *bmv2json.Expr) int {
 	return ir.WordsOf(MessageWidth(e))
 }
 
-// MessageWidth is how many bits of a value are said.
+// MessageWidth is how many bits of a value are sent.
 func MessageWidth(e *bmv2json.Expr) int {
 	if e.Width <= 0 {
 		return 64

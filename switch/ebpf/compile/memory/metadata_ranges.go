@@ -74,7 +74,7 @@ func (p *Plan) planRanges() {
 }
 
 // WhereverRead is what is known about a field anywhere in the program. Open are the fields that are
-// being looked at.
+// being analysed.
 func (p *Plan) WhereverRead(w affine.Evaluator, r bmv2json.FieldRef, open map[int]bool) affine.Form {
 	if r.IsValidity() {
 		return affine.Unknown()

@@ -1,9 +1,9 @@
 package memory
 
-// Meters: two token buckets each, as BMv2 works them. The peak one is asked first; a packet that
+// Meters: two token buckets each, as BMv2 works them. The peak one is checked first; a packet that
 // finds too few tokens in one gets its colour (red, then yellow) and leaves the other alone. A
-// meter without configuration says green. Meters have a lock of their own: what a packet takes from
-// a bucket no other one gets.
+// meter without configuration says green. Meters have a lock of their own, so no two packets get
+// the same tokens.
 //
 // A cell:
 //

@@ -1,21 +1,21 @@
 package memory
 
-// What the engine itself keeps of a packet, at the PHV's start.
+// The engine's own data of a packet, at the PHV's start.
 const (
 	PHVLen    = 0  // 4 bytes: the frame's length now
 	PHVHead   = 4  // 4 bytes: how much of the frame is headers
-	PHVPort   = 8  // 4 bytes: the port by which it came
+	PHVPort   = 8  // 4 bytes: the port it came from
 	PHVInLen  = 12 // 4 bytes: the frame's length as received
-	PHVAsked  = 16 // 8 bytes: 1 where the packet has asked for the time; see emit/clock.go
+	PHVAsked  = 16 // 8 bytes: 1 if the packet has read the time; see emit/clock.go
 	PHVGroup  = 24 // 8 bytes: the multicast group's word
 	PHVHit    = 32 // 1 byte
 	PHVLocked = 33 // 1 byte
 	PHVAction = 34 // 2 bytes: 1 + the index of the action that a table has chosen
-	// 4 bytes: what packet_length is in egress: as received, and what headers the program has added
-	// and removed since
+	// 4 bytes: packet_length in egress: as received, plus or minus the headers that the program has
+	// added and removed since
 	PHVLength = 36
 	PHVSpill  = 40 // 8 bytes: see emit.WidenBounds
-	// 8 bytes: what the control plane's epoch was before the packet looked anything up
+	// 8 bytes: the control plane's epoch before the packet's first lookup
 	PHVEpoch   = 48
 	PHVCPU     = 56 // 8 bytes: the CPU that a counter is counted on
 	PHVVersion = 64 // 8 bytes: the registers' version when the packet began to read them

@@ -6,8 +6,8 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// Plan is where everything is that a program keeps: the fields of one packet (the PHV), and what
-// outlives a packet (the state).
+// Plan is the layout of a program's data: the fields of one packet (the PHV), and what outlives a
+// packet (the state).
 //
 // All state but hash tables and tries is one value of one BPF map, of which the program knows the
 // address and the control plane has a mapping. So a register is read with a bounds check and a
@@ -19,17 +19,17 @@ type Plan struct {
 	Std    analysis.StandardFields
 
 	StateBytes int
-	// in the state: 0, or 1 while a packet has registers to itself; after it the version
+	// in the state: 0, or 1 while a packet has exclusive use of the registers; after it the version
 	// (locking/unlocked.go)
 	Lock      int
 	MeterLock int // the same of meters
-	// in the state: how often the control plane has called Barrier; after it EpochDropped and
+	// in the state: number of the control plane's calls of Barrier; after it EpochDropped and
 	// OldestEpoch
 	Epoch int
 	// in the state: how packets get the registers (locking/stripes.go), and how often one found the
 	// lock of all of them taken
 	Mode, Contended int
-	Taking          int // in the state: how many bytes of stripes the packet has that takes all
+	Taking          int // in the state: how many bytes of stripes are held by a packet that takes all
 	Stripes         int // in the state
 	Registers       []ArrayPlan
 	Counters        []CounterPlan
@@ -41,17 +41,17 @@ type Plan struct {
 
 	PHVBytes      int
 	Keys          int // room for a key
-	Zeros         int // room for what fills a frame up
-	Snapshot      int // what egress changes, kept for the next replica
+	Zeros         int // padding for frames
+	Snapshot      int // fields that egress changes, kept for the next replica
 	Saved         []Span
 	Frame         int // the packet's first bytes, as received
 	FrameMax      int
 	Out           int // the headers, as they leave
 	Blocks        map[*bmv2json.Header]bool
-	BlockAt       map[*bmv2json.Header]int // where in the frame a block was, 4 bytes of the PHV
-	Undo          int                      // what is put back: see locking/unlocked.go
+	BlockAt       map[*bmv2json.Header]int // offset of a block in the frame, 4 bytes of the PHV
+	Undo          int                      // values to restore: see locking/unlocked.go
 	Resting       []*Resting               // blocks that stay in the frame
-	RestingFields map[int]restingField     // their fields, by where they are in the PHV
+	RestingFields map[int]restingField     // their fields, by their place in the PHV
 
 	Scratch, ScratchEnd int // words for arithmetic on wide values (ir/wide.go)
 	operations          map[*bmv2json.Primitive]*bmv2json.Expr
@@ -63,20 +63,20 @@ type Plan struct {
 	Members         []Member // by Register.Index
 	StripeCount     int      // of each family: a power of two
 	held            int      // in the PHV: for each family a word for the stripe, and one for its version
-	LargestRegister int      // how many cells it has
+	LargestRegister int      // number of its cells
 	// what metadata is assigned, by where it is, and whether it may get anything else
 	assigned  map[int][]*bmv2json.Expr
 	otherwise map[int]bool
 
 	Requests Requests
 	// 2 bytes in the PHV: the learn list to send; 0 if the program sends none
-	Messages []*bmv2json.Primitive // what the program says, by number
-	// in the state: how many messages found the ring full
+	Messages []*bmv2json.Primitive // the program's messages, by number
+	// in the state: number of messages that found the ring full
 	MessagesLost int
 	Digest       int
 	ValueSets    []SetPlan      // by ValueSet.Index
 	HashIn       int            // the bytes that are hashed
-	HashMax      int            // how many there are at most
+	HashMax      int            // maximum number of its entries
 	CRCTables    map[string]int // in the state
 	customCRCs   map[*bmv2json.Calculation]int
 }
@@ -84,13 +84,13 @@ type Plan struct {
 // Span is [off, off+size) of the PHV.
 type Span struct{ Off, Size int }
 
-// ArrayPlan is where a register or meter array is, how large a cell is, and how far it is from one
-// cell to the next.
+// ArrayPlan is the place of a register or meter array, the size of a cell, and the distance between
+// cells.
 type ArrayPlan struct {
 	Off, Cell, Size, Stride int
 }
 
-// At is where a cell is in the state.
+// At is the place of a cell in the state.
 func (a ArrayPlan) At(index int) int { return a.Off + index*a.Stride }
 
 const (
@@ -254,8 +254,8 @@ func (t *TablePlan) hashBytes() int {
 		1) * (48 + (t.KeyBytes+7)&^7 + 8 + 2*16)
 }
 
-// MaxAdvance is how far a parser may advance by a constant, in bytes, and what the buffer has for
-// those that advance by what the packet says.
+// MaxAdvance is how far a parser may advance by a constant, in bytes; the buffer has as much for
+// those that advance by a number from the packet.
 const MaxAdvance = 256
 
 // slackOfParsers is for what parsers look at without extracting it.
@@ -284,5 +284,5 @@ func slackOfParsers(prog *bmv2json.Program) int {
 // ZerosAtEnd is how many zeros delivery.CutTail writes at most.
 const ZerosAtEnd = 64
 
-// MostUndone bounds what a packet keeps to be put back, in bytes.
+// MostUndone bounds a packet's kept values, in bytes.
 const MostUndone = 96

@@ -6,8 +6,8 @@ import (
 )
 
 // Tables with ternary, optional or range keys: a list of entries in the order of their priority, of
-// which the first that matches counts. Looking something up takes time in proportion to the entries
-// before it, a few nanoseconds each.
+// which the first that matches counts. A lookup takes time in proportion to the entries before it,
+// a few nanoseconds each.
 //
 // There are several copies of the list. A change writes one that no packet reads and then points
 // the table at it; a packet continues in the copy in which it has begun. Only when all have been
@@ -28,7 +28,7 @@ type scanPlan struct {
 	Max    int // entries of one copy
 	Copies int
 	List   int // in the state
-	Head   int // in the state: how many entries (32 bits), and the number of the first one
+	Head   int // in the state: number of entries (32 bits), and the number of the first one
 }
 
 func (p *Plan) planScan(t *TablePlan) *scanPlan {

@@ -15,15 +15,15 @@ import (
 // family is registers that a packet takes by one number: a cell i of such a register belongs to the
 // number i/scale, where scale is the register's. Whoever has a number's stripe has its cells.
 type family struct {
-	Stripes int    // where its stripes are in the state
-	Bound   uint64 // no number that has a cell is as large
+	Stripes int    // place of its stripes in the state
+	Bound   uint64 // numbers with a cell are below it
 	alone   bool   // it is one register, of a word
-	// It is alone, and a packet writes at most one cell of it: who has stripes of others, and only
-	// reads one cell of it, needs no stripe for that (locking/stripes.go).
+	// It is alone, and a packet writes at most one cell of it: a packet that has stripes of others,
+	// and only reads one cell of it, needs no stripe for that (locking/stripes.go).
 	Single bool
 }
 
-// Member is the family that a register is of, and its scale.
+// Member is a register's family, and its scale.
 type Member struct {
 	Family int
 	Scale  uint64
@@ -195,13 +195,13 @@ func (p *Plan) mostWrites(q *bmv2json.Pipeline, family int) (most int) {
 // StripeMask is which bits of a stripe's offset in its family count; bit 0 says that there is one.
 func (p *Plan) StripeMask() int32 { return int32((p.StripeCount - 1) * StripeBytes) }
 
-// HeldStripe is where the PHV has which stripe a packet has of a family.
+// HeldStripe is the place in the PHV of the packet's stripe of a family.
 func (p *Plan) HeldStripe(family int) int { return p.held + 16*family }
 
-// HeldVersion is where it has the version of that stripe that the packet has noted.
+// HeldVersion is the place of the noted version of that stripe.
 func (p *Plan) HeldVersion(family int) int { return p.held + 16*family + 8 }
 
-// Locks are where in the state the locks are that a packet may have: 0 in each that none has.
+// Locks are the places in the state of the locks that a packet may have: 0 in each that nobody has.
 func (p *Plan) Locks() []int {
 	locks := []int{p.Lock}
 	for i := range len(p.Families) * p.StripeCount {

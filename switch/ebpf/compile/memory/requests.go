@@ -1,7 +1,7 @@
 package memory
 
-// Requests are what a program can ask for besides that a packet leaves: clones, that it comes back,
-// and that it is cut. It says where the PHV has what a packet asked for.
+// Requests are a program's requests besides that a packet leaves: clones, another pass, and
+// truncation. It says where the PHV has a packet's requests.
 type Requests struct {
 	// what the program can ask for; returns: resubmit and recirculate
 	Clones, truncates, Returns bool
@@ -26,7 +26,7 @@ type Requests struct {
 
 const (
 	MaxSessions = 1 << 15    // BMv2's
-	NoCut       = 0x7fffffff // in Requests.Cut: the frame may leave as long as it is
+	NoCut       = 0x7fffffff // in Requests.Cut: the frame is not truncated
 )
 
 // Any reports whether the program needs any of it.

@@ -40,7 +40,7 @@ type restingField struct {
 	Index int
 }
 
-// WholeMask is the mask of a block of which everything is in the frame.
+// WholeMask is the mask of a block that is completely in the frame.
 func (r *Resting) WholeMask() int32 { return 1<<len(r.Header.Type.Fields) - 1 }
 
 // RestsIn is a header as one that may rest; nil if it does not.

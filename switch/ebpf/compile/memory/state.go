@@ -6,7 +6,7 @@ import (
 
 // Behind Plan.Epoch.
 const (
-	EpochDropped = 8  // how many packets Barrier has had dropped
+	EpochDropped = 8  // number of packets that Barrier has made drop
 	OldestEpoch  = 16 // packets that began in an earlier epoch may not have the registers
 )
 

@@ -38,7 +38,7 @@ func (k lookupKind) String() string {
 // directBits is the widest key for which there is a word for each value.
 const directBits = 12
 
-// TablePlan is how a table is looked up, and where it is.
+// TablePlan is the kind of a table's lookup, and its place.
 type TablePlan struct {
 	Source    *bmv2json.Table
 	Kind      lookupKind
@@ -51,18 +51,18 @@ type TablePlan struct {
 	Slots     int // in the state
 	SlotSize  int
 	SlotCount int
-	Counter   int         // in the slot; -1: nothing is counted
-	Meter     int         // in the slot; -1: there is none
-	Hit       int         // in the slot: when the last packet hit; -1: entries have no idle timeout
+	Counter   int         // in the slot; -1: no counter
+	Meter     int         // in the slot; -1: none
+	Hit       int         // in the slot: time of the last hit; -1: entries have no idle timeout
 	Default   int         // in the state: the word of the default entry
-	Version   int         // in the state, of a Knowable table: counted up with each change
+	Version   int         // in the state, of a Knowable table: incremented with each change
 	Params    []ir.Params // by action of the table
 
 	// Of a table with a selector: where a slot has its group's word, and the members' words.
 	GroupAt, Members, MemberCount int
 }
 
-// KeyPart is where a key field is in the key.
+// KeyPart is the place of a key field in the key.
 type KeyPart struct {
 	At    int // bytes from the key's start; LookupArray: bits to the left
 	Size  int // bytes
@@ -224,7 +224,7 @@ func (t *TablePlan) ConstantDefault() bool {
 	return d != nil && (d.ConstEntry || d.ConstAction && len(d.Action.Params) == 0)
 }
 
-// Knowable reports whether a program can be made for what the table holds: one key, exact or a
+// Knowable reports whether a program can be made for the table's content: one key, exact or a
 // prefix, of at most 64 bits.
 func (t *TablePlan) Knowable() bool {
 	if t.Source.Kind == bmv2json.TableIndirectWS {

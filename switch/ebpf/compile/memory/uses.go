@@ -18,7 +18,8 @@ func (p *Plan) Unread(dst *bmv2json.Expr) bool {
 	return !p.Reads(dst.Field)
 }
 
-// Reads reports whether anything in the program reads a field: what nobody reads need not be set.
+// Reads reports whether anything in the program reads a field: a field that nobody reads need not
+// be set.
 func (p *Plan) Reads(r bmv2json.FieldRef) bool { return p.fieldsRead.Contains(r) }
 
 // planClock finds out whether the clock can be read when a packet asks for it.
@@ -75,7 +76,7 @@ func (p *Plan) ParserTouches() func(off int) bool {
 	return func(off int) bool { return set[off] }
 }
 
-// FieldsOf are where a header's fields are, and its validity.
+// FieldsOf are the places of a header's fields, and of its validity.
 func (p *Plan) FieldsOf(h *bmv2json.Header) (offs []int) {
 	for _, f := range h.Type.Fields {
 		offs = append(offs, p.Layout.Field(bmv2json.FieldRef{Header: h, Field: f}).Off)

@@ -9,7 +9,7 @@ import (
 // in the state twice: packets read the copy that a word names, the control plane writes the other
 // one and then the word. So a packet sees a set as a whole, before a change or after it.
 
-// SetPlan is where a value set is.
+// SetPlan is the place of a value set.
 type SetPlan struct {
 	Source *bmv2json.ValueSet
 	Size   int    // members at most

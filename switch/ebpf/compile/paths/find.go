@@ -13,12 +13,12 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// Paths. A program decides again and again on what it has decided before: p4c puts what a packet is
-// into metadata, and each control asks again. So the ingress pipeline of a program that is made
-// again behind the running one is not written node by node, but by what is known where a packet
-// comes along: a node that is reached knowing different things becomes as many steps, in each of
-// which a decision that is known already takes nothing, and what is stored and never asked again is
-// not stored. It is what compilers call jump threading, and partial evaluation.
+// Paths. A program repeats decisions: p4c stores a packet's kind in metadata, and each control
+// tests it again. So when the ingress pipeline of a running program is recompiled, it is not
+// written node by node, but by what is known where a packet comes along. A node that is reached
+// with different knowledge becomes several steps. In each of them, known decisions cost nothing,
+// and values that are never read again are not stored. Compilers call this jump threading and
+// partial evaluation.
 //
 //	node      op == READ? ──▶ kind = 1 ─┐             ┌─▶ kind == 1? ─▶ …
 //	          else        ──▶ kind = 2 ─┴─▶ table ────┘
@@ -34,7 +34,7 @@ import (
 // Bounds of the steps that one place in a program becomes, and of all.
 const (
 	mostExact    = 2      // for all that is known
-	MostVariants = 12     // for what is asked after the place in at least oftenAsked conditions
+	MostVariants = 12     // for knowledge that at least oftenAsked conditions after the place use
 	mostSteps    = 12_000 // of some three instructions
 	FarthestJump = 32_767 // instructions
 	oftenAsked   = 3
@@ -65,10 +65,10 @@ type finder struct {
 	ranges map[int]affine.Form // what metadata may be, by where it is
 }
 
-// Options are what steps depend on besides the program.
+// Options are the inputs of steps besides the program.
 type Options struct {
-	Variants  int                 // how often a place becomes steps for what is known there, at most
-	Known     map[int]known.Table // by Table.Index: what tables hold
+	Variants  int                 // maximum number of steps that a place becomes, by what is known there
+	Known     map[int]known.Table // by Table.Index: content of tables
 	Unlocked  bool                // packets take no lock
 	Overtaken bool                // see Settings
 }

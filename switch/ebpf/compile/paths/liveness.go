@@ -8,7 +8,7 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// FieldSet is a set of fields, by where they are.
+// FieldSet is a set of fields, by their place.
 type FieldSet struct{ bits []uint64 }
 
 func newFieldSet(size int, full bool) *FieldSet {

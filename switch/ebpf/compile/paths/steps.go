@@ -16,8 +16,8 @@ const (
 	StepSet       // a field gets a constant
 	StepPrimitive // Next is one
 	StepTable
-	StepUnlocked // Next is what reads registers without the lock, and what does with it
-	StepValidate // Next is where registers were not written meanwhile, and where they were
+	StepUnlocked // Next is the step that reads registers without the lock, and the one that does with it
+	StepValidate // Next is the step if registers were not written meanwhile, and the one if they were
 	StepUndo
 )
 
@@ -36,18 +36,18 @@ type Step struct {
 	Constants [][]byte   // instead
 	Table     *Outcomes
 	Undo      *Unlocked // StepUnlocked, StepUndo
-	Spoilt    bool      // what it reads is not what there is: for tests
+	Spoilt    bool      // it reads a wrong value: for tests
 
 	reads []int // fields, or ir.EveryField
 	sets  int   // the one field that it always sets; -1 if there is none
-	Dead  bool  // what it sets nobody reads
+	Dead  bool  // nobody reads what it sets
 
 	order  int    // its place
 	Inside bool   // a packet has the registers to itself here
-	Needs  *Needs // what registers are taken from here on; nil outside
+	Needs  *Needs // registers taken from here on; nil outside
 }
 
-// Outcomes are where a packet continues after a table.
+// Outcomes are the steps after a table.
 type Outcomes struct {
 	Plan    *memory.TablePlan
 	Hit     []*Step          // by action

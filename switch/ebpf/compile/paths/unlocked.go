@@ -8,13 +8,13 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// Unlocked is what it takes to go back from a part of the program without the lock.
+// Unlocked is what a part of the program without the lock needs to go back.
 type Unlocked struct {
 	Keep   []memory.Span      // fields, which are kept
 	Reload []*bmv2json.Header // blocks, which are in the frame
 
-	Families []int // whose versions are looked at where there are stripes
-	Striped  bool  // they can be told
+	Families []int // whose versions are checked if there are stripes
+	Striped  bool  // the families are known
 }
 
 // readUnlocked gives each place where packets get the lock, and only read registers with it, a copy

@@ -8,7 +8,7 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 )
 
-// ChooseMember goes from the slot in Entry, if it is a group's, to that of a member. A packet for a
+// ChooseMember replaces the slot in Entry, if it is a group's, by that of a member. A packet for a
 // group without members goes to none.
 func (t *Tables) ChooseMember(tp *memory.TablePlan, none string) {
 	if tp.Source.Kind != bmv2json.TableIndirectWS {

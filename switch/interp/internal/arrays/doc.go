@@ -1,5 +1,5 @@
-// Package arrays holds what a P4 program keeps between packets in cells that have an index:
-// registers, counters and meters.
+// Package arrays holds a P4 program's indexed data that outlives a packet: registers, counters and
+// meters.
 //
 // Packets change cells without a lock, because one packet at a time is in the program. Functions
 // that are called for the control plane and take long get the mutex that is held while a packet is

@@ -41,7 +41,7 @@ func (m *Meter) Configure(c *target.MeterConfig) {
 	}
 }
 
-// Color is that of a packet of so many bytes at the time now: 0 green, 1 yellow, 2 red.
+// Color is the colour of a packet of so many bytes at the time now: 0 green, 1 yellow, 2 red.
 func (m *Meter) Color(bytes int, now time.Duration) uint64 {
 	if m.config == nil {
 		return 0

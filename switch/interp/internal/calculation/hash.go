@@ -9,7 +9,7 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// Hash is a hash of bytes; what it is used for takes as many of its low bits as it needs.
+// Hash is a hash of bytes; its user takes as many of its low bits as it needs.
 type Hash func([]byte) uint64
 
 var (

@@ -8,7 +8,8 @@ import (
 
 // What expressions and statements are compiled into.
 type (
-	// Number gives a number in one lane. What its upper bits are depends on who compiled it.
+	// Number returns a number in one lane. The meaning of its upper bits depends on what compiled
+	// it.
 	Number func(*packet.State) uint64
 	// WideNumber sets as many lanes as it is given, to a number as two's complement.
 	WideNumber func(*packet.State, []uint64)
@@ -16,7 +17,7 @@ type (
 	Condition func(*packet.State) bool
 	// HeaderIndex gives a header's index, or -1 for an element outside of its stack.
 	HeaderIndex func(*packet.State) int
-	// Statement does what a primitive says.
+	// Statement executes a primitive.
 	Statement func(*packet.State)
 )
 

@@ -7,7 +7,7 @@ import (
 	"github.com/netcraq/netcraq/switch/interval"
 )
 
-// Condition compiles a condition. The right side of "and" and "or" is not evaluated where the left
+// Condition compiles a condition. The right side of "and" and "or" is not evaluated if the left
 // decides: BMv2 evaluates both, but nothing in an expression has an effect.
 func (c *Compiler) Condition(e *bmv2json.Expr) Condition {
 	switch e.Op {

@@ -4,7 +4,7 @@
 // has, how wide it is, which constant it is compared with. At run time loads, arithmetic and stores
 // remain.
 //
-// narrow.go compiles values of which at most 64 bits are needed, wide.go all others, and
-// condition.go conditions. The three call each other, because each kind of expression can contain
-// the others. place.go finds the lanes of fields and headers, and assign.go stores values there.
+// narrow.go compiles values that need at most 64 bits, wide.go all others, and condition.go
+// conditions. The three call each other, because each kind of expression can contain the others.
+// place.go finds the lanes of fields and headers, and assign.go stores values there.
 package expression

@@ -10,8 +10,8 @@ import (
 	"github.com/netcraq/netcraq/switch/interval"
 )
 
-// Union compiles an expression for a union: the indices of its members' headers, at an index where
-// it is one of a stack.
+// Union compiles an expression for a union: the indices of its members' headers, at an index if it
+// is one of a stack.
 func (c *Compiler) Union(e *bmv2json.Expr) func(*packet.State) []int {
 	members := func(u *bmv2json.HeaderUnion) (out []int) {
 		for _, h := range u.Headers {
@@ -193,7 +193,7 @@ func (c *Compiler) numberShifted(e *bmv2json.Expr, n int) Number {
 	return nil
 }
 
-// ShiftAmount is the value of a constant by which something is shifted.
+// ShiftAmount is the value of a constant shift amount.
 func ShiftAmount(e *bmv2json.Expr) (uint64, bool) {
 	if e.Op != bmv2json.OpConst || e.Const.Sign() < 0 || !e.Const.IsUint64() {
 		return 0, false

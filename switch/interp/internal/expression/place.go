@@ -9,7 +9,7 @@ import (
 	"github.com/netcraq/netcraq/switch/interp/internal/wideint"
 )
 
-// Place is where a field is: at a fixed lane, or at one that depends on the packet (an element of a
+// Place is the place of a field: a fixed lane, or one that depends on the packet (an element of a
 // stack).
 type Place struct {
 	Width  int
@@ -141,8 +141,7 @@ func (c *Compiler) Header(e *bmv2json.Expr) (index int, dyn HeaderIndex) {
 	return 0, nil
 }
 
-// FixedLane reports the lane of an unsigned field that is where it is, the commonest operand of
-// all.
+// FixedLane returns the lane of an unsigned field with a fixed place, the commonest operand of all.
 func (c *Compiler) FixedLane(e *bmv2json.Expr) (int, bool) {
 	if e.Op != bmv2json.OpField || e.Field.IsValidity() || e.Signed || e.Width > 64 {
 		return 0, false

@@ -12,7 +12,7 @@ import (
 // lookedAt is how many entries are looked at while packets wait.
 const lookedAt = 1024
 
-// SetIdleTimeout gives the entry that e identifies an idle timeout from now on, or takes it away.
+// SetIdleTimeout sets, or removes, the idle timeout of the entry that e identifies.
 func (t *Table) SetIdleTimeout(e *target.TableEntry, timeout, now time.Duration) error {
 	if !t.Source.SupportTimeout {
 		return fmt.Errorf("the program gives it no support_timeout: %w", target.ErrUnsupported)

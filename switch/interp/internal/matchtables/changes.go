@@ -134,7 +134,7 @@ func (t *Table) changeable(e *target.TableEntry) (*Entry, error) {
 	return t.LookupEntry(e)
 }
 
-// Modify changes what the entry with the match of e does.
+// Modify changes the action of the entry with the match of e.
 func (t *Table) Modify(e *target.TableEntry) error {
 	have, err := t.changeable(e)
 	if err != nil {

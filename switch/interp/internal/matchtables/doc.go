@@ -1,5 +1,5 @@
-// Package matchtables holds what the control plane writes for packets to find: match-action
-// tables, the members and groups of action profiles, and parser value sets.
+// Package matchtables holds the control plane's data for packets: match-action tables, the members
+// and groups of action profiles, and parser value sets.
 //
 // A [Table] packs the fields of its key into few lanes (keys.go) and looks the key up in a
 // structure that fits its kind of match (finders.go, wordmap.go). An [Entry] says which action

@@ -20,7 +20,7 @@ type Call struct {
 	Source     *bmv2json.Action
 }
 
-// Entry is an entry of a table. What a packet sees of it changes only under Table.packets.
+// Entry is an entry of a table. The part that packets see changes only under Table.packets.
 type Entry struct {
 	Own    *Call // nil in indirect tables, where one of these is set
 	member *member

@@ -61,8 +61,8 @@ func (t *Table) Lookup(st *packet.State) *Entry {
 	return t.find.find(t.buildKey(st))
 }
 
-// SoleKey is what a table is looked up with if its key is one whole field of up to 64 bits that has
-// to match exactly: the map, the field's lane, and the header that has to be valid, or -1.
+// SoleKey is the lookup key of a table whose key is one whole field of up to 64 bits with an exact
+// match: the map, the field's lane, and the header that must be valid, or -1.
 func (t *Table) SoleKey() (words *WordMap, lane, header int, ok bool) {
 	if t.words == nil || len(t.keys) != 1 {
 		return nil, 0, 0, false
@@ -84,7 +84,7 @@ func (t *Table) KeyRuns() (runs []packet.Run) {
 	return runs
 }
 
-// DescribeKey is what a packet is looked up with, for people.
+// DescribeKey describes a packet's lookup key for people.
 func (t *Table) DescribeKey(st *packet.State) string {
 	var key strings.Builder
 	for i, k := range t.keys {

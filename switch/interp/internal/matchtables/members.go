@@ -19,7 +19,7 @@ type ActionProfile struct {
 	groups  map[uint32]*group
 }
 
-// NewActionProfile makes an action profile that is empty; selector is nil if it has none.
+// NewActionProfile makes an empty action profile; selector is nil if it has none.
 func NewActionProfile(src *bmv2json.ActionProfile, selector *calculation.Calculation,
 	packets *sync.Mutex) *ActionProfile {
 	return &ActionProfile{src: src, calc: selector, packets: packets, members: map[uint32]*member{},
@@ -29,7 +29,7 @@ func NewActionProfile(src *bmv2json.ActionProfile, selector *calculation.Calcula
 // maxBuckets bounds a group, whose weights come from outside.
 const maxBuckets = 1 << 16
 
-// SetMember adds a member, or changes what one does.
+// SetMember adds a member, or changes its action.
 func (pr *ActionProfile) SetMember(id uint32, a *target.ActionCall, insert bool) error {
 	have, ok := pr.members[id]
 	switch {
@@ -117,7 +117,7 @@ func (pr *ActionProfile) DeleteMember(id uint32) error {
 	return nil
 }
 
-// ListMembers is what each member does.
+// ListMembers returns each member's action.
 func (pr *ActionProfile) ListMembers() map[uint32]target.ActionCall {
 	out := map[uint32]target.ActionCall{}
 	for id, m := range pr.members {

@@ -99,7 +99,7 @@ func (s *ValueSet) Set(members [][]target.FieldMatch, packets *sync.Mutex) error
 	return nil
 }
 
-// List is what the members were set to.
+// List returns the members as they were set.
 func (s *ValueSet) List() [][]target.FieldMatch {
 	out := make([][]target.FieldMatch, len(s.given))
 	for i, m := range s.given {

@@ -3,8 +3,8 @@ package matchtables
 import "math/rand/v2"
 
 // WordMap finds entries by keys of one lane: open addressing with linear probing, at most half
-// full. A look-up asks one cache line, mostly. A key is hashed by a random number, so that nobody
-// can choose keys that collide.
+// full. A look-up mostly touches one cache line. Keys are hashed with a random number, so that
+// nobody can choose keys that collide.
 type WordMap struct {
 	slots  []wordSlot // a power of two
 	shift  uint       // 64 less the bits of an index

@@ -65,7 +65,7 @@ func (st *State) MoveHeader(dst, src int) {
 	st.copyFields(dst, src)
 }
 
-// AssignUnion copies the members of a union, by their headers, to those of another.
+// AssignUnion copies the members of a union, given by their headers, to those of another.
 func (st *State) AssignUnion(dst, src []int) {
 	for i := range min(len(dst), len(src)) {
 		st.AssignHeader(dst[i], src[i])

@@ -33,7 +33,7 @@ type Layout struct {
 	stacks    int    // stacks of headers, and of unions
 }
 
-// HeaderLayout says where the fields of a header are.
+// HeaderLayout is the layout of a header's fields.
 type HeaderLayout struct {
 	Base int // first lane
 	Type *TypeLayout
@@ -144,12 +144,13 @@ func (l *Layout) Widths() []int {
 // Run is a run of lanes, for example those of a field: from From to before To.
 type Run struct{ From, To int }
 
-// Parameter is where an action's parameter is in the lanes of a call.
+// Parameter is the place of an action's parameter in the lanes of a call.
 type Parameter struct {
 	Lane, Width int
 }
 
-// ParametersOf is where the parameters of an action are, and how many lanes they take together.
+// ParametersOf returns the places of an action's parameters, and the number of lanes they take
+// together.
 func ParametersOf(a *bmv2json.Action) (params []Parameter, lanes int) {
 	for _, p := range a.Params {
 		params = append(params, Parameter{lanes, p.Width})

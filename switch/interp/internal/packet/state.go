@@ -10,25 +10,25 @@ type State struct {
 
 	Lanes         []uint64 // the fields' lanes
 	Valid         []bool   // by header; metadata is always valid
-	StackCounters []int    // by stack, then by union stack: how many elements are in use
-	Varbits       [][]byte // by header: what its varbit field holds
+	StackCounters []int    // by stack, then by union stack: number of elements in use
+	Varbits       [][]byte // by header: content of its varbit field
 
 	Parameters []uint64 // the parameters of the action that runs
 	Scratch    []uint64 // for the wide expressions
 	Input      []byte   // for the inputs of a calculation
 
 	Frame       []byte        // the whole packet as it entered this pass of the parser
-	Offset      int           // how many bytes of it the parser has passed
-	Payload     []byte        // what of it the parser did not take
+	Offset      int           // number of its bytes that the parser has passed
+	Payload     []byte        // the part that the parser did not consume
 	Now         time.Duration // the clock during this packet
 	IngressPort uint32
 	EgressPort  uint32
-	QueueDepth  uint64 // how many packets wait at EgressPort
+	QueueDepth  uint64 // number of packets that wait at EgressPort
 	// the queue that the packet is in there, and since when
 	Priority   int
 	EnqueuedAt time.Duration
 	kept       []byte // the bytes of a packet that waits
-	// in events: its name, and how many copies there have been
+	// in events: its name, and the number of copies so far
 	Name           Name
 	Copies         *uint64
 	ReceivedLength int // bytes
@@ -39,10 +39,10 @@ type State struct {
 
 	Exited          bool
 	Dropped         bool // an assertion failed
-	JumpTarget      int  // where the action continues, where a primitive has said so; -1 otherwise
+	JumpTarget      int  // where the action continues, if a primitive has said so; -1 otherwise
 	Cloning         bool
 	CloneSession    uint32
-	CloneList       int // field lists: of a clone, a resubmit, a recirculation; 0 is none
+	CloneList       int // field lists: of a clone, a resubmit, a recirculation; 0: none
 	ResubmitList    int
 	RecirculateList int
 	DigestList      int
@@ -61,7 +61,7 @@ func NewState(lay *Layout) *State {
 	}
 }
 
-// Clear makes the state that of a packet of which nothing is known.
+// Clear resets the state to that of a packet of which nothing is known.
 func (st *State) Clear() {
 	clear(st.Lanes)
 	copy(st.Valid, st.Layout.metadata)
@@ -77,7 +77,7 @@ func (st *State) Clear() {
 	st.RecirculateList = 0
 }
 
-// ClearRequests forgets what the program asked to be done with the packet after the pipeline.
+// ClearRequests forgets the program's requests for the packet after the pipeline.
 func (st *State) ClearRequests() {
 	st.Cloning, st.CloneSession, st.CloneList, st.ResubmitList, st.DigestList = false, 0, 0, 0, 0
 }
@@ -99,7 +99,7 @@ func (st *State) CopyHeaders(src *State) {
 	}
 }
 
-// CutPayload is what of the packet's bytes is left, cut where the program said so.
+// CutPayload is the rest of the packet's bytes, truncated where the program said so.
 func (st *State) CutPayload() []byte {
 	return st.Payload[:min(len(st.Payload), st.TruncateTo)]
 }

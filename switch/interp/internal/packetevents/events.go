@@ -7,7 +7,7 @@ import (
 // Kind is a kind of step of a packet's way, with the number that BMv2's event logger gives it.
 type Kind int32
 
-// The kinds of step. What Event.ID says is an id of the program's JSON, if nothing else is said.
+// The kinds of step. Event.ID is an id of the program's JSON, unless something else is said.
 const (
 	PacketIn       Kind = iota // ID: the port
 	PacketOut                  // ID: the port
@@ -20,7 +20,7 @@ const (
 	ChecksumUpdate             // ID: of the checksum
 	PipelineStart              // ID: of the pipeline
 	PipelineDone               // ID: of the pipeline
-	Condition                  // ID: of the condition; Value: 1 where it is true
+	Condition                  // ID: of the condition; Value: 1 if it is true
 	TableHit                   // ID: of the table; Value: the entry's handle
 	TableMiss                  // ID: of the table
 	ActionExecute              // ID: of the action

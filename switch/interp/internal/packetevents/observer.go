@@ -8,7 +8,7 @@ import (
 	"github.com/netcraq/netcraq/switch/interp/internal/packet"
 )
 
-// Observer tells a listener and a trace what becomes of packets. Either may be missing.
+// Observer reports packets' processing to a listener and a trace. Either may be missing.
 type Observer struct {
 	events   Listener
 	arrived  uint64 // packets received, which names them

@@ -12,18 +12,18 @@ import (
 	"github.com/netcraq/netcraq/switch/interp/internal/packetevents"
 )
 
-// Config is what the target decides of how a program's statements are run.
+// Config is the target's part of how a program's statements are run.
 type Config struct {
 	// PSA says that the program is written for the Portable Switch Architecture.
 	PSA bool
 	// mark_to_drop sets EgressSpec to DropPort, and MulticastGroup to 0.
 	EgressSpec, MulticastGroup packet.Field
 	DropPort                   uint32
-	// Log gets what the program says with log_msg; nil discards it.
+	// Log gets the program's log_msg messages; nil discards them.
 	Log func(string)
 	// Observer hears of each statement.
 	Observer *packetevents.Observer
-	// Random is where the program's random numbers come from.
+	// Random is the source of the program's random numbers.
 	Random *rand.PCG
 	// PacketLock is held while a packet is in the program.
 	PacketLock *sync.Mutex
@@ -35,8 +35,8 @@ func (c *Config) say(what string) {
 	}
 }
 
-// Program is a compiled program and what it keeps between packets. Everything is by the index that
-// it has in the program's JSON; the lists of fields are by their ids.
+// Program is a compiled program and its data between packets. Everything is indexed as in the
+// program's JSON; the lists of fields are by their ids.
 type Program struct {
 	Actions        []*Action
 	Calculations   []*calculation.Calculation

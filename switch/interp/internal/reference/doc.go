@@ -3,8 +3,8 @@
 //
 // [Compile] turns each primitive of each action into a function of the packet. [Compiler.Parser],
 // [Compiler.Deparser] and [Compiler.Flow] do the same with parsers, deparsers, and with the
-// conditions and tables of a pipeline. Whoever watches packets (package packetevents) hears of
-// each of these statements, because none is left out or joined with another.
+// conditions and tables of a pipeline. A watcher of packets (package packetevents) hears of each of
+// these statements, because none is left out or joined with another.
 //
 // Package vm runs control flow faster. A test holds both against each other.
 package reference

@@ -161,8 +161,8 @@ func (c *Compiler) parserOp(o *bmv2json.ParserOp) parseOp {
 	return func(st *packet.State) uint64 { do(st); return noError }
 }
 
-// Run parses st.Frame and returns the error that stopped it, as the program numbers it. What was
-// taken before the error stays taken, as in BMv2.
+// Run parses st.Frame and returns the error that stopped it, by the program's number. What was
+// extracted before the error stays extracted, as in BMv2.
 func (ps *Parser) Run(st *packet.State) uint64 {
 	ps.obs.Event(st, packetevents.ParserStart, ps.id, 0)
 	st.Offset = 0
@@ -175,7 +175,7 @@ func (ps *Parser) Run(st *packet.State) uint64 {
 	return err
 }
 
-// ChecksumsRight verifies the checksums of what was parsed.
+// ChecksumsRight verifies the checksums of the parsed packet.
 func (ps *Parser) ChecksumsRight(st *packet.State) bool {
 	right := true
 	for _, k := range ps.verify {

@@ -15,8 +15,8 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// Compile compiles the actions, tables and arrays of a program, what others refer to first. The
-// arrays have no memory before Allocate.
+// Compile compiles the actions, tables and arrays of a program, in the order of their references.
+// The arrays have no memory before Allocate.
 func Compile(prog *bmv2json.Program, lay *packet.Layout, conf Config) *Compiler {
 	p := &Program{FieldLists: map[int][]packet.Run{}, LearnLists: map[int][]expression.WideNumber{}}
 	for _, r := range prog.Registers {
@@ -127,7 +127,7 @@ func (c *Compiler) errors() {
 	}
 }
 
-// Allocate makes room for what the program keeps.
+// Allocate allocates the program's arrays.
 func (p *Program) Allocate(prog *bmv2json.Program) {
 	for _, r := range p.Registers {
 		r.Allocate()

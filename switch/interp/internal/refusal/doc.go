@@ -1,4 +1,4 @@
-// Package refusal is how the interpreter's compilers give up on a program that they cannot run.
+// Package refusal lets the interpreter's compilers give up on a program that they cannot run.
 //
 // A construct that is not supported may stand deep inside an expression. The function that finds
 // it calls [Panic], and the function that began compiling turns that into an error with [Recover].

@@ -1,2 +1,2 @@
-// Package testutil has what tests of several of the interpreter's packages need.
+// Package testutil has helpers for tests of several of the interpreter's packages.
 package testutil

@@ -10,6 +10,6 @@
 //  3. dead.go: steps that set a lane which nothing reads any more are left out.
 //  4. place.go: the steps become instructions in a row.
 //
-// code.go executes them. The result has to be what package reference does: TestCode runs programs
-// with random packets and entries through both.
+// code.go executes them. The result must equal package reference's: TestCode runs programs with
+// random packets and entries through both.
 package vm

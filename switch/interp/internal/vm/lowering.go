@@ -6,8 +6,8 @@ import (
 	"github.com/netcraq/netcraq/switch/interp/internal/reference"
 )
 
-// Temporaries are the lanes for what has been computed of an expression; one that needs more is
-// left to a closure.
+// Temporaries are the lanes for intermediate results of an expression; one that needs more is left
+// to a closure.
 const Temporaries = 8
 
 // lowering makes steps of the control flow of a pipeline. They are made from the end: each is made

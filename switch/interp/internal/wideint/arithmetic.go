@@ -14,8 +14,7 @@ func Fill(dst []uint64, v uint64) {
 	}
 }
 
-// CopyExtended sets dst to the number of width bits in src, extended by its sign where it is
-// signed.
+// CopyExtended sets dst to the number of width bits in src, sign-extended if it is signed.
 func CopyExtended(dst, src []uint64, width int, signed bool) {
 	n := copy(dst, src)
 	if !signed {
