@@ -46,12 +46,13 @@ func TestEnabling(t *testing.T) { synctest.Test(t, enabling) }
 
 func enabling(t *testing.T) {
 	var enabled, slow atomic.Bool
-	answers := make(chan struct{})
+	var questions atomic.Uint32
+	answers := [2]chan struct{}{make(chan struct{}), make(chan struct{})} // while it is enabled, and after that
 	everybody := ofWhoever(whoever{answer: func(ctx context.Context) error {
 		refused := enabled.Load()
 		if slow.Load() {
 			select {
-			case <-answers:
+			case <-answers[questions.Add(1)%2]:
 			case <-ctx.Done():
 				return ctx.Err()
 			}
@@ -71,10 +72,17 @@ func enabling(t *testing.T) {
 			t.Error("it is not closed before")
 		}
 		enabled.Store(true)
-		close(answers) // the late ones say that everybody may read
 		slow.Store(false)
-		time.Sleep(authEvery)
+		late := func(when string, answers chan struct{}) {
+			close(answers) // they say that everybody may read
+			synctest.Wait()
+			if everybody.Open() {
+				t.Errorf("an answer that came late %s opens it", when)
+			}
+		}
+		late("while it is enabled", answers[0])
 		after = time.Now()
+		time.AfterFunc(time.Millisecond, func() { late("after it was enabled", answers[1]) })
 		return nil
 	}); err != nil {
 		t.Error(err)
