@@ -35,8 +35,8 @@ PIP_INSTALL := -m pip install -q --disable-pip-version-check
 HASHED := $(PIP_INSTALL) --require-hashes
 
 define get_uv
-[ $(UV) -nt requirements-uv.txt ] || { rm -rf out/uv && /usr/bin/python3 -m venv out/uv && \
-	  out/uv/bin/python $(HASHED) -r requirements-uv.txt && touch $(UV); }
+[ $(UV) -nt requirements-uv.txt ] || { rm -rf out/uv; /usr/bin/python3 -m venv out/uv; \
+	  out/uv/bin/python $(HASHED) -r requirements-uv.txt; touch $(UV); }
 endef
 
 # sync ENVIRONMENT,GROUPS,OPTIONS: installs groups of pyproject.toml, as uv.lock has them, in an environment of Debian's
@@ -56,7 +56,9 @@ $(VENV)/.requirements: $(VENV)/.packages uv.lock requirements-uv.txt client/pyth
 
 lock: ### write uv.lock and requirements-uv.txt anew, with the hashes of all files
 	@set -e; $(get_uv); env -u UV_DEFAULT_INDEX -u UV_INDEX_URL $(UV) lock -q --upgrade --default-index https://pypi.org/simple; \
-	  $(UV) export -q --frozen --only-group uv -o requirements-uv.txt >/dev/null
+	  { echo "# make lock writes this file, by which make deps installs uv."; \
+	    $(UV) export -q --frozen --no-header --only-group uv; } > out/requirements-uv.txt; \
+	  cmp -s out/requirements-uv.txt requirements-uv.txt || cp out/requirements-uv.txt requirements-uv.txt
 
 deps-k8s: deps $(VENV)/.packages-k8s ### install what make e2e-k8s needs besides (containerd, runc, ...)
 

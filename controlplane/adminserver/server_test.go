@@ -13,7 +13,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -286,18 +285,17 @@ func TestEvents(t *testing.T) {
 	if err := c.Events(t.Context(), 1, false, collect); err != nil || len(got) != 1 || got[0].ID != 2 {
 		t.Error(got, err)
 	}
-	// Followed: what comes later comes.
-	go func() {
-		time.Sleep(20 * time.Millisecond)
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.events = append(b.events, admin.Event{ID: 3})
-		close(b.more)
-		b.more = make(chan struct{})
-	}()
+	// Followed: what comes after the events that were there comes, too.
 	enough := errors.New("enough")
 	err := c.Events(t.Context(), 0, true, func(e admin.Event) error {
-		if e.ID == 3 {
+		switch e.ID {
+		case 2:
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.events = append(b.events, admin.Event{ID: 3})
+			close(b.more)
+			b.more = make(chan struct{})
+		case 3:
 			return enough
 		}
 		return nil

@@ -31,6 +31,7 @@ var begin = clock.Now()
 type Everybody struct {
 	newest interface{ Saw(revision int64) }
 	prefix string
+	now    func() time.Duration // since begin, or by a test's clock
 	ctx    context.Context
 	stop   context.CancelFunc
 	done   sync.WaitGroup
@@ -46,7 +47,12 @@ type Everybody struct {
 // newest gets the revision in each answer, so that a gateway that answers everything from the
 // network still learns the store's revision.
 func NewEverybody(client clientv3.KV, prefix string, newest interface{ Saw(revision int64) }) *Everybody {
-	e := &Everybody{newest: newest, prefix: prefix}
+	return newEverybody(client, prefix, newest, func() time.Duration { return clock.Since(begin) })
+}
+
+func newEverybody(client clientv3.KV, prefix string, newest interface{ Saw(revision int64) },
+	now func() time.Duration) *Everybody {
+	e := &Everybody{newest: newest, prefix: prefix, now: now}
 	e.ctx, e.stop = context.WithCancel(context.Background())
 	e.done.Go(func() {
 		for e.ctx.Err() == nil {
@@ -68,7 +74,7 @@ func (e *Everybody) Close() {
 }
 
 // Open says whether everybody may read: guarded.Config.Open.
-func (e *Everybody) Open() bool { return int64(clock.Since(begin)) < e.until.Load() }
+func (e *Everybody) Open() bool { return int64(e.now()) < e.until.Load() }
 
 // Enabling passes on a request that may enable etcd's authentication. When it has succeeded, no
 // gateway answers a read from the network any more: this one has stopped before it, and Enabling
@@ -98,13 +104,13 @@ func (e *Everybody) close() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.until.Store(0)
-	e.closed = clock.Since(begin)
+	e.closed = e.now()
 }
 
 func (e *Everybody) ask(client clientv3.KV) {
 	ctx, cancel := context.WithTimeout(e.ctx, authWait)
 	defer cancel()
-	asked := clock.Since(begin)
+	asked := e.now()
 	r, err := client.Get(ctx, e.prefix+"everybody", clientv3.WithCountOnly())
 	switch {
 	case err == nil:

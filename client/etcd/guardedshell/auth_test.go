@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -27,6 +28,12 @@ func (w whoever) Get(ctx context.Context, _ string, _ ...clientv3.OpOption) (*cl
 	return &clientv3.GetResponse{Header: &pb.ResponseHeader{Revision: 1}}, nil
 }
 
+// ofWhoever asks it by the clock of the test's bubble.
+func ofWhoever(w whoever) *Everybody {
+	began := time.Now()
+	return newEverybody(w, "/netcraq/", newest{}, func() time.Duration { return time.Since(began) })
+}
+
 // newest heeds no revision.
 type newest struct{}
 
@@ -35,14 +42,17 @@ func (newest) Saw(int64) {}
 // Reads are not answered by the network from the moment at which etcd's authentication is enabled
 // through the gateway; the answer to that comes when no other gateway answers them either. A
 // question that was asked before, and is answered late, changes nothing.
-func TestEnabling(t *testing.T) {
+func TestEnabling(t *testing.T) { synctest.Test(t, enabling) }
+
+func enabling(t *testing.T) {
 	var enabled, slow atomic.Bool
-	answers := make(chan struct{})
-	everybody := NewEverybody(whoever{answer: func(ctx context.Context) error {
+	var questions atomic.Uint32
+	answers := [2]chan struct{}{make(chan struct{}), make(chan struct{})} // while it is enabled, and after that
+	everybody := ofWhoever(whoever{answer: func(ctx context.Context) error {
 		refused := enabled.Load()
 		if slow.Load() {
 			select {
-			case <-answers:
+			case <-answers[questions.Add(1)%2]:
 			case <-ctx.Done():
 				return ctx.Err()
 			}
@@ -51,7 +61,7 @@ func TestEnabling(t *testing.T) {
 			return rpctypes.ErrUserEmpty // as clientv3 has it
 		}
 		return nil
-	}}, "/netcraq/", newest{})
+	}})
 	defer everybody.Close()
 	poll.Until(t, 15*time.Second, "everybody may read", everybody.Open)
 	slow.Store(true)
@@ -62,10 +72,17 @@ func TestEnabling(t *testing.T) {
 			t.Error("it is not closed before")
 		}
 		enabled.Store(true)
-		close(answers) // the late ones say that everybody may read
 		slow.Store(false)
-		time.Sleep(authEvery)
+		late := func(when string, answers chan struct{}) {
+			close(answers) // they say that everybody may read
+			synctest.Wait()
+			if everybody.Open() {
+				t.Errorf("an answer that came late %s opens it", when)
+			}
+		}
+		late("while it is enabled", answers[0])
 		after = time.Now()
+		time.AfterFunc(time.Millisecond, func() { late("after it was enabled", answers[1]) })
 		return nil
 	}); err != nil {
 		t.Error(err)
@@ -89,15 +106,17 @@ func TestEnabling(t *testing.T) {
 
 // A gateway that etcd tells nothing any more stops answering from the network when what etcd has
 // told last is no longer sure.
-func TestCutOff(t *testing.T) {
+func TestCutOff(t *testing.T) { synctest.Test(t, cutOff) }
+
+func cutOff(t *testing.T) {
 	var silent atomic.Bool
-	everybody := NewEverybody(whoever{answer: func(ctx context.Context) error {
+	everybody := ofWhoever(whoever{answer: func(ctx context.Context) error {
 		if silent.Load() {
 			<-ctx.Done()
 			return ctx.Err()
 		}
 		return nil
-	}}, "/netcraq/", newest{})
+	}})
 	defer everybody.Close()
 	poll.Until(t, 15*time.Second, "everybody may read", everybody.Open)
 	silent.Store(true)

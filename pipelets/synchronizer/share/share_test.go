@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/netcraq/netcraq/internal/testutil/poll"
@@ -97,7 +98,9 @@ func (g *gapped) Read(ctx context.Context, from exactlyonce.Position, most int) 
 
 // TestGap: a worker is told, once, what a source lacks before a record comes. It reads with others,
 // by windows, or for itself.
-func TestGap(t *testing.T) {
+func TestGap(t *testing.T) { synctest.Test(t, gapIsTold) }
+
+func gapIsTold(t *testing.T) {
 	for _, interval := range []time.Duration{0, 10 * time.Millisecond} {
 		l, groups := newLog(), New()
 		l.grow(5)
@@ -129,19 +132,29 @@ func TestGap(t *testing.T) {
 	}
 }
 
-// follow reads as a worker does, and says each record's number.
-func follow(ctx context.Context, m *Member, from exactlyonce.Position, most int,
-	each func(n uint64)) (exactlyonce.Position, error) {
+// readOn reads what comes behind a position, or nothing if that takes longer than 50 ms.
+func readOn(ctx context.Context, m *Member, from exactlyonce.Position, most int) ([]endpoint.Record,
+	exactlyonce.Position, error) {
 	c, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 	defer cancel()
 	records, to, err := m.Read(c, from, most)
 	if err != nil {
-		return from, err
+		return nil, from, err
 	}
 	for i, r := range records {
 		if r.Version != from.Seq+1+uint64(i) {
-			return from, fmt.Errorf("record %d behind %v is %d", i, from, r.Version)
+			return nil, from, fmt.Errorf("record %d behind %v is %d", i, from, r.Version)
 		}
+	}
+	return records, to, nil
+}
+
+// follow reads as a worker does, and says each record's number.
+func follow(ctx context.Context, m *Member, from exactlyonce.Position, most int,
+	each func(n uint64)) (exactlyonce.Position, error) {
+	records, to, err := readOn(ctx, m, from, most)
+	if err != nil {
+		return from, err
 	}
 	rows, _, err := m.Run(ctx, records, "")
 	if err != nil {
@@ -288,7 +301,9 @@ func TestOnce(t *testing.T) {
 
 // A worker that is too slow for the ring reads for itself, and comes back to the others. The ring
 // is bounded, and so is how far the source is read ahead of all.
-func TestSlow(t *testing.T) {
+func TestSlow(t *testing.T) { synctest.Test(t, slowWorker) }
+
+func slowWorker(t *testing.T) {
 	l := newLog()
 	l.value = string(make([]byte, 10<<10))
 	groups := New()
@@ -316,7 +331,7 @@ func TestSlow(t *testing.T) {
 	const records = 4 * ringBytes / (10 << 10)
 	l.grow(records)
 	// Nobody reads: the source is not read to its end.
-	time.Sleep(100 * time.Millisecond)
+	synctest.Wait()
 	if n := l.reads.Load(); n > 100+records/4 {
 		t.Errorf("%d of %d records were read ahead of all", n, records)
 	}

@@ -6,10 +6,22 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/netcraq/netcraq/pipelets/exactlyonce"
 )
+
+// joinWindows makes a worker that reads windows and has a flow, because windows have parts only for
+// workers with a flow. The flow is not compiled: it would run in a process of its own, which knows
+// nothing of a test's clock, and these tests run none.
+func joinWindows(ctx context.Context, groups *Groups, interval time.Duration, l *log) (*Member, error) {
+	m, err := groups.Join(ctx, "k", "n", interval, "", "", 100, l.open)
+	if err == nil {
+		m.query = "SELECT key, value FROM src"
+	}
+	return m, err
+}
 
 // windowed reads the next window, or a part of it, and says how many records it has.
 func windowed(t *testing.T, m *Member, at *exactlyonce.Position, most int) (n int, part bool) {
@@ -30,7 +42,9 @@ func windowed(t *testing.T, m *Member, at *exactlyonce.Position, most int) (n in
 }
 
 // What comes between two ticks is one batch, however it comes; at ticks that all workers have.
-func TestWindows(t *testing.T) {
+func TestWindows(t *testing.T) { synctest.Test(t, windowsOfAll) }
+
+func windowsOfAll(t *testing.T) {
 	const interval = time.Second
 	l := newLog()
 	groups := New()
@@ -38,7 +52,7 @@ func TestWindows(t *testing.T) {
 	var at [3]exactlyonce.Position
 	for i := range members {
 		var err error
-		if members[i], err = groups.Join(t.Context(), "k", "n", interval, "SELECT key, value FROM src", "", 100, l.open); err != nil {
+		if members[i], err = joinWindows(t.Context(), groups, interval, l); err != nil {
 			t.Fatal(err)
 		}
 		defer members[i].Close()
@@ -71,10 +85,12 @@ func TestWindows(t *testing.T) {
 }
 
 // A window that is too large comes in parts, at once, and so does one of which a worker takes less.
-func TestWindowParts(t *testing.T) {
+func TestWindowParts(t *testing.T) { synctest.Test(t, windowParts) }
+
+func windowParts(t *testing.T) {
 	const interval = 2 * time.Second
 	l := newLog()
-	m, err := New().Join(t.Context(), "k", "n", interval, "SELECT key, value FROM src", "", 100, l.open)
+	m, err := joinWindows(t.Context(), New(), interval, l)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +124,9 @@ func TestWindowParts(t *testing.T) {
 
 // Workers that are slow, end and come back, and a source that fails: each gets each record once, in
 // order, and no more windows than there are ticks.
-func TestWindowsEachOnce(t *testing.T) {
+func TestWindowsEachOnce(t *testing.T) { synctest.Test(t, windowsEachOnce) }
+
+func windowsEachOnce(t *testing.T) {
 	const records, workers, interval = 4000, 8, 50 * time.Millisecond
 	l := newLog()
 	groups := New()
@@ -129,17 +147,18 @@ func TestWindowsEachOnce(t *testing.T) {
 				var err error
 				if m == nil {
 					windows++ // it may have had this tick's window before
-					if m, err = groups.Join(t.Context(), "k", "n", interval, "SELECT key, value FROM src", "", 100, l.open); err != nil {
+					if m, err = joinWindows(t.Context(), groups, interval, l); err != nil {
 						t.Error(err)
 						return
 					}
 				}
-				to, err := follow(t.Context(), m, at, WindowRecords, func(n uint64) {
-					if n != next {
-						t.Errorf("worker %d got %d, want %d", w, n, next)
+				records, to, err := readOn(t.Context(), m, at, WindowRecords)
+				for _, r := range records {
+					if r.Version != next {
+						t.Errorf("worker %d got %d, want %d", w, r.Version, next)
 					}
-					next = n + 1
-				})
+					next = r.Version + 1
+				}
 				switch {
 				case errors.Is(err, errBroken):
 					time.Sleep(time.Duration(rng.IntN(10)) * time.Millisecond)
