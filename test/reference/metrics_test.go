@@ -77,7 +77,8 @@ func TestMetrics(t *testing.T) {
 		}
 		page.WriteString("\n## " + s.title + "\n\n" + refpage.Row("metric", "labels", "meaning") +
 			refpage.Row("---", "---", "---"))
-		for _, m := range slices.SortedFunc(values(rows[i]), func(a, b metric) int { return cmp.Compare(a.name, b.name) }) {
+		byName := func(a, b metric) int { return cmp.Compare(a.name, b.name) }
+		for _, m := range slices.SortedFunc(values(rows[i]), byName) {
 			page.WriteString(refpage.Row("`"+m.name+"`", m.labels, m.help))
 		}
 	}
@@ -167,7 +168,7 @@ func packages(t *testing.T, set *token.FileSet) map[string][]*ast.File {
 func declared(t *testing.T, set *token.FileSet, files []*ast.File, rows map[string]metric) {
 	t.Helper()
 	info := &types.Info{Types: map[ast.Expr]types.TypeAndValue{}}
-	// Other packages are not imported, so there are errors. Constants have their values nevertheless.
+	// Other packages are not imported, so there are errors. Constants have values nevertheless.
 	config := types.Config{Error: func(error) {}, Importer: nil, FakeImportC: true}
 	folder := filepath.Dir(set.File(files[0].Pos()).Name())
 	_, _ = config.Check(folder, set, files, info)
@@ -252,7 +253,7 @@ func text(info *types.Info, e ast.Expr) (string, bool) {
 	return "", false
 }
 
-// list are the texts of a list or the keys of a map. A variable of the package stands for its value.
+// list are the texts of a list or the keys of a map. A variable of the package means its value.
 func list(info *types.Info, files []*ast.File, e ast.Expr) (all []string) {
 	switch e := e.(type) {
 	case *ast.CompositeLit:
