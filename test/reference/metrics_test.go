@@ -168,7 +168,7 @@ func packages(t *testing.T, set *token.FileSet) map[string][]*ast.File {
 func declared(t *testing.T, set *token.FileSet, files []*ast.File, rows map[string]metric) {
 	t.Helper()
 	info := &types.Info{Types: map[ast.Expr]types.TypeAndValue{}}
-	// Other packages are not imported, so there are errors. Constants have their values even so.
+	// Other packages are not imported, so there are errors. Constants have values nevertheless.
 	config := types.Config{Error: func(error) {}, Importer: nil, FakeImportC: true}
 	folder := filepath.Dir(set.File(files[0].Pos()).Name())
 	_, _ = config.Check(folder, set, files, info)
@@ -253,8 +253,7 @@ func text(info *types.Info, e ast.Expr) (string, bool) {
 	return "", false
 }
 
-// list are the texts of a list or the keys of a map. A variable of the package stands for its
-// value.
+// list are the texts of a list or the keys of a map. A variable of the package means its value.
 func list(info *types.Info, files []*ast.File, e ast.Expr) (all []string) {
 	switch e := e.(type) {
 	case *ast.CompositeLit:
