@@ -25,7 +25,7 @@ PACKAGES := ./... $(MODULE)/api/... $(MODULE)/client/... $(MODULE)/switch/...
 GO_ABS := $(if $(filter go,$(GO)),go,$(abspath $(GO)))
 COMMANDS := cni-plugin/netcraq-agent cni-plugin/netcraq-cni controlplane/cmd/netcraq-controller cmd/netcraq cmd/netcraqctl \
             etcd-monitor/cmd/etcd-monitor nodeapi/cmd/netcraq-sidecar netchain-baseline/cmd/netchain experiments/cmd/netcraq-peers \
-            experiments/cmd/netcraq-replay experiments/cmd/netcraq-streams
+            experiments/cmd/netcraq-replay experiments/cmd/netcraq-streams experiments/cmd/netcraq-doors
 SWITCH_COMMANDS := cmd/netcraq-switch cmd/netcraq-stf
 
 .PHONY: help help-all
@@ -60,14 +60,14 @@ netcraq: deps ### build bin/netcraq alone: one static file that can be copied to
 
 # It builds what it starts, the gateway without an etcd of its own and the load without Redis' client (the tag slim; they go into bin/slim).
 CHAIN_COMMANDS := controlplane/cmd/netcraq-controller nodeapi/cmd/netcraq-sidecar $(if $(KEEP),cmd/netcraqctl)
-run: deps ## start a chain, load and query keys; then move hot etcd keys into it
+run: deps ## start a chain, load and query keys; then show what a busy etcd gains
 	$(call compile,bin/,$(CHAIN_COMMANDS))
 	$(if $(filter bmv2,$(SWITCH)),,$(call compile,bin/,cmd/netcraq-switch,,switch))
 	@$(SUDO) $(PYTHON) experiments/demo.py --nodes $(NODES) --switch $(SWITCH) --engine $(ENGINE) --hook $(HOOK) --profile $(PROFILE) --replay 1 --load 1 $(if $(KEYS),--keys "$(KEYS)") $(if $(KEEP),--keep)
 ifndef KEEP
 	@echo
-	$(call compile,bin/slim/,etcd-monitor/cmd/etcd-monitor experiments/cmd/netcraq-peers,-tags slim)
-	@$(SUDO) $(PYTHON) experiments/hot_keys.py --switch $(SWITCH) --engine $(ENGINE) --hook $(HOOK) --bin bin/slim --keys 500 --row 0.5 --after 1
+	$(call compile,bin/slim/,etcd-monitor/cmd/etcd-monitor experiments/cmd/netcraq-peers experiments/cmd/netcraq-doors,-tags slim)
+	@$(SUDO) $(PYTHON) experiments/gain.py --switch $(SWITCH) --engine $(ENGINE) --hook $(HOOK) --bin bin/slim
 endif
 
 lint: deps ## run gofmt, node --check, go vet, staticcheck, treelint and ruff

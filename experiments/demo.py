@@ -331,7 +331,7 @@ def show_node_api(net: ChainNetwork, sidecars: list[Sidecar], say: Callable[[str
             writer.put("demo", str(lock.token))
         if reader.get("demo").text != str(lock.token):
             raise nodes.NodeError("what was written by the node API is not what is read by it")
-    say(f"a node API beside each host: written at {first.host} under a lock, read at {last.host} (docs/node-api.md)")
+    say(f"a node API at each host: written at {first.host} under a lock, read at {last.host}")
 
 
 def write_result(
@@ -367,7 +367,7 @@ def write_result(
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
     options = arguments().parse_args(argv)
-    console = Console() if sys.stdout.isatty() else Console(width=100)
+    console = Console() if sys.stdout.isatty() else Console(width=80)
     launch.end_on_signals()
     try:
         return go(options, console)

@@ -64,6 +64,12 @@ def etcd_program() -> str:
     return str(built) if built.exists() else "etcd"
 
 
+def seconds_used(pid: int) -> float:
+    """The processor time that a process has used, with that of threads that have ended."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # utime, stime (proc_pid_stat(5): 14, 15)
+
+
 class EtcdNetwork:
     """Everything that runs. ``members`` are etcd's, ``tls`` is for them, among them and for the
     gateway and its clients.
@@ -96,6 +102,7 @@ class EtcdNetwork:
         self.kind = kind
         self.net: ChainNetwork | None = None
         self.etcd: list[subprocess.Popen] = []
+        self.gateways: list[subprocess.Popen] = []
         self._stack = ExitStack()
         content = p4app.line(switches, profile, LEASE_MS)
         content["topology"]["links"].append([f"s{switches}", "s1"])
@@ -260,7 +267,8 @@ class EtcdNetwork:
                 "--key-file",
                 str(self.out / "key.pem"),
             ]
-        self._wait(name, self._daemon(name, command, inside=True), f"http://{THERE}:{metrics}/metrics")
+        self.gateways.append(self._daemon(name, command, inside=True))
+        self._wait(name, self.gateways[-1], f"http://{THERE}:{metrics}/metrics")
 
     def _start_prometheus(self) -> subprocess.Popen:
         """Start it; it comes up while the network does."""
@@ -327,19 +335,20 @@ class EtcdNetwork:
 
     def load(self, *arguments: str, way: str = "gateway", timeout: float = 300) -> dict[str, Any]:
         """Run netcraq-peers in the host and give its report. way: against the ``gateway``, the one
-        ``in-turn``, ``etcd`` itself, its ``grpc-proxy``, or ``direct``, by client/etcd, without a process in between.
+        ``in-turn``, ``etcd`` itself, its ``grpc-proxy``, ``direct``, by client/etcd, without a process in between, or
+        ``native``: keys of the chain's own, by the Go client.
         """
         command = [
             "nice",
             "-n",
             "5",
             nodes.built("netcraq-peers", self.bin),
-            "direct" if way == "direct" else "etcd",
+            way if way in ("direct", "native") else "etcd",
             "--endpoints",
             ",".join(self.endpoints(way)),
             *arguments,
         ]
-        if way == "direct":
+        if way in ("direct", "native"):
             command += ["--controller", self.net.admin_url]
         if self.tls:
             command += ["--cacert", str(self.out / "ca.pem")]
@@ -387,11 +396,11 @@ class EtcdNetwork:
 
     def etcd_seconds(self) -> float:
         """The processor time that etcd's members have used."""
-        ticks = 0
-        for process in self.etcd:
-            fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
-            ticks += int(fields[11]) + int(fields[12])  # utime, stime (proc_pid_stat(5): 14 and 15)
-        return ticks / os.sysconf("SC_CLK_TCK")
+        return sum(seconds_used(process.pid) for process in self.etcd)
+
+    def gateway_seconds(self) -> float:
+        """The processor time that the gateways have used."""
+        return sum(seconds_used(process.pid) for process in self.gateways)
 
     def bring_back(self, switch: str) -> None:
         """Restart a switch and bring it into the chain again."""

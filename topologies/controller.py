@@ -150,6 +150,12 @@ class Operator(Admin):
         """Which of etcd's keys are placed, and why."""
         return self._do("GET", "/v1/placement")
 
+    def placement_rule(self, key: str, choice: str, *, prefix: bool = False) -> None:
+        """Choose for a key, or for all that begin with it: ``pin``, ``exclude``, ``include``,
+        ``unpin``, ``clear``.
+        """
+        self._do("PUT", "/v1/placement/rules", {"key": key, "prefix": prefix, "choice": choice})
+
     def counters(self, switch: str) -> dict[str, Any]:
         """One switch's counters, read from it over P4Runtime."""
         return self._do("GET", f"/v1/switches/{_segment(switch)}/counters")

@@ -19,7 +19,6 @@ import (
 	"github.com/netcraq/netcraq/internal/configfile"
 
 	"github.com/netcraq/netcraq/api/admin"
-	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
 const devHelp = `Start a chain of switches, its controller, the node API and an etcd gateway in this process, without root and without installation. Press Ctrl-C
@@ -31,7 +30,10 @@ through the gateway, and keeps the keys of the namespace durable.
 
 Only this user can use the node API and the controller, because of their sockets' permissions. With --socket-group, users of
 that group can use the node API, too. Other users of this machine can reach the gateway, and the switches themselves on
-127.0.0.0/8. So use it for development, not for secrets.`
+127.0.0.0/8. So use it for development, not for secrets.
+
+With --listen, programs of other hosts can do all that this user can do here: over TLS, if they have the token of --listen-token. They use
+netcraq connect. One host may have 64 connections open.`
 
 // devOptions are the flags of dev.
 type devOptions struct {
@@ -40,6 +42,7 @@ type devOptions struct {
 	kill     string
 	after    time.Duration
 	logLevel string
+	listen   listenOptions
 }
 
 func (c *cli) devCommand() *cobra.Command {
@@ -49,6 +52,7 @@ func (c *cli) devCommand() *cobra.Command {
 		Example: `  netcraq dev
   netcraq dev --switches 5 --kill s2 --after 5s
   netcraq dev --data ~/netcraq
+  netcraq dev --listen 192.0.2.7:20037 --listen-token ~/netcraq.token
   netcraq dev --socket /tmp/mine/netcraq.sock --page none --gateway none`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			began := time.Now()
@@ -72,39 +76,23 @@ func (c *cli) devCommand() *cobra.Command {
 	f.StringVar(&o.Data, "data", "", "keep durable keys in `DIR` (default: they are lost, too)")
 	f.StringVar(&o.kill, "kill", "", "kill this `SWITCH` (s1, s2, ...) after a while, and print what the failover cost")
 	f.DurationVar(&o.after, "after", 5*time.Second, "time from the start to --kill")
+	f.StringVar(&o.Listen, "listen", "", "let other hosts in at `HOST:PORT`, over TLS and with a token (default: no other host)")
+	f.StringVar(&o.listen.token, "listen-token", "", "`FILE` with the token for --listen; it is made if it is missing")
+	f.StringVar(&o.listen.cert, "tls-cert", "", "`FILE` with the certificate (PEM) for --listen (default: one is made at each start)")
+	f.StringVar(&o.listen.key, "tls-key", "", "`FILE` with the key (PEM) of --tls-cert")
 	f.StringVar(&o.logLevel, "log-level", "error", "print log lines from this `LEVEL` on: debug, info, warn or error")
 	return cmd
 }
 
 // checkDev checks the flags of dev, and fills in what they leave out.
 func (c *cli) checkDev(cmd *cobra.Command, o *devOptions) error {
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(o.logLevel)); err != nil {
-		return fmt.Errorf("--log-level %s: pass debug, info, warn or error", o.logLevel)
-	}
-	o.Log = slog.New(slog.NewTextHandler(c.std.Err, &slog.HandlerOptions{Level: level}))
 	if o.Switches < 1 || o.Switches > dev.MaxSwitches {
 		return fmt.Errorf("--switches %d: pass 1 to %d", o.Switches, dev.MaxSwitches)
 	}
-	o.Socket = c.socket
-	if o.Socket == "" {
-		o.Socket = place.Socket(c.getenv)
-	}
-	o.Socket = strings.TrimPrefix(o.Socket, "unix://")
-	path, err := filepath.Abs(o.Socket)
-	if err != nil || strings.HasPrefix(o.Socket, "tcp://") {
-		return fmt.Errorf("--socket %s: pass the path of a Unix socket", o.Socket)
-	}
-	if o.Socket = path; len(place.AdminSocket(path)) > maxSocketPath {
-		return fmt.Errorf("--socket %s: the path is too long for a Unix socket; pass one of at most %d bytes", path,
-			maxSocketPath-len(place.AdminSocket("")))
-	}
-	if o.Page, err = loopback("page", o.Page, admin.DefaultAddress); err != nil {
+	if err := c.checkPlaces(o); err != nil {
 		return err
 	}
-	if o.Gateway, err = loopback("gateway", o.Gateway, defaultGateway); err != nil {
-		return err
-	}
+	var err error
 	if o.Data != "" {
 		if o.Data, err = filepath.Abs(o.Data); err != nil {
 			return err
@@ -129,6 +117,35 @@ func (c *cli) checkDev(cmd *cobra.Command, o *devOptions) error {
 		if o.Switches == 1 {
 			return fmt.Errorf("--kill %s: the chain's only switch has nobody to take over. Pass --switches 2 or more", o.kill)
 		}
+	}
+	return checkListen(o)
+}
+
+// checkPlaces checks the flags of dev and connect that say where the server is on this machine.
+func (c *cli) checkPlaces(o *devOptions) error {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(o.logLevel)); err != nil {
+		return fmt.Errorf("--log-level %s: pass debug, info, warn or error", o.logLevel)
+	}
+	o.Log = slog.New(slog.NewTextHandler(c.std.Err, &slog.HandlerOptions{Level: level}))
+	o.Socket = c.socket
+	if o.Socket == "" {
+		o.Socket = place.Socket(c.getenv)
+	}
+	o.Socket = strings.TrimPrefix(o.Socket, "unix://")
+	path, err := filepath.Abs(o.Socket)
+	if err != nil || strings.HasPrefix(o.Socket, "tcp://") {
+		return fmt.Errorf("--socket %s: pass the path of a Unix socket", o.Socket)
+	}
+	if o.Socket = path; len(place.AdminSocket(path)) > maxSocketPath {
+		return fmt.Errorf("--socket %s: the path is too long for a Unix socket; pass one of at most %d bytes", path,
+			maxSocketPath-len(place.AdminSocket("")))
+	}
+	if o.Page, err = loopback("page", o.Page, admin.DefaultAddress); err != nil {
+		return err
+	}
+	if o.Gateway, err = loopback("gateway", o.Gateway, defaultGateway); err != nil {
+		return err
 	}
 	return nil
 }
@@ -193,24 +210,9 @@ func (c *cli) printReady(s *dev.Server, o *devOptions, took time.Duration) {
 		switches = fmt.Sprintf("%d switches", o.Switches)
 	}
 	fmt.Fprintf(c.out(), "ready in %.1f s: a chain of %s in this process\n\n", took.Seconds(), switches)
-	t := tabwriter.NewWriter(c.out(), 0, 8, 2, ' ', 0)
-	fmt.Fprintf(t, "  node API\tunix://%s\n", o.Socket)
-	if s.GatewayURL != "" {
-		fmt.Fprintf(t, "  etcd gateway\t%s\n", s.GatewayURL)
-	}
-	if s.PageURL != "" {
-		fmt.Fprintf(t, "  page\t%s\n", s.PageURL)
-	}
-	_ = t.Flush()
-	fmt.Fprintf(c.out(), `
-For programs in another terminal:
-  export %s=%s
-Try there:
-  netcraq put color blue
-  netcraq get color
-  netcraq lock printer -- sleep 5
-%s Stop it with Ctrl-C.
-`, nodeapi.SocketVariable, o.Socket, durability(o))
+	c.printPlaces(o.Socket, s.GatewayURL, s.PageURL)
+	c.printListen(s, o)
+	fmt.Fprintf(c.out(), "%s Stop it with Ctrl-C.\n", durability(o))
 }
 
 // durability says what is left when the process ends.

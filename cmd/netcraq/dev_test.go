@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -482,6 +484,84 @@ func TestTmp(t *testing.T) {
 	server.interrupt(t)
 	if _, err := os.Stat(own); !os.IsNotExist(err) {
 		t.Errorf("%s is left: %v", own, err)
+	}
+}
+
+// TestListen: a user of another machine uses the server with the token and the fingerprint, and
+// not without. (Another user of the tests has files of its own, as another machine has.)
+func TestListen(t *testing.T) {
+	server, there := newUser(t), newUser(t)
+	token := filepath.Join(server.home, "run", "token")
+	running := server.dev("--listen", "127.0.0.1:0", "--listen-token", token, "--page", "127.0.0.1:0")
+	found := regexp.MustCompile(`netcraq connect (127\.0\.0\.1:\d+) --listen-token FILE \\\n +--fingerprint \\\n +(sha256:[0-9a-f]{64})\n`).
+		FindStringSubmatch(running.said.String())
+	if found == nil {
+		t.Fatalf("no command for other hosts: %s", running.said)
+	}
+	address, fingerprint := found[1], found[2]
+	forged := filepath.Join(there.home, "run", "forged")
+	secret, err := os.ReadFile(token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copied := filepath.Join(there.home, "run", "copied")
+	for path, content := range map[string]string{copied: string(secret), forged: strings.Repeat("a", 52)} {
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if os.Getuid() == 0 {
+			if err := os.Chown(path, nobody, nobody); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, c := range []struct{ flags, want string }{
+		{"--listen-token " + forged + " --fingerprint " + fingerprint, "wrong token: copy the server's token file again"},
+		{"--listen-token " + copied, "Pass --fingerprint as netcraq dev --listen prints it"},
+		{"--listen-token " + copied + " --fingerprint sha256:" + strings.Repeat("0", 64), "has the fingerprint " + fingerprint},
+	} {
+		if _, errs, code := there.run(append([]string{"connect", address}, strings.Fields(c.flags)...)...); code != 1 ||
+			!strings.Contains(errs, c.want) {
+			t.Errorf("%s: exit code %d, %s; want %q", c.flags, code, errs, c.want)
+		}
+	}
+	remote := there.start("connect", address, "--listen-token", copied, "--fingerprint", fingerprint,
+		"--page", "127.0.0.1:0", "--gateway", "127.0.0.1:0")
+	remote.says(t, "Stop it with Ctrl-C.")
+	there.must("put", "from", "afar")
+	if got := server.must("get", "from"); got != "afar" {
+		t.Errorf("the server has %q", got)
+	}
+	if got := there.must("lock", "printer", "--", "echo", "printing"); !strings.Contains(got, "printing") {
+		t.Errorf("lock prints %q", got)
+	}
+	if got := there.must("status"); !strings.Contains(got, "no problems") {
+		t.Errorf("status prints %q", got)
+	}
+	there.streams()
+	there.streamCommands()
+	there.etcd(remote)
+	page := regexp.MustCompile(`page +(http://\S+)`).FindStringSubmatch(remote.said.String())
+	if page == nil {
+		t.Fatalf("no page: %s", remote.said)
+	}
+	answer, err := http.Get(page[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := io.ReadAll(answer.Body)
+	answer.Body.Close()
+	if err != nil || answer.StatusCode != http.StatusOK || !strings.Contains(string(body), "<html") {
+		t.Errorf("the page: %s, %v, %.80s", answer.Status, err, body)
+	}
+	if code := remote.interrupt(t); code != 0 {
+		t.Errorf("connect ends with %d: %s", code, remote.said)
+	}
+	if _, errs, code := there.run("get", "from"); code == 0 {
+		t.Errorf("after connect has ended: %s", errs)
+	}
+	if code := running.interrupt(t); code != 0 {
+		t.Errorf("exit code %d: %s", code, running.said)
 	}
 }
 

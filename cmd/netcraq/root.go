@@ -81,7 +81,7 @@ func (c *cli) complete(root *cobra.Command, std operate.Streams) func(error) int
 			root.AddCommand(cmd)
 		}
 	}
-	add(groupStart, c.devCommand(), c.versionCommand())
+	add(groupStart, c.devCommand(), c.connectCommand(), c.versionCommand())
 	add(groupKeys, c.getCommand(), c.listCommand(), c.putCommand(), c.casCommand(), c.deleteCommand(),
 		c.transactCommand(), c.watchCommand(), c.incrementCommand())
 	add(groupHold, c.lockCommand(), c.electCommand(), c.semaphoreCommand(), c.leaseCommand(), c.serviceCommand())

@@ -27,7 +27,7 @@ type Client interface {
 }
 
 // Open connects to what kind says: "node" (the node API: a path, or tcp://HOST:PORT), "etcd" or
-// "consul" (URLs).
+// "consul" (a URL; etcd's may be several, with commas).
 func Open(ctx context.Context, kind, address string) (Client, error) {
 	switch kind {
 	case "node":

@@ -3,6 +3,7 @@ package coordinators
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/version"
@@ -20,7 +21,7 @@ type etcdClient struct {
 }
 
 func openEtcd(ctx context.Context, address string) (Client, error) {
-	c, err := clientv3.New(clientv3.Config{Endpoints: []string{address}, DialTimeout: 10 * time.Second,
+	c, err := clientv3.New(clientv3.Config{Endpoints: strings.Split(address, ","), DialTimeout: 10 * time.Second,
 		Context: ctx, Logger: zap.NewNop()})
 	if err != nil {
 		return nil, err

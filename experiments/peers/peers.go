@@ -4,7 +4,8 @@
 // The loop is that of netcraqctl's bench, so that the figures can stand side by side: a fixed
 // number of queries is outstanding, each answer starts the next, keys are drawn alike or by Zipf's
 // law, and every value that comes back must be one that was written to its key. A run in which a
-// value is wrong is an error.
+// value is wrong is an error. With a rate, queries start at their times instead, so that a store
+// that does not use all of the processors can be measured.
 package peers
 
 import (
@@ -40,13 +41,17 @@ type Peer interface {
 // Config is what a run does.
 type Config struct {
 	Outstanding int // workers, each with one query on its way
-	Gets, Puts  int // the mix, in any unit
-	Keys        int
-	ValueBytes  int // at least 12: which key, and which write
-	Zipf        func(*rand.Rand) func() int
-	Duration    time.Duration
-	Timeout     time.Duration // of one query
-	Seed        uint64
+	// Rate is the number of queries that become due in a second, over all workers. A query that
+	// starts late, because the one before took long, counts as that much longer. 0: each answer
+	// starts the next query.
+	Rate       int
+	Gets, Puts int // the mix, in any unit
+	Keys       int
+	ValueBytes int // at least 12: which key, and which write
+	Zipf       func(*rand.Rand) func() int
+	Duration   time.Duration
+	Timeout    time.Duration // of one query
+	Seed       uint64
 }
 
 // Report is what a run measured. Latencies are in nanoseconds.
@@ -83,6 +88,8 @@ func (c *Config) check() error {
 		return errors.New("at least one key is needed")
 	case c.ValueBytes < minValue:
 		return fmt.Errorf("values of %d bytes are too short to be told apart; %d is the least", c.ValueBytes, minValue)
+	case c.Rate < 0:
+		return fmt.Errorf("a rate of %d queries a second is below 0", c.Rate)
 	case c.Duration <= 0 || c.Timeout <= 0:
 		return errors.New("the run and its queries need a duration")
 	}
@@ -163,7 +170,7 @@ func Run(ctx context.Context, p Peer, cfg Config) (*Report, error) {
 	begun := time.Now()
 	var wg sync.WaitGroup
 	for _, w := range workers {
-		wg.Go(func() { w.run(ctx, &over) })
+		wg.Go(func() { w.run(ctx, &over, begun) })
 	}
 	wg.Wait()
 	out := &Report{Elapsed: time.Since(begun), Get: OpReport{Latency: histogram()}, Put: OpReport{Latency: histogram()}}
@@ -191,6 +198,7 @@ func histogram() *hdrhistogram.Histogram { return hdrhistogram.New(1, int64(time
 // worker is one closed loop with one query outstanding.
 type worker struct {
 	cfg        Config
+	number     int
 	store      Store
 	rand       *rand.Rand
 	pick       func() int
@@ -202,7 +210,7 @@ type worker struct {
 
 func newWorker(cfg Config, i int, s Store) *worker {
 	r := rand.New(rand.NewPCG(cfg.Seed, uint64(i)))
-	w := &worker{cfg: cfg, store: s, rand: r, writes: uint64(i) << 40, get: OpReport{Latency: histogram()},
+	w := &worker{cfg: cfg, number: i, store: s, rand: r, writes: uint64(i) << 40, get: OpReport{Latency: histogram()},
 		put: OpReport{Latency: histogram()}}
 	w.pick = func() int { return r.IntN(cfg.Keys) }
 	if cfg.Zipf != nil {
@@ -211,15 +219,37 @@ func newWorker(cfg Config, i int, s Store) *worker {
 	return w
 }
 
-func (w *worker) run(ctx context.Context, over *atomic.Bool) {
-	for !over.Load() && ctx.Err() == nil && w.wrong == nil {
+// due waits until query number n of the worker is to start. It returns the time from which that
+// query's latency counts: when it became due, or when the timer woke the worker, which is later by
+// what the timer is late, and that is not the store's.
+func (w *worker) due(ctx context.Context, begun time.Time, n int) time.Time {
+	if w.cfg.Rate == 0 {
+		return time.Now()
+	}
+	at := begun.Add(time.Duration(float64(n*w.cfg.Outstanding+w.number) / float64(w.cfg.Rate) * float64(time.Second)))
+	wait := time.Until(at)
+	if wait <= 0 {
+		return at
+	}
+	select {
+	case <-time.After(wait):
+	case <-ctx.Done():
+	}
+	return time.Now()
+}
+
+func (w *worker) run(ctx context.Context, over *atomic.Bool, start time.Time) {
+	for n := 0; ctx.Err() == nil && w.wrong == nil; n++ {
+		begun := w.due(ctx, start, n)
+		if over.Load() {
+			return
+		}
 		key := w.pick()
 		o, op := &w.get, w.read
 		if w.rand.IntN(w.cfg.Gets+w.cfg.Puts) >= w.cfg.Gets {
 			o, op = &w.put, w.write
 		}
 		ask, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
-		begun := time.Now()
 		err := op(ask, key)
 		took := time.Since(begun)
 		cancel()

@@ -195,3 +195,66 @@ func TestRealServers(t *testing.T) {
 		})
 	}
 }
+
+// slow is a store that takes a while, once for long.
+type slow struct {
+	*memory
+	took time.Duration
+	once sync.Once
+	long time.Duration
+}
+
+func (s *slow) Open(context.Context, int) (Store, error) { return s, nil }
+
+func (s *slow) Get(ctx context.Context, key string) ([]byte, error) {
+	time.Sleep(s.took)
+	s.once.Do(func() { time.Sleep(s.long) })
+	return s.memory.Get(ctx, key)
+}
+
+func TestARateIsKept(t *testing.T) {
+	m := &memory{values: map[string][]byte{}}
+	cfg := testConfig
+	cfg.Gets, cfg.Puts, cfg.Rate, cfg.Duration = 1, 0, 200, 500*time.Millisecond
+	if err := Fill(t.Context(), m, cfg); err != nil {
+		t.Fatal(err)
+	}
+	r, err := Run(t.Context(), m, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Get.Queries < 50 || r.Get.Queries > 101 {
+		t.Errorf("%d queries in half a second at a rate of 200", r.Get.Queries)
+	}
+}
+
+func TestQueriesThatAStallKeepsWaitingCountAsLong(t *testing.T) {
+	m := &slow{memory: &memory{values: map[string][]byte{}}, long: 200 * time.Millisecond}
+	cfg := testConfig
+	cfg.Gets, cfg.Puts, cfg.Rate, cfg.Duration, cfg.Outstanding = 1, 0, 100, 500*time.Millisecond, 1
+	if err := Fill(t.Context(), m.memory, cfg); err != nil {
+		t.Fatal(err)
+	}
+	r, err := Run(t.Context(), m, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The query that stalls waits for 200 ms, those that become due meanwhile for 190, 180, ...
+	long := 0
+	for _, bar := range r.Get.Latency.Distribution() {
+		if bar.From > (50 * time.Millisecond).Nanoseconds() {
+			long += int(bar.Count)
+		}
+	}
+	if long < 10 {
+		t.Errorf("%d queries took more than 50 ms, though one stalled for 200 ms at one each 10 ms", long)
+	}
+}
+
+func TestANegativeRateIsRefused(t *testing.T) {
+	cfg := testConfig
+	cfg.Rate = -1
+	if _, err := Run(t.Context(), &memory{values: map[string][]byte{}}, cfg); err == nil {
+		t.Error("a rate of -1 is accepted")
+	}
+}

@@ -1,5 +1,5 @@
 // Command netcraq-peers puts load on etcd, Redis or memcached, as netcraqctl bench does on NetCRAQ,
-// and prints the same figures.
+// and prints the same figures. It can do so at a rate, and then on a chain of switches, too.
 package main
 
 import (
@@ -48,17 +48,19 @@ type flags struct {
 func command() *cobra.Command {
 	var f flags
 	root := &cobra.Command{
-		Use: "netcraq-peers", Short: "Measure etcd, Redis or memcached with a closed loop", SilenceUsage: true, SilenceErrors: true,
-		Long: `Measure etcd, Redis or memcached with a closed loop: a fixed number of queries is outstanding, each answer starts the next. Every value that comes
-back is compared with what was written to its key; a wrong one ends the run with an error. The report is JSON; latencies are in microseconds.`,
+		Use: "netcraq-peers", Short: "Measure etcd, Redis, memcached or a chain of switches", SilenceUsage: true, SilenceErrors: true,
+		Long: `Measure etcd, Redis, memcached or a chain of switches. A fixed number of queries is outstanding, and each answer starts the next. With --rate,
+queries start at their times instead, and one that starts late counts as that much longer. The command compares every value that comes back with
+what was written to its key; a wrong one ends the run with an error. The report is JSON; latencies are in microseconds.`,
 	}
 	p := root.PersistentFlags()
 	p.StringSliceVar(&f.endpoints, "endpoints", nil, "HOST:PORT of the server, or of etcd's members")
 	p.StringVar(&f.cacert, "cacert", "", "etcd: certificates that the server's must be signed by (PEM); makes the connection TLS")
-	p.StringVar(&f.controller, "controller", "", "direct: the controller's admin API, unix:///PATH (default: where it is on this machine)")
+	p.StringVar(&f.controller, "controller", "", "direct, native: the controller's admin API, unix:///PATH (default: where it is on this machine)")
 	p.StringVar(&f.mix, "mix", "get=1", "operations and their shares: get=95,put=5")
 	p.BoolVar(&f.fill, "fill", true, "write every key first")
 	p.IntVarP(&f.cfg.Outstanding, "outstanding", "n", 64, "queries on their way at once")
+	p.IntVar(&f.cfg.Rate, "rate", 0, "queries a second, over all that are outstanding (0: each answer starts the next)")
 	p.IntVar(&f.cfg.Keys, "keys", 256, "number of keys")
 	p.Float64Var(&f.zipf, "zipf", 0, "draw keys by Zipf's law with this exponent, the first key most often (0: all alike)")
 	p.IntVar(&f.cfg.ValueBytes, "value-size", 16, "bytes of each value")
@@ -73,6 +75,9 @@ back is compared with what was written to its key; a wrong one ends the run with
 		{"direct", "etcd through client/etcd: placed keys from the switches, without a gateway", func(ctx context.Context) (peers.Peer, error) {
 			return peers.NewDirect(ctx, f.endpoints, f.cacert, cmp.Or(f.controller, admin.DefaultSocket()))
 		}},
+		{"native", "a chain of switches, by the Go client and its packets", func(context.Context) (peers.Peer, error) {
+			return peers.NewNative(cmp.Or(f.controller, admin.DefaultSocket()), f.cfg.Outstanding), nil
+		}},
 		{"redis", "GET and SET", func(ctx context.Context) (peers.Peer, error) {
 			return peers.NewRedis(ctx, f.endpoints[0], f.cfg.Outstanding)
 		}},
@@ -80,6 +85,9 @@ back is compared with what was written to its key; a wrong one ends the run with
 	} {
 		root.AddCommand(&cobra.Command{Use: v.name, Short: v.short, Args: cobra.NoArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error {
+				if len(f.endpoints) == 0 && v.name != "native" {
+					return errors.New("--endpoints says where the server is: HOST:PORT")
+				}
 				return f.run(cmd.Context(), v.open)
 			}})
 	}
@@ -87,9 +95,6 @@ back is compared with what was written to its key; a wrong one ends the run with
 }
 
 func (f *flags) run(ctx context.Context, open func(context.Context) (peers.Peer, error)) (err error) {
-	if len(f.endpoints) == 0 {
-		return errors.New("--endpoints says where the server is: HOST:PORT")
-	}
 	if f.cfg.Gets, f.cfg.Puts, err = parseMix(f.mix); err != nil {
 		return err
 	}
@@ -159,6 +164,16 @@ func parseMix(s string) (gets, puts int, err error) {
 	return gets, puts, nil
 }
 
+// over counts the latencies that are longer than d.
+func over(h *hdrhistogram.Histogram, d time.Duration) (n int64) {
+	for _, bar := range h.Distribution() {
+		if bar.From > d.Nanoseconds() {
+			n += bar.Count
+		}
+	}
+	return n
+}
+
 // report has netcraqctl bench's form.
 func report(cfg peers.Config, r *peers.Report) map[string]any {
 	latency := func(h *hdrhistogram.Histogram) map[string]float64 {
@@ -173,7 +188,7 @@ func report(cfg peers.Config, r *peers.Report) map[string]any {
 		all.Merge(o.Latency)
 		if o.Queries > 0 {
 			ops[name] = map[string]any{"queries": o.Queries, "ok": o.Queries - o.Lost - o.Failed,
-				"lost": o.Lost, "failed": o.Failed, "latencyMicros": latency(o.Latency)}
+				"lost": o.Lost, "failed": o.Failed, "over10ms": over(o.Latency, 10*time.Millisecond), "latencyMicros": latency(o.Latency)}
 		}
 	}
 	return map[string]any{"queriesPerSecond": r.Rate(), "seconds": r.Elapsed.Seconds(),

@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+from experiments import gain
 from topologies import network_namespaces, p4app
 from topologies.tests.conftest import processes_here, why_not
 
@@ -85,3 +86,25 @@ def test_the_bench_measures_all_ways(hot_keys):
     assert set(result["unplaced"]) == ({"ranges", "puts"} if BENCHMARK.exists() else set())
     assert ("is not built" in done.stdout) != BENCHMARK.exists()
     assert "by the native client" in done.stdout
+
+
+def test_the_second_half_of_make_run_shows_the_gain(hot_keys):
+    done, out = hot_keys("--keys", "100", "--seconds", "1", script="gain.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    assert max(map(len, lines)) <= 80 and len(lines) <= 48 and "\x1b" not in done.stdout, done.stdout
+    for row in (*gain.WAYS.values(), "etcd's concurrency package", "node API, by the switches", "through the gateway"):
+        assert any(line.startswith(row + "  ") for line in lines), f"{row}: {done.stdout}"
+    result = json.loads(out.read_text())
+    hot = result["hot"]
+    # Who answered is counted, and so holds on a busy machine, too.
+    assert hot["etcd"]["by_network"] == hot["from_etcd"]["by_network"] == 0
+    for way in ("gateway", "direct", "native"):
+        assert hot[way]["by_network"] >= 0.9 * hot[way]["reads"] > 0, (way, hot[way])
+    assert result["placed"]["share"] >= gain.ENOUGH
+    assert result["lock"]["node"]["calls"] > 0 < result["lock"]["etcd"]["calls"]
+    killed = result["failover"]
+    assert killed["switch"] == "s3"
+    for load in killed["loads"].values():
+        assert load["get"]["requests"] > load["put"]["requests"] > 0
+        assert load["put"]["longest_ms"] > 10, "nothing waited, though a member of the chain was killed"

@@ -10,6 +10,7 @@ package dev
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -52,6 +53,11 @@ type Config struct {
 	// ends.
 	Data string
 	Log  *slog.Logger
+	// Listen is the HOST:PORT at which programs of other hosts are let in; "": they are not.
+	// Certificate is what the server proves itself with to them, and Token what they need.
+	Listen      string
+	Certificate tls.Certificate
+	Token       string
 }
 
 // Server is a running server.
@@ -60,6 +66,9 @@ type Server struct {
 	PageURL string
 	// GatewayURL is where etcd's API is served; "": nowhere.
 	GatewayURL string
+	// ListenAddress is where other hosts are let in, and Fingerprint that of the certificate there;
+	// "": they are not let in.
+	ListenAddress, Fingerprint string
 
 	cfg     Config
 	folder  *folder
@@ -114,6 +123,9 @@ func Start(ctx context.Context, cfg Config) (_ *Server, err error) {
 			return nil, err
 		}
 		s.PageURL = link.URL
+	}
+	if err := s.startListen(ctx, running); err != nil {
+		return nil, err
 	}
 	return s, nil
 }

@@ -1,0 +1,45 @@
+package dev
+
+import (
+	"context"
+	"net"
+	"net/url"
+	"strings"
+
+	"github.com/netcraq/netcraq/cmd/internal/place"
+	"github.com/netcraq/netcraq/cmd/netcraq/internal/tunnel"
+)
+
+// startListen lets programs of other hosts in, if that is wanted: over TLS, with the token.
+func (s *Server) startListen(ctx, running context.Context) error {
+	if s.cfg.Listen == "" {
+		return nil
+	}
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", s.cfg.Listen)
+	if err != nil {
+		return inUse(err, s.cfg.Listen, "--listen HOST:PORT")
+	}
+	s.ListenAddress, s.Fingerprint = l.Addr().String(), tunnel.Fingerprint(s.cfg.Certificate.Certificate[0])
+	doors := map[string]func(context.Context) (net.Conn, error){
+		tunnel.Node:  to("unix", s.cfg.Socket),
+		tunnel.Admin: to("unix", place.AdminSocket(s.cfg.Socket)),
+	}
+	if s.GatewayURL != "" {
+		doors[tunnel.Gateway] = to("tcp", strings.TrimPrefix(s.GatewayURL, "http://"))
+	}
+	if s.PageURL != "" {
+		page, err := url.Parse(s.PageURL)
+		if err != nil {
+			return err
+		}
+		doors[tunnel.Page] = to("tcp", page.Host)
+	}
+	t := &tunnel.Server{Certificate: s.cfg.Certificate, Token: s.cfg.Token, Doors: doors, Log: s.cfg.Log}
+	s.goes("the listener for other hosts", func() error { return t.Serve(running, l) })
+	return nil
+}
+
+// to dials an address of this machine.
+func to(network, address string) func(context.Context) (net.Conn, error) {
+	return func(ctx context.Context) (net.Conn, error) { return new(net.Dialer).DialContext(ctx, network, address) }
+}

@@ -1,0 +1,288 @@
+// Package tunnel carries the connections of another host's programs to a `netcraq dev`, over TLS
+// and with a token: `netcraq dev --listen` is the server, `netcraq connect` the client.
+//
+// Each connection of a program is a TLS connection of its own. The client's first line names the
+// door that it wants and proves that it may use it; the server's first line answers. What follows
+// is the program's bytes, both ways.
+//
+//	client: netcraq-dev/1 node TOKEN
+//	server: ok admin gateway node page         (the doors that there are; or "no REASON")
+//
+// Whoever has the token can do everything that the user of the server can do at these doors.
+package tunnel
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/netcraq/netcraq/internal/persource"
+)
+
+// The doors of a server.
+const (
+	Node    = "node"    // the node API
+	Admin   = "admin"   // the controller's admin API
+	Gateway = "gateway" // etcd's API
+	Page    = "page"    // the controller's page
+)
+
+const (
+	protocol = "netcraq-dev/1"
+	// greeting is the time for a TLS handshake and the first lines.
+	greeting = 5 * time.Second
+	maxLine  = 512 // bytes of a first line
+
+	// perSource is how many connections one IP address may have open. Those without a token count,
+	// too, so a host that floods the server keeps only itself away.
+	perSource = 64
+	// maxGreeting is how many connections may be in their greeting at the same time, from all
+	// sources: each lasts for at most the time of a greeting.
+	maxGreeting = 512
+	// maxOpen is how many connections may be open, from all sources.
+	maxOpen = 1024
+)
+
+// Server lets clients in. Its fields are set before Serve.
+type Server struct {
+	Certificate tls.Certificate
+	Token       string
+	Doors       map[string]func(context.Context) (net.Conn, error) // by name
+	Log         *slog.Logger
+
+	greeting time.Duration // 0: the constant
+	open     chan struct{}
+	greets   chan struct{}
+}
+
+// Serve accepts connections until ctx ends, and returns when all are closed. It closes the
+// listener.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	if s.greeting == 0 {
+		s.greeting = greeting
+	}
+	s.open, s.greets = make(chan struct{}, maxOpen), make(chan struct{}, maxGreeting)
+	defer context.AfterFunc(ctx, func() { l.Close() })()
+	defer l.Close()
+	var running sync.WaitGroup
+	defer running.Wait()
+	l = persource.Listen(l, perSource)
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			if passing := net.Error(nil); errors.As(err, &passing) && passing.Timeout() || tooMany(err) {
+				time.Sleep(10 * time.Millisecond)
+				continue
+			}
+			return err
+		}
+		if !enter(s.open) {
+			c.Close()
+			continue
+		}
+		if !enter(s.greets) {
+			<-s.open
+			c.Close()
+			continue
+		}
+		running.Go(func() {
+			defer func() { <-s.open }()
+			s.serve(ctx, c)
+		})
+	}
+}
+
+func enter(places chan struct{}) bool {
+	select {
+	case places <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+// serve is one connection, from its handshake to its end.
+func (s *Server) serve(ctx context.Context, c net.Conn) {
+	defer c.Close()
+	defer context.AfterFunc(ctx, func() { c.Close() })()
+	secure := tls.Server(c, &tls.Config{Certificates: []tls.Certificate{s.Certificate}, MinVersion: tls.VersionTLS13})
+	to, err := s.greet(ctx, secure)
+	<-s.greets
+	if err != nil {
+		s.Log.Warn("a connection was refused", "from", c.RemoteAddr(), "reason", err)
+		return
+	}
+	defer context.AfterFunc(ctx, func() { to.Close() })()
+	join(secure, to)
+}
+
+// greet checks that a connection may be here, and opens the door that it wants.
+func (s *Server) greet(ctx context.Context, c *tls.Conn) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.greeting)
+	defer cancel()
+	deadline, _ := ctx.Deadline()
+	if err := c.SetDeadline(deadline); err != nil {
+		return nil, err
+	}
+	if err := c.HandshakeContext(ctx); err != nil {
+		return nil, fmt.Errorf("TLS: %w", err)
+	}
+	line, err := readLine(c)
+	if err != nil {
+		return nil, err
+	}
+	to, err := s.admit(ctx, line)
+	answer := "ok " + strings.Join(slices.Sorted(maps.Keys(s.Doors)), " ")
+	if err != nil {
+		answer = "no " + err.Error()
+	}
+	if _, failed := io.WriteString(c, answer+"\n"); failed != nil && err == nil {
+		to.Close()
+		err = failed
+	}
+	if err != nil {
+		return nil, err
+	}
+	return to, c.SetDeadline(time.Time{})
+}
+
+// admit opens the door that a first line asks for, if its token is right.
+func (s *Server) admit(ctx context.Context, line string) (net.Conn, error) {
+	fields := strings.Split(line, " ")
+	if len(fields) != 3 || fields[0] != protocol {
+		return nil, fmt.Errorf("the client does not speak %s: use netcraq connect of the server's version", protocol)
+	}
+	// Hashes have one length, so the comparison takes the same time for every token.
+	want, got := sha256.Sum256([]byte(s.Token)), sha256.Sum256([]byte(fields[2]))
+	if s.Token == "" || subtle.ConstantTimeCompare(want[:], got[:]) != 1 {
+		return nil, errors.New("wrong token: copy the server's token file again")
+	}
+	open := s.Doors[fields[1]]
+	if open == nil {
+		return nil, fmt.Errorf("the server has no door %q", fields[1])
+	}
+	return open(ctx)
+}
+
+// readLine reads one line, and not a byte more.
+func readLine(c net.Conn) (string, error) {
+	line := make([]byte, 0, 128)
+	for b := make([]byte, 1); ; {
+		if _, err := io.ReadFull(c, b); err != nil {
+			return "", fmt.Errorf("the first line is missing: %w", err)
+		}
+		if b[0] == '\n' {
+			return string(line), nil
+		}
+		if line = append(line, b[0]); len(line) > maxLine {
+			return "", fmt.Errorf("the first line has more than %d bytes", maxLine)
+		}
+	}
+}
+
+// join copies bytes both ways until both ends have finished, or one has failed.
+func join(a, b net.Conn) {
+	var copies sync.WaitGroup
+	one := func(to, from net.Conn) {
+		if _, err := io.Copy(to, from); err != nil {
+			a.Close()
+			b.Close()
+			return
+		}
+		if w, ok := to.(interface{ CloseWrite() error }); !ok || w.CloseWrite() != nil {
+			to.Close()
+		}
+	}
+	copies.Go(func() { one(a, b) })
+	copies.Go(func() { one(b, a) })
+	copies.Wait()
+	a.Close()
+	b.Close()
+}
+
+// Client reaches the doors of a server.
+type Client struct {
+	Address string // HOST:PORT
+	TLS     *tls.Config
+	Token   string
+}
+
+// Dial opens a connection to a door. doors are those that the server has.
+func (c *Client) Dial(ctx context.Context, door string) (_ net.Conn, doors []string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, greeting)
+	defer cancel()
+	plain, err := (&net.Dialer{}).DialContext(ctx, "tcp", c.Address)
+	if err != nil {
+		return nil, nil, err
+	}
+	conn := tls.Client(plain, c.TLS)
+	defer func() {
+		if err != nil {
+			plain.Close()
+		}
+	}()
+	if err := conn.HandshakeContext(ctx); err != nil {
+		return nil, nil, fmt.Errorf("TLS with %s: %w", c.Address, err)
+	}
+	deadline, _ := ctx.Deadline()
+	if err := conn.SetDeadline(deadline); err != nil {
+		return nil, nil, err
+	}
+	if _, err := fmt.Fprintf(conn, "%s %s %s\n", protocol, door, c.Token); err != nil {
+		return nil, nil, err
+	}
+	line, err := readLine(conn)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s does not answer: %w", c.Address, err)
+	}
+	if reason, ok := strings.CutPrefix(line, "no "); ok {
+		return nil, nil, fmt.Errorf("%s: %s", c.Address, reason)
+	}
+	list, ok := strings.CutPrefix(line, "ok ")
+	if !ok {
+		return nil, nil, fmt.Errorf("%s is not a netcraq dev --listen", c.Address)
+	}
+	return conn, strings.Fields(list), conn.SetDeadline(time.Time{})
+}
+
+// Forward gives each connection of a listener one of the client's to a door, until ctx ends. It
+// returns when all are closed.
+func (c *Client) Forward(ctx context.Context, l net.Listener, door string, log *slog.Logger) error {
+	defer context.AfterFunc(ctx, func() { l.Close() })()
+	defer l.Close()
+	var running sync.WaitGroup
+	defer running.Wait()
+	for {
+		here, err := l.Accept()
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
+		running.Go(func() {
+			defer here.Close()
+			there, _, err := c.Dial(ctx, door)
+			if err != nil {
+				log.Error("cannot reach the server", "door", door, "error", err)
+				return
+			}
+			defer context.AfterFunc(ctx, func() { here.Close(); there.Close() })()
+			join(here, there)
+		})
+	}
+}
