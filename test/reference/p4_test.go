@@ -227,9 +227,9 @@ func p4Arrays(t *testing.T, page *strings.Builder, infos []*p4.P4Info, comments 
 		if bits(register) == 0 {
 			t.Fatalf("the register %s is not of bits", name)
 		}
-		page.WriteString(refpage.Row("`"+name+"`",
-			perProfile(infos, func(i *p4.P4Info) int { return bits(byAlias(i.Registers, name)) }),
-			perProfile(infos, func(i *p4.P4Info) int { return int(byAlias(i.Registers, name).GetSize()) }), comments[name]))
+		width := func(i *p4.P4Info) int { return bits(byAlias(i.Registers, name)) }
+		size := func(i *p4.P4Info) int { return int(byAlias(i.Registers, name).GetSize()) }
+		page.WriteString(refpage.Row("`"+name+"`", perProfile(infos, width), perProfile(infos, size), comments[name]))
 	}
 	page.WriteString("\n`objects_store` has the values and `objects_length` their lengths in bytes. A slot has several\n" +
 		"cells. [`objects.p4`](../../p4src/include/objects.p4) says which.\n")
