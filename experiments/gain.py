@@ -96,7 +96,7 @@ class Demonstration:
         }
 
     def load(self, way: str, seconds: float, rate: int, *arguments: str) -> dict[str, Any]:
-        """A load at a rate. NodeError: a request failed though nothing was killed."""
+        """A load at a rate. NodeError: it made no request, or a value was wrong."""
         pace = ["--fill=false", "--rate", str(rate), "-n", "8", "--duration", f"{seconds}s", "--value-size", "64"]
         report = self.network.load(*pace, *arguments, way=way)
         if report["queries"] == 0:
@@ -123,6 +123,7 @@ class Demonstration:
         before = self.network.counted()
         report = self.load(way, self.options.seconds, HOT_RATE, "--keys", "1")
         new = {who: count - before.get(who, 0.0) for who, count in self.network.counted().items()}
+        check_answered(report, way, "get")
         latency = report["ops"]["get"]["latencyMicros"]
         self.result["hot"][name] = {
             "p50_us": latency["p50"],
@@ -140,6 +141,7 @@ class Demonstration:
         etcd, gateway, began = self.network.etcd_seconds(), self.network.gateway_seconds(), time.monotonic()
         report = self.load(way, self.options.seconds + 1, MIX_RATE, "--keys", str(self.options.keys), *MIX)
         took, of = time.monotonic() - began, report["seconds"]
+        check_answered(report, way, "get", "put")
         etcd = self.network.etcd_seconds() - etcd - self.idle * took
         gateway = self.network.gateway_seconds() - gateway
         client = report["cpuMicrosPerQuery"] * report["queries"] / 1e6
@@ -232,19 +234,33 @@ class Demonstration:
         self.result["failover"] = {
             "switch": victim,
             "back_seconds": round(time.monotonic() - began, 1),
-            "loads": {
-                way: {
-                    op: {
-                        "requests": of["queries"],
-                        "longest_ms": round(of["latencyMicros"]["max"] / 1000, 1),
-                        "over_10_ms": of["over10ms"],
-                        "failed": of["failed"] + of["lost"],
-                    }
-                    for op, of in load.result()["ops"].items()
-                }
-                for way, load in loads.items()
-            },
+            "loads": {way: cost_of_kill(load.result()) for way, load in loads.items()},
         }
+
+
+def check_answered(report: dict[str, Any], way: str, *operations: str) -> None:
+    """NodeError if no request of an operation was answered: there is no latency to show then."""
+    for operation in operations:
+        if report["ops"].get(operation, {"ok": 0})["ok"] == 0:
+            raise NodeError(
+                f"the load by {way} got no answer to a {operation}: try again when the machine has less to do"
+            )
+
+
+def cost_of_kill(report: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """What the requests of each operation met while a switch was killed. No longest answer: none
+    came.
+    """
+    found = {}
+    for operation in ("get", "put"):
+        of = report["ops"].get(operation, {"queries": 0, "ok": 0, "lost": 0, "failed": 0, "over10ms": 0})
+        found[operation] = {
+            "requests": of["queries"],
+            "longest_ms": round(of["latencyMicros"]["max"] / 1000, 1) if of["ok"] else None,
+            "over_10_ms": of["over10ms"],
+            "failed": of["failed"] + of["lost"],
+        }
+    return found
 
 
 # ---- What a person sees ----
@@ -307,7 +323,7 @@ def failover_table(result: dict[str, Any]) -> Table:
             of = found["loads"][way][op]
             view.add_row(
                 f"{words}, {name}",
-                f"{of['longest_ms']:,.1f}",
+                "-" if of["longest_ms"] is None else f"{of['longest_ms']:,.1f}",
                 f"{of['over_10_ms']:,}",
                 f"{of['failed']:,}",
                 f"{of['requests']:,}",
