@@ -66,6 +66,8 @@ ENOUGH, GOOD = 0.5, 0.7
 """The share of the mix's reads that the network must answer, and the one at which it is not waited
 for any longer.
 """
+FULL = 0.9
+"""The share of a load's rate from which on the load had that rate."""
 WAYS = {
     "etcd": "etcd",
     "from_etcd": "gateway, from etcd",
@@ -129,6 +131,7 @@ class Demonstration:
             "p50_us": latency["p50"],
             "p99_us": latency["p99"],
             "reads": report["queries"],
+            "requests_per_second": round(report["queriesPerSecond"]),
             "failed": report["failed"] + report["lost"],
             "by_network": report.get("network", round(new.get("network", 0.0)))
             if way != "native"
@@ -331,10 +334,20 @@ def failover_table(result: dict[str, Any]) -> Table:
     return view
 
 
+def came_to(result: dict[str, Any], load: str) -> int:
+    """The least rate that the machine came to in a load: ``hot``, ``processor``."""
+    return min(of["requests_per_second"] for of in result[load].values())
+
+
+def same_rate(result: dict[str, Any]) -> bool:
+    """Whether each way had the mix's rate, without which processor times cannot be compared."""
+    return came_to(result, "processor") >= FULL * result["mix_rate"]
+
+
 def saved(result: dict[str, Any], way: str) -> str:
     """etcd's processor time by a way, compared with that without the network."""
     base, now = result["processor"]["etcd"]["etcd_ms"], result["processor"][way]["etcd_ms"]
-    if not base:
+    if not base or not same_rate(result):
         return "not measured"
     return f"{100 * (base - now) / base:.0f} % saved" if now <= base else f"{100 * (now - base) / base:.0f} % more"
 
@@ -359,8 +372,13 @@ def worse(result: dict[str, Any]) -> list[str]:
         of = processor[way]
         if (by := of["write_p50_us"] / base["write_p50_us"]) > 1.05:
             found.append(f"a write of the mix, {words}: p50 {by:,.1f} times etcd's")
-        if of["etcd_ms"] + (of["gateway_ms"] or 0) + of["client_ms"] > base["etcd_ms"] + base["client_ms"]:
+        used = of["etcd_ms"] + (of["gateway_ms"] or 0) + of["client_ms"]
+        if same_rate(result) and used > base["etcd_ms"] + base["client_ms"]:
             found.append(f"{words}: etcd, gateway and client use more processor time together")
+    hot_rate, mix_rate = came_to(result, "hot"), came_to(result, "processor")
+    if hot_rate < FULL * result["hot_rate"] or not same_rate(result):
+        of_rates = f"{hot_rate:,} of {result['hot_rate']:,}/s, mix {mix_rate:,} of {result['mix_rate']:,}/s"
+        found.append(f"too slow for these loads: hot key {of_rates}")
     if result["load_average"] > result["processors"]:
         busy = f"load average {result['load_average']:.0f}, {result['processors']} processors"
         found.append(f"the machine was busy before this began: {busy}")
