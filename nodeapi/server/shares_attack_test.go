@@ -232,8 +232,8 @@ func TestLongMessagesCount(t *testing.T) {
 }
 
 // TestLongMessageOfFewRequests: a client whose long message takes longer than MessageTime only
-// because its rate is low gets its answer. If the rate does not allow the message at all, the client
-// is told so; the connection does not just end.
+// because its rate is low gets its answer. If the rate does not allow the message at all, the
+// client is told so; the connection does not just end.
 func TestLongMessageOfFewRequests(t *testing.T) {
 	const patience = time.Second
 	long := `{"id":1,"func":"ping"` + strings.Repeat(" ", ownBuffer+5*bytesPerRequest) + `}`
@@ -264,7 +264,8 @@ func TestOpenStreamCountsWhatItMakes(t *testing.T) {
 		return authority.Quota{Connections: 10, RequestsPerSecond: 0.001, Burst: 50}
 	}, nil)})
 	greedy, other := dial(one), dial(one)
-	const open = `{"id":%d,"func":"openStream","data":{"stream":"s","config":{"partitions":%d,"objectBytes":1024,"objects":4}}}`
+	const open = `{"id":%d,"func":"openStream","data":{"stream":"s",` +
+		`"config":{"partitions":%d,"objectBytes":1024,"objects":4}}}`
 	for i, partitions := range []int{1_000_000_000, math.MaxInt, -1, math.MinInt, 33} {
 		greedy.send(fmt.Sprintf(open, i+1, partitions))
 		greedy.expectPart(`"invalid_argument"`)
