@@ -31,6 +31,7 @@ UV := 0.13.9
 CBOR2 := 6.2.1
 PYARROW := 26.0.1
 MKDOCS_MATERIAL := 9.8.2
+MKDOCSTRINGS := 2.0.11
 
 $(VENV)/.requirements: $(VENV)/.packages requirements.txt requirements-go.txt client/python/pyproject.toml
 	@echo "installing the Python packages of requirements.txt into $(VENV)"
@@ -50,7 +51,7 @@ lock: ### write requirements*.txt anew, with the hashes of all files
 	  echo "uv==$(UV)" | $$lock --custom-compile-command "make lock" - -o requirements-uv.txt; \
 	  echo "cbor2==$(CBOR2)" | $$lock --custom-compile-command "make lock" - -o experiments/doors/requirements.txt; \
 	  echo "pyarrow==$(PYARROW)" | $$lock --custom-compile-command "make lock" - -o client/python/requirements-arrow.txt; \
-	  echo "mkdocs-material==$(MKDOCS_MATERIAL)" | $$lock --custom-compile-command "make lock" - -o requirements-docs.txt
+	  printf '%s\n' "mkdocs-material==$(MKDOCS_MATERIAL)" "mkdocstrings-python==$(MKDOCSTRINGS)" | $$lock --custom-compile-command "make lock" - -o requirements-docs.txt
 
 deps-k8s: deps $(VENV)/.packages-k8s ### install what make e2e-k8s needs besides (containerd, runc, ...)
 

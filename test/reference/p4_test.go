@@ -229,7 +229,8 @@ func p4Arrays(t *testing.T, page *strings.Builder, infos []*p4.P4Info, comments 
 		}
 		page.WriteString(refpage.Row("`"+name+"`",
 			perProfile(infos, func(i *p4.P4Info) int { return bits(byAlias(i.Registers, name)) }),
-			perProfile(infos, func(i *p4.P4Info) int { return int(byAlias(i.Registers, name).GetSize()) }), comments[name]))
+			perProfile(infos, func(i *p4.P4Info) int { return int(byAlias(i.Registers, name).GetSize()) }),
+			comments[name]))
 	}
 	page.WriteString("\n`objects_store` has the values and `objects_length` their lengths in bytes. A slot has several\n" +
 		"cells. [`objects.p4`](../../p4src/include/objects.p4) says which.\n")
