@@ -20,8 +20,8 @@ import (
 	"github.com/netcraq/netcraq/switch/netlinkdump"
 )
 
-// Switch is what the agent asks of the node's switch. A port that nobody has said more about is a
-// host's: nothing but requests is believed from there.
+// Switch is the agent's view of the node's switch. A port about which nothing more was said is a
+// host's: the switch accepts only requests from there.
 type Switch interface {
 	AddPort(number uint32, iface string) error
 	RemovePort(number uint32) error
@@ -29,7 +29,7 @@ type Switch interface {
 	NamedPorts() (map[uint32]bool, error)
 }
 
-// Options are what an Agent needs.
+// Options configure an Agent.
 type Options struct {
 	// Dir is the folder for records, in a file system that is emptied when the machine starts.
 	Dir string
@@ -40,14 +40,14 @@ type Options struct {
 	// AfterOthers: the switch's program is behind those of others at an interface, and so are the
 	// filters.
 	AfterOthers bool
-	// Services have the chains' service addresses, from which nobody but a switch may send: IPv4
+	// Services have the chains' service addresses, from which only a switch may send: IPv4
 	// prefixes, ingressfilter.MaxSources at most.
 	Services []netip.Prefix
-	// MTU of the containers' interfaces where they ask for none, in bytes.
+	// MTU of the containers' interfaces that request none, in bytes.
 	MTU int
 	// Reserved are prefixes that lead to the switch, so no container can have an address of them.
 	Reserved []netip.Prefix
-	// Log receives what happens. nil means slog.Default().
+	// Log receives events. nil means slog.Default().
 	Log *slog.Logger
 
 	// step is called before each step of an attachment with its name: for tests, which kill the
@@ -178,7 +178,7 @@ func (a *Agent) SetReady(ready bool, reason string) {
 	a.ready, a.reason = ready, reason
 }
 
-// Attachments lists what is attached, by the node's interface.
+// Attachments lists the attachments, by the node's interface.
 func (a *Agent) Attachments() []agentapi.Record {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -241,9 +241,9 @@ func (a *Agent) freePort() (uint32, error) {
 	return 0, agentapi.Errorf(agentapi.CodeTryAgain, "all %d ports of the node's switch are taken", count)
 }
 
-// Reconcile makes records and interfaces agree after a start: what was begun and not finished is
-// undone, what has gone is forgotten, and what is there is a port again. The error names what could
-// not be done; the rest is.
+// Reconcile makes records and interfaces agree after a start: unfinished attachments are undone,
+// those that have gone are forgotten, and existing ones become ports again. The error names what
+// could not be done; the rest is done.
 func (a *Agent) Reconcile() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

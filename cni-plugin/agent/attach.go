@@ -277,7 +277,7 @@ func (a *Agent) detach(at agentapi.Attachment) error {
 	return nil
 }
 
-// Collect takes away what is attached to a network but not among the valid attachments.
+// Collect removes attachments to a network that are not among the valid ones.
 func (a *Agent) Collect(req *agentapi.Collect) (*agentapi.Collected, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

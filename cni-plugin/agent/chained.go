@@ -223,8 +223,8 @@ func unfilter(r *agentapi.Record) error {
 	return nil
 }
 
-// Release takes every port and filter off other plugins' interfaces, which are as they were then.
-// It is for an agent that goes for good.
+// Release removes every port and filter from other plugins' interfaces, which are then as they
+// were. It is for an agent that goes for good.
 func (a *Agent) Release() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -238,7 +238,8 @@ func (a *Agent) Release() error {
 	return errors.Join(errs...)
 }
 
-// ReleaseRecorded does what Release does for an agent that has ended, by the records in its folder.
+// ReleaseRecorded does what Release does for an agent that has ended, from the records in its
+// folder.
 func ReleaseRecorded(dir string) error {
 	s, err := openStore(dir)
 	if err != nil {

@@ -32,8 +32,8 @@ func madeHere() (map[string]func(*table) error, error) {
 	return made.writes[id], nil
 }
 
-// KeepRules puts back what ApplyTunnels and ApplySwitch have made in the calling thread's network
-// namespace as soon as somebody has deleted it, until ctx ends, and calls restored then. It
+// KeepRules restores the rules of ApplyTunnels and ApplySwitch in the calling thread's network
+// namespace as soon as somebody has deleted them, until ctx ends, and calls restored then. It
 // returns at once.
 func KeepRules(ctx context.Context, restored func(name string, err error)) error {
 	_, err := nftwatch.Watch(ctx, func() { look(restored) })

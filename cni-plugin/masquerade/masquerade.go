@@ -1,6 +1,6 @@
-// Package masquerade lets pods talk to the world outside of the cluster: what they send there goes
-// out under the node's address, because nobody out there has a way to a pod's. What stays in the
-// cluster keeps its source, so that who is asked sees who asks.
+// Package masquerade lets pods talk to the world outside of the cluster: their packets leave under
+// the node's address, because nobody out there has a route to a pod's. Packets inside of the
+// cluster keep their source, so that a server sees its client.
 //
 //	table ip netcraq {        (and the same of ip6)
 //	  set pods    { the prefixes of this node's pods }
@@ -64,8 +64,8 @@ func KeepRules(masquerade bool, self podroutes.Node, others []podroutes.Node) er
 	return Remove()
 }
 
-// Apply has this node's pods masqueraded where they leave the cluster of these nodes. It works on
-// the calling thread's network namespace and can be called at any time.
+// Apply masquerades this node's pods where their packets leave the cluster of these nodes. It works
+// on the calling thread's network namespace and can be called at any time.
 func Apply(self podroutes.Node, others []podroutes.Node) error {
 	var cluster []netip.Prefix
 	for _, n := range append([]podroutes.Node{self}, others...) {

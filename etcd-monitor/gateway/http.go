@@ -30,8 +30,8 @@ import (
 // is.
 var etcdPaths = []string{"/health", "/livez", "/livez/", "/readyz", "/readyz/", "/version", "/metrics", "/debug/vars"}
 
-// OwnMetrics is where a gateway's port shows the gateway's metrics, without those that name keys;
-// /metrics there is etcd's.
+// OwnMetrics is the path of the gateway's metrics, without those that name keys; /metrics there is
+// etcd's.
 const OwnMetrics = "/proxy/metrics"
 
 func (g *Gateway) httpHandler(metrics http.Handler, cfg Config) (http.Handler, error) {

@@ -75,9 +75,8 @@ func (s kv) Compact(ctx context.Context, r *pb.CompactionRequest) (*pb.Compactio
 	return serve(ctx, s.g, kindCompact, s.next.Compact, r)
 }
 
-// Forward is etcd's key-value service for who serves [Config].KV. What it asks etcd is asked in the
-// name of the client whose request's context it is given (its token, its other metadata), and the
-// time that etcd takes is counted.
+// Forward is etcd's key-value service for a server of [Config].KV. It asks etcd in the name of the
+// client whose request's context it gets (its token, its other metadata), and counts etcd's time.
 func Forward(u *Upstream, m *hotkeys.Metrics) pb.KVClient {
 	return forward{u, pb.NewKVClient(u.Conn()), m}
 }

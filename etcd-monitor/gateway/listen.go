@@ -95,8 +95,8 @@ func (b endWith) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// How long is waited before another try where a connection could not be accepted, first and at
-// most, and how often it is said while it continues.
+// Pauses before another try when a connection could not be accepted, first and at most, and how
+// often that is logged while it continues.
 const (
 	acceptShortest = 5 * time.Millisecond
 	acceptLongest  = time.Second

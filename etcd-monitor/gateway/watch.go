@@ -17,8 +17,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Watches of which many clients have the same (the same keys, filters and so on, as the same user)
-// are one at etcd.
+// Equal watches of many clients (the same keys, filters and so on, as the same user) are one at
+// etcd.
 //
 // Each watch begins on a stream to etcd of its client's own: etcd says whether the client may watch
 // these keys, whether its start was compacted, and what has happened since. When it is known up to
@@ -29,8 +29,8 @@ import (
 // for it, and the others do not. What ends a client's stream at etcd, or the common watch, ends the
 // client's stream, as it would without a gateway: clients begin again from where they are.
 
-// How long is waited until etcd is asked how far it is with a watch that is not shared and could
-// be: at first, and at most.
+// Time before etcd is asked for the progress of a watch that is not shared and could be: at first,
+// and at most.
 const (
 	nudgeFirst = 100 * time.Millisecond
 	nudgeLast  = 10 * time.Second

@@ -34,8 +34,8 @@ var fileOf = map[string]string{
 	"ValidatingAdmissionPolicy": "admission.yaml", "ValidatingAdmissionPolicyBinding": "admission.yaml",
 }
 
-// policies is the name of all that enforces NetworkPolicy, which is for who wants it: objects of a
-// file of their own, where withPolicies is true.
+// policies is the component of everything that enforces NetworkPolicy, which is optional: its
+// objects are in a file of their own, rendered if withPolicies is true.
 const (
 	policies     = "netcraq-policies"
 	policiesFile = "templates/policies.yaml"

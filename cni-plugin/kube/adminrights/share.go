@@ -33,8 +33,7 @@ const (
 	shareWatches = 4
 )
 
-// Share bounds what one node's requests take of the leader's time, over all of the node's
-// connections.
+// Share bounds the leader's time for one node's requests, over all of the node's connections.
 type Share struct {
 	requests, changes *rate.Limiter
 	lists, watches    *listShare

@@ -46,7 +46,7 @@ func NewSigner(c client.Client, a *Authorities, namespace string, log *slog.Logg
 	return &Signer{client: c, authorities: a, namespace: namespace, log: log}
 }
 
-// SetupSigner has a manager keep the authority of a namespace's agents, and sign what they ask for.
+// SetupSigner makes a manager keep the authority of a namespace's agents, and sign their requests.
 func SetupSigner(mgr manager.Manager, namespace string, log *slog.Logger) error {
 	a := NewAuthorities(mgr.GetAPIReader(), mgr.GetClient(), namespace, log)
 	s := NewSigner(mgr.GetClient(), a, namespace, log)

@@ -1,7 +1,7 @@
-// Package apiobjects is how the agent's packages deal with the objects of the API server: which
-// kinds of objects there are (scheme.go), how a process follows all objects of a kind without a
-// reconciler (follow.go), and how reconcilers are made to look at their objects again (waker.go).
-// It decides nothing about what the objects say.
+// Package apiobjects is how the agent's packages use the objects of the API server: which kinds of
+// objects there are (scheme.go), how a process follows all objects of a kind without a reconciler
+// (follow.go), and how reconcilers are made to look at their objects again (waker.go). It does not
+// interpret the objects.
 package apiobjects
 
 import (

@@ -32,11 +32,11 @@ import (
 // that ask without the right; since a policy may be missing, and rights are taken back while pods
 // run, the leader asks for itself, again and again.
 
-// Annotation is the annotation by which a pod asks for the fast path, with the value "true".
+// Annotation is the annotation by which a pod requests the fast path, with the value "true".
 const Annotation = "netcraq.io/fast-path"
 
-// What a service account needs: the verb on the resource, in the pod's namespace. There are no such
-// objects; roles can name the resource all the same.
+// The right that a service account needs: the verb on the resource, in the pod's namespace. No such
+// objects exist, but roles can name the resource.
 const (
 	verb     = "use"
 	resource = "fastpaths"
@@ -73,8 +73,8 @@ func New(c client.Client, log *slog.Logger, leading func() bool, changed func())
 		allowed: map[account]bool{}, told: map[types.UID]bool{}}
 }
 
-// Reconcile implements reconcile.Reconciler: it reviews a service account's right. Where the API
-// server does not answer, what it has said before holds.
+// Reconcile implements reconcile.Reconciler: it reviews a service account's right. While the API
+// server does not answer, its last answer holds.
 func (f *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	if !f.leading() {
 		return reconcile.Result{}, nil
@@ -197,7 +197,7 @@ var Changed = predicate.Funcs{
 	},
 }
 
-// Trim is what the cache keeps of a pod.
+// Trim is the part of a pod that the cache keeps.
 func Trim(p *corev1.Pod) *corev1.Pod {
 	out := &corev1.Pod{TypeMeta: p.TypeMeta}
 	out.Namespace, out.Name, out.UID, out.ResourceVersion = p.Namespace, p.Name, p.UID, p.ResourceVersion

@@ -13,7 +13,8 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/durable/door"
 )
 
-// Durable keys go by the same connection as what is asked of the controller, in one of its streams:
+// Requests for durable keys use the same connection as those for the controller, in one of its
+// streams:
 //
 //	agent: gRPC ── POST /v1/durable-keys ──▶ leader: door ──gRPC──▶ etcd-monitor
 

@@ -57,7 +57,7 @@ const nodeRealm = "node"
 // hostsAtMost keeps the network below what the program's table of routes holds (4,096 entries).
 const hostsAtMost = 3800
 
-// Cluster is what the network follows from.
+// Cluster is the input of the network.
 type Cluster struct {
 	Program topology.ProgramSpec
 	Nodes   []nodeview.Node  // as settle and endpoints have left them
@@ -81,10 +81,9 @@ type candidateHost struct {
 	self      bool   // it is the node itself
 }
 
-// Build writes the network down: nodes (the agents, the gateways, and root's other processes in a
-// node's own network) may do everything, pods nothing but with the keys of their namespace, if they
-// are among the open ones. What is wrong with a node's list is left out, and does not change what
-// the network has of other nodes.
+// Build builds the network. Nodes (the agents, the gateways, and root's other processes in a node's
+// own network) may do everything. Pods may use only the keys of their namespace, if they are among
+// the open ones. Errors in a node's list are left out, and do not affect other nodes.
 func Build(a nodeview.Addressing, c Cluster) (spec topology.Spec, wrong nodeclaims.Faults, err error) {
 	spec.Program, spec.HostRate = c.Program, c.PodRate
 	up, err := addSwitches(a, &spec, c)

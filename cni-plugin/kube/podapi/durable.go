@@ -28,8 +28,8 @@ import (
 // certificate. It asks the one that leads, by the connection that this has made (package
 // leaderlink).
 
-// KeysAnnotation of a Namespace says what its pods' new keys are: KeysDurable or KeysVolatile.
-// Without it the node's policy says so, and without that they are volatile.
+// KeysAnnotation of a Namespace sets the kind of its pods' new keys: KeysDurable or KeysVolatile.
+// Without it the node's policy decides, and without that they are volatile.
 const (
 	KeysAnnotation = "netcraq.io/keys"
 	KeysDurable    = "durable"

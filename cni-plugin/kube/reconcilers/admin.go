@@ -22,7 +22,7 @@ import (
 // on to the one that does, at its address for other agents (TLS, both ways), so that every gateway
 // has a controller alongside it.
 
-// ServeAdmin begins to serve it to this node's processes; failed is told if that ends before ctx.
+// ServeAdmin begins to serve it to this node's processes; failed is called if that ends before ctx.
 func (p *Operator) ServeAdmin(ctx context.Context, failed context.CancelCauseFunc) error {
 	door, err := adminserver.Listen(p.o.Admin, p.log)
 	if err != nil {

@@ -78,8 +78,8 @@ func (r *chainReconciler) Reconcile(ctx context.Context, req reconcile.Request) 
 	return again, r.show(ctx, c, is, &p)
 }
 
-// Finalizer keeps a chain that is deleted until it holds no keys: were the agents removed before,
-// nobody could take them out of the network, and gateways would wait for that.
+// Finalizer keeps a deleted chain until it holds no keys: if the agents were removed before, nobody
+// could take them out of the network, and gateways would wait for that.
 const Finalizer = "netcraq.io/keys"
 
 // hold makes sure that a chain's resource has the finalizer, or has not.

@@ -27,7 +27,7 @@ type NodeIndexes struct {
 	inChain func(context.Context) (func(node string) bool, error)
 }
 
-// NewNodeIndexes makes what gives nodes their indexes.
+// NewNodeIndexes makes the reconciler that gives nodes their indexes.
 func NewNodeIndexes(c client.Client, fresh client.Reader, elsewhere bool,
 	inChain func(context.Context) (func(node string) bool, error)) *NodeIndexes {
 	return &NodeIndexes{client: c, fresh: fresh, elsewhere: elsewhere, inChain: inChain}

@@ -72,7 +72,7 @@ type Operator struct {
 	serving sync.WaitGroup // the admin API
 }
 
-// Start implements manager.Runnable: it leads, when it is this agent's turn, until ctx ends.
+// Start implements manager.Runnable: when it is this agent's turn, it leads until ctx ends.
 func (p *Operator) Start(ctx context.Context) error {
 	defer p.serving.Wait()
 	return p.leader.Start(ctx)

@@ -1,7 +1,7 @@
 // Command netcraq-policies enforces NetworkPolicy on a node with NetCRAQ's pod network. It is SIG
 // Network's kube-network-policies (sigs.k8s.io/kube-network-policies), which judges the first
 // packet of each connection, with the kernel's rules (package queue) and the node's knowledge of
-// pods' addresses (package podaddresses) that it needs for what Kubernetes promises.
+// pods' addresses (package podaddresses), which Kubernetes' promises require.
 package main
 
 import (

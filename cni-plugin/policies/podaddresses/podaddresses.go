@@ -1,7 +1,7 @@
 // Package podaddresses tells kube-network-policies which pod has an address, better than the API
 // server alone can. Kubernetes promises that policies hold for a pod before its first process runs,
 // and the API server learns a pod's addresses seconds after that. The node's agent knows them at
-// once, as it has made the interfaces.
+// once, because it has made the interfaces.
 package podaddresses
 
 import (
@@ -40,12 +40,12 @@ const (
 // asks its NRI plugin, without looking whether it has one.
 var errNobody = errors.New("no pod has this address")
 
-// Lister lists what is attached on a node: an agent's client.
+// Lister lists the attachments of a node: an agent's client.
 type Lister interface {
 	Attachments(ctx context.Context) ([]agentapi.Record, error)
 }
 
-// Informer is an informer of pods that is asked by address, and asks the agent, too.
+// Informer is an informer of pods for queries by address, which also asks the agent.
 type Informer struct {
 	coreinformers.PodInformer
 	index *indexer

@@ -1,5 +1,5 @@
-// Command etcd-monitor is an etcd v3 endpoint that stands before an etcd cluster, counts what is
-// read, and has the keys that are read most answered by the network (docs/etcd.md).
+// Command etcd-monitor is an etcd v3 endpoint in front of an etcd cluster. It counts reads, and
+// lets the network answer reads of the keys that are read most (docs/etcd.md).
 package main
 
 import (

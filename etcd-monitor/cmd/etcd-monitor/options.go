@@ -75,7 +75,7 @@ type options struct {
 	logLevel string
 }
 
-// What is used without a flag. The ports are alongside those of etcd's own grpc-proxy.
+// Defaults of flags. The ports are next to those of etcd's own grpc-proxy.
 const (
 	defaultListen  = "http://127.0.0.1:23790"
 	defaultMetrics = "127.0.0.1:23791"

@@ -1,8 +1,8 @@
 // Package flow runs a pipelet's SELECT over batches of records, in DuckDB.
 //
-// Batches are small, so what counts is not how fast DuckDB computes but what a batch costs at all:
-// 1.2 ms where a batch is handed over as Arrow and the SELECT is planned each time, 0.65 ms where
-// its rows are appended to a table that stays and the SELECT is prepared. So it is done like that.
+// Batches are small, so the overhead of a batch counts, not DuckDB's speed: 1.2 ms if a batch is
+// handed over as Arrow and the SELECT is planned each time, 0.65 ms if its rows are appended to a
+// table that stays and the SELECT is prepared. So this package does the latter.
 //
 // DuckDB can end the process that it runs in. Package flowproc runs this one in processes apart.
 package flow
@@ -28,14 +28,14 @@ import (
 )
 
 const (
-	// RunTime bounds the processor time of a flow's run over a batch.
+	// RunTime bounds the processor time of a flow over a batch.
 	RunTime = 10 * time.Second
-	// CompileTime bounds the processor time of a flow's run over nothing.
+	// CompileTime bounds the processor time of a flow over an empty batch.
 	CompileTime = 3 * time.Second
 	// Patience times as long may a run take by the clock, on a machine that has other work to do.
 	Patience = 5
-	// MaxRows bounds the bytes of the rows that a flow makes of a batch. A row counts as its key,
-	// its value and RowBytes.
+	// MaxRows bounds the bytes of a batch's resulting rows. A row counts as its key, its value and
+	// RowBytes.
 	MaxRows  = 64 << 20
 	RowBytes = 64
 )
@@ -70,7 +70,7 @@ const keyBytes = "key_bytes"
 // renew is how many batches go through one table: what is deleted from it takes up room in it.
 const renew = 256
 
-// Engine is a DuckDB for the flows over one source. What uses it waits for its turn.
+// Engine is a DuckDB for the flows over one source. Its users take turns.
 type Engine struct {
 	turn   chan struct{} // has one element while nobody uses the engine
 	db     *sql.DB
@@ -178,7 +178,7 @@ type Flow struct {
 	life   int
 }
 
-// Compile checks a SELECT and gives it an engine of its own. What is wrong is said with its place.
+// Compile checks a SELECT and gives it an engine of its own. Errors have their place.
 func Compile(ctx context.Context, query string) (*Flow, error) {
 	e, err := Open(ctx)
 	if err != nil {
@@ -193,7 +193,7 @@ func Compile(ctx context.Context, query string) (*Flow, error) {
 	return f, nil
 }
 
-// Compile checks a SELECT. What is wrong is said with its place.
+// Compile checks a SELECT. Errors have their place.
 func (e *Engine) Compile(ctx context.Context, query string) (_ *Flow, err error) {
 	query = trim(query)
 	if query == "" {
@@ -252,8 +252,8 @@ func (f *Flow) Close() error {
 	return nil
 }
 
-// Run makes rows of records. Its columns key and value are what is written; a row whose value is
-// NULL deletes its key. What is neither text nor bytes is cast to text, as DuckDB does it.
+// Run computes rows from records. Its columns key and value are written; a row whose value is NULL
+// deletes its key. Values that are neither text nor bytes are cast to text by DuckDB.
 func (f *Flow) Run(ctx context.Context, records []endpoint.Record) (rows []endpoint.Row, err error) {
 	rows, _, err = f.RunBatch(ctx, "", records)
 	return rows, err

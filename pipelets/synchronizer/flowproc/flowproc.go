@@ -116,7 +116,7 @@ func CompileStateful(ctx context.Context, query, state string) (*Flow, error) {
 	return f, nil
 }
 
-// Compile checks a SELECT. The error names the place of what is wrong.
+// Compile checks a SELECT. An error has its place.
 func (e *Engine) Compile(ctx context.Context, query string) (*Flow, error) {
 	return e.compile(ctx, query, "")
 }
@@ -135,8 +135,8 @@ func (f *Flow) Close() error {
 	return nil
 }
 
-// RunBatch is flow.Flow's: a batch with a name is sent once for all flows of an engine. A run that
-// ended its process took the longest.
+// RunBatch is flow.Flow's: a batch with a name is sent once for all flows of an engine. If a run
+// ends its process, it was the one that took longest.
 func (f *Flow) RunBatch(ctx context.Context, name string, records []endpoint.Record) (rows []endpoint.Row,
 	took time.Duration, err error) {
 	a, err := f.call(ctx, &request{Query: f.query, Batch: name}, records)

@@ -16,9 +16,9 @@ const maxAnswer = 2 * flow.MaxRows
 type request struct {
 	Query, State string
 	Compile      bool
-	Batch        string            // the batch's name; "": it has none
+	Batch        string            // the batch's name; "": none
 	Load         bool              // Records are the batch. Otherwise the process has it.
-	Records      *records          // nil: there are none
+	Records      *records          // nil: none
 	Was          exactlyonce.Table // with a State
 }
 

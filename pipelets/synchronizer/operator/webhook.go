@@ -76,7 +76,7 @@ func (v *validator) ValidateUpdate(ctx context.Context, _, obj runtime.Object) (
 	return v.ValidateCreate(ctx, obj)
 }
 
-// ValidateDelete is admission.CustomValidator's. Nobody is asked for it.
+// ValidateDelete is admission.CustomValidator's. It is never called.
 func (v *validator) ValidateDelete(context.Context, runtime.Object) (admission.Warnings, error) {
 	return nil, nil
 }

@@ -20,7 +20,7 @@ import (
 // name is what Kubernetes takes as a name of an object.
 var name = regexp.MustCompile(`^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$`)
 
-// Load reads the pipelets of files, and fails where one is not right.
+// Load reads the pipelets of files, and fails if one is invalid.
 func Load(ctx context.Context, files []string) (all []pipeletapi.Pipelet, err error) {
 	seen := map[string]bool{}
 	for _, file := range files {
@@ -55,7 +55,7 @@ func Load(ctx context.Context, files []string) (all []pipeletapi.Pipelet, err er
 	return all, nil
 }
 
-// Check says what is wrong with a pipelet.
+// Check reports errors in a pipelet.
 func Check(ctx context.Context, p *pipeletapi.Pipelet) error {
 	switch {
 	case p.APIVersion != pipeletapi.APIVersion || p.Kind != pipeletapi.Kind:

@@ -8,7 +8,7 @@ import (
 	"github.com/netcraq/netcraq/pipelets/exactlyonce"
 )
 
-// Progress is how a worker is doing.
+// Progress is a worker's progress.
 type Progress struct {
 	Src, Dst  int
 	Condition exactlyonce.Condition
@@ -28,7 +28,7 @@ type worker struct {
 	p  Progress
 }
 
-// Progress is how it is doing.
+// Progress returns its progress.
 func (w *worker) Progress() Progress {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -10,12 +10,12 @@ import (
 	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint"
 )
 
-// With an interval, what comes between two ticks is a window, and one batch. Ticks are at the
-// multiples of the interval since 1970, so all workers have the same ones, and one that is started
-// again does not put its window off.
+// With an interval, the records between two ticks are a window, and one batch. Ticks are at the
+// multiples of the interval since 1970, so all workers have the same ones, and a restarted one does
+// not delay its window.
 const (
-	// WindowRecords and windowBytes, of keys and values, bound a window. What is more is another
-	// part of it, which follows at once.
+	// WindowRecords and windowBytes, of keys and values, bound a window. The rest follows at once
+	// as another part of it.
 	WindowRecords = 10000
 	windowBytes   = 4 << 20
 )

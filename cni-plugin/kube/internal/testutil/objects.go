@@ -17,7 +17,7 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/kube/apiobjects"
 )
 
-// Pod is a pod on a node, with what the annotation says ("": there is none).
+// Pod is a pod on a node, with the annotation's value ("": no annotation).
 func Pod(namespace, name, uid, account, node, asks string) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(uid)},
 		Spec: corev1.PodSpec{ServiceAccountName: account, NodeName: node}}

@@ -24,9 +24,8 @@ const (
 	more = time.Millisecond
 )
 
-// Source reads what is there, and then what changes. Of a key that is written faster than it is
-// read the newest version comes; what was overtaken does not. A record's Version is its epoch times
-// 2^40 and its sequence.
+// Source reads the present keys, and then their changes. If a key is written faster than it is
+// read, only its newest version comes. A record's Version is its epoch times 2^40 and its sequence.
 type Source struct {
 	link
 	spec  pipeletapi.Chain

@@ -26,10 +26,10 @@ const (
 	atOnce = 2
 )
 
-// Hub has the sinks of a process that write to the same etcd as the same user share a connection,
+// Hub makes the sinks of a process that write to the same etcd as the same user share a connection,
 // and their transactions: small commits that come while others are under way go as one. Each keeps
 // its condition, so the transaction is done for all or for none; if it fails, each is tried alone,
-// and hears how that went. A nil Hub has each for itself.
+// and gets its own result. With a nil Hub each works alone.
 type Hub struct {
 	mu  sync.Mutex
 	all map[string]*link

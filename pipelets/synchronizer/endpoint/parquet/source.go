@@ -30,10 +30,10 @@ const (
 	chunk = 1024
 )
 
-// Source reads the files of a folder that are called NUMBER.parquet, with numbers one after the
-// other: those of a destination, or such as somebody else writes and then gives their names. They
-// have a column key, and value, bytes and deleted as far as they are needed, as a destination has
-// them. A record's Version is its file's number times 2^32, and its place in it, from 1 on.
+// Source reads the files of a folder that are called NUMBER.parquet, with consecutive numbers:
+// those of a destination, or files that another program writes and then renames. They have a column
+// key, and value, bytes and deleted as far as they are needed, as in a destination. A record's
+// Version is its file's number times 2^32, plus its place in it, from 1 on.
 type Source struct {
 	folder string
 	open   *reading
