@@ -425,7 +425,7 @@ func (s *Server) byToken(r *http.Request) (Caller, bool) {
 		}
 		return Caller{}, false
 	}
-	if c, err := r.Cookie(s.cookie()); err == nil && s.cookies.holds(c.Value, false) {
+	if s.hasCookie(r) {
 		return Caller{Token: TokenPage, ReadOnly: true}, true
 	}
 	return Caller{}, false
