@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What commands print with ``--help`` is no wider than 100 columns: the built ones', with all that
+"""What commands print with ``--help`` is no wider than 80 columns: the built ones', with all that
 they have below them, that of Python programs which break their lines themselves, and of make. With
 ``--version`` each built one says the version that it was built from.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-WIDTH = 100
+WIDTH = 80
 BUILT = sorted(
     Path(folder).name
     for folder in re.search(r"^COMMANDS := ((?:.*\\\n)*.*)$", (ROOT / "Makefile").read_text(), re.M)[1].split()
@@ -80,4 +80,4 @@ def test_all_is_looked_at():
     assert "netcraqctl" in BUILT
     assert "experiments/query_generator.py" in SCRIPTS
     assert below("Available Commands:\n  get         Read\n  help        Help\n\nFlags:\n") == ["get"]
-    assert wide("x" * 100 + "\n" + "x" * 101) == ["x" * 101]
+    assert wide("x" * 80 + "\n" + "x" * 81) == ["x" * 81]
