@@ -20,7 +20,7 @@ import (
 // shorter names.
 func (c *cli) keyCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "key", Short: "Show where a key is and why; add, move, remove, pin and exclude keys",
+		Use: "key", Short: "Show where a key is and why; add, move, remove and pin keys",
 		Long: "Show where a key is and why, and change that. KEY is the name of a key in the network, as chain keys lists them: keys of the node API " +
 			"are node/NAMESPACE/KEY there. show finds them by KEY and --namespace, too. placement show lists keys of etcd.",
 	}
@@ -87,8 +87,8 @@ func printPlace(w io.Writer, p keyPlace) {
 		fmt.Fprintf(w, "%s is %v in chain %s, slot %d\n", k.Name, wire.Key(k.KeyID), k.Chain, k.Slot)
 		rows := [][]string{{"  SWITCH", "STATUS", "VERSION", "NEWEST", "BYTES"}}
 		for _, s := range k.State {
-			rows = append(rows, []string{"  " + s.Switch, s.Status, wire.Version(s.Version).String(), wire.Version(s.Newest).String(),
-				strconv.Itoa(s.Length)})
+			rows = append(rows, []string{"  " + s.Switch, s.Status, wire.Version(s.Version).String(),
+				wire.Version(s.Newest).String(), strconv.Itoa(s.Length)})
 		}
 		table(w, rows)
 	}
@@ -100,7 +100,7 @@ func printPlace(w io.Writer, p keyPlace) {
 // directCommand has netcraqctl's commands that send packets themselves, for netcraq.
 func (c *cli) directCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "direct", Short: "Read and write keys with packets to the switches, without a node API",
+		Use: "direct", Short: "Read and write keys with packets to the switches themselves",
 		Long: "Read and write keys with packets to the switches, without a node API. Run it in a host of the switches' network. " +
 			"A key of the node API has the name node/NAMESPACE/KEY there.\n\n" + keysHelp,
 		Example: `  netcraq direct get /leader
