@@ -128,6 +128,7 @@ class Demonstration:
             "p50_us": latency["p50"],
             "p99_us": latency["p99"],
             "reads": report["queries"],
+            "reads_per_second": round(report["queriesPerSecond"]),
             "failed": report["failed"] + report["lost"],
             "by_network": report.get("network", round(new.get("network", 0.0)))
             if way != "native"
@@ -135,21 +136,21 @@ class Demonstration:
         }
 
     def processor(self, way: str) -> None:
-        """The mix, and the processor time that it takes, each second."""
+        """The mix, and the processor time that 1,000 requests of it take."""
         before = self.network.counted()
         etcd, gateway, began = self.network.etcd_seconds(), self.network.gateway_seconds(), time.monotonic()
         report = self.load(way, self.options.seconds + 1, MIX_RATE, "--keys", str(self.options.keys), *MIX)
-        took, of = time.monotonic() - began, report["seconds"]
+        took, requests = time.monotonic() - began, report["queries"]
         etcd = self.network.etcd_seconds() - etcd - self.idle * took
         gateway = self.network.gateway_seconds() - gateway
-        client = report["cpuMicrosPerQuery"] * report["queries"] / 1e6
+        client = report["cpuMicrosPerQuery"] * requests / 1e6
         reads = report["ops"]["get"]["queries"]
         new = {who: count - before.get(who, 0.0) for who, count in self.network.counted().items()}
         share = report.get("network", new.get("network", 0.0)) / reads
         self.result["processor"][way] = {
-            "etcd_ms": round(1000 * max(etcd, 0) / of),
-            "gateway_ms": round(1000 * gateway / of) if way == "gateway" else None,
-            "client_ms": round(1000 * client / of),
+            "etcd_ms": round(1e6 * max(etcd, 0) / requests),
+            "gateway_ms": round(1e6 * gateway / requests) if way == "gateway" else None,
+            "client_ms": round(1e6 * client / requests),
             "requests_per_second": round(report["queriesPerSecond"]),
             "by_network": round(share, 3),
             "read_p50_us": report["ops"]["get"]["latencyMicros"]["p50"],
@@ -270,7 +271,7 @@ def hot_table(result: dict[str, Any]) -> Table:
     base = result["hot"]["etcd"]["p50_us"]
     for way, words in WAYS.items():
         of = result["hot"][way]
-        view.add_row(words, micros(of["p50_us"]), micros(of["p99_us"]), f"{of['p50_us'] / base:.2f}")
+        view.add_row(words, micros(of["p50_us"]), micros(of["p99_us"]), f"{of['p50_us'] / base:.3f}")
     return view
 
 
@@ -280,13 +281,13 @@ def lock_table(result: dict[str, Any]) -> Table:
     base = result["lock"]["etcd"]["p50_us"]
     for door, words in (("etcd", "etcd's concurrency package"), ("node", "node API, by the switches")):
         of = result["lock"][door]
-        view.add_row(words, micros(of["p50_us"]), micros(of["p99_us"]), f"{of['p50_us'] / base:.2f}")
+        view.add_row(words, micros(of["p50_us"]), micros(of["p99_us"]), f"{of['p50_us'] / base:.3f}")
     return view
 
 
 def processor_table(result: dict[str, Any]) -> Table:
-    """The processor time of a second of the mix."""
-    view = table(f"ms of processor a second, {result['mix_rate']:,}/s", "etcd", "gateway", "client", "in all")
+    """The processor time of 1,000 requests of the mix."""
+    view = table(f"processor ms, 1,000 of {result['mix_rate']:,}/s", "etcd", "gateway", "client", "in all")
     for way, words in (("etcd", "etcd"), ("gateway", "through the gateway"), ("direct", "client/etcd")):
         of = result["processor"][way]
         parts = [of["etcd_ms"], of["gateway_ms"], of["client_ms"]]
@@ -348,6 +349,10 @@ def worse(result: dict[str, Any]) -> list[str]:
     if result["load_average"] > result["processors"]:
         busy = f"load average {result['load_average']:.0f}, {result['processors']} processors"
         found.append(f"the machine was busy before this began: {busy}")
+    late = [WAYS[way] for way, of in hot.items() if of["reads_per_second"] < 0.9 * result["hot_rate"]]
+    late += [f"mix by {way}" for way, of in processor.items() if of["requests_per_second"] < 0.9 * result["mix_rate"]]
+    if late:
+        found.append(f"slower than their rate, so that requests waited: {', '.join(late)}")
     failed = sum(of["failed"] for of in [*hot.values(), *processor.values()])
     if failed:
         found.append(f"{failed:,} requests failed while nothing was killed")
