@@ -34,7 +34,7 @@ RECORDED: dict[str, Any] = {
     "keys": 500,
     "hot_rate": 1000,
     "mix_rate": 2000,
-    "failover_rate": 500,
+    "lease_ms": 1000,
     "load_average": 0.4,
     "processors": 2,
     "hot": {
@@ -87,7 +87,7 @@ def test_every_row_is_there_with_what_was_measured(result: dict[str, Any]) -> No
     assert rows["native client, reads"] == ["14.9", "3", "0", "1,600"]
     assert rows["native client, writes"] == ["197.7", "40", "0", "1,600"]
     assert "60 % saved by the gateway, 64 % saved by client/etcd" in printed(result)
-    assert "s3 was a member again 1.2 s after its restart" in printed(result)
+    assert "s3 was a member again 1.2 s after its restart; read leases last 1,000 ms at most" in printed(result)
 
 
 def test_what_is_worse_than_etcd_is_printed(result: dict[str, Any]) -> None:
