@@ -8,7 +8,7 @@ IMAGES   ?=
 ARCH     ?=
 
 .PHONY: images images-check chart test-chart
-images: deps ## build the container images into out/images (REGISTRY= TAG= IMAGES= ARCH=)
+images: deps ## build images in out/images (REGISTRY= TAG= IMAGES= ARCH=)
 	@GO="$(GO)" PYTHONPATH=cni-plugin $(PYTHON) -m images --registry "$(REGISTRY)" --tag "$(TAG)" --arch "$(ARCH)" $(IMAGES)
 
 images-check: deps ### build the images twice, and compare them byte for byte

@@ -90,18 +90,18 @@ type check struct {
 
 // checks are all, in the order of the report: what is further below comes first.
 var checks = []check{
-	{"kernel", "version and features: eBPF at tc, tcx, helpers, BTF, the compiler, lockdown", kernel},
+	{"kernel", "version and features: eBPF at tc, tcx, BTF, helpers, lockdown", kernel},
 	{"limits", "locked memory and open files, of the agent where it runs", limits},
 	{"cgroups", "control groups, by which the node API knows pods", cgroups},
 	{"sysctls", "forwarding, reverse path filters", sysctls},
 	{"firewall", "whether a chain of nftables drops what pods send", firewall},
 	{"interfaces", "MTU, tunnels, XDP of drivers", interfaces},
-	{"hooks", "programs at interfaces (tcx, clsact, XDP): whose, and in which order", hooks},
+	{"hooks", "programs at interfaces (tcx, clsact, XDP), and their order", hooks},
 	{"ports", "TCP and UDP ports that NetCRAQ takes: who has them", ports},
 	{"cni", "the runtime's network configuration and plugins", cni},
 	{"clocks", "synchronization; drift against the controller and etcd", clocks},
 	{"certificates", "expiry and names, of files and of servers", certificates},
-	{"sockets", "whether agent, controller and node API answer; whether chains are full", sockets},
+	{"sockets", "whether agent, controller and node API answer; full chains", sockets},
 }
 
 // Checks lists the checks: name and what each looks at.

@@ -20,7 +20,7 @@ import (
 func sealing(stdout io.Writer) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "seal",
-		Short: "Look at, or replace, the keys that cells in the network are sealed with",
+		Short: "Show or replace the keys that seal cells in the network",
 		Args:  cobra.NoArgs,
 	}
 	var o options

@@ -145,11 +145,13 @@ const usageText = `netcraq-switch runs a P4 program on network interfaces and se
   netcraq-switch [options] -i PORT@IFACE ... PROGRAM.json [-- target options]
   netcraq-switch [options] -i PORT@IFACE ... --no-p4      [-- target options]
 
-PROGRAM.json is the output of p4c-bm2-ss for a v1model program. With --no-p4 the switch drops all
-packets until a controller pushes a program. The command line is compatible with BMv2's
-simple_switch_grpc, so scripts written for it work unchanged.
+PROGRAM.json is the output of p4c-bm2-ss for a v1model program. With --no-p4 the
+switch drops all packets until a controller pushes a program. The command line
+is compatible with BMv2's simple_switch_grpc, so scripts written for it work
+unchanged.
 
-For example, two ports, a controller on this machine, packet-in and packet-out on port 510:
+For example, two ports, a controller on this machine, and packet-in and
+packet-out on port 510:
 
   sudo netcraq-switch -i 1@s1-eth1 -i 2@s1-eth2 --device-id 1 --no-p4 -- \
       --grpc-server-addr 127.0.0.1:50051 --cpu-port 510
@@ -158,9 +160,9 @@ Options:
 %s
 Target options, after "--":
 %s
-Once it is ready, the switch prints one line on stderr that begins with "ready:". SIGINT and
-SIGTERM end it. Exit codes: 0 after such a signal; 1 if it cannot start or run; 2 for a mistake
-on the command line.
+Once it is ready, the switch prints one line on stderr that begins with
+"ready:". SIGINT and SIGTERM end it. Exit codes: 0 after such a signal; 1 if it
+cannot start or run; 2 for a mistake on the command line.
 `
 
 // flagSets are the two halves of the command line.
@@ -264,7 +266,7 @@ func (d decimal[T]) Set(s string) error {
 // usage writes the help.
 func usage(w io.Writer) {
 	f := newFlagSets(&options{})
-	fmt.Fprintf(w, usageText, f.main.FlagUsagesWrapped(100), f.target.FlagUsagesWrapped(100))
+	fmt.Fprintf(w, usageText, f.main.FlagUsagesWrapped(80), f.target.FlagUsagesWrapped(80))
 }
 
 func newFlagSets(o *options) *flagSets {
