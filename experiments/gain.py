@@ -98,7 +98,7 @@ class Demonstration:
         }
 
     def load(self, way: str, seconds: float, rate: int, *arguments: str) -> dict[str, Any]:
-        """A load at a rate. NodeError: a request failed though nothing was killed."""
+        """A load at a rate. NodeError: it made no request, or a value was wrong."""
         pace = ["--fill=false", "--rate", str(rate), "-n", "8", "--duration", f"{seconds}s", "--value-size", "64"]
         report = self.network.load(*pace, *arguments, way=way)
         if report["queries"] == 0:
@@ -125,6 +125,7 @@ class Demonstration:
         before = self.network.counted()
         report = self.load(way, self.options.seconds, HOT_RATE, "--keys", "1")
         new = {who: count - before.get(who, 0.0) for who, count in self.network.counted().items()}
+        check_answered(report, way, "get")
         latency = report["ops"]["get"]["latencyMicros"]
         self.result["hot"][name] = {
             "p50_us": latency["p50"],
@@ -143,6 +144,7 @@ class Demonstration:
         etcd, gateway, began = self.network.etcd_seconds(), self.network.gateway_seconds(), time.monotonic()
         report = self.load(way, self.options.seconds + 1, MIX_RATE, "--keys", str(self.options.keys), *MIX)
         took, requests = time.monotonic() - began, report["queries"]
+        check_answered(report, way, "get", "put")
         etcd = self.network.etcd_seconds() - etcd - self.idle * took
         gateway = self.network.gateway_seconds() - gateway
         client = report["cpuMicrosPerQuery"] * requests / 1e6
@@ -229,16 +231,27 @@ class Demonstration:
         self.result["failover"] = {
             "switch": victim,
             "back_seconds": round(time.monotonic() - began, 1),
-            "loads": {way: {op: cost(of.result(), op) for op, of in ops.items()} for way, ops in loads.items()},
+            "loads": {way: {op: cost_of_kill(of.result(), op) for op, of in ops.items()} for way, ops in loads.items()},
         }
 
 
-def cost(report: dict[str, Any], op: str) -> dict[str, Any]:
-    """What a failure cost one kind of request."""
-    of = report["ops"][op]
+def check_answered(report: dict[str, Any], way: str, *operations: str) -> None:
+    """NodeError if no request of an operation was answered: there is no latency to show then."""
+    for operation in operations:
+        if report["ops"].get(operation, {"ok": 0})["ok"] == 0:
+            raise NodeError(
+                f"the load by {way} got no answer to a {operation}: try again when the machine has less to do"
+            )
+
+
+def cost_of_kill(report: dict[str, Any], operation: str) -> dict[str, Any]:
+    """What the requests of an operation met while a switch was killed. longest_ms is None if
+    nobody answered any.
+    """
+    of = report["ops"].get(operation, {"queries": 0, "ok": 0, "lost": 0, "failed": 0, "over10ms": 0})
     return {
         "requests": of["queries"],
-        "longest_ms": round(of["latencyMicros"]["max"] / 1000, 1),
+        "longest_ms": round(of["latencyMicros"]["max"] / 1000, 1) if of["ok"] else None,
         "over_10_ms": of["over10ms"],
         "failed": of["failed"] + of["lost"],
     }
@@ -302,7 +315,7 @@ def failover_table(result: dict[str, Any]) -> Table:
             of = found["loads"][way][op]
             view.add_row(
                 f"{words}, {name}",
-                f"{of['longest_ms']:,.1f}",
+                "-" if of["longest_ms"] is None else f"{of['longest_ms']:,.1f}",
                 f"{of['over_10_ms']:,}",
                 f"{of['failed']:,}",
                 f"{of['requests']:,}",

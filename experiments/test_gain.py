@@ -149,3 +149,36 @@ def test_three_switches_at_least(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["gain.py", "--nodes", "2"])
     with pytest.raises(SystemExit, match="pass 3 to 8"):
         gain.main()
+
+
+def of_load(**answered: int) -> dict[str, Any]:
+    """A load's report in which so many of 24 requests of each operation were answered."""
+    ops = {
+        op: {
+            "queries": 24,
+            "ok": ok,
+            "lost": 24 - ok,
+            "failed": 0,
+            "over10ms": 0,
+            "latencyMicros": {"p50": 0.0, "max": 0.0},
+        }
+        for op, ok in answered.items()
+    }
+    return {"queries": 24 * len(ops), "ops": ops}
+
+
+def test_what_nobody_answered_is_not_a_latency() -> None:
+    """A way that is stuck would otherwise have a median of 0, and be the fastest of all."""
+    gain.check_answered(of_load(get=1, put=24), "etcd", "get", "put")
+    for report, operation in ((of_load(get=0), "get"), (of_load(get=24), "put"), (of_load(get=24, put=0), "put")):
+        with pytest.raises(gain.NodeError, match=f"the load by etcd got no answer to a {operation}"):
+            gain.check_answered(report, "etcd", "get", operation)
+
+
+def test_a_failover_without_answers_has_no_longest_one(result: dict[str, Any]) -> None:
+    died = gain.cost_of_kill(of_load(put=0), "put")
+    assert died == {"requests": 24, "longest_ms": None, "over_10_ms": 0, "failed": 24}
+    assert gain.cost_of_kill(of_load(get=24), "put")["requests"] == 0
+    result["failover"]["loads"]["gateway"]["put"] = died
+    rows = {line[:30].strip(): line[30:].split() for line in printed(result).splitlines()}
+    assert rows["gateway, writes"] == ["-", "0", "24", "24"]

@@ -60,9 +60,34 @@ def test_services_end(name):
     after, before = (
         (RELEASE / "files" / Path(has["scripts"][script]).name).read_text() for script in ("postinstall", "preremove")
     )
-    assert "systemctl daemon-reload\n" in after
+    assert "systemctl daemon-reload" in after
     for unit in units:
         assert re.search(rf"systemctl disable .*{re.escape(unit)}", before), unit
+
+
+@pytest.mark.parametrize("runs", [True, False], ids=["systemd runs", "no systemd runs"])
+@pytest.mark.parametrize("name", PACKAGES)
+def test_failing_services(name, runs, tmp_path):
+    """A service that cannot be started or stopped keeps a package neither from its new version nor
+    from being removed. Links of systemctl enable go with the package, in a chroot too.
+    """
+    called = tmp_path / "called"
+    for program, text in (("systemctl", f'echo "$@" >> {called}\nexit 1'), ("systemd-sysusers", "exit 0")):
+        (tmp_path / program).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / program).chmod(0o755)
+    running = tmp_path / "running"
+    if runs:
+        running.mkdir()
+    scripts = description(name)["scripts"]
+    for script, argument in (("postinstall", "configure"), ("preremove", "remove")):
+        text = (RELEASE / "files" / Path(scripts[script]).name).read_text()
+        text = text.replace("/run/systemd/system", str(running))
+        path = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+        done = subprocess.run(["sh", "-c", text, "sh", argument], env=path, capture_output=True, text=True)
+        assert done.returncode == 0, f"{script}: {done.stderr}"
+    words = {line.split()[0] for line in called.read_text().splitlines()}
+    assert "disable" in words
+    assert ("stop" in words) == ("daemon-reload" in words) == runs
 
 
 @pytest.mark.parametrize(("program", "name"), [("netcraq dev", "netcraq"), ("etcd-monitor", "etcd-monitor")])

@@ -209,13 +209,24 @@ func (c *conn) read() bool {
 	return (n > 0 || err == nil) && c.chargeBytes()
 }
 
-// chargeBytes counts what was read of a long message as requests. It waits while the caller has too
-// many, since nothing can be answered yet. It says whether the connection goes on.
+// chargeBytes counts what was read of a long message as requests, and says whether the connection
+// goes on. It waits while the caller has too many, since nothing can be answered yet. This time is
+// not the message's, so a low rate does not make it half a message. If no request is allowed within
+// MessageTime, the connection ends with the refusal.
 func (c *conn) chargeBytes() bool {
 	for ; c.charged < (len(c.buf)-ownBuffer)/bytesPerRequest; c.charged++ {
-		for c.charge(1) != nil {
+		begin := time.Now()
+		for refused := c.charge(1); refused != nil; refused = c.charge(1) {
+			if time.Since(begin) > c.s.limits.MessageTime {
+				c.farewell(refused)
+				return false
+			}
+			since, rested := c.since.Swap(0), time.Now()
 			if !c.rest() {
 				return false
+			}
+			if since != 0 {
+				c.since.Store(since + int64(time.Since(rested)))
 			}
 		}
 	}

@@ -220,6 +220,31 @@ func TestLongMessagesCount(t *testing.T) {
 	}
 }
 
+// TestLongMessageOfFewRequests: a client whose long message takes longer than MessageTime only
+// because its rate is low gets its answer. If the rate does not allow the message at all, the client
+// is told so; the connection does not just end.
+func TestLongMessageOfFewRequests(t *testing.T) {
+	const patience = 100 * time.Millisecond
+	long := `{"id":1,"func":"ping"` + strings.Repeat(" ", ownBuffer+5*bytesPerRequest) + `}`
+	for name, c := range map[string]struct {
+		rate float64
+		want string
+	}{
+		"slow":  {30, `{"id":1,"data":{}}`}, // 4 requests more than the burst: 133 ms
+		"never": {0, `requests a second to this node`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, dial := startShared(t, Config{Limits: Limits{MessageTime: patience},
+				Quotas: authority.NewQuotas(func(string) authority.Quota {
+					return authority.Quota{Connections: 10, RequestsPerSecond: c.rate, Burst: 1}
+				}, nil)})
+			l := dial(one)
+			l.send(long)
+			l.expectPart(c.want)
+		})
+	}
+}
+
 // TestEndlessGarbage: a client that is told why its connection ends, and sends on, has little of it
 // read, and its connection ends.
 func TestEndlessGarbage(t *testing.T) {

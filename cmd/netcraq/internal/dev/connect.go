@@ -37,7 +37,7 @@ func Connect(ctx context.Context, client *tunnel.Client, cfg Config) (_ *Connect
 	}
 	probe.Close()
 	running, stop := context.WithCancel(context.Background())
-	c := &Connection{stop: stop, failed: make(chan error, len(doors))}
+	c := &Connection{stop: stop, failed: make(chan error, 4)} // one for each door
 	defer func() {
 		if err != nil {
 			c.Close()

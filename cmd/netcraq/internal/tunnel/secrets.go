@@ -101,7 +101,7 @@ const minToken = 32
 
 // ReadToken reads a token from a file that only its owner can read.
 func ReadToken(path string) (string, error) {
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe without a writer would block
 	if err != nil {
 		return "", err
 	}
@@ -116,7 +116,7 @@ func ReadToken(path string) (string, error) {
 	b := make([]byte, maxLine)
 	n, err := f.Read(b)
 	if err != nil && n == 0 {
-		return "", fmt.Errorf("%s has no token: %w", path, err)
+		return "", fmt.Errorf("%s has no token: %w. Remove the file to get a new one", path, err)
 	}
 	token := strings.TrimSpace(string(b[:n]))
 	if len(token) < minToken || strings.ContainsAny(token, " \t\r\n") || n > maxLine/2 {

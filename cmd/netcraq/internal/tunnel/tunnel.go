@@ -22,12 +22,15 @@ import (
 	"log/slog"
 	"maps"
 	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/netcraq/netcraq/internal/persource"
+	"github.com/netcraq/netcraq/internal/shares"
 )
 
 // The doors of a server.
@@ -48,9 +51,10 @@ const (
 	// too, so a host that floods the server keeps only itself away.
 	perSource = 64
 	// maxGreeting is how many connections may be in their greeting at the same time, from all
-	// sources: each lasts for at most the time of a greeting.
+	// sources: each lasts for at most the time of a greeting. No network has more of these places
+	// than it leaves for others.
 	maxGreeting = 512
-	// maxOpen is how many connections may be open, from all sources.
+	// maxOpen is how many connections may be open, from all sources. Networks share them likewise.
 	maxOpen = 1024
 )
 
@@ -61,9 +65,9 @@ type Server struct {
 	Doors       map[string]func(context.Context) (net.Conn, error) // by name
 	Log         *slog.Logger
 
-	greeting time.Duration // 0: the constant
-	open     chan struct{}
-	greets   chan struct{}
+	greeting time.Duration  // 0: the constant
+	open     *shares.Budget // by network
+	greets   *shares.Budget
 }
 
 // Serve accepts connections until ctx ends, and returns when all are closed. It closes the
@@ -72,56 +76,73 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	if s.greeting == 0 {
 		s.greeting = greeting
 	}
-	s.open, s.greets = make(chan struct{}, maxOpen), make(chan struct{}, maxGreeting)
+	s.open, s.greets = shares.New(maxOpen), shares.New(maxGreeting)
 	defer context.AfterFunc(ctx, func() { l.Close() })()
 	defer l.Close()
 	var running sync.WaitGroup
 	defer running.Wait()
 	l = persource.Listen(l, perSource)
 	for {
-		c, err := l.Accept()
-		if err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
-			if passing := net.Error(nil); errors.As(err, &passing) && passing.Timeout() || tooMany(err) {
-				time.Sleep(10 * time.Millisecond)
-				continue
-			}
+		c, err := accept(ctx, l)
+		if c == nil {
 			return err
 		}
-		if !enter(s.open) {
+		from := network(c.RemoteAddr())
+		if !s.open.Take(from, 1) {
 			c.Close()
 			continue
 		}
-		if !enter(s.greets) {
-			<-s.open
+		if !s.greets.Take(from, 1) {
+			s.open.Give(from, 1)
 			c.Close()
 			continue
 		}
 		running.Go(func() {
-			defer func() { <-s.open }()
-			s.serve(ctx, c)
+			defer s.open.Give(from, 1)
+			s.serve(ctx, c, from)
 		})
 	}
 }
 
-func enter(places chan struct{}) bool {
-	select {
-	case places <- struct{}{}:
-		return true
-	default:
-		return false
+// accept is the next connection of a listener. It returns none when ctx has ended or the listener
+// has failed. A lack of descriptors passes.
+func accept(ctx context.Context, l net.Listener) (net.Conn, error) {
+	for {
+		c, err := l.Accept()
+		switch passing := net.Error(nil); {
+		case err == nil:
+			return c, nil
+		case ctx.Err() != nil:
+			return nil, nil
+		case errors.As(err, &passing) && passing.Timeout() || tooMany(err):
+			time.Sleep(10 * time.Millisecond)
+		default:
+			return nil, err
+		}
 	}
 }
 
+// network is the network whose places a connection takes: an IPv4 address, or the first 64 bits of
+// an IPv6 one, because a host has as many addresses of these as it likes.
+func network(a net.Addr) string {
+	t, ok := a.(*net.TCPAddr)
+	if !ok {
+		return ""
+	}
+	ip, bits := t.AddrPort().Addr().Unmap().WithZone(""), 32
+	if ip.Is6() {
+		bits = 64
+	}
+	return netip.PrefixFrom(ip, bits).Masked().String()
+}
+
 // serve is one connection, from its handshake to its end.
-func (s *Server) serve(ctx context.Context, c net.Conn) {
+func (s *Server) serve(ctx context.Context, c net.Conn, from string) {
 	defer c.Close()
 	defer context.AfterFunc(ctx, func() { c.Close() })()
 	secure := tls.Server(c, &tls.Config{Certificates: []tls.Certificate{s.Certificate}, MinVersion: tls.VersionTLS13})
 	to, err := s.greet(ctx, secure)
-	<-s.greets
+	s.greets.Give(from, 1)
 	if err != nil {
 		s.Log.Warn("a connection was refused", "from", c.RemoteAddr(), "reason", err)
 		return
@@ -236,6 +257,9 @@ func (c *Client) Dial(ctx context.Context, door string) (_ net.Conn, doors []str
 		}
 	}()
 	if err := conn.HandshakeContext(ctx); err != nil {
+		if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
+			err = fmt.Errorf("%w. The server lets in %d connections of one host: close those that are not used", err, perSource)
+		}
 		return nil, nil, fmt.Errorf("TLS with %s: %w", c.Address, err)
 	}
 	deadline, _ := ctx.Deadline()
@@ -267,11 +291,8 @@ func (c *Client) Forward(ctx context.Context, l net.Listener, door string, log *
 	var running sync.WaitGroup
 	defer running.Wait()
 	for {
-		here, err := l.Accept()
-		if err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
+		here, err := accept(ctx, l)
+		if here == nil {
 			return err
 		}
 		running.Go(func() {

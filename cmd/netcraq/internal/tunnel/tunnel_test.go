@@ -10,7 +10,9 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -24,6 +26,12 @@ const (
 
 // serve starts a server on 127.0.0.1 whose node door is an echo. It returns a client of it.
 func serve(t *testing.T, set func(*Server)) *Client {
+	t.Helper()
+	return serveAt(t, set, func(l net.Listener) net.Listener { return l })
+}
+
+// serveAt is serve with another listener in place of the server's.
+func serveAt(t *testing.T, set func(*Server), other func(net.Listener) net.Listener) *Client {
 	t.Helper()
 	echo, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -59,7 +67,7 @@ func serve(t *testing.T, set func(*Server)) *Client {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- s.Serve(ctx, l) }()
+	go func() { ended <- s.Serve(ctx, other(l)) }()
 	t.Cleanup(func() {
 		stop()
 		select {
@@ -174,8 +182,8 @@ func dialPlain(t *testing.T, c *Client) net.Conn {
 }
 
 func TestGarbage(t *testing.T) {
-	c := serve(t, func(s *Server) { s.greeting = time.Second })
-	record := "\x16\x03\x01\xff\xff" + strings.Repeat("a", 1<<16) // a handshake record longer than TLS allows
+	c := serve(t, func(s *Server) { s.greeting = 2 * time.Second }) // a handshake's time on a busy machine
+	record := "\x16\x03\x01\xff\xff" + strings.Repeat("a", 1<<16)   // a handshake record longer than TLS allows
 	for name, sent := range map[string]string{
 		"no TLS, with the token": protocol + " node " + testToken + "\n",
 		"HTTP":                   "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
@@ -212,7 +220,7 @@ func TestGarbage(t *testing.T) {
 // TestHalfHandshakes: connections that say nothing, or only the start of a handshake, end after the
 // time of a greeting, and leave nothing behind.
 func TestHalfHandshakes(t *testing.T) {
-	c := serve(t, func(s *Server) { s.greeting = 500 * time.Millisecond })
+	c := serve(t, func(s *Server) { s.greeting = 2 * time.Second })
 	works(t, c)
 	before := runtime.NumGoroutine()
 	var idle []net.Conn
@@ -261,6 +269,124 @@ func TestAFloodKeepsOnlyItselfAway(t *testing.T) {
 	})
 }
 
+// elsewhere is a listener whose connections from 127.0.0.2 come from an IPv6 address each, all of one
+// network.
+type elsewhere struct {
+	net.Listener
+	accepted int64
+}
+
+func (l *elsewhere) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil || !c.RemoteAddr().(*net.TCPAddr).IP.Equal(net.IPv4(127, 0, 0, 2)) {
+		return c, err
+	}
+	l.accepted++
+	return &moved{c, &net.TCPAddr{IP: net.ParseIP("fd00::1:0:0:" + strconv.FormatInt(l.accepted, 16))}}, nil
+}
+
+type moved struct {
+	net.Conn
+	from net.Addr
+}
+
+func (c *moved) RemoteAddr() net.Addr { return c.from }
+
+// TestAHostOfManyAddresses: a host that takes many IPv6 addresses of its network keeps no other one
+// away, although each address has its connections.
+func TestAHostOfManyAddresses(t *testing.T) {
+	c := serveAt(t, func(s *Server) { s.greeting = 2 * soon }, func(l net.Listener) net.Listener {
+		return &elsewhere{Listener: l}
+	})
+	for range maxGreeting + 10 {
+		conn, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).Dial("tcp", c.Address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+	}
+	works(t, c)
+}
+
+func TestNetworks(t *testing.T) {
+	for address, want := range map[string]string{
+		"192.0.2.7:1":              "192.0.2.7/32",
+		"[::ffff:192.0.2.7]:1":     "192.0.2.7/32",
+		"[2001:db8:1:2:3:4:5:6]:1": "2001:db8:1:2::/64",
+		"[fe80::1%lo]:1":           "fe80::/64",
+	} {
+		a, err := net.ResolveTCPAddr("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := network(a); got != want {
+			t.Errorf("%s is of %s, want %s", address, got, want)
+		}
+	}
+}
+
+// shortOfFiles is a listener that finds the process out of descriptors at first.
+type shortOfFiles struct {
+	net.Listener
+	failed bool
+}
+
+func (l *shortOfFiles) Accept() (net.Conn, error) {
+	if !l.failed {
+		l.failed = true
+		return nil, &net.OpError{Op: "accept", Err: os.NewSyscallError("accept4", syscall.EMFILE)}
+	}
+	return l.Listener.Accept()
+}
+
+// TestOutOfDescriptors: a server and a client go on when there are descriptors again.
+func TestOutOfDescriptors(t *testing.T) {
+	c := serveAt(t, nil, func(l net.Listener) net.Listener { return &shortOfFiles{Listener: l} })
+	works(t, c)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		ended <- c.Forward(t.Context(), &shortOfFiles{Listener: l}, Node, slog.New(slog.DiscardHandler))
+	}()
+	conn, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(soon))
+	b := make([]byte, 5)
+	if _, err := io.WriteString(conn, "hello"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(conn, b); err != nil {
+		select {
+		case why := <-ended:
+			t.Errorf("the client has ended: %v", why)
+		default:
+			t.Errorf("%q, %v", b, err)
+		}
+	}
+}
+
+// TestTooManyOfOneHost: a client whose host has all connections that it may have is told so.
+func TestTooManyOfOneHost(t *testing.T) {
+	c := serve(t, func(s *Server) { s.greeting = soon })
+	for range perSource {
+		dialPlain(t, c)
+	}
+	conn, _, err := c.Dial(t.Context(), Node)
+	if err == nil {
+		conn.Close()
+		t.Fatal("it is let in")
+	}
+	if !strings.Contains(err.Error(), "64 connections of one host") {
+		t.Errorf("the error is %v", err)
+	}
+}
+
 func TestForward(t *testing.T) {
 	c := serve(t, nil)
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
@@ -303,6 +429,13 @@ func TestTokens(t *testing.T) {
 	}
 	if read, err := ReadToken(path); err != nil || read != made {
 		t.Errorf("read %q, %v", read, err)
+	}
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadToken(pipe); err == nil || !strings.Contains(err.Error(), "must be in a file") {
+		t.Errorf("of a pipe: %v", err)
 	}
 	for name, c := range map[string]struct {
 		content string
