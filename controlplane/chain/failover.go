@@ -12,9 +12,9 @@ import (
 // safety: a member that is given up although it lives is fenced, or its lease runs out, before the
 // shorter chain is installed (advance), as one is that an operator takes out.
 
-// unheardLeases is how many LEASEs in a row may have no answer. Counting what was sent, rather than
-// the time that has passed, a controller that was itself stopped for a while gives nobody up; and
-// where it is held up again and again it counts again, mostExcused times (Machine.Late).
+// unheardLeases is how many LEASEs in a row may have no answer. Because it counts what was sent,
+// rather than the elapsed time, a controller that was itself stopped for a while gives nobody up.
+// If it is held up again and again it starts counting again, mostExcused times (Machine.Late).
 const (
 	unheardLeases = renewals + 1
 	mostExcused   = 3 * unheardLeases

@@ -415,9 +415,9 @@ func (m *Machine) advance(now Time) {
 	}
 }
 
-// order is who gets the configuration after whom; those of one group get it at once. No write
-// should be sent to a member that would drop it, because its client would wait for a while before
-// it sends it again; nothing else hangs on the order.
+// order returns the groups of switches that get the configuration one after the other; those of one
+// group get it at the same time. It avoids sending a write to a member that would drop it, because
+// its client would wait before it sends it again; nothing else depends on the order.
 //
 //   - Mostly: tail first, head last, one after the other.
 //   - Where a switch is brought in, that one first, which no write has to pass yet, then all others
@@ -489,7 +489,7 @@ func (m *Machine) canRedrive() bool {
 }
 
 // StuckFor is how long a key must have been dirty with one version to be re-propagated while the
-// configuration lasts; that is looked at every sweepEvery.
+// configuration lasts; this is checked every sweepEvery.
 const (
 	StuckFor   = 300 * time.Millisecond
 	sweepEvery = 500 * time.Millisecond

@@ -106,7 +106,7 @@ func (m *Machine) asks(sw string) bool {
 	return m.joins(sw) && m.view[sw].up && !m.fence[sw] && !m.leaving(sw)
 }
 
-// Working: a call to a switch has been answered a moment ago, so what it was asked to install is
+// Working: a call to a switch has been answered a moment ago, so its requested installation is
 // under way.
 func (m *Machine) Working(now Time, sw string) {
 	if v := m.view[sw]; v != nil {
@@ -145,8 +145,8 @@ func (m *Machine) hangs(now Time, sw string) string {
 	return ""
 }
 
-// Untold: the record of a session that is leased again did not come to the joiner. What a copy will
-// find that begins later it need not be told; but the last one has begun.
+// Untold: the record of a session that is leased again did not reach the joiner. A copy that begins
+// later finds the record by itself; but the last one has begun.
 func (m *Machine) Untold(now Time, sw string, why error) {
 	j, at := m.joiner()
 	if j == sw && (at == joining || m.copying != 0 && at != shadowing) {

@@ -10,8 +10,8 @@ type Phase uint8
 
 // The phases, in the order in which a chain that is made again, and changed, goes through them.
 const (
-	// Discovering: which configuration runs is not known, or the record of it is in doubt. The
-	// switches are asked; nothing is done to them.
+	// Discovering: the running configuration is not known, or its record is in doubt. The switches
+	// are only asked.
 	Discovering Phase = iota
 	// Persisting: the next configuration is being made durable, and no switch has heard of it. They
 	// continue with the present one.

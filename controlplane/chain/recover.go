@@ -32,7 +32,7 @@ const (
 const eraseMost = time.Minute
 
 // Recover brings a switch in behind the tail. Done comes when it is a member, or with the reason
-// why it is none.
+// why it failed.
 func (m *Machine) Recover(now Time, op OpID, sw string) {
 	fail := func(kind error, format string, args ...any) {
 		m.do(Done{op, fmt.Errorf("%w: "+format, append([]any{kind}, args...)...)})

@@ -34,13 +34,13 @@ const (
 // Candidate is a controller that would lead.
 type Candidate struct {
 	Client *clientv3.Client
-	Prefix string // of all keys; it ends in a slash
+	Prefix string // of all keys; it ends with a slash
 	// Identity says who this is, in messages and to other candidates.
 	Identity Identity
 	Log      *slog.Logger
 }
 
-// Identity is what the candidates know about each other.
+// Identity is what the candidates publish about themselves.
 type Identity struct {
 	Name string `json:"name"`
 	// Admin is the address of the admin API, as others can reach it; "": they cannot.
@@ -63,8 +63,7 @@ type Term struct {
 // errOver: the term is over, for the reason that is alongside it.
 var errOver = errors.New("this controller no longer leads")
 
-// Campaign waits until this candidate leads. observe is told who leads meanwhile, each time that is
-// somebody else.
+// Campaign waits until this candidate leads. Meanwhile it calls observe with each new leader.
 func (c *Candidate) Campaign(ctx context.Context, observe func(Identity)) (*Term, error) {
 	// Without a bound NewSession would wait for as long as etcd does not answer.
 	lease, err := c.Client.Grant(ctx, ttlSeconds)
@@ -105,16 +104,15 @@ func (c *Candidate) Campaign(ctx context.Context, observe func(Identity)) (*Term
 	return t, nil
 }
 
-// ElectionID is what the switches are told: higher than that of every earlier leader.
+// ElectionID is the election id for the switches: higher than that of every earlier leader.
 func (t *Term) ElectionID() p4rt.ElectionID { return p4rt.ElectionID{High: uint64(t.rev)} }
 
-// Leads is the condition that this controller still leads, for transactions of what runs alongside
-// it.
+// Leads is the condition that this controller still leads, for transactions of other components.
 func (t *Term) Leads() clientv3.Cmp {
 	return clientv3.Compare(clientv3.CreateRevision(t.key), "=", t.rev)
 }
 
-// Led is when etcd was asked whether this controller leads, the last time that it did.
+// Led is the time of the last question to etcd that confirmed that this controller leads.
 func (t *Term) Led() clock.Time { return clock.Time(t.led.Load()) }
 
 // Over is closed when the term is over. Err says why.

@@ -14,8 +14,8 @@ import (
 // batch is how many changes one transaction makes: etcd refuses more than 128 (--max-txn-ops).
 const batch = 101
 
-// Gateway is what the keys of gateways and placement begin with, where they are under the same
-// prefix as the controllers': they are not part of the state.
+// Gateway is the prefix of the gateways' and placement's keys, if it is below the controllers':
+// those keys are not part of the state.
 const Gateway = "gateway/"
 
 // writing is how long a write is tried again while etcd does not answer.
@@ -71,8 +71,7 @@ func (t *Term) read() error {
 	return nil
 }
 
-// Save implements saved.Store. It writes what has changed, in as many transactions as that
-// needs.
+// Save implements saved.Store. It writes the changes, in as many transactions as necessary.
 func (t *Term) Save(s *saved.State) error {
 	fail := func(err error) error { return fmt.Errorf("saving the state in etcd under %s: %w", t.c.Prefix, err) }
 	deadline := time.Now().Add(writing)

@@ -17,15 +17,15 @@ import (
 // differs is found by reading those, in a few requests; otherwise by a FETCH for each slot and
 // session at each of the two. What differs is always written by SYNC, which leaves what is newer.
 
-// copyTimeout bounds one copy, and compareTimeout one comparison: nobody can write meanwhile, or,
-// where writes pass the switch that is compared, they wait if it hangs.
+// copyTimeout bounds one copy, and compareTimeout one comparison: meanwhile nobody can write or, if
+// writes pass the switch that is compared, they wait if it hangs.
 const (
 	copyTimeout    = 60 * time.Second
 	compareTimeout = 5 * time.Second
 )
 
 // A copy is made in rounds, because there are writes meanwhile: until so few slots and sessions
-// differ that to look at each takes no time, or for so many rounds.
+// differ that checking each takes no time, or for a maximum number of rounds.
 const (
 	copyRounds = 8
 	fewDiffer  = 64
@@ -44,11 +44,11 @@ type held struct {
 // Copy fills a switch, or compares it, and says how many slots and sessions it wrote, and in how
 // many rounds.
 //
-// A comparison ends when the joiner has what the donor had when it was first looked at: the chain
-// is frozen, so nothing of this chain has been added since. Sessions' records are another matter:
-// they are all chains', and where the donor is in others as well, its records continue changing
-// with those chains' writes, for as long as there are any. A later request than the one recorded at
-// the first look means that that one was answered.
+// A comparison ends when the joiner has the donor's content of the first look: the chain is frozen,
+// so nothing of this chain has been added since. Sessions' records are different: they belong to
+// all chains, and if the donor is in others as well, its records continue changing with those
+// chains' writes, for as long as there are any. A later request than the one recorded at the first
+// look means that that one was answered.
 func (c *Chain) Copy(ctx context.Context, a chain.Copy, keys []Key, sessions []uint16) (written, round int, err error) {
 	limit := copyTimeout
 	if a.Compare || a.Passed {

@@ -15,8 +15,8 @@ import (
 // because a KEY_ID names its chain: who knows it by name must look it up again when the old one is
 // NOT_FOUND.
 
-// Keeper keeps the directory of keys, and has chains do what their machines say for them. What it
-// is handed as a function it calls in its own order, where the directory may be used.
+// Keeper keeps the directory of keys, and makes chains execute their machines' actions on them. It
+// calls functions that it gets in its own order, where the directory may be used.
 type Keeper interface {
 	Runtime
 	// Directory is the directory, for those functions.
@@ -39,11 +39,12 @@ type Keeper interface {
 	Stays(k Key, why error)
 }
 
-// Waiting waits for an operation's end, and gives what was in the key's slot, and its version,
-// where the operation looked. When ctx ends before, the operation is given up.
+// Waiting waits for an operation's end, and returns the content and version of the key's slot, if
+// the operation read them. If ctx ends before, the operation is given up.
 type Waiting func(ctx context.Context) (value []byte, version wire.Version, err error)
 
-// ErrNotLeading: the store takes nothing from this controller any more, because another leads.
+// ErrNotLeading: the store accepts nothing from this controller any more, because another one
+// leads.
 var ErrNotLeading = errors.New("another controller leads")
 
 // Move moves a key that is recorded as Moving (keyspace.Directory.StartMove), and gives its
@@ -103,8 +104,8 @@ type Releaser interface {
 var ErrUsed = errors.New("the key is in use")
 
 // RemoveUnused removes a key that is recorded as Moving, if it has no value and its version is the
-// one given; otherwise it is put back. Nothing that is written meanwhile is lost: first the key is
-// taken out of clients' sight, then it is looked what it has.
+// given one; otherwise it is put back. No write is lost meanwhile: the key is first taken out of
+// clients' sight, and then its content is checked.
 func RemoveUnused(ctx context.Context, in Releaser, k Key, version wire.Version, patience time.Duration) error {
 	value, last, err := take(ctx, in, k, patience)
 	if err == nil && (value != nil || last != version) {

@@ -101,8 +101,8 @@ func (s *Switch) Recorded(ctx context.Context, session uint16) (uint32, error) {
 	return r.Request, nil
 }
 
-// ResetRecord makes a switch's record of a session begin again after a request. It does nothing
-// where the record is of this lease already, so it does no harm twice.
+// ResetRecord makes a switch's record of a session begin again after a request. If the record is of
+// this lease already it does nothing, so it is idempotent.
 func (s *Switch) ResetRecord(ctx context.Context, session uint16, last uint32) error {
 	ctx, cancel := s.runtime.WithTimeout(ctx, FetchTimeout)
 	defer cancel()
@@ -115,9 +115,9 @@ func (s *Switch) ResetRecord(ctx context.Context, session uint16, last uint32) e
 	return err
 }
 
-// BeginRecord makes a switch's record of a session begin again after a request, also where it is of
-// an earlier lease and lies in the window of this one by chance, so that ResetRecord would take it
-// for this lease's. No request of this lease may have been recorded by the switch.
+// BeginRecord makes a switch's record of a session begin again after a request, even if it is of an
+// earlier lease and lies in the window of this one by chance, so that ResetRecord would take it for
+// this lease's. The switch must not have recorded a request of this lease.
 func (s *Switch) BeginRecord(ctx context.Context, session uint16, last uint32) error {
 	recorded, err := s.Recorded(ctx, session)
 	if err != nil {
@@ -134,7 +134,7 @@ func (s *Switch) BeginRecord(ctx context.Context, session uint16, last uint32) e
 	return s.ResetRecord(ctx, session, last)
 }
 
-// Equality is which chains of a controller have members with equal records of sessions. The zero
+// Equality says which chains of a controller have members with equal records of sessions. The zero
 // value is none. It is safe for concurrent use.
 type Equality struct {
 	mu      sync.Mutex
@@ -193,14 +193,14 @@ func (e *Equality) end(chain uint8, emptied int, err error) {
 	}
 }
 
-// Equalise makes the records of clients' sessions at members of a chain those of their leases
-// (begun: what they were set to), if the chain had no keys before. Until a chain has its first key
-// nobody writes in it, and what its members have recorded does not matter: a member may have been
-// elsewhere, or have stood still, when a session was leased, and have the record of an earlier
-// lease. The members are those that are in no other chain that is Equal; the others have the right
-// records, which writes in that chain may have changed. Those of them that are being filled for
-// such a chain may have them, and keep them then: their records are set only where they are of no
-// request of the lease. members is called when no other chain is being made equal.
+// Equalise sets the records of clients' sessions at members of a chain to those of their leases
+// (begun: their initial values), if the chain had no keys before. Until a chain has its first key
+// nobody writes in it, and its members' records do not matter: a member may have been elsewhere, or
+// have stood still, when a session was leased, and have the record of an earlier lease. Only
+// members that are in no other chain that is Equal are set; the others have the right records,
+// which writes in that chain may have changed. Those that are being filled for such a chain may
+// have the right records, and keep them then: their records are set only if they are of no request
+// of the lease. members is called when no other chain is being made equal.
 func (c *Chain) Equalise(ctx context.Context, members func() (unequal, joining []string),
 	begun func() map[uint16]uint32) error {
 	for {

@@ -35,8 +35,8 @@ type Entry struct {
 	Slot int
 	// Realm is the key's realm, with the bit above it where the key is closed.
 	Realm uint16
-	// Hidden: clients find no key, and the controller finds the slot. Realm is then what a switch
-	// gets whose program knows of no hidden keys.
+	// Hidden: clients find no key, and the controller finds the slot. Realm is for switches whose
+	// program does not support hidden keys.
 	Hidden bool
 }
 
@@ -81,7 +81,7 @@ type Switch struct {
 	noRegisters atomic.Bool // the target has said that it shows none
 }
 
-// NewSwitch makes a switch of what reaches it.
+// NewSwitch makes a switch from its connection.
 func NewSwitch(name string, r Runtime, t Target) *Switch {
 	return &Switch{Name: name, target: t, runtime: r}
 }
@@ -131,7 +131,7 @@ func (s *Switch) took(t time.Duration) {
 	s.trip.Store(int64(t))
 }
 
-// Fetch reads one slot, or the record of a session where that is not 0.
+// Fetch reads one slot or, if session is not 0, that session's record.
 func (s *Switch) Fetch(ctx context.Context, key wire.Key, flags wire.Flags, session uint16) (*wire.Packet, error) {
 	p := &wire.Packet{Op: wire.Fetch, Flags: flags, Key: key, Session: session, Request: 1}
 	return s.Exchange(ctx, p, func(r *wire.Packet) bool {

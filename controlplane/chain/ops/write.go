@@ -25,8 +25,8 @@ type Writes struct {
 	versions []wire.Version
 }
 
-// Version is that of the key's last write, or, where the keys were drained, the one that it had;
-// 0: it is not known.
+// Version is that of the key's last write or, if the keys were drained, their version then; 0: not
+// known.
 func (w *Writes) Version(i int) wire.Version {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -36,7 +36,7 @@ func (w *Writes) Version(i int) wire.Version {
 	return 0
 }
 
-// Drained keeps what Drain has found.
+// Drained has the result of Drain.
 func (w *Writes) Drained(values [][]byte, versions []wire.Version) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -71,8 +71,8 @@ func (w *Writes) Written() (out []Key) {
 var ErrNotDeleted = errors.New("not deleted everywhere yet")
 
 // WriteAll writes keys through the chain, as many at a time as the controller has sessions, until
-// every member is clean. What fails for one key is that key's error; but with remove no entry may
-// go before all deletions are known to all. Clients can write none of the keys meanwhile: their
+// every member is clean. A failure for one key is that key's error; but with remove, no entry may
+// go before all deletions are known to all. Clients cannot write any of the keys meanwhile: their
 // entries are hidden or closed.
 func (c *Chain) WriteAll(ctx context.Context, w *Writes, members []string, remove bool) error {
 	at, err := c.switches(members)
@@ -173,8 +173,9 @@ func (c *Chain) slotsNow(ctx context.Context, at *Switch, keys []Key) ([]version
 	}
 }
 
-// write has the head give one key's write a version (value nil: a tombstone), and the tail answer
-// it. was is what the head had. With errNoSlot the version is one above all that the key has had.
+// write makes the head give one key's write a version (value nil: a tombstone), and the tail answer
+// it. was is the head's former content. With errNoSlot the version is one above all that the key
+// has had.
 //
 // It writes by CAS on the version that the slot has. A copy of a request may come late, to whatever
 // switch is head then, and the requests of an earlier attempt may, too. None of them does harm:
