@@ -48,9 +48,8 @@ func (f Freeze) String() string { return [...]string{"", "head frozen", "frozen"
 // MaxEpoch is the highest epoch: epochs have 16 bits.
 const MaxEpoch = 1<<16 - 1
 
-// reserved is how many epochs are kept for what a chain cannot do without: to continue without
-// members, and to be thawed. Nothing that could as well be left undone is begun when no more are
-// left.
+// reserved is how many epochs are kept for essential changes of a chain: to continue without
+// members, and to be thawed. When no more are left, other changes are refused.
 const reserved = 1024
 
 // usedUp is what to do then.

@@ -19,8 +19,8 @@ import (
 // An operator's change may always come before a joiner (interrupts).
 
 const (
-	// stepMost is how long a joiner may take for one step of an installation, and stepsMost how
-	// many times that for the whole of it.
+	// stepMost is how long a joiner may take for one step of an installation, and stepsMost the
+	// multiple of that for all steps.
 	stepMost  = time.Second
 	stepsMost = 10
 	// A joiner is judged as if leases were this long, at least and at most: nothing of a chain
@@ -48,8 +48,8 @@ func (m *Machine) askEvery() time.Duration {
 	return m.joinerLease() / renewals
 }
 
-// joiner is the switch that is being brought in, and the stage that it is in, as far as it is not a
-// member yet; "": there is none.
+// joiner is the switch that is being brought in and is not a member yet, and its stage; "": there
+// is none.
 func (m *Machine) joiner() (string, stage) {
 	c := m.change
 	if m.persisting != nil {
@@ -127,7 +127,7 @@ func (m *Machine) partBy(sw string) (Time, bool) {
 	return min(max(v.partAt, v.workedAt)+stepMost, v.partAt+stepsMost*stepMost), true
 }
 
-// hangs says why a joiner that is connected is waited for no longer; "": it is.
+// hangs says why the chain no longer waits for a connected joiner; "": it does.
 func (m *Machine) hangs(now Time, sw string) string {
 	v := m.view[sw]
 	if !v.up || !v.tested {

@@ -209,7 +209,7 @@ func (m *Machine) KeysDone(now Time, op OpID, attempt int, err error, again bool
 		}
 		if o.work == removeKeys {
 			// there was no room for all its entries, so it had none at some member, and nobody has
-			// ever written it; now none has one
+			// ever written it; now no member has one
 			o.rollback = nil
 		}
 		m.endKeys(o, o.rollback)

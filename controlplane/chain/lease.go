@@ -62,8 +62,8 @@ type leaseView struct {
 	unheard int
 	excused int // how many times since the last reply this controller was held up
 
-	// number is that of the newest LEASE, of which sent were sent in this connection, and sinceAck
-	// of those since the switch acknowledged its epoch.
+	// number is that of the newest LEASE; sent counts LEASEs in this connection, and sinceAck those
+	// since the switch acknowledged its epoch.
 	number         uint16
 	sent, sinceAck int
 	// floors has, by the numbers of the last LEASEs, the latest clock that was heard when they were
@@ -138,7 +138,7 @@ func (m *Machine) leaving(sw string) bool {
 	return m.persisting != nil && !slices.Contains(m.persisting.config.Learners(), sw)
 }
 
-// sendLeases renews what is due, and asks joiners. A switch has the epoch that it last
+// sendLeases renews leases that are due, and asks joiners. A switch has the epoch that it last
 // acknowledged until it acknowledges another.
 func (m *Machine) sendLeases(now Time) {
 	for _, s := range m.o.Switches {

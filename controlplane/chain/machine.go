@@ -131,7 +131,7 @@ type Machine struct {
 	rejoining  uint64
 	rejoiner   string
 	rejoinCost bool
-	short      bool            // members are missing; that none is any more is said in an event
+	short      bool            // members are missing; the event that none is missing any more is still due
 	saving     map[uint64]OpID // by Persist's number: what is done when it is answered
 	unsaved    bool            // the record is not what is so: who is to be a member, or what could not be recorded
 
@@ -149,15 +149,15 @@ type Machine struct {
 	// and longerUntil when that is over.
 	longer      time.Duration
 	longerUntil Time
-	exhausted   bool   // that no epoch is left was said
+	exhausted   bool   // the event that no epoch is left was sent
 	keys        int    // keys that the directory places in this chain
 	knowsKeys   bool   // and there are no others
-	waiting     string // what was last said to be waited for
+	waiting     string // last reported reason for waiting
 
 	redriven bool // what an earlier controller may have left dirty has been re-propagated
 	// redriving: a Redrive of cfg is under way, which all members have.
 	redriving  bool
-	redriveAt  Time   // when to look for what stays dirty
+	redriveAt  Time   // when to look for keys that stay dirty
 	redriveBad bool   // the last one failed; said in an event once
 	copying    uint64 // the sequence number of the Copy that is under way; 0: none
 	// freezeFor is how long the only member is frozen for a joiner, frozenAt since when it is, and
@@ -168,8 +168,8 @@ type Machine struct {
 	// ops are the operations on keys. All of them wait, unless canKeys.
 	ops map[OpID]*keyOp
 
-	// seq is the last sequence number that an action was given: an answer with another than its
-	// action's is of the past.
+	// seq is the last sequence number of an action: an answer with another number than its action's
+	// is out of date.
 	seq     uint64
 	stepped Time     // when it last did what was due
 	actions []Action // to be taken by Actions
@@ -631,11 +631,12 @@ func (m *Machine) adopt(now Time, c Config) {
 	m.step(now)
 }
 
-// survivors are the members of a configuration that not all have, as far as they have what it must
-// not lose. Those that have it do. So do those that are known to be its members and have an earlier
-// one yet: no write can have passed them, and they were in all between the two. Others that have an
-// earlier one may have been given up, and hold what was right then. The order must follow from what
-// they know, from the record and from the file.
+// survivors are the members of a configuration that not all have, as far as they hold everything
+// that it must not lose. Members with the new configuration do. So do members that are known to
+// belong to it and still have an earlier one: no write can have passed them, and they were in all
+// configurations between the two. Other members with an earlier one may have been given up, and
+// hold an old state. The order must follow from what the members know, from the record and from the
+// file.
 func (m *Machine) survivors(epoch uint16, named map[string]bool) ([]string, error) {
 	order := m.o.Members
 	if m.stale {
@@ -672,7 +673,7 @@ func (m *Machine) survivors(epoch uint16, named map[string]bool) ([]string, erro
 	return out, nil
 }
 
-// wait says, once, what is waited for.
+// wait reports, once, what the machine waits for.
 func (m *Machine) wait(what string) {
 	if what != m.waiting && what != "" {
 		m.event("chain.waiting", "", "waiting %s", what)

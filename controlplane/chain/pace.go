@@ -32,7 +32,7 @@ func (m *Machine) prompt(now Time) bool {
 	return m.o.ShortLease > 0 && m.o.ShortLease < m.cfg.Lease && now >= m.pace.shortAt
 }
 
-// given is how long a lease is that is given now.
+// given is the length of the leases that are given now.
 func (m *Machine) given(now Time) time.Duration {
 	if m.prompt(now) {
 		return m.o.ShortLease
@@ -40,8 +40,8 @@ func (m *Machine) given(now Time) time.Duration {
 	return m.cfg.Lease
 }
 
-// took notes how long something has taken that leases wait for; more than so much of a short lease
-// is a sign that there is not the time for such.
+// took notes the duration of something that leases wait for. More than a part of a short lease is a
+// sign that short leases are not possible.
 func (m *Machine) took(now Time, d, most time.Duration) {
 	if m.o.ShortLease == 0 || d <= most {
 		return

@@ -79,9 +79,9 @@ func (m *Machine) phase() Phase {
 	}
 }
 
-// enter checks that the phase may follow the one that was entered last. Like those of check, a
-// failure is an error in this package, and there is no right way on: a controller that stops harms
-// nobody, for leases run out, and the next one begins with what is on record.
+// enter checks that the phase may follow the last entered one. Like those of check, a failure is an
+// error in this package, and there is no right way on: a controller that stops harms nobody,
+// because leases run out, and the next one begins with the record.
 func (m *Machine) enter(now Time) {
 	if p := m.Phase(now); p != m.entered {
 		m.assert(slices.Contains(follows[m.entered], p), "it was %v", m.entered)

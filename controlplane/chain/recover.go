@@ -150,7 +150,7 @@ func (m *Machine) recoveryInstalled(c *change) bool {
 	return true
 }
 
-// endCopy: what is copied is of no use any more.
+// endCopy: the copied content is no longer needed.
 func (m *Machine) endCopy() {
 	if m.copying != 0 {
 		m.do(CancelCopy{m.copying})

@@ -76,7 +76,7 @@ func (m *Machine) whyMissing(now Time, sw string) string {
 	return "it is there, and is taken in again when the chain is ready"
 }
 
-// unwant: a switch leaves the network, and is not waited for.
+// unwant: a switch leaves the network, and the chain does not wait for it.
 func (m *Machine) unwant(sw string) {
 	m.unsaved = m.unsaved || slices.Contains(m.wanted, sw)
 	m.wanted = slices.DeleteFunc(slices.Clone(m.wanted), func(s string) bool { return s == sw })

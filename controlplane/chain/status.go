@@ -20,8 +20,8 @@ type Status struct {
 	Ready   bool
 	Reason  string // why it is not ready
 	Members []MemberStatus
-	// LeaseGiven is how long the leases are that are given now: Config.Lease, or Options.ShortLease
-	// while everything is prompt.
+	// LeaseGiven is the length of the leases that are given now: Config.Lease, or
+	// Options.ShortLease while everything is prompt.
 	LeaseGiven time.Duration
 	// Length is how many members the chain should have, and Missing the switches that should be
 	// members and are not; it is empty if another program chooses them.

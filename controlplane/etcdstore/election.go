@@ -24,7 +24,7 @@ const (
 	// that its process has ended (watchLeader). etcd gives no leases shorter than one and a half of
 	// its own election timeouts, which is 2 s by default.
 	ttlSeconds = 3
-	// Leading is how long a leader may act on having heard that it leads, if nothing but that tells
+	// Leading is how long a leader may rely on an answer that it leads, if nothing else confirms it
 	// (leases).
 	Leading = time.Second
 	// asking is how long one question to etcd may take.
@@ -201,8 +201,8 @@ func (c *Candidate) watchLeader(ctx context.Context, e *concurrency.Election, ob
 		}()
 		if hasEnded(gone, leader) {
 			c.Log.Info("the leader's process has ended", "leader", leader.Name)
-			// If it lives all the same, it finds that it no longer leads: safety does not hang on
-			// this.
+			// If it is alive all the same, it finds that it no longer leads: safety does not depend
+			// on this.
 			if _, err := c.Client.Revoke(ctx, clientv3.LeaseID(kv.Lease)); err != nil &&
 				!strings.Contains(err.Error(), "lease not found") {
 				c.Log.Debug("revoking the leader's lease", "error", err)

@@ -18,7 +18,7 @@ const batch = 101
 // those keys are not part of the state.
 const Gateway = "gateway/"
 
-// writing is how long a write is tried again while etcd does not answer.
+// writing is how long a write is repeated while etcd does not answer.
 const writing = 10 * time.Second
 
 // cache is what is known to be in etcd.
@@ -76,7 +76,7 @@ func (t *Term) Save(s *saved.State) error {
 	fail := func(err error) error { return fmt.Errorf("saving the state in etcd under %s: %w", t.c.Prefix, err) }
 	deadline := time.Now().Add(writing)
 	for again := t.cache.image == nil; ; again = true {
-		if again { // nothing was read yet, or what came of the last one is not known, or somebody else has written
+		if again { // nothing was read yet, or the last write's result is not known, or somebody else has written
 			if err := t.read(); err != nil {
 				if t.ctx.Err() != nil {
 					return fail(t.notLeading())

@@ -352,7 +352,7 @@ func (d *Directory) FinishMove(from, to wire.Key, last wire.Version) (left Key) 
 	return d.leftover(&old)
 }
 
-// leftover is what is left of a key whose name is another's, or nobody's.
+// leftover is the remains of a key whose name is another's, or nobody's.
 func (d *Directory) leftover(old *Key) Key {
 	return *d.put(Key{Name: movedPrefix + old.Alias.String(), ID: old.Alias, Slot: old.Slot, State: Removing})
 }

@@ -31,11 +31,11 @@ const (
 	fewDiffer  = 64
 )
 
-// held is what a joiner was seen to hold by the end of the copy, in the configuration of an epoch.
-// It holds that or something newer for as long as it is the joiner: SYNC and ACK only ever raise a
-// slot's version, and a joiner that is lost from sight is given up. So when writes have been
-// stopped it is enough to look at the donor, and at the joiner only for what the donor has beyond
-// this: each look at 65,536 slots is ten milliseconds in which no write is done.
+// held is the joiner's content at the end of the copy, in the configuration of an epoch. It holds
+// that or something newer for as long as it is the joiner: SYNC and ACK only ever raise a slot's
+// version, and a joiner that is lost from sight is given up. So when writes have been stopped it is
+// enough to read the donor, and the joiner only for what the donor has beyond this: each read of
+// 65,536 slots is ten milliseconds without writes.
 type held struct {
 	epoch uint16
 	look  look
@@ -117,9 +117,8 @@ func (c *Chain) Copy(ctx context.Context, a chain.Copy, keys []Key, sessions []u
 		if written += n; err != nil {
 			return written, round, err
 		}
-		// A key that is being added or removed may have no entry at the donor. What a register
-		// holds of a slot that no entry leads to is of a key that is no more, and nothing copies
-		// it.
+		// A key that is being added or removed may have no entry at the donor. A slot without an
+		// entry belongs to a key that no longer exists, and nothing copies it.
 		if len(slotless) > 0 {
 			keys = slices.DeleteFunc(slices.Clone(keys), func(k Key) bool { return slotless[k.ID] })
 		}
@@ -134,10 +133,10 @@ func (c *Chain) Copy(ctx context.Context, a chain.Copy, keys []Key, sessions []u
 	}
 }
 
-// catchUp fills a switch that writes pass on their way to the donor, which is the tail. What the
-// donor is given from then on the switch has had before it. So it lacks nothing of what was ever
-// committed once it has, of each slot and session, what the donor had when that was looked at
-// first, or something newer: however many writes there are, that does not run away from it.
+// catchUp fills a switch that writes pass on their way to the donor, which is the tail. The switch
+// gets every later write before the donor. So once it has, for each slot and session, the donor's
+// content of the first look, or something newer, it lacks nothing that was ever committed. However
+// many writes there are, this ends.
 func (c *Chain) catchUp(ctx context.Context, epoch uint16, donor, to *Switch, keys []Key,
 	sessions []uint16) (written, round int, differed *difference, err error) {
 	had, err := c.look(ctx, donor, epoch, keys, sessions)

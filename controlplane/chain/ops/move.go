@@ -12,8 +12,8 @@ import (
 )
 
 // Moving a key to another chain (docs/protocol.md, "Moving keys"). It gets a new KEY_ID there,
-// because a KEY_ID names its chain: who knows it by name must look it up again when the old one is
-// NOT_FOUND.
+// because a KEY_ID names its chain: a client that knows it by name must look it up again when the
+// old one is NOT_FOUND.
 
 // Keeper keeps the directory of keys, and makes chains execute their machines' actions on them. It
 // calls functions that it gets in its own order, where the directory may be used.
@@ -22,7 +22,7 @@ type Keeper interface {
 	// Directory is the directory, for those functions.
 	Directory() *keyspace.Directory
 	// Operate starts an operation of the key's chain on it. begin asks the machine for it; end is
-	// told about its end, in one step of the directory's with that.
+	// called at its end, in the same step of the directory.
 	Operate(k Key, begin func(*chain.Machine, chain.Time, chain.OpID), end func(error)) Waiting
 	// Place adds a key in the chain that it is to move to, with a value; nil: a tombstone. What it
 	// cannot finish before ctx ends it takes out again.
@@ -35,7 +35,7 @@ type Keeper interface {
 	// and is for end.
 	Save(ctx context.Context) error
 	SaveSoon()
-	// Stays is told about a key that is put back, and why.
+	// Stays is called for a key that is put back, with the reason.
 	Stays(k Key, why error)
 }
 
@@ -77,9 +77,9 @@ func reattach(ctx context.Context, in Keeper, k Key, why error) {
 	}
 }
 
-// leave starts to remove what is left of a key whose name is another's now, or nobody's, when that
-// is on record. Nobody hears of what has become of a name before: a controller that did not know
-// about it would put the key back.
+// leave starts to remove the remains of a key whose name is another's now, or nobody's, when that
+// is recorded. Clients are not told the new state of a name before that, because a controller that
+// did not know about it would put the key back.
 func leave(ctx context.Context, in Keeper, left Key) error {
 	for err := in.Save(ctx); err != nil; err = in.Save(ctx) {
 		if errors.Is(err, ErrNotLeading) {

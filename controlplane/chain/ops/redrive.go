@@ -28,7 +28,7 @@ func Reachable(keys []Key) []Key {
 	return out
 }
 
-// longestPause is between two looks at something that is waited for.
+// longestPause is the maximum time between two checks while waiting.
 const longestPause = 200 * time.Millisecond
 
 // Redrive re-propagates the dirty keys of some switches; with Drain until all of them hold the
@@ -46,7 +46,7 @@ func (c *Chain) Redrive(ctx context.Context, a chain.Redrive, keys []Key) (sent 
 	type item struct {
 		at   *Switch
 		key  Key
-		seen wire.Version // when it was looked at first
+		seen wire.Version // when it was first read
 	}
 	var items []item
 	lost := c.mayBeLost(keys)
@@ -187,7 +187,7 @@ func (c *Chain) Drain(ctx context.Context, a chain.DrainKeys, keys []Key) (value
 		switch {
 		case err != nil:
 			return err
-		case r.Version == 0: // a key that is placed has been written, if only with a tombstone
+		case r.Version == 0: // a placed key has been written, if only with a tombstone
 			return fmt.Errorf("%s has no slot for %s", tail.Name, keys[i].Name)
 		case !r.Tombstone:
 			values[i] = append([]byte{}, r.Value...)

@@ -21,7 +21,7 @@ type record struct {
 }
 
 // after says whether a record is of a later request than another, in the same life of their
-// session, or knows how the same one was executed, which the other does not.
+// session, or has the result of the same one, which the other does not.
 func (r record) after(other record) bool {
 	if r.request == other.request {
 		return other.version == 0
@@ -65,12 +65,12 @@ func (c *Chain) records(ctx context.Context, at *Switch, epoch uint16, sessions 
 	return out, err
 }
 
-// unite makes sessions' records be of one life at two switches, where they are not. No lease is
-// kept by that: a lease has its records at every switch of a chain before its holder hears of it.
-// But the controller's own sessions begin again at each switch when they are used there first, so a
-// joiner that is in another chain too may have the record of an earlier controller, or the donor
-// may: what this controller continues from is right, also where the joiner has no record. What
-// nobody has leased is taken from the donor.
+// unite makes sessions' records at two switches be of one life, if they are not. Leases do not need
+// this: a lease has its records at every switch of a chain before its holder hears of it. But the
+// controller's own sessions begin again at each switch when they are first used there, so a joiner
+// that is in another chain too may have the record of an earlier controller, or the donor may. The
+// record from which this controller continues is right, even if the joiner has none. Records of
+// sessions that nobody has leased are taken from the donor.
 func (c *Chain) unite(ctx context.Context, donor, to *Switch, d *difference) error {
 	return c.ForEach(ctx, len(d.sessions), window, func(ctx context.Context, i int) error {
 		session, ours, theirs := d.sessions[i], d.records[i][0], d.records[i][1]
@@ -260,8 +260,8 @@ type Pool struct {
 type session struct {
 	id   uint16
 	next atomic.Uint32 // the last request that it was used with; 0: none yet
-	// told is the switches whose records are of this controller's numbers, each with the connection
-	// (Target.Connection) by which it was told.
+	// told has the switches whose records are of this controller's numbers, each with the
+	// connection (Target.Connection) in which they were set.
 	told map[*Switch]int
 }
 

@@ -116,9 +116,9 @@ func (s *Switch) Exchange(ctx context.Context, p *wire.Packet, accept func(*wire
 	}
 }
 
-// roundTrip is how long an exchange takes, as far as is known. Who sends again or gives up sooner
-// than that makes a slow switch slower: dozens of exchanges are under way at a time, and BMv2 drops
-// what it cannot take.
+// roundTrip is how long an exchange takes, as far as is known. Sending again or giving up sooner
+// makes a slow switch slower: dozens of exchanges are under way at a time, and BMv2 drops what it
+// cannot process.
 func (s *Switch) roundTrip() time.Duration { return time.Duration(s.trip.Load()) }
 
 // took notes how long an exchange took, from the first time it was sent. One that waited for a
@@ -139,8 +139,8 @@ func (s *Switch) Fetch(ctx context.Context, key wire.Key, flags wire.Flags, sess
 	})
 }
 
-// fetchIn is Fetch from a switch that has an epoch of a chain. One that has another, because it was
-// restarted or somebody else changes it, is an error: its slots say nothing.
+// fetchIn is Fetch from a switch that has an epoch of a chain. If it has another one, because it
+// was restarted or another controller changes it, that is an error: its slots say nothing.
 func (s *Switch) fetchIn(ctx context.Context, epoch uint16, key wire.Key, flags wire.Flags,
 	session uint16) (*wire.Packet, error) {
 	r, err := s.Fetch(ctx, key, flags, session)

@@ -62,8 +62,8 @@ func Former(had chain.Role, keys []keyspace.Key, used func(wire.Key) bool) func(
 // Tidying are the steps that make switches and directory agree.
 type Tidying struct {
 	Steps []TidyStep // in order
-	// How many keys the directory has taken in, forgotten and retired. It has to be saved where it
-	// has Changed.
+	// How many keys the directory has adopted, forgotten and retired. It must be saved if it has
+	// Changed.
 	Adopted, Forgotten, Retired int
 	Changed                     bool
 }
@@ -151,8 +151,8 @@ func (t *Tidying) add(in Indexes, step TidyStep) {
 	}
 }
 
-// forgetGone has the directory follow the switches where it was saved with a record that is an
-// earlier one: a key of which no member has an entry was removed or has moved since.
+// forgetGone makes the directory follow the switches if it was saved with an earlier record: a key
+// without an entry at any member was removed or has moved since.
 func forgetGone(dir *keyspace.Directory, id uint8, in Indexes, busy map[wire.Key]bool) (gone int) {
 	for _, k := range slices.Clone(dir.Chain(id)) {
 		somewhere := slices.ContainsFunc(in.Members, func(m string) bool { _, ok := in.Entries[m][k.ID]; return ok })

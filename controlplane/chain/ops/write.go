@@ -215,7 +215,7 @@ func (c *Chain) write(ctx context.Context, members []*Switch, id wire.Key, value
 				return 0, fmt.Errorf("%s answered the write of %v with %v", head.Name, id, r.Status)
 			}
 		}
-		// It is looked at again: an earlier attempt's write may have come meanwhile.
+		// It is read again: an earlier attempt's write may have arrived meanwhile.
 		if err := c.Sleep(ctx, pause); err != nil {
 			return 0, unfinished(err)
 		}
@@ -270,9 +270,9 @@ func (c *Chain) settleAll(ctx context.Context, w *Writes, members []*Switch, all
 	})
 }
 
-// level sends the newest version that any member has of a key down the chain once more: then all of
-// them have it, and are clean. The slot of a key that is being added may be dirty at a member with
-// what an earlier key has left there, and have something newer at another.
+// level sends the newest version of a key at any member down the chain once more: then all of them
+// have it, and are clean. The slot of a key that is being added may be dirty at a member with an
+// earlier key's value, and have something newer at another.
 func (c *Chain) level(ctx context.Context, members []*Switch, id wire.Key) error {
 	var mu sync.Mutex
 	var newest *wire.Packet
@@ -313,8 +313,8 @@ func (c *Chain) settle(ctx context.Context, members []*Switch, id wire.Key, vers
 	}
 }
 
-// ackTimeout is how long an acknowledgement may be on its way before it is taken to be lost; longer
-// where the switches take long for anything.
+// ackTimeout is how long an acknowledgement may be on its way before it counts as lost; longer if
+// the switches are slow.
 const ackTimeout = 100 * time.Millisecond
 
 // allClean asks every member whether it has committed a version of a key, or a later one, for as

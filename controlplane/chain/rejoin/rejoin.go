@@ -77,8 +77,8 @@ func (t *Tracker) Again(now time.Duration, c Candidate) {
 	}
 }
 
-// Later: a switch that is there cannot be brought in now, for no fault of its own. It has been
-// steady for as long as before, and is tried again after Policy.Settle.
+// Later: a switch cannot be brought in now, for no fault of its own. It keeps its time of being
+// steady, and is tried again after Policy.Settle.
 func (t *Tracker) Later(now time.Duration, c Candidate) {
 	if _, ok := t.steady[c]; ok {
 		t.later[c] = now + t.p.Settle
