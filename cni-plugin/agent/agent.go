@@ -91,11 +91,11 @@ func New(opts Options) (*Agent, error) {
 		reason: "it is starting", changes: make(chan struct{})}, nil
 }
 
-// podRules are what is dropped of what containers send: what the switch has left of NetCRAQ,
-// packets for the tunnels between nodes, and all tagged frames. No container has a use for tags:
-// the node has no interface that would take them. Where the switches are not on the nodes that is
-// all of NetCRAQ: a container would come to them under the node's address, and with the node's
-// rights.
+// podRules say what is dropped of containers' packets: NetCRAQ packets that the switch has left,
+// packets for the tunnels between nodes, and all tagged frames. Containers need no tags: the node
+// has no interface that would accept them. If the switches are not on the nodes, all NetCRAQ
+// packets are dropped: a container would reach the switches under the node's address, and with the
+// node's rights.
 var podRules = ingressfilter.Rules{Port: wire.Port, Destination: podroutes.VXLANPort, Untagged: true, Guest: true}
 
 // chainedRules are the same at interfaces of another plugin's, for whose tagged frames the node may
@@ -126,7 +126,8 @@ func (a *Agent) rulesFor(r *agentapi.Record) ingressfilter.Rules {
 	return rules
 }
 
-// egressRules are those for what reaches a pod past the node's stack, over another plugin's bridge.
+// egressRules are the rules for packets that reach a pod without passing the node's stack, over
+// another plugin's bridge.
 func (a *Agent) egressRules() ingressfilter.Rules {
 	return ingressfilter.Rules{Port: wire.Port, NotFrom: a.opts.Services}
 }
@@ -138,9 +139,9 @@ func linkLocal(mac net.HardwareAddr) netip.Addr {
 		13: mac[3], 14: mac[4], 15: mac[5]})
 }
 
-// guard puts the filters onto an attachment's interface: the ingress filter, the egress filter
-// where the interface is another plugin's, and the frame filter before everything that is there,
-// the switch's program included.
+// guard puts the filters onto an attachment's interface: the ingress filter, the egress filter if
+// the interface is another plugin's, and the frame filter in front of all other programs, including
+// the switch's.
 func (a *Agent) guard(index int, r *agentapi.Record) error {
 	if err := ingressfilter.Attach(index, a.rulesFor(r)); err != nil {
 		return err

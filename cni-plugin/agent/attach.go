@@ -227,7 +227,7 @@ func (a *Agent) discard(r *agentapi.Record) {
 	}
 }
 
-// undo removes what there is of an attachment. The record goes last.
+// undo removes the existing parts of an attachment. The record goes last.
 func (a *Agent) undo(r *agentapi.Record) error {
 	if r.Port != 0 {
 		_ = a.opts.Switch.RemovePort(r.Port) // it may not have become one

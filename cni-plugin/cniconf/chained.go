@@ -150,8 +150,8 @@ func others(dir string) (out []string, err error) {
 	return out, nil // os.ReadDir sorts as runtimes do
 }
 
-// edit replaces a file by what change makes of it, at once, with its owner and permissions. What
-// somebody else has written meanwhile is not lost: then nothing is done, and it is an error.
+// edit replaces a file by the result of change, atomically, with its owner and permissions. If
+// somebody else has written it meanwhile, it does nothing and returns an error.
 func edit(path string, change func([]byte) ([]byte, error)) (changed bool, err error) {
 	if path, err = filepath.EvalSymlinks(path); err != nil {
 		return false, err
@@ -173,8 +173,8 @@ func edit(path string, change func([]byte) ([]byte, error)) (changed bool, err e
 	})
 }
 
-// replaceAs puts text into the place of a file, with the owner and the permissions of another, when
-// still says that it may.
+// replaceAs replaces a file by text, with the owner and the permissions of another, when still says
+// that it may.
 func replaceAs(path, like string, text []byte, still func() error) error {
 	info, err := os.Stat(like)
 	if err != nil {

@@ -15,12 +15,13 @@ import (
 )
 
 const (
-	// settle is how long the folders have to be quiet before they are looked at: files that are
-	// written in place are whole then.
+	// settle is how long the folders must be quiet before they are read: files that are written in
+	// place are complete then.
 	settle = 200 * time.Millisecond
 	// lookAgain is the time between two looks if nothing is heard of.
 	lookAgain = time.Minute
-	// fightPause is how long the folders are left to somebody who undoes the work again and again.
+	// fightPause is how long the folders are left to somebody who undoes the changes again and
+	// again.
 	fightPause = time.Minute
 	fightAfter = 5 // changes within fightPause
 )

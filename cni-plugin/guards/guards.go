@@ -91,7 +91,7 @@ func Watch(ctx context.Context, log *slog.Logger, look func()) error {
 // Saying logs what is restored, and, once, what cannot be.
 func Saying(log *slog.Logger) Report {
 	var mu sync.Mutex
-	failing := map[[2]string]string{} // errors that were logged, by what they are about
+	failing := map[[2]string]string{} // logged errors, by their subject
 	return func(what, where string, err error) {
 		mu.Lock()
 		defer mu.Unlock()

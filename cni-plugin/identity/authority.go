@@ -97,8 +97,8 @@ func (a *Authority) Sign(role Role, node string, request *x509.CertificateReques
 const (
 	// replaceBefore is how long before an authority's end another takes its place.
 	replaceBefore = authorityLife / 4
-	// announceTime is how long the next is trusted by all before it signs: agents look for it much
-	// more often.
+	// announceTime is how long all agents trust the next authority before it signs: they check for
+	// it much more often.
 	announceTime = 15 * time.Minute
 	// parting is how long the last one is trusted when it no longer signs: all that it has signed
 	// has ended by then.

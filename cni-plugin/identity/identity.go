@@ -211,8 +211,8 @@ func (i *Identity) Client() *tls.Config {
 		}}
 }
 
-// allowed says whether a certificate that was verified is of a role, or of the legacy authority,
-// which has no roles.
+// allowed says whether a verified certificate has a role, or is from the legacy authority, which
+// has no roles.
 func allowed(role Role, chains [][]*x509.Certificate, legacy *Legacy) error {
 	for _, chain := range chains {
 		if role.is(chain[0]) || legacy != nil && chain[len(chain)-1].Equal(legacy.cert) {

@@ -43,7 +43,7 @@ func RoleOf(signer string) (Role, bool) {
 
 func (r Role) subject() pkix.Name { return pkix.Name{Organization: []string{"netcraq:" + r.name}} }
 
-// is says whether a certificate is of this role and no other.
+// is says whether a certificate has this role and no other.
 func (r Role) is(c *x509.Certificate) bool {
 	return slices.Equal(c.Subject.Organization, r.subject().Organization) &&
 		slices.Equal(c.ExtKeyUsage, []x509.ExtKeyUsage{r.usage}) && !c.IsCA

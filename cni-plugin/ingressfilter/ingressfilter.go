@@ -162,7 +162,7 @@ func (s side) attach(ifindex int, r Rules) error {
 		if err := s.attachFilter(ifindex, prog); err != nil {
 			return err
 		}
-		return attach.DetachAt(s.at, ifindex, old...) // of an agent before, which was told otherwise
+		return attach.DetachAt(s.at, ifindex, old...) // of an earlier agent, with other options
 	}
 	anchor := link.Tail()
 	if r.Place == First {
@@ -190,7 +190,7 @@ func (s side) attach(ifindex int, r Rules) error {
 	if err := s.removeFilter(ifindex); err != nil { // the same
 		return err
 	}
-	if len(old) > 1 { // of this agent and of one before
+	if len(old) > 1 { // of this agent and of an earlier one
 		return attach.DetachAt(s.at, ifindex, old[1:]...)
 	}
 	return nil

@@ -11,8 +11,8 @@ import (
 	"github.com/netcraq/netcraq/internal/nftwatch"
 )
 
-// made is the tables that this process has written last, by network namespace and name. It is
-// locked while any is written: none is put back as it was before.
+// made has the tables that this process has written last, by network namespace and name. It is
+// locked while any is written, so that none is restored in an older version.
 var made = struct {
 	sync.Mutex
 	writes map[string]map[string]func(*table) error

@@ -196,8 +196,8 @@ func ApplyTunnels(t Tunnels) error {
 	})
 }
 
-// inside is the bit of a packet's mark that the packet has from where it is put into a tunnel to
-// where the tunnel's packet is sent.
+// inside is the bit of a packet's mark that is set from when the packet is put into a tunnel until
+// the tunnel's packet is sent.
 const inside = 1 << 12
 
 // SwitchMark is the bit of a packet's mark that the node's switch sets on its packets, so that
@@ -214,7 +214,7 @@ func mark(keep, flip uint32) []expr.Any {
 			Mask: binaryutil.NativeEndian.PutUint32(keep), Xor: binaryutil.NativeEndian.PutUint32(flip)}}
 }
 
-// setMark gives a packet what mark makes of its mark.
+// setMark changes a packet's mark to mark's result.
 func setMark(keep, flip uint32) []expr.Any {
 	return append(mark(keep, flip),
 		&expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: firstRegister})
@@ -393,8 +393,8 @@ func equal(b []byte) []expr.Any {
 	return []expr.Any{&expr.Cmp{Op: expr.CmpOpEq, Register: firstRegister, Data: b}}
 }
 
-// notOfRoot is of a socket of another user than root. A packet without a socket, which the kernel
-// has made, is none.
+// notOfRoot matches packets from a socket of a user other than root. A packet without a socket,
+// which the kernel has made, does not match.
 func notOfRoot() []expr.Any {
 	return []expr.Any{&expr.Meta{Key: expr.MetaKeySKUID, Register: firstRegister},
 		&expr.Cmp{Op: expr.CmpOpNeq, Register: firstRegister, Data: make([]byte, 4)}}

@@ -77,7 +77,7 @@ type Leader struct {
 
 	mu      sync.Mutex
 	heard   time.Time          // when etcd has answered the candidate, or taken it
-	holder  string             // who has the Lease
+	holder  string             // holder of the Lease
 	term    *Term              // nil: this agent does not lead
 	resign  context.CancelFunc // ends its candidacy; nil: it is not a candidate
 	running sync.WaitGroup     // what resign ends, slowly: state is saved, and etcd told
@@ -191,13 +191,14 @@ func (l *Leader) withdraw() {
 // NeedLeaderElection implements manager.LeaderElectionRunnable: this is the election.
 func (l *Leader) NeedLeaderElection() bool { return false }
 
-// campaign makes this agent lead, as soon as etcd takes it, or resign, by who has the Lease.
+// campaign makes this agent lead, as soon as etcd accepts it, or resign, depending on the holder of
+// the Lease.
 func (l *Leader) campaign(ctx context.Context, holder string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if holder == "" && ctx.Err() == nil {
-		// Given up by somebody who was late with it, perhaps by this agent; who takes it next is
-		// heard.
+		// Released by somebody who was late with it, perhaps by this agent; the next holder will be
+		// reported.
 		return
 	}
 	l.holder = holder

@@ -103,7 +103,7 @@ func (r *Term) setHosted(h *Hosted) {
 	r.hosted = h
 }
 
-// Leave has the placement take its keys out of some chains.
+// Leave makes the placement take its keys out of some chains.
 func (r *Term) Leave(chains map[string]bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -51,7 +51,7 @@ var (
 
 func (f family) has(a netip.Addr) bool { return a.IsValid() && a.BitLen() == int(8*f.length) }
 
-// of are the prefixes of the family.
+// of returns the prefixes of the family.
 func (f family) of(prefixes []netip.Prefix) []netip.Prefix {
 	return slices.DeleteFunc(slices.Clone(prefixes), func(p netip.Prefix) bool { return !f.has(p.Addr()) })
 }
@@ -99,7 +99,7 @@ func Apply(self podroutes.Node, others []podroutes.Node) error {
 	return nil
 }
 
-// write has a table of the family written at the next Flush.
+// write schedules a table of the family for the next Flush.
 func (f family) write(c *nftables.Conn, pods, cluster []netip.Prefix) error {
 	t := &nftables.Table{Family: f.table, Name: Table}
 	c.AddTable(t) // so that there is one to delete
@@ -143,8 +143,8 @@ func (f family) remove() error {
 	return nil
 }
 
-// intervals are prefixes of a family as an interval set wants them: where each begins and where it
-// ends, none in another.
+// intervals are prefixes of a family in the form of an interval set: where each begins and where it
+// ends, without overlaps.
 func intervals(prefixes []netip.Prefix) (out []nftables.SetElement) {
 	sorted := slices.Clone(prefixes)
 	slices.SortFunc(sorted, netip.Prefix.Compare)

@@ -156,7 +156,7 @@ func mutual(o *tls.Config) (*tls.Config, error) {
 				return nil, err
 			case c == nil:
 				return nil, nil // what was given holds
-			case c.ClientCAs == nil: // which would be whatever this machine trusts
+			case c.ClientCAs == nil: // which would accept any certificate that this machine trusts
 				return nil, errors.New("there are no ClientCAs that know the controllers")
 			}
 			c = strict(c)

@@ -239,7 +239,7 @@ func ApplyTunnels(self Node, others []Node) error {
 		replaceRoutes(Protocol, nil))
 }
 
-// filterTunnels has the node take VXLAN from the other nodes alone, each in its own tunnels.
+// filterTunnels makes the node accept VXLAN only from the other nodes, each in its own tunnels.
 func filterTunnels(self Node, others []Node) error {
 	if err := checkPort(); err != nil {
 		return err

@@ -32,8 +32,7 @@ const (
 	maxOpen        = 16  // of what needs no name: health, metrics, the page's files
 	maxAlive       = 16  // of other controllers, which watch this one's life
 	maxConnections = 256 // at each address
-	// of them at a socket from users who are not let in, so that these do not take the place of
-	// others
+	// of them at a socket from users without access, so that these do not take the place of others
 	maxStrangers = 16
 
 	headerTime = 5 * time.Second
@@ -180,7 +179,7 @@ func (s *Server) listenUnix(path string) error {
 	}
 	mode := os.FileMode(0o660)
 	if len(s.uids) > 0 {
-		mode = 0o666 // who it is that connects says the kernel
+		mode = 0o666 // the kernel says who connects
 	}
 	return os.Chmod(path, mode)
 }
@@ -318,7 +317,7 @@ func (l *peers) Accept() (net.Conn, error) {
 			return &peerConn{c, p, func() {}}, nil
 		}
 		select {
-		case l.strangers <- struct{}{}: // it is told why it is not let in
+		case l.strangers <- struct{}{}: // it gets the reason for the refusal
 			return &peerConn{c, p, sync.OnceFunc(func() { <-l.strangers })}, nil
 		default:
 			c.Close()
@@ -350,7 +349,7 @@ func refuse(w http.ResponseWriter, status int, code, format string, args ...any)
 	fail(w, e)
 }
 
-// door lets in who may ask.
+// door admits connections of authorized callers.
 func (s *Server) door(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// of refusals; who answers sets it again

@@ -23,15 +23,15 @@ type Level string
 const (
 	OK      Level = "ok"      // it is as it should be
 	Note    Level = "note"    // good to know; there is nothing to do
-	Unseen  Level = "unseen"  // it could not be looked at; the message says why
+	Unseen  Level = "unseen"  // it could not be checked; the message says why
 	Warning Level = "warning" // it works, but not as well, or not for long
 	Problem Level = "problem" // NetCRAQ, or a part of it, does not work like this
 )
 
-// Finding is one thing that was looked at.
+// Finding is the result of one check.
 type Finding struct {
 	Check   string `json:"check"`             // the name of a check, see Checks
-	Subject string `json:"subject,omitempty"` // what was looked at: an interface, a file, a port
+	Subject string `json:"subject,omitempty"` // the checked object: an interface, a file, a port
 	Level   Level  `json:"level"`
 	Message string `json:"message"`
 	Advice  string `json:"advice,omitempty"` // what to do, with Warning and Problem
@@ -182,7 +182,7 @@ func (l *look) problem(subject, advice, format string, args ...any) {
 	l.add(Problem, subject, advice, format, args...)
 }
 
-// unseen says what could not be looked at, and why.
+// unseen reports what could not be checked, and why.
 func (l *look) unseen(subject, what string, err error) {
 	advice := ""
 	if denied(err) {

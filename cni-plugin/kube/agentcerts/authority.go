@@ -49,8 +49,8 @@ const (
 	BundleFile = "ca.crt"
 )
 
-// lookForCertificates is how often an agent looks what it is to trust, and whether it needs another
-// certificate.
+// lookForCertificates is how often an agent checks which authorities to trust, and whether it needs
+// another certificate.
 const lookForCertificates = 30 * time.Second
 
 // Authorities keeps the Secret and the ConfigMap.
@@ -145,7 +145,7 @@ func (a *Authorities) Maintain(ctx context.Context) error {
 	if err := a.announce(ctx, st.Bundle()); err != nil {
 		return err
 	}
-	if st.Next != nil && st.Announced.IsZero() { // from now on all can hear of it
+	if st.Next != nil && st.Announced.IsZero() { // from now on all can see it
 		st.Announced = a.now()
 		if err := save(); err != nil {
 			return fmt.Errorf("the Secret %s: %w", key, err)

@@ -21,7 +21,7 @@ import (
 const (
 	// waitForCertificate is the time between two looks while it waits for one.
 	waitForCertificate = time.Second
-	// requestLife is after how long a request that nobody has answered is made again.
+	// requestLife is the time after which an unanswered request is made again.
 	requestLife = time.Hour
 )
 

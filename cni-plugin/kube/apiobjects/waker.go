@@ -30,7 +30,7 @@ func Named(names []string) (out []reconcile.Request) {
 	return out
 }
 
-// Waker has a reconciler look at its objects again for reasons that the API server does not know
+// Waker makes a reconciler look at its objects again for reasons that the API server does not know
 // about.
 type Waker struct {
 	signals chan event.GenericEvent

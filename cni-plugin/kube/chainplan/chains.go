@@ -133,7 +133,7 @@ func Next(s *v1alpha1.NetcraqChainSpec, now *admin.Chain, nodes []nodeview.Node,
 			wanted = append(wanted, m.Switch)
 		}
 	}
-	// One that must go is replaced first, where there is another.
+	// A member that must go is replaced first, if there is another switch.
 	if len(wanted) < int(s.Length) {
 		for _, c := range candidates(s, nodes, members, load) {
 			if steady(c) {

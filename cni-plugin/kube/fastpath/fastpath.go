@@ -139,7 +139,7 @@ func AccountOf(_ context.Context, o client.Object) []reconcile.Request {
 
 // Accounts are those of all pods that ask.
 func (f *Reconciler) Accounts(ctx context.Context) (out []reconcile.Request) {
-	asking, _ := f.asking(ctx) // of the cache there are no errors
+	asking, _ := f.asking(ctx) // the cache returns no errors
 	for _, p := range asking {
 		out = append(out, AccountOf(ctx, p)...)
 	}
@@ -203,7 +203,7 @@ func Trim(p *corev1.Pod) *corev1.Pod {
 	out.Namespace, out.Name, out.UID, out.ResourceVersion = p.Namespace, p.Name, p.UID, p.ResourceVersion
 	if v, ok := p.Annotations[Annotation]; ok {
 		out.Annotations = map[string]string{Annotation: v}
-		out.Labels = p.Labels // by which policies select it
+		out.Labels = p.Labels // labels by which policies select it
 	}
 	out.Spec.NodeName, out.Spec.ServiceAccountName = p.Spec.NodeName, p.Spec.ServiceAccountName
 	out.Status.Phase = p.Status.Phase

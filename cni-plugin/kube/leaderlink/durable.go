@@ -74,7 +74,7 @@ func (l *Link) DialDurable(ctx context.Context, _ string) (net.Conn, error) {
 	return here, nil
 }
 
-// serveDurable serves a node's agent by a door; nil: there is none.
+// serveDurable serves a node's agent through a door; nil: there is none.
 func serveDurable(d *door.Door, node string, next http.Handler) http.Handler {
 	if d == nil {
 		return next

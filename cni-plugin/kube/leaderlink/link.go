@@ -122,7 +122,7 @@ func (l *Link) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	close(l.changed)
 	l.changed = make(chan struct{})
 	l.mu.Unlock()
-	if old != nil { // of a leader that is none any more
+	if old != nil { // of a former leader
 		old.Close()
 	}
 }

@@ -39,8 +39,7 @@ type Options struct {
 	// Policy is a file with the rights of processes that are in no pod, and quotas; "": no rights,
 	// and the default quotas.
 	Policy string
-	// NoPush has keys that are watched only read again and again: the switch does not tell about
-	// them.
+	// NoPush disables notifications: watched keys are only read again and again.
 	NoPush bool
 	// StreamsMiB is the memory for streams; one namespace may use a quarter of it. 0: no streams.
 	// StreamsDir is for those that survive the agent; "": none do.
@@ -175,8 +174,8 @@ func (n *Server) Close() {
 	n.store.Close()
 }
 
-// listen makes the socket, in a folder that everybody may enter and root alone may change: who
-// connects may do what his pod may.
+// listen makes the socket, in a folder that everybody may enter and only root may change: a process
+// that connects may do what its pod may.
 func listen(path string) (net.Listener, error) {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o755); err != nil {

@@ -29,7 +29,7 @@ const keysEvery = time.Minute
 type chainReconciler struct {
 	*Operator
 
-	in    *term            // of which what follows is
+	in    *term            // to which the following fields belong
 	shown map[string]shown // statuses as they were last written
 }
 
@@ -102,7 +102,7 @@ func (r *chainReconciler) hold(ctx context.Context, c *v1alpha1.NetcraqChain, ho
 	return nil
 }
 
-// show writes a chain's status where it has changed.
+// show writes a chain's status if it has changed.
 func (r *chainReconciler) show(ctx context.Context, c *v1alpha1.NetcraqChain,
 	is *admin.Chain, p *chainplan.Plan) error {
 	was := c.Status

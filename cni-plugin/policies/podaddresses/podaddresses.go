@@ -32,12 +32,12 @@ const (
 	later = time.Second
 	// patience bounds a question to the agent: connections wait meanwhile.
 	patience = 200 * time.Millisecond
-	// between is how often a failure is told.
+	// between is the minimum time between two reports of a failure.
 	between = time.Minute
 )
 
-// errNobody has the library take an address for one of no pod. Told of none by an empty list, it
-// asks its NRI plugin, without looking whether it has one.
+// errNobody makes the library treat an address as no pod's. With an empty list instead, it asks its
+// NRI plugin, without checking that it has one.
 var errNobody = errors.New("no pod has this address")
 
 // Lister lists the attachments of a node: an agent's client.
@@ -127,8 +127,8 @@ func (x *indexer) ByIndex(name, address string) ([]any, error) {
 	return nil, errNobody
 }
 
-// attached is the pod that the node's agent has given an address, or nil. What the agent has said
-// counts until it is of an age.
+// attached is the pod to which the node's agent has given an address, or nil. The agent's answers
+// are valid up to some age.
 func (x *indexer) attached(address string, age time.Duration) *corev1.Pod {
 	ip, err := netip.ParseAddr(address)
 	if err != nil {
@@ -154,7 +154,7 @@ func (x *indexer) attached(address string, age time.Duration) *corev1.Pod {
 	return pod
 }
 
-// ask has the agent say again what is attached. Where it does not, what it has said before counts.
+// ask requests the attachments from the agent again. If it does not answer, its last answer counts.
 func (x *indexer) ask(now time.Time) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

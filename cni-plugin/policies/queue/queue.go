@@ -181,7 +181,7 @@ func interfaceName(name string) []byte {
 // are a host's ordinary packets, which policies rule.
 var ofALink = []struct{ first, last, hopLimit byte }{{130, 132, 1}, {133, 137, 255}, {143, 143, 1}}
 
-// apply writes the tables with what has a packet judged.
+// apply writes the tables; judge is the statement that has a packet judged.
 func (r Rules) apply(conn *nftables.Conn, judge expr.Any) error {
 	for _, family := range families {
 		t := &nftables.Table{Family: family, Name: Table}

@@ -205,7 +205,7 @@ func announce(ctx context.Context, c *controller.Controller, address string, std
 	fmt.Fprintf(stdout, "ready: %s; admin API at %s\n", strings.Join(parts, "; "), address)
 }
 
-// afterStop says what becomes of reads.
+// afterStop describes what happens to reads.
 func afterStop(top *topology.Topology) string {
 	longest := time.Duration(0)
 	for _, c := range top.Chains {

@@ -53,7 +53,7 @@ func Numbered(name string, number int32, age time.Duration) *v1alpha1.NetcraqNod
 		time.Unix(1e9, 0).Add(-age))}, Spec: v1alpha1.NetcraqNodeSpec{Number: number}}
 }
 
-// Reconcile has a reconciler look at everything.
+// Reconcile makes a reconciler look at everything.
 func Reconcile(t *testing.T, r reconcile.Reconciler) {
 	t.Helper()
 	if _, err := r.Reconcile(t.Context(), reconcile.Request{}); err != nil {
