@@ -221,8 +221,8 @@ func TestLongMessagesCount(t *testing.T) {
 }
 
 // TestLongMessageOfFewRequests: a client whose long message takes longer than MessageTime only
-// because its rate is low gets its answer. If the rate does not allow the message at all, the client
-// is told so; the connection does not just end.
+// because its rate is low gets its answer. If the rate does not allow the message at all, the
+// client is told so; the connection does not just end.
 func TestLongMessageOfFewRequests(t *testing.T) {
 	const patience = 100 * time.Millisecond
 	long := `{"id":1,"func":"ping"` + strings.Repeat(" ", ownBuffer+5*bytesPerRequest) + `}`
