@@ -42,7 +42,7 @@ from rich.table import Table  # noqa: E402
 from experiments import one_load  # noqa: E402
 from experiments.chain_session import shown  # noqa: E402
 from experiments.provenance import versions  # noqa: E402
-from topologies import launch, nodes  # noqa: E402
+from topologies import launch, nodes, ownership  # noqa: E402
 
 try:
     from experiments.etcd_network import HOST, LEASE_MS, EtcdNetwork
@@ -479,7 +479,7 @@ def main() -> int:
     console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
     try:
         return go(options, console)
-    except (AdminError, NodeError, OSError, one_load.Failed) as why:
+    except (AdminError, NodeError, ownership.BusyError, OSError, one_load.Failed) as why:
         sys.exit(f"gain.py: {why}")
     except KeyboardInterrupt:
         return 130

@@ -33,7 +33,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "client" / "python")]
 from netcraq.admin import AdminError  # noqa: E402
 
 from experiments.provenance import versions  # noqa: E402
-from topologies import launch, p4app  # noqa: E402
+from topologies import launch, ownership, p4app  # noqa: E402
 
 try:
     from experiments.etcd_network import EtcdNetwork
@@ -251,7 +251,7 @@ def main() -> int:
         sys.exit("hot_keys.py: --nodes: 3 to 8, so that a chain is left when one is killed")
     try:
         return go(options)
-    except (AdminError, NodeError, OSError) as why:
+    except (AdminError, NodeError, ownership.BusyError, OSError) as why:
         sys.exit(f"hot_keys.py: {why}")
     except KeyboardInterrupt:
         return 130

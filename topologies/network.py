@@ -161,7 +161,7 @@ class ChainNetwork:
             nodes.built("netcraq-controller")
 
     def _check_ports(self) -> None:
-        """The TCP ports that are to be served must be free."""
+        """The TCP ports and the socket that are to be served must be free."""
         wanted = {
             switch.grpc_port: f"the P4Runtime server of {switch.name}" for switch in self.topology.switches.values()
         }
@@ -176,6 +176,13 @@ class ChainNetwork:
                     raise ownership.BusyError(
                         f"TCP port {port} on loopback, for {what}, is in use by another program"
                     ) from None
+        if self._with_controller:
+            # A controller in another network namespace has other ports, but the same file system.
+            with socket.socket(socket.AF_UNIX) as probe, contextlib.suppress(FileNotFoundError, ConnectionRefusedError):
+                probe.connect(self.admin_url.removeprefix("unix://"))
+                raise ownership.BusyError(
+                    f"a program serves {self.admin_url} already, so this network's controller could not: end it first"
+                )
 
     def _build(self, run: ownership.Run) -> None:
         """Make nodes and cables."""

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/netcraq/netcraq/api/nodeapi"
+	"github.com/netcraq/netcraq/api/stream"
 	"github.com/netcraq/netcraq/nodeapi/cell"
 	"github.com/netcraq/netcraq/nodeapi/server/rpc"
 )
@@ -60,11 +61,12 @@ func writes[D any](do func(ctx context.Context, k *call, d *D) (any, error)) *fu
 	return f
 }
 
-// A request that names several keys, or makes several partitions, is as many requests.
+// A request that names several keys, or makes several partitions, is as many requests. A number of
+// partitions that is refused makes none.
 func keysOfGetMany(d *nodeapi.GetManyData) int   { return len(d.Keys) }
 func keysOfTransact(d *nodeapi.TransactData) int { return len(d.Compare) + len(d.Write) }
 func partitionsOf(d *nodeapi.OpenStreamData) int {
-	if d.Config == nil {
+	if d.Config == nil || d.Config.Partitions > stream.MaxPartitions {
 		return 1
 	}
 	return 1 + d.Config.Partitions

@@ -5,15 +5,18 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 	"github.com/netcraq/netcraq/nodeapi/authority"
+	"github.com/netcraq/netcraq/streams/broker"
 )
 
 // byAddress is an authority that tells callers apart by the loopback's address that they come from.
@@ -197,43 +200,52 @@ func TestEveryMessageCounts(t *testing.T) {
 	}
 }
 
+// stoppedClock is a clock that only Advance moves.
+type stoppedClock struct{ ns atomic.Int64 }
+
+func (c *stoppedClock) Now() time.Time          { return time.Unix(1_000_000_000, c.ns.Load()) }
+func (c *stoppedClock) Advance(d time.Duration) { c.ns.Add(int64(d)) }
+
 // TestLongMessagesCount: the bytes of a long message count as requests while they are read. What is
 // beyond the rate is read later, but answered; another subject does not wait for it.
 func TestLongMessagesCount(t *testing.T) {
+	clock := &stoppedClock{}
 	_, dial := startShared(t, Config{Quotas: authority.NewQuotas(func(string) authority.Quota {
 		return authority.Quota{Connections: 10, RequestsPerSecond: 100, Burst: 30}
-	}, nil)})
+	}, clock)})
 	long := `{"id":1,"func":"ping"` + strings.Repeat(" ", ownBuffer+25*bytesPerRequest) + `}`
-	ask := func(l *line) time.Duration {
-		begin := time.Now()
-		l.ask(long, `{"id":1,"data":{}}`)
-		return time.Since(begin)
-	}
+	const answer = `{"id":1,"data":{}}`
 	l := dial(another)
-	first, second := ask(l), ask(l)
-	if want := 200 * time.Millisecond; first > want/2 || second < want {
-		t.Errorf("26 requests of 30 at once and 100 a second took %v, and 26 more %v; want at least %v",
-			first, second, want)
+	l.ask(long, answer) // 25 requests, of 30 at once
+	l.send(long)
+	dial(one).ask(long, answer)
+	for range 19 {
+		clock.Advance(10 * time.Millisecond) // one request; the message needs 20 of them
+		_ = l.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
+		if b, err := l.r.Peek(1); err == nil {
+			t.Fatalf("a message beyond the rate was answered: %q", b)
+		}
 	}
-	if took := ask(dial(one)); took > second/2 {
-		t.Errorf("another subject's 26 requests took %v", took)
-	}
+	clock.Advance(11 * time.Millisecond) // a bit more than one: the rate is not exact
+	_ = l.SetReadDeadline(time.Now().Add(soon))
+	l.expect(answer)
 }
 
 // TestLongMessageOfFewRequests: a client whose long message takes longer than MessageTime only
 // because its rate is low gets its answer. If the rate does not allow the message at all, the
 // client is told so; the connection does not just end.
 func TestLongMessageOfFewRequests(t *testing.T) {
-	const patience = 100 * time.Millisecond
+	const patience = time.Second
 	long := `{"id":1,"func":"ping"` + strings.Repeat(" ", ownBuffer+5*bytesPerRequest) + `}`
 	for name, c := range map[string]struct {
 		rate float64
 		want string
 	}{
-		"slow":  {30, `{"id":1,"data":{}}`}, // 4 requests more than the burst: 133 ms
+		"slow":  {3, `{"id":1,"data":{}}`}, // 4 requests more than the burst: 1.3 s
 		"never": {0, `requests a second to this node`},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			_, dial := startShared(t, Config{Limits: Limits{MessageTime: patience},
 				Quotas: authority.NewQuotas(func(string) authority.Quota {
 					return authority.Quota{Connections: 10, RequestsPerSecond: c.rate, Burst: 1}
@@ -242,6 +254,47 @@ func TestLongMessageOfFewRequests(t *testing.T) {
 			l.send(long)
 			l.expectPart(c.want)
 		})
+	}
+}
+
+// TestOpenStreamCountsWhatItMakes: a configuration that no stream can have counts as one request.
+// The number in it does not take the requests of others who share the quota.
+func TestOpenStreamCountsWhatItMakes(t *testing.T) {
+	_, dial := startShared(t, Config{Streams: &broker.Options{}, Quotas: authority.NewQuotas(func(string) authority.Quota {
+		return authority.Quota{Connections: 10, RequestsPerSecond: 0.001, Burst: 50}
+	}, nil)})
+	greedy, other := dial(one), dial(one)
+	const open = `{"id":%d,"func":"openStream","data":{"stream":"s","config":{"partitions":%d,"objectBytes":1024,"objects":4}}}`
+	for i, partitions := range []int{1_000_000_000, math.MaxInt, -1, math.MinInt, 33} {
+		greedy.send(fmt.Sprintf(open, i+1, partitions))
+		greedy.expectPart(`"invalid_argument"`)
+	}
+	greedy.send(fmt.Sprintf(open, 9, 31))
+	greedy.expectPart(`"id":9,"data"`)
+	for range 50 - 5 - 32 {
+		other.ask(`{"id":1,"func":"ping"}`, `{"id":1,"data":{}}`)
+	}
+	other.send(`{"id":1,"func":"ping"}`)
+	other.expectPart(`requests a second to this node`)
+}
+
+// TestShutdownWhileBytesWait: a server ends in time though connections wait for their bytes to
+// count, or are read to their end.
+func TestShutdownWhileBytesWait(t *testing.T) {
+	s, dial := startShared(t, Config{Limits: Limits{Farewell: 50 * time.Millisecond},
+		Quotas: authority.NewQuotas(func(string) authority.Quota {
+			return authority.Quota{Connections: 100, RequestsPerSecond: 0.001, Burst: 1}
+		}, nil)})
+	for range 20 {
+		dial(one).send(`{"id":1,"func":"ping"` + strings.Repeat(" ", ownBuffer+5*bytesPerRequest) + `}`)
+		dial(another).send("garbage")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	begin := time.Now()
+	_ = s.Shutdown(ctx)
+	if took := time.Since(begin); took > 5*time.Second {
+		t.Errorf("it took %v", took)
 	}
 }
 

@@ -142,6 +142,18 @@ def test_a_switch_that_does_not_start_is_reported_with_its_log_and_nothing_stays
             chain_network(tmp_path, switch, bad).start()
 
 
+def test_another_controller_is_not_taken_for_its_own(tmp_path, switch, monkeypatch):
+    """One that answers at the socket would be asked, because the network's own ends only later."""
+    path = tmp_path / "controller.sock"
+    monkeypatch.setattr(network, "socket_for", lambda run: f"unix://{path}")
+    with socket.socket(socket.AF_UNIX) as theirs:
+        theirs.bind(str(path))
+        theirs.listen()
+        with pytest.raises(ownership.BusyError, match=r"a program serves .*/controller\.sock already"):
+            network.ChainNetwork(CHAIN_4, switch=switch, out=tmp_path / "out").start()
+    assert interfaces() == set()
+
+
 def test_without_root_it_says_so_and_makes_nothing(tmp_path, switch, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(network.NodeError, match="a network needs root"):
