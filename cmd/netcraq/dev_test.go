@@ -127,6 +127,9 @@ func (u *user) lists() {
 	if got := u.must("list", "list/", "--keys-only") + "\n"; got != keys {
 		u.t.Errorf("list --keys-only prints\n%s", got)
 	}
+	if got := u.must("list", "--keys-only"); !strings.Contains("\n"+got+"\n", "\n"+keys) {
+		u.t.Errorf("list of all keys prints\n%s", got)
+	}
 	if got := u.must("list", "none"); got != "" {
 		u.t.Errorf("list of nothing prints %s", got)
 	}

@@ -390,7 +390,7 @@ func (e *Engine) prepare(ctx context.Context, query string) (*sql.Stmt, error) {
 			}
 		}
 		if n != 1 {
-			return "", exactlyonce.Errorf(exactlyonce.Wrong, "the flow: it is to have one column %s, and has %d", name, n)
+			return "", exactlyonce.Errorf(exactlyonce.Wrong, "the flow: its SELECT needs exactly one column %s, and has %d: name a column with AS %s", name, n, name)
 		}
 		return expression, nil
 	}

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"context"
 	"log/slog"
 	"sync"
 	"time"
@@ -49,7 +50,11 @@ func (w *worker) is(c exactlyonce.Condition) {
 	rows := w.p.State.Rows
 	w.mu.Unlock()
 	if c != was {
-		w.log.Info("condition", "ready", c.Ready, "reason", c.Reason, "message", c.Message, "rows", rows)
+		level := slog.LevelInfo
+		if !c.Ready && c.Message != "" {
+			level = slog.LevelWarn
+		}
+		w.log.Log(context.Background(), level, "condition", "ready", c.Ready, "reason", c.Reason, "message", c.Message, "rows", rows)
 		w.changed()
 	}
 }

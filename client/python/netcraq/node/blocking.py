@@ -48,8 +48,8 @@ def connect(
 ) -> Client:
     """Connect to the node's server, for which it waits up to ``wait`` seconds.
 
-    socket: a path, or "tcp://host:port"; None: $NETCRAQ_NODE_SOCKET, otherwise
-    /run/netcraq/node.sock. namespace: the namespace of calls; "": the program's own. agent: the
+    socket: a path, or "tcp://host:port"; None: $NETCRAQ_NODE_SOCKET, otherwise that of a
+    running ``netcraq dev``, otherwise /run/netcraq/node.sock. namespace: the namespace of calls; "": the program's own. agent: the
     program's name in the server's logs. timeout: of each call that has none of its own, in seconds.
     in_flight: how many calls may be under way; further ones wait for room.
 
