@@ -134,7 +134,7 @@ func fixed(address string) bool {
 	return address != "" && !strings.HasSuffix(address, ":0")
 }
 
-// listenURL is where to listen, with a port that was free a moment ago if none is given.
+// listenURL is the address to listen at, with a port that was free a moment ago if none is given.
 func listenURL(address string) (url.URL, error) {
 	if address == "" {
 		address = loopback

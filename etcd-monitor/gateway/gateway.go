@@ -114,7 +114,7 @@ type Gateway struct {
 	grpc  *grpc.Server
 	relay *relay.Relay // before grpc, if there is one
 	http  *http.Server
-	inner *bufconn.Listener // for what this process itself asks the gateway
+	inner *bufconn.Listener // for this process's own requests to the gateway
 	self  *grpc.ClientConn
 	own   *clientv3.Client
 

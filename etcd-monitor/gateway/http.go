@@ -149,8 +149,7 @@ type members struct {
 	last      atomic.Uint32
 }
 
-// attempt is how long one member is waited for. etcd's /health waits for its cluster for 7 s at
-// most.
+// attempt is how long to wait for one member. etcd's /health waits for its cluster for 7 s at most.
 const attempt = 10 * time.Second
 
 // RoundTrip implements [http.RoundTripper]. The requests have no bodies.

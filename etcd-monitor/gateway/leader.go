@@ -37,7 +37,7 @@ type leaderFinder struct {
 
 	known atomic.Pointer[string] // the endpoint of the one that leads
 	wake  chan struct{}
-	said  string // the log was told last
+	said  string // last message in the log
 }
 
 func newLeaderFinder(log *slog.Logger, endpoints func() []string,
@@ -59,7 +59,7 @@ func (f *leaderFinder) leader() string {
 	return ""
 }
 
-// doubt has it asked soon who leads: a write that was sent to the leader has failed.
+// doubt makes the gateway ask soon who leads: a write that was sent to the leader has failed.
 func (f *leaderFinder) doubt() {
 	if f == nil {
 		return
@@ -129,7 +129,7 @@ func (f *leaderFinder) look(ctx context.Context) (refused bool) {
 	return false
 }
 
-// tell tells the log something that it was not told last.
+// tell logs a message, unless it was the last one.
 func (f *leaderFinder) tell(level slog.Level, what string, more ...any) {
 	said := what
 	if level == slog.LevelInfo {

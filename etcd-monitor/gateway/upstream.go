@@ -37,8 +37,8 @@ type UpstreamConfig struct {
 	// TLS is used if it is not empty, and for https endpoints. The certificate and its key are read
 	// again for every connection; the CA file is read once.
 	TLS transport.TLSInfo
-	// KeepAliveTime is after how much silence a connection is tried, and KeepAliveTimeout how long
-	// its answer is waited for. 0: 10 s and 3 s. etcd accepts 5 s and more.
+	// KeepAliveTime is how long a connection is silent before it is probed, and KeepAliveTimeout
+	// how long to wait for the answer. 0: 10 s and 3 s. etcd accepts 5 s and more.
 	KeepAliveTime, KeepAliveTimeout time.Duration
 	// InTurn makes writes go to the members in turn, as reads do, and not to the leader.
 	InTurn bool
@@ -64,13 +64,13 @@ type Upstream struct {
 	readsInTurn    atomic.Bool
 	reading        atomic.Int64 // reads that the one that leads has
 	sizes          *answerSizes
-	user, password string // who asks for it
+	user, password string // the user that asks for it
 	token          atomic.Pointer[string]
 	stop           context.CancelFunc
 	work           sync.WaitGroup
 }
 
-// authWait is how long etcd is waited for when a user's name is to be proved, without a deadline.
+// authWait is how long to wait for etcd, without a deadline, when a user's password is checked.
 const authWait = 5 * time.Second
 
 // notTheName tells etcd not to take the common name of our certificate for the user (etcd:
@@ -164,7 +164,7 @@ func (u *Upstream) watchName(t *tls.Config) {
 		if err != nil {
 			return cert, err
 		}
-		named := true // where it cannot be read, etcd decides what it is
+		named := true // if it cannot be read, etcd decides
 		if leaf, err := x509.ParseCertificate(cert.Certificate[0]); err == nil {
 			named = leaf.Subject.CommonName != ""
 		}
@@ -198,7 +198,7 @@ func (u *Upstream) Conn() *grpc.ClientConn { return u.client.ActiveConnection() 
 // endpoints are etcd's, as they are now.
 func (u *Upstream) endpoints() []string { return u.client.Endpoints() }
 
-// secured is the TLS towards etcd; nil: there is none. As etcd's client does, the first endpoint
+// secured is the TLS configuration towards etcd; nil: none. As in etcd's client, the first endpoint
 // decides.
 func (u *Upstream) secured() *tls.Config {
 	if u.config.TLS == nil || strings.HasPrefix(u.config.Endpoints[0], "http:") ||
@@ -246,8 +246,8 @@ func (u *Upstream) Close() error {
 	return nil
 }
 
-// outgoing is the context for what is done at etcd for a request that came in: its deadline, its
-// end, and its metadata except for what belongs to the connection.
+// outgoing is the context for calls to etcd on behalf of a request: with its deadline, its end, and
+// its metadata except for the connection's.
 func outgoing(ctx context.Context) context.Context {
 	in, _ := metadata.FromIncomingContext(ctx)
 	out := make(metadata.MD, len(in))

@@ -47,8 +47,8 @@ type Plan struct {
 
 // Router says what is passed on.
 type Router interface {
-	// May says about a method whether its requests are looked at. They are single messages, with a
-	// single answer.
+	// May says whether a method's requests are examined. They are single messages, with a single
+	// answer.
 	May(method string) bool
 	// Plan looks at a request. nil: it goes to this process's own server. metadata gives the values
 	// of the client's metadata.
@@ -74,12 +74,12 @@ type Config struct {
 	// Panicked is called for faults of this package and of the Router. Each ended one connection.
 	Panicked func(fault any, stack []byte)
 
-	// MaxMessage is how long a message is collected; a longer one is this process's own server's
-	// to refuse. MaxStreams is how many streams a client's connection may have.
+	// MaxMessage is how long a message is collected; this process's own server refuses a longer
+	// one. MaxStreams bounds the streams of a client's connection.
 	MaxMessage int
 	MaxStreams uint32
-	// PingMin is how often a client may ping; PingAfter is when a silent one is, and PingTimeout
-	// how long its answer is waited for.
+	// PingMin is the minimum interval of a client's pings; PingAfter is when a silent client is
+	// pinged, and PingTimeout how long to wait for its answer.
 	PingMin, PingAfter, PingTimeout time.Duration
 	// UpstreamPing and UpstreamPingTimeout are the same of etcd, while it is asked something.
 	UpstreamPing, UpstreamPingTimeout time.Duration

@@ -83,7 +83,7 @@ type Status struct {
 	// Assigned is the replica of the operator that is to run it.
 	Assigned string `json:"assigned,omitempty"`
 	// Lag is how long there have been records that the slowest worker has not written, in seconds.
-	// 0: all that it knows about is written.
+	// 0: all known records are written.
 	Lag string `json:"lag,omitempty"`
 	// Rate is how many records all workers have written, of each second of the last ten or so.
 	Rate string `json:"rate,omitempty"`

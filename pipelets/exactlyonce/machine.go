@@ -83,7 +83,7 @@ const (
 	Unknown
 	// Conflict: the destination's position differs from the one that the worker began from.
 	Conflict
-	// TooLarge: the destination takes no so many rows in one transaction.
+	// TooLarge: the destination does not accept so many rows in one transaction.
 	TooLarge
 	// Wrong: the flow fails with these records.
 	Wrong
@@ -283,7 +283,7 @@ const WindowSplit = "WindowSplit"
 // yet to read. It stays until the worker ends.
 const HistoryCompacted = "HistoryCompacted"
 
-// failed decides what becomes of a step that went wrong.
+// failed handles a step that went wrong.
 func (m *Machine) failed(a Action, err error) {
 	kind := KindOf(err)
 	_, said := errors.AsType[*Fault](err)

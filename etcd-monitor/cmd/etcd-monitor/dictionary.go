@@ -20,7 +20,7 @@ const (
 	trainWait = 5 * time.Minute // for all of it; an export of 400 KB takes seconds
 )
 
-// dictionary is the command for what values are compressed with.
+// dictionary is the command for the dictionaries of values.
 func dictionary(stdout io.Writer) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dictionary",

@@ -330,7 +330,7 @@ func (o *options) checkUpstream() error {
 				return fmt.Errorf("--endpoints %q: give URLs, or HOST:PORT", e)
 			}
 			if o.towards.TrustedCAFile != "" || o.towards.CertFile != "" {
-				e = "https://" + e // as etcdctl takes it
+				e = "https://" + e // in etcdctl's form
 			} else {
 				e = "http://" + e
 			}

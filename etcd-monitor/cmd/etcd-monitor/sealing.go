@@ -16,7 +16,7 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/gateway"
 )
 
-// sealing is the command for what cells of placed keys are sealed with.
+// sealing is the command for the sealing keys of placed keys' cells.
 func sealing(stdout io.Writer) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "seal",

@@ -45,9 +45,9 @@ var settings = []string{
 	"SET threads = 1",
 	"SET memory_limit = '512MB'",
 	"SET temp_directory = ''",
-	// It has a plan rest on what is in the table when the plan is made (nothing, say, so that a
-	// condition can hold for no row), and a prepared one is used for what comes later, too.
-	// TestPlansAgree fails without this.
+	// DuckDB bases a plan on the table's content when the plan is made (for example on an empty
+	// table, so that a condition can hold for no row), and a prepared one is used for later
+	// content, too. TestPlansAgree fails without this.
 	"SET disabled_optimizers = 'statistics_propagation,compressed_materialization'",
 	// They follow the process's TZ and locale otherwise, so that replicas would make different
 	// values.
@@ -59,8 +59,8 @@ var settings = []string{
 	"SET lock_configuration = true",
 }
 
-// table is what a flow selects from. value is NULL for what was deleted or is not UTF-8, and key
-// for one that is not UTF-8.
+// table is the table that a flow selects from. value is NULL for deletions and for values that are
+// not UTF-8, and key for keys that are not UTF-8.
 const table = "CREATE OR REPLACE TABLE src (key VARCHAR, value VARCHAR, bytes BLOB, deleted BOOLEAN NOT NULL, " +
 	"version UBIGINT NOT NULL, " + keyBytes + " BLOB NOT NULL)"
 
@@ -80,7 +80,7 @@ type Engine struct {
 	life   int    // how often it was opened
 	left   int    // batches that the table is good for
 	clear  *sql.Stmt
-	state  string // the SELECT that makes the next table state of it and of src; "": there is none
+	state  string // the SELECT that computes the next table state from it and src; "": none
 	forget *sql.Stmt
 	// Loads and Runs count batches that were loaded and flows that were run.
 	Loads, Runs atomic.Uint64
@@ -434,7 +434,7 @@ func (f *Flow) rows(ctx context.Context, made *sql.Stmt, query string) (rows []e
 	if err == nil {
 		return rows, nil
 	}
-	if ctx.Err() == nil { // as it says where in the flow itself
+	if ctx.Err() == nil { // the error says where in the flow
 		again, said := f.engine.conn.QueryContext(ctx, query)
 		if said == nil {
 			for again.Next() {

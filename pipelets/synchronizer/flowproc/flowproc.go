@@ -26,11 +26,11 @@ const (
 	// maxBatch bounds the bytes of keys and values of a batch.
 	maxBatch = 64 << 20
 	// A flow that ended its process pauses for firstPause, and twice as long each time that it does
-	// so again, up to longestPause. Its worker is told the reason meanwhile.
+	// so again, up to longestPause. Its worker gets the reason meanwhile.
 	firstPause, longestPause = time.Second, time.Minute
 	// idle is how long a process without work is kept.
 	idle = time.Minute
-	// maxFlows bounds the flows that a process compiles. The next one is another process's.
+	// maxFlows bounds the flows that a process compiles. Further ones get another process.
 	maxFlows = 256
 	// maxError bounds the text of an error that a process sends.
 	maxError = 4 << 10
@@ -157,7 +157,7 @@ func (f *Flow) RunStateful(ctx context.Context, records []endpoint.Record, was e
 	return rows, a.Next, err
 }
 
-// call has the process do a request, and starts a process if there is none. With an error, the
+// call makes the process do a request, and starts a process if there is none. With an error, the
 // answer has only Took.
 func (f *Flow) call(ctx context.Context, q *request, records []endpoint.Record) (answer, error) {
 	e := f.engine

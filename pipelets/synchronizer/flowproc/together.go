@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// lookEvery is how often it is looked at what all processes have allocated.
+	// lookEvery is how often the memory of all processes is checked.
 	lookEvery = 20 * time.Millisecond
 	// leastTogether is what all processes may have at least: what one may have.
 	leastTogether = memory

@@ -133,7 +133,8 @@ func (m *members) clean(ctx context.Context, old []string) {
 	}
 }
 
-// watch has Leases observed, also before this replica leads: who leads then knows who lives.
+// watch has Leases observed, also before this replica leads, so that a new leader knows who is
+// alive.
 func (m *members) watch(ctx context.Context) error {
 	informer, err := m.cache.GetInformer(ctx, &coordination.Lease{})
 	if err != nil {

@@ -195,7 +195,7 @@ func (r *rules) check(ctx context.Context, p *pipeletapi.Pipelet) error {
 	p.APIVersion, p.Kind = pipeletapi.APIVersion, pipeletapi.Kind // a client leaves them out
 	for field, stores := range map[string][]pipeletapi.Store{"src": p.Spec.Src, "dst": p.Spec.Dst} {
 		for i, s := range stores {
-			if s.Chain != nil || s.Stream != nil { // the node API takes the operator's pod for who asks
+			if s.Chain != nil || s.Stream != nil { // the node API takes the operator's pod for the caller
 				return fmt.Errorf("spec.%s[%d]: chains and streams are a node's: run this Pipelet there, by "+
 					"netcraq-pipelets run", field, i)
 			}

@@ -58,7 +58,7 @@ func Readers(all []pipeletapi.Pipelet) (readers []*Reader) {
 			continue
 		}
 		for s := range p.Spec.Src {
-			key := Key(p, s) + p.Status.Assigned // it has another one only until its replica is told
+			key := Key(p, s) + p.Status.Assigned // the other one only lasts until its replica knows
 			r := known[key]
 			if r == nil {
 				r = &Reader{Source: describe(p.Spec.Src[s]), Replica: p.Status.Assigned, Interval: p.Spec.Interval}

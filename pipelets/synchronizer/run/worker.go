@@ -61,7 +61,7 @@ func StateName(p *pipeletapi.Pipelet, src, dst int) string {
 	return p.Namespace + "/" + p.Name + "/" + hex.EncodeToString(sum[:8])
 }
 
-// work copies from one source to one destination. It fails where it cannot begin.
+// work copies from one source to one destination. It fails if it cannot begin.
 func (cfg Config) work(ctx context.Context, p *pipeletapi.Pipelet, w *worker) error {
 	i, j := w.Src, w.Dst
 	secrets := cfg.Secrets(p.Namespace)
@@ -87,7 +87,7 @@ func (cfg Config) work(ctx context.Context, p *pipeletapi.Pipelet, w *worker) er
 	}
 	defer source.Close()
 	batch := most
-	if interval > 0 && p.Spec.Flow != "" { // what a flow makes of a window may be less
+	if interval > 0 && p.Spec.Flow != "" { // a flow may reduce a window
 		batch = share.WindowRecords
 	}
 	m := exactlyonce.New(exactlyonce.Config{Max: batch, First: 50 * time.Millisecond, Longest: longest})

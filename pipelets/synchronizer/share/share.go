@@ -35,7 +35,7 @@ const (
 	// A worker gives a DuckDB of its own back after calm batches that took less than half of slow.
 	// Each time that the flow was slow again there are to be twice as many, up to maxCalm.
 	calm, maxCalm = 32, 4096
-	// A group has a DuckDB for so many flows of a namespace, but no more of them than there are
+	// A group has one DuckDB for so many flows of a namespace, but no more of them than there are
 	// processors.
 	manyFlows, maxEngines = 8, 4
 	// keptResults bounds what is kept of a flow that several workers have.
@@ -81,7 +81,7 @@ type shared struct {
 	order    []string // of the results, the oldest first
 }
 
-// result is what a flow makes of a batch.
+// result is the result of a flow for a batch.
 type result struct {
 	done chan struct{}
 	rows []endpoint.Row
@@ -99,7 +99,7 @@ type Member struct {
 	alone  *flowproc.Flow  // while the flow is slow, or if it has a state
 	quick  int             // how many batches it was quick for, one after the other, while it was slow
 	batch  string          // the name of the batch that was read last
-	part   bool            // that is not all of its window
+	part   bool            // it is not all of its window
 	gap    string          // what the source lacks after it, before the record that comes next
 
 	windows windows
@@ -128,7 +128,7 @@ func (g *Groups) Join(ctx context.Context, key, namespace string, interval time.
 	if query == "" {
 		return m, nil
 	}
-	if state != "" { // what others have is none of it, and what it makes depends on what it has kept
+	if state != "" { // other workers' results do not fit, because this one's depends on its kept table
 		if m.alone, err = flowproc.CompileStateful(ctx, query, state); err != nil {
 			m.alone = nil
 			m.Close()
@@ -259,8 +259,8 @@ func (m *Member) Part() bool { return m.part }
 
 func position(p exactlyonce.Position) string { return fmt.Sprintf("%q %d %q", p.Epoch, p.Seq, p.Sub) }
 
-// at is the session. If there is none, or one that never read anything, one begins at a position;
-// one that failed continues where it was.
+// at returns the session. If there is none, or one that never read anything, one begins at a
+// position; one that failed continues where it was.
 func (g *group) at(from exactlyonce.Position) *session {
 	g.mu.Lock()
 	defer g.mu.Unlock()

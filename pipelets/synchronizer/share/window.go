@@ -185,8 +185,8 @@ func (m *Member) readWindow(ctx context.Context, from exactlyonce.Position, n in
 	return out, out[len(out)-1].At, nil
 }
 
-// nextWindow reads the window after a position, from what the group has or, where it has not that
-// position, for this worker alone.
+// nextWindow reads the window after a position, from the group's or, if the group does not have
+// that position, only for this worker.
 func (m *Member) nextWindow(ctx context.Context, from exactlyonce.Position) ([]endpoint.Record, error) {
 	w := &m.windows
 	records, e, here, err := m.group.at(from).next(ctx, from, w.tick, &m.gap)

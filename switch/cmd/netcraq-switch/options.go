@@ -46,7 +46,7 @@ type options struct {
 	// of each port's queue
 	priorities int
 
-	events interp.Events // nil: nobody is told
+	events interp.Events // nil: not called
 
 	ignored []string // options of BMv2 that were given and mean nothing here, with the reason
 	unused  string   // the program that was given alongside --no-p4
@@ -103,7 +103,7 @@ var levels = map[string]slog.Level{
 	"error": slog.LevelError,
 }
 
-// foreign are the options of BMv2's simple_switch_grpc that mean nothing here, with what is said
+// foreign are the options of BMv2's simple_switch_grpc that have no meaning here, with what is said
 // about them. Scripts written for BMv2 pass them.
 var foreign = []struct {
 	name     string
@@ -217,8 +217,7 @@ func adjoined(s *pflag.FlagSet, args []string) (out []string) {
 	return out
 }
 
-// abbreviable lets the names of options be shortened to what is no other's beginning, as BMv2 takes
-// them.
+// abbreviable lets the names of options be shortened to an unambiguous beginning, as in BMv2.
 func abbreviable(s *pflag.FlagSet) {
 	var names []string
 	s.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })

@@ -103,7 +103,7 @@ func (s *Sink) Commit(ctx context.Context, _, next exactlyonce.State, rows []end
 		}
 		e := intent{hash(keys[i]), hashOf(r), items[i].Version, next.Rows}
 		if old, ok := known[e.Key]; ok && old.Value == e.Value {
-			e.Version = old.Version // if it is another one now, the row is written
+			e.Version = old.Version // if it has changed, the row is written
 		}
 		delete(known, e.Key)
 		all = append(all, e)

@@ -191,7 +191,7 @@ func (s *Source) idle(ctx context.Context, from exactlyonce.Position) error {
 	return err
 }
 
-// begin reads on from a position: from the first by what is there, from others by history.
+// begin reads on from a position: from the first by the present keys, from others by history.
 func (s *Source) begin(ctx context.Context, from exactlyonce.Position) error {
 	if from == (exactlyonce.Position{}) {
 		return s.list(ctx, from, true)
@@ -204,9 +204,9 @@ func (s *Source) begin(ctx context.Context, from exactlyonce.Position) error {
 	return nil
 }
 
-// checkHistory fails where a position is not one of what the etcd has: it is another cluster, or it
-// was restored from an older snapshot. A read is linearizable, so no member answers with less than
-// what was read before.
+// checkHistory fails if a position cannot be the etcd's: it is another cluster, or it was restored
+// from an older snapshot. A read is linearizable, so no member answers with less than what was read
+// before.
 func (s *Source) checkHistory(ctx context.Context, from exactlyonce.Position) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

@@ -27,14 +27,14 @@ import (
 )
 
 const (
-	// lockTimeout is how long the lock is waited for: a worker has it while it writes one file.
+	// lockTimeout is how long to wait for the lock: a worker has it while it writes one file.
 	lockTimeout = 5 * time.Second
 	lockPause   = 5 * time.Millisecond
 )
 
 // Sink writes files. Each commit is exactly once, even if a pipelet does not request it.
 type Sink struct {
-	path   string // that is given: it is not made here
+	path   string // the given folder: it is not created here
 	folder string // the pipelet's, below it
 	lock   *os.File
 	number uint64 // of the newest file; 0: there is none

@@ -37,7 +37,7 @@ const (
 type Source struct {
 	folder string
 	open   *reading
-	at     exactlyonce.Position // of the last record that was given away
+	at     exactlyonce.Position // of the last returned record
 }
 
 // NewSource makes a source.
@@ -128,8 +128,7 @@ func (s *Source) read(ctx context.Context, from exactlyonce.Position, most int) 
 	return records, nil
 }
 
-// begin opens the file that a position is in, or the one after it. It opens none if there is none
-// yet.
+// begin opens the file of a position, or the one after it. It opens none if there is none yet.
 func (s *Source) begin(ctx context.Context, from exactlyonce.Position) error {
 	n := from.Seq
 	if n == 0 {
@@ -259,7 +258,7 @@ func newReading(ctx context.Context, name string, n uint64) (_ *reading, err err
 	return r, nil
 }
 
-// columns says which columns are read, and that they are what they have to be.
+// columns says which columns are read, and checks their types.
 func (r *reading) columns(have []pqarrow.SchemaField) (leaves []int, err error) {
 	want := []struct {
 		name string

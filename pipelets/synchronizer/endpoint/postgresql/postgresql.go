@@ -173,8 +173,8 @@ func (l *link) differ(ctx context.Context) (wrong []string, err error) {
 	return wrong, err
 }
 
-// unset says what to do where settings are not passed on, of which those with these names are not
-// what they are to be.
+// unset says what to do if settings are not passed on, because those with these names do not have
+// the required values.
 func unset(role string, names []string) string {
 	var set strings.Builder
 	for _, name := range names {
@@ -218,8 +218,8 @@ func fault(err error, what string) error {
 	}
 	switch e.Code[:2] {
 	case "22", "23", "42", "44", "28", "3D", "3F", "0A", "25":
-		// data that the table does not take, a table or a column that is another, no permission,
-		// a database that is not there or takes no writes
+		// data that the table does not accept, a table or a column that differs, no permission, a
+		// database that does not exist or accepts no writes
 		return exactlyonce.Errorf(exactlyonce.Refused, "%s: %w", what, err)
 	case "53":
 		if e.Code == "53100" {
