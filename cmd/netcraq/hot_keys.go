@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"text/tabwriter"
 	"time"
@@ -81,8 +82,11 @@ func (c *cli) hotKeysCommand() *cobra.Command {
 	return cmd
 }
 
-// sample asks a gateway for its metrics.
+// sample asks a gateway for its metrics. HOST:PORT is enough of a URL.
 func sample(ctx context.Context, url string) (*forecast.Sample, error) {
+	if _, _, err := net.SplitHostPort(url); err == nil {
+		url = "http://" + url + "/metrics"
+	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
