@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -84,7 +84,7 @@ func (c *cli) hotKeysCommand() *cobra.Command {
 
 // sample asks a gateway for its metrics. HOST:PORT is enough of a URL.
 func sample(ctx context.Context, url string) (*forecast.Sample, error) {
-	if _, _, err := net.SplitHostPort(url); err == nil {
+	if !strings.Contains(url, "://") {
 		url = "http://" + url + "/metrics"
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
