@@ -32,7 +32,7 @@ SWITCH_COMMANDS := cmd/netcraq-switch cmd/netcraq-stf
 help: ## list the targets of every day
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*[^#]## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@printf '\n  make help-all lists the others. make run takes NODES=2..8 SWITCH=embedded|bmv2\n'
-	@printf '  ENGINE=auto|ebpf|interp HOOK=auto|tc|xdp PROFILE=128|1024|4096|8192 KEYS=FILE KEEP=1\n'
+	@printf '  ENGINE=auto|ebpf|interp HOOK=auto|tc|xdp PROFILE=128|1024|4096|8192 KEYS=FILE\n  KEEP=1\n'
 
 help-all: ### list all targets
 	@awk -F ':.*##+ ' '/^[a-z0-9-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST) | sort
@@ -60,7 +60,7 @@ netcraq: deps ### build bin/netcraq alone: one static file that can be copied to
 
 # It builds what it starts, the gateway without an etcd of its own and the load without Redis' client (the tag slim; they go into bin/slim).
 CHAIN_COMMANDS := controlplane/cmd/netcraq-controller nodeapi/cmd/netcraq-sidecar $(if $(KEEP),cmd/netcraqctl)
-run: deps ## start a chain, load and query keys; then show what a busy etcd gains
+run: deps ## start a chain, query its keys, show what a busy etcd gains
 	$(call compile,bin/,$(CHAIN_COMMANDS))
 	$(if $(filter bmv2,$(SWITCH)),,$(call compile,bin/,cmd/netcraq-switch,,switch))
 	@$(SUDO) $(PYTHON) experiments/demo.py --nodes $(NODES) --switch $(SWITCH) --engine $(ENGINE) --hook $(HOOK) --profile $(PROFILE) --replay 1 --load 1 $(if $(KEYS),--keys "$(KEYS)") $(if $(KEEP),--keep)
@@ -70,7 +70,7 @@ ifndef KEEP
 	@$(SUDO) $(PYTHON) experiments/gain.py --switch $(SWITCH) --engine $(ENGINE) --hook $(HOOK) --bin bin/slim
 endif
 
-lint: deps ## run gofmt, node --check, go vet, staticcheck, treelint and ruff
+lint: deps ## run the linters of Go, JavaScript, Python and prose
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')) && [ -z "$$unformatted" ] || { echo "gofmt would change, or cannot parse:" $$unformatted; exit 1; }
 	@git ls-files '*.js' '*.mjs' '*.cjs' | while read -r f; do case $$f in *.cjs) type=commonjs ;; *) type=module ;; esac; \
 	  node --input-type=$$type --check - <$$f || { echo "$$f: a syntax error"; exit 1; }; done

@@ -278,7 +278,7 @@ def go(options: argparse.Namespace, console: Console) -> int:
         net.start()
     try:
         run = ChainRun(net, say, add)
-        name = f"netcraq-switch (engine {net.running_engine})" if options.switch == "embedded" else "simple_switch_grpc"
+        name = f"netcraq-switch, {net.running_engine}" if options.switch == "embedded" else "simple_switch_grpc"
         say(f"switches, hosts and controller up in {time.monotonic() - began:.1f} s: {name}")
         for line in launch.authority(topology):
             add(line)
@@ -301,7 +301,7 @@ def go(options: argparse.Namespace, console: Console) -> int:
         wrong += [f"{figures['lost']} queries were not answered"] if figures["lost"] else []
         console.print()
         console.print(Padding(table(found), (0, 0, 0, 2), expand=False))
-        console.print("  [dim]counted by the switches (at the tail with those sent to it), timed by the hosts[/dim]\n")
+        console.print("  [dim]counted by the switches (at the tail with those sent to it), timed by hosts[/dim]\n")
         verdict(console, figures, wrong)
         write_result(options, topology, run, found, figures, wrong)
         show_node_api(net, sidecars, say)

@@ -45,7 +45,7 @@ from experiments.provenance import versions  # noqa: E402
 from topologies import launch, nodes, ownership  # noqa: E402
 
 try:
-    from experiments.etcd_network import HOST, EtcdNetwork
+    from experiments.etcd_network import HOST, LEASE_MS, EtcdNetwork
     from topologies.network import NodeError
     from topologies.sidecar import Sidecar
 except ImportError as missing:
@@ -58,7 +58,8 @@ AT_ONCE = ("--placement-admit-after", "0s")
 PREFIX = "/bench/"
 """The first part of the names of the load's keys (experiments/peers)."""
 MIX = ["--zipf", "0.99", "--mix", "get=95,put=5"]
-HOT_RATE, MIX_RATE, FAILOVER_RATE = 1000, 2000, 500
+HOT_RATE, MIX_RATE = 1000, 2000
+FAILOVER_RATES = {"get": 400, "put": 100}
 """Requests a second of each load."""
 NATIVE_KEYS = 16
 """Keys of the chain's own, for the native client."""
@@ -66,8 +67,6 @@ ENOUGH, GOOD = 0.5, 0.7
 """The share of the mix's reads that the network must answer, and the one at which it is not waited
 for any longer.
 """
-FULL = 0.9
-"""The share of a load's rate from which on the load had that rate."""
 WAYS = {
     "etcd": "etcd",
     "from_etcd": "gateway, from etcd",
@@ -91,7 +90,8 @@ class Demonstration:
             "keys": options.keys,
             "hot_rate": HOT_RATE,
             "mix_rate": MIX_RATE,
-            "failover_rate": FAILOVER_RATE,
+            "failover_rates": FAILOVER_RATES,
+            "lease_ms": LEASE_MS,
             "hot": {},
             "lock": {},
             "processor": {},
@@ -131,7 +131,7 @@ class Demonstration:
             "p50_us": latency["p50"],
             "p99_us": latency["p99"],
             "reads": report["queries"],
-            "requests_per_second": round(report["queriesPerSecond"]),
+            "reads_per_second": round(report["queriesPerSecond"]),
             "failed": report["failed"] + report["lost"],
             "by_network": report.get("network", round(new.get("network", 0.0)))
             if way != "native"
@@ -139,22 +139,22 @@ class Demonstration:
         }
 
     def processor(self, way: str) -> None:
-        """The mix, and the processor time that it takes, each second."""
+        """The mix, and the processor time that 1,000 requests of it take."""
         before = self.network.counted()
         etcd, gateway, began = self.network.etcd_seconds(), self.network.gateway_seconds(), time.monotonic()
         report = self.load(way, self.options.seconds + 1, MIX_RATE, "--keys", str(self.options.keys), *MIX)
-        took, of = time.monotonic() - began, report["seconds"]
+        took, requests = time.monotonic() - began, report["queries"]
         check_answered(report, way, "get", "put")
         etcd = self.network.etcd_seconds() - etcd - self.idle * took
         gateway = self.network.gateway_seconds() - gateway
-        client = report["cpuMicrosPerQuery"] * report["queries"] / 1e6
+        client = report["cpuMicrosPerQuery"] * requests / 1e6
         reads = report["ops"]["get"]["queries"]
         new = {who: count - before.get(who, 0.0) for who, count in self.network.counted().items()}
         share = report.get("network", new.get("network", 0.0)) / reads
         self.result["processor"][way] = {
-            "etcd_ms": round(1000 * max(etcd, 0) / of),
-            "gateway_ms": round(1000 * gateway / of) if way == "gateway" else None,
-            "client_ms": round(1000 * client / of),
+            "etcd_ms": round(1e6 * max(etcd, 0) / requests),
+            "gateway_ms": round(1e6 * gateway / requests) if way == "gateway" else None,
+            "client_ms": round(1e6 * client / requests),
             "requests_per_second": round(report["queriesPerSecond"]),
             "by_network": round(share, 3),
             "read_p50_us": report["ops"]["get"]["latencyMicros"]["p50"],
@@ -215,20 +215,14 @@ class Demonstration:
         seconds = self.options.seconds + 2
         timer = threading.Timer(1.5, self.network.net.kill_switch, [victim])
         timer.start()
+        # Each load is a process with many requests under way, so what waits holds up nothing else.
+        wide = ["--keys", str(NATIVE_KEYS), "--timeout", "3s", "-n", "64"]
         with ThreadPoolExecutor() as pool:
             loads = {
-                way: pool.submit(
-                    self.load,
-                    way,
-                    seconds,
-                    FAILOVER_RATE,
-                    "--keys",
-                    str(NATIVE_KEYS),
-                    "--mix",
-                    "get=80,put=20",
-                    "--timeout",
-                    "3s",
-                )
+                way: {
+                    op: pool.submit(self.load, way, seconds, rate, *wide, "--mix", f"{op}=1")
+                    for op, rate in FAILOVER_RATES.items()
+                }
                 for way in ("gateway", "native")
             }
         timer.join()
@@ -237,7 +231,7 @@ class Demonstration:
         self.result["failover"] = {
             "switch": victim,
             "back_seconds": round(time.monotonic() - began, 1),
-            "loads": {way: cost_of_kill(load.result()) for way, load in loads.items()},
+            "loads": {way: {op: cost_of_kill(of.result(), op) for op, of in ops.items()} for way, ops in loads.items()},
         }
 
 
@@ -250,20 +244,17 @@ def check_answered(report: dict[str, Any], way: str, *operations: str) -> None:
             )
 
 
-def cost_of_kill(report: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """What the requests of each operation met while a switch was killed. No longest answer: none
-    came.
+def cost_of_kill(report: dict[str, Any], operation: str) -> dict[str, Any]:
+    """What the requests of an operation met while a switch was killed. longest_ms is None if
+    nobody answered any.
     """
-    found = {}
-    for operation in ("get", "put"):
-        of = report["ops"].get(operation, {"queries": 0, "ok": 0, "lost": 0, "failed": 0, "over10ms": 0})
-        found[operation] = {
-            "requests": of["queries"],
-            "longest_ms": round(of["latencyMicros"]["max"] / 1000, 1) if of["ok"] else None,
-            "over_10_ms": of["over10ms"],
-            "failed": of["failed"] + of["lost"],
-        }
-    return found
+    of = report["ops"].get(operation, {"queries": 0, "ok": 0, "lost": 0, "failed": 0, "over10ms": 0})
+    return {
+        "requests": of["queries"],
+        "longest_ms": round(of["latencyMicros"]["max"] / 1000, 1) if of["ok"] else None,
+        "over_10_ms": of["over10ms"],
+        "failed": of["failed"] + of["lost"],
+    }
 
 
 # ---- What a person sees ----
@@ -289,7 +280,7 @@ def hot_table(result: dict[str, Any]) -> Table:
     base = result["hot"]["etcd"]["p50_us"]
     for way, words in WAYS.items():
         of = result["hot"][way]
-        view.add_row(words, micros(of["p50_us"]), micros(of["p99_us"]), f"{of['p50_us'] / base:.2f}")
+        view.add_row(words, micros(of["p50_us"]), micros(of["p99_us"]), f"{of['p50_us'] / base:.3f}")
     return view
 
 
@@ -299,13 +290,13 @@ def lock_table(result: dict[str, Any]) -> Table:
     base = result["lock"]["etcd"]["p50_us"]
     for door, words in (("etcd", "etcd's concurrency package"), ("node", "node API, by the switches")):
         of = result["lock"][door]
-        view.add_row(words, micros(of["p50_us"]), micros(of["p99_us"]), f"{of['p50_us'] / base:.2f}")
+        view.add_row(words, micros(of["p50_us"]), micros(of["p99_us"]), f"{of['p50_us'] / base:.3f}")
     return view
 
 
 def processor_table(result: dict[str, Any]) -> Table:
-    """The processor time of a second of the mix."""
-    view = table(f"ms of processor a second, {result['mix_rate']:,}/s", "etcd", "gateway", "client", "in all")
+    """The processor time of 1,000 requests of the mix."""
+    view = table(f"processor ms, 1,000 of {result['mix_rate']:,}/s", "etcd", "gateway", "client", "in all")
     for way, words in (("etcd", "etcd"), ("gateway", "through the gateway"), ("direct", "client/etcd")):
         of = result["processor"][way]
         parts = [of["etcd_ms"], of["gateway_ms"], of["client_ms"]]
@@ -318,9 +309,7 @@ def processor_table(result: dict[str, Any]) -> Table:
 def failover_table(result: dict[str, Any]) -> Table:
     """What a killed switch cost."""
     found = result["failover"]
-    view = table(
-        f"{found['switch']} is killed, {result['failover_rate']:,}/s each", "longest ms", "over 10 ms", "failed", "of"
-    )
+    view = table(f"{found['switch']} is killed under load", "longest ms", "over 10 ms", "failed", "of")
     for way, words in (("gateway", "gateway"), ("native", "native client")):
         for op, name in (("get", "reads"), ("put", "writes")):
             of = found["loads"][way][op]
@@ -334,20 +323,10 @@ def failover_table(result: dict[str, Any]) -> Table:
     return view
 
 
-def came_to(result: dict[str, Any], load: str) -> int:
-    """The least rate that the machine came to in a load: ``hot``, ``processor``."""
-    return min(of["requests_per_second"] for of in result[load].values())
-
-
-def same_rate(result: dict[str, Any]) -> bool:
-    """Whether each way had the mix's rate, without which processor times cannot be compared."""
-    return came_to(result, "processor") >= FULL * result["mix_rate"]
-
-
 def saved(result: dict[str, Any], way: str) -> str:
     """etcd's processor time by a way, compared with that without the network."""
     base, now = result["processor"]["etcd"]["etcd_ms"], result["processor"][way]["etcd_ms"]
-    if not base or not same_rate(result):
+    if not base:
         return "not measured"
     return f"{100 * (base - now) / base:.0f} % saved" if now <= base else f"{100 * (now - base) / base:.0f} % more"
 
@@ -372,16 +351,15 @@ def worse(result: dict[str, Any]) -> list[str]:
         of = processor[way]
         if (by := of["write_p50_us"] / base["write_p50_us"]) > 1.05:
             found.append(f"a write of the mix, {words}: p50 {by:,.1f} times etcd's")
-        used = of["etcd_ms"] + (of["gateway_ms"] or 0) + of["client_ms"]
-        if same_rate(result) and used > base["etcd_ms"] + base["client_ms"]:
+        if of["etcd_ms"] + (of["gateway_ms"] or 0) + of["client_ms"] > base["etcd_ms"] + base["client_ms"]:
             found.append(f"{words}: etcd, gateway and client use more processor time together")
-    hot_rate, mix_rate = came_to(result, "hot"), came_to(result, "processor")
-    if hot_rate < FULL * result["hot_rate"] or not same_rate(result):
-        of_rates = f"{hot_rate:,} of {result['hot_rate']:,}/s, mix {mix_rate:,} of {result['mix_rate']:,}/s"
-        found.append(f"too slow for these loads: hot key {of_rates}")
     if result["load_average"] > result["processors"]:
         busy = f"load average {result['load_average']:.0f}, {result['processors']} processors"
         found.append(f"the machine was busy before this began: {busy}")
+    late = [WAYS[way] for way, of in hot.items() if of["reads_per_second"] < 0.9 * result["hot_rate"]]
+    late += [f"mix by {way}" for way, of in processor.items() if of["requests_per_second"] < 0.9 * result["mix_rate"]]
+    if late:
+        found.append(f"slower than their rate, so that requests waited: {', '.join(late)}")
     failed = sum(of["failed"] for of in [*hot.values(), *processor.values()])
     if failed:
         found.append(f"{failed:,} requests failed while nothing was killed")
@@ -404,7 +382,10 @@ def report(console: Console, result: dict[str, Any]) -> None:
     )
     show("")
     show(failover_table(result))
-    show(f"{result['failover']['switch']} was a member again {result['failover']['back_seconds']} s after its restart")
+    again = (
+        f"{result['failover']['switch']} was a member again {result['failover']['back_seconds']} s after its restart"
+    )
+    show(f"{again}; read leases last {result['lease_ms']:,} ms at most")
     show("")
     for line in worse(result):
         show(f"[yellow]![/yellow] {line}")

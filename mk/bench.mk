@@ -3,7 +3,7 @@
 
 BENCHES := bench bench-etcd bench-clients bench-cores bench-nodeapi bench-streams bench-arrow bench-pipelets
 .PHONY: $(BENCHES) figures figures-quick timeline hot-keys replay netchain compare bin/netcraq-bench-jetstream
-bench: build ## measure the switch: round trips, queries a second; BMv2 beside it
+bench: build ## measure the switch, and BMv2: round trips, queries a second
 	@$(SUDO) $(PYTHON) experiments/bench.py
 
 timeline: build ### plot throughput and latency while a switch dies and comes back
@@ -28,7 +28,7 @@ define peers
 @( $(call install,$(PEERS)) ) || echo "not all of $(PEERS) could be installed: what is missing is left out"
 endef
 
-figures: build ## measure the whole evaluation; out/report.html shows it (hours)
+figures: build ## measure the whole evaluation into out/report.html (hours)
 	$(peers)
 	@$(SUDO) env PATH="$$PATH" $(PYTHON) -m experiments.figures
 

@@ -17,7 +17,7 @@ missing=; for p in $(1); do dpkg-query -W -f '$${Status}' $$p 2>/dev/null | grep
 endef
 
 .PHONY: deps deps-k8s lock
-deps: $(VENV)/.packages $(VENV)/.requirements ## install what the project needs (Debian, Ubuntu; asks for sudo)
+deps: $(VENV)/.packages $(VENV)/.requirements ## install what the project needs (Debian, Ubuntu; sudo)
 
 $(VENV)/.packages: packages.txt
 	@$(call install,$(DEBIAN_PACKAGES))

@@ -7,8 +7,14 @@ $(DOCS_VENV)/.requirements: uv.lock requirements-uv.txt
 	@$(call sync,$(DOCS_VENV),docs)
 	@touch $@
 
+# javadoc reads the Java library without the libraries that it uses. It says so in out/docs/javadoc.log.
+JAVADOC ?= javadoc
+
 # --strict: a link that leads nowhere, a heading that is not there and a page without a place in the navigation are errors.
 .PHONY: docs
-docs: $(DOCS_VENV)/.requirements ### build the documentation as a site into out/site
-	@NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/python -m mkdocs build --quiet --strict --clean
+docs: $(DOCS_VENV)/.requirements $(VENV)/.packages-modules ### build the documentation as a site into out/site
+	@rm -rf out/docs/java && $(JAVADOC) -quiet -notimestamp -Xdoclint:none --ignore-source-errors -d out/docs/java \
+	  -sourcepath client/java/netcraq-streams/src/main/java io.netcraq.streams > out/docs/javadoc.log 2>&1 || \
+	  { cat out/docs/javadoc.log; exit 1; }
+	@GO="$(GO_ABS)" NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/python -m mkdocs build --quiet --strict --clean
 	@echo "out/site/index.html"

@@ -85,7 +85,7 @@ def rewrite(text: str, source: Path, docs: Path, host: str, root: Path = ROOT) -
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     """MkDocs calls this with each page's text."""
-    source = Path(page.file.abs_src_path)
+    source = Path(config.docs_dir) / page.file.src_uri  # a generated page has no file
     text, wrong = rewrite(markdown, source, Path(config.docs_dir), config.extra["source"])
     for why in wrong:
         log.warning("%s: %s", page.file.src_uri, why)

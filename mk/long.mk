@@ -98,7 +98,7 @@ policy-suite: deps ### have Cyclonus try netcraq-policies, IPv4 and IPv6 (minute
 COMMA := ,
 E2E := $(SUDO) env PATH="$$PATH" GO="$(GO)" PYTHONPATH=test:cni-plugin $(PYTHON) -m e2e run
 
-e2e-k8s: deps-k8s ## bring up a real Kubernetes of three nodes and try everything on it
+e2e-k8s: deps-k8s ## bring up a Kubernetes of three nodes and test everything
 	@$(E2E) $(if $(FAMILY),--family $(FAMILY)) $(if $(KEEP),--keep) $(if $(CNI),--cni $(CNI)) $(if $(ONLY),--only $(ONLY)) \
 	  $(if $(CONTROLPLANES),--control-planes $(CONTROLPLANES)) --seconds $(SECONDS)
 	@$(GO) run ./internal/licences # now that Kubernetes' modules are in Go's cache

@@ -8,7 +8,7 @@ IMAGES   ?=
 ARCH     ?=
 
 .PHONY: images images-check chart test-chart
-images: deps ## build the container images into out/images (REGISTRY= TAG= IMAGES= ARCH=)
+images: deps ## build images in out/images (REGISTRY= TAG= IMAGES= ARCH=)
 	@GO="$(GO)" PYTHONPATH=cni-plugin $(PYTHON) -m images --registry "$(REGISTRY)" --tag "$(TAG)" --arch "$(ARCH)" $(IMAGES)
 
 images-check: deps ### build the images twice, and compare them byte for byte
@@ -36,8 +36,8 @@ release: deps ### build everything that a release has into dist/ (PART=python bu
 release-check: deps ### build it twice, and compare the bytes
 	@$(PYTHON) mk/release/release.py --go "$(GO_ABS)" --check $(PART)
 
-release-try: deps ### install what make release has made, each in an empty environment; a table
-	@$(SUDO) env PATH="$$PATH" $(PYTHON) mk/release/try.py --go "$(GO_ABS)"
+release-try: deps ### install what make release has made, each in an empty environment; a table (BEFORE=DIR: upgrade from it)
+	@$(SUDO) env PATH="$$PATH" $(PYTHON) mk/release/try.py --go "$(GO_ABS)" $(addprefix --before ,$(BEFORE))
 
 .PHONY: api-diff
 api-diff: deps ### compare what a version promises with the last release

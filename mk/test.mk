@@ -27,7 +27,7 @@ QUICK = $(shell $(GO) list $(PACKAGES) | grep -v $(patsubst .%,-e %$$,$(COMPUTIN
 WITHOUT_RACE := TestSimulator|TestLinearizable|TestMutants|TestSameAnswers|TestReservedIsOutOfSight|TestLimits|TestLargestValue|TestMemory|TestFullAnswers|TestAnswersWithoutEnd
 
 .PHONY: test test-quick test-computing test-smoke test-python
-test: build ## run what computes, and a chain for a moment: minutes, nothing is retried
+test: build ## run the fast tests, in minutes, without a retry
 	@$(PYTHON) p4src/compile.py check && $(PYTHON) p4src/compile.py check netchain-baseline
 	@$(MAKE) --no-print-directory -j3 test-python test-quick test-computing
 	@$(MAKE) --no-print-directory test-smoke
@@ -50,7 +50,7 @@ test-smoke: build
 	@$(PYTEST) -p no:cacheprovider topologies/tests/e2e/test_writes.py topologies/tests/e2e/test_reads.py -k interp
 
 .PHONY: test-system test-networks test-slow test-e2e test-e2e-1 test-e2e-2
-test-system: build ## run whole networks, etcd and real time; a retry is in out/flaky.csv
+test-system: build ## run the tests of whole networks; out/flaky.csv has retries
 	@echo "compiling the tests, so that those that measure have the machine to themselves"
 	@$(SUDO) $(GO) list -race -test -export $(call named,$(SYSTEM)) >/dev/null
 	@$(MAKE) --no-print-directory test-networks

@@ -2,7 +2,7 @@
 /// <reference types="node" />
 import { EventEmitter } from 'node:events'
 
-/** Where a node's server listens, unless NETCRAQ_NODE_SOCKET names another place. */
+/** Where a node's server listens. */
 export const DEFAULT_SOCKET: '/run/netcraq/node.sock'
 export const SOCKET_VARIABLE: 'NETCRAQ_NODE_SOCKET'
 /** The version of a key that was never written. */
@@ -49,7 +49,7 @@ export class OutcomeUnknown extends NodeError {
 }
 
 export interface ConnectOptions {
-  /** A path, or "tcp://host:port". Otherwise NETCRAQ_NODE_SOCKET, or DEFAULT_SOCKET. */
+  /** A path, or "tcp://host:port". Default: NETCRAQ_NODE_SOCKET, a running netcraq dev, or DEFAULT_SOCKET. */
   socket?: string
   /** Whose keys are meant. Otherwise the program's own namespace. */
   namespace?: string

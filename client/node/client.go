@@ -67,7 +67,7 @@ func Connect(ctx context.Context, cfg Config) (*Client, error) {
 		defer c.mu.Unlock()
 		return c.why
 	}
-	const hint = "start netcraq-sidecar or the node's agent, or set " + nodeapi.SocketVariable + " to where it listens"
+	const hint = "start netcraq dev, netcraq-sidecar or the node's agent, or set " + nodeapi.SocketVariable + " to where it listens"
 	var cause error
 	for cause == nil {
 		select {

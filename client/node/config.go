@@ -13,7 +13,8 @@ import (
 // Config configures a client. Zero values mean what their comments say.
 type Config struct {
 	// Socket is the address of the node's server: a path, or "tcp://host:port". "":
-	// $NETCRAQ_NODE_SOCKET, otherwise /run/netcraq/node.sock.
+	// $NETCRAQ_NODE_SOCKET, otherwise that of a running `netcraq dev`, otherwise
+	// /run/netcraq/node.sock.
 	Socket string
 	// Namespace is the one whose keys are meant. "": the program's own.
 	Namespace string
@@ -33,10 +34,7 @@ const maxWaitingBytes = 4 << 20
 
 func (c Config) withDefaults() Config {
 	if c.Socket == "" {
-		c.Socket = os.Getenv(nodeapi.SocketVariable)
-	}
-	if c.Socket == "" {
-		c.Socket = nodeapi.DefaultSocket
+		c.Socket = nodeapi.FindSocket(os.Getenv)
 	}
 	if c.Agent == "" {
 		c.Agent = "go " + os.Args[0][strings.LastIndexByte(os.Args[0], '/')+1:]

@@ -17,7 +17,7 @@ import (
 // Config says what to read, and how.
 type Config struct {
 	// Socket is the address of the node's server: a path, or "tcp://host:port", with which only
-	// pull works. "": $NETCRAQ_NODE_SOCKET, otherwise /run/netcraq/node.sock.
+	// pull works. "": that of nodeapi.FindSocket.
 	Socket string
 	// Namespace is the stream's. "": the program's own.
 	Namespace string

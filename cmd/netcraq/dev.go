@@ -48,7 +48,7 @@ type devOptions struct {
 func (c *cli) devCommand() *cobra.Command {
 	var o devOptions
 	cmd := &cobra.Command{
-		Use: "dev", Short: "Start a chain, the node API and an etcd gateway in this process, without root", Long: devHelp,
+		Use: "dev", Short: "Start a chain, the node API and an etcd gateway in this process", Long: devHelp,
 		Example: `  netcraq dev
   netcraq dev --switches 5 --kill s2 --after 5s
   netcraq dev --data ~/netcraq

@@ -56,6 +56,14 @@ func TestDev(t *testing.T) {
 		{"cas color " + version + " red", 0, "."},
 		{"get color", 0, "red\n"},
 		{"get color --version", 0, "\tred\n"},
+		{"put color x --ttl 1m --if-version 9.9", exitRefused, "nothing was written"},
+		{"key show color", 0, " in chain main, slot "},
+		{"key show color -o json", 0, `"name": "node/default/color"`},
+		{"key show nothing-there", exitNotFound, "is not placed in the network"},
+		{"key add colors/more hex:00", 0, "is 0x"},
+		{"key remove colors/more", 0, "is out of chain main"},
+		{"direct get node/default/color", 0, "answer   from "},
+		{"direct get nothing-there", exitNotFound, "is not placed in the network"},
 		{"delete color", 0, "."},
 		{"get color", exitNotFound, "no value"},
 		{"put color again --if-absent", 0, "."},
@@ -88,6 +96,8 @@ func TestDev(t *testing.T) {
 	u.watches()
 	u.excludes()
 	u.leases()
+	u.expires()
+	u.pipelets()
 	u.services()
 	u.streams()
 	u.streamCommands()
@@ -116,6 +126,9 @@ func (u *user) lists() {
 	}
 	if got := u.must("list", "list/", "--keys-only") + "\n"; got != keys {
 		u.t.Errorf("list --keys-only prints\n%s", got)
+	}
+	if got := u.must("list", "--keys-only"); !strings.Contains("\n"+got+"\n", "\n"+keys) {
+		u.t.Errorf("list of all keys prints\n%s", got)
 	}
 	if got := u.must("list", "none"); got != "" {
 		u.t.Errorf("list of nothing prints %s", got)
@@ -236,6 +249,38 @@ func (u *user) leases() {
 		_, _, code := u.run("get", "worker")
 		return code == exitNotFound
 	})
+}
+
+// expires: a key with --ttl goes by itself, and others stay.
+func (u *user) expires() {
+	u.t.Helper()
+	u.must("put", "brief", "here", "--ttl", "10s", "--if-absent")
+	if got := u.must("get", "brief"); got != "here" {
+		u.t.Errorf("brief is %q", got)
+	}
+	u.must("put", "lasting", "here")
+	poll.Until(u.t, soon, "the key has gone after its time", func() bool {
+		_, _, code := u.run("get", "brief")
+		return code == exitNotFound
+	})
+	u.must("get", "lasting")
+}
+
+// pipelets: the program that runs pipelets gets the arguments, and its exit code is the command's.
+func (u *user) pipelets() {
+	u.t.Helper()
+	if _, errs, code := u.run("pipelet", "check", "x.yaml"); code != 1 || !strings.Contains(errs, "found no netcraq-pipelets") {
+		u.t.Errorf("without netcraq-pipelets: %d, %s", code, errs)
+	}
+	program := filepath.Join(u.home, "netcraq-pipelets")
+	if err := os.WriteFile(program, []byte("#!/bin/sh\necho $0 has $@\nexit 5\n"), 0o755); err != nil {
+		u.t.Fatal(err)
+	}
+	defer os.Remove(program)
+	out, errs, code := u.run("pipelet", "run", "a.yaml", "--secrets", "dir")
+	if out != program+" has run a.yaml --secrets dir\n" || errs != "" || code != 5 {
+		u.t.Errorf("pipelet run: %d, %s%s", code, out, errs)
+	}
 }
 
 // services: an instance is listed while it is registered, and those who watch are told.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -34,9 +35,9 @@ func (c *cli) hotKeysCommand() *cobra.Command {
 	var top int
 	o := forecast.Options{Limits: policy.DefaultLimits()}
 	cmd := &cobra.Command{
-		Use: "hot-keys", Short: "Print the keys that are read most, and what placing them would gain", Long: hotKeysHelp,
+		Use: "hot-keys", Short: "Print the keys that are read most, and the gain of placing them", Long: hotKeysHelp,
 		Example: `  etcd-monitor --endpoints 10.0.0.1:2379    # in one terminal
-  netcraq hot-keys --over 1m                # in another, while a client uses 127.0.0.1:23790`,
+  netcraq hot-keys --over 1m    # in another, while clients use 127.0.0.1:23790`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
@@ -81,8 +82,11 @@ func (c *cli) hotKeysCommand() *cobra.Command {
 	return cmd
 }
 
-// sample asks a gateway for its metrics.
+// sample asks a gateway for its metrics. HOST:PORT is enough of a URL.
 func sample(ctx context.Context, url string) (*forecast.Sample, error) {
+	if !strings.Contains(url, "://") {
+		url = "http://" + url + "/metrics"
+	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)

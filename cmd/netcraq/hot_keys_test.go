@@ -78,9 +78,10 @@ func TestHotKeysRefused(t *testing.T) {
 		{"--switch-time", "0s", 2, "above 0"},
 		{"--min-score", "0", 2, "above 0"},
 		{"-o", "yaml", 2, "want text or json"},
-		{"--metrics", ":", 2, "--metrics"},
+		{"--metrics", "http://a b", 2, "--metrics"},
 		{"--metrics", other.URL, 1, "not the metrics of an etcd-monitor"},
 		{"--metrics", "http://127.0.0.1:1/metrics", 1, "Does etcd-monitor run"},
+		{"--metrics", "127.0.0.1:1", 1, "Does etcd-monitor run"},
 	} {
 		_, errs, code := here(t, "hot-keys", c.flag, c.value)
 		if code != c.code || !strings.Contains(errs, c.want) {

@@ -202,49 +202,75 @@ func (s silent) Unwrap() error { return s.error }
 func (c *cli) putCommand() *cobra.Command {
 	var ifVersion, lease string
 	var ifAbsent bool
+	var ttl time.Duration
 	cmd := &cobra.Command{
 		Use: "put KEY VALUE", Short: "Write a key", Args: cobra.ExactArgs(2),
 		Long: "Write a key, and print its new version. VALUE is text, @FILE, - for standard input, or hex:00ff. Write text: before text that begins like one of these.",
 		Example: `  netcraq put color blue
   netcraq put color red --if-version 1.7
+  netcraq put session open --ttl 30s
   netcraq put config @config.json`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if ifAbsent && ifVersion != "" {
 				return operate.UsageError(errors.New("--if-absent and --if-version exclude each other: pass one"))
 			}
+			if ttl != 0 && lease != "" {
+				return operate.UsageError(errors.New("--ttl grants a lease of its own: pass --ttl or --lease"))
+			}
+			if ttl != 0 && !validTTL(ttl) {
+				return operate.UsageError(fmt.Errorf("--ttl %v: pass a time of 500ms to 1h", ttl))
+			}
 			value, err := c.value(args[1])
 			if err != nil {
 				return err
 			}
-			var options []node.Option
-			if lease != "" {
-				options = append(options, node.WithLease(lease))
+			expected := node.Never
+			if ifVersion != "" {
+				if expected, err = version("--if-version", ifVersion); err != nil {
+					return err
+				}
 			}
-			if ifVersion == "" && !ifAbsent {
-				return c.call(cmd, func(ctx context.Context, cl *node.Client) error {
-					v, err := cl.Put(ctx, args[0], value, options...)
+			return c.call(cmd, func(ctx context.Context, cl *node.Client) (err error) {
+				name := lease
+				if ttl != 0 {
+					granted, err := cl.Grant(ctx, ttl)
 					if err != nil {
 						return err
 					}
-					return c.showVersion(args[0], v)
-				})
-			}
-			if ifAbsent {
-				return c.call(cmd, func(ctx context.Context, cl *node.Client) error {
-					return c.putAbsent(ctx, cl, args[0], value, options)
-				})
-			}
-			expected, err := version("--if-version", ifVersion)
-			if err != nil {
+					name = granted.ID
+				}
+				var options []node.Option
+				if name != "" {
+					options = append(options, node.WithLease(name))
+				}
+				switch {
+				case ifAbsent:
+					err = c.putAbsent(ctx, cl, args[0], value, options)
+				case ifVersion != "":
+					err = c.swap(ctx, cl, args[0], expected, value, options)
+				default:
+					err = c.put(ctx, cl, args[0], value, options)
+				}
+				if ttl != 0 && errors.As(err, new(refused)) {
+					err = errors.Join(err, cl.Revoke(ctx, name)) // nothing was written under it
+				}
 				return err
-			}
-			return c.swap(cmd, args[0], expected, value, options)
+			})
 		},
 	}
 	cmd.Flags().StringVar(&ifVersion, "if-version", "", "write only if this is the key's `VERSION`")
 	cmd.Flags().BoolVar(&ifAbsent, "if-absent", false, "write only if the key has no value")
 	cmd.Flags().StringVar(&lease, "lease", "", "remove the key when this `LEASE` ends")
+	cmd.Flags().DurationVar(&ttl, "ttl", 0, "remove the key after this `TIME` (500ms to 1h)")
 	return cmd
+}
+
+func (c *cli) put(ctx context.Context, cl *node.Client, key string, value []byte, options []node.Option) error {
+	v, err := cl.Put(ctx, key, value, options...)
+	if err != nil {
+		return err
+	}
+	return c.showVersion(key, v)
 }
 
 // putAbsent writes a key that has no value. A key that was deleted has the version of its deletion.
@@ -265,17 +291,16 @@ func (c *cli) putAbsent(ctx context.Context, cl *node.Client, key string, value 
 }
 
 // swap writes a key of an expected version.
-func (c *cli) swap(cmd *cobra.Command, key string, expected node.Version, value []byte, options []node.Option) error {
-	return c.call(cmd, func(ctx context.Context, cl *node.Client) error {
-		i, swapped, err := cl.CAS(ctx, key, expected, value, options...)
-		if err != nil {
-			return err
-		}
-		if !swapped {
-			return refused{fmt.Errorf("%s has version %s, not %s; nothing was written", key, i.Version, expected)}
-		}
-		return c.showVersion(key, i.Version)
-	})
+func (c *cli) swap(ctx context.Context, cl *node.Client, key string, expected node.Version, value []byte,
+	options []node.Option) error {
+	i, swapped, err := cl.CAS(ctx, key, expected, value, options...)
+	if err != nil {
+		return err
+	}
+	if !swapped {
+		return refused{fmt.Errorf("%s has version %s, not %s; nothing was written", key, i.Version, expected)}
+	}
+	return c.showVersion(key, i.Version)
 }
 
 func (c *cli) casCommand() *cobra.Command {
@@ -294,7 +319,9 @@ func (c *cli) casCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.swap(cmd, args[0], expected, value, nil)
+			return c.call(cmd, func(ctx context.Context, cl *node.Client) error {
+				return c.swap(ctx, cl, args[0], expected, value, nil)
+			})
 		},
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -16,18 +17,19 @@ func (c *cli) listCommand() *cobra.Command {
 	var keysOnly bool
 	var limit int
 	cmd := &cobra.Command{
-		Use: "list PREFIX", Short: "List the keys whose names begin with a prefix", Args: cobra.ExactArgs(1),
-		Long: `Print the keys whose names begin with PREFIX ("": all keys of the namespace), in the order of their names: the version, the key
+		Use: "list [PREFIX]", Short: "List the keys whose names begin with a prefix", Args: cobra.MaximumNArgs(1),
+		Long: `Print the keys whose names begin with PREFIX (all keys of the namespace if you leave it out), in the order of their names: the version, the key
 and the value. A key that has a value during the whole listing is printed exactly once.`,
 		Example: `  netcraq list config/
-  netcraq list "" --keys-only
+  netcraq list --keys-only
   netcraq list config/ --limit 10 -o json`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if limit < 0 {
 				return operate.UsageError(fmt.Errorf("--limit %d: pass 0 or more", limit))
 			}
+			prefix := strings.Join(args, "") // at most one
 			return c.call(cmd, func(ctx context.Context, cl *node.Client) error {
-				return c.list(ctx, cl, args[0], limit, keysOnly)
+				return c.list(ctx, cl, prefix, limit, keysOnly)
 			})
 		},
 	}

@@ -11,8 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/netcraq/netcraq/cmd/internal/operate"
-	"github.com/netcraq/netcraq/internal/helptext"
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 	"github.com/netcraq/netcraq/internal/testutil/syncbuffer"
 )
@@ -213,8 +214,11 @@ func TestUsage(t *testing.T) {
 		{"dev --socket tcp://127.0.0.1:1", "pass the path of a Unix socket"},
 		{"dev --socket /" + strings.Repeat("long/", 30), "too long for a Unix socket"},
 		{"dev now", "usage: netcraq dev"},
-		{"devv", "unknown command"},
+		{"devv", `unknown command "devv"; did you mean dev?`},
+		{"gte color", "did you mean get"},
 		{"put color", "usage: netcraq put KEY VALUE"},
+		{"put color x --ttl 1ms", "--ttl 1ms: pass a time of 500ms to 1h"},
+		{"put color x --ttl 1m --lease l", "pass --ttl or --lease"},
 		{"put color x --if-version 1", "pass a version such as 1.7"},
 		{"put color x --if-version 1.7 --if-absent", "pass one"},
 		{"put color hex:0", "Pass text:hex:0"},
@@ -227,7 +231,7 @@ func TestUsage(t *testing.T) {
 		{"transact color=red", "usage: netcraq transact"},
 		{"watch", "pass keys, or --prefix"},
 		{"watch a --prefix b", "pass keys, or --prefix"},
-		{"list", "usage: netcraq list PREFIX"},
+		{"list a b", "usage: netcraq list [PREFIX]"},
 		{"list a --limit -1", "--limit -1: pass 0 or more"},
 		{"lock a b", "a command only after --"},
 		{"semaphore a none", "pass a number above 0"},
@@ -253,22 +257,32 @@ func TestUsage(t *testing.T) {
 // TestHelp: each command has a sentence that says what to do with it, and help that fits.
 func TestHelp(t *testing.T) {
 	all, _, code := here(t, "--help")
-	found := regexp.MustCompile(`(?m)^  ([a-z]+) +([A-Z].*)$`).FindAllStringSubmatch(all, -1)
 	for _, want := range []string{"dev", "get", "list", "transact", "watch", "lock", "chain", "switch", "doctor", "completion", "version"} {
 		if code != 0 || !strings.Contains(all, "\n  "+want+" ") {
 			t.Errorf("netcraq --help has no %s:\n%s", want, all)
 		}
 	}
 	imperative := regexp.MustCompile(`^[A-Z][a-z]+,? .*[^.]$`)
-	for _, f := range found {
-		out, errs, code := here(t, f[1], "--help")
-		if code != 0 || errs != "" || !imperative.MatchString(f[2]) {
-			t.Errorf("%s: %d, %s; short text %q", f[1], code, errs, f[2])
+	var look func(cmd *cobra.Command)
+	look = func(cmd *cobra.Command) {
+		if cmd.Name() == "completion" { // cobra's own texts
+			return
+		}
+		path := strings.Fields(cmd.CommandPath())[1:]
+		out, errs, code := here(t, append(path, "--help")...)
+		if code != 0 || errs != "" || !imperative.MatchString(cmd.Short) {
+			t.Errorf("%s: %d, %s; short text %q", path, code, errs, cmd.Short)
 		}
 		for line := range strings.SplitSeq(out, "\n") {
-			if len([]rune(line)) > helptext.Width && f[1] != "completion" {
-				t.Errorf("%s --help has a line of %d columns: %s", f[1], len([]rune(line)), line)
+			if len([]rune(line)) > 80 {
+				t.Errorf("%s --help has a line of %d columns: %s", path, len([]rune(line)), line)
 			}
 		}
+		for _, sub := range cmd.Commands() {
+			look(sub)
+		}
+	}
+	for _, cmd := range commandTree(t).Commands() {
+		look(cmd)
 	}
 }

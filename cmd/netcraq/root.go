@@ -22,7 +22,8 @@ const (
 const rootHelp = `netcraq: a key-value store that runs in network switches
 
 Start one on this machine with netcraq dev, without root. The commands for keys and locks use the node API at
-$NETCRAQ_NODE_SOCKET, otherwise that of a running netcraq dev, otherwise /run/netcraq/node.sock.
+$NETCRAQ_NODE_SOCKET, otherwise that of a running netcraq dev, otherwise /run/netcraq/node.sock. The commands under Operate use the controller at
+$NETCRAQ_ADMIN, otherwise that of the netcraq dev, otherwise this machine's.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 a condition was not met (--if-version, a lock that is not free),
 5 doctor found a problem, 6 a write may or may not have happened. A command that runs another exits with that command's code, or
@@ -55,17 +56,17 @@ func (c *cli) complete(root *cobra.Command, std operate.Streams) func(error) int
   netcraq put color blue && netcraq get color  # in another
   netcraq lock printer -- sleep 5`
 	f := root.PersistentFlags()
-	f.StringVar(&c.socket, "socket", "", "`PATH` of the node API's socket (default $NETCRAQ_NODE_SOCKET, then as said above)")
-	f.StringVar(&c.namespace, "namespace", "", "`NAMESPACE` of the keys (default: the server's)")
+	f.StringVar(&c.socket, "socket", "", "`PATH` of the node API (default $NETCRAQ_NODE_SOCKET)")
+	f.StringVar(&c.namespace, "namespace", "", "`NAME` of the keys' namespace (default: the server's)")
 	root.AddGroup(&cobra.Group{ID: groupStart, Title: "Start here:"}, &cobra.Group{ID: groupKeys, Title: "Keys:"},
 		&cobra.Group{ID: groupHold, Title: "Coordination:"}, &cobra.Group{ID: groupData, Title: "Data:"},
 		&cobra.Group{ID: groupOperate, Title: "Operate:"})
 	output, timeout, server, token := f.Lookup("output"), f.Lookup("timeout"), f.Lookup("admin"), f.Lookup("token-file")
 	if server != nil {
-		output.Usage = "print `FORMAT` text for people, or json with one object per line"
+		output.Usage = "`FORMAT` of the output: text or json"
 		timeout.Usage = "`TIME` for one request"
-		server.Usage = "`URL` of the controller's admin API, for operators' commands (default $NETCRAQ_ADMIN, then as for the node API)"
-		token.Usage = "`FILE` with the token for an admin API over TCP (default $NETCRAQ_TOKEN_FILE)"
+		server.Usage = "`URL` of the controller (default $NETCRAQ_ADMIN)"
+		token.Usage = "`FILE` with the token of --admin ($NETCRAQ_TOKEN_FILE)"
 	}
 	root.SetHelpCommandGroupID(groupStart)
 	root.SetCompletionCommandGroupID(groupStart)
@@ -85,7 +86,7 @@ func (c *cli) complete(root *cobra.Command, std operate.Streams) func(error) int
 	add(groupKeys, c.getCommand(), c.listCommand(), c.putCommand(), c.casCommand(), c.deleteCommand(),
 		c.transactCommand(), c.watchCommand(), c.incrementCommand())
 	add(groupHold, c.lockCommand(), c.electCommand(), c.semaphoreCommand(), c.leaseCommand(), c.serviceCommand())
-	add(groupData, c.streamCommand(), c.hotKeysCommand())
+	add(groupData, c.streamCommand(), c.pipeletCommand(), c.hotKeysCommand())
 	root.AddCommand(c.manCommand())
 	return c.exitCode
 }

@@ -36,7 +36,7 @@ func (c *cli) streamCreate() *cobra.Command {
 		Use: "create STREAM", Short: "Create a stream", Args: cobra.ExactArgs(1),
 		Long: "Create a stream, unless there is one of this name, and print where each partition begins and ends.",
 		Example: `  netcraq stream create orders --partitions 4
-  netcraq stream create changes --keys config/   # its records are the changes of keys`,
+  netcraq stream create changes --keys config/   # records are changes of keys`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.Flags().Changed("keys") {
 				cfg.Source = &nodeapi.StreamSource{Keys: &nodeapi.KeysSource{Prefix: keys}}

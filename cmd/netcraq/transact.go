@@ -28,8 +28,8 @@ may be passed several times. There are at most 64 conditions and writes together
 All keys have to be durable. New keys of a namespace are if its policy says so; those of netcraq dev are in the namespace
 durable. VALUE is text, @FILE, - for standard input, or hex:00ff. Write text: before text that begins like one of these. KEY
 ends before the first =.`,
-		Example: `  netcraq transact --namespace durable --if-value alice=100 --put alice=70 --put bob=30
-  netcraq transact --if-version job=16384.7 --delete job --put result=@report.json
+		Example: `  netcraq transact --namespace durable --if-value a=100 --put a=70 --put b=30
+  netcraq transact --if-version job=16384.7 --delete job --put result=@r.json
   netcraq transact --if-absent owner --put owner=me --put since=today`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			x, conditions, err := c.parseTransaction(&t)

@@ -20,8 +20,8 @@ import (
 	"github.com/netcraq/netcraq/switch/netlinkdump"
 )
 
-// Switch is what the agent asks of the node's switch. A port that nobody has said more about is a
-// host's: nothing but requests is believed from there.
+// Switch is the agent's view of the node's switch. A port about which nothing more was said is a
+// host's: the switch accepts only requests from there.
 type Switch interface {
 	AddPort(number uint32, iface string) error
 	RemovePort(number uint32) error
@@ -29,7 +29,7 @@ type Switch interface {
 	NamedPorts() (map[uint32]bool, error)
 }
 
-// Options are what an Agent needs.
+// Options configure an Agent.
 type Options struct {
 	// Dir is the folder for records, in a file system that is emptied when the machine starts.
 	Dir string
@@ -40,14 +40,14 @@ type Options struct {
 	// AfterOthers: the switch's program is behind those of others at an interface, and so are the
 	// filters.
 	AfterOthers bool
-	// Services have the chains' service addresses, from which nobody but a switch may send: IPv4
+	// Services have the chains' service addresses, from which only a switch may send: IPv4
 	// prefixes, ingressfilter.MaxSources at most.
 	Services []netip.Prefix
-	// MTU of the containers' interfaces where they ask for none, in bytes.
+	// MTU of the containers' interfaces that request none, in bytes.
 	MTU int
 	// Reserved are prefixes that lead to the switch, so no container can have an address of them.
 	Reserved []netip.Prefix
-	// Log receives what happens. nil means slog.Default().
+	// Log receives events. nil means slog.Default().
 	Log *slog.Logger
 
 	// step is called before each step of an attachment with its name: for tests, which kill the
@@ -91,11 +91,11 @@ func New(opts Options) (*Agent, error) {
 		reason: "it is starting", changes: make(chan struct{})}, nil
 }
 
-// podRules are what is dropped of what containers send: what the switch has left of NetCRAQ,
-// packets for the tunnels between nodes, and all tagged frames. No container has a use for tags:
-// the node has no interface that would take them. Where the switches are not on the nodes that is
-// all of NetCRAQ: a container would come to them under the node's address, and with the node's
-// rights.
+// podRules say what is dropped of containers' packets: NetCRAQ packets that the switch has left,
+// packets for the tunnels between nodes, and all tagged frames. Containers need no tags: the node
+// has no interface that would accept them. If the switches are not on the nodes, all NetCRAQ
+// packets are dropped: a container would reach the switches under the node's address, and with the
+// node's rights.
 var podRules = ingressfilter.Rules{Port: wire.Port, Destination: podroutes.VXLANPort, Untagged: true, Guest: true}
 
 // chainedRules are the same at interfaces of another plugin's, for whose tagged frames the node may
@@ -126,7 +126,8 @@ func (a *Agent) rulesFor(r *agentapi.Record) ingressfilter.Rules {
 	return rules
 }
 
-// egressRules are those for what reaches a pod past the node's stack, over another plugin's bridge.
+// egressRules are the rules for packets that reach a pod without passing the node's stack, over
+// another plugin's bridge.
 func (a *Agent) egressRules() ingressfilter.Rules {
 	return ingressfilter.Rules{Port: wire.Port, NotFrom: a.opts.Services}
 }
@@ -138,9 +139,9 @@ func linkLocal(mac net.HardwareAddr) netip.Addr {
 		13: mac[3], 14: mac[4], 15: mac[5]})
 }
 
-// guard puts the filters onto an attachment's interface: the ingress filter, the egress filter
-// where the interface is another plugin's, and the frame filter before everything that is there,
-// the switch's program included.
+// guard puts the filters onto an attachment's interface: the ingress filter, the egress filter if
+// the interface is another plugin's, and the frame filter in front of all other programs, including
+// the switch's.
 func (a *Agent) guard(index int, r *agentapi.Record) error {
 	if err := ingressfilter.Attach(index, a.rulesFor(r)); err != nil {
 		return err
@@ -178,7 +179,7 @@ func (a *Agent) SetReady(ready bool, reason string) {
 	a.ready, a.reason = ready, reason
 }
 
-// Attachments lists what is attached, by the node's interface.
+// Attachments lists the attachments, by the node's interface.
 func (a *Agent) Attachments() []agentapi.Record {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -241,9 +242,9 @@ func (a *Agent) freePort() (uint32, error) {
 	return 0, agentapi.Errorf(agentapi.CodeTryAgain, "all %d ports of the node's switch are taken", count)
 }
 
-// Reconcile makes records and interfaces agree after a start: what was begun and not finished is
-// undone, what has gone is forgotten, and what is there is a port again. The error names what could
-// not be done; the rest is.
+// Reconcile makes records and interfaces agree after a start: unfinished attachments are undone,
+// those that have gone are forgotten, and existing ones become ports again. The error names what
+// could not be done; the rest is done.
 func (a *Agent) Reconcile() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -227,7 +227,7 @@ func (a *Agent) discard(r *agentapi.Record) {
 	}
 }
 
-// undo removes what there is of an attachment. The record goes last.
+// undo removes the existing parts of an attachment. The record goes last.
 func (a *Agent) undo(r *agentapi.Record) error {
 	if r.Port != 0 {
 		_ = a.opts.Switch.RemovePort(r.Port) // it may not have become one
@@ -277,7 +277,7 @@ func (a *Agent) detach(at agentapi.Attachment) error {
 	return nil
 }
 
-// Collect takes away what is attached to a network but not among the valid attachments.
+// Collect removes attachments to a network that are not among the valid ones.
 func (a *Agent) Collect(req *agentapi.Collect) (*agentapi.Collected, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -104,8 +104,8 @@ func (a *Agent) chain(r *agentapi.Record, space *container) error {
 	return nil
 }
 
-// makeWayChained forgets what is stale of an attachment's name, interface and addresses. What lives
-// is another's, and refused: two of a list, or a result that lies.
+// makeWayChained forgets stale attachments with the same name, interface or addresses. If one of
+// them is alive, the request is refused: two of a list, or a result that lies.
 func (a *Agent) makeWayChained(req *agentapi.Chain, host netlink.Link) error {
 	for _, r := range a.records {
 		same, shared := r.Attachment == req.Attachment, sharedAddress(r, req)
@@ -131,7 +131,7 @@ func (a *Agent) makeWayChained(req *agentapi.Chain, host netlink.Link) error {
 	return nil
 }
 
-// sharedAddress is one that an attachment has and a request names; "": there is none.
+// sharedAddress is an address of an attachment that a request also names; "": there is none.
 func sharedAddress(r *agentapi.Record, req *agentapi.Chain) string {
 	for _, x := range r.Addresses {
 		for _, y := range req.Addresses {
@@ -193,8 +193,8 @@ func interfaceOf(l netlink.Link) agentapi.Interface {
 	return agentapi.Interface{Name: at.Name, MAC: at.HardwareAddr.String(), MTU: at.MTU}
 }
 
-// linkOf is the node's interface of an attachment. One that is another plugin's is the same only
-// if its index is: some plugins make names from pods' names, and pods come again.
+// linkOf is the node's interface of an attachment. Another plugin's interface is the same only if
+// its index is: some plugins derive names from pods' names, and pods come again.
 func linkOf(r *agentapi.Record) (netlink.Link, error) {
 	if !r.Chained {
 		return linkByName(r.Host.Name)
@@ -223,8 +223,8 @@ func unfilter(r *agentapi.Record) error {
 	return nil
 }
 
-// Release takes every port and filter off other plugins' interfaces, which are as they were then.
-// It is for an agent that goes for good.
+// Release removes every port and filter from other plugins' interfaces, which are then as they
+// were. It is for an agent that goes for good.
 func (a *Agent) Release() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -238,7 +238,8 @@ func (a *Agent) Release() error {
 	return errors.Join(errs...)
 }
 
-// ReleaseRecorded does what Release does for an agent that has ended, by the records in its folder.
+// ReleaseRecorded does what Release does for an agent that has ended, from the records in its
+// folder.
 func ReleaseRecorded(dir string) error {
 	s, err := openStore(dir)
 	if err != nil {
@@ -259,8 +260,8 @@ func ReleaseRecorded(dir string) error {
 	return errors.Join(errs...)
 }
 
-// checkChained looks whether the port is where it was put; what else is at the interface is the
-// other plugin's to check.
+// checkChained checks that the port is where it was put; the other plugin checks the rest of the
+// interface.
 func (a *Agent) checkChained(r *agentapi.Record, req *agentapi.Check, space *container, note func(string, ...any)) {
 	host, inside, err := space.ends(req.IfName)
 	if err != nil {

@@ -45,8 +45,8 @@ func (a *Agent) Check(req *agentapi.Check) error {
 	return nil
 }
 
-// checkLink compares an interface with what ADD made of it. What the result says counts, because a
-// later plugin of the list may have changed the interface (tuning).
+// checkLink compares an interface with ADD's result. The CNI result counts, because a later plugin
+// of the list may have changed the interface (tuning).
 func checkLink(l netlink.Link, want, asked agentapi.Interface, lower bool, note func(string, ...any)) {
 	at := l.Attrs()
 	mtu := want.MTU

@@ -42,7 +42,7 @@ func hardwareAddresses(a agentapi.Attachment) (host, container net.HardwareAddr)
 	return append(net.HardwareAddr{2, 0x4e}, sum[:4]...), append(net.HardwareAddr{2, 0}, sum[:4]...)
 }
 
-// defaultGateway4 and defaultGateway6 are the gateway where IPAM has none: link-local, known on one
+// defaultGateway4 and defaultGateway6 are the gateway if IPAM gives none: link-local, known on one
 // veth only (RFC 3927, RFC 4291).
 var (
 	defaultGateway4 = netip.MustParseAddr("169.254.78.1")

@@ -11,8 +11,7 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/ingressfilter"
 )
 
-// Restore puts back the filters and settings of attachments that somebody has taken away or
-// changed.
+// Restore restores the filters and settings of attachments that somebody has removed or changed.
 func (a *Agent) Restore(report guards.Report) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -63,7 +62,7 @@ func lacksFilters(index int, r *agentapi.Record) (out []string) {
 	return out
 }
 
-// RestoreForwarding does again what EnableForwarding has done, if somebody has undone it.
+// RestoreForwarding repeats EnableForwarding if somebody has undone it.
 func RestoreForwarding(report guards.Report) {
 	do := []func() (string, bool, error){forwardIPv4}
 	// Only before it is written are routes at risk that routers have told. To look for them takes

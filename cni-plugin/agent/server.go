@@ -60,8 +60,8 @@ func answer(w http.ResponseWriter, status int, v any) {
 	_ = json.NewEncoder(w).Encode(v) // the client has gone
 }
 
-// Listen makes the socket, in a folder that only root can enter. What a dead agent has left there
-// goes; a living one's is an error.
+// Listen makes the socket, in a folder that only root can enter. A dead agent's socket is replaced;
+// a living one's is an error.
 func Listen(path string) (net.Listener, error) {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o700); err != nil {

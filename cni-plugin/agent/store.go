@@ -12,9 +12,9 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
 )
 
-// store keeps records: one file for each attachment, called by what hostName makes of it. Its
-// folder belongs where files go with the machine's restart (/run), as interfaces do; so nothing is
-// forced to a disk, and a file is whole because it is renamed into its place.
+// store keeps records: one file for each attachment, named by hostName. Its folder should be one
+// that a restart of the machine empties (/run), because interfaces go then, too. So nothing is
+// synced to a disk, and a file is complete because it is renamed into its place.
 type store struct{ dir string }
 
 const recordSuffix = ".json"

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// ErrNotThere is what errors wrap when nobody listens on the socket.
+// ErrNotThere is wrapped by errors when nobody listens on the socket.
 var ErrNotThere = errors.New("the node agent (netcraq-agent) does not answer")
 
 // Client calls an agent.
@@ -58,13 +58,13 @@ func (c *Client) Detach(ctx context.Context, a Attachment) error {
 	return err
 }
 
-// Check reports what is not as it was made.
+// Check reports differences from the attachment as it was made.
 func (c *Client) Check(ctx context.Context, r *Check) error {
 	_, err := call[struct{}](ctx, c, "check", r)
 	return err
 }
 
-// Collect takes away what is stale.
+// Collect removes stale attachments.
 func (c *Client) Collect(ctx context.Context, r *Collect) (*Collected, error) {
 	return call[Collected](ctx, c, "gc", r)
 }
@@ -74,7 +74,7 @@ func (c *Client) Status(ctx context.Context) (*Status, error) {
 	return call[Status](ctx, c, "status", nil)
 }
 
-// Attachments lists what is attached.
+// Attachments lists the attachments.
 func (c *Client) Attachments(ctx context.Context) ([]Record, error) {
 	r, err := call[[]Record](ctx, c, "attachments", nil)
 	if err != nil {

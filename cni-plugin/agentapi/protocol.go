@@ -11,7 +11,7 @@
 //
 // A failure is an HTTP status of 400 or more with an [Error], whose code is one of the CNI
 // specification's (1.1, section "Error") or of this package. The version is in the path: an agent
-// that does not know it says 404, and Client says which of the two is too old.
+// that does not know it answers 404, and Client says which of the two is too old.
 package agentapi
 
 import (
@@ -25,7 +25,7 @@ import (
 // Version is the protocol's. Within a version fields are only added.
 const Version = 1
 
-// DefaultSocket is where the agent listens.
+// DefaultSocket is the path of the agent's socket.
 const DefaultSocket = "/run/netcraq/agent.sock"
 
 // Error codes. Those up to 51 are the CNI specification's.
@@ -38,7 +38,7 @@ const (
 	CodeInvalidNamespace     = 8
 	CodeTryAgain             = 11
 	CodeUnavailable          = 50 // ADD would fail
-	CodeLimited              = 51 // ... and what is attached may lack connectivity
+	CodeLimited              = 51 // ... and existing attachments may lack connectivity
 	CodeFailed               = 100
 	CodeExists               = 101 // the container has the interface already
 	CodeNotAsItWas           = 102 // what CHECK finds
@@ -64,8 +64,7 @@ func Errorf(code uint, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// Attachment names what the specification calls an attachment: an interface of a container in a
-// network.
+// Attachment identifies the specification's attachment: an interface of a container in a network.
 type Attachment struct {
 	Network     string `json:"network"`
 	ContainerID string `json:"containerId"`
@@ -77,8 +76,8 @@ func (a Attachment) String() string { return a.ContainerID + " " + a.IfName + " 
 // HostPrefix begins the names of the nodes' ends.
 const HostPrefix = "ncq"
 
-// HostName is the name of the node's end of the attachment: the prefix and 55 bits of a hash of
-// what names the attachment. Names have at most 15 characters.
+// HostName is the name of the node's end of the attachment: the prefix and 55 bits of a hash of the
+// attachment's names. Names have at most 15 characters.
 func (a Attachment) HostName() string {
 	sum := sha256.Sum256([]byte(a.Network + "\x00" + a.ContainerID + "\x00" + a.IfName))
 	return HostPrefix + strings.ToLower(base32.StdEncoding.EncodeToString(sum[:])[:11])
@@ -100,11 +99,11 @@ type Route struct {
 	AdvMSS      int          `json:"advmss,omitempty"`   // bytes
 	Priority    int          `json:"priority,omitempty"` // the metric
 	Table       int          `json:"table,omitempty"`    // 0: the main one
-	Scope       int          `json:"scope,omitempty"`    // as in rtnetlink(7): 253 is the link's
+	Scope       int          `json:"scope,omitempty"`    // as in rtnetlink(7): 253 is the link scope
 }
 
-// Pod is the Kubernetes pod that a container belongs to, as the runtime says (CNI_ARGS). Whoever
-// asks the plugin without a kubelet says none.
+// Pod is the container's Kubernetes pod, according to the runtime (CNI_ARGS). A caller of the
+// plugin without a kubelet gives none.
 type Pod struct {
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`
@@ -127,7 +126,7 @@ type Chain struct {
 	Attachment
 	Pod       Pod       `json:"pod,omitzero"`
 	Namespace string    `json:"namespace"` // path of the container's network namespace
-	Addresses []Address `json:"addresses"` // that the interface must have
+	Addresses []Address `json:"addresses"` // addresses that the interface must have
 }
 
 // Interface is one end of the pair.
@@ -144,8 +143,8 @@ type Attached struct {
 	Addresses []Address `json:"addresses"` // with their gateways
 }
 
-// Check asks whether an attachment is as it was made. What the CNI result of ADD said, which a
-// later plugin of the chain may have changed, is what the container must have.
+// Check checks that an attachment is as it was made. The container must have what ADD's CNI result
+// says, which a later plugin of the chain may have changed.
 type Check struct {
 	Attachment
 	Namespace string    `json:"namespace"`
@@ -155,13 +154,13 @@ type Check struct {
 	Routes    []Route   `json:"routes"`
 }
 
-// Collect asks for the removal of what is attached to a network but not among Valid.
+// Collect requests the removal of attachments to a network that are not among Valid.
 type Collect struct {
 	Network string       `json:"network"`
 	Valid   []Attachment `json:"valid"` // Network may be empty
 }
 
-// Collected says what was removed.
+// Collected lists what was removed.
 type Collected struct {
 	Removed []Attachment `json:"removed"`
 }
@@ -178,13 +177,13 @@ const (
 	Ready  = "ready"
 )
 
-// Record is what the agent knows about an attachment, on disk and on request.
+// Record is the agent's record of an attachment, on disk and in answers.
 type Record struct {
 	Attachment
 	// Chained: the interfaces are another plugin's. The agent has put a port and an ingress filter
-	// there, and takes nothing else away.
+	// there, and removes nothing else.
 	Chained bool `json:"chained,omitempty"`
-	// Index of the node's interface, of one that is another plugin's: names may come again.
+	// Index of the node's interface, if it is another plugin's: names may be reused.
 	Index     int       `json:"index,omitempty"`
 	Pod       Pod       `json:"pod,omitzero"`
 	State     string    `json:"state"`

@@ -14,9 +14,9 @@ import (
 	"github.com/netcraq/netcraq/internal/atomicfile"
 )
 
-// Behind another plugin the list is that one's, in a file that it may write again at any time. An
-// entry is put into the text of it and taken out of the text again: all else stays byte for byte,
-// whatever its form, and nothing has to be remembered.
+// Behind another plugin, the list is in that plugin's file, which it may write again at any time.
+// An entry is inserted into its text and removed from it again: everything else stays byte for
+// byte, whatever its form, and nothing has to be remembered.
 //
 //	{"cniVersion": "1.0.0", "name": "cbr0", "plugins": [
 //	    {"type": "flannel", ...},
@@ -33,12 +33,12 @@ const ChainedFile = "00-netcraq-chained.conflist"
 // pluginType is how an entry of ours is known.
 const pluginType = "netcraq-cni"
 
-// ErrNoList is what Chained.Apply says if no other plugin has a configuration yet.
+// ErrNoList is returned by Chained.Apply if no other plugin has a configuration yet.
 var ErrNoList = errors.New("no other plugin has a configuration there yet")
 
-// Chained says what is put behind another plugin.
+// Chained configures an entry behind another plugin.
 type Chained struct {
-	Dir    string // where the container runtime looks for its network's configuration
+	Dir    string // the folder in which the container runtime looks for its network's configuration
 	Socket string // the agent's
 }
 
@@ -150,8 +150,8 @@ func others(dir string) (out []string, err error) {
 	return out, nil // os.ReadDir sorts as runtimes do
 }
 
-// edit replaces a file by what change makes of it, at once, with its owner and permissions. What
-// somebody else has written meanwhile is not lost: then nothing is done, and it is an error.
+// edit replaces a file by the result of change, atomically, with its owner and permissions. If
+// somebody else has written it meanwhile, it does nothing and returns an error.
 func edit(path string, change func([]byte) ([]byte, error)) (changed bool, err error) {
 	if path, err = filepath.EvalSymlinks(path); err != nil {
 		return false, err
@@ -173,8 +173,8 @@ func edit(path string, change func([]byte) ([]byte, error)) (changed bool, err e
 	})
 }
 
-// replaceAs puts text into the place of a file, with the owner and the permissions of another, when
-// still says that it may.
+// replaceAs replaces a file by text, with the owner and the permissions of another, when still says
+// that it may.
 func replaceAs(path, like string, text []byte, still func() error) error {
 	info, err := os.Stat(like)
 	if err != nil {

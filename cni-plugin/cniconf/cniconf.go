@@ -1,7 +1,6 @@
-// Package cniconf puts NetCRAQ into the places where a container runtime looks for its network: the
-// plugins' binaries into one folder (/opt/cni/bin), and a list of plugins into another
-// (/etc/cni/net.d). The list comes last, since a runtime takes a node with it for one whose network
-// works.
+// Package cniconf installs NetCRAQ where a container runtime looks for its network: the plugins'
+// binaries into one folder (/opt/cni/bin), and a list of plugins into another (/etc/cni/net.d). The
+// list comes last, because with it a runtime assumes that the node's network works.
 package cniconf
 
 import (
@@ -25,7 +24,7 @@ const File = "10-netcraq.conflist"
 // Network is the name of the network, which is in the attachments' records and in host-local's.
 const Network = "netcraq"
 
-// Config is what the list says.
+// Config is the content of the list.
 type Config struct {
 	// of the CNI specification: 1.1.0, or 1.0.0 for runtimes that do not know it (containerd before
 	// 2.0)
@@ -89,8 +88,8 @@ func (c Config) list(old []byte) ([]byte, error) {
 	return append(b, '\n'), nil
 }
 
-// Write writes the list into a folder, which it makes. It keeps other plugins' entries, and the
-// whole text where that says the same. changed says whether it wrote.
+// Write writes the list into a folder, which it creates. It keeps other plugins' entries, and the
+// whole text if that is equivalent. changed says whether it wrote.
 func (c Config) Write(dir string) (changed bool, err error) {
 	path := filepath.Join(dir, File)
 	old, err := os.ReadFile(path)
@@ -131,9 +130,9 @@ func Remove(dir string) error {
 // Plugins are the binaries of plugins that a container runtime is to find.
 type Plugins struct {
 	From string // the folder that has them; "": none are installed
-	To   string // where the runtime looks
-	// Own is the plugin that is installed whenever it differs from in From. Of the others one that
-	// somebody else may have put there is left, because they know their version best.
+	To   string // the folder in which the runtime looks
+	// Own is the plugin that is installed whenever it differs from the one in From. Another plugin
+	// that somebody else may have put there is left, because they know their version best.
 	Own     string
 	OnlyOwn bool // the others are not this project's business
 }

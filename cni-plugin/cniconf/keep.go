@@ -15,18 +15,19 @@ import (
 )
 
 const (
-	// settle is how long the folders have to be quiet before they are looked at: files that are
-	// written in place are whole then.
+	// settle is how long the folders must be quiet before they are read: files that are written in
+	// place are complete then.
 	settle = 200 * time.Millisecond
 	// lookAgain is the time between two looks if nothing is heard of.
 	lookAgain = time.Minute
-	// fightPause is how long the folders are left to somebody who undoes the work again and again.
+	// fightPause is how long the folders are left to somebody who undoes the changes again and
+	// again.
 	fightPause = time.Minute
 	fightAfter = 5 // changes within fightPause
 )
 
-// ErrFolderGone is what Keep ends with when a folder was removed and the path leads to what was
-// removed, as a container's mount does. The process has to be started again to see a new one.
+// ErrFolderGone is returned by Keep when a folder was removed and the path still leads to the
+// removed one, as a container's mount does. The process has to be restarted to see a new one.
 var ErrFolderGone = errors.New("the folder was removed from the node: this process has to be started again to see a new one")
 
 // keeper repeats its work whenever something changes in its folders.
@@ -59,7 +60,7 @@ func (c Chained) Keep(ctx context.Context, plugins Plugins, log *slog.Logger) er
 }
 
 // Keep writes the list again whenever somebody removes or changes it, and installs the plugins
-// again, until ctx ends. Without a folder for the list only the plugins are kept.
+// again, until ctx ends. Without a folder for the list it keeps only the plugins.
 func (c Config) Keep(ctx context.Context, dir string, plugins Plugins, log *slog.Logger) error {
 	return keeper{folders: plugins.folders(dir), done: "the container runtime's network is this one",
 		work: func() (file string, changed bool, err error) {

@@ -10,9 +10,9 @@ import (
 )
 
 // Connect makes the routes from this node to the chains' service addresses and to the switches
-// themselves, by the interface that is at its switch. What is as it should be stays. The node's own
-// processes alone use them, root's: a pod would come to the switches under the node's address, and
-// with its rights, so the node forwards no NetCRAQ packet.
+// themselves, by the interface that leads to its switch. Correct routes stay. Only the node's own
+// processes of root use them: a pod would reach the switches under the node's address, and with its
+// rights, so the node forwards no NetCRAQ packet.
 func (f *Fabric) Connect(h *topology.Host, services []netip.Prefix) error {
 	l, err := interfaceOf(h)
 	if err != nil {

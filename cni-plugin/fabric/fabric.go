@@ -21,15 +21,15 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// Fabric is what the file says.
+// Fabric is the content of the file.
 type Fabric struct {
 	spec topology.Spec
 	top  *topology.Topology
 }
 
 // Read reads and checks a file. It has the form of a controller's topology
-// (controlplane/topology/example.yaml) without what a cluster decides otherwise: the program,
-// chains and sessions. Its hosts are nodes, by their names.
+// (controlplane/topology/example.yaml) without the parts that a cluster decides otherwise: the
+// program, chains and sessions. Its hosts are nodes, by their names.
 func Read(path string) (*Fabric, error) {
 	spec, err := topology.ReadSpec(path)
 	if err != nil {
@@ -54,8 +54,8 @@ func Read(path string) (*Fabric, error) {
 	return &Fabric{spec, top}, nil
 }
 
-// System is the principal of nodes of which the file says nothing else: agents and gateways, which
-// do what the cluster's control plane asks of them.
+// System is the principal of nodes for which the file says nothing else: agents and gateways, which
+// serve the cluster's control plane.
 const System = "system"
 
 // byDefault has nodes of which the file says neither principal nor access read and write

@@ -13,11 +13,11 @@
 // The program stands at the head of an interface's tcx programs, before the switch's. It stays when
 // the agent ends, like the ingress filter of package ingressfilter.
 //
-// Where a checksum begins stands only in the kernel's own struct sk_buff. The program reads it by
-// the kernel function bpf_cast_to_kern_ctx, which the kernel gives to programs under the GPL only.
-// So the licence of frames.c is BSD or GPL. [Supported] says whether this kernel has what is
-// needed: tcx (Linux 6.6) and BTF. On other kernels the agent makes the pod's own interface finish
-// each frame before it reaches the node ([FinishAtSource]).
+// The start of a checksum is only in the kernel's own struct sk_buff. The program reads it by the
+// kernel function bpf_cast_to_kern_ctx, which the kernel allows only to programs under the GPL. So
+// the licence of frames.c is BSD or GPL. [Supported] says whether this kernel has what is needed:
+// tcx (Linux 6.6) and BTF. On other kernels the agent makes the pod's own interface finish each
+// frame before it reaches the node ([FinishAtSource]).
 //
 // # Limits
 //

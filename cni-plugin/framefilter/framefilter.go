@@ -15,7 +15,7 @@ import (
 
 //go:generate go tool bpf2go -target bpfel frames frames.c -- -mcpu=v3 -Wall -Wextra -Werror
 
-// Name is the program's name, by which a switch knows what stays before its own program.
+// Name is the program's name. A switch keeps programs of this name in front of its own.
 const Name = framesProgNetcraqFrames
 
 // ErrUnsupported: this kernel cannot run the filter.
@@ -35,7 +35,7 @@ var loaded = sync.OnceValues(func() (*ebpf.Program, error) {
 	return objects.NetcraqFrames, nil
 })
 
-// Supported is nil if this kernel can run the filter. It wraps ErrUnsupported where it cannot.
+// Supported is nil if this kernel can run the filter; otherwise the error wraps ErrUnsupported.
 func Supported() error {
 	if _, err := loaded(); err != nil {
 		return err
@@ -44,8 +44,8 @@ func Supported() error {
 	return err
 }
 
-// Attach puts the filter onto an interface of the calling thread's network namespace, before all
-// programs that are at tcx then. One that is there already stays where it is.
+// Attach puts the filter onto an interface of the calling thread's network namespace, in front of
+// all programs that are at tcx then. An existing one stays where it is.
 func Attach(ifindex int) error {
 	program, err := loaded()
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package guards puts back what keeps pods apart if somebody has taken it away: programs at
-// interfaces and settings of the kernel (sysctl). Network managers, udev, hardening scripts and
-// administrators do that, mostly without knowing.
+// Package guards restores what keeps pods apart if somebody has removed it: programs at interfaces
+// and kernel settings (sysctl). Network managers, udev, hardening scripts and administrators do
+// that, mostly without knowing.
 package guards
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/netcraq/netcraq/internal/netnews"
 )
 
-// What is put back.
+// The kinds of what is restored.
 const (
 	IngressFilter = "ingress filter"
 	EgressFilter  = "egress filter"
@@ -29,8 +29,8 @@ const (
 // All lists them.
 var All = []string{IngressFilter, EgressFilter, FrameFilter, SwitchProgram, Setting, Table}
 
-// Report is called when something that somebody took away was put back, or, with an error, could
-// not be. where is an interface, a setting's path under /proc/sys/net, or a table's name.
+// Report is called when something that somebody removed was restored or, with an error, could not
+// be. where is an interface, a setting's path under /proc/sys/net, or a table's name.
 type Report func(what, where string, err error)
 
 // Every is how often Watch calls look. The kernel reports neither a program that leaves tcx nor
@@ -88,10 +88,10 @@ func Watch(ctx context.Context, log *slog.Logger, look func()) error {
 	return nil
 }
 
-// Saying logs what is put back, and once what cannot be.
+// Saying logs what is restored, and, once, what cannot be.
 func Saying(log *slog.Logger) Report {
 	var mu sync.Mutex
-	failing := map[[2]string]string{} // errors that were logged, by what they are about
+	failing := map[[2]string]string{} // logged errors, by their subject
 	return func(what, where string, err error) {
 		mu.Lock()
 		defer mu.Unlock()

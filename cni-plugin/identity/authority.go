@@ -27,7 +27,7 @@ const (
 type Pair struct{ Certificate, Key []byte }
 
 // NewAuthority makes an authority. Each has a name of its own, by which the two sides of a
-// handshake say which they believe.
+// handshake say which one they trust.
 func NewAuthority(now time.Time) (Pair, error) {
 	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -71,8 +71,8 @@ func Load(p Pair) (*Authority, error) {
 	return &Authority{cert: pair.Leaf, key: signer}, nil
 }
 
-// Sign answers a request that Check has found to be right: with a certificate in PEM for a week, of
-// which the request chooses nothing but the key.
+// Sign answers a request that Check has accepted with a certificate in PEM for a week. Only the key
+// comes from the request.
 func (a *Authority) Sign(role Role, node string, request *x509.CertificateRequest, now time.Time) ([]byte, error) {
 	serial, err := serialNumber()
 	if err != nil {
@@ -97,8 +97,8 @@ func (a *Authority) Sign(role Role, node string, request *x509.CertificateReques
 const (
 	// replaceBefore is how long before an authority's end another takes its place.
 	replaceBefore = authorityLife / 4
-	// announceTime is how long the next is trusted by all before it signs: agents look for it much
-	// more often.
+	// announceTime is how long all agents trust the next authority before it signs: they check for
+	// it much more often.
 	announceTime = 15 * time.Minute
 	// parting is how long the last one is trusted when it no longer signs: all that it has signed
 	// has ended by then.
@@ -106,18 +106,18 @@ const (
 )
 
 // State is a cluster's authorities, of which one signs. It is replaced in steps, each of which
-// leaves certificates that are in use good:
+// keeps certificates in use valid:
 //
 //	A signs ──▶ A signs, B is trusted ──▶ B signs, A is trusted ──▶ B signs
 type State struct {
 	Signing   Pair
 	Next      *Pair     // will sign
 	Announced time.Time // since when all could know the next; zero: not yet
-	Previous  []byte    // has signed: its certificate; nil: none
+	Previous  []byte    // certificate of the authority that signed before; nil: none
 	Promoted  time.Time // since when it does not
 }
 
-// Step takes the next step, if one is due, and says which ("": none). replace asks for another
+// Step takes the next step, if one is due, and says which ("": none). replace requests another
 // authority before this one's time is over.
 func (s *State) Step(now time.Time, replace bool) (what string, err error) {
 	if len(s.Signing.Certificate) == 0 {
@@ -150,7 +150,7 @@ func (s *State) Step(now time.Time, replace bool) (what string, err error) {
 	return "", nil
 }
 
-// Bundle is what agents are to trust: certificates in PEM, the one that signs first.
+// Bundle is what agents must trust: certificates in PEM, the signing one first.
 func (s *State) Bundle() []byte {
 	var out bytes.Buffer
 	out.Write(s.Signing.Certificate)

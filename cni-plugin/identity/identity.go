@@ -1,16 +1,16 @@
-// Package identity gives the agents of a cluster certificates, by which they know each other. There
-// are two kinds, and none is the other:
+// Package identity gives the agents of a cluster certificates, by which they authenticate each
+// other. There are two kinds, and neither is valid as the other:
 //
 //	a switch's, for a server: every agent has one for its own node, and its switch and the agent's port show it
 //	a controller's, for a client: an agent that may lead has one, and switches and agents let in nobody else
 //
-// So what is stolen on a node whose agent may not lead makes its own switch's double, and opens
-// nothing on another.
+// So a key stolen from a node whose agent may not lead can impersonate only that node's switch, and
+// opens nothing on another node.
 //
-// An agent makes its keys in memory and asks for certificates (package kube does, by
-// CertificateSigningRequests); the authority that signs them is on the control plane. Each lasts a
-// week and is replaced at half of that. An authority is replaced by another while both are trusted
-// (State); what an agent trusts is the public bundle of them.
+// An agent makes its keys in memory and requests certificates (package kube does, by
+// CertificateSigningRequests); the authority that signs them is on the control plane. Each is valid
+// for a week and is replaced after half of that. An authority is replaced by another while both are
+// trusted (State); agents trust their public bundle.
 package identity
 
 import (
@@ -25,8 +25,8 @@ import (
 	"time"
 )
 
-// Identity is what a node's agent shows, and whom it believes. It is empty at first, and handshakes
-// fail until it has what they take.
+// Identity is the certificates of a node's agent, and the authorities that it trusts. It is empty
+// at first, and handshakes fail until it has both.
 type Identity struct {
 	node string
 	now  func() time.Time
@@ -71,8 +71,8 @@ func (i *Identity) Trust(bundle []byte) error {
 	return nil
 }
 
-// Believe has the authority of agents before this version be believed as well, as long as it is
-// there; nil: not any more.
+// Believe also trusts the authority of agents before this version, as long as it exists; nil: not
+// any more.
 func (i *Identity) Believe(l *Legacy) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -130,8 +130,8 @@ func (i *Identity) Install(role Role, key crypto.Signer, certificate []byte) err
 	return nil
 }
 
-// Due says whether a certificate is to be asked for: there is none, half of its life is over, or
-// another authority signs now.
+// Due says whether a new certificate is needed: there is none, half of its life is over, or another
+// authority signs now.
 func (i *Identity) Due(role Role) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -155,8 +155,8 @@ func (i *Identity) Expires(role Role) time.Time {
 	return i.own[role][0].Leaf.NotAfter
 }
 
-// Server is a server's side: it shows a switch's certificate, and lets in clients with a
-// controller's alone. It follows what changes here.
+// Server is the TLS configuration of a server: it has a switch's certificate, and admits only
+// clients with a controller's. It follows changes of the Identity.
 func (i *Identity) Server() *tls.Config {
 	base := &tls.Config{MinVersion: tls.VersionTLS13, Time: i.time, ClientAuth: tls.RequireAndVerifyClientCert,
 		ClientCAs: x509.NewCertPool(), GetCertificate: i.serverCertificate}
@@ -165,7 +165,7 @@ func (i *Identity) Server() *tls.Config {
 		defer i.mu.Unlock()
 		c := &tls.Config{MinVersion: tls.VersionTLS13, Time: i.time, ClientAuth: tls.RequireAndVerifyClientCert,
 			ClientCAs: i.pool, GetCertificate: i.serverCertificate, NextProtos: base.NextProtos,
-			SessionTicketsDisabled: true} // who is no longer trusted is not to come back with a ticket
+			SessionTicketsDisabled: true} // a client that is no longer trusted must not come back with a ticket
 		legacy := i.legacy
 		c.VerifyConnection = func(s tls.ConnectionState) error {
 			if len(s.VerifiedChains) == 0 {
@@ -178,8 +178,8 @@ func (i *Identity) Server() *tls.Config {
 	return base
 }
 
-// Client is a client's side: it shows a controller's certificate, and talks to the switch or agent
-// of the node that ServerName is, which the user sets. It follows what changes here.
+// Client is the TLS configuration of a client: it has a controller's certificate, and talks to the
+// switch or agent of the node ServerName, which the user sets. It follows changes of the Identity.
 func (i *Identity) Client() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS13, Time: i.time, GetClientCertificate: i.clientCertificate,
 		// The authorities change while this is in use, so it is not RootCAs, which would be copied,
@@ -211,8 +211,8 @@ func (i *Identity) Client() *tls.Config {
 		}}
 }
 
-// allowed says whether a certificate that was verified is of a role, or of the legacy authority,
-// which has no roles.
+// allowed says whether a verified certificate has a role, or is from the legacy authority, which
+// has no roles.
 func allowed(role Role, chains [][]*x509.Certificate, legacy *Legacy) error {
 	for _, chain := range chains {
 		if role.is(chain[0]) || legacy != nil && chain[len(chain)-1].Equal(legacy.cert) {

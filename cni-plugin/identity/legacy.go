@@ -12,10 +12,9 @@ import (
 )
 
 // Legacy is the authority of agents before there were roles: each of them had its key, and made
-// certificates for itself, which were for servers and clients alike. While its Secret is there it
-// is believed as well, and a server shows a certificate of it, since a controller of that version
-// knows no other: so agents can be replaced one after the other. As long as that lasts nobody is
-// safer than before.
+// certificates for itself, for servers and clients alike. While its Secret exists it is trusted as
+// well, and a server uses a certificate of it, because a controller of that version knows no other:
+// so agents can be replaced one after the other. Until then there is no gain in security.
 type Legacy struct {
 	*Authority
 	now  func() time.Time

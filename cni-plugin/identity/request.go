@@ -13,7 +13,7 @@ import (
 	"slices"
 )
 
-// Role is what a certificate is for.
+// Role is the purpose of a certificate.
 type Role struct {
 	name  string
 	usage x509.ExtKeyUsage
@@ -31,7 +31,7 @@ func (r Role) String() string { return r.name }
 // Signer is the name of the signer of this role's certificates, as Kubernetes writes it.
 func (r Role) Signer() string { return "netcraq.io/" + r.name }
 
-// RoleOf is the role whose signer has a name; false: none.
+// RoleOf returns the role whose signer has a name; false: none.
 func RoleOf(signer string) (Role, bool) {
 	for _, r := range []Role{Switch, Controller} {
 		if r.Signer() == signer {
@@ -43,13 +43,13 @@ func RoleOf(signer string) (Role, bool) {
 
 func (r Role) subject() pkix.Name { return pkix.Name{Organization: []string{"netcraq:" + r.name}} }
 
-// is says whether a certificate is of this role and no other.
+// is says whether a certificate has this role and no other.
 func (r Role) is(c *x509.Certificate) bool {
 	return slices.Equal(c.Subject.Organization, r.subject().Organization) &&
 		slices.Equal(c.ExtKeyUsage, []x509.ExtKeyUsage{r.usage}) && !c.IsCA
 }
 
-// NewRequest makes a key, which stays with who asks, and a request in PEM (PKCS #10).
+// NewRequest makes a key, which stays with the caller, and a request in PEM (PKCS #10).
 func NewRequest(role Role, node string) (key crypto.Signer, request []byte, err error) {
 	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -63,8 +63,7 @@ func NewRequest(role Role, node string) (key crypto.Signer, request []byte, err 
 	return k, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}), nil
 }
 
-// Check reads a request, and says what is wrong with it if it is not for a role and for one node
-// and nothing else.
+// Check parses a request, and rejects it unless it is for one role of one node and nothing else.
 func Check(role Role, node string, request []byte) (*x509.CertificateRequest, error) {
 	block, rest := pem.Decode(request)
 	if block == nil || block.Type != "CERTIFICATE REQUEST" || len(rest) > 0 {

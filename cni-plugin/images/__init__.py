@@ -4,6 +4,6 @@ images``; docs/kubernetes.md, "Images").
 
 A Containerfile says how the programs are built and what goes into the image; both are done here
 with this machine's Go, and the image is written as an archive (:mod:`images.archive`). The same
-sources and the same Go give the same bytes. Beside each image stands a list of what is in it
-(SBOM, CycloneDX), which ``cni-plugin/deploy/sbom`` reads from the programs themselves.
+sources and the same Go give the same bytes. Each image comes with a list of its contents (SBOM,
+CycloneDX), which ``cni-plugin/deploy/sbom`` reads from the programs themselves.
 """

@@ -5,7 +5,7 @@ The archive is an OCI image layout that is a docker-archive, too, as ``docker sa
 tool finds the one that it knows (``ctr images import``, ``podman load``, ``docker load``, ``skopeo
 copy oci-archive:``, ``crane push``). The same files give the same bytes.
 
-What goes into an image of the project's is said by its Containerfile; the last stage of that is
+The content of one of the project's images is defined by its Containerfile; its last stage is
 carried out here (``FROM scratch``, ``COPY --from=build``, ``ENV``, ``USER``, ``ENTRYPOINT``), with
 binaries that were built before in the place of those of the build stage.
 """
@@ -133,8 +133,8 @@ def machine() -> str:
 
 
 def from_containerfile(path: Path, tag: str, built: Path) -> Image:
-    """The image that the last stage of a Containerfile describes; what it copies from ``/out/`` of
-    the build stage is taken from ``built``.
+    """The image that the last stage of a Containerfile describes; files that it copies from
+    ``/out/`` of the build stage come from ``built``.
     """
     image = Image(tag, environment=[])
     lines = re.sub(r"\\\n\s*", " ", path.read_text()).splitlines()

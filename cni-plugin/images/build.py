@@ -26,7 +26,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Options:
-    """What is built, and how it is called."""
+    """Image targets and their names."""
 
     names: Sequence[str] = ()
     """None: all."""
@@ -82,7 +82,7 @@ def build(out: Path, options: Options, say: Say, root: Path = ROOT) -> dict[str,
 
 
 def programs(containerfile: Path, built: Path, architecture: str, root: Path) -> None:
-    """Run what the build stage of a Containerfile runs, in the checkout, with ``built`` in the
+    """Run the commands of a Containerfile's build stage, in the checkout, with ``built`` in the
     place of ``/out``.
     """
     lines = re.sub(r"\\\n\s*", " ", containerfile.read_text()).splitlines()
@@ -107,7 +107,7 @@ def programs(containerfile: Path, built: Path, architecture: str, root: Path) ->
 
 
 def sbom(tag: str, digest: str, files: dict[str, Path], to: Path, root: Path) -> None:
-    """Write what is in an image, as its programs say."""
+    """Write an image's contents, as its programs list them."""
     listed = [f"{name}={path}" for name, path in files.items()]
     go = os.environ.get("GO", "").strip() or "go"
     command = [go if "/" not in go else str(root / go), "run", "./cni-plugin/deploy/sbom"]

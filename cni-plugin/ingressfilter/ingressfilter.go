@@ -1,5 +1,5 @@
-// Package ingressfilter keeps what a pod or a stranger made up from being taken for what switches
-// say to each other.
+// Package ingressfilter keeps forged packets of a pod or a stranger from being taken for messages
+// between switches.
 //
 //	frame ──▶ the switch ──▶ ingress filter ──▶ the host's stack ──▶ stack filter ──▶ sockets, tunnels, other interfaces
 //	             │ takes       │ drops what is left                   │ drops what was wrapped
@@ -8,15 +8,15 @@
 // The ingress filter ([Attach]) is an eBPF program at an interface that is a switch port. While the
 // switch runs it takes NetCRAQ's packets before they get here. When it does not (the agent is being
 // restarted or was killed), or looks at copies (the interpreter), the kernel would route them like
-// any others, and a pod could have it carry an acknowledgement to a switch on another node, which
-// believes what comes from the fabric. So the filter does not go with the agent: it is attached
-// without a link that a process holds, and stays until the interface goes or somebody takes it off.
-// At tcx it leaves the interface's ingress queueing discipline free for others (the bandwidth
-// plugin has one there). On kernels before 6.6 it is a filter of clsact.
+// any others. A pod could then send an acknowledgement to a switch on another node, which trusts
+// packets from the fabric. So the filter does not go with the agent: it is attached without a link
+// that a process holds, and stays until the interface goes or somebody removes it. At tcx it leaves
+// the interface's ingress queueing discipline free for others (the bandwidth plugin has one there).
+// On kernels before 6.6 it is a filter of clsact.
 //
-// The stack filter ([ApplyTunnels], [ApplySwitch]) is nftables: it sees packets where the kernel
-// has unwrapped them (tags, tunnels of the operator's), has put fragments together and has given
-// services' addresses way to those behind them. It stays, too.
+// The stack filter ([ApplyTunnels], [ApplySwitch]) is nftables: it sees packets after the kernel
+// has unwrapped them (tags, tunnels of the operator's), reassembled fragments and translated
+// services' addresses. It stays, too.
 package ingressfilter
 
 import (
@@ -39,10 +39,10 @@ const name = ingressProgNetcraqIngress
 // is.
 const formerName = "netcraq_guard"
 
-// Rules say what is dropped of what comes in by an interface. UDP is that over IPv4 and IPv6.
+// Rules say which incoming packets of an interface are dropped. UDP is that over IPv4 and IPv6.
 type Rules struct {
-	// Everything: nothing at all gets past, since nobody but the switch uses the interface. The
-	// other rules say nothing then.
+	// Everything: nothing at all gets past, because only the switch uses the interface. The other
+	// rules do not matter then.
 	Everything bool
 	// Port is a UDP port, or 0. Packets to or from it are dropped, tagged or not, in fragments or
 	// not, with IP options or without.
@@ -51,27 +51,27 @@ type Rules struct {
 	Destination uint16
 	// Untagged: frames with a tag (802.1Q, 802.1ad) are dropped, whatever is in them.
 	Untagged bool
-	// CheckSources drops packets and ARP messages from other addresses than Sources. Link-local
-	// addresses have to be among Sources, too: the stack remembers each address that it hears of,
-	// and a thousand of them fill its table of neighbours. What comes from no address (:: or, in
-	// ARP, 0.0.0.0) passes. The kernel's rp_filter is not a substitute: it checks neither IPv6 nor
-	// ARP, and IPv4 only where net.ipv4.conf.all.rp_filter is not 2.
+	// CheckSources drops packets and ARP messages from addresses that are not among Sources.
+	// Link-local addresses must be among Sources, too: the stack remembers each address that it
+	// hears of, and a thousand of them fill its table of neighbours. Packets without an address (::
+	// or, in ARP, 0.0.0.0) pass. The kernel's rp_filter is not a substitute: it checks neither IPv6
+	// nor ARP, and IPv4 only if net.ipv4.conf.all.rp_filter is not 2.
 	CheckSources bool
 	// Sources are IPv4 and IPv6 addresses, MaxSources of each at most.
 	Sources []netip.Addr
-	// Guest: who is behind the interface is not a router and no part of the node. Dropped are
-	// packets to or from 127.0.0.0/8, and router advertisements and redirects (RFC 4861).
+	// Guest: the other end of the interface is not a router and not a part of the node. Packets to
+	// or from 127.0.0.0/8, and router advertisements and redirects (RFC 4861), are dropped.
 	Guest bool
 	// NotFrom are IPv4 prefixes, MaxSources at most: packets from there are dropped.
 	NotFrom []netip.Prefix
-	// Place is where it stands among others' programs. The switch's comes before it.
+	// Place is the filter's place among others' programs. The switch's comes before it.
 	Place Place
 }
 
 // MaxSources is how many addresses of each family an interface's packets may come from.
 const MaxSources = 4
 
-// Place is where a filter stands among the programs of an interface.
+// Place is a filter's place among the programs of an interface.
 type Place int
 
 const (
@@ -131,9 +131,9 @@ func (r Rules) check() error {
 // one that is there. There is no moment without one.
 func Attach(ifindex int, r Rules) error { return incoming.attach(ifindex, r) }
 
-// AttachEgress does the same for what leaves by an interface, to a pod. The filter lets pass what
-// the switch sends, which has SwitchMark, and stands before all that are at tcx then, whatever the
-// rules' Place.
+// AttachEgress does the same for packets that leave by an interface, to a pod. The filter lets the
+// switch's packets pass, which have SwitchMark, and stands before all programs that are at tcx
+// then, whatever the rules' Place.
 //
 // A bridge without br_netfilter takes packets from pod to pod past the stack filter. A pod that is
 // not a port of the switch has no ingress filter.
@@ -162,7 +162,7 @@ func (s side) attach(ifindex int, r Rules) error {
 		if err := s.attachFilter(ifindex, prog); err != nil {
 			return err
 		}
-		return attach.DetachAt(s.at, ifindex, old...) // of an agent before, which was told otherwise
+		return attach.DetachAt(s.at, ifindex, old...) // of an earlier agent, with other options
 	}
 	anchor := link.Tail()
 	if r.Place == First {
@@ -190,7 +190,7 @@ func (s side) attach(ifindex int, r Rules) error {
 	if err := s.removeFilter(ifindex); err != nil { // the same
 		return err
 	}
-	if len(old) > 1 { // of this agent and of one before
+	if len(old) > 1 { // of this agent and of an earlier one
 		return attach.DetachAt(s.at, ifindex, old[1:]...)
 	}
 	return nil
@@ -199,7 +199,7 @@ func (s side) attach(ifindex int, r Rules) error {
 // Attached reports whether an interface has a filter.
 func Attached(ifindex int) (bool, error) { return incoming.attached(ifindex) }
 
-// EgressAttached reports whether an interface has a filter for what leaves by it.
+// EgressAttached reports whether an interface has an egress filter.
 func EgressAttached(ifindex int) (bool, error) { return outgoing.attached(ifindex) }
 
 func (s side) attached(ifindex int) (bool, error) {
@@ -213,7 +213,7 @@ func (s side) attached(ifindex int) (bool, error) {
 // Detach takes the filter off an interface, if there is one.
 func Detach(ifindex int) error { return incoming.detach(ifindex) }
 
-// DetachEgress takes off the filter for what leaves by an interface, if there is one.
+// DetachEgress removes the egress filter of an interface, if there is one.
 func DetachEgress(ifindex int) error { return outgoing.detach(ifindex) }
 
 func (s side) detach(ifindex int) error {

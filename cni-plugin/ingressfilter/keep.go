@@ -11,8 +11,8 @@ import (
 	"github.com/netcraq/netcraq/internal/nftwatch"
 )
 
-// made is the tables that this process has written last, by network namespace and name. It is
-// locked while any is written: none is put back as it was before.
+// made has the tables that this process has written last, by network namespace and name. It is
+// locked while any is written, so that none is restored in an older version.
 var made = struct {
 	sync.Mutex
 	writes map[string]map[string]func(*table) error
@@ -32,8 +32,8 @@ func madeHere() (map[string]func(*table) error, error) {
 	return made.writes[id], nil
 }
 
-// KeepRules puts back what ApplyTunnels and ApplySwitch have made in the calling thread's network
-// namespace as soon as somebody has deleted it, until ctx ends, and calls restored then. It
+// KeepRules restores the rules of ApplyTunnels and ApplySwitch in the calling thread's network
+// namespace as soon as somebody has deleted them, until ctx ends, and calls restored then. It
 // returns at once.
 func KeepRules(ctx context.Context, restored func(name string, err error)) error {
 	_, err := nftwatch.Watch(ctx, func() { look(restored) })

@@ -15,7 +15,7 @@ import (
 	"github.com/netcraq/netcraq/internal/nftwatch"
 )
 
-// Tables of the stack filter, of each address family (ip and ip6). Each is replaced as a whole, in
+// Tables of the stack filter, for each address family (ip and ip6). Each is replaced as a whole, in
 // one transaction: there is no moment without it.
 //
 //	table ip netcraq_tunnels {
@@ -33,7 +33,7 @@ import (
 //	  chain prerouting-nat, output-nat { udp dport PORT dnat to ip daddr }
 //	}
 //
-// Each chain but postrouting begins with a rule that leaves alone what is not UDP.
+// Each chain but postrouting begins with a rule that ignores everything but UDP.
 //
 // A process that is not root's must not send tunnel packets: the other node would take them for
 // this node's. But the kernel keeps a packet's socket when it puts the packet into a tunnel, so the
@@ -48,10 +48,10 @@ import (
 // it translates their destination to what it is already: a packet is translated once only.
 //
 // The node forwards none of these packets for anybody: tunnels begin and end at the nodes, and
-// NetCRAQ's packets are the switch's. Somebody who sends them through the node would be taken by
-// the next one for this one. At these two hooks packets are as they are after all unwrapping, and
-// where they really go: a service's address has given way to one behind it, which a user who may
-// make services chooses.
+// NetCRAQ's packets are the switch's. A pod that sends them through the node would be taken for
+// this node by the next one. At these two hooks packets are as they are after all unwrapping, with
+// their real destination: a service's address has been replaced by one behind it, which a user who
+// may make services chooses.
 const (
 	TunnelsTable = "netcraq_tunnels"
 	SwitchTable  = "netcraq_switch"
@@ -69,7 +69,7 @@ type TunnelEnd struct {
 	Uplink  string     // the interface by which they come
 }
 
-// Tunnels say what of VXLAN a node takes.
+// Tunnels say which VXLAN packets a node accepts.
 type Tunnels struct {
 	Port uint16      // the tunnels' UDP port
 	Ends []TunnelEnd // one of each family in which there are tunnels
@@ -196,14 +196,14 @@ func ApplyTunnels(t Tunnels) error {
 	})
 }
 
-// inside is the bit of a packet's mark that the packet has from where it is put into a tunnel to
-// where the tunnel's packet is sent.
+// inside is the bit of a packet's mark that is set from when the packet is put into a tunnel until
+// the tunnel's packet is sent.
 const inside = 1 << 12
 
-// SwitchMark is the bit of a packet's mark that the node's switch sets in what it sends, so that
-// AttachEgress knows it. A pod cannot set it, because the kernel clears marks between network
-// namespaces. It is the same bit as inside, because the stack filter clears that one when a packet
-// has been put into a tunnel.
+// SwitchMark is the bit of a packet's mark that the node's switch sets on its packets, so that
+// AttachEgress recognizes them. A pod cannot set it, because the kernel clears marks between
+// network namespaces. It is the same bit as inside, because the stack filter clears that one when a
+// packet has been put into a tunnel.
 const SwitchMark = inside
 
 // mark loads the bits of a packet's mark that are in keep, and flips those in flip.
@@ -214,7 +214,7 @@ func mark(keep, flip uint32) []expr.Any {
 			Mask: binaryutil.NativeEndian.PutUint32(keep), Xor: binaryutil.NativeEndian.PutUint32(flip)}}
 }
 
-// setMark gives a packet what mark makes of its mark.
+// setMark changes a packet's mark to mark's result.
 func setMark(keep, flip uint32) []expr.Any {
 	return append(mark(keep, flip),
 		&expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: firstRegister})
@@ -248,14 +248,14 @@ func isThere(conn *nftables.Conn, name string) (bool, error) {
 	return nftwatch.Present(conn, name, all...)
 }
 
-// RemoveTunnels takes away what ApplyTunnels has made.
+// RemoveTunnels removes ApplyTunnels' tables.
 func RemoveTunnels() error { return remove(TunnelsTable) }
 
-// ApplySwitch has the node's own stack take NetCRAQ's packets, of a UDP port, only from the switch:
-// hostEnd is the name of the interface by which the switch's answers to the node's own processes
-// come. Whatever else reaches the stack has gone past the switch. Of the node's own processes those
-// only of root may ask the switch: to it they are all one host, which may do what the agent and the
-// gateway may.
+// ApplySwitch makes the node's own stack accept NetCRAQ's packets, of a UDP port, only from the
+// switch: hostEnd is the name of the interface by which the switch's answers to the node's own
+// processes come. Anything else that reaches the stack has bypassed the switch. Of the node's own
+// processes only those of root may send requests to the switch: to it they are all one host, with
+// the rights of the agent and the gateway.
 func ApplySwitch(udpPort uint16, hostEnd string) error {
 	return replace(SwitchTable, func(w *table) error {
 		input, forward := w.chain("input", nftables.ChainHookInput),
@@ -285,7 +285,7 @@ var beforeRouting = map[string]*nftables.ChainHook{
 // translate destinations (-100).
 var beforeOthersNAT = nftables.ChainPriorityRef(-150)
 
-// RemoveSwitch takes away what ApplySwitch has made.
+// RemoveSwitch removes ApplySwitch's tables.
 func RemoveSwitch() error { return remove(SwitchTable) }
 
 // table is one that is being written.
@@ -393,8 +393,8 @@ func equal(b []byte) []expr.Any {
 	return []expr.Any{&expr.Cmp{Op: expr.CmpOpEq, Register: firstRegister, Data: b}}
 }
 
-// notOfRoot is of a socket of another user than root. A packet without a socket, which the kernel
-// has made, is none.
+// notOfRoot matches packets from a socket of a user other than root. A packet without a socket,
+// which the kernel has made, does not match.
 func notOfRoot() []expr.Any {
 	return []expr.Any{&expr.Meta{Key: expr.MetaKeySKUID, Register: firstRegister},
 		&expr.Cmp{Op: expr.CmpOpNeq, Register: firstRegister, Data: make([]byte, 4)}}

@@ -59,8 +59,8 @@ func (c CNI) keepChained(
 // removalPatience bounds the question whether an agent that ends is to come back.
 const removalPatience = 5 * time.Second
 
-// removed says whether the DaemonSet of an agent that is told to end is gone or going. Where the
-// agent's own account or rights are gone, all of NetCRAQ is.
+// removed says whether the DaemonSet of an ending agent is gone or going. If the agent's own
+// account or rights are gone, all of NetCRAQ is.
 func removed(r client.Reader, namespace, component string) (bool, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), removalPatience)
 	defer cancel()

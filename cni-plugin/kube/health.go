@@ -82,7 +82,7 @@ func serveWaiting(port int) (end func(), err error) {
 // alive answers as long as the process does.
 func alive(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) } // or the prober has gone
 
-// restored counts what next is told about.
+// restored counts until next reports it.
 func (h *health) restored(next guards.Report) guards.Report {
 	count := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "netcraq_agent_restored_total", Help: "How often the agent has put back what somebody had taken away or changed: programs at interfaces, settings, tables of nftables."},
 		[]string{"what"})

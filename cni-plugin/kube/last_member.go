@@ -8,11 +8,10 @@ import (
 	"github.com/netcraq/netcraq/api/admin"
 )
 
-// An agent that is told to end takes its node's switch along. While agents are replaced, those on
-// control-plane nodes and the others at the same time, the switch may be the last member of a chain
-// for some seconds, until those that were replaced before are members again: then the chain's
-// values would be lost. So it ends when each chain that its switch is in has another member, and
-// nobody is being brought in.
+// An ending agent takes its node's switch along. While agents are replaced, those on control-plane
+// nodes and the others at the same time, the switch may be the last member of a chain for some
+// seconds, until the replaced ones are members again: then the chain's values would be lost. So it
+// ends when each chain of its switch has another member, and no switch is being brought in.
 
 // lastMember waits for that.
 type lastMember struct {

@@ -37,10 +37,10 @@ type member struct {
 	connectNumbered func(number int32) error // see attachment
 	// restart is called when something has changed that needs a new start.
 	restart func(error)
-	// lost wakes Reconcile when somebody has deleted what this node has made in the kernel.
+	// lost wakes Reconcile when somebody has deleted kernel objects of this node.
 	lost apiobjects.Waker
 
-	trouble map[string]logonce.Last // by what they are about
+	trouble map[string]logonce.Last // by their subject
 }
 
 const (

@@ -21,8 +21,8 @@ import (
 )
 
 // waitForCluster waits until the API server answers, and knows enough about this node. Meanwhile
-// the kubelet is told that the agent is alive: when it starts an agent again it waits longer each
-// time.
+// the kubelet gets the answer that the agent is alive, because it waits longer each time before it
+// starts an agent again.
 func (o *Options) waitForCluster(
 	ctx context.Context, scheme *runtime.Scheme,
 ) (mgr ctrl.Manager, self podroutes.Node, err error) {

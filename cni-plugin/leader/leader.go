@@ -24,7 +24,7 @@ import (
 const LeaseName = "netcraq-leader"
 
 // Times of the Lease. A leader that renews it late continues leading until another agent has it:
-// that etcd knows about one leader only is what counts.
+// etcd's single leader is what counts.
 const (
 	leaseDuration = 5 * time.Second
 	renewDeadline = 4 * time.Second
@@ -39,24 +39,24 @@ const (
 	restPeriod   = 2 * leaseDuration
 )
 
-// Config is what the command line says about leading.
+// Config is the command line's part of leading.
 type Config struct {
 	Etcd       leadership.Etcd
 	Prometheus string // the URL of one that scrapes the gateways; "": no keys of etcd's are placed
-	// GatewayPrefix is what the names of the gateways' own keys in etcd begin with.
+	// GatewayPrefix is the prefix of the gateways' own keys in etcd.
 	GatewayPrefix string
-	// HeatWindow is what rates are taken over.
+	// HeatWindow is the time over which rates are averaged.
 	HeatWindow time.Duration
 }
 
-// Options are what an agent needs to lead.
+// Options configure an agent that may lead.
 type Options struct {
 	Config
 	Node      string // this node's name, which the Lease has: an agent that was killed is its own successor
 	Namespace string // of the Lease
 	Leases    coordination.LeasesGetter
 	Identity  etcdstore.Identity
-	Dir       string               // where the program is put for the controller
+	Dir       string               // folder for the controller's program
 	TLS       *tls.Config          // towards switches; nil: as the topology says
 	Replica   *adminserver.Replica // of the admin API
 	Log       *slog.Logger
@@ -65,7 +65,7 @@ type Options struct {
 	// ends.
 	Began  func()
 	Follow func(context.Context, *controller.Controller)
-	// Metrics is told about a controller's metrics; nil: there is none any more.
+	// Metrics gets a controller's metrics; nil: there is none any more.
 	Metrics func(prometheus.Gatherer)
 }
 
@@ -77,7 +77,7 @@ type Leader struct {
 
 	mu      sync.Mutex
 	heard   time.Time          // when etcd has answered the candidate, or taken it
-	holder  string             // who has the Lease
+	holder  string             // holder of the Lease
 	term    *Term              // nil: this agent does not lead
 	resign  context.CancelFunc // ends its candidacy; nil: it is not a candidate
 	running sync.WaitGroup     // what resign ends, slowly: state is saved, and etcd told
@@ -191,13 +191,14 @@ func (l *Leader) withdraw() {
 // NeedLeaderElection implements manager.LeaderElectionRunnable: this is the election.
 func (l *Leader) NeedLeaderElection() bool { return false }
 
-// campaign makes this agent lead, as soon as etcd takes it, or resign, by who has the Lease.
+// campaign makes this agent lead, as soon as etcd accepts it, or resign, depending on the holder of
+// the Lease.
 func (l *Leader) campaign(ctx context.Context, holder string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if holder == "" && ctx.Err() == nil {
-		// Given up by somebody who was late with it, perhaps by this agent; who takes it next is
-		// heard.
+		// Released by somebody who was late with it, perhaps by this agent; the next holder will be
+		// reported.
 		return
 	}
 	l.holder = holder

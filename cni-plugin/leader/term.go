@@ -26,8 +26,8 @@ type Term struct {
 	end  context.CancelCauseFunc
 	// Recorded are the members of chains as an earlier leader left them.
 	Recorded map[string][]string
-	// Inherited are chains of an earlier leader in which gateways look for keys of etcd's. Where
-	// nobody wants them any more they have to be emptied.
+	// Inherited are chains of an earlier leader in which gateways look for keys of etcd's. If
+	// nobody wants them any more they must be emptied.
 	Inherited map[string]v1alpha1.NetcraqChainSpec
 
 	hosting sync.Mutex // held while the controller is changed
@@ -90,7 +90,7 @@ func (r *Term) ProgramDir() string { return r.o.Dir }
 // Context ends with the term.
 func (r *Term) Context() context.Context { return r.ctx }
 
-// Hosted is the controller that there is now; nil: none.
+// Hosted is the present controller; nil: none.
 func (r *Term) Hosted() *Hosted {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -103,7 +103,7 @@ func (r *Term) setHosted(h *Hosted) {
 	r.hosted = h
 }
 
-// Leave has the placement take its keys out of some chains.
+// Leave makes the placement take its keys out of some chains.
 func (r *Term) Leave(chains map[string]bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -117,7 +117,7 @@ func (r *Term) IsLeaving(chain string) bool {
 	return r.leaving[chain]
 }
 
-// Host has the controller control a network; nil: there is none to be controlled.
+// Host makes the controller control a network; nil: none.
 func (r *Term) Host(t *topology.Topology, profile int) error {
 	r.hosting.Lock()
 	defer r.hosting.Unlock()

@@ -1,6 +1,6 @@
-// Package masquerade lets pods talk to the world outside of the cluster: what they send there goes
-// out under the node's address, because nobody out there has a way to a pod's. What stays in the
-// cluster keeps its source, so that who is asked sees who asks.
+// Package masquerade lets pods talk to the world outside of the cluster: their packets leave under
+// the node's address, because nobody out there has a route to a pod's. Packets inside of the
+// cluster keep their source, so that a server sees its client.
 //
 //	table ip netcraq {        (and the same of ip6)
 //	  set pods    { the prefixes of this node's pods }
@@ -51,7 +51,7 @@ var (
 
 func (f family) has(a netip.Addr) bool { return a.IsValid() && a.BitLen() == int(8*f.length) }
 
-// of are the prefixes of the family.
+// of returns the prefixes of the family.
 func (f family) of(prefixes []netip.Prefix) []netip.Prefix {
 	return slices.DeleteFunc(slices.Clone(prefixes), func(p netip.Prefix) bool { return !f.has(p.Addr()) })
 }
@@ -64,8 +64,8 @@ func KeepRules(masquerade bool, self podroutes.Node, others []podroutes.Node) er
 	return Remove()
 }
 
-// Apply has this node's pods masqueraded where they leave the cluster of these nodes. It works on
-// the calling thread's network namespace and can be called at any time.
+// Apply masquerades this node's pods where their packets leave the cluster of these nodes. It works
+// on the calling thread's network namespace and can be called at any time.
 func Apply(self podroutes.Node, others []podroutes.Node) error {
 	var cluster []netip.Prefix
 	for _, n := range append([]podroutes.Node{self}, others...) {
@@ -99,7 +99,7 @@ func Apply(self podroutes.Node, others []podroutes.Node) error {
 	return nil
 }
 
-// write has a table of the family written at the next Flush.
+// write schedules a table of the family for the next Flush.
 func (f family) write(c *nftables.Conn, pods, cluster []netip.Prefix) error {
 	t := &nftables.Table{Family: f.table, Name: Table}
 	c.AddTable(t) // so that there is one to delete
@@ -143,8 +143,8 @@ func (f family) remove() error {
 	return nil
 }
 
-// intervals are prefixes of a family as an interval set wants them: where each begins and where it
-// ends, none in another.
+// intervals are prefixes of a family in the form of an interval set: where each begins and where it
+// ends, without overlaps.
 func intervals(prefixes []netip.Prefix) (out []nftables.SetElement) {
 	sorted := slices.Clone(prefixes)
 	slices.SortFunc(sorted, netip.Prefix.Compare)

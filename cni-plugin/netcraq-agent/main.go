@@ -71,7 +71,7 @@ cannot use NetCRAQ until it is back.
 
 For example, with a tunnel from the switch's port 1 to the switch of node2:
 
-  netcraq-agent --device-id 1 --nodes /etc/netcraq/nodes.json --node node1 --peer 1@node2
+  netcraq-agent --device-id 1 --nodes nodes.json --node node1 --peer 1@node2
 
 On SIGHUP it rereads the file of nodes.
 

@@ -28,16 +28,16 @@ const (
 	portEnd  = "ncqnode0"
 )
 
-// HostMAC is the Ethernet address of the node's end, from the node's IPv4 address: what the
-// controller needs to know the node as a host.
+// HostMAC is the Ethernet address of the node's end, from the node's IPv4 address: the controller
+// needs it to know the node as a host.
 func HostMAC(node netip.Addr) net.HardwareAddr {
 	a := node.As4()
 	return append(net.HardwareAddr{2, 0x48}, a[:]...)
 }
 
 // ConnectHost makes the node with that IPv4 address a host at the switch's port HostPort, with
-// routes to service addresses. What is as it should be stays. A node that has the address nowhere
-// else gets it at the interface to the switch, for nothing but what goes there.
+// routes to service addresses. Correct parts stay. A node that has the address on no other
+// interface gets it at the interface to the switch, only for traffic to the switch.
 func (s *Switch) ConnectHost(node netip.Addr, services []netip.Prefix) error {
 	if !node.Is4() {
 		return fmt.Errorf("connecting the node to its switch: %s is no IPv4 address", node)
@@ -115,13 +115,12 @@ func setUp(l netlink.Link) error {
 	return nil
 }
 
-// FilterStack has the node's own stack take no NetCRAQ packet but what the switch gives it, forward
-// none, and send none but root's: whatever the kernel unwraps, wherever it comes from. It is for
-// the network namespace of the calling thread, and stays when the process ends.
+// FilterStack makes the node's own stack accept NetCRAQ packets only from the switch, forward none,
+// and send only root's, whatever the kernel unwraps, wherever it comes from. It is for the network
+// namespace of the calling thread, and stays when the process ends.
 func FilterStack() error { return ingressfilter.ApplySwitch(wire.Port, hostEnd) }
 
-// DisconnectHost removes what ConnectHost has made, after the switch has ended. FilterStack's
-// stays.
+// DisconnectHost undoes ConnectHost, after the switch has ended. FilterStack's rules stay.
 func DisconnectHost() error {
 	l, err := netlink.LinkByName(hostEnd)
 	if errors.As(err, new(netlink.LinkNotFoundError)) {

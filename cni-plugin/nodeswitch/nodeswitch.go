@@ -1,6 +1,6 @@
 // Package nodeswitch runs the embedded P4 switch of a Kubernetes node in this process, and serves
 // P4Runtime for it. It shares its interfaces with the node: the program gets NetCRAQ's packets, the
-// kernel all else (see "Sharing interfaces with the host" in docs/switch.md).
+// kernel everything else (see "Sharing interfaces with the host" in docs/switch.md).
 package nodeswitch
 
 import (
@@ -29,15 +29,15 @@ import (
 	"github.com/netcraq/netcraq/switch/userspace"
 )
 
-// Options are what a switch needs to know.
+// Options configure a switch.
 type Options struct {
-	// Engine runs the program: ebpf, interp, or auto, which is ebpf where the kernel and the
+	// Engine runs the program: ebpf, interp, or auto, which is ebpf if the kernel and the
 	// privileges allow it.
 	Engine string
 	// DeviceID is the P4Runtime device id.
 	DeviceID uint64
-	// P4Runtime is the server's address. It is not encrypted and asks nobody who he is, so it has
-	// to be a loopback address: pods have a loopback of their own, except for those in the host's
+	// P4Runtime is the server's address. It has no encryption and no authentication, so it must be
+	// a loopback address: pods have a loopback of their own, except for those in the host's
 	// network. "": it is served only at Secure.
 	P4Runtime string
 	// Secure is a second address of the P4Runtime server, for controllers on other nodes; "": there
@@ -45,17 +45,17 @@ type Options struct {
 	// have signed.
 	Secure string
 	// TLS is for Secure: the server's certificate, and ClientCAs. GetConfigForClient may choose
-	// others for each connection, and who is let in of those that have a certificate
-	// (VerifyConnection). That clients must have one, and TLS 1.3, are not for it to choose.
+	// others for each connection, and which certificates are accepted (VerifyConnection). It cannot
+	// change that clients must have one, nor TLS 1.3.
 	TLS *tls.Config
-	// AfterOthers has the program come behind those of others at an interface: at tc by a late
-	// filter of clsact. Otherwise it is before them. (The interpreter has copies, and nobody is in
-	// its way.)
+	// AfterOthers puts the program behind those of others at an interface: at tc by a late filter
+	// of clsact. Otherwise it is before them. (The interpreter gets copies, and is in nobody's
+	// way.)
 	AfterOthers bool
 	// Restored, if not nil, is called when the switch has put its program back at a port from which
-	// somebody had taken it, or could not. It must not call the switch.
+	// somebody had removed it, or could not. It must not call the switch.
 	Restored func(iface string, err error)
-	// Log receives what happens. nil means slog.Default().
+	// Log receives events. nil means slog.Default().
 	Log *slog.Logger
 }
 
@@ -156,7 +156,7 @@ func mutual(o *tls.Config) (*tls.Config, error) {
 				return nil, err
 			case c == nil:
 				return nil, nil // what was given holds
-			case c.ClientCAs == nil: // which would be whatever this machine trusts
+			case c.ClientCAs == nil: // which would accept any certificate that this machine trusts
 				return nil, errors.New("there are no ClientCAs that know the controllers")
 			}
 			c = strict(c)
@@ -196,7 +196,7 @@ func start(o Options) (target.Device, error) {
 	return nil, fmt.Errorf("there is no engine %q: auto, ebpf or interp", o.Engine)
 }
 
-// Engine says what runs the program and why.
+// Engine names the engine that runs the program, and why.
 func (s *Switch) Engine() string { return s.device.Engine() }
 
 // SecureAddress is where P4Runtime is served with TLS, nil if it is not.
@@ -210,7 +210,7 @@ func (s *Switch) AddPort(number uint32, iface string) error {
 	return s.device.AddPort(target.Port{Number: number, Iface: iface})
 }
 
-// RemovePort makes an interface a port no more.
+// RemovePort removes an interface from the ports.
 func (s *Switch) RemovePort(number uint32) error { return s.device.RemovePort(number) }
 
 // NamedPorts returns the ports that table entries name: as the match of ingress_port (port_trust),

@@ -21,9 +21,9 @@ type fabricPort struct {
 	index int // of the interface, by which one that was made again is known
 }
 
-// ConnectPeers makes tunnels to other nodes' switches ports, by their numbers, and none else: ports
-// and tunnels of an earlier call that are no longer asked for go. What is as it should be stays.
-// The error names the nodes that could not be connected; the others are.
+// ConnectPeers makes tunnels to other nodes' switches ports, by their numbers, and removes ports
+// and tunnels of an earlier call that are no longer wanted. Correct ones stay. The error names the
+// nodes that could not be connected; the others are.
 func (s *Switch) ConnectPeers(self podroutes.Node, peers map[uint32]podroutes.Node) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,7 +113,7 @@ func (s *Switch) filter(ifindex int, r ingressfilter.Rules) error {
 	return err
 }
 
-// Restore puts back the ingress filters of the switch's own interfaces that somebody has taken off.
+// Restore restores the ingress filters of the switch's own interfaces that somebody has removed.
 func (s *Switch) Restore(report guards.Report) {
 	s.filtering.Lock()
 	defer s.filtering.Unlock()
@@ -132,7 +132,7 @@ func (s *Switch) Restore(report guards.Report) {
 	}
 }
 
-// What comes to a switch is not for the node's own stack, whoever runs the program. So its ports
+// Packets to a switch are not for the node's own stack, whatever runs the program. So its ports
 // have ingress filters.
 var (
 	// betweenSwitches is for interfaces that only switches use, or one and its node: the stack

@@ -5,9 +5,10 @@ import "fmt"
 // leastMTU6 is the least that a link with IPv6 has, in bytes (RFC 8200, section 5).
 const leastMTU6 = 1280
 
-// MTU is that of a node's pods, in bytes: what the interface with the node's address has, less what
-// a tunnel takes where there may be one. (A node of both families has tunnels over IPv4, except for
-// those to nodes that have none: there the kernel tells pods of 20 bytes less, as a router does.)
+// MTU is that of a node's pods, in bytes: the MTU of the interface with the node's address, less
+// the overhead of a tunnel if there may be one. (A node of both families has tunnels over IPv4,
+// except for those to nodes that have none: there the kernel tells pods of 20 bytes less, as a
+// router does.)
 func MTU(self Node, mode Mode) (int, error) {
 	address := self.In(false)
 	if !address.IsValid() {

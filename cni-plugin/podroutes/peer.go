@@ -25,9 +25,9 @@ import (
 // peerPrefix begins the names of tunnels between switches.
 const peerPrefix = "ncqf"
 
-// PeerLink makes the tunnel between a node's switch and another's, and gives the name of its
-// interface, which is for the caller to set up. What is as it should be stays. Apply has to be
-// called before: it says who may send in the tunnel.
+// PeerLink makes the tunnel between a node's switch and another's, and returns the name of its
+// interface, which the caller sets up. A correct tunnel stays. Call Apply before it: that says who
+// may send in the tunnel.
 func PeerLink(self, peer Node) (string, error) {
 	if filtered, err := ingressfilter.TunnelsFiltered(); err != nil || !filtered {
 		return "", errors.Join(fmt.Errorf("there is no tunnel to node %s before podroutes.Apply has said who may send in it", peer.Name), err)

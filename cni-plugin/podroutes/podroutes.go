@@ -7,9 +7,9 @@
 //	fd00:244:3::/64 via fd00:244:3:: dev ncqvx   so do its IPv6 pods, in the same tunnel
 //	unreachable 10.244.1.0/24                the node's own: to an address that no pod has
 //
-// The node discards what comes for an address of its own prefixes that no pod has (RFC 4632, 5.1).
-// The default route would send it out of the node, and a router with a route to the node would send
-// it back. A pod's own route is more specific, and any other route to the prefix has a lower
+// The node discards packets for addresses of its own prefixes that no pod has (RFC 4632, 5.1). The
+// default route would send them out of the node, and a router with a route to the node would send
+// them back. A pod's own route is more specific, and any other route to the prefix has a lower
 // metric.
 //
 // Prefixes of both families go through one tunnel, over IPv4 if both nodes have it and otherwise
@@ -17,7 +17,7 @@
 //
 // The routes carry a protocol number of their own, which distinguishes them from other programs'
 // routes. So [Apply] can be called at any time, after a crash as well: it adds missing routes,
-// changes different ones, and removes those that nobody asks for any more.
+// changes different ones, and removes those that are no longer wanted.
 //
 // A tunnel needs no exchange of addresses: the Ethernet address of a node's end is made from the
 // node's address, and its IP address is the first of its pods' prefix, as flannel has it too.
@@ -50,8 +50,8 @@ const (
 	// Device is the interface of tunnels over IPv4, Device6 that of those over IPv6.
 	Device  = "ncqvx"
 	Device6 = "ncqvx6"
-	// VXLANOverhead is what a tunnel over IPv4 takes of the MTU, in bytes: Ethernet, VXLAN, UDP and
-	// IPv4 headers. VXLANOverhead6 is the same over IPv6.
+	// VXLANOverhead is a tunnel's overhead over IPv4, in bytes: Ethernet, VXLAN, UDP and IPv4
+	// headers. VXLANOverhead6 is the same over IPv6.
 	VXLANOverhead  = 14 + 8 + 8 + 20
 	VXLANOverhead6 = 14 + 8 + 8 + 40
 )
@@ -63,8 +63,8 @@ const discardMetric = 1 << 30
 // Node is one node of the cluster.
 type Node struct {
 	Name    string     `json:"name"`
-	Address netip.Addr `json:"address"` // that other nodes reach it by, IPv4 or IPv6
-	// Second is its address of the other family, where it has one.
+	Address netip.Addr `json:"address"` // by which other nodes reach it, IPv4 or IPv6
+	// Second is its address of the other family, if it has one.
 	Second   netip.Addr     `json:"secondAddress,omitzero"`
 	PodCIDRs []netip.Prefix `json:"podCIDRs"` // of either family, or both
 }
@@ -79,7 +79,7 @@ func (n Node) In(six bool) netip.Addr {
 	return netip.Addr{}
 }
 
-// Overlapping says what of the node's a prefix overlaps; "": nothing.
+// Overlapping says which of the node's networks a prefix overlaps; "": none.
 func (n Node) Overlapping(p netip.Prefix) string {
 	for _, a := range []netip.Addr{n.Address, n.Second} {
 		if p.Contains(a) {
@@ -228,8 +228,9 @@ func Remove() error {
 		ingressfilter.RemoveTunnels())
 }
 
-// ApplyTunnels is what of Apply the switches' tunnels need where another plugin makes the ways to
-// pods: it says who may send in tunnels, and routes and tunnels for pods, of an agent before, go.
+// ApplyTunnels is the part of Apply that the switches' tunnels need if another plugin makes the
+// routes to pods: it says who may send in tunnels, and removes routes and tunnels for pods that an
+// earlier agent has left.
 func ApplyTunnels(self Node, others []Node) error {
 	if err := self.checkAddresses(); err != nil {
 		return err
@@ -238,7 +239,7 @@ func ApplyTunnels(self Node, others []Node) error {
 		replaceRoutes(Protocol, nil))
 }
 
-// filterTunnels has the node take VXLAN from the other nodes alone, each in its own tunnels.
+// filterTunnels makes the node accept VXLAN only from the other nodes, each in its own tunnels.
 func filterTunnels(self Node, others []Node) error {
 	if err := checkPort(); err != nil {
 		return err
@@ -263,7 +264,7 @@ func filterTunnels(self Node, others []Node) error {
 	return ingressfilter.ApplyTunnels(t)
 }
 
-// Check says what is wrong with what is known about a node.
+// Check reports errors in the data about a node.
 func (n Node) Check() error {
 	if err := n.checkAddresses(); err != nil {
 		return err

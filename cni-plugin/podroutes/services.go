@@ -20,7 +20,7 @@ var servicesGateway = netip.MustParseAddr("169.254.78.2")
 
 // ApplyServices makes the routes from this node, under an address of its own, to service addresses:
 // by an interface that leads to the switch, whose Ethernet address is given. Routes and neighbour
-// entries of an earlier call that are no longer asked for go. What is as it should be stays.
+// entries of an earlier call that are no longer wanted go. Correct ones stay.
 func ApplyServices(link int, sw net.HardwareAddr, source netip.Addr, services []netip.Prefix) error {
 	if err := netlink.NeighSet(&netlink.Neigh{LinkIndex: link, State: netlink.NUD_PERMANENT,
 		IP: servicesGateway.AsSlice(), HardwareAddr: sw}); err != nil {
@@ -35,7 +35,7 @@ func ApplyServices(link int, sw net.HardwareAddr, source netip.Addr, services []
 	return errors.Join(replaceRoutes(servicesProtocol, want), forgetSwitches(link))
 }
 
-// RemoveServices removes what ApplyServices has made.
+// RemoveServices removes ApplyServices' routes.
 func RemoveServices() error {
 	return errors.Join(replaceRoutes(servicesProtocol, nil), forgetSwitches(0))
 }

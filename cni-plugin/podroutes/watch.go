@@ -14,9 +14,9 @@ import (
 	"github.com/netcraq/netcraq/internal/netnews"
 )
 
-// Watch calls changed soon after somebody has deleted a route of this package or a tunnel of
-// NetCRAQ's in the calling thread's network namespace, or set an interface down or up that such
-// routes may use, until ctx ends. It returns at once.
+// Watch calls changed soon after somebody, in the calling thread's network namespace, has deleted a
+// route of this package or a tunnel of NetCRAQ's, or set an interface down or up that such routes
+// may use, until ctx ends. It returns at once.
 func Watch(ctx context.Context, log *slog.Logger, changed func()) error {
 	groups := []uint{unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE}
 	if err := netnews.Watch(ctx, log, groups, concernsRoutes, changed); err != nil {

@@ -1,5 +1,5 @@
-// Package privileges takes from a process run by root what it has no use for. A process in a
-// privileged container has all capabilities; one that is taken over must not be able to load kernel
+// Package privileges takes unneeded privileges from a process run by root. A process in a
+// privileged container has all capabilities; an attacker in it must not be able to load kernel
 // modules, set the clock, or trace others.
 package privileges
 
@@ -20,7 +20,8 @@ type Capability struct {
 	For    string // what does not work without it, for people
 }
 
-// Needed are what the agent keeps. TestAbsence takes each of them away and has what it is for fail.
+// Needed are the capabilities that the agent keeps. TestAbsence removes each of them and checks
+// that its purpose fails.
 var Needed = []Capability{
 	{unix.CAP_NET_ADMIN, "NET_ADMIN", "making pods' interfaces, routes and tunnels, masquerading, setting network parameters, and attaching programs to interfaces"},
 	{unix.CAP_NET_RAW, "NET_RAW", "sending and receiving the switch's frames"},
@@ -36,7 +37,7 @@ func Numbers(of []Capability) []int {
 	return out
 }
 
-// Check says which capabilities this process lacks of some, what for, and what to do; nil: it has
+// Check says which of some capabilities this process lacks, what for, and what to do; nil: it has
 // them.
 func Check(of []Capability) error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
@@ -54,10 +55,10 @@ func Check(of []Capability) error {
 }
 
 // Limit leaves this process, and all that it starts, only some capabilities, and forbids it to get
-// others by starting anything. Capabilities are those of threads, and a Go program has many: so it
-// drops them from the bounding set of one thread and has that one start the program again, by which
-// all threads end but it. It returns in the new program, or if nothing was to be done, or with an
-// error and nothing changed that matters.
+// others by starting anything. Capabilities belong to threads, and a Go program has many: so it
+// drops them from the bounding set of one thread and makes that one start the program again, which
+// ends all other threads. It returns in the new program, or if nothing was to be done, or with an
+// error and no relevant change.
 func Limit(keep []int) error {
 	if os.Geteuid() != 0 {
 		return nil

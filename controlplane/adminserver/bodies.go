@@ -24,8 +24,8 @@ const (
 )
 
 const (
-	// bodyTime is how long a body may take to arrive, bodyWait how long one waits for others to be
-	// done with theirs.
+	// bodyTime is how long a body may take to arrive, bodyWait how long a request waits for others'
+	// bodies.
 	bodyTime = 15 * time.Second
 	bodyWait = 5 * time.Second
 	// answerTime is how long an answer, or a piece of a stream, may take to be read.
@@ -46,8 +46,8 @@ func newBodies() *bodies {
 // is for servers that forward them to where the API is served.
 func Bounded(next http.Handler) http.Handler { return newBodies().limit(keysBody, next) }
 
-// limit gives requests with bodies of up to so many bytes on to next, with the whole body in
-// memory; 0: there is to be none.
+// limit passes requests with bodies of up to so many bytes on to next, with the whole body in
+// memory; 0: a body is not allowed.
 func (b *bodies) limit(most int64, next http.Handler) http.Handler {
 	refuse := func(w http.ResponseWriter, status int, code, format string, args ...any) {
 		w.Header().Set("Connection", "close") // what is left of the body is not read

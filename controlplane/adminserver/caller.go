@@ -97,9 +97,9 @@ func peerOf(c *net.UnixConn) (peer, error) {
 	return p, failed
 }
 
-// netNS is the inode of a connected process's network namespace, or 0. Where the kernel gives a
-// handle of the process (Linux 6.5), the answer is that process's for certain; before that it is
-// that of a process with the same number and user, which is another only if the first has ended
+// netNS is the inode of a connected process's network namespace, or 0. If the kernel gives a handle
+// of the process (Linux 6.5), the answer is certainly that process's. On older kernels it is that
+// of a process with the same number and user, which is another one only if the first has ended
 // since it connected.
 func netNS(fd int, cred *unix.Ucred) uint64 {
 	if cred.Pid == 0 {
@@ -118,7 +118,7 @@ func netNS(fd int, cred *unix.Ucred) uint64 {
 		return space.Ino
 	}
 	defer unix.Close(handle)
-	// It lives, so nobody else had its number while its files were looked at.
+	// It is alive, so no other process had its number while its files were read.
 	if alive := unix.PidfdSendSignal(handle, 0, nil, 0); alive != nil && alive != unix.EPERM {
 		return 0
 	}

@@ -2,6 +2,7 @@ package adminserver
 
 import (
 	"encoding/json"
+	"fmt"
 	"net"
 	"net/http"
 	"time"
@@ -29,6 +30,12 @@ func (s *Server) cookie() string {
 	return "netcraq_page_" + port
 }
 
+// hasCookie says whether a browser has followed a link before.
+func (s *Server) hasCookie(r *http.Request) bool {
+	c, err := r.Cookie(s.cookie())
+	return err == nil && s.cookies.holds(c.Value, false)
+}
+
 // makeLink answers with a link for one use.
 func (s *Server) makeLink(w http.ResponseWriter) {
 	if s.tcp == nil {
@@ -42,12 +49,19 @@ func (s *Server) makeLink(w http.ResponseWriter) {
 		Seconds: int(linkLife / time.Second)})
 }
 
-// logIn lets a browser in that shows such a link.
+// logIn lets a browser in that shows such a link. A browser that has the cookie may show a link
+// again that was used.
 func (s *Server) logIn(w http.ResponseWriter, r *http.Request, code string) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Referrer-Policy", "no-referrer")
 	if !s.links.holds(code, true) {
-		refuse(w, http.StatusForbidden, admin.CodeUnauthenticated, "this link was used already, or is older than %v: netcraqctl page gives another", linkLife)
+		if s.hasCookie(r) {
+			http.Redirect(w, r, "/", http.StatusSeeOther)
+			return
+		}
+		const text = "This link was used already, or is older than %.0f minutes. netcraq page prints another one."
+		w.Header().Set("Connection", "close")
+		http.Error(w, fmt.Sprintf(text, linkLife.Minutes()), http.StatusForbidden)
 		return
 	}
 	http.SetCookie(w, &http.Cookie{Name: s.cookie(), Value: s.cookies.issue(), Path: "/",

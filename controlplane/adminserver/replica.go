@@ -22,11 +22,11 @@ type Replica struct {
 
 	mu     sync.Mutex
 	leads  http.Handler // nil: it stands by
-	leader string       // the leader's admin address, where that is known
+	leader string       // the leader's admin address, if it is known
 }
 
-// passedOn is a header of requests that one controller has passed on to another. They are not
-// passed on again: two might each take the other for the leader.
+// passedOn is a header of requests that one controller has forwarded to another. They are not
+// forwarded again: two might each take the other for the leader.
 const passedOn = "Netcraq-Passed-On"
 
 // Lead serves the API of a backend, and of its placement (nil: it has none), from now on.

@@ -32,8 +32,7 @@ const (
 	maxOpen        = 16  // of what needs no name: health, metrics, the page's files
 	maxAlive       = 16  // of other controllers, which watch this one's life
 	maxConnections = 256 // at each address
-	// of them at a socket from users who are not let in, so that these do not take the place of
-	// others
+	// of them at a socket from users without access, so that these do not take the place of others
 	maxStrangers = 16
 
 	headerTime = 5 * time.Second
@@ -57,7 +56,8 @@ func DefaultEndpoints() []string { return []string{admin.DefaultSocket(), admin.
 
 // Flags adds the flags that fill in a Config.
 func (c *Config) Flags(f *pflag.FlagSet) {
-	f.StringSliceVar(&c.Endpoints, "admin", DefaultEndpoints(), "`ADDRESSES` of the admin API: unix:///PATH admits root, this process's user, --admin-users and --admin-group; HOST:PORT admits callers with the token")
+	f.StringSliceVar(&c.Endpoints, "admin", DefaultEndpoints(), "`ADDRESSES` of the admin API: unix:///PATH admits root, this process's user, --admin-users and --admin-group; HOST:PORT admits callers with the token (default: this machine's socket and "+admin.DefaultAddress+")")
+	f.Lookup("admin").DefValue = "[]" // too long a word for help; the text says it
 	f.StringSliceVar(&c.Users, "admin-users", nil, "more `USERS` to admit at the Unix socket, names or numbers")
 	f.StringVar(&c.Group, "admin-group", "", "`GROUP` to admit at the Unix socket, name or number")
 	f.StringVar(&c.Token, "admin-token", admin.DefaultToken(), "`FILE` with the token for HOST:PORT, created if missing; the controllers of one network share it")
@@ -179,7 +179,7 @@ func (s *Server) listenUnix(path string) error {
 	}
 	mode := os.FileMode(0o660)
 	if len(s.uids) > 0 {
-		mode = 0o666 // who it is that connects says the kernel
+		mode = 0o666 // the kernel says who connects
 	}
 	return os.Chmod(path, mode)
 }
@@ -317,7 +317,7 @@ func (l *peers) Accept() (net.Conn, error) {
 			return &peerConn{c, p, func() {}}, nil
 		}
 		select {
-		case l.strangers <- struct{}{}: // it is told why it is not let in
+		case l.strangers <- struct{}{}: // it gets the reason for the refusal
 			return &peerConn{c, p, sync.OnceFunc(func() { <-l.strangers })}, nil
 		default:
 			c.Close()
@@ -349,7 +349,7 @@ func refuse(w http.ResponseWriter, status int, code, format string, args ...any)
 	fail(w, e)
 }
 
-// door lets in who may ask.
+// door admits connections of authorized callers.
 func (s *Server) door(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// of refusals; who answers sets it again
@@ -425,7 +425,7 @@ func (s *Server) byToken(r *http.Request) (Caller, bool) {
 		}
 		return Caller{}, false
 	}
-	if c, err := r.Cookie(s.cookie()); err == nil && s.cookies.holds(c.Value, false) {
+	if s.hasCookie(r) {
 		return Caller{Token: TokenPage, ReadOnly: true}, true
 	}
 	return Caller{}, false

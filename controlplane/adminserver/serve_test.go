@@ -309,7 +309,7 @@ func TestTCP(t *testing.T) {
 		{"an empty token", "GET", "/v1/chains", "", []string{"Authorization", "Bearer "}, 401, ""},
 		{"a token that is none", "GET", "/v1/chains", "", []string{"Authorization", "Basic " + all[7:]}, 401, ""},
 		{"the token in the URL", "GET", "/v1/chains?token=" + all[7:], "", nil, 401, ""},
-		{"the token as a link", "GET", "/?token=" + all[7:], "", nil, 403, "netcraqctl page gives another"},
+		{"the token as a link", "GET", "/?token=" + all[7:], "", nil, 403, "netcraq page prints another one"},
 		{"the token as a cookie", "GET", "/v1/chains", "", []string{"Cookie", s.cookie() + "=" + all[7:]}, 401, ""},
 		{"the token", "GET", "/v1/chains", "", []string{"Authorization", all}, 200, "main"},
 		{"the token, a change", "POST", keys, add, []string{"Authorization", all}, 200, `"keyId":1`},
@@ -380,6 +380,9 @@ func TestPageLink(t *testing.T) {
 	}
 	if status, _, resp := s.request(t, "GET", query, ""); status != 403 || len(resp.Cookies()) != 0 {
 		t.Errorf("the link, once more: %d %v", status, resp.Cookies())
+	}
+	if status, _, resp := s.request(t, "GET", query, "", cookie...); status != 303 || len(resp.Cookies()) != 0 {
+		t.Errorf("the link, once more, in the browser that has used it: %d %v", status, resp.Cookies())
 	}
 	s.links.life = -time.Second
 	link, err = admin.NewClient(s.socket).PageLink(t.Context())

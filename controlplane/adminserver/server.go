@@ -61,7 +61,7 @@ type Backend interface {
 // *admin.Error.
 type Placement interface {
 	Show(context.Context) (*admin.Placement, error)
-	// Why says why a key is where it is.
+	// Why returns the reason for a key's place.
 	Why(ctx context.Context, key string) (*admin.PlacementKey, error)
 	SetRule(context.Context, admin.PlacementRule) (*admin.PlacementKey, error)
 	Evict(context.Context, admin.PlacementEviction) error
@@ -160,7 +160,7 @@ func fail(w http.ResponseWriter, err error) {
 	w.Write(admin.MarshalError(e))
 }
 
-// counters answers with what a switch counts; with ?slots=0 the slots' sums by chain are enough.
+// counters answers with a switch's counters; with ?slots=0 only with the slots' sums by chain.
 func (s *server) counters(r *http.Request) (any, error) {
 	c, err := s.b.Counters(r.Context(), r.PathValue("switch"))
 	if err != nil || r.URL.Query().Get("slots") != "0" {
@@ -312,7 +312,7 @@ func (s *server) watch(r *http.Request) (any, error) {
 	return s.b.Watch(r.Context(), what)
 }
 
-// keepAlive is how often an event stream that has nothing to say shows that it is there.
+// keepAlive is how often an event stream without events shows that it is alive.
 const keepAlive = 15 * time.Second
 
 // events streams events as server-sent events: those that are kept, from ?since=ID or the

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// leastToken is how long a token has to be, in characters: 128 bits in hexadecimal.
+// leastToken is the minimum length of a token, in characters: 128 bits in hexadecimal.
 const leastToken = 32
 
 // loadToken reads a token from a file, which is made if it is not there. A file that others may

@@ -11,17 +11,17 @@ import (
 // concurrently with the others unless it says otherwise.
 type Action interface{ String() string }
 
-// Persist asks for the record to be made durable, and for Persisted with the same Seq. What comes
-// after it in Actions must wait for that.
+// Persist asks for the record to be made durable, and for Persisted with the same Seq. The actions
+// after it must wait for that.
 type Persist struct {
 	Record Record
 	Seq    uint64
 }
 
 // Install asks for a switch's part of the configuration (its chain_config entry, multicast groups,
-// service address and route), and for Installed with the same Seq. Where the switch has all of it
-// already, nothing is to be written. It must fail where the switch has been connected again since:
-// it may have come back empty, which SwitchUp says first.
+// service address and route), and for Installed with the same Seq. If the switch has all of it
+// already, nothing needs to be written. It must fail if the switch has been connected again since:
+// it may have come back empty, which SwitchUp reports first.
 type Install struct {
 	Switch     string
 	Config     Config
@@ -29,9 +29,9 @@ type Install struct {
 	Seq        uint64
 }
 
-// Reconnect asks for the connection to a switch to be ended, and for the SwitchUp that follows when
-// it has been read again in the next one. What was sent in the one before must no longer take
-// effect by then. The machine takes the switch to be down meanwhile.
+// Reconnect asks for the connection to a switch to be ended, and for SwitchUp when its content has
+// been read again in the next one. By then, requests of the former connection must no longer take
+// effect. Meanwhile the machine treats the switch as down.
 type Reconnect struct {
 	Switch string
 	Why    string
@@ -44,17 +44,17 @@ type Lease struct {
 	Number   uint16 // which the reply repeats
 	Epoch    uint16
 	Clock    uint64        // microseconds: the switch's clock as it was last heard; 0: never
-	Duration time.Duration // from then on; 0: none, it is to answer
-	// Every is the time between two LEASEs to it: what has come from it within that counts as an
-	// answer (Alive), and a call that has been answered within that as a step (Working).
+	Duration time.Duration // from then on; 0: none, the switch only answers
+	// Every is the time between two LEASEs to it: any message from it within that time counts as an
+	// answer (Alive), and any answered call within that time as a step (Working).
 	Every time.Duration
 }
 
 // Redrive asks for the newest version of each key that is dirty at any of From to be re-propagated
-// from Via, and for Redriven. Only what is read from a switch that has Epoch is sent, with that
-// epoch. With Drain it is not done until every member is clean and all hold the same version of
-// every key; with Stuck only what is dirty with the same version at two looks, StuckFor apart, is
-// sent: during every write a key is dirty for a moment.
+// from Via, and for Redriven. Only versions that are read from a switch that has Epoch are sent,
+// with that epoch. With Drain it is not done until every member is clean and all hold the same
+// version of every key. With Stuck only keys are sent that are dirty with the same version at two
+// looks, StuckFor apart, because every write makes its key dirty for a moment.
 type Redrive struct {
 	Epoch uint16
 	From  []string
@@ -64,8 +64,8 @@ type Redrive struct {
 }
 
 // Erase asks for a switch's registers to be emptied, which only loading its program does, and for
-// the SwitchUp that follows (Report.Fresh), or for EraseFailed. It must be refused where the switch
-// is a member of another chain.
+// the SwitchUp that follows (Report.Fresh), or for EraseFailed. It must be refused if the switch is
+// a member of another chain.
 type Erase struct {
 	Switch string
 	Seq    uint64
@@ -78,12 +78,11 @@ type Rejoin struct {
 	Seq    uint64
 }
 
-// Copy asks for what Donor has of a chain to be written into To: first its key index entries, then
-// every slot's newest version and every session's record, each only where To has an older one; and
-// for Copied. With Compare it is not done until To has committed the newest version of every slot
-// of Donor's, and has Donor's session records. With Passed writes pass To on their way to Donor,
-// and it is not done until To has accepted what Donor had when it was first looked at, or something
-// newer.
+// Copy asks for Donor's content of a chain to be written into To, and for Copied: first its key
+// index entries, then every slot's newest version and every session's record, each only if To has
+// an older one. With Compare it is not done until To has committed the newest version of every slot
+// of Donor's, and has Donor's session records. With Passed, writes pass To on their way to Donor,
+// and it is not done until To has accepted Donor's content of the first look, or something newer.
 type Copy struct {
 	Epoch     uint16
 	Donor, To string
@@ -96,9 +95,9 @@ type Copy struct {
 type CancelCopy struct{ Seq uint64 }
 
 // InsertKeys and DeleteKeys ask for the key_index entries of an operation's keys, or of their
-// aliases, at one switch, and for KeysDone. Entries that are there already are made what they
-// should be. Those of keys that are being added are hidden: clients find no key. Those of keys that
-// are removed are closed: the head takes no writes of them but the controller's.
+// aliases, at one switch, and for KeysDone. Existing entries are corrected. Entries of keys that
+// are being added are hidden: clients find no key. Entries of keys that are being removed are
+// closed: the head accepts only the controller's writes of them.
 type InsertKeys struct {
 	Op      OpID
 	Attempt int
@@ -120,9 +119,8 @@ type DeleteKeys struct {
 	Alias   bool
 }
 
-// DrainKeys asks for what is dirty in the slots of an operation's keys to be re-propagated, by
-// their aliases, until all members are clean and equal; for what they hold to be kept; and for
-// KeysDone.
+// DrainKeys asks for dirty slots of an operation's keys to be re-propagated, by their aliases,
+// until all members are clean and equal; for their content to be kept; and for KeysDone.
 type DrainKeys struct {
 	Op      OpID
 	Attempt int

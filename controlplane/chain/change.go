@@ -7,18 +7,18 @@ import (
 	"time"
 )
 
-// Change is what an operator asks for; nil fields stay as they are.
+// Change is an operator's change; nil fields stay as they are.
 type Change struct {
 	Lease   *time.Duration
 	Frozen  *bool
 	Members []string
-	// Rest: who is left out of Members is so for a while. It stays one of those that are to be
-	// members, and comes back by Recover, or by itself (rejoin.go).
+	// Rest: a switch that is left out of Members is left out for a while. It stays one of the
+	// chain's intended members, and comes back by Recover, or automatically (rejoin.go).
 	Rest bool
 }
 
 // Propose changes a running chain. Done comes when all members have the new configuration, or with
-// the reason why there is none.
+// the reason why it failed.
 func (m *Machine) Propose(now Time, op OpID, ch Change) {
 	interrupts := m.Phase(now) != Ready && m.interrupts()
 	next, reorder, err := m.plan(now, ch)

@@ -39,8 +39,8 @@ type Freeze uint8
 
 const (
 	Thawed     Freeze = iota
-	FreezeHead        // the head gives no new versions; what is on its way goes through: the chain drains
-	FreezeAll         // nobody takes a write
+	FreezeHead        // the head gives no new versions; writes on their way continue: the chain drains
+	FreezeAll         // no switch accepts a write
 )
 
 func (f Freeze) String() string { return [...]string{"", "head frozen", "frozen"}[f] }
@@ -48,9 +48,8 @@ func (f Freeze) String() string { return [...]string{"", "head frozen", "frozen"
 // MaxEpoch is the highest epoch: epochs have 16 bits.
 const MaxEpoch = 1<<16 - 1
 
-// reserved is how many epochs are kept for what a chain cannot do without: to continue without
-// members, and to be thawed. Nothing that could as well be left undone is begun when no more are
-// left.
+// reserved is how many epochs are kept for essential changes of a chain: to continue without
+// members, and to be thawed. When no more are left, other changes are refused.
 const reserved = 1024
 
 // usedUp is what to do then.
@@ -62,16 +61,16 @@ type Config struct {
 	Members []string      `json:"members"` // head first
 	Freeze  Freeze        `json:"freeze,omitempty"`
 	Lease   time.Duration `json:"lease"` // nanoseconds in JSON; 0: members serve without one
-	// Shadow is the switch that is being brought in, "" if there is none. It is none of Members.
+	// Shadow is the switch that is being brought in, "" if there is none. It is not one of Members.
 	Shadow string `json:"shadow,omitempty"`
-	// Filling: writes pass Shadow on their way to the tail, which is filled until it has what was
-	// written before. It answers nobody, and is not a member to who judges members; a controller
-	// that knows nothing about this finds a shadow, and makes the chain without it, as is right.
+	// Filling: writes pass Shadow on their way to the tail, while it is filled with earlier writes.
+	// It answers nobody, and does not count as a member when members are judged. A controller that
+	// does not support Filling finds a shadow, and makes the chain without it, which is right.
 	Filling bool `json:"filling,omitempty"`
 }
 
-// Assignment is a switch's part of a configuration: what its chain_config entry says, with switches
-// for addresses.
+// Assignment is a switch's part of a configuration: its chain_config entry, with switches for
+// addresses.
 type Assignment struct {
 	Role             Role
 	Frozen           bool
@@ -80,10 +79,10 @@ type Assignment struct {
 	Head, Next, Tail string // Next is "" at the tail and outside the chain
 }
 
-// Filling says whether the part is that of a switch which writes pass, and which may not have what
-// was written before. It knows no head but the tail, as no other replica does: so it says itself
-// what it is, to a controller that has no record of it. No client is sent to it, and one that asks
-// it to write all the same is told NOT_SERVING, by the tail.
+// Filling says whether the part is that of a switch which writes pass, and which may lack earlier
+// writes. It knows no head but the tail, as no other replica does, so a controller without a record
+// can recognize it. Clients are not sent to it. If one asks it to write all the same, the tail
+// answers NOT_SERVING.
 func (a Assignment) Filling() bool { return a.Role == Replica && a.Head == a.Tail }
 
 // Holds says whether a switch with this part has the chain's data, so that it may answer.
@@ -131,8 +130,8 @@ func (c Config) way() []string {
 	return slices.Insert(slices.Clone(c.Members), len(c.Members)-1, c.Shadow)
 }
 
-// Learners is who hears of what the tail commits: the members, and the shadow, which comes last
-// where writes do not pass it.
+// Learners are the switches that hear of the tail's commits: the members, and the shadow, which
+// comes last if writes do not pass it.
 func (c Config) Learners() []string {
 	out := slices.Clone(c.way())
 	if c.Shadow != "" && !c.Filling {
@@ -178,8 +177,8 @@ func (a Assignment) String() string {
 	return s
 }
 
-// Record is what must survive the controller: written before a configuration is installed, and
-// again when all members have it.
+// Record is the state that must survive the controller: written before a configuration is
+// installed, and again when all members have it.
 type Record struct {
 	Config    Config `json:"config"`
 	Installed bool   `json:"installed"`
@@ -187,16 +186,16 @@ type Record struct {
 	// Config is installed any switch may be a member.
 	Blank bool `json:"blank,omitempty"`
 	// Fence lists switches that were members before and are not in Config; until they are fenced,
-	// none of Config may be installed. FenceLease is the longest lease that any switch can hold
-	// from before, where that is longer than Config's.
+	// no part of Config may be installed. FenceLease is the longest lease that any switch can hold
+	// from before, if that is longer than Config's.
 	Fence      []string      `json:"fence,omitempty"`
 	FenceLease time.Duration `json:"fenceLease,omitempty"`
-	// Wanted is who is to be a member, whether it is one now or not: the members that were lost
-	// come back. Absent where a controller wrote it that knew of no such thing.
+	// Wanted are the intended members, including those that were lost and will come back. Absent in
+	// records of earlier controllers.
 	Wanted []string `json:"wanted,omitempty"`
-	// Since has the epoch with which each of Config's members became one. What a switch has from
-	// before it left and came back is not a part of a member. Where an earlier release wrote the
-	// record it is absent, and only what a switch has of Config counts.
+	// Since has the epoch with which each of Config's members became one. Content of a switch from
+	// before it left and came back is not a member's. In records of earlier releases it is absent,
+	// and then only what a switch has of Config counts.
 	Since map[string]uint16 `json:"since,omitempty"`
 }
 

@@ -1,10 +1,10 @@
 // Package chain is the controller's state machine for one chain. It does no input or output: it has
 // no packets, no clocks and no goroutines.
 //
-// What happens goes in by methods that take the time (a switch is connected, a configuration was
-// installed, a lease was answered, an operator asks for a change); what is to be done comes out of
-// Actions, and is carried out by a shell (package controller) that reports back. The same inputs
-// give the same actions, so whole scenarios stand in text files (testdata) that a person can read.
+// Inputs are methods with the time (a switch is connected, a configuration was installed, a lease
+// was answered, an operator asks for a change). Outputs come from Actions, and are carried out by a
+// shell (package controller) that reports back. The same inputs give the same actions, so whole
+// scenarios are text files (testdata) that a person can read.
 //
 //	SwitchUp, SwitchDown, Installed,  ┌─────────┐   Persist, Install, Lease, Redrive,
 //	LeaseReply, Propose, Recover, ... │ Machine │   Erase, Copy, InsertKeys, ...

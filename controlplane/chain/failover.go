@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// Failover: who is taken to have failed, and the chain without it. Nothing here is needed for
-// safety: a member that is given up although it lives is fenced, or its lease runs out, before the
-// shorter chain is installed (advance), as one is that an operator takes out.
+// Failover: which members are considered failed, and the chain without them. Safety does not depend
+// on it: a member that is given up although it lives is fenced, or its lease runs out, before the
+// shorter chain is installed (advance), like one that an operator removes.
 
-// unheardLeases is how many LEASEs in a row may have no answer. Counting what was sent, rather than
-// the time that has passed, a controller that was itself stopped for a while gives nobody up; and
-// where it is held up again and again it counts again, mostExcused times (Machine.Late).
+// unheardLeases is how many LEASEs in a row may have no answer. Because it counts what was sent,
+// rather than the elapsed time, a controller that was itself stopped for a while gives nobody up.
+// If it is held up again and again it starts counting again, mostExcused times (Machine.Late).
 const (
 	unheardLeases = renewals + 1
 	mostExcused   = 3 * unheardLeases
@@ -45,7 +45,7 @@ func (m *Machine) givenUpAt(sw string) (Time, bool) {
 	return v.downAt + m.o.FailureTimeout, true
 }
 
-// suspect says why a member is taken to have failed, "" where it is not.
+// suspect says why a member is considered failed, "" if it is not.
 func (m *Machine) suspect(now Time, sw string) string {
 	v := m.view[sw]
 	at, ok := m.givenUpAt(sw)
@@ -111,7 +111,7 @@ func (m *Machine) failover(now Time) {
 	}
 	m.event("chain.failover", strings.Join(gone, ", "), "%s: the chain goes on without it", why)
 	n := m.next(m.cfg.Epoch, left)
-	if n.Freeze == FreezeHead { // it was draining to change its order, which has to be asked for again
+	if n.Freeze == FreezeHead { // it was draining to change its order, and that request has to be repeated
 		n.Freeze = Thawed
 	}
 	m.begin(now, n, nil)

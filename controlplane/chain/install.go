@@ -15,15 +15,15 @@ const retry = 500 * time.Millisecond
 // one operation follow each other; each is later than the one before.
 type change struct {
 	config Config // zero in a recovery that is erasing yet
-	op     OpID   // who asked for it; 0: the machine itself
-	// then is what follows when the chain has drained, of which config freezes the head; nil:
-	// nothing. It has its epoch when it begins.
+	op     OpID   // operation that requested it; 0: the machine itself
+	// then is the configuration to begin when the chain has drained, for which config freezes the
+	// head; nil: none. It gets its epoch when it begins.
 	then    *Config
 	seq     uint64 // of its Persist, or of its Erase
 	retryAt Time   // when to persist it again; 0: a Persist is under way, or done
 	tried   bool   // a Persist has failed; said in an event once
-	// joiner is the switch that is being recovered, "" where this is none; stage is how far that
-	// is. With a joiner there is no then.
+	// joiner is the switch that is being recovered, "" if there is none; stage is the recovery's
+	// stage. With a joiner there is no then.
 	joiner string
 	stage  stage
 	// wanted is who is to be a member from this configuration on, after from then on; nil: as
@@ -36,8 +36,9 @@ type change struct {
 	by Time
 }
 
-// begin starts a configuration: it is made durable first, and nobody is told before. op is who
-// asked (nil: the machine itself); what was on its way before is overtaken.
+// begin starts a configuration: it is made durable first, and no switch gets it before. op is the
+// operation that requested it (nil: the machine itself); a configuration that was on its way is
+// overtaken.
 func (m *Machine) begin(now Time, c Config, op *change) {
 	if !m.fills(c) && (m.cfg.Epoch == MaxEpoch || c.Epoch <= m.cfg.Epoch) {
 		if !m.exhausted {
@@ -82,8 +83,8 @@ func (m *Machine) fills(c Config) bool {
 	return m.cfg.Filling && !c.Filling && c.Epoch == m.cfg.Epoch
 }
 
-// overtaken ends an operation that another configuration comes before: by's, or, where that is nil,
-// the machine's own.
+// overtaken ends an operation because another configuration takes precedence: by's or, if by is
+// nil, the machine's own.
 func (m *Machine) overtaken(c, by *change) {
 	why := "a switch was lost meanwhile, and the chain changes for that"
 	if by != nil && by.op != 0 {
@@ -415,9 +416,9 @@ func (m *Machine) advance(now Time) {
 	}
 }
 
-// order is who gets the configuration after whom; those of one group get it at once. No write
-// should be sent to a member that would drop it, because its client would wait for a while before
-// it sends it again; nothing else hangs on the order.
+// order returns the groups of switches that get the configuration one after the other; those of one
+// group get it at the same time. It avoids sending a write to a member that would drop it, because
+// its client would wait before it sends it again; nothing else depends on the order.
 //
 //   - Mostly: tail first, head last, one after the other.
 //   - Where a switch is brought in, that one first, which no write has to pass yet, then all others
@@ -489,15 +490,15 @@ func (m *Machine) canRedrive() bool {
 }
 
 // StuckFor is how long a key must have been dirty with one version to be re-propagated while the
-// configuration lasts; that is looked at every sweepEvery.
+// configuration lasts; this is checked every sweepEvery.
 const (
 	StuckFor   = 300 * time.Millisecond
 	sweepEvery = 500 * time.Millisecond
 )
 
-// sweep looks for what stays dirty although the configuration is the same: the acknowledgement was
-// lost, or the write and its client. While a switch is being brought in it rests: all slots of all
-// members are looked at for it, and at the end of a recovery writes wait for a look of that kind.
+// sweep looks for keys that stay dirty while the configuration does not change: the acknowledgement
+// was lost, or the write and its client. It pauses while a switch is being brought in, because that
+// already reads all slots of all members, and at its end writes wait for such a read.
 func (m *Machine) sweep() {
 	switch {
 	case m.redriveBad:

@@ -19,8 +19,8 @@ import (
 // An operator's change may always come before a joiner (interrupts).
 
 const (
-	// stepMost is how long a joiner may take for one step of an installation, and stepsMost how
-	// many times that for the whole of it.
+	// stepMost is how long a joiner may take for one step of an installation, and stepsMost the
+	// multiple of that for all steps.
 	stepMost  = time.Second
 	stepsMost = 10
 	// A joiner is judged as if leases were this long, at least and at most: nothing of a chain
@@ -48,8 +48,8 @@ func (m *Machine) askEvery() time.Duration {
 	return m.joinerLease() / renewals
 }
 
-// joiner is the switch that is being brought in, and the stage that it is in, as far as it is not a
-// member yet; "": there is none.
+// joiner is the switch that is being brought in and is not a member yet, and its stage; "": there
+// is none.
 func (m *Machine) joiner() (string, stage) {
 	c := m.change
 	if m.persisting != nil {
@@ -106,7 +106,7 @@ func (m *Machine) asks(sw string) bool {
 	return m.joins(sw) && m.view[sw].up && !m.fence[sw] && !m.leaving(sw)
 }
 
-// Working: a call to a switch has been answered a moment ago, so what it was asked to install is
+// Working: a call to a switch has been answered a moment ago, so its requested installation is
 // under way.
 func (m *Machine) Working(now Time, sw string) {
 	if v := m.view[sw]; v != nil {
@@ -127,7 +127,7 @@ func (m *Machine) partBy(sw string) (Time, bool) {
 	return min(max(v.partAt, v.workedAt)+stepMost, v.partAt+stepsMost*stepMost), true
 }
 
-// hangs says why a joiner that is connected is waited for no longer; "": it is.
+// hangs says why the chain no longer waits for a connected joiner; "": it does.
 func (m *Machine) hangs(now Time, sw string) string {
 	v := m.view[sw]
 	if !v.up || !v.tested {
@@ -145,8 +145,8 @@ func (m *Machine) hangs(now Time, sw string) string {
 	return ""
 }
 
-// Untold: the record of a session that is leased again did not come to the joiner. What a copy will
-// find that begins later it need not be told; but the last one has begun.
+// Untold: the record of a session that is leased again did not reach the joiner. A copy that begins
+// later finds the record by itself; but the last one has begun.
 func (m *Machine) Untold(now Time, sw string, why error) {
 	j, at := m.joiner()
 	if j == sw && (at == joining || m.copying != 0 && at != shadowing) {

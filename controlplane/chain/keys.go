@@ -36,12 +36,12 @@ const (
 // stages are those of a kind of work.
 //
 // An addition makes hidden entries first: the controller reaches the slot by them, and clients find
-// no key. So no client sees what an earlier key has left in the slot, and none writes before the
-// first write is committed at all members. The tail is opened before the head, since it commits
-// what the head has let in.
+// no key. So no client sees an earlier key's content of the slot, and none writes before the first
+// write is committed at all members. The tail is opened before the head, because it commits the
+// writes that the head accepts.
 //
 // To move a key (docs/protocol.md, "Moving keys") the controller must still reach its slot when
-// clients do not any more: by an entry of another KEY_ID, the alias, that nobody else knows.
+// clients no longer can: by an entry of another KEY_ID, the alias, that nobody else knows.
 //
 // A removal makes all entries first: closed ones, so that no client writes after the tombstone, and
 // at all members, since one that takes back half an addition, or continues with half a removal,
@@ -91,8 +91,8 @@ func (m *Machine) AddKeys(now Time, op OpID) { m.startKeys(now, op, addKeys) }
 // first.
 func (m *Machine) RemoveKeys(now Time, op OpID) { m.startKeys(now, op, removeKeys) }
 
-// DetachKeys starts an operation that takes keys out of clients' sight, and reads what they had.
-// Nobody can read or write them when it is done, except for the controller by their aliases.
+// DetachKeys starts an operation that takes keys out of clients' sight, and reads their content.
+// When it is done nobody can read or write them, except for the controller by their aliases.
 func (m *Machine) DetachKeys(now Time, op OpID) { m.startKeys(now, op, detachKeys) }
 
 // ReattachKeys starts an operation that undoes DetachKeys, finished or not.
@@ -209,7 +209,7 @@ func (m *Machine) KeysDone(now Time, op OpID, attempt int, err error, again bool
 		}
 		if o.work == removeKeys {
 			// there was no room for all its entries, so it had none at some member, and nobody has
-			// ever written it; now none has one
+			// ever written it; now no member has one
 			o.rollback = nil
 		}
 		m.endKeys(o, o.rollback)

@@ -8,10 +8,10 @@ import (
 	"github.com/netcraq/netcraq/api/clock"
 )
 
-// Leases. A member answers reads only while its lease lives, which it judges by its own clock. The
-// controller must know, of a member that it can not reach, a moment by which the lease has run out.
-// Both clocks may show anything. The controller's must not be slewed, and the switch's may run
-// slower by what package clock says.
+// Leases. A member answers reads only while its lease lives, which it judges by its own clock. For
+// a member that it cannot reach, the controller must know a moment by which the lease has run out.
+// The two clocks may show different times. The controller's must not be slewed, and the switch's
+// may run slower by the margin of package clock.
 //
 // A LEASE says: "from your clock's time c on, for d". c was in a reply that the controller received
 // at its own time r, and the switch read its clock before that reply left. So at the controller's
@@ -62,8 +62,8 @@ type leaseView struct {
 	unheard int
 	excused int // how many times since the last reply this controller was held up
 
-	// number is that of the newest LEASE, of which sent were sent in this connection, and sinceAck
-	// of those since the switch acknowledged its epoch.
+	// number is that of the newest LEASE; sent counts LEASEs in this connection, and sinceAck those
+	// since the switch acknowledged its epoch.
 	number         uint16
 	sent, sinceAck int
 	// floors has, by the numbers of the last LEASEs, the latest clock that was heard when they were
@@ -138,7 +138,7 @@ func (m *Machine) leaving(sw string) bool {
 	return m.persisting != nil && !slices.Contains(m.persisting.config.Learners(), sw)
 }
 
-// sendLeases renews what is due, and asks joiners. A switch has the epoch that it last
+// sendLeases renews leases that are due, and asks joiners. A switch has the epoch that it last
 // acknowledged until it acknowledges another.
 func (m *Machine) sendLeases(now Time) {
 	for _, s := range m.o.Switches {
@@ -222,11 +222,11 @@ func (m *Machine) Alive(sw string) {
 	}
 }
 
-// Late: this controller was itself held up (a starved machine), and does only now what was due `by`
-// ago. What has come meanwhile it has not looked at either, so what it has not heard says nothing:
-// it renews, and judges members again. It does so a bounded number of times for one that stays
-// silent, because a controller that is always late must give a dead member up, too. It says whether
-// this was late enough to count.
+// Late: this controller was itself held up (a starved machine), and only now does what was due `by`
+// ago. It has not looked at messages that came meanwhile either, so a missing answer proves
+// nothing: it renews, and judges members again. It does so a bounded number of times for a member
+// that stays silent, because a controller that is always late must also give a dead member up. It
+// returns whether the delay was long enough to count.
 func (m *Machine) Late(now Time, by time.Duration) bool {
 	m.took(now, by, m.o.ShortLease/renewals)
 	if m.cfg.Lease == 0 || by <= m.cfg.Lease/renewals/2 {
@@ -242,20 +242,20 @@ func (m *Machine) Late(now Time, by time.Duration) bool {
 	return true
 }
 
-// LeaseAnswer is what a switch says in reply to a LEASE.
+// LeaseAnswer is a switch's reply to a LEASE.
 type LeaseAnswer struct {
 	Number  uint16        // of the LEASE
 	Clock   uint64        // its clock, in microseconds
-	Left    time.Duration // what is left of its lease
-	Epoch   uint16        // of the configuration that it has; 0: none
+	Left    time.Duration // rest of its lease
+	Epoch   uint16        // of its configuration; 0: none
 	Granted bool          // false: the LEASE named another epoch
 }
 
 // LeaseReply: a switch has answered a LEASE.
 //
-// A reply to a LEASE that was sent after something was heard from the switch is proof that it is
-// not what it was, if it contradicts that. With another epoch than the one acknowledged before, the
-// switch was emptied, or somebody else changes it. With an earlier clock it was restarted.
+// If a LEASE was sent after the switch's last report, and its reply contradicts that report, the
+// switch has changed. With another epoch than the one acknowledged before, the switch was emptied,
+// or another controller changes it. With an earlier clock it was restarted.
 func (m *Machine) LeaseReply(now Time, sw string, r LeaseAnswer) {
 	v := m.view[sw]
 	if v == nil || !v.up {

@@ -26,8 +26,8 @@ type OpID uint64
 type Options struct {
 	Name     string
 	Switches []string // all switches of the network, in order
-	// Members and Lease are what the topology file wants. They rule when the chain is first made;
-	// from then on what was recorded does.
+	// Members and Lease are the topology file's. They count when the chain is first made; from then
+	// on its record does.
 	Members []string
 	Lease   time.Duration
 	// FailureTimeout is how long a member may be out of reach before the chain continues without
@@ -39,27 +39,27 @@ type Options struct {
 	ShortLease, ShortTimeout time.Duration
 	// ShortAfter is how long everything must have been prompt before leases are short.
 	ShortAfter time.Duration
-	// Made is when this machine is made, by the times that it is told. PriorLeaseBound is how long
+	// Made is the time when this machine is made, by its own clock. PriorLeaseBound is how long
 	// from then on an earlier controller may continue giving leases, by that one's clock.
 	Made            Time
 	PriorLeaseBound time.Duration
-	// Record is what an earlier controller left behind, nil if there is nothing.
+	// Record is an earlier controller's record, nil if there is none.
 	Record *Record
-	// Doubt is how long after the start all members of Record are waited for before anything is
-	// done by it: it may be an earlier one than the last, and a later epoch at any of them says so.
-	// 0: it is the last.
+	// Doubt is how long after the start the machine waits for all members of Record before it acts
+	// on it: the record may not be the last one, and a later epoch at any of them shows that. 0: it
+	// is the last.
 	Doubt time.Duration
 	// Rejoin says when members that were lost are brought in again; the zero Policy: never.
 	Rejoin rejoin.Policy
-	// Length is how many members the chain is to have, if somebody else sees to it who they are; 0:
-	// as many as its operator has named.
+	// Length is how many members the chain should have, if another program chooses them; 0: as many
+	// as its operator has named.
 	Length int
 	// EpochFloor is an epoch that the chain's first is to be above, because slots that are its own
 	// now may hold versions with epochs up to that.
 	EpochFloor uint16
 }
 
-// Report is what a switch that has just connected says about its part in the chain.
+// Report is a newly connected switch's report about its part in the chain.
 type Report struct {
 	Assignment *Assignment // its chain_config entry, nil if it has none
 	Fresh      bool        // the program was loaded just now: every register is empty
@@ -95,7 +95,7 @@ type view struct {
 	lease     leaseView
 }
 
-// Machine is one chain. What its fields say together is its phase (phase.go); check asserts it.
+// Machine is one chain. Its fields together determine its phase (phase.go); check asserts that.
 type Machine struct {
 	o    Options
 	view map[string]*view // has each of o.Switches, and no other
@@ -131,7 +131,7 @@ type Machine struct {
 	rejoining  uint64
 	rejoiner   string
 	rejoinCost bool
-	short      bool            // members are missing; that none is any more is said in an event
+	short      bool            // members are missing; the event that none is missing any more is still due
 	saving     map[uint64]OpID // by Persist's number: what is done when it is answered
 	unsaved    bool            // the record is not what is so: who is to be a member, or what could not be recorded
 
@@ -149,15 +149,15 @@ type Machine struct {
 	// and longerUntil when that is over.
 	longer      time.Duration
 	longerUntil Time
-	exhausted   bool   // that no epoch is left was said
+	exhausted   bool   // the event that no epoch is left was sent
 	keys        int    // keys that the directory places in this chain
 	knowsKeys   bool   // and there are no others
-	waiting     string // what was last said to be waited for
+	waiting     string // last reported reason for waiting
 
 	redriven bool // what an earlier controller may have left dirty has been re-propagated
 	// redriving: a Redrive of cfg is under way, which all members have.
 	redriving  bool
-	redriveAt  Time   // when to look for what stays dirty
+	redriveAt  Time   // when to look for keys that stay dirty
 	redriveBad bool   // the last one failed; said in an event once
 	copying    uint64 // the sequence number of the Copy that is under way; 0: none
 	// freezeFor is how long the only member is frozen for a joiner, frozenAt since when it is, and
@@ -168,8 +168,8 @@ type Machine struct {
 	// ops are the operations on keys. All of them wait, unless canKeys.
 	ops map[OpID]*keyOp
 
-	// seq is the last sequence number that an action was given: an answer with another than its
-	// action's is of the past.
+	// seq is the last sequence number of an action: an answer with another number than its action's
+	// is out of date.
 	seq     uint64
 	stepped Time     // when it last did what was due
 	actions []Action // to be taken by Actions
@@ -212,7 +212,7 @@ func New(o Options) *Machine {
 // an earlier one's may be live.
 func (m *Machine) newView() *view { return &view{lease: leaseView{until: m.prior(maxLease)}} }
 
-// Actions is what is to be done since it was last asked, in order.
+// Actions returns the new actions since the last call, in order.
 func (m *Machine) Actions() []Action {
 	a := m.actions
 	m.actions = nil
@@ -228,8 +228,8 @@ func (m *Machine) event(kind, sw, format string, args ...any) {
 // SetKeys says how many keys the directory places in the chain.
 func (m *Machine) SetKeys(n int) { m.keys = n }
 
-// KnowsKeys: the directory has been compared with what the switches have, so that the number of its
-// keys is that of the chain's; a switch may have entries of keys that were removed.
+// KnowsKeys: the directory has been compared with the switches' entries, so the number of its keys
+// is that of the chain's; a switch may have entries of keys that were removed.
 func (m *Machine) KnowsKeys() { m.knowsKeys = true }
 
 // holdsData says whether there is data that a switch can have lost.
@@ -241,8 +241,8 @@ func (m *Machine) holdsKeys() bool {
 	})
 }
 
-// SwitchUp: a switch is connected, this controller is its primary, the program runs, and what does
-// not depend on the chain is installed.
+// SwitchUp: a switch is connected, this controller is its primary, the program runs, and everything
+// that does not depend on the chain is installed.
 func (m *Machine) SwitchUp(now Time, sw string, r Report) {
 	v := m.view[sw]
 	if v == nil { // it has left meanwhile
@@ -631,11 +631,12 @@ func (m *Machine) adopt(now Time, c Config) {
 	m.step(now)
 }
 
-// survivors are the members of a configuration that not all have, as far as they have what it must
-// not lose. Those that have it do. So do those that are known to be its members and have an earlier
-// one yet: no write can have passed them, and they were in all between the two. Others that have an
-// earlier one may have been given up, and hold what was right then. The order must follow from what
-// they know, from the record and from the file.
+// survivors are the members of a configuration that not all have, as far as they hold everything
+// that it must not lose. Members with the new configuration do. So do members that are known to
+// belong to it and still have an earlier one: no write can have passed them, and they were in all
+// configurations between the two. Other members with an earlier one may have been given up, and
+// hold an old state. The order must follow from what the members know, from the record and from the
+// file.
 func (m *Machine) survivors(epoch uint16, named map[string]bool) ([]string, error) {
 	order := m.o.Members
 	if m.stale {
@@ -672,7 +673,7 @@ func (m *Machine) survivors(epoch uint16, named map[string]bool) ([]string, erro
 	return out, nil
 }
 
-// wait says, once, what is waited for.
+// wait reports, once, what the machine waits for.
 func (m *Machine) wait(what string) {
 	if what != m.waiting && what != "" {
 		m.event("chain.waiting", "", "waiting %s", what)
@@ -680,8 +681,8 @@ func (m *Machine) wait(what string) {
 	m.waiting = what
 }
 
-// Tick does what time alone asks for. It is called once at the start, may be called at any time,
-// and must be when Next says.
+// Tick does what is due by time alone. Call it once at the start and at the time that Next returns;
+// other calls do no harm.
 func (m *Machine) Tick(now Time) {
 	if !m.decided {
 		m.decide(now)

@@ -2,15 +2,15 @@ package chain
 
 import "time"
 
-// How long leases are. The chain continues without a member that is lost when its lease is over: a
-// short lease makes that soon. But a short lease is over, too, when this controller or the way to a
-// switch is held up for a moment, and then reads are refused until it is renewed. So leases are
-// short (Options.ShortLease) only while everything is prompt, and as long as the configuration says
-// from the first sign of the contrary on: an answer that was late, or something that this
-// controller itself did late. If there is no answer yet it is one only after a whole short lease: a
-// member that has died gives none, until its connection is seen to end, and that is when leases
-// should be short. Then everything has to have been prompt for a while before they are short again,
-// for longer where it lasts ever less long.
+// The length of leases. The chain continues without a lost member when its lease is over: a short
+// lease makes that soon. But a short lease also ends when this controller or the way to a switch is
+// held up for a moment, and then reads are refused until it is renewed. So leases are short
+// (Options.ShortLease) only while everything is prompt, and have the configured length from the
+// first sign of a delay on: a late answer, or a late action of this controller. A missing answer is
+// such a sign only after a whole short lease: a member that has died gives none, until its
+// connection is seen to end, and that is when leases should be short. Then everything must have
+// been prompt for a while before they are short again, for longer if that time lasts ever less
+// long.
 //
 // Nothing is safer or less safe for it: a lease is counted by the duration that it was given, and
 // wherever that is not known (a record that an earlier controller left) by the configuration's,
@@ -32,7 +32,7 @@ func (m *Machine) prompt(now Time) bool {
 	return m.o.ShortLease > 0 && m.o.ShortLease < m.cfg.Lease && now >= m.pace.shortAt
 }
 
-// given is how long a lease is that is given now.
+// given is the length of the leases that are given now.
 func (m *Machine) given(now Time) time.Duration {
 	if m.prompt(now) {
 		return m.o.ShortLease
@@ -40,8 +40,8 @@ func (m *Machine) given(now Time) time.Duration {
 	return m.cfg.Lease
 }
 
-// took notes how long something has taken that leases wait for; more than so much of a short lease
-// is a sign that there is not the time for such.
+// took notes the duration of something that leases wait for. More than a part of a short lease is a
+// sign that short leases are not possible.
 func (m *Machine) took(now Time, d, most time.Duration) {
 	if m.o.ShortLease == 0 || d <= most {
 		return

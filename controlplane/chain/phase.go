@@ -10,8 +10,8 @@ type Phase uint8
 
 // The phases, in the order in which a chain that is made again, and changed, goes through them.
 const (
-	// Discovering: which configuration runs is not known, or the record of it is in doubt. The
-	// switches are asked; nothing is done to them.
+	// Discovering: the running configuration is not known, or its record is in doubt. The switches
+	// are only asked.
 	Discovering Phase = iota
 	// Persisting: the next configuration is being made durable, and no switch has heard of it. They
 	// continue with the present one.
@@ -79,9 +79,9 @@ func (m *Machine) phase() Phase {
 	}
 }
 
-// enter checks that the phase may follow the one that was entered last. Like those of check, a
-// failure is an error in this package, and there is no right way on: a controller that stops harms
-// nobody, for leases run out, and the next one begins with what is on record.
+// enter checks that the phase may follow the last entered one. Like those of check, a failure is an
+// error in this package, and there is no right way on: a controller that stops harms nobody,
+// because leases run out, and the next one begins with the record.
 func (m *Machine) enter(now Time) {
 	if p := m.Phase(now); p != m.entered {
 		m.assert(slices.Contains(follows[m.entered], p), "it was %v", m.entered)

@@ -32,7 +32,7 @@ const (
 const eraseMost = time.Minute
 
 // Recover brings a switch in behind the tail. Done comes when it is a member, or with the reason
-// why it is none.
+// why it failed.
 func (m *Machine) Recover(now Time, op OpID, sw string) {
 	fail := func(kind error, format string, args ...any) {
 		m.do(Done{op, fmt.Errorf("%w: "+format, append([]any{kind}, args...)...)})
@@ -150,7 +150,7 @@ func (m *Machine) recoveryInstalled(c *change) bool {
 	return true
 }
 
-// endCopy: what is copied is of no use any more.
+// endCopy: the copied content is no longer needed.
 func (m *Machine) endCopy() {
 	if m.copying != 0 {
 		m.do(CancelCopy{m.copying})

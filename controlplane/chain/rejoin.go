@@ -9,17 +9,17 @@ import (
 	"github.com/netcraq/netcraq/controlplane/chain/rejoin"
 )
 
-// Coming back. Who the chain's members are to be is the operator's last word: those that it was
-// made with, as changed by Propose and Recover since. It is on record. The chain continues without
-// those that fail, and they are to come back: when one has been steady for a while (package rejoin)
-// it is brought in as an operator would, by Rejoin. One that an operator has left out is not.
+// Coming back. The operator's last word determines the chain's intended members: the original ones,
+// as changed by Propose and Recover since. It is recorded. The chain continues without members that
+// fail, and they should come back: when one has been steady for a while (package rejoin), Rejoin
+// brings it in as an operator would. One that an operator has left out stays out.
 //
 // Nothing here is needed for safety: it is Recover that brings a switch in.
 
-// MissingMember is a switch that is to be a member and is none.
+// MissingMember is a switch that should be a member and is not.
 type MissingMember struct {
 	Switch string
-	Why    string // what it takes, for people
+	Why    string // what has to happen first, for people
 }
 
 // missing are the switches that are to be members and are none.
@@ -76,7 +76,7 @@ func (m *Machine) whyMissing(now Time, sw string) string {
 	return "it is there, and is taken in again when the chain is ready"
 }
 
-// unwant: a switch leaves the network, and is not waited for.
+// unwant: a switch leaves the network, and the chain does not wait for it.
 func (m *Machine) unwant(sw string) {
 	m.unsaved = m.unsaved || slices.Contains(m.wanted, sw)
 	m.wanted = slices.DeleteFunc(slices.Clone(m.wanted), func(s string) bool { return s == sw })
@@ -108,7 +108,7 @@ func (m *Machine) rejoin(now Time) {
 	}
 }
 
-// Rejoined answers Rejoin: the switch is a member, or why it is none.
+// Rejoined answers Rejoin: the switch is a member, or why it failed.
 func (m *Machine) Rejoined(now Time, seq uint64, err error) {
 	if seq != m.rejoining {
 		return
@@ -132,7 +132,7 @@ func (m *Machine) Rejoined(now Time, seq uint64, err error) {
 	m.step(now)
 }
 
-// Rejoining is the switch that is being brought in by itself; "": none.
+// Rejoining is the switch that is being brought in automatically; "": none.
 func (m *Machine) Rejoining() string { return m.rejoiner }
 
 // HoldsOld says whether a switch holds, or may hold, values of before, so that it is emptied to be

@@ -15,16 +15,16 @@ type Status struct {
 	// Installed: every member has the configuration, so whoever it leaves out is fenced, or its
 	// lease is over.
 	Installed bool
-	// Fenced: nobody whom the configuration leaves out can serve any more.
+	// Fenced: no switch that the configuration leaves out can serve any more.
 	Fenced  bool
 	Ready   bool
 	Reason  string // why it is not ready
 	Members []MemberStatus
-	// LeaseGiven is how long the leases are that are given now: Config.Lease, or Options.ShortLease
-	// while everything is prompt.
+	// LeaseGiven is the length of the leases that are given now: Config.Lease, or
+	// Options.ShortLease while everything is prompt.
 	LeaseGiven time.Duration
-	// Length is how many members the chain is to have, and Missing those that are to be members and
-	// are none; if somebody else sees to it who they are, it is empty.
+	// Length is how many members the chain should have, and Missing the switches that should be
+	// members and are not; it is empty if another program chooses them.
 	Length  int
 	Missing []MissingMember
 }

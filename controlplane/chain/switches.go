@@ -10,9 +10,8 @@ import (
 // up like one that has failed, whatever the patience: it is fenced, or its lease runs out, before
 // anything of the chain without it is installed.
 
-// Want says what the topology asks for from now on: of the Options Members, FailureTimeout,
-// ShortLease and what goes with it, Rejoin and Length. A chain that is there already keeps its
-// members.
+// Want sets the topology's wishes from now on: of the Options Members, FailureTimeout, ShortLease
+// and what goes with it, Rejoin and Length. A chain that exists already keeps its members.
 func (m *Machine) Want(o Options) {
 	m.o.Members, m.o.FailureTimeout = o.Members, o.FailureTimeout
 	m.o.Rejoin, m.o.Length = o.Rejoin, o.Length
@@ -20,8 +19,8 @@ func (m *Machine) Want(o Options) {
 	m.back.SetPolicy(o.Rejoin)
 }
 
-// SetSwitches says which switches the network has, in order, and which of them are leaving it.
-// Those that are not among them are forgotten; the chain must not need them.
+// SetSwitches sets the network's switches, in order, and which of them are leaving it. Others are
+// forgotten; the chain must not need them.
 func (m *Machine) SetSwitches(now Time, switches []string, leaving map[string]bool) {
 	for _, s := range switches {
 		if m.view[s] == nil {

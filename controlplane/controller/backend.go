@@ -195,7 +195,7 @@ func (c *Controller) describeKey(k keyspace.Key) admin.Key {
 	return out
 }
 
-// describeOne is what is told to who asks for one key.
+// describeOne is the answer to a request for one key.
 func (c *Controller) describeOne(k keyspace.Key) admin.Key {
 	out := c.describeKey(k)
 	out.SettledMillis = c.settled(k.Name).Milliseconds()
@@ -449,7 +449,7 @@ func (c *Controller) Counters(ctx context.Context, name string) (*admin.Counters
 	return out, nil
 }
 
-// readEvents reads a switch's P4 counter `events`: packets by what became of them.
+// readEvents reads a switch's P4 counter `events`: packets by outcome.
 func readEvents(ctx context.Context, d *device) (map[string]uint64, error) {
 	counts, err := d.Client.ReadCounter(ctx, "events")
 	if err != nil {

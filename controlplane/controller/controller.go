@@ -110,7 +110,7 @@ type Controller struct {
 	// leaseTag is in the LEASEs of this controller, and so in the replies to them: a switch sends
 	// those to whoever is primary, and the numbers of another controller's LEASEs say nothing here.
 	leaseTag uint32
-	bringing chan struct{}   // has room for one: who brings a switch in that was lost
+	bringing chan struct{}   // has room for one: for bringing in a switch that was lost
 	ctx      context.Context // Run's
 	stopped  chan struct{}   // closed when Run ends
 	heldUpAt chain.Time      // when it was last said that the controller is held up; 0: never
@@ -228,7 +228,7 @@ func New(o Options) (*Controller, error) {
 	return c, nil
 }
 
-// doubt is how long all members of a chain's record are waited for before anything is done by it.
+// doubt is how long the controller waits for all members of a chain's record before it acts on it.
 const doubt = 2 * time.Second
 
 // known says whether all switches of a saved configuration are in the topology; if not, the record
@@ -239,8 +239,8 @@ func known(t *topology.Topology, r chain.Record) bool {
 	})
 }
 
-// now is the time since the controller started, by a clock that is not slewed: leases of switches,
-// whose clocks may be, are waited for by it.
+// now is the time since the controller started, by an unslewed clock: it waits for leases of
+// switches, whose clocks may be slewed.
 func (c *Controller) now() chain.Time { return clock.Raw() - c.start }
 
 // post gives run's goroutine something to do.
@@ -310,7 +310,7 @@ func (c *Controller) Run(ctx context.Context) {
 		case <-timer.C:
 		}
 		c.late()
-		// What has come before what time asks for: it may be what was waited for.
+		// Events before timers: an event may be what the machine waits for.
 		c.inboxMu.Lock()
 		todo := c.inbox
 		c.inbox = nil
@@ -341,9 +341,9 @@ func (c *Controller) Run(ctx context.Context) {
 	}
 }
 
-// early is how long to sleep where so much time is to go by on a clock that is not slewed. Timers
-// run by one that may be. What is done late by that must not look as if this controller was held
-// up, so most of a long wait comes first, and the rest after another look.
+// early is how long to sleep for a duration on an unslewed clock, because timers run by one that
+// may be slewed. Being late for that reason must not look as if this controller was held up, so
+// most of a long wait comes first, and the rest after another look at the clock.
 func early(wait time.Duration) time.Duration {
 	if wait > 20*time.Millisecond {
 		wait -= wait / 8

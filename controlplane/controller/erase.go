@@ -37,7 +37,7 @@ func (c *Controller) erase(ch *chainState, a chain.Erase) {
 	})
 }
 
-// notErased has routes go by a switch again that was to be emptied.
+// notErased makes routes go by a switch again that was to be emptied.
 func (c *Controller) notErased(d *device) {
 	d.emptying = false
 	if d.ready && c.avoided[d.Spec.Name] {

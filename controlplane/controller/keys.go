@@ -95,7 +95,7 @@ func (c *Controller) addKeys(ctx context.Context, chainName string, keys []newKe
 		c.startOperation(ch, op)
 		c.save(func(err error) {
 			if err = errors.Join(err, op.given); err != nil {
-				c.keysDone(ch, op, err) // nothing has been done
+				c.keysDone(ch, op, err) // nothing was done
 				return
 			}
 			c.touch(ch).AddKeys(c.now(), op.id)
@@ -236,7 +236,8 @@ func (c *Controller) takeOut(ch *chainState, keys []keyspace.Key) {
 	})
 }
 
-// startRemoval has keys removed when recorded, which is given what came of recording that, says so.
+// startRemoval begins to remove keys when recorded says so; recorded gets the result of recording
+// that.
 func (c *Controller) startRemoval(ch *chainState, keys []keyspace.Key,
 	recorded func(*keyOperation, error) bool) *keyOperation {
 	keys = slices.Clone(keys)
@@ -373,7 +374,7 @@ func (c *Controller) valuesOf(ch *chainState, id chain.OpID, attempt int, remove
 // them that are being brought into such a chain. (A switch that runs the program of before does not
 // set records back.)
 func (c *Controller) unequal(ch *chainState, members []string) (unequal, joining []string) {
-	_ = c.call(c.ctx, func() { // at its end nothing continues
+	_ = c.call(c.ctx, func() { // at the controller's end nothing continues
 		in := func(of func(chain.Config) bool) bool {
 			return slices.ContainsFunc(c.net().chains, func(other *chainState) bool {
 				return other != ch && c.equality.Equal(other.topo.ID) && of(other.m.Status(c.now()).Config)
@@ -395,7 +396,7 @@ func (c *Controller) unequal(ch *chainState, members []string) (unequal, joining
 
 // begun is what the records of the sessions that clients have leased were set to.
 func (c *Controller) begun() (begun map[uint16]uint32) {
-	_ = c.call(c.ctx, func() { begun = c.sess.Begun(c.now()) }) // at its end nothing continues
+	_ = c.call(c.ctx, func() { begun = c.sess.Begun(c.now()) }) // at the controller's end nothing continues
 	return begun
 }
 
@@ -460,7 +461,7 @@ func (c *Controller) states(ctx context.Context, keys []keyspace.Key, at reach) 
 	if err != nil {
 		return nil, err
 	}
-	var silent sync.Map // devices that have not answered: who waits for all keys does not wait for each
+	var silent sync.Map // devices that have not answered, so that a request for all keys does not wait for each
 	err = ops.Each(ctx, switches.Goroutines{}, items, func(ctx context.Context, it item) error {
 		if why, ok := silent.Load(it.at); ok {
 			it.out.err = why.(error)

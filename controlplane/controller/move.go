@@ -119,7 +119,7 @@ func (m mover) Place(ctx context.Context, name string, value []byte) (keyspace.K
 	}
 	k := added[0].key
 	if added[0].err != nil {
-		m.post(func() { // that it was placed may not have been recorded
+		m.post(func() { // its placement may not have been recorded
 			if k, ok := m.dir.ByID(k.ID); ok && k.State == keyspace.Placed {
 				m.takeOut(m.to, []keyspace.Key{k})
 			}

@@ -17,8 +17,8 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// network is what a topology makes of the controller's world. Update puts another into its place;
-// none is changed, except for the ways of its plan (avoid).
+// network is the controller's state for a topology. Update replaces it by another one; it is
+// immutable, except for the ways of its plan (avoid).
 type network struct {
 	topo    *topology.Topology // with the switches of left
 	left    map[string]bool    // switches that have left the topology, and that some chain still needs
@@ -94,7 +94,7 @@ type chainState struct {
 	tidied  bool              // those of all members have been
 	next    chain.Time        // when its machine must be ticked; 0: not
 	tidying map[wire.Key]bool // keys whose entries are being made or dropped for that
-	ready   bool              // as was last said in an event
+	ready   bool              // as in the last event
 	steers  int               // how often the lease that is wanted has been changed
 	endCopy func()            // ends the copy that is under way
 	// learners are those of the configuration, for other goroutines.

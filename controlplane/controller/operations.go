@@ -67,8 +67,8 @@ func (c *Controller) recover(ctx context.Context, name, sw string) error {
 	return c.ask(ctx, name, func(m *chain.Machine, op chain.OpID) { m.Recover(c.now(), op, sw) })
 }
 
-// recoverByHand is recover for an operator. A switch that is being brought in by itself is waited
-// for, and need not be brought in then.
+// recoverByHand is recover for an operator. If a switch is being brought in automatically, it waits
+// for that, and need not bring it in then.
 func (c *Controller) recoverByHand(ctx context.Context, name, sw string) error {
 	waited, member := false, false
 	if err := c.waitWhile(ctx, func() (reason string, failed error) {

@@ -15,8 +15,8 @@ import (
 func (c *Controller) procedures(ct *topology.Chain) *ops.Chain {
 	return &ops.Chain{Runtime: switches.NewGoroutines(c.now), ID: ct.ID, Pool: c.pool, Equality: &c.equality,
 		Entry: func(k ops.Key) ops.Entry { return c.net().plan.Entry(k) },
-		// Those of the node API. Others are their users' own: a gateway takes what it has not
-		// written for a forgery.
+		// Those of the node API. Others belong to their users: a gateway treats a value that it has
+		// not written as a forgery.
 		Buries: func(k ops.Key) bool { return strings.HasPrefix(k.Name, nodeapi.KeyPrefix) },
 		Switch: func(name string) (*ops.Switch, error) {
 			d, err := c.device(name)

@@ -55,7 +55,7 @@ func (c *Controller) bringIn(ctx context.Context, name, sw string) error {
 		}
 	}
 	err = c.recover(ctx, name, sw)
-	for other := range others { // whatever has become of the one
+	for other := range others { // whatever the result for this one
 		if failed := c.recover(ctx, other, sw); failed != nil && err == nil {
 			err = fmt.Errorf("bringing it into chain %s again, which was without it meanwhile: %w", other, failed)
 		}

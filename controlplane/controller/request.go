@@ -47,7 +47,7 @@ func (c *Controller) RequestKey(ctx context.Context, r admin.KeyRequest) (*admin
 		}
 		added, err := c.addKeys(ctx, to, []newKey{{name: r.Name, value: r.Value, maker: r.Node, may: func() error {
 			if q := r.Quota; q != nil {
-				// Somebody else has just made it: no more keys are asked for than there are.
+				// Another caller has just made it: no more keys are requested than exist.
 				if _, made := c.dir.ByName(r.Name); made {
 					return keyspace.ErrExists
 				}
@@ -79,8 +79,7 @@ func (c *Controller) requested(ctx context.Context, k keyspace.Key, created bool
 	return out, apiError(c.call(ctx, func() { out.Key = c.describeOne(k) }))
 }
 
-// find finds a key by its name, if what is told about it is so for good: no controller that takes
-// over undoes it.
+// find finds a key by its name, if its answer is final: no later controller undoes it.
 func (c *Controller) find(name string) (k keyspace.Key, known bool, err error) {
 	k, known = c.dir.ByName(name)
 	if c.news[name] || known && k.State != keyspace.Placed {

@@ -12,7 +12,7 @@ import (
 // avoided is on record, so that a controller that starts does not send packets to the dead again.
 
 // avoidAfter is how long a switch may be out of reach before routes go around it. A chain cannot be
-// shortened sooner, for the lease has to run out.
+// shortened sooner, because the lease has to run out.
 const avoidAfter = 50 * time.Millisecond
 
 // avoidAtStart is the time that a switch has to be set up when the controller starts or the switch
@@ -38,7 +38,7 @@ func (c *Controller) reroute(kind string, about *device, why string) {
 	c.events.Add(kind, about.Spec.Name, "", why)
 	c.save(nil)
 	for _, d := range c.net().devices {
-		d.RefreshSoon() // after what is being done to set it up, where it is not ready
+		d.RefreshSoon() // after its present setup step, if it is not ready
 	}
 }
 

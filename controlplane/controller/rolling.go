@@ -17,12 +17,12 @@ import (
 // is left out, loaded, and brought in again. A downgrade works in the same way, by the older
 // controller.
 //
-// Two programs go together if what both have means the same in both, by its id, and both have what
-// no controller does without. What only one has, a register or a table more, does not matter: the
-// other's switches do without it meanwhile. One that came before principals goes together with this
-// one, too, though its entries lack parameters: until the last switch that knows no principals has
-// this one nothing is enforced, for what comes from such a switch has none. So `access` grants
-// everything to everybody in the meantime, as before.
+// Two programs are compatible if the parts of both, by id, mean the same in both, and both have the
+// parts that every controller needs. Parts of only one program, such as a further register or
+// table, do not matter: the other's switches do without them meanwhile. A program from before
+// principals is compatible, too, though its entries lack parameters. Until the last switch without
+// principals has this program nothing is enforced, because packets from such a switch have none. So
+// `access` grants everything to everybody in the meantime, as before.
 
 // openness is the default of `access`: everything while there is a switch that says no principals,
 // otherwise nothing.
@@ -86,7 +86,7 @@ func (c *Controller) roll(ctx context.Context) {
 	}
 }
 
-// toRoll is the switch to continue with; nil: there is none, or waits says what for.
+// toRoll is the next switch; nil: there is none, or waits says why.
 func (c *Controller) toRoll(r *rolling) (next *device, waits string) {
 	r.owed = slices.DeleteFunc(r.owed, c.returned)
 	if len(r.owed) > 0 {
@@ -138,7 +138,7 @@ func (c *Controller) returned(x rolled) bool {
 	return n.byName[x.sw] == nil || n.left[x.sw] || i < 0 || n.chains[i].m.Status(c.now()).Config.IsMember(x.sw)
 }
 
-// nextToRoll is a switch to load the program into now; nil: there is none, or waits says what for.
+// nextToRoll is a switch to load the program into now; nil: there is none, or waits says why.
 func (c *Controller) nextToRoll() (d *device, waits string) {
 	if c.deposed != "" || !c.leads() {
 		return nil, ""

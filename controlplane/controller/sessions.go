@@ -38,10 +38,10 @@ const (
 	openTimeout = 1800 * time.Millisecond
 	openMore    = 20 * time.Millisecond
 	openUsual   = 64
-	// otherTimeout is how long switches that are in no chain have, and a millisecond for each
-	// session more, up to twice that. Nobody waits for what they hold.
+	// otherTimeout is how long switches that are in no chain have, plus a millisecond for each
+	// session, up to twice that. Nobody waits for their records.
 	otherTimeout = 200 * time.Millisecond
-	// joinerTimeout is how long a switch has that is being brought in.
+	// joinerTimeout is how long a switch that is being brought in has.
 	joinerTimeout = 400 * time.Millisecond
 )
 
@@ -131,7 +131,7 @@ func (c *Controller) holder(address string) (*topology.Host, error) {
 	h := t.HostByAddress(ip)
 	switch {
 	case h == nil && t.Open():
-		return nil, nil // as good as an open host's
+		return nil, nil // like an open host's
 	case h == nil:
 		return nil, fmt.Errorf("%w: no host of this network has the address %v", chain.ErrInvalid, ip)
 	case h.Principal == "":
@@ -141,9 +141,9 @@ func (c *Controller) holder(address string) (*topology.Host, error) {
 }
 
 // beginAnew makes the records of a lease's sessions begin again at every switch that writes of some
-// chain come to, at the switch that is being brought into one, and at others as far as they are
-// there and answer soon. A chain without keys has no writes, so nobody waits for its switches: they
-// are told when it has its first key (ops.Chain.Equalise).
+// chain reach, at the switch that is being brought into one, and at others as far as they are
+// reachable and answer soon. A chain without keys has no writes, so nobody waits for its switches:
+// they get the records when it has its first key (ops.Chain.Equalise).
 func (c *Controller) beginAnew(ctx context.Context, lease *sessions.Lease) ([]admin.Session, error) {
 	b := &beginning{c: c, ids: lease.IDs, lease: lease.ID}
 	for {
@@ -220,7 +220,7 @@ func (b *beginning) at(ctx context.Context, keep *records) error {
 	// Whoever was asked what it has recorded has nothing in the window of the number that is taken.
 	set := (*ops.Switch).BeginRecord
 	patience := min(otherTimeout+time.Duration(len(b.ids))*time.Millisecond, 2*otherTimeout)
-	var others []*device // that answer in their time
+	var others []*device // that answer in time
 	if b.begin == nil {
 		recorded := make([][]uint32, len(b.ids))
 		var mu sync.Mutex
@@ -248,8 +248,7 @@ func (b *beginning) at(ctx context.Context, keep *records) error {
 	quick, stop := context.WithTimeout(ctx, patience)
 	c.answering(others, func(d *device) error { return tell(quick, d, set) })
 	stop()
-	// A switch that has begun to fill up meanwhile may have been told about the records as they
-	// were.
+	// A switch that is being filled since may have got the records in their former state.
 	for at := slices.Clone(keep.at); ; {
 		untold := func(devices []*device) []*device {
 			return slices.DeleteFunc(slices.Clone(devices), func(d *device) bool { return slices.Contains(at, d) })
@@ -274,8 +273,8 @@ func (b *beginning) at(ctx context.Context, keep *records) error {
 	}
 }
 
-// choose chooses what the records are set to, after what others have recorded and what the switches
-// have that must be told. From here on a chain that has its first key tells its members of it.
+// choose chooses the new values of the records, above all recorded ones, and the switches that must
+// get them. From here on, a chain that gets its first key tells its members of it.
 func (b *beginning) choose(ctx context.Context, places []int, at []*device, recorded [][]uint32) error {
 	begin := make([]uint32, len(b.ids))
 	if err := ops.Each(ctx, switches.Goroutines{}, places, func(ctx context.Context, i int) error {
@@ -363,9 +362,9 @@ type records struct {
 	at      []*device // switches that writes of some chain come to
 	joiners []*device // those that are being brought into one, and are not among them
 	others  []*device // all others that are there
-	// fencing is a chain that has left out a switch which may serve yet: it may still think that it
-	// is the head, with a live lease and the records of before, and cannot be told about new ones.
-	// "": there is none.
+	// fencing is a chain that has left out a switch which may still serve: it may still think that
+	// it is the head, with a live lease and the former records, and cannot get new ones. "": there
+	// is none.
 	fencing string
 }
 

@@ -101,7 +101,7 @@ func (c *Controller) switchUp(d *device, stream int, fresh bool, reports map[uin
 	for _, ch := range c.net().chains {
 		if r, ok := reports[ch.topo.ID]; ok {
 			c.report(ch, d, r, fresh)
-		} else { // the chain has come since it was asked
+		} else { // the chain has appeared since the question
 			c.lookAgain(d)
 		}
 	}

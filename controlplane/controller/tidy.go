@@ -74,7 +74,7 @@ func (c *Controller) tidy(ch *chainState, st chain.Status) {
 	}()
 }
 
-// tidied tells what became of a step.
+// tidied reports the result of a step.
 func (c *Controller) tidied(ch *chainState, step ops.TidyStep, err error) {
 	what := map[bool]string{true: "made", false: "dropped"}[step.Insert]
 	if err != nil {

@@ -15,10 +15,10 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// Changing the topology of a running network. Hosts cost the entries that differ. A switch that
-// comes gets its program and routes, and is then there for a chain to take in (Recover). A switch
-// that goes is kept for as long as some chain needs it: each chain continues without it as without
-// one that has failed, which fences it first; then it is forgotten.
+// Changing the topology of a running network. For hosts, the differing entries are written. A new
+// switch gets its program and routes, and a chain may then take it in (Recover). A switch that goes
+// is kept for as long as some chain needs it: each chain continues without it as without one that
+// has failed, which fences it first; then it is forgotten.
 
 // Update changes the network to another topology, and returns when the switches have begun to
 // change. A topology to which the network cannot change is an *api.Error, and leaves everything as
@@ -136,8 +136,8 @@ func (c *Controller) arrange(t *topology.Topology) error {
 	if err != nil {
 		return refused("%w", err)
 	}
-	// A switch may have been connected to before, under another name even, and takes nothing from
-	// who comes with a lower election id than it has heard.
+	// A switch may have been connected before, even under another name, and accepts nothing from a
+	// controller with a lower election id than it has heard.
 	election := c.election
 	for _, d := range old.devices {
 		election.Low = max(election.Low, d.NextElection())
@@ -232,7 +232,7 @@ func (c *Controller) adjust(old, n *network, joined []*device, added []*chainSta
 	c.publishLeases()
 	for _, d := range n.devices {
 		if len(added) > 0 && d.ready {
-			c.lookAgain(d) // as at one that has just come
+			c.lookAgain(d) // as for a new one
 		}
 		if !isNew[d.Spec.Name] {
 			d.RefreshSoon()
@@ -240,7 +240,7 @@ func (c *Controller) adjust(old, n *network, joined []*device, added []*chainSta
 	}
 }
 
-// realign has the keys' entries at all switches say the realms that the keys are of now.
+// realign updates the keys' entries at all switches to the keys' present realms.
 func (c *Controller) realign() {
 	var keys []ops.Entry
 	for _, k := range c.dir.List("") {

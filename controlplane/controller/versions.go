@@ -51,8 +51,8 @@ func (c *Controller) versionWarningAt(d *device) string {
 	return untested(versioned{d.Spec.Name, d.state.Version}, all)
 }
 
-// untested names the first of others with which a is not tested together, and what to upgrade. It
-// returns "" if there is none.
+// untested names the first of others whose version is not tested together with a's, and what to
+// upgrade. It returns "" if there is none.
 func untested(a versioned, others []versioned) string {
 	for _, b := range others {
 		if testedTogether(a.version, b.version) {

@@ -117,8 +117,8 @@ func (c *Controller) watch(ip netip.Addr, r admin.WatchRequest, out *admin.Watch
 	for _, n := range r.KeyIDs {
 		id := wire.Key(n)
 		k, ok := c.dir.ByID(id)
-		// What a hidden key's slot holds is of another key, and may be committed. What is left of a
-		// key that has moved is the controller's.
+		// A hidden key's slot may hold another key's value, which may be committed. The remains of
+		// a moved key are the controller's.
 		may := ok && !k.Hidden() && !k.Leftover() && c.net().plan.MayRead(h, k.FinalName())
 		if !may || !taken[id] && len(taken) >= maxWatched || here+len(s.Keys) >= maxWatched {
 			out.Refused = append(out.Refused, n)

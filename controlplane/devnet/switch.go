@@ -175,7 +175,7 @@ func (s *Switch) process(port uint32, frame []byte) {
 type device struct {
 	s *Switch
 
-	// Verify compiles a program, which takes a tenth of a second. Prepare uses what came of it.
+	// Verify compiles a program, which takes a tenth of a second. Prepare uses the result.
 	mu       sync.Mutex
 	verified *bmv2json.Program
 	compiled *interp.Pipeline

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// AlivePath is where a controller's admin API shows that its process lives: the answer begins with
-// its Identity, and does not end while it lives.
+// AlivePath is the path of a controller's admin API that shows that its process lives: the answer
+// begins with its Identity, and does not end while it lives.
 const AlivePath = "/v1/alive"
 
 // Alive serves AlivePath.

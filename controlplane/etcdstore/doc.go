@@ -1,5 +1,5 @@
-// Package etcdstore keeps a controller's state in etcd, and says which of several controllers
-// leads.
+// Package etcdstore keeps a controller's state in etcd, and elects a leader among several
+// controllers.
 //
 //	PREFIX leader/LEASE     the candidates (clientv3/concurrency): the oldest leads; its value says where its admin API is
 //	PREFIX revision         changed by every write of state; its ModRevision is what a writer must have seen
@@ -20,12 +20,12 @@
 // it. So a late write of an earlier leader does nothing, two leaders never build on the same
 // record, and every reader of the record reads the newest.
 //
-// The revision that made it leader grows from leader to leader. It is the high half of the election
-// id at the switches (P4Runtime arbitration), which therefore take nothing from an earlier leader
-// once they have heard from a later one.
+// The revision that made a controller leader grows from leader to leader. It is the high half of
+// the election id at the switches (P4Runtime arbitration), which therefore accept nothing from an
+// earlier leader once they have heard from a later one.
 //
-// Leases on reads are the one thing that a deposed leader could still do at switches that the new
+// Leases on reads are the one thing that a deposed leader could still give to switches that the new
 // one cannot reach. A leader gives them only if it has asked etcd at most Leading ago whether it
-// leads (Term.Led), and a new one takes it that its predecessor continued for that long after it
-// was elected (controller.Options.Leading).
+// leads (Term.Led), and a new one assumes that its predecessor continued for that long after it was
+// elected (controller.Options.Leading).
 package etcdstore

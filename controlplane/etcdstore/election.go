@@ -24,7 +24,7 @@ const (
 	// that its process has ended (watchLeader). etcd gives no leases shorter than one and a half of
 	// its own election timeouts, which is 2 s by default.
 	ttlSeconds = 3
-	// Leading is how long a leader may act on having heard that it leads, if nothing but that tells
+	// Leading is how long a leader may rely on an answer that it leads, if nothing else confirms it
 	// (leases).
 	Leading = time.Second
 	// asking is how long one question to etcd may take.
@@ -34,13 +34,13 @@ const (
 // Candidate is a controller that would lead.
 type Candidate struct {
 	Client *clientv3.Client
-	Prefix string // of all keys; it ends in a slash
+	Prefix string // of all keys; it ends with a slash
 	// Identity says who this is, in messages and to other candidates.
 	Identity Identity
 	Log      *slog.Logger
 }
 
-// Identity is what the candidates know about each other.
+// Identity is what the candidates publish about themselves.
 type Identity struct {
 	Name string `json:"name"`
 	// Admin is the address of the admin API, as others can reach it; "": they cannot.
@@ -63,8 +63,7 @@ type Term struct {
 // errOver: the term is over, for the reason that is alongside it.
 var errOver = errors.New("this controller no longer leads")
 
-// Campaign waits until this candidate leads. observe is told who leads meanwhile, each time that is
-// somebody else.
+// Campaign waits until this candidate leads. Meanwhile it calls observe with each new leader.
 func (c *Candidate) Campaign(ctx context.Context, observe func(Identity)) (*Term, error) {
 	// Without a bound NewSession would wait for as long as etcd does not answer.
 	lease, err := c.Client.Grant(ctx, ttlSeconds)
@@ -105,16 +104,15 @@ func (c *Candidate) Campaign(ctx context.Context, observe func(Identity)) (*Term
 	return t, nil
 }
 
-// ElectionID is what the switches are told: higher than that of every earlier leader.
+// ElectionID is the election id for the switches: higher than that of every earlier leader.
 func (t *Term) ElectionID() p4rt.ElectionID { return p4rt.ElectionID{High: uint64(t.rev)} }
 
-// Leads is the condition that this controller still leads, for transactions of what runs alongside
-// it.
+// Leads is the condition that this controller still leads, for transactions of other components.
 func (t *Term) Leads() clientv3.Cmp {
 	return clientv3.Compare(clientv3.CreateRevision(t.key), "=", t.rev)
 }
 
-// Led is when etcd was asked whether this controller leads, the last time that it did.
+// Led is the time of the last question to etcd that confirmed that this controller leads.
 func (t *Term) Led() clock.Time { return clock.Time(t.led.Load()) }
 
 // Over is closed when the term is over. Err says why.
@@ -203,8 +201,8 @@ func (c *Candidate) watchLeader(ctx context.Context, e *concurrency.Election, ob
 		}()
 		if hasEnded(gone, leader) {
 			c.Log.Info("the leader's process has ended", "leader", leader.Name)
-			// If it lives all the same, it finds that it no longer leads: safety does not hang on
-			// this.
+			// If it is alive all the same, it finds that it no longer leads: safety does not depend
+			// on this.
 			if _, err := c.Client.Revoke(ctx, clientv3.LeaseID(kv.Lease)); err != nil &&
 				!strings.Contains(err.Error(), "lease not found") {
 				c.Log.Debug("revoking the leader's lease", "error", err)

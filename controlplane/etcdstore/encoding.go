@@ -183,8 +183,8 @@ func (m *Image) Transactions(s *saved.State, leader int64, size int) ([][]Change
 	return out, err
 }
 
-// keyChanges are the changes of the directory's keys, in groups. What one step of the directory has
-// changed is in one group: a name that goes from one key to another, and a slot that does.
+// keyChanges are the changes of the directory's keys, in groups. The changes of one step of the
+// directory are in one group: a name that goes from one key to another, or such a slot.
 func (m *Image) keyChanges(keys []keyspace.Key, encode func(any) string) [][]Change {
 	var all groups
 	there := map[wire.Key]bool{}

@@ -14,11 +14,11 @@ import (
 // batch is how many changes one transaction makes: etcd refuses more than 128 (--max-txn-ops).
 const batch = 101
 
-// Gateway is what the keys of gateways and placement begin with, where they are under the same
-// prefix as the controllers': they are not part of the state.
+// Gateway is the prefix of the gateways' and placement's keys, if it is below the controllers':
+// those keys are not part of the state.
 const Gateway = "gateway/"
 
-// writing is how long a write is tried again while etcd does not answer.
+// writing is how long a write is repeated while etcd does not answer.
 const writing = 10 * time.Second
 
 // cache is what is known to be in etcd.
@@ -71,13 +71,12 @@ func (t *Term) read() error {
 	return nil
 }
 
-// Save implements saved.Store. It writes what has changed, in as many transactions as that
-// needs.
+// Save implements saved.Store. It writes the changes, in as many transactions as necessary.
 func (t *Term) Save(s *saved.State) error {
 	fail := func(err error) error { return fmt.Errorf("saving the state in etcd under %s: %w", t.c.Prefix, err) }
 	deadline := time.Now().Add(writing)
 	for again := t.cache.image == nil; ; again = true {
-		if again { // nothing was read yet, or what came of the last one is not known, or somebody else has written
+		if again { // nothing was read yet, or the last write's result is not known, or somebody else has written
 			if err := t.read(); err != nil {
 				if t.ctx.Err() != nil {
 					return fail(t.notLeading())

@@ -4,8 +4,8 @@
 //
 // A KEY_ID is the chain's number (8 bits) and a number that counts up (24 bits). Numbers are not
 // used again until all have been: a late write of a client that still knows a removed key by its
-// KEY_ID must not hit another key. Slots are used again at once, the lowest free one first; what
-// they held is safe, because a slot's versions are never reset.
+// KEY_ID must not hit another key. Slots are used again at once, the lowest free one first; that is
+// safe because a slot's versions are never reset.
 package keyspace
 
 import (
@@ -25,7 +25,7 @@ var (
 	ErrNotFound = errors.New("not found")
 	ErrExists   = errors.New("exists already")
 	ErrFull     = errors.New("full")
-	ErrShare    = errors.New("as many as one may have") // of who asks, and no more
+	ErrShare    = errors.New("as many as one may have") // of the caller
 )
 
 // State is how far a key's placing has come.
@@ -51,8 +51,8 @@ type Key struct {
 	ID    wire.Key `json:"id"`
 	Slot  int      `json:"slot"`
 	State State    `json:"state"`
-	// Alias is another KEY_ID for the slot, which only the controller knows; 0: there is none. A
-	// key has one while it is moved.
+	// Alias is another KEY_ID for the slot, which only the controller knows; 0: none. A key has one
+	// while it is moved.
 	Alias wire.Key `json:"alias,omitempty"`
 	// Offset makes a version of the KEY_ID one of the name: it is added. See versions.go.
 	Offset uint64 `json:"offset,omitempty"`
@@ -60,19 +60,19 @@ type Key struct {
 	// while the version is Made, nobody has written the key.
 	Made  wire.Version `json:"made,omitempty"`
 	Empty bool         `json:"empty,omitempty"`
-	// Undone says about a key that is Removing that it never was Placed: nobody has been told about
-	// it, and the name has no versions by it.
+	// Undone says that a key in state Removing was never Placed: nobody has been told about it, and
+	// the name has no versions by it.
 	Undone bool `json:"undone,omitempty"`
-	// Maker is who asked for the key, if it is somebody who may not have all; see AddFor.
+	// Maker is the caller that asked for the key, if its share is limited; see AddFor.
 	Maker string `json:"maker,omitempty"`
 }
 
-// Hidden says whether clients must find no key under its KEY_ID: it is being added, or was never
-// added to the end and is being taken out. Its slot may have what an earlier key left there.
+// Hidden says whether clients must find no key under its KEY_ID: it is being added, or its addition
+// was never finished and it is being removed. Its slot may still have an earlier key's content.
 func (k Key) Hidden() bool { return k.State == Adding || k.State == Removing && k.Undone }
 
-// Space is where a chain may place keys: the slots from First, Count of them, the same at each of
-// its switches.
+// Space is where a chain may place keys: Count slots from First on, the same at each of its
+// switches.
 type Space struct {
 	Chain uint8 `json:"chain"`
 	First int   `json:"first"`
@@ -82,8 +82,8 @@ type Space struct {
 // Snapshot is a directory as it is saved. Its keys may be those of other snapshots as well: they
 // are only to be read, except for Sort.
 type Snapshot struct {
-	// Edit counts the changes of a directory: of two snapshots of one directory, those with the
-	// same Edit are the same. 0: it is of none.
+	// Edit counts the changes of a directory: two snapshots of one directory with the same Edit are
+	// the same. 0: of no directory.
 	Edit uint64           `json:"-"`
 	Keys []Key            `json:"keys"`
 	Next map[uint8]uint32 `json:"next"` // by chain: where the search for the next number starts
@@ -127,7 +127,7 @@ func (d *Directory) changed() {
 	d.snapshot, d.chains = nil, map[uint8][]Key{}
 }
 
-// New makes a directory of what was saved (the zero Snapshot: nothing).
+// New makes a directory from its saved state (the zero Snapshot: nothing).
 func New(spaces []Space, s Snapshot) (*Directory, error) {
 	d := &Directory{spaces: map[uint8]Space{}, names: map[string]*Key{}, ids: map[wire.Key]*Key{},
 		slots:  map[int]*Key{},
@@ -155,7 +155,7 @@ func New(spaces []Space, s Snapshot) (*Directory, error) {
 	return d, nil
 }
 
-// SetSpaces says which chains there are from now on, and where. Keys stay where they are.
+// SetSpaces sets the chains from now on, and their slots. Keys stay where they are.
 func (d *Directory) SetSpaces(spaces []Space) {
 	clear(d.spaces)
 	for _, sp := range spaces {
@@ -168,7 +168,7 @@ func (d *Directory) SetSpaces(spaces []Space) {
 	d.changed()
 }
 
-// Spaces is where the chains are, by chain.
+// Spaces returns the chains' slots, by chain.
 func (d *Directory) Spaces() []Space {
 	return slices.SortedFunc(maps.Values(d.spaces), func(a, b Space) int { return int(a.Chain) - int(b.Chain) })
 }
@@ -231,8 +231,8 @@ func (d *Directory) Add(chain uint8, name string, id *wire.Key) (Key, error) {
 	return d.AddFor("", chain, name, id)
 }
 
-// AddFor is Add for somebody who may have one key of a chain, or as many as leave as many slots
-// free there for others. by "": somebody who may have all.
+// AddFor is Add for a caller that may have one key of a chain, or as many as leave as many slots
+// free there for others. by "": no limit.
 func (d *Directory) AddFor(by string, chain uint8, name string, id *wire.Key) (Key, error) {
 	sp, ok := d.spaces[chain]
 	switch {
@@ -295,8 +295,8 @@ func (d *Directory) number(chain uint8) wire.Key {
 // directory, and few of the 2^24 that there are.
 const skipped = 1 << 16
 
-// Skip passes over numbers that a chain's keys may have had since the directory was saved, where it
-// turns out to be an earlier one. Those that have them yet are to be adopted before.
+// Skip skips numbers that a chain's keys may have had since the directory was saved, if it turns
+// out to be an earlier one. Adopt the keys that still have some of them before.
 func (d *Directory) Skip(chain uint8) {
 	if n := d.next[chain]; n+skipped <= numberMask {
 		d.next[chain] = n + skipped
@@ -337,9 +337,9 @@ func (d *Directory) StayPut(id wire.Key) {
 	}
 }
 
-// FinishMove gives a key's name to another, which is Placed then. last is the version that it had:
-// by name, the other's first write has the same. What is left of it is its slot, under its alias,
-// as a key that is Removing.
+// FinishMove gives a key's name to another key, which is Placed then. last is the key's last
+// version: by name, the other's first write has the same. The old key remains as a slot, under its
+// alias, as a key in state Removing.
 func (d *Directory) FinishMove(from, to wire.Key, last wire.Version) (left Key) {
 	old, now := *d.ids[from], d.ids[to]
 	d.Delete(from)
@@ -352,7 +352,7 @@ func (d *Directory) FinishMove(from, to wire.Key, last wire.Version) (left Key) 
 	return d.leftover(&old)
 }
 
-// leftover is what is left of a key whose name is another's, or nobody's.
+// leftover is the remains of a key whose name is another's, or nobody's.
 func (d *Directory) leftover(old *Key) Key {
 	return *d.put(Key{Name: movedPrefix + old.Alias.String(), ID: old.Alias, Slot: old.Slot, State: Removing})
 }
@@ -373,8 +373,8 @@ func (d *Directory) rename(k *Key, name string) {
 	d.count(name, 1)
 }
 
-// movedPrefix starts the names of what is left of moved keys, and MovingPrefix those of keys that
-// are to take the place of others.
+// movedPrefix starts the names of the remains of moved keys, and MovingPrefix those of keys that
+// will take the place of others.
 const (
 	movedPrefix  = "moved:"
 	MovingPrefix = "moving:"
@@ -383,16 +383,16 @@ const (
 // FinalName is the name of a key, or the one that it is to have when it has taken another's place.
 func (k Key) FinalName() string { return strings.TrimPrefix(k.Name, MovingPrefix) }
 
-// Leftover says whether a key is what is left of one that was moved away.
+// Leftover says whether a key is the remains of one that was moved away.
 func (k Key) Leftover() bool { return strings.HasPrefix(k.Name, movedPrefix) }
 
 // adoptedPrefix starts the names of keys that were found in the switches and nobody remembers.
 const adoptedPrefix = "keyid:"
 
-// Adopt takes in keys that were found in the switches, by their KEY_IDs and slots, under names made
-// of their KEY_IDs, and returns those that it has taken in. All that are found are given in one
-// call: not taken in is a KEY_ID that was used before it, whose key was removed or has moved away,
-// and one whose slot is another key's.
+// Adopt adds keys that were found in the switches, by their KEY_IDs and slots, under names made of
+// their KEY_IDs, and returns those that it has added. Pass all found keys in one call. It does not
+// add a KEY_ID that was given before, whose key was removed or has moved away, nor one whose slot
+// is another key's.
 func (d *Directory) Adopt(found map[wire.Key]int) (adopted []Key) {
 	var fit []wire.Key
 	for _, id := range slices.Sorted(maps.Keys(found)) {

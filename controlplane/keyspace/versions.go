@@ -6,11 +6,11 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// The versions of a name. Switches give a key's versions by its slot and its chain's epoch, so that
-// they begin again, and perhaps lower, when the key moves to another chain, or is removed and comes
-// back. Who knows keys by name must not see that: he compares versions, swaps by them, and hands
-// them out as fencing tokens. So a name has versions of its own: those of its KEY_ID and an offset
-// that the directory has with the key.
+// The versions of a name. Switches give a key's versions by its slot and its chain's epoch, so they
+// start again, and perhaps lower, when the key moves to another chain, or is removed and comes
+// back. A client that knows keys by name must not see that: it compares versions, swaps by them,
+// and hands them out as fencing tokens. So a name has versions of its own: those of its KEY_ID plus
+// an offset that the directory has with the key.
 //
 //   - A key that moves keeps its version by name: the value is the same, and nobody has written it.
 //   - A key that is removed leaves the highest of its versions in the floor, which is one for all
@@ -26,8 +26,8 @@ const LastFloor = wire.Version(0xFF00) << 48
 // Version is the version by name of a version of the KEY_ID.
 func (k Key) Version(v wire.Version) wire.Version { return v + wire.Version(k.Offset) }
 
-// Written records the first write of a key that is being added, which is a tombstone where it is
-// empty: first is the version that its KEY_ID has by it.
+// Written records the first write of a key that is being added, which is a tombstone if the key is
+// empty: first is its version under the KEY_ID.
 func (d *Directory) Written(id wire.Key, first wire.Version, empty bool) {
 	k := d.ids[id]
 	if k == nil {
@@ -82,8 +82,8 @@ func (d *Directory) count(name string, n int) {
 	}
 }
 
-// CountPrefix is the number of keys whose names start with prefix. It is quick where the prefix has
-// two slashes and ends with the second.
+// CountPrefix is the number of keys whose names start with prefix. It is fast if the prefix has two
+// slashes and ends with the second.
 func (d *Directory) CountPrefix(prefix string) (n int) {
 	if g, ok := groupOf(prefix); ok && g == prefix {
 		return d.groups[g]

@@ -1,6 +1,6 @@
-// Package leadership assembles a controller with what works alongside it, and runs it for as long
-// as it leads: the one place where all parts meet. The command netcraq-controller and the node
-// agents (cni-plugin/leader) both begin here.
+// Package leadership assembles a controller with its companions, and runs it for as long as it
+// leads: the one place where all parts meet. The command netcraq-controller and the node agents
+// (cni-plugin/leader) both begin here.
 //
 //	Run ──▶ campaigns in etcd ──▶ Config.Lead(ctx, *Term) ──▶ resigns, and campaigns again until ctx ends
 //	                                   │
@@ -77,7 +77,7 @@ func New(t *Term, o Options) (*Server, error) {
 }
 
 // Run works until ctx ends or another controller takes over (ErrDeposed), and says which it was.
-// What it writes to etcd has been written when it returns.
+// Its writes to etcd have ended when it returns.
 func (s *Server) Run(ctx context.Context) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)

@@ -19,7 +19,7 @@ type Config struct {
 	Store saved.Store
 	// Identity says who this is to the other candidates.
 	Identity etcdstore.Identity
-	// StandBy is told who leads, each time that is somebody else.
+	// StandBy is called with each new leader.
 	StandBy func(leader etcdstore.Identity)
 	// Lead leads until ctx ends, which it does with the term, and says why it has ended.
 	Lead func(ctx context.Context, t *Term) error

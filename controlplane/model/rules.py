@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is searched: the configurations (bounds) of the model, and its mutants, each of which is the
+"""The search: the configurations (bounds) of the model, and its mutants, each of which is the
 protocol without one of its rules.
 
 The mutants stand in mutants.json, for whoever else breaks the protocol on purpose (the simulator).
@@ -275,7 +275,7 @@ class Mutant:
     id: str  # short and stable: the simulator uses it too
     about: str  # what part of the protocol
     rule: str  # what is kept, in one sentence
-    layer: str  # who keeps it: "program" (the P4 program), "controller" or "client"
+    layer: str  # where the rule is enforced: "program" (the P4 program), "controller" or "client"
     paper: bool  # without it the algorithm is as the paper has it
     redundant: bool  # no counter-example exists in the model
     shows: str  # the counter-example in words; or, with redundant, why there is none

@@ -10,10 +10,10 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// A switch may be in the hands of somebody else, and its answers are read into the controller's
+// A switch may be in the hands of an attacker, and its answers are read into the controller's
 // memory. A few bytes of an answer become many in memory: an entity of two bytes is an object of a
-// hundred. So each question has an allowance, which follows from the program and from what is asked
-// for, and an answer that has more is given up.
+// hundred. So each question has an allowance, which follows from the program and the question, and
+// an answer that exceeds it is given up.
 
 // ErrAnswerTooLarge says that a switch answers more than the question can have.
 var ErrAnswerTooLarge = errors.New("the switch answers more than the question can have")
@@ -126,7 +126,7 @@ func allowEach[T any](a *allowance, x index[T], id uint32, size func(T) (entitie
 	}
 }
 
-// cells is how many there are of a size, which the program may leave open, or one.
+// cells is the number of cells, from a size that the program may leave open, or one.
 func cells(size int64, one bool) int {
 	switch {
 	case one:
@@ -198,7 +198,7 @@ func (a *allowance) each(info *Info, response []byte, f func(*v1.Entity) error) 
 }
 
 // checkShape says whether an entry has more parts than one of its table can have. They take few
-// bytes where they are empty, and are objects all the same.
+// bytes if they are empty, and are objects all the same.
 func (i *Info) checkShape(te *v1.TableEntry) error {
 	t, ok := i.tables.byID[te.GetTableId()]
 	if !ok {

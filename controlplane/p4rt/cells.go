@@ -80,8 +80,8 @@ const (
 	snapshotHeader = "netcraq-snapshot"
 )
 
-// toldFor is how long what was read of whole registers is kept to be brought up to date: a
-// recovery's looks follow one another.
+// toldFor is how long the content of whole registers is kept for incremental reads: a recovery's
+// reads follow one another.
 const toldFor = 10 * time.Second
 
 // told is what a switch has told about whole registers, by their names.
@@ -90,13 +90,13 @@ type told struct {
 	kept map[string]*whole
 }
 
-// whole is a register as it was told, and the switch's name for that.
+// whole is the content of a register, and the switch's name for that state.
 type whole struct {
 	snapshot string
 	cells    []Value
 }
 
-// take finds what was told about a register, and leaves it to the caller; nil if there is nothing.
+// take returns the content of a register, and hands it to the caller; nil if there is none.
 func (t *told) take(register string) *whole {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -122,8 +122,8 @@ func (t *told) keep(register string, w *whole) {
 	})
 }
 
-// readWhole reads all cells of a register: what has changed of it, where it was read not long ago.
-// The cells are not the caller's to change.
+// readWhole reads all cells of a register: only the changes, if it was read not long ago. The
+// caller must not change the cells.
 func (c *Client) readWhole(ctx context.Context, register string, size int, what []*v1.Entity) ([]Value, error) {
 	was := c.told.take(register)
 	since := ""

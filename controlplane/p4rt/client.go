@@ -217,8 +217,8 @@ func (c *Client) Run(ctx context.Context) {
 			return
 		}
 		c.setState(State{Phase: Disconnected, Err: err}, nil)
-		// Streams that are ended here soon after they have begun follow each other ever more
-		// slowly: the next one may be of no more use.
+		// Streams that are ended here soon after their beginning follow each other ever more
+		// slowly: the next one may not work either.
 		if connected && (!ended || time.Since(began) > c.o.MaxBackoff) {
 			wait = c.o.MinBackoff
 		}
@@ -315,7 +315,7 @@ func versionIn(channel v1.P4Runtime_StreamChannelClient) string {
 	return said[0]
 }
 
-// arbitrated takes in who is primary.
+// arbitrated processes the result of the arbitration.
 func (c *Client) arbitrated(st *stream, a *v1.MasterArbitrationUpdate, version string) {
 	s := State{Phase: Backup, Primary: ElectionID{a.GetElectionId().GetHigh(), a.GetElectionId().GetLow()},
 		Stream: st.number, Version: version}

@@ -90,11 +90,12 @@ func (c *Client) change(ctx context.Context, st *stream, request func(context.Co
 	return err
 }
 
-// isAnswer says whether the error of a request is the switch's own answer to it. The codes are
-// those with which P4Runtime has a server refuse a request as a whole (sections 12 and 14) and that
-// nothing on the way makes of an accident. UNKNOWN is none of them without the updates' own errors:
-// gRPC uses it for what it does not understand. Nor is ABORTED, which says only that something else
-// came in between, nor RESOURCE_EXHAUSTED, with which HTTP/2 ends a call that may be under way.
+// isAnswer says whether the error of a request is the switch's own answer to it. These are the
+// codes with which P4Runtime has a server refuse a request as a whole (sections 12 and 14) and that
+// nothing on the way produces by accident. UNKNOWN without the updates' own errors is not one of
+// them: gRPC uses it for errors that it does not understand. Nor is ABORTED, which only says that
+// something else came in between, nor RESOURCE_EXHAUSTED, with which HTTP/2 ends a call that may be
+// under way.
 func isAnswer(err error) bool {
 	var we *WriteError
 	if err == nil || errors.As(err, &we) {

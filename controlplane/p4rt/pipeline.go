@@ -138,9 +138,9 @@ func (c *Client) EnsurePipeline(ctx context.Context, p *Pipeline) (Pushed, error
 			case code == codes.Unimplemented:
 			case isAnswer(err) && code != codes.PermissionDenied, code == codes.Unknown, code == codes.Internal:
 				// A refusal. PI refuses in the middle (it replays counters with INSERT, which it
-				// does not take), with UNKNOWN, so the stream has ended. It takes no other program
-				// until it is told to continue with this one. A target that is not in the middle of
-				// anything refuses this, which is as well.
+				// does not support), with UNKNOWN, so the stream has ended. It accepts no other
+				// program until it is told to continue with this one. A target that is not in the
+				// middle of anything refuses this, which does no harm.
 				if errors.Is(err, ErrOutcomeUnknown) {
 					if st, err = c.later(ctx, st); err != nil {
 						return Kept, c.notLoaded(err)

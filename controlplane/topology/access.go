@@ -11,12 +11,11 @@ import (
 // Who may do what (docs/security.md). A host's port has a principal, a key has a realm, and a grant
 // says what the one may do in the other. What is not granted is refused.
 
-// DefaultRealm is the realm of every key that no other realm claims. Hosts of whom nothing is said
-// are of the principal of that name, which may do everything everywhere.
+// DefaultRealm is the realm of every key that no other realm claims. Hosts for which the file says
+// nothing have the principal of that name, which may do everything everywhere.
 const DefaultRealm = "default"
 
-// ControllerSessions is how many sessions, from 1, the P4 program lets nobody but the controller
-// use.
+// ControllerSessions is how many sessions, from 1, the P4 program reserves for the controller.
 const ControllerSessions = 64
 
 // Realm is the keys whose names begin with one of some prefixes. Where two realms claim a key, the
@@ -29,8 +28,8 @@ type Realm struct {
 // Equal says whether two realms are the same.
 func (r Realm) Equal(o Realm) bool { return r.Name == o.Name && slices.Equal(r.Prefixes, o.Prefixes) }
 
-// Grant says what a principal may do in a realm. In the realm of its own name it may do everything,
-// and needs no grant.
+// Grant is a principal's right in a realm. In the realm of its own name it may do everything, and
+// needs no grant.
 type Grant struct {
 	Principal, Realm string
 	Read, Write      bool

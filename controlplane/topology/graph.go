@@ -49,7 +49,7 @@ func (g *Graph) Distance(from, to string) (links int, ok bool) {
 	return links, ok
 }
 
-// NextHop is the port by which from sends what is for another switch.
+// NextHop is the port by which from sends packets for another switch.
 func (g *Graph) NextHop(from, to string) (Port, bool) {
 	here, ok := g.Distance(from, to)
 	if !ok || here == 0 {

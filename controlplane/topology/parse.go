@@ -22,7 +22,7 @@ type Error struct {
 	File   string
 	Line   int    // 0: the file as a whole
 	Object string // "switches[2] (s3)"
-	Text   string // what is wrong and what to do
+	Text   string // the mistake, and what to do about it
 }
 
 func (e *Error) Error() string {
@@ -142,7 +142,7 @@ func (p *parser) read(b []byte) (*Spec, error) {
 	return &f, nil
 }
 
-// New checks a Spec that a program has made. name says whose it is, for messages. It may have no
+// New checks a Spec that a program has made. name is its source, for messages. It may have no
 // chains yet. Its paths are relative to where the program runs.
 func New(s Spec, name string) (*Topology, error) {
 	return newParser(name).check(&s)

@@ -1,8 +1,7 @@
 package topology
 
-// Spec is a topology as it is written: the form of the file, with the names of its fields, for
-// programs that make topologies (New). What a field means, and what it is when it is left out, is
-// in example.yaml.
+// Spec is a topology as written: the form of the file, with the names of its fields, for programs
+// that make topologies (New). example.yaml explains the fields and their defaults.
 type Spec struct {
 	Program    ProgramSpec    `yaml:"program"`
 	TLS        TLSSpec        `yaml:"p4runtimeTLS"`
@@ -26,7 +25,7 @@ type ProgramSpec struct {
 	P4Info  string `yaml:"p4info"`
 }
 
-// TLSSpec is how a Spec's switches are connected to.
+// TLSSpec configures the connections to a Spec's switches.
 type TLSSpec struct {
 	CA   string `yaml:"ca"`
 	Cert string `yaml:"cert"`

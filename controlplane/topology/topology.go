@@ -1,12 +1,12 @@
-// Package topology reads the one file that says what a NetCRAQ network is made of (switches, links,
-// hosts, chains), checks it, and derives from it what follows without choice: who is whose
-// neighbour, the way from each switch to each address, which ports lead to hosts, and the tree by
-// which acknowledgements travel. Everything here is pure and deterministic: the same file gives the
-// same network.
+// Package topology reads the one file that describes a NetCRAQ network (switches, links, hosts,
+// chains), checks it, and derives everything that follows from it: each switch's neighbours, the
+// way from each switch to each address, which ports lead to hosts, and the tree by which
+// acknowledgements travel. Everything here is pure and deterministic: the same file gives the same
+// network.
 //
-// The file is YAML (or JSON, which is YAML too); example.yaml alongside this file is a commented
-// one. A mistake is reported with its line, the object and what to do about it, and all mistakes
-// are reported at once.
+// The file is YAML (or JSON, which is YAML too); example.yaml next to this file is a commented one.
+// A mistake is reported with its line, the object and what to do about it, and all mistakes are
+// reported at once.
 package topology
 
 import (
@@ -27,7 +27,7 @@ const (
 )
 
 // DefaultRejoin is how long a member that was lost must have been steady before it is brought in
-// again, unless the file gives another.
+// again, unless the file gives another time.
 const DefaultRejoin = 3 * time.Second
 
 // DefaultController is the controller's own address in the data plane unless the file gives
@@ -57,17 +57,17 @@ type Program struct {
 	P4Info    string
 }
 
-// TLS is what the controller shows to the switches' P4Runtime servers, and knows them by: PEM
-// files. The zero TLS: the connections are plain text.
+// TLS has the controller's certificate for the switches' P4Runtime servers, and the CA that signs
+// theirs: PEM files. The zero TLS: the connections are plain text.
 type TLS struct {
 	CA   string // certificates that sign those of the switches
-	Cert string // the controller's own, "" where switches ask for none ...
+	Cert string // the controller's own, "" if switches require none ...
 	Key  string // ... and its key
 }
 
 // Controller is the controller's place in the network.
 type Controller struct {
-	Address netip.Addr // the source of its packets; each switch sends what is addressed to it to the controller
+	Address netip.Addr // the source of its packets; each switch sends packets to this address to the controller
 }
 
 // Sessions says who gets which session ids.
@@ -86,7 +86,7 @@ type Switch struct {
 	ServerName string
 	DeviceID   uint64
 	Address    netip.Addr       // its own address in the data plane
-	MAC        net.HardwareAddr // what its neighbours put into frames to it
+	MAC        net.HardwareAddr // Ethernet destination of frames to it
 	// Prefixes are addresses that are all behind it, such as those of a Kubernetes node's pods:
 	// other switches have one route for each prefix, and none for each of its hosts.
 	Prefixes []netip.Prefix
@@ -107,7 +107,7 @@ type Port struct {
 	Host     *Host
 }
 
-// LeadsTo is what is at the other end, for people.
+// LeadsTo is the other end, for people.
 func (p Port) LeadsTo() string {
 	switch {
 	case p.Peer != nil:
@@ -128,8 +128,8 @@ type Host struct {
 
 	// Principal is whom its requests are from (docs/security.md); "": its port is closed.
 	Principal string
-	// Open: a host of a lab network, of whom nothing was said. It may do everything, with sessions
-	// that it has not leased, too.
+	// Open: a host of a lab network for which the file says nothing. It may do everything, also
+	// with sessions that it has not leased.
 	Open bool
 	// Rate is how many NetCRAQ packets a second it may send; 0: as many as it can.
 	Rate int
@@ -143,18 +143,18 @@ type Chain struct {
 	Members []string      // head first
 	Lease   time.Duration // 0: without
 	// Patience is how long a member may be out of the controller's reach before the chain continues
-	// without it; 0: until somebody says so.
+	// without it; 0: until an operator says so.
 	Patience time.Duration
 	// ShortLease is how long leases are, and ShortPatience what Patience is, while everything is
 	// prompt; 0: as Lease and Patience say at all times.
 	ShortLease, ShortPatience time.Duration
 	// Rejoin is how long a member that was lost must have been steady, the first time, before it is
-	// brought in again; 0: until somebody says so.
+	// brought in again; 0: until an operator says so.
 	Rejoin time.Duration
-	// Length is how many members it is to have, if somebody else than the controller sees to it who
-	// they are; 0: as many as it was made with, and its operator has named since.
+	// Length is how many members it should have, if another program chooses them; 0: as many as it
+	// was made with, and its operator has named since.
 	Length int
-	Slots  int // how many key slots it may use; 0: a share of what the program has
+	Slots  int // how many key slots it may use; 0: a share of the program's
 }
 
 // Switch finds a switch by name, nil if there is none.
@@ -194,10 +194,10 @@ func equalSwitches(a, b *Switch) bool {
 	})
 }
 
-// Keeping is the topology with some more switches of an earlier one, which some chain still needs:
-// those of the names that it lacks. Their hosts are gone, and of their links those are left whose
-// other end is there and leads nowhere else now. It fails where one of them has what something else
-// has now.
+// Keeping is the topology plus switches of an earlier one, which some chain still needs: those of
+// the names that it lacks. Their hosts are gone. A link of theirs remains if its other end exists
+// and leads nowhere else now. It fails if one of them has an address or id that something else has
+// now.
 func (t *Topology) Keeping(old *Topology, names []string) (*Topology, error) {
 	kept := *t
 	kept.Switches, kept.Hosts, kept.switches = nil, nil, map[string]*Switch{}

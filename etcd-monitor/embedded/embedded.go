@@ -29,7 +29,7 @@ const loopback = "127.0.0.1:0"
 
 // Config says where the server keeps its data and listens.
 type Config struct {
-	// DataDir is created where it does not exist. What a server left there is served again.
+	// DataDir is created if it does not exist. Existing data of a server is served again.
 	DataDir string
 	// Client and Peer are loopback addresses, HOST:PORT; port 0, or no address, is any free port.
 	// Clients connect to Client. Nobody connects to Peer while the cluster has one member.
@@ -37,8 +37,8 @@ type Config struct {
 	// LogLevel is zap's name of a level, without one "warn"; LogOutput is a file, "stderr" or
 	// "stdout", without one "stderr".
 	LogLevel, LogOutput string
-	// Adjust, where it is given, changes what is not said above: the snapshot count, TLS, or the
-	// other members of a cluster.
+	// Adjust, if set, changes further options: the snapshot count, TLS, or the other members of a
+	// cluster.
 	Adjust func(*embed.Config)
 }
 
@@ -134,7 +134,7 @@ func fixed(address string) bool {
 	return address != "" && !strings.HasSuffix(address, ":0")
 }
 
-// listenURL is where to listen, with a port that was free a moment ago if none is given.
+// listenURL is the address to listen at, with a port that was free a moment ago if none is given.
 func listenURL(address string) (url.URL, error) {
 	if address == "" {
 		address = loopback
@@ -163,10 +163,10 @@ func (s *Server) Endpoint() string { return s.endpoint }
 // Err tells about an error that ended the server.
 func (s *Server) Err() <-chan error { return s.etcd.Err() }
 
-// Etcd is the server itself, for what this package has no name for.
+// Etcd is the server itself, for everything that this package does not wrap.
 func (s *Server) Etcd() *embed.Etcd { return s.etcd }
 
-// Close stops the server. What it has acknowledged is on disk.
+// Close stops the server. Its acknowledged writes are on disk.
 func (s *Server) Close() {
 	s.close.Do(func() {
 		s.etcd.Close()

@@ -1,4 +1,4 @@
-// Package etcdtest runs etcd clusters inside tests, and what tests need around them: clients,
+// Package etcdtest runs etcd clusters inside tests, and has what tests need around them: clients,
 // certificates, etcdctl.
 package etcdtest
 
@@ -38,7 +38,7 @@ type Cluster struct {
 	starting sync.WaitGroup
 }
 
-// Options change what a cluster is like.
+// Options configure a cluster.
 type Options struct {
 	TLS    transport.TLSInfo   // of the members towards clients
 	Adjust func(*embed.Config) // anything else
@@ -86,8 +86,8 @@ func Start(t testing.TB) string {
 
 func (c *Cluster) log(i int) string { return filepath.Join(c.dir, fmt.Sprint("log", i)) }
 
-// Quick has an etcd take the least time for passwords, minutes else where races are looked for, and
-// wait for no disk: the tests' faults are of processes, not of machines.
+// Quick makes an etcd hash passwords as fast as possible (otherwise that takes minutes with the
+// race detector), and not wait for the disk: the tests' faults are of processes, not of machines.
 func Quick(e *embed.Config) { e.BcryptCost, e.UnsafeNoFsync = 4, true }
 
 // Start starts member i (again).

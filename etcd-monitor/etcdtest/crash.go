@@ -19,7 +19,7 @@ type crash struct {
 	mu      sync.Mutex
 	begun   bool
 	running int           // requests being handled
-	quiet   chan struct{} // closed when none is, once it has begun
+	quiet   chan struct{} // closed when no request is under way, once it has begun
 	over    chan struct{} // closed when the member has stopped
 	stopped sync.Once
 }
@@ -82,8 +82,8 @@ func (c *crash) leave() bool {
 	return !c.begun
 }
 
-// begin has nobody answered any more, and waits for what is handled already: not for long, as what
-// waits for a quorum reads nothing.
+// begin stops all answers, and waits for requests that are being handled: not for long, because a
+// request that waits for a quorum reads nothing.
 func (c *crash) begin() {
 	c.mu.Lock()
 	if c.begun {

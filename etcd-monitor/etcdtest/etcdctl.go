@@ -18,7 +18,7 @@ var build = struct {
 }{path: map[string]string{}}
 
 // Tool builds one of go.mod's tools, once for each test binary and into the test's own directory,
-// and gives its path.
+// and returns its path.
 func Tool(t testing.TB, module string) string {
 	t.Helper()
 	build.Lock()
@@ -51,7 +51,7 @@ type Etcdctl struct {
 	Flags []string
 }
 
-// Result is what a call of etcdctl did.
+// Result is the result of a call of etcdctl.
 type Result struct {
 	Out, Err string
 	OK       bool

@@ -13,9 +13,9 @@ import (
 // EarlyProgress makes an etcd answer requests for progress as 3.4.23 may: at once, although earlier
 // events are still on their way.
 type EarlyProgress struct {
-	Version  string        // which the etcd says that it has
-	Revision atomic.Int64  // which its answers have
-	Requests atomic.Int64  // how often it was asked
+	Version  string        // version that the etcd reports
+	Revision atomic.Int64  // revision in its answers
+	Requests atomic.Int64  // number of requests for progress
 	Release  chan struct{} // until it is closed no event is sent
 }
 

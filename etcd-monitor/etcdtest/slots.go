@@ -14,7 +14,7 @@ import (
 
 // Slots are slots in memory, in the network's place (guarded.Slots).
 type Slots struct {
-	// Answered is how many reads found what answers a client.
+	// Answered is how many reads found a cell that answers a client.
 	Answered atomic.Int64
 
 	mu    sync.Mutex
@@ -57,7 +57,7 @@ func (s *Slots) ReadNow(id wire.Key) ([]byte, wire.Version, bool) {
 	return b, version, err == nil
 }
 
-// CAS replaces what is in a slot if its version is the expected one.
+// CAS replaces a slot's cell if its version is the expected one.
 func (s *Slots) CAS(_ context.Context, id wire.Key, expected wire.Version, value []byte) (wire.Version, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,11 +15,11 @@ import (
 // discoveryWait is how long an endpoint that DNS names may take to show its certificate.
 const discoveryWait = 5 * time.Second
 
-// Discover asks DNS where etcd is: the records _etcd-client-ssl._tcp.DOMAIN and
-// _etcd-client._tcp.DOMAIN, with "-NAME" after "client" and "ssl" where a name is given, as etcd's
-// own tools do. Unless insecure, only endpoints count that show a certificate for the domain, which
-// certs trusts: who forges DNS's answers has none. (etcd's own proxy means to do the same, and only
-// looks whether somebody listens there.)
+// Discover looks up etcd in DNS: the records _etcd-client-ssl._tcp.DOMAIN and
+// _etcd-client._tcp.DOMAIN, with "-NAME" after "client" and "ssl" if a name is given, as etcd's own
+// tools do. Unless insecure, only endpoints count that show a certificate for the domain, which
+// certs trusts: an attacker who forges DNS answers has none. (etcd's own proxy intends the same,
+// and only checks whether somebody listens there.)
 func Discover(domain, name string, certs transport.TLSInfo, insecure bool) ([]string, error) {
 	found, err := srv.GetClient("etcd-client", domain, name)
 	if err != nil {

@@ -1,13 +1,13 @@
 // Package gateway is an etcd v3 endpoint that stands before an etcd cluster: clients connect to it
 // instead of to etcd, and see etcd.
 //
-// What it does not have to understand it passes on as it came: the bytes of each message, the
+// It passes on unchanged what it does not have to understand: the bytes of each message, the
 // metadata (authentication tokens, "hasleader"), headers, trailers, and errors with their details,
-// for single requests and for streams (Watch, LeaseKeepAlive, Snapshot, Observe), those of services
-// that it has never heard of too. So a client gets etcd's own answers, and a newer etcd's new
+// for single requests and for streams (Watch, LeaseKeepAlive, Snapshot, Observe), including
+// services that it does not know. So a client gets etcd's own answers, and a newer etcd's new
 // fields and methods go through.
 //
-// What it does to what passes:
+// What it changes:
 //
 //   - It reads the revision in the header of each answer: [Newest] is the newest one that it has
 //     seen.
@@ -29,9 +29,9 @@
 //
 // # Who a client is to etcd
 //
-// By its token: those pass. etcd can also take the common name of a client's TLS certificate for
-// its user. Through a gateway that would be the gateway's, for all its clients. So a gateway that
-// has a certificate with a common name tells etcd with each request not to use it (metadata
+// etcd identifies a user by a token, which passes. It can also use the common name of a client's
+// TLS certificate. Through a gateway that would be the gateway's, for all its clients. So a gateway
+// that has a certificate with a common name tells etcd with each request not to use it (metadata
 // grpcgateway-accept, as etcd's own JSON gateway does). etcd logs a line for every request then; a
 // certificate without a common name, which etcd's own grpc-proxy insists on, avoids that.
 //

@@ -47,9 +47,9 @@ const (
 	overheadBytes               = 512 << 10
 )
 
-// Config says what a gateway does. Upstream is needed; the rest may be left out.
+// Config configures a gateway. Upstream is required; the rest may be left out.
 type Config struct {
-	// Upstream is the connection to etcd. It stays the caller's to close.
+	// Upstream is the connection to etcd. The caller closes it.
 	Upstream *Upstream
 	// KV serves the key-value service, and asks etcd by [Forward]. Without it the service is passed
 	// on like the others.
@@ -58,20 +58,20 @@ type Config struct {
 	// gateway has its own.
 	Newest  *Newest
 	Metrics *hotkeys.Metrics
-	// Log is told when clients cannot connect; nil: nobody is.
+	// Log gets an error when clients cannot connect; nil: no log.
 	Log *slog.Logger
-	// Registry is what /proxy/metrics shows. Without one it shows nothing.
+	// Registry has the metrics of /proxy/metrics. Without one it shows nothing.
 	Registry prometheus.Gatherer
 	// Reserved are the keys that are not a client's, by the names that etcd has. KV leaves them out
 	// by itself; here watches go without them, and snapshots, which would have them, are refused.
 	Reserved reserved.Keys
-	// AsSelf asks etcd under the gateway's own name which leases have reserved keys: they are out
-	// of clients' reach, too. nil: it is not asked, and leases are etcd's matter.
+	// AsSelf asks etcd under the gateway's own name which leases have reserved keys, to keep those
+	// from clients, too. nil: leases are passed on unchecked.
 	AsSelf *clientv3.Client
-	// AuthEnable is given each request to enable etcd's authentication, to pass it on with what has
-	// to be done before and after. nil: it is passed on as it is.
+	// AuthEnable handles each request to enable etcd's authentication: it passes it on, with the
+	// necessary steps before and after. nil: it is passed on unchanged.
 	AuthEnable func(ctx context.Context, pass func() error) error
-	// Namespace is what the names of the clients' keys begin with at etcd, and clients do not see.
+	// Namespace is a prefix of the clients' keys at etcd that clients do not see.
 	Namespace string
 	// CORS are the origins of pages that browsers may let use the HTTP pages, and Hosts the names
 	// by which plain HTTP may ask for them (against DNS rebinding). None, or "*": all.
@@ -81,15 +81,13 @@ type Config struct {
 	// Relay passes requests of the key-value service that need not be understood on as frames
 	// (package relay), past this process's gRPC server.
 	Relay bool
-	// AdvertiseClientURLs, where they are given, are every member's client URLs in the answers to
-	// MemberList.
+	// AdvertiseClientURLs, if set, replace every member's client URLs in the answers to MemberList.
 	AdvertiseClientURLs []string
 
 	// MaxRequestBytes limits a client's request, to which 512 KiB are added as etcd adds them:
 	// etcd's own limit is the one that clients meet. 0: etcd's default.
 	MaxRequestBytes uint
-	// MaxConcurrentStreams limits what one client's connection may have under way. 0: etcd's
-	// default.
+	// MaxConcurrentStreams bounds the streams of one client's connection. 0: etcd's default.
 	MaxConcurrentStreams uint32
 	// KeepAliveMinTime is how often a client may try its connection; KeepAliveInterval is when the
 	// gateway tries a silent one, and KeepAliveTimeout how long it waits for an answer. 0: etcd's
@@ -116,7 +114,7 @@ type Gateway struct {
 	grpc  *grpc.Server
 	relay *relay.Relay // before grpc, if there is one
 	http  *http.Server
-	inner *bufconn.Listener // for what this process itself asks the gateway
+	inner *bufconn.Listener // for this process's own requests to the gateway
 	self  *grpc.ClientConn
 	own   *clientv3.Client
 
@@ -295,8 +293,8 @@ func (s streamWith) Context() context.Context { return s.ctx }
 // Newest is the newest revision that was seen in an answer.
 func (g *Gateway) Newest() *Newest { return g.newest }
 
-// Serve accepts connections until the listener or the gateway is closed. gRPC and HTTP are told
-// apart by how a connection begins. It may be called for several listeners.
+// Serve accepts connections until the listener or the gateway is closed. It tells gRPC and HTTP
+// apart by a connection's first bytes. It may be called for several listeners.
 func (g *Gateway) Serve(l net.Listener) error {
 	if g.stopping.Err() != nil {
 		return errors.New("gateway: it was shut down")

@@ -30,8 +30,8 @@ import (
 // is.
 var etcdPaths = []string{"/health", "/livez", "/livez/", "/readyz", "/readyz/", "/version", "/metrics", "/debug/vars"}
 
-// OwnMetrics is where a gateway's port shows the gateway's metrics, without those that name keys;
-// /metrics there is etcd's.
+// OwnMetrics is the path of the gateway's metrics, without those that name keys; /metrics there is
+// etcd's.
 const OwnMetrics = "/proxy/metrics"
 
 func (g *Gateway) httpHandler(metrics http.Handler, cfg Config) (http.Handler, error) {
@@ -149,8 +149,7 @@ type members struct {
 	last      atomic.Uint32
 }
 
-// attempt is how long one member is waited for. etcd's /health waits for its cluster for 7 s at
-// most.
+// attempt is how long to wait for one member. etcd's /health waits for its cluster for 7 s at most.
 const attempt = 10 * time.Second
 
 // RoundTrip implements [http.RoundTripper]. The requests have no bodies.

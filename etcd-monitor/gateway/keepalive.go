@@ -313,8 +313,8 @@ func (st *keepStream) renew(c *keepClient, r *pb.LeaseKeepAliveRequest, answer c
 	return nil
 }
 
-// forward sends a request for those that wait, if none is on its way and the lease is not renewed
-// too often. The caller has locked mu.
+// forward sends a request for those that wait, unless one is on its way or the lease was renewed a
+// moment ago. The caller has locked mu.
 func (st *keepStream) forward(id int64, l *keepLease) {
 	if len(l.waiting) > 0 || len(l.next) == 0 || l.timed || st.dead != nil {
 		return

@@ -75,9 +75,8 @@ func (s kv) Compact(ctx context.Context, r *pb.CompactionRequest) (*pb.Compactio
 	return serve(ctx, s.g, kindCompact, s.next.Compact, r)
 }
 
-// Forward is etcd's key-value service for who serves [Config].KV. What it asks etcd is asked in the
-// name of the client whose request's context it is given (its token, its other metadata), and the
-// time that etcd takes is counted.
+// Forward is etcd's key-value service for a server of [Config].KV. It asks etcd in the name of the
+// client whose request's context it gets (its token, its other metadata), and counts etcd's time.
 func Forward(u *Upstream, m *hotkeys.Metrics) pb.KVClient {
 	return forward{u, pb.NewKVClient(u.Conn()), m}
 }
@@ -106,8 +105,7 @@ func write[Q any, A any](ctx context.Context, t forward, kind string, change fun
 	return a, err
 }
 
-// write has a call that changes something go to the member that leads, if that is known and there
-// is a connection to it.
+// write sends a call that changes something to the leader, if that is known and connected.
 func (u *Upstream) write(ctx context.Context, m *hotkeys.Metrics, call func(context.Context) error) error {
 	leader, at := u.Leader(), new(choice)
 	if leader != "" {
@@ -122,9 +120,9 @@ func (u *Upstream) write(ctx context.Context, m *hotkeys.Metrics, call func(cont
 	return err
 }
 
-// mostLeaderReads is how many reads the member that leads has to answer at once for
-// this gateway: it answers so many together, at some ten thousands a second. What is more goes to
-// all in turn, and so does everything while it does not answer.
+// mostLeaderReads bounds this gateway's concurrent reads at the leader, which answers so many
+// together, at some ten thousands a second. Further ones go to all members in turn, and so does
+// everything while it does not answer.
 const mostLeaderReads = 64
 
 // beginRead gives the member that leads, for a read that it is to answer, which is to be ended by
@@ -140,14 +138,14 @@ func (u *Upstream) beginRead() (leader string) {
 	return leader
 }
 
-// endRead is told how such a read ended at etcd.
+// endRead records how such a read ended at etcd.
 func (u *Upstream) endRead(code codes.Code) {
 	u.reading.Add(-1)
 	u.wrote(code)
 }
 
-// read has a linearizable read with a small answer go to the member that leads, if that is known,
-// has few of them, and there is a connection to it.
+// read sends a linearizable read with a small answer to the leader, if that is known and connected,
+// and has few of them.
 func (u *Upstream) read(ctx context.Context, m *hotkeys.Metrics, call func(context.Context) error) error {
 	leader, at := u.beginRead(), new(choice)
 	if leader != "" {
@@ -164,7 +162,7 @@ func (u *Upstream) read(ctx context.Context, m *hotkeys.Metrics, call func(conte
 	return err
 }
 
-// wrote is told how a write ended at etcd.
+// wrote records how a write ended at etcd.
 func (u *Upstream) wrote(code codes.Code) {
 	if code == codes.Unavailable {
 		u.leader.doubt()

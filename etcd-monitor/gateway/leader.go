@@ -17,10 +17,10 @@ import (
 // Writes go to the member that leads. Every other one passes them to it, and hears of their end
 // later than it does.
 //
-// Which one leads is the answer to a question that is asked alongside the writes, and may be old:
-// then a write takes the hop that it would take anyway. Nothing else depends on it. A member is
-// taken for the leader if it says so itself, was asked a second ago, and answers within another:
-// one that is stopped or cut off gets no more writes than any other then.
+// The leader is determined by queries in parallel to the writes, and may be out of date: then a
+// write takes the hop that it would take anyway. Nothing else depends on it. A member is taken for
+// the leader if it says so itself, was asked a second ago, and answers within another: one that is
+// stopped or cut off gets no more writes than any other then.
 const (
 	leaderEvery   = time.Second            // it is asked who leads
 	leaderSoonest = 100 * time.Millisecond // after the last time, when a write has failed
@@ -37,7 +37,7 @@ type leaderFinder struct {
 
 	known atomic.Pointer[string] // the endpoint of the one that leads
 	wake  chan struct{}
-	said  string // the log was told last
+	said  string // last message in the log
 }
 
 func newLeaderFinder(log *slog.Logger, endpoints func() []string,
@@ -59,7 +59,7 @@ func (f *leaderFinder) leader() string {
 	return ""
 }
 
-// doubt has it asked soon who leads: a write that was sent to the leader has failed.
+// doubt makes the gateway ask soon who leads: a write that was sent to the leader has failed.
 func (f *leaderFinder) doubt() {
 	if f == nil {
 		return
@@ -129,7 +129,7 @@ func (f *leaderFinder) look(ctx context.Context) (refused bool) {
 	return false
 }
 
-// tell tells the log something that it was not told last.
+// tell logs a message, unless it was the last one.
 func (f *leaderFinder) tell(level slog.Level, what string, more ...any) {
 	said := what
 	if level == slog.LevelInfo {
@@ -179,6 +179,6 @@ func isRefusal(err error) bool {
 	return false
 }
 
-// Leader is the endpoint of the member that writes are sent to, because it leads; "": that is not
-// known, or not asked, and they go to all in turn.
+// Leader is the endpoint of the member that writes are sent to, because it leads; "": not known, or
+// not asked, and writes go to all in turn.
 func (u *Upstream) Leader() string { return u.leader.leader() }

@@ -15,12 +15,12 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/etcderrors"
 )
 
-// A lease that a reserved key is attached to (a gateway's session, the controllers' leader) is not
-// a client's: it is not listed, and who names it hears that there is no such lease. Who ended one
-// would end the session, and who kept one alive would have a dead gateway's guards stay.
+// A lease of a reserved key (a gateway's session, the controllers' leader) is hidden from clients:
+// it is not listed, and a client that names it gets the answer that it does not exist. Otherwise a
+// client could end the session, or keep it alive so that a dead gateway's guards stay.
 
-// leaseMethods are those of single requests about leases, with what is answered in etcd's place; an
-// answer of nil: etcd is asked.
+// leaseMethods are those of single requests about leases, with the answer in etcd's place; nil:
+// etcd is asked.
 var leaseMethods = map[string]func(g *Gateway, ctx context.Context, request []byte) (message, error){
 	"/etcdserverpb.Lease/LeaseRevoke":     (*Gateway).revokeReserved,
 	"/etcdserverpb.Lease/LeaseTimeToLive": (*Gateway).timeToLiveReserved,
@@ -88,8 +88,8 @@ type leaseFilter struct {
 	known map[int64]bool // the leases that were asked for, and whether each is reserved
 }
 
-// refused is what is answered in etcd's place to who keeps a reserved lease alive: nil if it is
-// none.
+// refused is the answer, in etcd's place, to a client that keeps a reserved lease alive: nil if the
+// lease is not reserved.
 func (f *leaseFilter) refused(ctx context.Context, id int64) (pieces, error) {
 	if len(f.g.reserved.Prefixes()) == 0 {
 		return nil, nil
@@ -105,7 +105,7 @@ func (f *leaseFilter) refused(ctx context.Context, id int64) (pieces, error) {
 	if !own {
 		return nil, nil
 	}
-	// as of a lease that is not there
+	// as for a lease that does not exist
 	b, err := (&pb.LeaseKeepAliveResponse{Header: &pb.ResponseHeader{Revision: f.g.newest.Revision()}, ID: id}).
 		Marshal()
 	if err != nil {
@@ -149,7 +149,7 @@ func (g *Gateway) ownLeases(ctx context.Context) (map[int64]bool, error) {
 	return own, nil
 }
 
-// notKnown is what a client is told when etcd does not tell which leases are reserved.
+// notKnown is a client's error if etcd does not say which leases are reserved.
 func (g *Gateway) notKnown(err error) error {
 	code := etcderrors.Code(err)
 	if code == codes.PermissionDenied {

@@ -95,8 +95,8 @@ func (b endWith) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// How long is waited before another try where a connection could not be accepted, first and at
-// most, and how often it is said while it continues.
+// Pauses before another try when a connection could not be accepted, first and at most, and how
+// often that is logged while it continues.
 const (
 	acceptShortest = 5 * time.Millisecond
 	acceptLongest  = time.Second
@@ -142,8 +142,8 @@ func (l *accepting) Accept() (net.Conn, error) {
 	}
 }
 
-// goesBy says whether an error in accepting a connection is none of the listener: one of the
-// connection, or of resources that come and go (accept(2)).
+// goesBy says whether an error in accepting a connection is temporary: of one connection, or of
+// resources that come and go (accept(2)).
 func goesBy(err error) bool {
 	for _, e := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM,
 		syscall.ECONNABORTED, syscall.EPROTO, syscall.EPERM} {

@@ -2,8 +2,7 @@ package gateway
 
 import "sync"
 
-// What a mailbox holds before it is full, in bytes; and what a message counts alongside those that
-// it alone has.
+// Capacity of a mailbox, in bytes; and a message's overhead in it.
 const (
 	mailboxBytes = 4 << 20
 	messageBytes = 64

@@ -7,8 +7,8 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// advertise makes of MemberList's answer one in which every member is reached through the gateway.
-// Learners keep no client addresses if they have none: they serve nobody yet.
+// advertise rewrites MemberList's answer so that every member is reached through the gateway.
+// Learners without client addresses get none: they serve nobody yet.
 func advertise(urls []string) func(context.Context, []byte) ([]byte, error) {
 	return func(_ context.Context, answer []byte) ([]byte, error) {
 		var r pb.MemberListResponse

@@ -32,7 +32,7 @@ type prompt interface {
 	RangeNow(r *pb.RangeRequest) (*pb.RangeResponse, bool)
 }
 
-// passing is what the relay is told: which requests go to etcd past this process's own server.
+// passing is the relay's router: which requests bypass this process's own server and go to etcd.
 type passing struct {
 	g       *Gateway
 	passer  passer      // nil: none is passed on
@@ -67,7 +67,7 @@ func (p *passing) May(method string) bool { return p.methods[method] }
 
 // Plan implements relay.Router.
 func (p *passing) Plan(method string, metadata func(string) string, message []byte) *relay.Plan {
-	if p.g.stopping.Err() != nil || metadata(readsource.Header) != "" { // it is told who has answered
+	if p.g.stopping.Err() != nil || metadata(readsource.Header) != "" { // it wants to know who has answered
 		return nil
 	}
 	if p.keys == nil {
@@ -93,7 +93,7 @@ func (p *passing) Plan(method string, metadata func(string) string, message []by
 	return plan
 }
 
-// aim has a request go to the member that it is for, and its answer's size remembered.
+// aim sends a request to its member, and has its answer's size remembered.
 func (p *passing) aim(plan *relay.Plan, at aim) {
 	if at.name != 0 {
 		see := plan.See
@@ -110,8 +110,8 @@ func (p *passing) aim(plan *relay.Plan, at aim) {
 	}
 }
 
-// first has a request go to a member, if there is a connection to it, and counts whether it went
-// there; "" is any.
+// first prefers a member for a request, if it is connected, and counts whether it went there; "" is
+// any.
 func first(plan *relay.Plan, member string, count func(member string)) {
 	plan.First = member
 	plan.Sent = func(there bool) {
@@ -123,7 +123,7 @@ func first(plan *relay.Plan, member string, count func(member string)) {
 	}
 }
 
-// readAtLeader has a read go to the member that leads, while that has few of them.
+// readAtLeader sends a read to the leader, while that has few of them.
 func (p *passing) readAtLeader(plan *relay.Plan) {
 	u, done := p.g.upstream, plan.Done
 	leader := u.beginRead()
@@ -137,7 +137,7 @@ func (p *passing) readAtLeader(plan *relay.Plan) {
 	}
 }
 
-// toLeader has a write go to the member that leads.
+// toLeader sends a write to the leader.
 func (p *passing) toLeader(plan *relay.Plan) {
 	u := p.g.upstream
 	done, leader := plan.Done, u.Leader()

@@ -18,9 +18,9 @@ import (
 	"github.com/netcraq/netcraq/internal/etcdversion"
 )
 
-// What etcd answers when it is asked for a stream's progress says how far the watches on it are,
-// but only where the member orders its answers ([etcdversion.OrdersProgress]). Before any other
-// member the gateway does not ask by itself, and draws nothing from the answers to clients.
+// etcd's answer to a request for a stream's progress says how far the watches on it are, but only
+// if the member orders its answers ([etcdversion.OrdersProgress]). With any other member the
+// gateway does not ask by itself, and concludes nothing from the answers to clients.
 
 const (
 	versionWait   = time.Second            // how long the gateway waits for a member's answer
@@ -122,7 +122,7 @@ func (g *Gateway) Reach() {
 }
 
 // Answers asks etcd for its status once, without waiting for a connection that cannot be made. It
-// gives an error if no member answers; a refusal is an answer.
+// returns an error if no member answers; a refusal is an answer.
 func (u *Upstream) Answers(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, versionWait)
 	defer cancel()

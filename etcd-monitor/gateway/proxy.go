@@ -139,8 +139,8 @@ func (g *Gateway) passStream(method string, down grpc.ServerStream) error {
 		return g.unlessStopped(err)
 	}
 	go func() {
-		// What the client sends. It ends with the handler at the latest, because the stream does
-		// then. Whatever went wrong in sending to etcd is told by receiving from it.
+		// The client's messages. This ends with the handler at the latest, because the stream does
+		// then. Errors of sending to etcd are reported by receiving from it.
 		for {
 			var request frame
 			err := down.RecvMsg(&request)

@@ -76,7 +76,7 @@ func (a *answerSizes) name(r *pb.RangeRequest) uint64 {
 	return h.Sum64() | 1 // which is never 0
 }
 
-// answered is told how large the answer to a read was, in bytes.
+// answered records the size of the answer to a read, in bytes.
 func (a *answerSizes) answered(at aim, size int) {
 	if at.name == 0 {
 		return

@@ -7,8 +7,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// The kinds of requests of the key-value service that are told apart in metrics. Other methods go
-// by their names.
+// Kinds of requests of the key-value service that metrics tell apart. Other methods have their own
+// names.
 const (
 	kindGet         = "get" // a Range of one key
 	kindRange       = "range"

@@ -11,7 +11,7 @@ import (
 // Newest is the newest revision of etcd's store that was seen in an answer.
 type Newest = guardedshell.Newest
 
-// ofEtcd says whether a method is of a service whose answers begin with etcd's ResponseHeader.
+// ofEtcd says whether a method belongs to a service whose answers begin with etcd's ResponseHeader.
 func ofEtcd(method string) bool {
 	return strings.HasPrefix(method, "/etcdserverpb.") || strings.HasPrefix(method, "/v3lockpb.") || strings.HasPrefix(method, "/v3electionpb.")
 }

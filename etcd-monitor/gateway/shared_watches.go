@@ -19,8 +19,8 @@ const sharedAtMost = 1000
 // sharedPause is how long no common watch is made after etcd has refused one.
 const sharedPause = time.Minute
 
-// watchHub is the watches of all clients, by what they watch. Locks are taken in this order: the
-// hub's, a group's, that of the streams, a stream's.
+// watchHub has the watches of all clients, by their keys and options. Locks are taken in this
+// order: the hub's, a group's, that of the streams, a stream's.
 type watchHub struct {
 	g         *Gateway
 	waiting   int           // bytes of answers that may wait for a client
@@ -118,8 +118,8 @@ func (h *watchHub) leave(w *watch) {
 	}
 }
 
-// ends is told that the client has asked for the end of a watch: its id on the client's own stream,
-// if that is for etcd to say; otherwise it has ended.
+// ends notes that the client has asked for the end of a watch. It returns the watch's id on the
+// client's own stream, if etcd has to end it; otherwise it has ended.
 func (h *watchHub) ends(w *watch) int64 {
 	w.group.mu.Lock()
 	own := w.own
@@ -153,7 +153,7 @@ func (h *watchHub) holds(w *watch, own int64) bool {
 	return true
 }
 
-// begun is told that etcd has made a watch, at a revision. From there on, or from its start if that
+// begun notes that etcd has made a watch, at a revision. From there on, or from its start if that
 // is not in the past, all events come.
 func (h *watchHub) begun(w *watch, revision int64) {
 	group := w.group
@@ -170,7 +170,7 @@ func (h *watchHub) begun(w *watch, revision int64) {
 	h.share(w)
 }
 
-// passed is told what etcd has answered to a client's own watch, and was passed on.
+// passed notes etcd's answer to a client's own watch, which was passed on.
 func (h *watchHub) passed(w *watch, a watchAnswer) {
 	group := w.group
 	group.mu.Lock()
@@ -211,8 +211,8 @@ func (h *watchHub) count() (etcd, clients int) {
 	return etcd, clients
 }
 
-// holdsAs is told that etcd has made a client's own watch, or has made it again after it was
-// shared, and says whether the client still wants it.
+// holdsAs notes that etcd has made a client's own watch, or has made it again after it was shared,
+// and says whether the client still wants it.
 func (h *watchHub) holdsAs(w *watch, own int64) bool {
 	w.group.mu.Lock()
 	defer w.group.mu.Unlock()
@@ -269,7 +269,7 @@ func (h *watchHub) make(group *watchGroup) {
 		h.add(&commonWatch{group: group}, one.stream, one.request)
 		return
 	}
-	for w := range group.alone { // one that was the only one when it was made, has not asked
+	for w := range group.alone { // a watch that was the only one when it was made has not asked
 		if !w.known && !w.ending {
 			w.stream.nudge()
 		}
@@ -438,7 +438,7 @@ func (st *sharedStream) ask(q *question) {
 	st.tell(progressRequest)
 }
 
-// answered is told about an answer.
+// answered processes an answer.
 func (st *sharedStream) answered(a watchAnswer) {
 	st.mu.Lock()
 	var c *commonWatch
@@ -472,7 +472,7 @@ func (st *sharedStream) answered(a watchAnswer) {
 	switch {
 	case a.created && a.canceled:
 		c.refused()
-	case a.created: // some events may come that are older than that; who is moved here has them
+	case a.created: // some older events may come; a client that is moved here has them
 		c.made, c.pos = true, a.revision
 		c.gather()
 	case a.canceled:
@@ -495,14 +495,14 @@ func (c *commonWatch) end() {
 	c.stream.drop(c)
 }
 
-// refused is told that etcd does not make the watch. The caller has locked the group.
+// refused notes that etcd does not make the watch. The caller has locked the group.
 func (c *commonWatch) refused() {
 	c.group.notBefore = time.Now().Add(sharedPause)
 	c.end()
 }
 
-// canceled is told that etcd has ended the watch, and so each of those that it stands for. The
-// caller has locked the group.
+// canceled notes that etcd has ended the watch, and so each of those that it stands for. The caller
+// has locked the group.
 func (c *commonWatch) canceled(a watchAnswer) {
 	c.end()
 	for w := range c.group.shared {
@@ -557,7 +557,7 @@ func (c *commonWatch) pass(a watchAnswer) {
 	}
 	if len(c.group.shared) == 0 && len(c.group.alone) > 0 &&
 		slices.ContainsFunc(slices.Collect(maps.Keys(c.group.alone)), (*watch).tooSlow) {
-		c.end() // for nobody; when they are no longer alone there is another one
+		c.end() // for nobody; the next shared watch is a new one
 		return
 	}
 	if c.within = a.fragment; !c.within {

@@ -27,28 +27,28 @@ import (
 
 // UpstreamConfig says how to reach etcd.
 type UpstreamConfig struct {
-	// Endpoints are URLs or HOST:PORT, as etcd's clients take them. Requests go to all of them in
-	// turn, past those that are not reachable; writes, and linearizable reads with small answers,
-	// go to the member that leads, where that is known.
+	// Endpoints are URLs or HOST:PORT, as for etcd's clients. Requests go to all of them in turn,
+	// skipping those that are unreachable; writes, and linearizable reads with small answers, go to
+	// the leader, if that is known.
 	Endpoints []string
-	// SyncInterval is how often etcd is asked for its members, whose client URLs take the place of
-	// the endpoints; 0: never.
+	// SyncInterval is how often etcd is asked for its members, whose client URLs replace the
+	// endpoints; 0: never.
 	SyncInterval time.Duration
-	// TLS is used where it is not empty, and for https endpoints. The certificate and its key are
-	// read again for every connection; the CA file is read once.
+	// TLS is used if it is not empty, and for https endpoints. The certificate and its key are read
+	// again for every connection; the CA file is read once.
 	TLS transport.TLSInfo
-	// KeepAliveTime is after how much silence a connection is tried, and KeepAliveTimeout how long
-	// its answer is waited for. 0: 10 s and 3 s. etcd accepts 5 s and more.
+	// KeepAliveTime is how long a connection is silent before it is probed, and KeepAliveTimeout
+	// how long to wait for the answer. 0: 10 s and 3 s. etcd accepts 5 s and more.
 	KeepAliveTime, KeepAliveTimeout time.Duration
-	// InTurn has writes go to the members in turn, as reads do, and not to the one that leads.
+	// InTurn makes writes go to the members in turn, as reads do, and not to the leader.
 	InTurn bool
-	// ReadsInTurn has all linearizable reads go to the members in turn, and those with small
-	// answers not to the one that leads. InTurn has them, too.
+	// ReadsInTurn makes all linearizable reads go to the members in turn, and those with small
+	// answers not to the leader. InTurn includes it.
 	ReadsInTurn bool
 	// User and Password are who asks which one leads, where etcd's authentication is enabled.
 	// Without them writes go to the members in turn there.
 	User, Password string
-	// Log is told which member writes go to; nil: nobody is.
+	// Log gets the member that writes go to; nil: no log.
 	Log *slog.Logger
 }
 
@@ -64,13 +64,13 @@ type Upstream struct {
 	readsInTurn    atomic.Bool
 	reading        atomic.Int64 // reads that the one that leads has
 	sizes          *answerSizes
-	user, password string // who asks for it
+	user, password string // the user that asks for it
 	token          atomic.Pointer[string]
 	stop           context.CancelFunc
 	work           sync.WaitGroup
 }
 
-// authWait is how long etcd is waited for when a user's name is to be proved, without a deadline.
+// authWait is how long to wait for etcd, without a deadline, when a user's password is checked.
 const authWait = 5 * time.Second
 
 // notTheName tells etcd not to take the common name of our certificate for the user (etcd:
@@ -164,7 +164,7 @@ func (u *Upstream) watchName(t *tls.Config) {
 		if err != nil {
 			return cert, err
 		}
-		named := true // where it cannot be read, etcd decides what it is
+		named := true // if it cannot be read, etcd decides
 		if leaf, err := x509.ParseCertificate(cert.Certificate[0]); err == nil {
 			named = leaf.Subject.CommonName != ""
 		}
@@ -198,7 +198,7 @@ func (u *Upstream) Conn() *grpc.ClientConn { return u.client.ActiveConnection() 
 // endpoints are etcd's, as they are now.
 func (u *Upstream) endpoints() []string { return u.client.Endpoints() }
 
-// secured is the TLS towards etcd; nil: there is none. As etcd's client does, the first endpoint
+// secured is the TLS configuration towards etcd; nil: none. As in etcd's client, the first endpoint
 // decides.
 func (u *Upstream) secured() *tls.Config {
 	if u.config.TLS == nil || strings.HasPrefix(u.config.Endpoints[0], "http:") ||
@@ -219,10 +219,9 @@ func (u *Upstream) added() []hpack.HeaderField {
 // reachable says whether there is a connection to etcd now.
 func (u *Upstream) reachable() bool { return u.Conn().GetState() == connectivity.Ready }
 
-// NewClient makes an etcd client for the gateway's own business, with a connection of its own:
-// under a user's name or, without one, under nobody's. It is the caller's to close. With a name it
-// asks etcd whether the password is right, if etcd's authentication is enabled, and so needs an
-// etcd that answers within ctx's time.
+// NewClient makes an etcd client for the gateway's own business, with a connection of its own: with
+// a user's name or without one. The caller closes it. With a name it asks etcd whether the password
+// is right, if etcd's authentication is enabled, so etcd must answer within ctx's time.
 func (u *Upstream) NewClient(ctx context.Context, user, password string) (*clientv3.Client, error) {
 	c := u.config
 	c.Endpoints = u.client.Endpoints()
@@ -247,8 +246,8 @@ func (u *Upstream) Close() error {
 	return nil
 }
 
-// outgoing is the context for what is done at etcd for a request that came in: its deadline, its
-// end, and its metadata except for what belongs to the connection.
+// outgoing is the context for calls to etcd on behalf of a request: with its deadline, its end, and
+// its metadata except for the connection's.
 func outgoing(ctx context.Context) context.Context {
 	in, _ := metadata.FromIncomingContext(ctx)
 	out := make(metadata.MD, len(in))

@@ -17,8 +17,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Watches of which many clients have the same (the same keys, filters and so on, as the same user)
-// are one at etcd.
+// Equal watches of many clients (the same keys, filters and so on, as the same user) are one at
+// etcd.
 //
 // Each watch begins on a stream to etcd of its client's own: etcd says whether the client may watch
 // these keys, whether its start was compacted, and what has happened since. When it is known up to
@@ -29,14 +29,14 @@ import (
 // for it, and the others do not. What ends a client's stream at etcd, or the common watch, ends the
 // client's stream, as it would without a gateway: clients begin again from where they are.
 
-// How long is waited until etcd is asked how far it is with a watch that is not shared and could
-// be: at first, and at most.
+// Time before etcd is asked for the progress of a watch that is not shared and could be: at first,
+// and at most.
 const (
 	nudgeFirst = 100 * time.Millisecond
 	nudgeLast  = 10 * time.Second
 )
 
-// progressWait is how long etcd is waited for when a client asks how far its watches are. etcd does
+// progressWait is how long to wait for etcd when a client asks for its watches' progress. etcd does
 // not answer while one of them is behind.
 const progressWait = 2 * time.Second
 
@@ -83,22 +83,22 @@ type watch struct {
 	id      int64 // the client's
 	request *pb.WatchCreateRequest
 	group   *watchGroup
-	refused bool // etcd is asked for what it refuses, because the client asks for reserved keys alone
+	refused bool // etcd gets a request that it refuses, because the client asks only for reserved keys
 
 	own       int64 // the group's: its id at etcd on the client's own stream, 0 while it is shared
 	pos       int64 // the group's: all events up to this revision were answered, if
 	known     bool  // says so
 	busy      bool  // the group's: an answer of etcd's to the client's own watch is being passed on
 	begun     bool  // the client has had the beginning of an answer in fragments
-	ending    bool  // the group's: the client has asked for its end, or it has ended
+	ending    bool  // guarded by the group: the client has asked for its end, or it has ended
 	notBefore time.Time
 	made      madeAt // as etcd's answers are read on the client's own stream
 }
 
-// madeAt is when a watch was made at etcd, in terms of etcd's answers to the question how far all
-// watches on its stream are. etcd may send one that it gave before the watch was made after it has
-// said that it is made: such a one says nothing about the watch. That it was given later shows in
-// its revision, or in that more answers have come than questions were open.
+// madeAt is the time when etcd made a watch, relative to etcd's progress answers on its stream.
+// After etcd has reported the watch as made, it may still send a progress answer from before that,
+// which says nothing about the watch. A later answer is recognized by its revision, or because more
+// answers have come than questions were open.
 type madeAt struct {
 	made     bool // otherwise etcd has not said that it is
 	revision int64
@@ -140,7 +140,7 @@ func (g *Gateway) watches(down grpc.ServerStream) error {
 			cancel()
 		}
 	}()
-	go send(s.etcd, up) // what goes wrong there is told by receiving
+	go send(s.etcd, up) // its errors are reported by receiving
 	// A watch has its header long before its first answer, and clients wait for it.
 	header, err := up.Header()
 	if err == nil && header != nil {
@@ -177,7 +177,7 @@ func (g *Gateway) watches(down grpc.ServerStream) error {
 	}
 }
 
-// receiveAll has each message of a stream taken, until there are no more, and says why.
+// receiveAll processes each message of a stream until there are no more, and returns why.
 func receiveAll(from grpc.ClientStream, take func(frame) error) error {
 	for {
 		var f frame
@@ -259,7 +259,7 @@ func (s *watchStream) create(r *pb.WatchRequest, q *pb.WatchCreateRequest) error
 
 // begin asks etcd for a watch from a revision on, on the client's own stream.
 func (s *watchStream) begin(w *watch, start int64, again bool) error {
-	s.mu.Lock() // until it is on its way: etcd's answers are told apart by their order
+	s.mu.Lock() // until it is on its way: etcd's answers are matched by their order
 	defer s.mu.Unlock()
 	s.lastOwn++
 	id := s.lastOwn
@@ -426,7 +426,7 @@ func (g *Gateway) watchAnswer(f frame) (a watchAnswer, ok bool, err error) {
 	return a, err == nil, err
 }
 
-// answered is told about an answer on the client's own stream.
+// answered processes an answer on the client's own stream.
 func (s *watchStream) answered(a watchAnswer) error {
 	switch {
 	case a.created:
@@ -461,7 +461,7 @@ func (s *watchStream) answered(a watchAnswer) error {
 	return nil
 }
 
-// created is told about the answer to the oldest request for a watch.
+// created processes the answer to the oldest request for a watch.
 func (s *watchStream) created(a watchAnswer) error {
 	s.mu.Lock()
 	if len(s.asked) == 0 {
@@ -516,7 +516,7 @@ func (s *watchStream) created(a watchAnswer) error {
 	}
 	s.watches[w.id] = w
 	s.mu.Unlock()
-	s.hub.holdsAs(w, c.id) // before the client knows it, who may then ask for its end
+	s.hub.holdsAs(w, c.id) // before the client knows it, and may ask for its end
 	s.out.put(a.as(w.id), true)
 	s.hub.begun(w, a.revision)
 	return nil
@@ -530,7 +530,7 @@ func (s *watchStream) endOwn(id int64) {
 	s.tell(cancelRequest(id), false)
 }
 
-// told is told how far all watches on the client's own stream are.
+// told processes a progress answer for all watches on the client's own stream.
 func (s *watchStream) told(a watchAnswer) {
 	s.mu.Lock()
 	s.heard++
@@ -555,8 +555,8 @@ func (s *watchStream) told(a watchAnswer) {
 	}
 }
 
-// nudge has etcd asked how far the watches on the client's own stream are, as long as there are
-// some that could be shared if that were known.
+// nudge asks etcd for the progress of the client's own stream, as long as there are watches that
+// could be shared if that were known.
 func (s *watchStream) nudge() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -567,10 +567,9 @@ func (s *watchStream) nudge() {
 	}
 }
 
-// nudged asks, if etcd answers in order, and does so again later: after twice d, unless etcd has
-// answered since it had given so many answers, and owes more. It gives none while a watch is
-// behind, and each that it did not give is waited for without success by the watches that were made
-// after it (madeAt): they need as many answers more.
+// nudged asks, if etcd answers in order, and repeats that later: after twice d, unless etcd has
+// given enough answers since, and owes more. etcd gives none while a watch is behind. Watches that
+// were made after a skipped answer wait for it in vain (madeAt), so they need as many answers more.
 func (s *watchStream) nudged(d time.Duration, heard int) {
 	s.mu.Lock()
 	ws := slices.Collect(maps.Values(s.own))

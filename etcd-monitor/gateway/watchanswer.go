@@ -23,7 +23,7 @@ const (
 // noWatch is the id in an answer that is about no watch, or about all of a stream.
 const noWatch = -1
 
-// watchAnswer is a WatchResponse as its bytes, with what has to be known about it to pass it on.
+// watchAnswer is a WatchResponse as bytes, with the fields that are needed to pass it on.
 type watchAnswer struct {
 	bytes       []byte
 	from, to    int   // where its watch id is
@@ -40,7 +40,7 @@ type watchAnswer struct {
 // first and last are the least and the greatest revision of the events, those that were left out as
 // well; 0 if there are none.
 
-// readWatchAnswer reads a WatchResponse. What is none is passed on as it is.
+// readWatchAnswer reads a WatchResponse. Anything else is passed on unchanged.
 func readWatchAnswer(message []byte) (a watchAnswer, ok bool) {
 	a.bytes = message
 	for at := 0; at < len(message); {
@@ -125,8 +125,8 @@ func (a *watchAnswer) duplicate() (pieces, error) {
 	return pieces{b}, err
 }
 
-// cancelled is etcd's answer to who ends a watch, with the cluster, the member and the term of this
-// one, and a revision.
+// cancelled is etcd's answer to a client that ends a watch, with the cluster, the member and the
+// term of this one, and a revision.
 func (a *watchAnswer) cancelled(revision, id int64) (pieces, error) {
 	var r pb.WatchResponse
 	if err := r.Unmarshal(a.bytes); err != nil {

@@ -31,8 +31,8 @@ func (g *Gateway) refuses(q *pb.WatchCreateRequest) bool {
 	return true
 }
 
-// denied is etcd's answer to a request for a watch that [Gateway.refuses] has changed, with what
-// the client is told instead.
+// denied is etcd's answer to a request for a watch that [Gateway.refuses] has changed, with the
+// error for the client.
 func (g *Gateway) denied(a watchAnswer) (watchAnswer, error) {
 	return a.changed(func(r *pb.WatchResponse) { r.CancelReason = g.reserved.Denied().Error() })
 }
@@ -72,10 +72,9 @@ func (a *watchAnswer) changed(change func(*pb.WatchResponse)) (watchAnswer, erro
 	return out, nil
 }
 
-// shows is what the client is sent for an answer, if anything is: one of which all events were left
-// out leaves no trace, but that an answer in fragments has to end, and that who asked to be told
-// now and then how far the watch is has to be. The caller has locked the watch's group, or the
-// watch is busy.
+// shows is the part of an answer that the client gets, if any. An answer whose events were all left
+// out is dropped. But an answer in fragments must have its end, and a client that asked for
+// progress reports must get them. The caller has locked the watch's group, or the watch is busy.
 func (w *watch) shows(a watchAnswer) (watchAnswer, bool) {
 	if !a.emptied {
 		w.begun = a.fragment
@@ -88,8 +87,8 @@ func (w *watch) shows(a watchAnswer) (watchAnswer, bool) {
 		w.begun = false
 		return a, true
 	case w.request.ProgressNotify:
-		// etcd believes that the client was told. It is told of no more than what was left out: of
-		// a watch of the past the header's revision is the present.
+		// etcd believes that the client has got this. It covers only what was left out: for a watch
+		// of the past the header's revision is the present.
 		out, err := a.changed(func(r *pb.WatchResponse) {
 			if r.Header != nil {
 				r.Header.Revision = a.last

@@ -1,22 +1,22 @@
-// Package hotkeys counts what goes through the gateway: requests by kind, where reads were answered
-// from and why not from the network, how long network and etcd take, and how often each of the
-// hottest keys is read and written, in memory that does not grow with the number of keys.
+// Package hotkeys counts the gateway's traffic: requests by kind, where reads were answered from
+// and why not from the network, how long network and etcd take, and how often each of the hottest
+// keys is read and written, in memory that does not grow with the number of keys.
 //
 // # Which keys are counted
 //
 // [Keys] is Space-Saving (Metwally, Agrawal and El Abbadi, "Efficient Computation of Frequent and
 // Top-k Elements in Data Streams", ICDT 2005) with forward decay (Cormode, Shkapenyuk, Srivastava
-// and Xu, "Forward Decay", ICDE 2009): a fixed number of counters; a key that has none takes over
-// the counter of the coldest key, and its score with it, so that a key whose reads are more than
-// one in that number of all recent ones always has a counter. A read counts for half as much after
-// a half-life, so yesterday's hot keys leave.
+// and Xu, "Forward Decay", ICDE 2009). There is a fixed number of counters. A key without one takes
+// over the counter of the coldest key, with its score, so a key whose share of recent reads is
+// larger than one in that number always has a counter. A read counts half after a half-life, so
+// yesterday's hot keys leave.
 //
 // # Why rate() over a key's counter is right
 //
-// The score only decides who is counted. What is exposed is another number: the reads of the key
-// since it has had its counter, each counted once, from zero. So what Prometheus sees of a key
-// never goes down and never jumps by reads that were another key's, which a sketch's own estimates
-// do. It follows that
+// The score only decides which keys are counted. Another number is exposed: the reads of the key
+// since it has had its counter, each counted once, from zero. So the number that Prometheus sees of
+// a key never goes down and never jumps by another key's reads, as a sketch's own estimates do. It
+// follows that
 //
 //   - a key's first sample may already say some reads. rate() leaves them out, as it does for every
 //     new series;
@@ -39,7 +39,7 @@ import (
 	"time"
 )
 
-// Limits of [Keys], and what is used where a field of [Bounds] is zero.
+// Limits of [Keys], and the defaults of [Bounds].
 const (
 	DefaultTop      = 1024
 	DefaultCounters = 8192
@@ -80,7 +80,7 @@ type counter struct {
 	exposed       bool
 }
 
-// Count is what is known about one key.
+// Count is the count of one key.
 type Count struct {
 	Key           string
 	Reads, Writes uint64 // since the key is counted
@@ -121,8 +121,8 @@ func (k *Keys) Read(key []byte) {
 	heap.Fix(&k.coldest, c.place)
 }
 
-// Write counts a write of a key that is counted. Keys that nobody reads are of no interest here,
-// however often they are written.
+// Write counts a write of a counted key. Keys that nobody reads do not matter here, however often
+// they are written.
 func (k *Keys) Write(key []byte) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 // Metrics is all that a gateway exposes at /metrics, as one [prometheus.Collector]. Its methods are
 // called where things happen, by many goroutines.
 //
-// A label has to be valid UTF-8 and etcd's keys are any bytes: the label key is what
-// [placement.Printable] writes, which can be read back ([placement.ParsePrintable]).
+// A label must be valid UTF-8 and etcd's keys are any bytes: the label key is in the form of
+// [placement.Printable], which can be read back ([placement.ParsePrintable]).
 type Metrics struct {
 	Keys *Keys
 
@@ -39,7 +39,7 @@ type Metrics struct {
 	newest        *prometheus.Desc
 }
 
-// KeyMetrics is what the names of the metrics begin with that have a key in a label.
+// KeyMetrics is the prefix of the metrics that have a key in a label.
 const KeyMetrics = "etcd_monitor_key_"
 
 // Where a read was answered, or why not from the network: the label answered of
@@ -50,8 +50,8 @@ const (
 	forwarded = "forwarded"
 )
 
-// NewMetrics makes a gateway's metrics. revision, where it is given, says the newest revision that
-// was seen.
+// NewMetrics makes a gateway's metrics. revision, if set, returns the newest revision that was
+// seen.
 func NewMetrics(bounds Bounds, revision func() int64) *Metrics {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("etcd_monitor_"+name, help, labels, nil)
@@ -98,7 +98,7 @@ func NewMetrics(bounds Bounds, revision func() int64) *Metrics {
 	return m
 }
 
-// Request counts a request. kind is a word for what was asked, code the name of the gRPC code that
+// Request counts a request. kind is a word for the operation, code the name of the gRPC code that
 // it ended with, "" or "OK" without an error.
 func (m *Metrics) Request(kind, code string) {
 	m.requests.WithLabelValues(kind).Inc()
@@ -112,8 +112,7 @@ func (m *Metrics) Etcd(kind string, d time.Duration) {
 	m.etcd.WithLabelValues(kind).Observe(d.Seconds())
 }
 
-// EtcdWrite counts a write that was sent to etcd: to the member that leads, at an endpoint; "": to
-// the members in turn.
+// EtcdWrite counts a write to etcd: to the leader, at an endpoint; "": to the members in turn.
 func (m *Metrics) EtcdWrite(leader string) { count(m.upstream, leader) }
 
 // EtcdRead counts a linearizable read with a small answer that was sent to etcd, as EtcdWrite does.
@@ -134,8 +133,8 @@ func (m *Metrics) Hit() { m.reads.WithLabelValues(hit, "").Inc() }
 // gone, silent ...
 func (m *Metrics) Miss(reason string) { m.reads.WithLabelValues(miss, reason).Inc() }
 
-// Forwarded counts a read for which the network was not asked: the key is not placed, the request
-// is not one that a slot can answer, the network is off ...
+// Forwarded counts a read for which the network was not asked: the key is not placed, a slot cannot
+// answer the request, the network is off ...
 func (m *Metrics) Forwarded(reason string) { m.reads.WithLabelValues(forwarded, reason).Inc() }
 
 // Network says how long the switches took for an operation (read, cas).
@@ -152,7 +151,7 @@ func (m *Metrics) GuardWait(d time.Duration) {
 // GuardedWrite counts a write of placed keys by how it ended.
 func (m *Metrics) GuardedWrite(result string) { m.writes.WithLabelValues(result).Inc() }
 
-// Forged counts a slot that has, in one more version, what no gateway has written.
+// Forged counts a slot that has, in one more version, a cell that no gateway has written.
 func (m *Metrics) Forged() { m.forged.Inc() }
 
 // AcceptError counts a try to accept a client's connection for which there was no file descriptor,

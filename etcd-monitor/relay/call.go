@@ -24,16 +24,16 @@ type call struct {
 
 	mu         sync.Mutex
 	collecting bool
-	message    []byte // as it came, with its prefix
+	message    []byte // unparsed, with its prefix
 	up         *half
 	over       bool               // the client has its answer, or no longer wants it
 	started    bool               // and has headers of it
-	cancel     context.CancelFunc // of what this process answers itself
+	cancel     context.CancelFunc // for answers of this process
 
-	// of what is passed on to etcd
+	// for requests that are passed on to etcd
 	plan  *Plan
 	began time.Time
-	head  []hpack.HeaderField // the answer's, where they are kept
+	head  []hpack.HeaderField // the answer's, if they are kept
 	kept  []byte              // of the answer
 	seen  bool
 }
@@ -124,7 +124,7 @@ func (x *call) data(h *half, b []byte, end bool) {
 			x.show()
 		}
 	}
-	// etcd ends a stream with trailers; where it does not, the client is told so
+	// etcd ends a stream with trailers; if it does not, the client gets an error
 	if end && h == x.up && !x.over && x.plan != nil {
 		x.finish(codes.Internal, "the answer has no trailers")
 		if x.plan.Done != nil {
@@ -172,7 +172,7 @@ func (x *call) request(b []byte, end bool) {
 	}
 }
 
-// whole says whether the message has come to its end. The caller has locked mu.
+// whole says whether the message is complete. The caller has locked mu.
 func (x *call) whole() bool {
 	m := x.message
 	return len(m) >= prefixLen && len(m)-prefixLen == int(binary.BigEndian.Uint32(m[1:]))

@@ -21,15 +21,15 @@ const (
 	streamWindow  = 256 << 10 // bytes of one stream that may be on their way to us
 	connWindow    = 16 << 20  // of all streams of a connection; each is bounded by its own
 	mostBuffered  = 1 << 20   // bytes that wait to be written to a connection before data waits
-	mostSpare     = 128 << 10 // bytes of a buffer that an idle connection keeps for what it writes next
+	mostSpare     = 128 << 10 // bytes of a buffer that an idle connection keeps for its next write
 	readBuffer    = 32 << 10
 	maxHeaderList = 1 << 20
 	maxFrame      = 16384 // bytes of a frame, both ways: what HTTP/2 allows where settings say nothing
 	mostWindow    = math.MaxInt32
 )
 
-// sink is told about what comes on a stream: by the connection's reader alone, which holds no lock.
-// The bytes of data are valid during the call.
+// sink gets a stream's frames: only from the connection's reader, which holds no lock. The bytes of
+// data are valid during the call.
 type sink interface {
 	headers(h *half, fields []hpack.HeaderField, end bool)
 	data(h *half, b []byte, end bool)
@@ -37,7 +37,7 @@ type sink interface {
 	reset(h *half, code http2.ErrCode, refused bool)
 	// lost: the connection has ended.
 	lost(h *half, why error)
-	// drained: so many bytes that had to wait were written.
+	// drained: so many waiting bytes were written.
 	drained(h *half, n int)
 }
 
@@ -58,11 +58,11 @@ type half struct {
 	granted int64               // bytes that the peer may send yet
 	waiting []byte              // data that waits for the window
 	trailer []hpack.HeaderField // that follow it
-	end     bool                // the stream ends with what waits
+	end     bool                // the stream ends after the waiting bytes
 	queued  bool                // it is in c.queue
 	sentEnd bool
 	gotEnd  bool
-	unsaid  int  // bytes that the peer may send again, and has not been told so
+	unsaid  int  // bytes that the peer may send again, but has not been told about
 	cutting bool // the stream is reset with code when its end has been sent
 	code    http2.ErrCode
 }
@@ -80,13 +80,13 @@ type conn struct {
 	limits limits
 
 	mu      sync.Mutex
-	out     []byte // that is to be written
+	out     []byte // bytes to be written
 	spare   []byte // for the next of it
 	writing bool   // somebody writes what was out
 	encoder *hpack.Encoder
 	block   bytes.Buffer // the encoder's
 	streams map[uint32]*half
-	queue   []*half // that have something waiting
+	queue   []*half // streams with something waiting
 	window  int64   // what the peer takes in all
 	granted int64   // bytes of data that the peer may send yet
 	initial int64   // of each new stream
@@ -111,14 +111,14 @@ type conn struct {
 	pingAt  time.Time
 	forgive bool   // something was sent since, so that the peer may ping
 	onDead  func() // the connection has ended, or takes no more streams
-	onFrame func() // a frame was handled; nil: nobody is told
-	// onPanic is told about a fault of this package or of the Router, which ends the connection.
+	onFrame func() // a frame was handled; nil: not called
+	// onPanic is called for a fault of this package or of the Router, which ends the connection.
 	onPanic func(fault any, stack []byte)
 }
 
 // limits are what a connection is held to.
 type limits struct {
-	streams     uint32        // that a peer may have; 0: as many as it likes
+	streams     uint32        // of the peer; 0: unlimited
 	pingMin     time.Duration // between a peer's pings; 0: they are not counted
 	idle        time.Duration // a silent peer is asked whether it is there after this; 0: never
 	idleTimeout time.Duration // and has so long to answer
@@ -163,8 +163,7 @@ func (c *conn) serve() {
 	c.fail(err)
 }
 
-// mostToFail is how long the streams of a connection may take to be told about its end after a
-// panic.
+// mostToFail is how long the streams of a connection may take to end after a panic.
 const mostToFail = 30 * time.Second
 
 var errPanic = errors.New("relay: a fault of the gateway ended the connection")
@@ -189,7 +188,7 @@ func (c *conn) panicked(fault any) {
 	}()
 }
 
-// lastWord is how long a connection that has ended may take to write what is left to be written.
+// lastWord is how long a connection that has ended may take to write its remaining bytes.
 const lastWord = time.Second
 
 // lastAnswer is lastWord for a connection that ends because everything has been answered: its peer
@@ -227,7 +226,7 @@ func (c *conn) fail(err error) {
 	}
 }
 
-// kick has what there is written.
+// kick starts writing the waiting bytes.
 func (c *conn) kick() {
 	if !c.batch.Load() { // else the reader is about to flush
 		c.wakeWriter()
@@ -320,7 +319,7 @@ func (c *conn) writer() {
 			}
 			c.mu.Unlock()
 			<-c.wake
-			runtime.Gosched() // who has something to write has more, mostly: one system call for all
+			runtime.Gosched() // other goroutines mostly have something to write, too: one system call for all
 			c.mu.Lock()
 		}
 		b := c.take()
@@ -391,8 +390,7 @@ func (c *conn) reader() error {
 	}
 }
 
-// malformed does what has to be done about a frame that could not be read. It gives nil where only
-// a stream is over by that.
+// malformed handles a frame that could not be read. It returns nil if that ends only a stream.
 func (c *conn) malformed(err error) error {
 	var stream http2.StreamError
 	if !errors.As(err, &stream) {

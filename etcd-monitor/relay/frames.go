@@ -261,8 +261,8 @@ func (c *conn) onPing(f *http2.PingFrame) error {
 	return nil
 }
 
-// onGoAway: the peer begins, or takes, no more streams. Those of ours that it has not looked at may
-// be begun elsewhere.
+// onGoAway: the peer begins, or accepts, no more streams. Those of ours that it has not looked at
+// may be started elsewhere.
 func (c *conn) onGoAway(f *http2.GoAwayFrame) {
 	c.mu.Lock()
 	c.away = true
@@ -474,7 +474,7 @@ func (c *conn) pump() {
 			}
 		}
 	}
-	if len(rest) > 0 && len(all) > 0 { // who was first is not first again
+	if len(rest) > 0 && len(all) > 0 { // start with another one next time
 		rest = append(rest[1:], rest[0])
 	}
 	c.queue = rest
@@ -504,7 +504,7 @@ func (h *half) giveBack(n int) {
 	c.mu.Unlock()
 }
 
-// cut ends a stream from our side. The sink is not told.
+// cut ends a stream from our side. The sink is not called.
 func (h *half) cut(code http2.ErrCode) {
 	c := h.c
 	c.mu.Lock()
@@ -517,8 +517,8 @@ func (h *half) cut(code http2.ErrCode) {
 	c.endIfIdle()
 }
 
-// cutAtEnd ends a stream from our side when all that was sent on it has been written, its end too:
-// the peer need not say more.
+// cutAtEnd ends a stream from our side when all of it has been written, including its end: the peer
+// need not send more.
 func (h *half) cutAtEnd(code http2.ErrCode) {
 	c := h.c
 	c.mu.Lock()

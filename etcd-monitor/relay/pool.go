@@ -23,8 +23,8 @@ const (
 	lookEvery   = time.Second // at the endpoints
 )
 
-// pool is the connections to etcd's members, one to each, which requests go to in turn except for
-// those that are for one of them. If there is none they wait.
+// pool has the connections to etcd's members, one to each. Requests go to them in turn, except for
+// those that are for one of them. If there is no connection they wait.
 type pool struct {
 	r    *Relay
 	ctx  context.Context
@@ -273,7 +273,7 @@ func (p *pool) send(x *call) {
 			p.waits.Store(int64(len(p.waiting)))
 		}
 		p.mu.Unlock()
-		// What came before it waited has nobody to look after it.
+		// Nothing looks for what came before it waited.
 		if !changed && (!slices.ContainsFunc(up, func(m member) bool { return m.conn.room() }) || !p.forget(x)) {
 			return
 		}

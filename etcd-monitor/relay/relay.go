@@ -13,72 +13,73 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// Plan says what etcd is asked for a request.
+// Plan is the request to etcd for a client's request.
 type Plan struct {
 	// Message is sent, as one message, in pieces that are no longer changed.
 	Message [][]byte
 	// Method is etcd's ("": the client's).
 	Method string
-	// First is the endpoint of the member that is to have it, if it takes it. "": any, by turns.
+	// First is the endpoint of the preferred member. "": any, by turns.
 	First string
-	// Sent is told, each time that the request is sent, whether First has it. nil: nobody is.
+	// Sent is called, each time that the request is sent, with whether First has it. nil: not
+	// called.
 	Sent func(first bool)
-	// See is told how the answer begins, before the client has any of it: 64 bytes, or the whole
-	// where it has fewer; and how large it is. nil: nobody is.
+	// See is called with the beginning of the answer, before the client has any of it: 64 bytes, or
+	// the whole if it has fewer; and with its length. nil: not called.
 	See func(head []byte, size int)
 	// Answer makes the client's answer of etcd's; nil: it is the same. If ok is false nothing was
 	// executed, and the request goes to this process's own server.
 	Answer func(message []byte) (answer [][]byte, ok bool)
-	// Refused says whether an error of etcd's is none of the client's: nothing was executed, and
-	// the request goes to this process's own server. nil: it never is.
+	// Refused says whether an error of etcd's is not for the client: nothing was executed, and the
+	// request goes to this process's own server. nil: it never is.
 	Refused func(code codes.Code, message string) bool
-	// Done is told how it ended, and how long etcd took. It is not called where the request goes to
-	// this process's own server. nil: nobody is told.
+	// Done is called with the result, and etcd's time. It is not called if the request goes to this
+	// process's own server. nil: not called.
 	Done func(code codes.Code, took time.Duration)
-	// Serve, where it is not nil, answers in this process: etcd is sent nothing, and nothing of the
-	// above is looked at. ctx has the client's metadata as those of a gRPC server's handlers have
-	// it, and ends with the client's stream. It is a goroutine's of its own.
+	// Serve, if not nil, answers in this process: nothing is sent to etcd, and the fields above are
+	// ignored. ctx has the client's metadata as in a gRPC server's handlers, and ends with the
+	// client's stream. It runs on a goroutine of its own.
 	Serve func(ctx context.Context) (Message, error)
-	// Now, where it is not nil, is asked before Serve: it answers if that takes no waiting, and by
-	// who reads the client's connection. ok is false if it does not.
+	// Now, if not nil, is called before Serve, by the goroutine that reads the client's connection:
+	// it answers if that takes no waiting. Otherwise ok is false.
 	Now func() (answer Message, ok bool)
 }
 
 // Router says what is passed on.
 type Router interface {
-	// May says about a method whether its requests are looked at. They are single messages, with a
-	// single answer.
+	// May says whether a method's requests are examined. They are single messages, with a single
+	// answer.
 	May(method string) bool
 	// Plan looks at a request. nil: it goes to this process's own server. metadata gives the values
 	// of the client's metadata.
 	Plan(method string, metadata func(name string) string, message []byte) *Plan
 }
 
-// Config says what a Relay does.
+// Config configures a Relay.
 type Config struct {
 	Router Router
 	// Local connects to this process's own gRPC server.
 	Local func() (net.Conn, error)
-	// Endpoints are etcd's, as its clients take them; asked now and then.
+	// Endpoints returns etcd's endpoints, in the form for its clients; called now and then.
 	Endpoints func() []string
-	// TLS is that towards etcd, where it is not nil and an endpoint does not say http.
+	// TLS is for connections to etcd, if it is not nil and an endpoint does not say http.
 	TLS *tls.Config
 	// Added gives the metadata that each request to etcd has besides the client's.
 	Added func() []hpack.HeaderField
-	// UserAgent is told to etcd.
+	// UserAgent is sent to etcd.
 	UserAgent string
-	// Stopped is what a client is told whose request waited for a connection to etcd when the relay
+	// Stopped is the error of clients whose request waited for a connection to etcd when the relay
 	// was drained.
 	Stopped string
-	// Panicked is told about faults of this package and of the Router. Each ended one connection.
+	// Panicked is called for faults of this package and of the Router. Each ended one connection.
 	Panicked func(fault any, stack []byte)
 
-	// MaxMessage is how long a message is collected; a longer one is this process's own server's
-	// to refuse. MaxStreams is how many streams a client's connection may have.
+	// MaxMessage is how long a message is collected; this process's own server refuses a longer
+	// one. MaxStreams bounds the streams of a client's connection.
 	MaxMessage int
 	MaxStreams uint32
-	// PingMin is how often a client may ping; PingAfter is when a silent one is, and PingTimeout
-	// how long its answer is waited for.
+	// PingMin is the minimum interval of a client's pings; PingAfter is when a silent client is
+	// pinged, and PingTimeout how long to wait for its answer.
 	PingMin, PingAfter, PingTimeout time.Duration
 	// UpstreamPing and UpstreamPingTimeout are the same of etcd, while it is asked something.
 	UpstreamPing, UpstreamPingTimeout time.Duration
@@ -139,9 +140,9 @@ func (r *Relay) serve(nc net.Conn) {
 	}()
 }
 
-// Drain has clients go elsewhere: no connections and streams are taken any more, what waits for a
-// connection to etcd ends, and connections end with their last streams. It waits until all have, or
-// ctx is done.
+// Drain makes clients go elsewhere: the relay accepts no new connections and streams, requests that
+// wait for a connection to etcd end, and connections end with their last streams. It waits until
+// all have, or ctx is done.
 func (r *Relay) Drain(ctx context.Context) {
 	r.mu.Lock()
 	r.drained = true

@@ -84,7 +84,7 @@ func (x *call) answerLocked(m Message, err error) {
 	x.down.headers(fields, true)
 }
 
-// answerHead and answerEnd are around an answer that is none of etcd's.
+// answerHead and answerEnd surround an answer that is not etcd's.
 var (
 	answerHead = []hpack.HeaderField{{Name: ":status", Value: "200"},
 		{Name: "content-type", Value: "application/grpc"}}

@@ -12,13 +12,13 @@ import (
 	"github.com/netcraq/netcraq/internal/racedetector"
 )
 
-// Unannounced gives a TCP or Unix connection whose reads and writes are system calls of which Go's
-// scheduler is not told. They do not block, since the socket does not, and take some microseconds.
-// Told of each, the scheduler would wake its monitor whenever the process begins to do something,
-// and have that look every 20 µs after who is in a system call: on an idle machine a wake-up for
-// each request, and in a busy gateway a sixth of its processor time. Any other connection is given
-// back as it is. So is every one where the race detector is on: it takes from the runtime's own
-// calls what has happened before what.
+// Unannounced returns a TCP or Unix connection whose reads and writes are system calls that Go's
+// scheduler does not know about. They do not block, because the socket does not, and take some
+// microseconds. If the scheduler knew about each, it would wake its monitor whenever the process
+// begins to do something, which would then check every 20 µs for goroutines in a system call: on an
+// idle machine a wake-up for each request, and in a busy gateway a sixth of its processor time. Any
+// other connection is returned unchanged. So is every one under the race detector, which derives
+// the order of events from the runtime's own calls.
 func Unannounced(nc net.Conn) net.Conn {
 	if racedetector.Enabled {
 		return nc

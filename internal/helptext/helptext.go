@@ -13,7 +13,7 @@ import (
 )
 
 // Width is how many columns help takes at most.
-const Width = 100
+const Width = 80
 
 // Fit has a command, and those that it has by now, print their help within [Width]: texts of flags,
 // which it breaks again, and Long. Use, Short and Example have to fit by themselves. root gets the
@@ -21,13 +21,24 @@ const Width = 100
 func Fit(root *cobra.Command) {
 	root.Version = buildinfo.Get().String()
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
-	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), "Flags.FlagUsages ",
-		fmt.Sprintf("Flags.FlagUsagesWrapped %d ", Width)))
+	template := strings.ReplaceAll(root.UsageTemplate(), "Flags.FlagUsages ", fmt.Sprintf("Flags.FlagUsagesWrapped %d ", Width))
+	root.SetUsageTemplate(strings.ReplaceAll(template, `Use "{{.CommandPath}} [command] --help" for more information about a command.`,
+		`Run '{{.CommandPath}} COMMAND --help' for a command's options.`))
+	root.InitDefaultHelpCmd()
+	root.InitDefaultVersionFlag()
+	root.Flags().Lookup("version").Usage = "print the version"
 	fit(root)
 }
 
 func fit(c *cobra.Command) {
 	c.Long = Fill(c.Long)
+	c.InitDefaultHelpFlag()
+	if help := c.Flags().Lookup("help"); help != nil {
+		help.Usage = "print this help"
+	}
+	if c.Name() == "help" {
+		c.Short = "Print the help of a command"
+	}
 	breakable := func(f *pflag.Flag) {
 		f.Usage = strings.ReplaceAll(f.Usage, "\n", " ")
 		if f.Value.Type() == "stringSlice" {

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Install what ``make release`` has made, each artifact in an environment that has nothing else of
-NetCRAQ, use it, remove it, and look for leftovers: ``make release-try``. It prints a table.
+NetCRAQ, use it, remove it, and look for leftovers: ``make release-try``. It prints a table. With
+``BEFORE=DIR`` it installs the artifacts of an earlier release first, and upgrades them.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import argparse
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -34,6 +36,7 @@ class Row:
     artifact: str
     where: str
     use: str
+    upgrade: str
     seconds: float
     leftovers: list[str]
 
@@ -51,6 +54,12 @@ def only(folder: Path, pattern: str) -> Path:
     return found[0]
 
 
+def version_of(dist: Path) -> str:
+    """The version of the release in a folder."""
+    definition = json.loads((dist / "provenance.json").read_text())["predicate"]["buildDefinition"]
+    return definition["externalParameters"]["version"]
+
+
 def wait_for(socket: Path, process: subprocess.Popen) -> None:
     """Wait until a process has made its socket, for a minute at most."""
     end = time.monotonic() + 60
@@ -62,14 +71,14 @@ def wait_for(socket: Path, process: subprocess.Popen) -> None:
 
 
 @contextlib.contextmanager
-def server(binary: Path, folder: Path):
+def server(binary: Path, folder: Path, *options: str):
     """A `netcraq dev` as the user nobody; its socket, and the seconds until the first get."""
     folder.chmod(0o777)
     socket = folder / "netcraq.sock"
     user = {"user": 65534, "group": 65534} if os.getuid() == 0 else {}
     began = time.monotonic()
     process = subprocess.Popen(
-        [binary, "dev", "--socket", socket, "--page", "none", "--gateway", "none"],
+        [binary, "dev", "--socket", socket, "--page", "none", "--gateway", "none", *options],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={"HOME": str(folder), "PATH": "/usr/bin:/bin"}, **user,
     )  # fmt: skip
     try:
@@ -89,38 +98,67 @@ def server(binary: Path, folder: Path):
         process.wait(30)
 
 
-def archive(dist: Path, work: Path) -> tuple[Path, Row]:
-    """The archive of this machine's architecture, as a user without rights."""
+def unpacked(dist: Path, work: Path) -> Path:
+    """The folder of the archive of this machine's architecture."""
     machine = {"x86_64": "amd64", "aarch64": "arm64"}[os.uname().machine]
     packed = only(dist / "archives", f"*_linux_{machine}.tar.gz")
-    work.chmod(0o755)
     with tarfile.open(packed) as file:
         file.extractall(work)
-    top = work / packed.name.removesuffix(".tar.gz")
+    return work / packed.name.removesuffix(".tar.gz")
+
+
+def archive(dist: Path, work: Path, before: Path | None) -> tuple[Path, Row]:
+    """The archive of this machine's architecture, as a user without rights."""
+    work.chmod(0o755)
+    top = unpacked(dist, work)
     home = work / "home"
     home.mkdir()
     with server(top / "netcraq", home) as (_, seconds):
         pass
     left = [str(path) for path in home.iterdir()]
     return top / "netcraq", Row(
-        packed.name, "a folder, the user nobody", f"put, get: {seconds:.2f} s after the start", seconds, left
-    )
+        f"{top.name}.tar.gz", "a folder, the user nobody", f"put, get: {seconds:.2f} s after the start",
+        kept(unpacked(before, work), top, home) if before else "", seconds, left,
+    )  # fmt: skip
 
 
-def wheel(dist: Path, work: Path, socket: Path) -> Row:
+def kept(before: Path, now: Path, home: Path) -> str:
+    """The server of this release reads the durable keys of the earlier one, and the other way
+    round.
+    """
+    data = home / "data"
+
+    def call(release: Path, *words: str) -> str:
+        with server(release / "netcraq", home, "--data", str(data)) as (socket, _):
+            return run(release / "netcraq", *words, "--namespace", "durable", "--socket", socket)
+
+    for writer, reader in ((before, now), (now, before)):
+        call(writer, "put", writer.name, writer.name)
+        said = call(reader, "get", writer.name)
+        if said != f"{writer.name}\n":
+            raise ReleaseError(f"{reader.name} reads {said} and not what {writer.name} has put")
+    shutil.rmtree(data)
+    return "durable keys are read by both, up and down"
+
+
+def wheel(dist: Path, work: Path, socket: Path, before: Path | None) -> Row:
     """The wheel in a venv that has nothing else."""
     began = time.monotonic()
     run(sys.executable, "-m", "venv", work / "venv")
     python = work / "venv" / "bin" / "python"
-    before = listed(work / "venv")
+    empty = listed(work / "venv")
     packed = only(dist / "python", "netcraq-*.whl")
-    run(python, "-m", "pip", "install", "-q", "--no-index", "--no-compile", packed)
+    install = (python, "-m", "pip", "install", "-q", "--no-index", "--no-compile")
+    if before:
+        run(*install, only(before / "python", "netcraq-*.whl"))
+    run(*install, packed)
     said = run(python, "-B", "-c", "import netcraq\nwith netcraq.connect() as c:\n print(c.get('greeting').value)", cwd=work,
                NETCRAQ_NODE_SOCKET=str(socket))  # fmt: skip
     if said != "b'hello'\n":
         raise ReleaseError(f"Python reads {said}")
     run(python, "-m", "pip", "uninstall", "-q", "-y", "netcraq")
-    return Row(packed.name, "an empty venv", "get", time.monotonic() - began, sorted(listed(work / "venv") - before))
+    left = sorted(listed(work / "venv") - empty)
+    return Row(packed.name, "an empty venv", "get", "pip install" if before else "", time.monotonic() - began, left)
 
 
 def sdist(dist: Path, work: Path) -> Row:
@@ -140,7 +178,7 @@ def sdist(dist: Path, work: Path) -> Row:
     )
     if only(work / "made", "*.whl").name != only(dist / "python", "netcraq-*.whl").name:
         raise ReleaseError("the source archive builds another wheel")
-    return Row(packed.name, "a folder", "builds the wheel", time.monotonic() - began, [])
+    return Row(packed.name, "a folder", "builds the wheel", "", time.monotonic() - began, [])
 
 
 SCRIPT = """
@@ -153,20 +191,24 @@ await client.close()
 """
 
 
-def npm(dist: Path, work: Path, socket: Path) -> Row:
+def npm(dist: Path, work: Path, socket: Path, before: Path | None) -> Row:
     """The package in an empty project of strict TypeScript."""
     began = time.monotonic()
     packed = only(dist / "npm", "netcraq-*.tgz")
     (work / "package.json").write_text('{"private": true, "type": "module"}')
-    run("npm", "install", "--silent", "--no-audit", "--no-fund", "typescript@5", "@types/node@22", cwd=work)
-    before = listed(work / "node_modules")
-    run("npm", "install", "--silent", "--no-audit", "--no-fund", packed, cwd=work)
+    install = ("npm", "install", "--silent", "--no-audit", "--no-fund")
+    run(*install, "typescript@5", "@types/node@22", cwd=work)
+    empty = listed(work / "node_modules")
+    if before:
+        run(*install, only(before / "npm", "netcraq-*.tgz"), cwd=work)
+    run(*install, packed, cwd=work)
     (work / "use.mts").write_text(SCRIPT)
     run("npx", "tsc", "--strict", "--module", "nodenext", "--target", "es2022", "use.mts", cwd=work)
     run("node", "use.mjs", cwd=work, NETCRAQ_NODE_SOCKET=str(socket))
     run("npm", "uninstall", "--silent", "--no-audit", "--no-fund", "netcraq", cwd=work)
-    left = {path for path in listed(work / "node_modules") - before if not path.startswith(".package-lock")}
-    return Row(packed.name, "an empty npm project", "tsc --strict, get", time.monotonic() - began, sorted(left))
+    left = {path for path in listed(work / "node_modules") - empty if not path.startswith(".package-lock")}
+    return Row(packed.name, "an empty npm project", "tsc --strict, get", "npm install" if before else "",
+               time.monotonic() - began, sorted(left))  # fmt: skip
 
 
 POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
@@ -179,14 +221,16 @@ POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0<
 USE = 'class Use { io.netcraq.streams.ReaderOptions options = io.netcraq.streams.ReaderOptions.of("orders"); }\n'
 
 
-def maven(dist: Path, work: Path, version: str) -> Row:
+def maven(dist: Path, work: Path, before: Path | None) -> Row:
     """The Java artifacts in a project outside of the tree."""
     began = time.monotonic()
     (work / "src/main/java").mkdir(parents=True)
     (work / "src/main/java/Use.java").write_text(USE)
-    (work / "pom.xml").write_text(POM.format(repository=dist / "maven", version=version))
-    run("mvn", "-q", "-B", "compile", cwd=work)
-    return Row(f"io.netcraq:netcraq-streams:{version}", "a Maven project", "compiles", time.monotonic() - began, [])
+    for release in filter(None, (before, dist)):
+        (work / "pom.xml").write_text(POM.format(repository=release / "maven", version=version_of(release)))
+        run("mvn", "-q", "-B", "clean", "compile", cwd=work)
+    return Row(f"io.netcraq:netcraq-streams:{version_of(dist)}", "a Maven project", "compiles",
+               "compiles with both" if before else "", time.monotonic() - began, [])  # fmt: skip
 
 
 PROGRAM = """package main
@@ -209,21 +253,23 @@ func main() {
 """
 
 
-def go(dist: Path, work: Path, socket: Path, version: str, compiler: str) -> Row:
+def go(dist: Path, work: Path, socket: Path, compiler: str, before: Path | None) -> Row:
     """The Go client in a module outside of the tree, from the proxy's files."""
     began = time.monotonic()
     (work / "main.go").write_text(PROGRAM)
-    proxies = run(compiler, "env", "GOPROXY").strip()
+    proxies = [f"file://{release}/go" for release in (dist, before) if release]
     environment = {
-        "GOPROXY": f"file://{dist}/go,{proxies}", "GOFLAGS": "-mod=mod -modcacherw", "GOWORK": "off",
+        "GOPROXY": ",".join([*proxies, run(compiler, "env", "GOPROXY").strip()]), "GOFLAGS": "-mod=mod -modcacherw", "GOWORK": "off",
         "GONOSUMDB": "github.com/netcraq/*", "GOMODCACHE": str(work / "cache"), "NETCRAQ_NODE_SOCKET": str(socket),
     }  # fmt: skip
     run(compiler, "mod", "init", "example.org/use", cwd=work, **environment)
-    run(compiler, "get", f"github.com/netcraq/netcraq/client@v{version}", cwd=work, **environment)
-    said = run(compiler, "run", ".", cwd=work, **environment)
-    if said != "hello <nil>\n":
-        raise ReleaseError(f"Go reads {said}")
-    return Row(f"github.com/netcraq/netcraq/client@v{version}", "a module outside", "get", time.monotonic() - began, [])
+    for release in filter(None, (before, dist)):
+        module = f"github.com/netcraq/netcraq/client@v{version_of(release)}"
+        run(compiler, "get", module, cwd=work, **environment)
+        said = run(compiler, "run", ".", cwd=work, **environment)
+        if said != "hello <nil>\n":
+            raise ReleaseError(f"Go reads {said} with {module}")
+    return Row(module, "a module outside", "get", "go get" if before else "", time.monotonic() - began, [])
 
 
 #: What dpkg, apt and adduser keep for themselves: logs, lists, and copies of files before a change.
@@ -233,7 +279,7 @@ OF_THE_SYSTEM = (
 )  # fmt: skip
 
 
-def debian(dist: Path, work: Path) -> list[Row]:
+def debian(dist: Path, work: Path, earlier: Path | None) -> list[Row]:
     """The Debian packages in a Debian machine that has nothing else. Systemd runs the services."""
     rows = []
     machine = run("dpkg", "--print-architecture").strip()
@@ -244,20 +290,62 @@ def debian(dist: Path, work: Path) -> list[Row]:
             began = time.monotonic()
             packed = only(dist / "debian", f"{name}_*_{machine}.deb")
             before = listed(root)
-            copy = shutil.copy(packed, root / "srv")
-            inside("apt-get", "install", "-qq", "-y", "--no-install-recommends", f"/srv/{packed.name}")
+            upgrade = ""
+            if earlier:
+                install(inside, root, only(earlier / "debian", f"{name}_*_{machine}.deb"))
+                upgrade = upgraded(inside, root, name, packed)
+            else:
+                install(inside, root, packed)
             for unit in inside("dpkg", "-L", name).split():
                 if unit.endswith(".service"):
                     verify(inside, unit)
             use = try_it(inside, root)
             inside("apt-get", "purge", "-qq", "-y", name)
             inside("apt-get", "autoremove", "--purge", "-qq", "-y")
-            Path(copy).unlink()
             if (still := inside("systemctl", "list-units", "--plain", "--no-legend", "--all", f"{name}*")).strip():
                 raise ReleaseError(f"{name} is purged, and systemd still has {still}")
             left = sorted(path for path in listed(root) - before if not path.startswith(OF_THE_SYSTEM))
-            rows.append(Row(packed.name, "an empty Debian 12 with systemd", use, time.monotonic() - began, left))
+            rows.append(
+                Row(packed.name, "an empty Debian 12 with systemd", use, upgrade, time.monotonic() - began, left)
+            )
     return rows
+
+
+def install(inside: Inside, root: Path, package: Path) -> None:
+    """Install a package, or upgrade to it."""
+    copy = Path(shutil.copy(package, root / "srv"))
+    inside("apt-get", "install", "-qq", "-y", "--no-install-recommends", f"/srv/{copy.name}")
+    copy.unlink()
+
+
+def upgraded(inside: Inside, root: Path, name: str, package: Path) -> str:
+    """Upgrade a package whose service runs. The node's keeps its durable keys and what an operator
+    has written into its file, and runs the new version afterwards.
+    """
+    if name != "netcraq":
+        install(inside, root, package)
+        return "apt install"
+    config = root / "etc/netcraq/netcraq.yaml"
+    text = config.read_text()
+    changed = text.replace("switches: 3", "switches: 2")
+    config.write_text(changed)
+    inside("systemctl", "start", "netcraq")
+    client = ("env", f"NETCRAQ_NODE_SOCKET={SOCKET}", "netcraq")
+    durable = ("--namespace", "durable")
+    wait("the node of before serves", lambda: active(inside, "netcraq", *client, "put", "kept", "yes", *durable))
+    was = property_of(inside, "netcraq", "MainPID")
+    install(inside, root, package)
+    wait("the node serves again", lambda: active(inside, "netcraq", *client, "get", "kept", *durable))
+    versions = re.findall(r"netcraq (?:dev )?(\d\S*[^,\s])", inside(*client, "version"))
+    if config.read_text() != changed or property_of(inside, "netcraq", "MainPID") == was:
+        raise ReleaseError("the upgrade has changed the operator's file, or has not restarted the node")
+    if len(versions) != 2 or versions[0] != versions[1]:
+        raise ReleaseError(f"after the upgrade the client and the node have the versions {versions}")
+    if inside(*client, "get", "kept", *durable) != "yes\n":
+        raise ReleaseError("after the upgrade a durable key is lost")
+    inside("systemctl", "stop", "netcraq")
+    config.write_text(text)
+    return "apt install: the node restarts; its durable keys and its file are kept"
 
 
 def verify(inside: Inside, unit: str) -> None:
@@ -270,6 +358,10 @@ def verify(inside: Inside, unit: str) -> None:
 def property_of(inside: Inside, service: str, name: str) -> str:
     """A property of a service, as systemd has it."""
     return inside("systemctl", "show", "-P", name, service).strip()
+
+
+#: Where the node's service listens.
+SOCKET = "/run/netcraq/netcraq.sock"
 
 
 def node(inside: Inside, root: Path) -> str:
@@ -290,20 +382,19 @@ def node(inside: Inside, root: Path) -> str:
     if (code, again) != ("2", "0") or f"/etc/netcraq/netcraq.yaml:{line}: switches" not in said:
         raise ReleaseError(f"a wrong option: exit code {code}, {again} restarts, {said}")
     config.write_text(text)
-    socket = "/run/netcraq/netcraq.sock"
-    client = ("env", f"NETCRAQ_NODE_SOCKET={socket}", "netcraq")
+    client = ("env", f"NETCRAQ_NODE_SOCKET={SOCKET}", "netcraq")
 
     def serves() -> bool:
         if state() == "failed":
             raise ReleaseError(f"the service fails: {inside('journalctl', '--unit', 'netcraq', '--output', 'cat')}")
-        return bool(inside("sh", "-c", f"test ! -S {socket} || stat -c %U {socket}").strip())
+        return bool(inside("sh", "-c", f"test ! -S {SOCKET} || stat -c %U {SOCKET}").strip())
 
     began = time.monotonic()
     inside("systemctl", "start", "netcraq")
     wait("the service serves", serves)
     inside(*client, "put", "greeting", "hello")
     seconds = time.monotonic() - began
-    if inside(*client, "get", "greeting") != "hello\n" or inside("stat", "-c", "%U", socket) != "netcraq\n":
+    if inside(*client, "get", "greeting") != "hello\n" or inside("stat", "-c", "%U", SOCKET) != "netcraq\n":
         raise ReleaseError("the service has another value than was put, or another user")
     inside("systemctl", "kill", "--signal", "KILL", "netcraq")
     wait("the service is started again", lambda: property_of(inside, "netcraq", "NRestarts") == "1")
@@ -411,11 +502,9 @@ def main() -> int:
     parser.add_argument("--dist", type=Path, default=ROOT / "dist")
     parser.add_argument("--go", default="go")
     parser.add_argument("--skip-debian", action="store_true", help="leave out what needs mmdebstrap, root and a mirror")
+    parser.add_argument("--before", type=Path, metavar="DIR", help="dist/ of an earlier release, to upgrade from")
     options = parser.parse_args()
-    dist = options.dist.resolve()
-    version = json.loads((dist / "provenance.json").read_text())["predicate"]["buildDefinition"]["externalParameters"][
-        "version"
-    ]
+    dist, before = options.dist.resolve(), options.before and options.before.resolve()
     rows: list[Row] = []
     try:
         with tempfile.TemporaryDirectory(prefix="netcraq-try-") as folder:
@@ -426,25 +515,24 @@ def main() -> int:
             for place in places.values():
                 place.mkdir()
             work.chmod(0o755)
-            binary, row = archive(dist, places["archive"])
+            binary, row = archive(dist, places["archive"], before)
             rows.append(row)
             with server(binary, places["home"]) as (socket, _):
-                rows.append(wheel(dist, places["wheel"], socket))
+                rows.append(wheel(dist, places["wheel"], socket, before))
                 rows.append(sdist(dist, places["sdist"]))
-                rows.append(npm(dist, places["npm"], socket))
-                rows.append(go(dist, places["go"], socket, version, options.go))
-            rows.append(maven(dist, places["maven"], version))
+                rows.append(npm(dist, places["npm"], socket, before))
+                rows.append(go(dist, places["go"], socket, options.go, before))
+            rows.append(maven(dist, places["maven"], before))
             if not options.skip_debian:
-                rows += debian(dist, places["debian"])
+                rows += debian(dist, places["debian"], before)
     except ReleaseError as error:
         print(f"make release-try: {error}", file=sys.stderr)
         return 1
     finally:
-        print("| artifact | installed in | first use | seconds | leftovers |\n| --- | --- | --- | --- | --- |")
+        print("| artifact | installed in | first use | upgrade | seconds | leftovers |\n" + "| --- " * 6 + "|")
         for row in rows:
-            print(
-                f"| {row.artifact} | {row.where} | {row.use} | {row.seconds:.1f} | {', '.join(row.leftovers) or 'none'} |"
-            )
+            left = ", ".join(row.leftovers) or "none"
+            print(f"| {row.artifact} | {row.where} | {row.use} | {row.upgrade} | {row.seconds:.1f} | {left} |")
     return 1 if any(row.leftovers for row in rows) else 0
 
 

@@ -260,9 +260,10 @@ func TestLongMessageOfFewRequests(t *testing.T) {
 // TestOpenStreamCountsWhatItMakes: a configuration that no stream can have counts as one request.
 // The number in it does not take the requests of others who share the quota.
 func TestOpenStreamCountsWhatItMakes(t *testing.T) {
-	few := authority.Quota{Connections: 10, RequestsPerSecond: 0.001, Burst: 50}
-	_, dial := startShared(t, Config{Streams: &broker.Options{},
-		Quotas: authority.NewQuotas(func(string) authority.Quota { return few }, nil)})
+	few := authority.NewQuotas(func(string) authority.Quota {
+		return authority.Quota{Connections: 10, RequestsPerSecond: 0.001, Burst: 50}
+	}, nil)
+	_, dial := startShared(t, Config{Streams: &broker.Options{}, Quotas: few})
 	greedy, other := dial(one), dial(one)
 	const open = `{"id":%d,"func":"openStream","data":{"stream":"s",` +
 		`"config":{"partitions":%d,"objectBytes":1024,"objects":4}}}`

@@ -120,9 +120,9 @@ takes the listening sockets of the netcraq-sidecar that has them. That one then 
 fails. Exit codes: 0 after such an end; 1 if it cannot start or run; 2 for a mistake on the command
 line or in the policy.`,
 		Example: `  netcraq-sidecar --admin unix:///run/netcraq/controller.sock --namespace shop
-  netcraq-sidecar --listen unix:///run/shop/node.sock --socket-group shop --socket-mode 660
+  netcraq-sidecar --listen unix:///run/shop/node.sock --socket-group shop
   netcraq-sidecar --policy policy.yaml --endpoints http://127.0.0.1:23790
-  netcraq-sidecar --listen tcp://127.0.0.1:7400 --policy policy.yaml --metrics 127.0.0.1:9464`,
+  netcraq-sidecar --listen tcp://127.0.0.1:7400 --policy policy.yaml`,
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,

@@ -1,5 +1,5 @@
-// Package api has the resource Pipelet, by which an operator declares what is to be copied from
-// where to where.
+// Package api has the resource Pipelet, by which an operator declares what to copy from where to
+// where.
 //
 // zz_generated.deepcopy.go and the definition (pipelets/deploy/crd) are made from the comments here
 // by go generate.
@@ -17,7 +17,7 @@ import (
 
 //go:generate env GOWORK=off go tool -modfile=../../cni-plugin/api/generate/go.mod controller-gen object crd:maxDescLen=400,allowDangerousTypes=true paths=. output:crd:dir=../deploy/crd
 
-// APIVersion and Kind are what a Pipelet says that it is.
+// APIVersion and Kind are a Pipelet's.
 const (
 	APIVersion = "netcraq.io/v1alpha1"
 	Kind       = "Pipelet"
@@ -33,7 +33,7 @@ func AddToScheme(s *runtime.Scheme) error {
 	return nil
 }
 
-// Pipelet says what is to be copied.
+// Pipelet declares one copy from a source to a destination.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -69,29 +69,29 @@ const (
 	Starting  = "Starting"
 	Running   = "Running"
 	Failing   = "Failing"   // a worker cannot continue; it tries again
-	Invalid   = "Invalid"   // what is asked for is wrong
-	Suspended = "Suspended" // as it was told
+	Invalid   = "Invalid"   // the specification is wrong
+	Suspended = "Suspended" // as requested
 )
 
 // Ready is the condition's type: all workers run.
 const Ready = "Ready"
 
-// Status is how a pipelet is.
+// Status is a pipelet's status.
 type Status struct {
 	// State is Starting, Running, Failing, Invalid or Suspended.
 	State string `json:"state,omitempty"`
 	// Assigned is the replica of the operator that is to run it.
 	Assigned string `json:"assigned,omitempty"`
 	// Lag is how long there have been records that the slowest worker has not written, in seconds.
-	// 0: all that it knows about is written.
+	// 0: all known records are written.
 	Lag string `json:"lag,omitempty"`
 	// Rate is how many records all workers have written, of each second of the last ten or so.
 	Rate string `json:"rate,omitempty"`
 	// Rows were written by all workers, since the pipelet is there.
 	Rows int64 `json:"rows,omitempty"`
-	// LastError is what last went wrong, also if it is well again.
+	// LastError is the last error, also if it is over.
 	LastError string `json:"lastError,omitempty"`
-	// ObservedGeneration is of which specification this is said.
+	// ObservedGeneration is the generation of the specification that the status is about.
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// +listType=map
 	// +listMapKey=type
@@ -115,7 +115,7 @@ type Worker struct {
 	Lag    string `json:"lag,omitempty"`
 }
 
-// Spec is what is asked for.
+// Spec is the specification.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.flow)||!has(self.state)",message="no flow"
 type Spec struct {
@@ -123,18 +123,19 @@ type Spec struct {
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=16
 	Src []Store `json:"src"`
-	// Dst is where they go.
+	// Dst is the destination of the records.
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=16
 	Dst []Store `json:"dst"`
 	// Flow is a SELECT of DuckDB over the table src. Without one, records arrive as they are.
 	// +kubebuilder:validation:MaxLength=16384
 	Flow string `json:"flow,omitempty"`
-	// State is a SELECT that makes of the tables src and state the next table state, which the flow
-	// sees. It is kept in the destination.
+	// State is a SELECT that computes from the tables src and state the next table state, which the
+	// flow sees. It is kept in the destination.
 	// +kubebuilder:validation:MaxLength=16384
 	State string `json:"state,omitempty"`
-	// Interval is how long a window is, in seconds: what comes in it is one batch. 0: as they come.
+	// Interval is the length of a window, in seconds: the records in it are one batch. 0: as they
+	// come.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=86400
 	Interval float64 `json:"interval,omitempty"`
@@ -143,7 +144,7 @@ type Spec struct {
 	Rate float64 `json:"rate,omitempty"`
 	// EOIO: each record arrives exactly once, in order. Without it, at least once.
 	EOIO bool `json:"eoio,omitempty"`
-	// Suspend stops it. It continues where it was.
+	// Suspend stops it. Afterwards it continues where it was.
 	Suspend bool `json:"suspend,omitempty"`
 }
 
@@ -170,7 +171,7 @@ type Etcd struct {
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=16
 	Endpoints []string `json:"endpoints"`
-	// Prefix is what the keys begin with, and the flow's do not.
+	// Prefix begins the keys in the store; the flow's keys do not have it.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=1024
 	Prefix string `json:"prefix"`
@@ -206,7 +207,7 @@ type Parquet struct {
 type Chain struct {
 	// Namespace is that of the keys.
 	Namespace string `json:"namespace"`
-	// Prefix is what the keys begin with, and the flow's do not.
+	// Prefix begins the keys in the store; the flow's keys do not have it.
 	Prefix string `json:"prefix"`
 }
 

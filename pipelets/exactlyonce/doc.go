@@ -1,5 +1,5 @@
 // Package exactlyonce has the rules of a pipelet's worker, as a state machine without clocks,
-// goroutines or stores. What is to be done comes out ([Machine.Next]), how it went goes in
+// goroutines or stores. It returns the next action ([Machine.Next]), and gets its result
 // ([Machine.Done]).
 //
 // Exactly once, in order, rests on four rules. TestMutants leaves out each.

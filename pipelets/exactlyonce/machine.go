@@ -24,7 +24,7 @@ type Position struct {
 // positionText is a Position as destinations have it, in JSON.
 type positionText struct {
 	plainPosition
-	// SubBase64 has Sub where it is not UTF-8: JSON text would replace its bytes.
+	// SubBase64 has Sub if it is not UTF-8: JSON text would replace its bytes.
 	SubBase64 []byte `json:"subBase64,omitempty"`
 }
 
@@ -39,7 +39,7 @@ func (p Position) MarshalJSON() ([]byte, error) {
 	return json.Marshal(text)
 }
 
-// UnmarshalJSON reads what MarshalJSON writes.
+// UnmarshalJSON reads MarshalJSON's format.
 func (p *Position) UnmarshalJSON(b []byte) error {
 	var text positionText
 	if err := json.Unmarshal(b, &text); err != nil {
@@ -51,12 +51,12 @@ func (p *Position) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// State is what a destination knows about a pipelet.
+// State is a destination's state of a pipelet.
 type State struct {
 	Position Position `json:"position"`
 	// Rows were written in all.
 	Rows uint64 `json:"rows"`
-	// Table is what the pipelet's flow keeps from batch to batch.
+	// Table is the table that the pipelet's flow keeps from batch to batch.
 	Table Table `json:"table,omitempty"`
 }
 
@@ -72,7 +72,7 @@ func (t *Table) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Kind is what an error means for the worker.
+// Kind is the meaning of an error for the worker.
 type Kind int
 
 // The kinds of errors.
@@ -83,7 +83,7 @@ const (
 	Unknown
 	// Conflict: the destination's position differs from the one that the worker began from.
 	Conflict
-	// TooLarge: the destination takes no so many rows in one transaction.
+	// TooLarge: the destination does not accept so many rows in one transaction.
 	TooLarge
 	// Wrong: the flow fails with these records.
 	Wrong
@@ -99,16 +99,16 @@ var kinds = map[Kind]string{
 // String is the kind as a condition's reason.
 func (k Kind) String() string { return kinds[k] }
 
-// Fault is an error of which it is known what it means.
+// Fault is an error whose meaning is known.
 type Fault struct {
 	Kind Kind
 	Err  error
 }
 
-// Error says what happened.
+// Error describes the error.
 func (f *Fault) Error() string { return f.Err.Error() }
 
-// Unwrap is what happened.
+// Unwrap returns the cause.
 func (f *Fault) Unwrap() error { return f.Err }
 
 // Errorf makes a fault.
@@ -116,7 +116,8 @@ func Errorf(k Kind, format string, args ...any) error {
 	return &Fault{k, fmt.Errorf(format, args...)}
 }
 
-// KindOf says what an error means. One that is not a Fault is Temporary, and of a commit Unknown.
+// KindOf returns the meaning of an error. One that is not a Fault is Temporary, and of a commit
+// Unknown.
 func KindOf(err error) Kind {
 	if f, ok := errors.AsType[*Fault](err); ok {
 		return f.Kind
@@ -124,10 +125,10 @@ func KindOf(err error) Kind {
 	return Temporary
 }
 
-// Do is what a worker is to do.
+// Do is a worker's next action.
 type Do int
 
-// What there is to do.
+// The actions.
 const (
 	// Open asks the destination for its State.
 	Open Do = iota
@@ -151,7 +152,7 @@ type Action struct {
 	For  time.Duration
 }
 
-// Result is how a step went.
+// Result is the result of a step.
 type Result struct {
 	State   State    // Open
 	To      Position // Read: of the last record
@@ -199,13 +200,13 @@ func New(cfg Config) *Machine {
 	return &Machine{cfg: cfg, max: cfg.Max, cond: Condition{Reason: "Starting"}}
 }
 
-// Condition is how it is.
+// Condition is its condition.
 func (m *Machine) Condition() Condition { return m.cond }
 
 // Known is the destination's state as far as the machine knows it.
 func (m *Machine) Known() State { return m.known }
 
-// Next is what is to be done.
+// Next returns the next action.
 func (m *Machine) Next() Action {
 	if m.pause > 0 {
 		return Action{Do: Wait, For: m.pause}
@@ -278,11 +279,11 @@ func (m *Machine) well() {
 // WindowSplit is the reason of a worker that runs, and has a window in parts.
 const WindowSplit = "WindowSplit"
 
-// HistoryCompacted is the reason of a worker that runs, and whose source lacked a part of what the
-// worker had yet to read. It stays until the worker ends.
+// HistoryCompacted is the reason of a running worker whose source lacked a part that the worker had
+// yet to read. It stays until the worker ends.
 const HistoryCompacted = "HistoryCompacted"
 
-// failed decides what becomes of a step that went wrong.
+// failed handles a step that went wrong.
 func (m *Machine) failed(a Action, err error) {
 	kind := KindOf(err)
 	_, said := errors.AsType[*Fault](err)

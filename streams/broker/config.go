@@ -83,7 +83,8 @@ func errKept(namespace string, most int) error {
 }
 
 func noStream(name string) error {
-	return nodeapi.Errorf(nodeapi.CodeInvalidArgument, "open it first: openStream", "there is no stream %q", name)
+	return nodeapi.Errorf(nodeapi.CodeInvalidArgument, "create it: openStream with a config, or netcraq stream create",
+		"there is no stream %q", name)
 }
 
 func errDamaged(name string) error {

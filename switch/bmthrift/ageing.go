@@ -13,7 +13,7 @@ func (h *handler) idle(p target.Pipeline, entries []target.IdleEntry) {
 		_ = h.bound(func(target.Pipeline) error { return nil })(p)
 	}
 	if h.prog != p.Program() {
-		return // handles are of a program that is not swapped in yet
+		return // the handles belong to a program that is not swapped in yet
 	}
 	for len(entries) > 0 {
 		n := 1

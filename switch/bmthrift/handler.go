@@ -54,7 +54,7 @@ func (h *handler) logRefusal(call string, err error) {
 // errContext is what is said about contexts that there are not.
 var errContext = errors.New("a switch has one context, which is 0")
 
-// read calls f with the pipeline, in step with what other protocols do.
+// read calls f with the pipeline, serialized with other protocols.
 func (h *handler) read(cxt int32, f func(target.Pipeline) error) error {
 	if cxt != 0 {
 		return errContext

@@ -10,8 +10,8 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// maxPriority is BMv2's pivot between its priorities, of which the smallest wins, and those of
-// P4Runtime, of which the largest does.
+// maxPriority converts between BMv2's priorities, of which the smallest wins, and P4Runtime's, of
+// which the largest does.
 const maxPriority = math.MaxInt32
 
 func bytesOf(width int) int { return (width + 7) / 8 }
@@ -194,7 +194,7 @@ func keyOfEntry(t *bmv2json.Table, e *target.TableEntry) (out idl.MatchKey) {
 func optionsOf(t *bmv2json.Table, e *target.TableEntry) idl.EntryOptions {
 	p := int32(-1)
 	switch {
-	case !needsPriority(t): // as BMv2 says it
+	case !needsPriority(t): // in BMv2's words
 	case e.IsConst: // the program's numbers, turned round when it was loaded
 		largest := 0
 		for _, c := range t.ConstEntries {

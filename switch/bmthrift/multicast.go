@@ -33,7 +33,7 @@ type multicast struct {
 	nodes  map[int32]*node
 	groups map[uint32][]int32 // in the order in which the nodes came
 	lags   map[uint32][]uint32
-	// mirrors are the sessions that copy to a group, with what else they were given.
+	// mirrors are the sessions that copy to a group, with their other settings.
 	mirrors map[uint32]mirror
 }
 
@@ -144,7 +144,7 @@ func (m *multicast) follow(p target.Pipeline) {
 	}
 }
 
-// portMap reads a string of 0 and 1, of which the last is for port 0.
+// portMap parses a string of 0 and 1; the last one is for port 0.
 func portMap(s string, most int) ([]uint32, error) {
 	if len(s) > most {
 		return nil, fmt.Errorf("a map is of at most %d bits, not %d", most, len(s))

@@ -26,8 +26,8 @@ const (
 	// A message of more than smallMessage bytes waits until it is one of bigMessages.
 	smallMessage = 1 << 20
 	bigMessages  = 2
-	// messageTime is how long a message may take from its first byte to its last, and an answer to
-	// be taken.
+	// messageTime is how long a message may take from its first byte to its last, and how long a
+	// client may take to read an answer.
 	messageTime = 20 * time.Second
 	// maxConnections at a time. One more takes the place of the one that has been silent for the
 	// longest.
@@ -47,13 +47,13 @@ type State interface {
 	Reset() error
 	// Source is the JSON of the program that calls refer to.
 	Source() []byte
-	// OnReplication sets who is told about groups and sessions that others have changed.
+	// OnReplication sets a function that is called when others have changed groups and sessions.
 	OnReplication(f func(target.Pipeline))
 	// OnDigest sets who gets the digests of the running program, besides P4Runtime. f does not
 	// block.
 	OnDigest(f func(*bmv2json.Program, target.Digest))
-	// SetIdleTimeout and IdleTimeout are of an entry of a pipeline that Write or Read has given,
-	// and OnIdle sets who is told about entries of the running one that have become idle.
+	// SetIdleTimeout and IdleTimeout are for an entry of a pipeline that Write or Read has given,
+	// and OnIdle sets a function that gets idle entries of the running one.
 	SetIdleTimeout(p target.Pipeline, table string, e *target.TableEntry,
 		timeout time.Duration) error
 	IdleTimeout(p target.Pipeline, table string,

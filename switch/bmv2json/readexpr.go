@@ -296,8 +296,7 @@ func unionTypeOf(e *Expr) *HeaderUnionType {
 	return e.Left.UnionStack.Type
 }
 
-// source is where in the P4 program an object of the JSON comes from, for people; "" where it does
-// not say.
+// source is an object's place in the P4 program, for people; "" if the JSON does not say.
 func source(n node) string {
 	s, _ := n.opt("source_info").v.(map[string]any)
 	file, _ := s["filename"].(string)

@@ -57,7 +57,7 @@ type Options struct {
 	// interfaces
 	captured bool
 	unlocked bool // packets take no lock: for the test that shows what it is for
-	general  bool // the program is not made again by itself for what its tables hold: for tests
+	general  bool // the program is not recompiled automatically for its tables' content: for tests
 }
 
 // Device is the result of New.
@@ -82,10 +82,10 @@ type device struct {
 	closed   bool
 	ports    map[uint32]*port
 	pipeline *runtime.Pipeline
-	// interfaces could not be looked at, which was said
+	// interfaces could not be checked, and that was logged
 	lookupsFail bool
 	looks       int                              // at the ports
-	committed   atomic.Pointer[runtime.Pipeline] // the same, for who does not hold mu
+	committed   atomic.Pointer[runtime.Pipeline] // the same, for readers without mu
 	stripesSet  atomic.Bool                      // by Stripe: the switch itself leaves it so
 
 	handlers sync.Mutex
@@ -299,7 +299,7 @@ func (d *device) OnDigest(f func(target.Digest)) {
 	d.handlers.Unlock()
 }
 
-// deliverPacketIn gives a packet-in to who asked for them.
+// deliverPacketIn gives a packet-in to the subscriber.
 func (d *device) deliverPacketIn(frame []byte) {
 	d.handlers.Lock()
 	handle := d.onPacket
@@ -319,7 +319,7 @@ func (d *device) tapDelivery() func(record []byte) {
 	}
 }
 
-// deliverDigest gives a digest to who asked for them.
+// deliverDigest gives a digest to the subscriber.
 func (d *device) deliverDigest(record []byte) {
 	p := d.committed.Load()
 	if p == nil {

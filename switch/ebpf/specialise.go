@@ -7,9 +7,9 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// specialise puts a program that is made for what its tables hold in the place of the running one,
-// if there is something that one does not know. Both have the same state: a packet goes through
-// one of the two, and it makes no difference which. With now, tables need not have been left alone.
+// specialise replaces the running program by one that is made for its tables' content, if that has
+// changed. Both have the same state: a packet goes through one of the two, and it makes no
+// difference which. With now, it does not wait until tables have stopped changing.
 func (d *device) specialise(now bool) error {
 	p := d.committed.Load()
 	if p == nil {
@@ -56,7 +56,7 @@ func (d *device) specialise(now bool) error {
 	return err
 }
 
-// stripeIfMeeting has packets take stripes of registers instead of the one lock, if they have
+// stripeIfMeeting makes packets take stripes of registers instead of the one lock, if they have
 // waited for each other.
 func (d *device) stripeIfMeeting() error {
 	p := d.committed.Load()

@@ -20,8 +20,8 @@ type watcher struct {
 	once    sync.Once
 }
 
-// reconcileInterval is how often all ports are looked at even if the kernel reports no change: what
-// happens to a peer elsewhere is not reported.
+// reconcileInterval is how often all ports are checked even if the kernel reports no change:
+// changes of a peer in another namespace are not reported.
 const reconcileInterval = 500 * time.Millisecond
 
 func (d *device) watch() (*watcher, error) {

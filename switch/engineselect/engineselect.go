@@ -128,8 +128,8 @@ func (d *Device) Activate(p target.Pipeline, handOver func() error) error {
 	return nil
 }
 
-// move takes the ports from one engine and gives them to the other. A port that cannot be moved
-// stays where it was with all others.
+// move moves the ports from one engine to the other. If a port cannot be moved, it stays where it
+// was, with all others.
 func (d *Device) move(from, to Engine) error {
 	var moved []target.Port
 	for _, p := range d.ports {

@@ -29,8 +29,8 @@ func (l *Log) Wanted() bool { return l.publisher.Subscribed() }
 // Event implements [interp.Events]. It does not block.
 func (l *Log) Event(e interp.Event) { l.publisher.Publish(encode(l.device, e)) }
 
-// encode is a step as a message: the kind, the device, the context (there is one), the packet's
-// name, and what the kind has to say.
+// encode encodes a step as a message: the kind, the device, the context (there is one), the
+// packet's name, and the fields of the kind.
 func encode(device uint64, e interp.Event) []byte {
 	order := binary.LittleEndian
 	m := make([]byte, 0, 48)

@@ -151,8 +151,8 @@ func (p *Pipeline) receive(b *Buffer, st *packet.State) {
 }
 
 // multicast makes a copy of st for each replica. A copy has the headers, the metadata and the
-// length of st, but none of its requests: not even truncate, which in BMv2 is for the packet that
-// goes out and for nothing that is made of it. It is cut to so many bytes.
+// length of st, but none of its requests: not even truncate, which in BMv2 applies only to the
+// outgoing packet and not to copies of it. It is cut to so many bytes.
 func (p *Pipeline) multicast(st *packet.State, replicas []target.Replica, cut int) {
 	for _, r := range replicas {
 		if len(p.queue) > p.opts.MaxPasses {

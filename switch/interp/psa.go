@@ -45,7 +45,7 @@ func (p *Pipeline) receivePSA(b *Buffer, st *packet.State) {
 		p.put(st)
 		return
 	}
-	if a.clone.Get(st) != 0 { // of what is dropped, too
+	if a.clone.Get(st) != 0 { // of dropped packets, too
 		p.clonePSA(st, uint32(a.session.Get(st)), st.Frame, psaCloneI2E)
 	}
 	switch {

@@ -98,7 +98,7 @@ func (q *Queues) SetRate(port *uint32, priority *int, perSecond uint64) error {
 	return q.change(port, priority, func(s *queueSetting) { s.gap = gap })
 }
 
-// of is how a queue is set.
+// of returns a queue's configuration.
 func (q *Queues) of(port uint32, priority int) queueSetting {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -16,7 +16,7 @@ type waitingRoom struct {
 	order  uint64
 	// when the first of all may continue, as [Pipeline.NextDeparture] says it
 	next atomic.Int64
-	full bool // that a queue was full was said
+	full bool // a full queue was reported
 }
 
 type queueName struct {
@@ -35,7 +35,7 @@ type waiter struct {
 	of     *waitingQueue
 	at     time.Duration // when it may continue
 	order  uint64
-	number uint64 // of the packet, in what is traced
+	number uint64 // of the packet, in traces
 }
 
 // waiters are packets of one priority, the first that may continue first.

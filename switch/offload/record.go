@@ -211,7 +211,7 @@ func restoreUnused(path string, r record, index int, s Setting) error {
 	if len(r.Owners) > 0 {
 		return write(path, r)
 	}
-	// Another interface of the same name is none of ours.
+	// Another interface of the same name is not ours.
 	if l, err := net.InterfaceByName(r.Iface); err == nil && l.Index == index {
 		if err := set(r.Iface, s, true); err != nil && !errors.Is(err, unix.ENODEV) {
 			return err

@@ -30,7 +30,7 @@ func keyOfRole(name string, id uint64) roleKey {
 }
 
 // role is the controllers that share a role. Every role has full pipeline access: role.config
-// schemes are agreed out of band, and with us none is.
+// schemes are agreed out of band, and here there are none.
 type role struct {
 	key     roleKey
 	streams map[*stream]bool
@@ -212,7 +212,7 @@ func (r *role) message(device uint64, code codes.Code) *p4v1.StreamMessageRespon
 		Arbitration: m}}
 }
 
-// known reports whether any controller has ever taken the role: the check that writes begin with.
+// known reports whether any controller has ever taken the role: the first check of writes.
 func (a *arbiter) known(k roleKey) *role {
 	for _, r := range *a.list.Load() {
 		if r.key == k {

@@ -11,12 +11,12 @@ import (
 // takes time to close.
 const closedFirstFrom = 4096
 
-// closedFirst gives a connection a high descriptor. When a process dies, the kernel ends the files
-// that it had open last number first, and to take a program from an interface takes it some ten
-// milliseconds each. Whoever is connected would hear that the switch is gone only after all of its
-// ports: 40 to 60 ms later where it has four, and a controller goes by that.
+// closedFirst gives a connection a high descriptor. When a process dies, the kernel closes its
+// files from the last number down, and removing a program from an interface takes it some ten
+// milliseconds each. Otherwise, peers would hear that the switch is gone only after all of its
+// ports: 40 to 60 ms later if it has four, and a controller relies on that.
 //
-// Where there are not so many descriptors it is the connection as it was.
+// Without enough descriptors the connection stays as it was.
 func closedFirst(conn net.Conn) net.Conn {
 	tcp, ok := conn.(*net.TCPConn)
 	if !ok {

@@ -25,7 +25,7 @@ type config struct {
 	*translate.Schema
 	server *Server
 	pipe   target.Pipeline
-	pushed *p4v1.ForwardingPipelineConfig // as it came, to be returned so
+	pushed *p4v1.ForwardingPipelineConfig // unchanged, to be returned
 
 	entries             map[*translate.Table]map[string]*entryState
 	defaults            map[*translate.Table]*defaultState
@@ -147,7 +147,7 @@ func (s *Server) check(cfg *p4v1.ForwardingPipelineConfig) (*translate.Schema, e
 }
 
 // SetForwardingPipelineConfig implements the RPC of that name (specification section 14). Whether
-// the caller may, and is still there, is looked at before a program is read and verified, which
+// the caller may, and is still connected, is checked before a program is read and verified, which
 // takes a while, and again before anything changes. A commit that has begun is finished.
 func (s *Server) SetForwardingPipelineConfig(ctx context.Context,
 	req *p4v1.SetForwardingPipelineConfigRequest) (*p4v1.SetForwardingPipelineConfigResponse,

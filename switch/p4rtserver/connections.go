@@ -28,9 +28,9 @@ const (
 )
 
 // Connections bounds the connections to a server, so that they cannot use up what the switch needs
-// for its ports. Where there are as many as there may be, a new one takes the place of one by which
-// no call is under way: the oldest of those from the address that has the most. If there is none it
-// is refused, with the reason. A controller always has a call under way, its stream.
+// for its ports. When the limit is reached, a new one replaces a connection without a call under
+// way: the oldest of those from the address that has the most. If there is none it is refused, with
+// the reason. A controller always has a call under way, its stream.
 type Connections struct {
 	most int
 	log  *slog.Logger

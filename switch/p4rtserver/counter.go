@@ -21,7 +21,7 @@ func counterData(d target.CounterData) *p4v1.CounterData {
 		ByteCount: int64(min(d.Bytes, math.MaxInt64))}
 }
 
-// cells is the range of an array that an Index means: one cell, or all where it is unset.
+// cells is the range of an array that an Index means: one cell, or all if it is unset.
 func cells(what string, size int, i *p4v1.Index) (first, count int, err error) {
 	switch {
 	case i == nil:

@@ -16,9 +16,9 @@ import (
 // maxDigestList bounds a digest list whose configuration does not (max_list_size 0).
 const maxDigestList = 1024
 
-// digestState collects what the program sends by one digest (section 9.8): a list is sent when it
-// is full or its oldest entry old enough, and what has been sent is not sent again until it has
-// been acknowledged or has timed out.
+// digestState collects the program's messages of one digest (section 9.8): a list is sent when it
+// is full or its oldest entry old enough, and sent entries are not sent again until they have been
+// acknowledged or have timed out.
 type digestState struct {
 	typ  *translate.DigestType
 	send func(*p4v1.DigestList)

@@ -53,8 +53,7 @@ func (s *Server) reconcile(cfg *p4v1.ForwardingPipelineConfig, may func() error)
 	return nil
 }
 
-// copyWritten writes into c what controllers have written into old, in the order in which one
-// entity depends on another.
+// copyWritten writes controllers' objects from old into c, in the order of their dependencies.
 func (old *config) copyWritten(c *config) error {
 	var updates []*p4v1.Update
 	var readErr error

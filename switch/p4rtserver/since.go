@@ -26,12 +26,12 @@ const (
 	SnapshotHeader = "netcraq-snapshot"
 )
 
-// snapshotBytes is how much a configuration keeps of what it has told, the newest of it: of
-// NetCRAQ's program every register but the values', several times over. Who may read registers can
-// make it forget what others were told, and they read all again.
+// snapshotBytes bounds the snapshots of a configuration; the newest are kept: of NetCRAQ's program
+// every register but the values', several times over. A client that may read registers can push out
+// others' snapshots; they then read everything again.
 const snapshotBytes = 8 << 20
 
-// snapshots are what readers of registers were told.
+// snapshots are the states that readers of registers got.
 type snapshots struct {
 	mu   sync.Mutex
 	kept []snapshot // the oldest first
@@ -45,7 +45,7 @@ type snapshot struct {
 	cells    []byte
 }
 
-// take finds what was told about a register by that name, and forgets it: its reader gets another.
+// take returns the snapshot of a name, and forgets it: its reader gets another.
 func (s *snapshots) take(register uint32, name string) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -59,7 +59,7 @@ func (s *snapshots) take(register uint32, name string) []byte {
 	return cells
 }
 
-// keep takes one in, and returns its name: "" where it is too large. What is oldest makes room.
+// keep stores a snapshot, and returns its name: "" if it is too large. The oldest ones make room.
 func (s *snapshots) keep(register uint32, cells []byte) string {
 	if len(cells) > snapshotBytes {
 		return ""
@@ -92,8 +92,8 @@ func (c *config) whole(req *p4v1.ReadRequest) *translate.Register {
 	return nil
 }
 
-// readSince reads a whole register, or of it what has changed since the reader was told the
-// snapshot of that name, and the header that goes with it.
+// readSince reads a whole register, or its changes since the snapshot of that name, and the header
+// that goes with it.
 func (c *config) readSince(r *translate.Register, since string, out *response) (metadata.MD, error) {
 	cells, err := c.pipe.AppendRegisters(nil, r.Name, 0, r.Size)
 	if err != nil {

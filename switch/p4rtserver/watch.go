@@ -53,8 +53,8 @@ const (
 // follower gives the engine what the ports make of something, and reports whether that has changed.
 type follower func(livePorts) (changed bool, err error)
 
-// follow sets what choose makes of the ports. If there is something to watch, the server does so
-// again whenever that changes. An error leaves everything as it was.
+// follow sets choose's result for the ports. If there is something to watch, the server repeats
+// that whenever it changes. An error leaves everything as it was.
 func follow[T comparable](c *config, k followerKey, watches bool, choose func(livePorts) []T,
 	set func([]T) error) error {
 	var up livePorts
@@ -136,7 +136,7 @@ func (c *config) watch(m *watchedMember, port []byte, have func() livePorts) (ke
 	return translate.Shorten(port), nil
 }
 
-// oldWatch is a watch port as the deprecated field has it. 0 is none.
+// oldWatch is a watch port in the form of the deprecated field. 0 is none.
 func oldWatch(port int32) []byte {
 	if port == 0 {
 		return nil
@@ -153,8 +153,7 @@ func (c *config) portOf(b []byte) (n uint32, err error) {
 	return n, err
 }
 
-// setGroup gives the engine a group, of which members are left out while their watch ports are
-// down.
+// setGroup gives the engine a group, without members whose watch ports are down.
 func (c *config) setGroup(p *translate.ActionProfile, id uint32, members []watchedMember, insert bool) error {
 	choose := func(up livePorts) []target.WeightedMember {
 		live := []target.WeightedMember{}
@@ -183,8 +182,8 @@ func (c *config) deleteGroup(p *translate.ActionProfile, id uint32) error {
 	return nil
 }
 
-// setReplicas gives the engine of each list of replicas the first whose port is up, or the first of
-// all if none is.
+// setReplicas gives the engine, for each list of replicas, the first whose port is up, or the first
+// of all if none is.
 func (c *config) setReplicas(k followerKey, lists [][]target.Replica,
 	set func([]target.Replica) error) error {
 	choose := func(up livePorts) []target.Replica {

@@ -43,8 +43,8 @@ func watchLinks(changed func(name string), log *slog.Logger) (*linkWatch, error)
 					continue
 				}
 			}
-			// The subscription ended (its buffer overflowed, say): take another, and look at
-			// everything since some news are lost.
+			// The subscription ended (for example because its buffer overflowed): subscribe again,
+			// and check everything, because some news is lost.
 			for {
 				select {
 				case <-w.stop:
@@ -63,8 +63,8 @@ func watchLinks(changed func(name string), log *slog.Logger) (*linkWatch, error)
 
 func (w *linkWatch) close() { close(w.stop) }
 
-// linkChanged brings the ports on the named interface (all, if "") in line with what the interface
-// is now.
+// linkChanged brings the ports on the named interface (all, if "") in line with the interface's
+// present state.
 func (s *Set) linkChanged(name string) {
 	s.mu.Lock()
 	var affected []*port
@@ -79,7 +79,7 @@ func (s *Set) linkChanged(name string) {
 	}
 }
 
-// lookAgain is when a port is looked at again where that has failed.
+// lookAgain is when to retry a port whose check has failed.
 const lookAgain = 500 * time.Millisecond
 
 // noSuchInterface says whether the kernel has said that there is no interface of that name, as

@@ -114,7 +114,7 @@ type port struct {
 	number   uint32
 	iface    string
 	settings *offload.Change // what was changed on the interface, to be undone
-	// the log says what keeps it from being looked at, or opened; guarded by Set.opening
+	// the log says why it cannot be checked, or opened; guarded by Set.opening
 	logged bool
 	up     atomic.Bool
 

@@ -212,7 +212,7 @@ type verdict int
 const (
 	frameGood verdict = iota
 	frameOversize
-	frameForged // its checksum would be finished where it has none
+	frameForged // its checksum was to be finished where it has none
 	frameOwn
 )
 

@@ -32,7 +32,7 @@ type Watch struct {
 
 	names  map[uint32]string // the ports, when they were last looked for
 	known  map[uint32]int    // their interfaces, by index
-	depths map[uint32]uint32 // as set was told
+	depths map[uint32]uint32 // as reported to set
 
 	once  sync.Once
 	end   chan struct{}

@@ -152,10 +152,9 @@ type Pipeline interface {
 	CloneSessions() map[uint32]CloneSession
 
 	// Barrier makes the changes so far final: when it has returned, no packet touches a register
-	// any more that found something in a table, group, session or value set as it was before. Who
-	// acknowledges changes calls it first, once for all of them. Until then such a packet may be
-	// under way. What it did to registers before stays done, and it leaves by the port that it has
-	// been given.
+	// any more that found something in a table, group, session or value set as it was before. Call
+	// it once before acknowledging changes. Until then such a packet may be under way. Its earlier
+	// operations on registers stay, and it leaves by the port that it has been given.
 	Barrier() error
 }
 

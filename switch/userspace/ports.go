@@ -25,9 +25,9 @@ func (d *Device) AddPort(p target.Port) error {
 	return nil
 }
 
-// finishFrames has the other end of a veth send frames as they would be on a wire. The ports' rings
-// have room for the MTU, and a sender's segmentation makes frames of 64 kB. With OnlyUDP all TCP is
-// the host's, which segmentation serves.
+// finishFrames makes the other end of a veth send frames as they would be on a wire. The ports'
+// rings have room for the MTU, and a sender's segmentation makes frames of 64 kB. With OnlyUDP all
+// TCP is the host's, which benefits from segmentation.
 func (d *Device) finishFrames(p target.Port) error {
 	link, err := netlink.LinkByName(p.Iface)
 	veth, is := link.(*netlink.Veth)

@@ -18,7 +18,7 @@ type queueDepths struct {
 	byPort sync.Map // uint32 → *atomic.Uint32
 }
 
-// of is a port's depth.
+// of returns a port's depth.
 func (q *queueDepths) of(port uint32) uint32 {
 	if v, ok := q.byPort.Load(port); ok {
 		return v.(*atomic.Uint32).Load()

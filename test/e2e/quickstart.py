@@ -13,6 +13,7 @@ import time
 from e2e import acceptance, install, settings
 from e2e.acceptance import require
 from e2e.cluster import Cluster
+from e2e.kubectl import until
 
 HEADING = "## In ten minutes"
 
@@ -59,10 +60,11 @@ def release(cluster: Cluster) -> str:
     )
     seen.append(acceptance.network(cluster))
     typed(cluster, f"helm uninstall netcraq --namespace {install.NAMESPACE} --wait")
-    left = cluster.kubectl.json("get", "pods,daemonsets,deployments,services", "--namespace", install.NAMESPACE)[
-        "items"
-    ]
-    require(not left, f"helm uninstall left {[item['metadata']['name'] for item in left]}")
+    kinds = "pods,daemonsets,deployments,services"
+    until(
+        "Helm has removed what it installed",
+        lambda: not cluster.kubectl.json("get", kinds, "--namespace", install.NAMESPACE)["items"],
+    )
     return "; ".join([*seen, "removed by Helm"])
 
 

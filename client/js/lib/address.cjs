@@ -1,17 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
 'use strict'
 
+const fs = require('node:fs')
+const path = require('node:path')
+
 const { Code, NodeError } = require('./errors.cjs')
 
 const DEFAULT_SOCKET = '/run/netcraq/node.sock'
 const SOCKET_VARIABLE = 'NETCRAQ_NODE_SOCKET'
 
 /**
- * parse reads the place of the server, a path or "tcp://host:port", and returns what net.connect
- * takes. Without one it is what the environment says, or the default.
+ * findSocket is where a program finds its server: $NETCRAQ_NODE_SOCKET, otherwise the socket of a
+ * running `netcraq dev` of this user, otherwise DEFAULT_SOCKET.
+ */
+function findSocket() {
+  if (process.env[SOCKET_VARIABLE]) return process.env[SOCKET_VARIABLE]
+  try {
+    let folder = process.env.XDG_RUNTIME_DIR
+    if (!folder) {
+      folder = path.join(process.env.TMPDIR || '/tmp', `netcraq-${process.geteuid()}`)
+      const own = fs.lstatSync(folder) // anybody can make a folder in /tmp
+      if (!own.isDirectory() || own.mode & 0o077 || own.uid !== process.geteuid()) return DEFAULT_SOCKET
+    }
+    const dev = path.join(folder, 'netcraq.sock')
+    if (fs.lstatSync(dev).isSocket()) return dev
+  } catch (why) {
+    if (why.code !== 'ENOENT' && why.code !== 'ENOTDIR' && why.code !== 'EACCES') throw why
+  }
+  return DEFAULT_SOCKET
+}
+
+/**
+ * parse reads the address of the server, a path or "tcp://host:port", and returns the options of
+ * net.connect. Without an address it uses findSocket.
  */
 function parse(place) {
-  const text = place || process.env[SOCKET_VARIABLE] || DEFAULT_SOCKET
+  const text = place || findSocket()
   const tcp = /^tcp:\/\/(?:\[([^\]]+)\]|([^:/[\]]*)):(\d{1,5})\/?$/.exec(text)
   if (tcp) return { text, options: { host: tcp[1] || tcp[2] || 'localhost', port: Number(tcp[3]), noDelay: true } }
   const path = text.replace(/^unix:(\/\/)?/, '')

@@ -19,8 +19,8 @@ const HELLO_TIMEOUT = 5_000
 // For how long the first connection is waited for before a warning says so.
 const SILENT_WAIT = 1_000
 const ADVICE =
-  "see that the node's agent or the sidecar runs and that its socket is mounted here; " +
-  'NETCRAQ_NODE_SOCKET names its place'
+  "start netcraq dev, netcraq-sidecar or the node's agent, or set NETCRAQ_NODE_SOCKET to where it listens; " +
+  'in a pod, mount the folder of the socket'
 const PING_INTERVAL = 15_000
 const WAKE_STEP = 10
 

@@ -8,6 +8,7 @@ const fs = require('node:fs')
 const path = require('node:path')
 const { test } = require('node:test')
 const { Code, NodeError, OutcomeUnknown, connect } = require('../index.cjs')
+const { DEFAULT_SOCKET, parse } = require('../lib/address.cjs')
 const { Fake } = require('./fake.cjs')
 
 const failsWith = (code, promise) =>
@@ -53,6 +54,33 @@ test('where there is no server it says so, after the time that it was given', as
   await failsWith(Code.UNAVAILABLE, connect({ socket: place, startTimeout: 200, minBackoff: 5_000, maxBackoff: 5_000 }))
   assert.ok(performance.now() - began >= 199)
   await failsWith(Code.INVALID_ARGUMENT, connect({ socket: 'http://localhost' }))
+})
+
+test('it finds a running netcraq dev', async () => {
+  const fake = new Fake({ get: (c, m) => c.answer(m.id, found(m)) })
+  fake.socket = path.join(fake.directory, 'netcraq.sock')
+  const before = { ...process.env }
+  delete process.env.NETCRAQ_NODE_SOCKET
+  process.env.XDG_RUNTIME_DIR = fake.directory
+  process.env.TMPDIR = fake.directory
+  try {
+    assert.equal(parse().text, DEFAULT_SOCKET)
+    await fake.listen()
+    const client = await connect()
+    assert.equal((await client.get('a')).text, 'v')
+    await client.close()
+
+    delete process.env.XDG_RUNTIME_DIR
+    const folder = path.join(fake.directory, `netcraq-${process.geteuid()}`)
+    fs.mkdirSync(folder, { mode: 0o700 })
+    fs.renameSync(fake.socket, path.join(folder, 'netcraq.sock'))
+    assert.equal(parse().text, path.join(folder, 'netcraq.sock'))
+    fs.chmodSync(folder, 0o777) // another user could have put it there
+    assert.equal(parse().text, DEFAULT_SOCKET)
+  } finally {
+    process.env = before
+    await fake.close()
+  }
 })
 
 test('it does not wait for a server in silence', async () => {

@@ -252,6 +252,29 @@ def test_a_server_that_never_comes(
         connect("tcp://nowhere", wait=PATIENCE)
 
 
+def test_it_finds_a_running_netcraq_dev(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NETCRAQ_NODE_SOCKET", raising=False)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    dev = tmp_path / "netcraq.sock"
+    assert engine.find_socket() == engine.DEFAULT_SOCKET
+    dev.touch()
+    assert engine.find_socket() == engine.DEFAULT_SOCKET  # a file is not a server
+    dev.unlink()
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(dev))
+        assert engine.find_socket() == str(dev)
+        monkeypatch.delenv("XDG_RUNTIME_DIR")
+        folder = tmp_path / f"netcraq-{os.geteuid()}"
+        folder.mkdir(mode=0o700)
+        moved = dev.rename(folder / "netcraq.sock")
+        assert engine.find_socket() == str(moved)
+        folder.chmod(0o777)  # another user could have put it there
+        assert engine.find_socket() == engine.DEFAULT_SOCKET
+    monkeypatch.setenv("NETCRAQ_NODE_SOCKET", "tcp://h:1")
+    assert engine.find_socket() == "tcp://h:1"
+
+
 def test_it_does_not_wait_in_silence(
     tmp_path: Path, connect: Callable[..., Any], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

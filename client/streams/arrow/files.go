@@ -26,8 +26,7 @@ const maxFiles = nodeapi.MaxRecordFiles
 
 // FilesConfig says whose files they are.
 type FilesConfig struct {
-	// Socket is the address of the node's server: a path. "": $NETCRAQ_NODE_SOCKET, otherwise
-	// /run/netcraq/node.sock.
+	// Socket is the address of the node's server: a path. "": that of nodeapi.FindSocket.
 	Socket string
 	// Namespace is the files'. "": the program's own.
 	Namespace string

@@ -38,7 +38,7 @@ type Config struct {
 	Keys        []wire.Key
 	Zipf        float64 // exponent of the keys' popularity, in the order of Keys; 0: all alike
 	Eventual    bool
-	ValueBytes  int           // of puts and swaps
+	ValueBytes  int           // in puts and swaps
 	Duration    time.Duration // 0: until Count
 	Count       uint64        // queries; 0: until Duration
 	Timeout     time.Duration // of one query
@@ -73,7 +73,7 @@ type Report struct {
 	Stats                calls.Stats
 }
 
-// OpReport is what became of one operation's queries. They add up to Queries.
+// OpReport counts one operation's queries by outcome. They add up to Queries.
 type OpReport struct {
 	Queries   uint64
 	OK        uint64
@@ -331,7 +331,7 @@ func (w *worker) run(ctx context.Context) {
 	}
 }
 
-// more says whether there is another query to be done, and takes it.
+// more says whether there is another query to do, and claims it.
 func (w *worker) more() bool {
 	if w.cfg.Count == 0 {
 		return true
@@ -356,7 +356,7 @@ func (w *worker) query(now time.Duration) {
 	w.machine.Start(now, req)
 }
 
-// nextValue is another value than the last one.
+// nextValue is a value that differs from the last one.
 func (w *worker) nextValue() []byte {
 	for i := range min(8, len(w.value)) {
 		w.value[i]++

@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// soon is when a certificate is told about that kubeadm or the operator has to renew.
+// soon is how long before its end a certificate is reported that kubeadm or the operator has to
+// renew.
 const soon = 30 * 24 * time.Hour
 
 // usualCertificates are kubeadm's that NetCRAQ shows or believes, and where the agent's container
@@ -117,8 +118,8 @@ func (l *look) certificate(subject string, c *x509.Certificate, name string) {
 	}
 }
 
-// served looks at the certificate that a server shows. One that must is a problem when none is
-// there.
+// served checks the certificate of a server. If a required server does not answer, that is a
+// problem.
 func (l *look) served(ctx context.Context, address string, must bool) {
 	ctx, cancel := context.WithTimeout(ctx, l.Timeout)
 	defer cancel()

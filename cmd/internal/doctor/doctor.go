@@ -23,15 +23,15 @@ type Level string
 const (
 	OK      Level = "ok"      // it is as it should be
 	Note    Level = "note"    // good to know; there is nothing to do
-	Unseen  Level = "unseen"  // it could not be looked at; the message says why
+	Unseen  Level = "unseen"  // it could not be checked; the message says why
 	Warning Level = "warning" // it works, but not as well, or not for long
 	Problem Level = "problem" // NetCRAQ, or a part of it, does not work like this
 )
 
-// Finding is one thing that was looked at.
+// Finding is the result of one check.
 type Finding struct {
 	Check   string `json:"check"`             // the name of a check, see Checks
-	Subject string `json:"subject,omitempty"` // what was looked at: an interface, a file, a port
+	Subject string `json:"subject,omitempty"` // the checked object: an interface, a file, a port
 	Level   Level  `json:"level"`
 	Message string `json:"message"`
 	Advice  string `json:"advice,omitempty"` // what to do, with Warning and Problem
@@ -90,18 +90,18 @@ type check struct {
 
 // checks are all, in the order of the report: what is further below comes first.
 var checks = []check{
-	{"kernel", "version and features: eBPF at tc, tcx, helpers, BTF, the compiler, lockdown", kernel},
+	{"kernel", "version and features: eBPF at tc, tcx, BTF, helpers, lockdown", kernel},
 	{"limits", "locked memory and open files, of the agent where it runs", limits},
 	{"cgroups", "control groups, by which the node API knows pods", cgroups},
 	{"sysctls", "forwarding, reverse path filters", sysctls},
 	{"firewall", "whether a chain of nftables drops what pods send", firewall},
 	{"interfaces", "MTU, tunnels, XDP of drivers", interfaces},
-	{"hooks", "programs at interfaces (tcx, clsact, XDP): whose, and in which order", hooks},
+	{"hooks", "programs at interfaces (tcx, clsact, XDP), and their order", hooks},
 	{"ports", "TCP and UDP ports that NetCRAQ takes: who has them", ports},
 	{"cni", "the runtime's network configuration and plugins", cni},
 	{"clocks", "synchronization; drift against the controller and etcd", clocks},
 	{"certificates", "expiry and names, of files and of servers", certificates},
-	{"sockets", "whether agent, controller and node API answer; whether chains are full", sockets},
+	{"sockets", "whether agent, controller and node API answer; full chains", sockets},
 }
 
 // Checks lists the checks: name and what each looks at.
@@ -182,7 +182,7 @@ func (l *look) problem(subject, advice, format string, args ...any) {
 	l.add(Problem, subject, advice, format, args...)
 }
 
-// unseen says what could not be looked at, and why.
+// unseen reports what could not be checked, and why.
 func (l *look) unseen(subject, what string, err error) {
 	advice := ""
 	if denied(err) {

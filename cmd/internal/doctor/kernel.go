@@ -81,7 +81,7 @@ func kernel(_ context.Context, l *look) {
 	}
 }
 
-// programs asks for what the switch's programs take.
+// programs asks for the kernel features that the switch's programs need.
 func (l *look) programs() {
 	switch err := l.probes.load(); {
 	case denied(err):

@@ -189,7 +189,7 @@ func parseMix(s string) (bench.Mix, error) {
 	return m, nil
 }
 
-// benchKeys are the keys of a run, and where they are.
+// benchKeys are the keys of a run, and their chains.
 func (c *cli) benchKeys(ctx context.Context, b *benchFlags) ([]wire.Key, *target, error) {
 	var keys []wire.Key
 	for _, s := range b.keys {

@@ -408,8 +408,8 @@ func (c *cli) switchCounters() *cobra.Command {
 	return cmd
 }
 
-// printCounters prints what became of packets, and what was counted for keys: a line for each, or
-// their number.
+// printCounters prints packets by outcome, and the counts of keys: a line for each, or their
+// number.
 func printCounters(w io.Writer, all []admin.Counters, keys bool) {
 	printEvents(w, all)
 	rows := [][]string{{"SWITCH", "READS", "FORWARDED", "WRITES", "KEY_ID", "NAME"}}

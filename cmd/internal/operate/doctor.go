@@ -10,7 +10,7 @@ import (
 	"github.com/netcraq/netcraq/cmd/internal/doctor"
 )
 
-// unwell is what doctor ends with where it has found problems.
+// unwell is doctor's error if it has found problems.
 type unwell struct{ problems int }
 
 func (e unwell) Error() string {

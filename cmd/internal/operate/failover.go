@@ -19,8 +19,7 @@ import (
 // switch takes seconds.
 const recoverTimeout = 2 * time.Minute
 
-// failTimeout is the same for "chain fail": a switch that is out of reach is waited for until its
-// lease is over.
+// failTimeout is the same for "chain fail", which waits for an unreachable switch's lease to end.
 const failTimeout = 10 * time.Second
 
 func (c *cli) chainFail() *cobra.Command {

@@ -130,7 +130,7 @@ func (c *cli) casCommand() *cobra.Command {
 	}
 }
 
-// write does a write and prints what came of it.
+// write does a write and prints its result.
 func (c *cli) write(ctx context.Context, name, done string, f func(context.Context, *client.Client, wire.Key) (
 	client.Result, error)) error {
 	return c.do(ctx, name, true, func(ctx context.Context, cl *client.Client, k key) error {
@@ -182,7 +182,7 @@ func (c *cli) do(ctx context.Context, name string, writes bool, f func(context.C
 	if err != nil {
 		return err
 	}
-	defer func() { _ = cl.Close() }() // its only failure is closing a socket that is of no use any more
+	defer func() { _ = cl.Close() }() // its only failure is closing a socket that is no longer needed
 	err = f(ctx, cl, k)
 	if errors.Is(err, client.ErrTimeout) && len(t.services) == 0 && cl.Stats().Foreign > 0 {
 		return fmt.Errorf("%w\nname the chain's service address, where answers come from, with --service", err)

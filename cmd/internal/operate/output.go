@@ -50,7 +50,7 @@ type state struct {
 	VersionNumber uint64  `json:"versionNumber,string"` // the same as one number
 	Found         bool    `json:"found"`                // there is a value
 	Value         []byte  `json:"valueBase64,omitzero"` // with found, an empty one too
-	Text          *string `json:"valueText,omitempty"`  // where it is printable
+	Text          *string `json:"valueText,omitempty"`  // if it is printable
 }
 
 func stateOf(v wire.Version, value []byte, found bool) *state {

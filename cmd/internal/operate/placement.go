@@ -21,17 +21,24 @@ func (c *cli) placementCommand() *cobra.Command {
 		Long: "Show and control the placement of etcd's keys in the network (docs/etcd.md). The controller places keys if it runs with --etcd and --prometheus.\n\n" +
 			"KEY is an etcd key as text. Write a backslash as \\\\, and a byte that is not text as \\xNN.",
 	}
-	cmd.AddCommand(c.placementShow(), c.placementWhy(),
+	cmd.AddCommand(c.placementShow(), c.placementWhy())
+	cmd.AddCommand(c.placementRules()...)
+	return cmd
+}
+
+// placementRules are the commands by which an operator chooses.
+func (c *cli) placementRules() []*cobra.Command {
+	return []*cobra.Command{
 		c.placementRule("pin KEY", "pin", "Keep a key placed whatever its heat, if possible", true),
 		c.placementRule("unpin KEY", "unpin", "Remove a pin", true),
 		c.placementRule("exclude KEY", "exclude", "Never place a key, and remove it if it is placed", true),
-		c.placementRule("include KEY", "include", "Remove an exclusion, or make an exception to a wider one", true))
-	return cmd
+		c.placementRule("include KEY", "include", "Remove an exclusion, or make an exception to a wider one", true),
+	}
 }
 
 func (c *cli) placementShow() *cobra.Command {
 	return &cobra.Command{
-		Use: "show", Short: "Show placed and rejected keys with reasons, rules, and the latest moves",
+		Use: "show", Short: "Show placed and rejected keys, rules, and the latest moves",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.ask(cmd, func(ctx context.Context) error {
 				p, err := c.api.Placement(ctx)

@@ -132,7 +132,7 @@ func (p *plugin) pod(ctx context.Context) (string, error) {
 	return first, nil // not ready, which is what doctor is for
 }
 
-// command is kubectl with what says which cluster.
+// command is kubectl with the options that select the cluster.
 func (p *plugin) command(ctx context.Context, args ...string) *exec.Cmd {
 	var which []string
 	if p.kubeconfig != "" {

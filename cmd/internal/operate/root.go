@@ -44,15 +44,18 @@ type cli struct {
 	api        *admin.Client
 }
 
-const rootHelp = `netcraqctl reads, writes and measures the key-value store in the switches, and shows and changes what the controller manages.
-
-KEY is a KEY_ID (0x01000007, or decimal) or the name of a key in the network ("/registry/leases/..."; "name:123" for a name that looks
+// keysHelp is about the commands that send packets themselves.
+const keysHelp = `KEY is a KEY_ID (0x01000007, or decimal) or the name of a key in the network ("/registry/leases/..."; "name:123" for a name that looks
 like a number). VALUE is text, @FILE, @- for standard input, or hex:00ff...; write "text:..." if the text begins like one of these.
 
 Reads and writes are UDP packets to the switches. The controller provides the addresses, the keys' names, the width of values and sessions. You need
 no controller if you pass --server, a KEY_ID and --value-bits. Writes then have no session (they execute at least once) unless you pass --session.
 Answers must come from the addresses of the requests or from the chain's service address. If --server lists only switches' own addresses, and
-there is no controller, pass the service address with --service.
+there is no controller, pass the service address with --service.`
+
+const rootHelp = `netcraqctl reads, writes and measures the key-value store in the switches, and shows and changes what the controller manages.
+
+` + keysHelp + `
 
 At its Unix socket the controller admits root, its own user, and its --admin-users and --admin-group. Over TCP it requires a token.
 
@@ -80,15 +83,25 @@ func (c *cli) root(getenv func(string) string) (root *cobra.Command, code func(e
 		c.queryFlags(f)
 	} else {
 		c.queryFlags(bench.Flags())
+		root.AddCommand(c.keyCommand(), c.directCommand())
 	}
 	root.AddCommand(c.statusCommand(), bench, c.chainCommand(), c.switchCommand(), c.placementCommand(),
 		c.sessionCommand(), c.eventsCommand(), c.pageCommand(), c.doctorCommand())
 	if c.program.Complete != nil {
+		rename(root, "netcraqctl ", c.program.Name+" ")
 		code = c.program.Complete(root, c.std)
 	}
 	root.CompletionOptions.HiddenDefaultCmd = c.program.Complete == nil
 	usage(root)
 	return root, code
+}
+
+// rename replaces the name of the program in examples.
+func rename(cmd *cobra.Command, from, to string) {
+	cmd.Example = strings.ReplaceAll(cmd.Example, from, to)
+	for _, sub := range cmd.Commands() {
+		rename(sub, from, to)
+	}
 }
 
 // netcraqctl gives the root command the texts and the commands that only netcraqctl has.
@@ -120,6 +133,15 @@ func (c *cli) queryFlags(f *pflag.FlagSet) {
 	f.StringSliceVar(&c.sessions, "session", nil, "sessions for writes, as ID:NEXT-REQUEST (default: leased from the controller)")
 }
 
+// suggestion names the commands that a mistyped name may mean.
+func suggestion(cmd *cobra.Command, name string) string {
+	cmd.SuggestionsMinimumDistance = 2
+	if names := cmd.SuggestionsFor(name); len(names) > 0 {
+		return "; did you mean " + strings.Join(names, " or ") + "?"
+	}
+	return ""
+}
+
 // usage makes mistakes in the arguments of a command and of those below it usage errors, and
 // commands that only have others below them print their help.
 func usage(cmd *cobra.Command) {
@@ -130,7 +152,7 @@ func usage(cmd *cobra.Command) {
 		cmd.Args = cobra.ArbitraryArgs
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usageError{fmt.Errorf("unknown command %q; see %s --help", args[0], cmd.CommandPath())}
+				return usageError{fmt.Errorf("unknown command %q%s; see %s --help", args[0], suggestion(cmd, args[0]), cmd.CommandPath())}
 			}
 			return cmd.Help()
 		}

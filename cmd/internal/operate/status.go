@@ -114,7 +114,7 @@ func (c *cli) status(cmd *cobra.Command, over time.Duration) (*status, error) {
 	return s, nil
 }
 
-// chainCounts asks every switch that is ready for what it has counted.
+// chainCounts asks every ready switch for its counters.
 func (c *cli) chainCounts(ctx context.Context, chains []admin.Chain,
 	switches []admin.Switch) (map[uint8]counted, error) {
 	sums, tails := map[uint8]counted{}, map[uint8]string{}

@@ -62,8 +62,8 @@ func (c *cli) findKey(ctx context.Context, s string) (key, error) {
 	return key{wire.Key(k.KeyID), name}, nil
 }
 
-// findTarget says where queries for keys of a chain go, by what the user gave and, for what he left
-// out, by what the controller says.
+// findTarget determines where to send queries for keys of a chain, from the user's options and, for
+// those left out, from the controller.
 func (c *cli) findTarget(ctx context.Context, chain func(admin.Chain) bool, described string) (*target, error) {
 	t := &target{}
 	for _, given := range []struct {

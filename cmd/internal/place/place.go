@@ -7,28 +7,17 @@ package place
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 
 	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// Socket is the default place of the node API's socket: netcraq.sock in $XDG_RUNTIME_DIR or, if
-// that is not set, in a folder of this user in /tmp ($TMPDIR).
-func Socket(getenv func(string) string) string {
-	if dir := getenv("XDG_RUNTIME_DIR"); dir != "" {
-		return filepath.Join(dir, "netcraq.sock")
-	}
-	return filepath.Join(own(), "netcraq.sock")
-}
-
-// own is the folder of this user in /tmp.
-func own() string { return filepath.Join(os.TempDir(), fmt.Sprintf("netcraq-%d", os.Geteuid())) }
+// Socket is the default place of the node API's socket.
+func Socket(getenv func(string) string) string { return nodeapi.DevSocket(getenv) }
 
 // Folder is the folder of the server that has a socket.
 func Folder(socket string) string { return socket + ".d" }
@@ -40,42 +29,20 @@ func AdminSocket(socket string) string { return filepath.Join(Folder(socket), "a
 // put something there.
 func Prepare(socket string) error {
 	dir := filepath.Dir(socket)
-	if dir != own() {
+	if dir != nodeapi.DevFolder() {
 		return os.MkdirAll(dir, 0o700)
 	}
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	return check(dir)
+	return nodeapi.CheckDevFolder()
 }
 
 // Release removes the folder of a socket if Prepare has made it and nothing is left in it.
 func Release(socket string) {
-	if filepath.Dir(socket) == own() {
-		_ = os.Remove(own())
+	if dir := nodeapi.DevFolder(); filepath.Dir(socket) == dir {
+		_ = os.Remove(dir)
 	}
-}
-
-// check says whether a folder belongs to this user, and to nobody else.
-func check(dir string) error {
-	info, err := os.Lstat(dir)
-	if err != nil {
-		return err
-	}
-	st, _ := info.Sys().(*syscall.Stat_t)
-	if !info.IsDir() || st == nil || int(st.Uid) != os.Geteuid() || info.Mode().Perm()&0o077 != 0 {
-		return fmt.Errorf("%s is not a folder that only this user can enter. Remove it, set XDG_RUNTIME_DIR, or pass --socket", dir)
-	}
-	return nil
-}
-
-// usable says whether a socket is there, in a folder that can be trusted.
-func usable(socket string) bool {
-	info, err := os.Lstat(socket)
-	if err != nil || info.Mode().Type() != fs.ModeSocket {
-		return false
-	}
-	return filepath.Dir(socket) != own() || check(own()) == nil
 }
 
 // Candidates are the sockets at which a command looks for a node API, the first first, each with a
@@ -90,7 +57,7 @@ func Candidates(getenv func(string) string) (out [][2]string) {
 // NodeSocket is the first of the candidates that is there; "": none is.
 func NodeSocket(getenv func(string) string) string {
 	for _, c := range Candidates(getenv) {
-		if c[1] == "$"+nodeapi.SocketVariable || usable(c[0]) {
+		if c[1] == "$"+nodeapi.SocketVariable || nodeapi.IsSocket(c[0]) {
 			return c[0]
 		}
 	}
@@ -104,7 +71,7 @@ func Admin(socket string, getenv func(string) string) string {
 		socket = Candidates(getenv)[0][0]
 	}
 	socket = strings.TrimPrefix(socket, "unix://")
-	if at := AdminSocket(socket); filepath.IsAbs(at) && usable(at) {
+	if at := AdminSocket(socket); filepath.IsAbs(at) && nodeapi.IsSocket(at) {
 		return "unix://" + at + "," + admin.DefaultSocket()
 	}
 	return admin.DefaultSocket()

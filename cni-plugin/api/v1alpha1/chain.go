@@ -31,12 +31,12 @@ type NetcraqChain struct {
 	Status NetcraqChainStatus `json:"status,omitzero"`
 }
 
-// NetcraqChainSpec is what is asked for.
+// NetcraqChainSpec is the wanted chain.
 //
 // +kubebuilder:validation:XValidation:rule="(has(self.slots) ? self.slots : 0) == (has(oldSelf.slots) ? oldSelf.slots : 0)",message="a chain keeps its slots: make another chain"
 type NetcraqChainSpec struct {
-	// ID is the top byte of the KEY_IDs of the chain's keys. It follows from nothing else, and
-	// stays: clients and the keys' directory know the chain by it.
+	// ID is the top byte of the KEY_IDs of the chain's keys. It is chosen once and never changes,
+	// because clients and the keys' directory know the chain by it.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=253
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a chain's id cannot change: make another chain"
@@ -53,8 +53,8 @@ type NetcraqChainSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a chain's profile cannot change, because values would be lost: delete the chains and make them again"
 	// +kubebuilder:default=8192
 	Profile int32 `json:"profile,omitempty"`
-	// Slots is how many keys the chain may hold; 0: an equal share of what the program has, which
-	// is all of it for the first chain: give it where there are to be several.
+	// Slots is how many keys the chain may hold; 0: an equal share of the program's slots, which is
+	// all of them for the first chain, so set it if there will be several.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=131072
 	// +optional
@@ -113,7 +113,7 @@ type Placement struct {
 // PlacementPolicy says which keys a chain serves.
 type PlacementPolicy string
 
-// DefaultProfile is the width of a value where a chain does not say one, in bits.
+// DefaultProfile is the width of a value of chains that set none, in bits.
 const DefaultProfile = 8192
 
 // The policies.
@@ -128,7 +128,7 @@ func (s *NetcraqChainSpec) Lease() time.Duration {
 	return time.Duration(s.LeaseMillis) * time.Millisecond
 }
 
-// NetcraqChainStatus is how it is.
+// NetcraqChainStatus is a chain's state.
 type NetcraqChainStatus struct {
 	// ObservedGeneration is the generation of the spec that this status is about.
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
@@ -148,8 +148,8 @@ type NetcraqChainStatus struct {
 	PlacedKeys int32 `json:"placedKeys"`
 	// Slots is how many keys it can hold.
 	Slots int32 `json:"slots,omitempty"`
-	// Conditions: Accepted (the spec can be had), Ready (every member has the configuration and a
-	// live lease), FullLength (it has as many members as is asked for).
+	// Conditions: Accepted (the spec is possible), Ready (every member has the configuration and a
+	// live lease), FullLength (it has as many members as its spec wants).
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`

@@ -28,25 +28,26 @@ type NetcraqNode struct {
 	Status NetcraqNodeStatus `json:"status,omitzero"`
 }
 
-// NetcraqNodeSpec is what the leader decides.
+// NetcraqNodeSpec is the leader's decision.
 type NetcraqNodeSpec struct {
-	// Number is the node's own among all nodes, the lowest that was free: its P4Runtime device id,
-	// the last part of its switch's address, and the port by which other nodes' switches reach it.
+	// Number identifies the node among all nodes; it is the lowest that was free. It is the
+	// switch's P4Runtime device id, the last part of its address, and the port by which other
+	// nodes' switches reach it.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=63
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a node's number cannot change"
 	Number int32 `json:"number"`
 }
 
-// NetcraqNodeStatus is what the node's agent says.
+// NetcraqNodeStatus is reported by the node's agent.
 type NetcraqNodeStatus struct {
-	// P4Runtime is where the switch's P4Runtime server is (mutual TLS), HOST:PORT.
+	// P4Runtime is the address of the switch's P4Runtime server (mutual TLS), HOST:PORT.
 	// +kubebuilder:validation:MaxLength=64
 	P4Runtime string `json:"p4runtime,omitempty"`
-	// Agent is where the leader learns about the node's pods (mutual TLS), HOST:PORT.
+	// Agent is the address at which the leader asks for the node's pods (mutual TLS), HOST:PORT.
 	// +kubebuilder:validation:MaxLength=64
 	Agent string `json:"agent,omitempty"`
-	// Engine says what runs the switch's program.
+	// Engine is the engine that runs the switch's program.
 	// +kubebuilder:validation:MaxLength=1024
 	Engine string `json:"engine,omitempty"`
 }

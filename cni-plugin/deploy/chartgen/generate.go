@@ -23,7 +23,7 @@ const namespace = "netcraq-system"
 // header begins what is generated.
 const header = "{{- /* Generated from cni-plugin/deploy by `make chart`: change the manifests there. */ -}}\n"
 
-// sums is the file with the hashes of what the chart was generated from, for who has no Helm.
+// sums is the file with the hashes of the chart's sources, for users without Helm.
 const sums = "sources.sha256"
 
 // fileOf is the template for objects of a kind; other kinds have other.yaml.
@@ -34,15 +34,15 @@ var fileOf = map[string]string{
 	"ValidatingAdmissionPolicy": "admission.yaml", "ValidatingAdmissionPolicyBinding": "admission.yaml",
 }
 
-// policies is the name of all that enforces NetworkPolicy, which is for who wants it: objects of a
-// file of their own, where withPolicies is true.
+// policies is the component of everything that enforces NetworkPolicy, which is optional: its
+// objects are in a file of their own, rendered if withPolicies is true.
 const (
 	policies     = "netcraq-policies"
 	policiesFile = "templates/policies.yaml"
 	withPolicies = "and .Values.policies.enabled (not .Values.cni.chained)"
 )
 
-// build is what kustomize makes of a folder.
+// build is kustomize's output for a folder.
 func build(folder string) (resmap.ResMap, error) {
 	options := krusty.MakeDefaultOptions()
 	return krusty.MakeKustomizer(options).Run(filesys.MakeFsOnDisk(), folder)
@@ -156,8 +156,8 @@ var (
 	inline    = regexp.MustCompile(`['"]?⟦=([^⟧]*)⟧['"]?`)
 )
 
-// fill puts directives into the places that were marked for them: whole lines by the name of a
-// block, and values by what they are.
+// fill puts directives into the marked places: whole lines by the name of a block, and values by
+// their content.
 func fill(text string) string {
 	text = blockLine.ReplaceAllStringFunc(text, func(line string) string {
 		m := blockLine.FindStringSubmatch(line)

@@ -1,5 +1,5 @@
-// Command chartgen writes the parts of the Helm chart that come from the manifests: what kustomize
-// builds of cni-plugin/deploy, with the chart's values in the places where operators differ.
+// Command chartgen writes the parts of the Helm chart that come from the manifests: kustomize's
+// output for cni-plugin/deploy, with the chart's values in the places where operators differ.
 //
 //	go run . -write     write them into ../chart
 //	go run .            say whether they are what they should be

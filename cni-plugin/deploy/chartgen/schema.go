@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// valuesText is the schema of the chart's values, except for what a chain's specification has.
+// valuesText is the schema of the chart's values, except for a chain's specification.
 //
 //go:embed values.schema.json
 var valuesText string

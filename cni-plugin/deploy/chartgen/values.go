@@ -21,7 +21,7 @@ var blocks = map[string]string{
 - --prometheus={{ . }}
 {{- end }}
 `,
-	// what every agent may be told besides
+	// further options of every agent
 	"options": `{{- if .Values.cni.chained }}
 - --chained
 {{- end }}
@@ -86,8 +86,9 @@ func image(values string) string {
 	return `⟦=include "netcraq.image" (dict "of" ` + values + `.image "version" .Chart.AppVersion)⟧`
 }
 
-// common marks what the DaemonSets have in common, and gives the template of pods and the container
-// of a name. Without one the DaemonSet is another's, and is left alone.
+// common marks the common parts of the DaemonSets, and returns the template of pods and the
+// container of a name. A DaemonSet without such a container is another component's, and is left
+// alone.
 func common(object map[string]any, name, values string) (pod, of map[string]any, err error) {
 	pod, ok := dig(object, "spec", "template", "spec")
 	if !ok {

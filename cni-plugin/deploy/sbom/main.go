@@ -1,6 +1,6 @@
-// Command sbom writes what is in a container image of the project's (SBOM, CycloneDX 1.6): its
-// programs with their hashes, and of each the Go modules and the Go release that it was built from,
-// which the linker has written into it. The same image gives the same bytes.
+// Command sbom writes the content of one of the project's container images (SBOM, CycloneDX 1.6):
+// its programs with their hashes, and for each the Go modules and the Go release that it was built
+// from, which the linker has written into it. The same image gives the same bytes.
 //
 //	sbom -image TAG -digest sha256:... -o FILE  PATH-IN-IMAGE=FILE...
 package main

@@ -1,5 +1,5 @@
-// Package adminrights says who may ask what of the controller's admin API when the request comes
-// from another machine. Both kinds of callers have proved who they are by a certificate:
+// Package adminrights says which requests to the controller's admin API other machines may make.
+// Both kinds of callers have authenticated by a certificate:
 //
 //   - An agent that may lead passes on what its node's gateway and netcraqctl ask (by_agents.go).
 //   - A node's agent asks for its pods (by_node.go). It may see chains, make keys of the node API,
@@ -13,8 +13,8 @@ import (
 	"github.com/netcraq/netcraq/controlplane/adminserver"
 )
 
-// ByAgents serves what other agents pass on. The connection's other end has a controller's
-// certificate; whose node it is goes into the context.
+// ByAgents serves requests that other agents forward. The connection's other end has a controller's
+// certificate; its node goes into the context.
 func ByAgents(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 || len(r.TLS.PeerCertificates[0].DNSNames) != 1 {
@@ -30,8 +30,8 @@ func ByAgents(next http.Handler) http.Handler {
 	})
 }
 
-// Path is where an agent serves the admin API to other agents.
+// Path is the path at which an agent serves the admin API to other agents.
 const Path = "/admin/"
 
-// ReadOnlyHeader is set by an agent that passes on a request of somebody who may only look.
+// ReadOnlyHeader is set by an agent that forwards a request of a caller with read access only.
 const ReadOnlyHeader = "Netcraq-Read-Only"

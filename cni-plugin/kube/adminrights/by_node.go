@@ -19,10 +19,10 @@ import (
 // BodyLimit bounds a request of a node, in bytes.
 const BodyLimit = 64 << 10
 
-// ByNode is what a node's agent may ask of the controller, whatever has become of the node: to see
-// chains, to see and make the node API's keys, to give those back that nobody uses, to lease
-// sessions for its own address, and to have a server there told about commits. quota is how many
-// keys a namespace may have.
+// ByNode allows what a node's agent may request of the controller, even if the node was taken over:
+// to see chains, to see and create the node API's keys, to give unused ones back, to lease sessions
+// for its own address, and to register a server there for notifications. quota is how many keys a
+// namespace may have.
 func ByNode(name string, host netip.Addr, share *Share, quota func(namespace string) int,
 	next http.Handler) http.Handler {
 	mux := http.NewServeMux()
@@ -127,5 +127,5 @@ func changed[T any](check func(*T) error, deny func(http.ResponseWriter, string,
 	}
 }
 
-// DefaultKeys is how many keys a namespace may have where the leader has no policy of its own.
+// DefaultKeys is how many keys a namespace may have if the leader has no policy of its own.
 func DefaultKeys(string) int { return authority.DefaultQuota.Keys }

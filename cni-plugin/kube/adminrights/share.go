@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// shareOf is the part of the leader's time that lists for one node take: one in so many.
+	// shareOf is the part of the leader's time for lists for one node: one in so many.
 	shareOf = 10
 	// shareAhead is how far a node's lists may be ahead of that.
 	shareAhead = 2 * time.Second
@@ -33,8 +33,7 @@ const (
 	shareWatches = 4
 )
 
-// Share bounds what one node's requests take of the leader's time, over all of the node's
-// connections.
+// Share bounds the leader's time for one node's requests, over all of the node's connections.
 type Share struct {
 	requests, changes *rate.Limiter
 	lists, watches    *listShare
@@ -56,10 +55,10 @@ func (s *Share) wait(r *http.Request) error {
 	return s.changes.Wait(r.Context())
 }
 
-// listShare makes a node's lists of one kind one at a time, so many a second at most, and in one
-// part of the time in so many.
+// listShare makes a node's lists of one kind run one at a time, with a maximum rate and a maximum
+// share of the time.
 type listShare struct {
-	of   time.Duration // each list is paid for with so many times what it takes
+	of   time.Duration // each list costs this multiple of its duration
 	turn chan struct{} // has room for the one whose turn it is
 	rate *rate.Limiter // of lists, however short they are
 	free time.Time     // when all that was done is paid for; only whoever has the turn uses it

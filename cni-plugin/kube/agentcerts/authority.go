@@ -1,7 +1,8 @@
 // Package agentcerts gives agents their certificates, by objects of the API server: the authority
 // that signs and what all agents trust (authority.go), the signer that answers requests
 // (signer.go), and the keeper that makes them for its own node (keeper.go). Package identity has
-// what does not need an API server: keys, certificates, and when an authority is replaced.
+// everything that does not need an API server: keys, certificates, and when an authority is
+// replaced.
 package agentcerts
 
 import (
@@ -22,8 +23,9 @@ import (
 )
 
 // The authority that signs the agents' certificates is in a Secret that only agents which may lead
-// can read; what all agents are to trust is in a ConfigMap, which only those can write. Whichever
-// of those agents looks first takes the next step; the API server makes sure that no two do.
+// can read. The authorities that all agents trust are in a ConfigMap, which only those agents can
+// write. Whichever of them looks first takes the next step; the API server makes sure that no two
+// do.
 
 const (
 	// AuthoritySecret is the Secret with the authority.
@@ -37,7 +39,7 @@ const (
 	ReplaceAnnotation = "netcraq.io/replace"
 )
 
-// What is in the Secret alongside tls.crt and tls.key, and in the ConfigMap.
+// Further contents of the Secret besides tls.crt and tls.key, and of the ConfigMap.
 const (
 	nextCert   = "next.crt"
 	nextKey    = "next.key"
@@ -47,8 +49,8 @@ const (
 	BundleFile = "ca.crt"
 )
 
-// lookForCertificates is how often an agent looks what it is to trust, and whether it needs another
-// certificate.
+// lookForCertificates is how often an agent checks which authorities to trust, and whether it needs
+// another certificate.
 const lookForCertificates = 30 * time.Second
 
 // Authorities keeps the Secret and the ConfigMap.
@@ -60,7 +62,8 @@ type Authorities struct {
 	log       *slog.Logger
 }
 
-// NewAuthorities makes what keeps the authority of a namespace's agents. read goes past the cache.
+// NewAuthorities makes the keeper of the authority of a namespace's agents. read bypasses the
+// cache.
 func NewAuthorities(read client.Reader, write client.Writer, namespace string, log *slog.Logger) *Authorities {
 	return &Authorities{read: read, write: write, namespace: namespace, now: time.Now, log: log}
 }
@@ -101,7 +104,7 @@ func writeState(s *corev1.Secret, st identity.State) {
 }
 
 // Maintain makes the authority, if there is none, takes the next step of replacing it, if one is
-// due, and has the ConfigMap say what is to be trusted.
+// due, and updates the ConfigMap.
 func (a *Authorities) Maintain(ctx context.Context) error {
 	key := client.ObjectKey{Namespace: a.namespace, Name: AuthoritySecret}
 	var s corev1.Secret
@@ -142,7 +145,7 @@ func (a *Authorities) Maintain(ctx context.Context) error {
 	if err := a.announce(ctx, st.Bundle()); err != nil {
 		return err
 	}
-	if st.Next != nil && st.Announced.IsZero() { // from now on all can hear of it
+	if st.Next != nil && st.Announced.IsZero() { // from now on all can see it
 		st.Announced = a.now()
 		if err := save(); err != nil {
 			return fmt.Errorf("the Secret %s: %w", key, err)
@@ -189,7 +192,7 @@ func (a *Authorities) Start(ctx context.Context) error {
 // NeedLeaderElection implements manager.LeaderElectionRunnable: it does not matter who leads.
 func (a *Authorities) NeedLeaderElection() bool { return false }
 
-// Signing is the authority that signs now, which all have been told about.
+// Signing is the authority that signs now; all agents trust it already.
 func (a *Authorities) Signing(ctx context.Context) (*identity.Authority, error) {
 	var s corev1.Secret
 	if err := a.read.Get(ctx, client.ObjectKey{Namespace: a.namespace, Name: AuthoritySecret}, &s); err != nil {

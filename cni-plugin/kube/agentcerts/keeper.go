@@ -21,12 +21,12 @@ import (
 const (
 	// waitForCertificate is the time between two looks while it waits for one.
 	waitForCertificate = time.Second
-	// requestLife is after how long a request that nobody has answered is made again.
+	// requestLife is the time after which an unanswered request is made again.
 	requestLife = time.Hour
 )
 
-// Keeper keeps an agent's identity: it asks for certificates before those that it has end, and
-// follows what is to be trusted. Keys stay in this process's memory.
+// Keeper keeps an agent's identity: it requests certificates before the current ones end, and
+// follows the trusted authorities. Keys stay in this process's memory.
 type Keeper struct {
 	identity  *identity.Identity
 	roles     []identity.Role
@@ -74,7 +74,7 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-// Refresh does what is to be done now. An error: something is missing, or is waited for.
+// Refresh does what is due now. An error: something is missing, or not ready yet.
 func (k *Keeper) Refresh(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()

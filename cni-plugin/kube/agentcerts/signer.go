@@ -46,7 +46,7 @@ func NewSigner(c client.Client, a *Authorities, namespace string, log *slog.Logg
 	return &Signer{client: c, authorities: a, namespace: namespace, log: log}
 }
 
-// SetupSigner has a manager keep the authority of a namespace's agents, and sign what they ask for.
+// SetupSigner makes a manager keep the authority of a namespace's agents, and sign their requests.
 func SetupSigner(mgr manager.Manager, namespace string, log *slog.Logger) error {
 	a := NewAuthorities(mgr.GetAPIReader(), mgr.GetClient(), namespace, log)
 	s := NewSigner(mgr.GetClient(), a, namespace, log)
@@ -91,8 +91,8 @@ func (s *Signer) Reconcile(ctx context.Context, r reconcile.Request) (reconcile.
 	return reconcile.Result{}, err
 }
 
-// answer signs a request, or denies it and says why. What somebody else has approved is looked at
-// all the same: it is this key that signs.
+// answer signs a request, or denies it and says why. Requests that somebody else has approved are
+// checked all the same, because this key signs.
 func (s *Signer) answer(ctx context.Context, role identity.Role, c *certificates.CertificateSigningRequest) error {
 	node, err := asker(role, s.namespace, &c.Spec)
 	if err == nil {

@@ -8,8 +8,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Follow has set told about each object of a kind, as it is now and whether it is there, until ctx
-// ends. synced says whether it has been told about all that there were at the beginning.
+// Follow calls set for each object of a kind, with its present state and whether it exists, until
+// ctx ends. synced says whether it has been called for all objects that existed at the beginning.
 func Follow(ctx context.Context, in cache.Cache, kind client.Object, set func(o any, there bool)) (
 	synced func() bool, err error) {
 	informer, err := in.GetInformer(ctx, kind, cache.BlockUntilSynced(false))

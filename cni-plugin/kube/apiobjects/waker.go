@@ -22,7 +22,7 @@ var Everything = handler.EnqueueRequestsFromMapFunc(
 // One is that request.
 func One(context.Context) []reconcile.Request { return []reconcile.Request{{}} }
 
-// Named are the requests for objects that are of no namespace.
+// Named are the requests for objects without a namespace.
 func Named(names []string) (out []reconcile.Request) {
 	for _, n := range names {
 		out = append(out, reconcile.Request{NamespacedName: Key(n)})
@@ -30,7 +30,7 @@ func Named(names []string) (out []reconcile.Request) {
 	return out
 }
 
-// Waker has a reconciler look at its objects again for reasons that the API server does not know
+// Waker makes a reconciler look at its objects again for reasons that the API server does not know
 // about.
 type Waker struct {
 	signals chan event.GenericEvent
@@ -40,7 +40,7 @@ type Waker struct {
 // NewWaker makes one that nobody has woken.
 func NewWaker() Waker { return Waker{make(chan event.GenericEvent, 1), new(atomic.Bool)} }
 
-// Wake has it look, except for what failed and waits for its next try.
+// Wake makes it look at its objects, except for those that failed and wait for their next try.
 func (w Waker) Wake() {
 	select {
 	case w.signals <- event.GenericEvent{Object: &v1alpha1.NetcraqChain{}}:
@@ -48,13 +48,13 @@ func (w Waker) Wake() {
 	}
 }
 
-// Retry has it look at what failed, too.
+// Retry makes it look also at those that failed.
 func (w Waker) Retry() {
 	w.anew.Store(true)
 	w.Wake()
 }
 
-// Source is what the reconciler's queue is fed by: keys gives the objects.
+// Source feeds the reconciler's queue: keys returns the objects.
 func (w Waker) Source(keys func(context.Context) []reconcile.Request) source.Source {
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	enqueue := func(ctx context.Context, _ event.GenericEvent, q queue) {

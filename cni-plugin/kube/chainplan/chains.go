@@ -1,5 +1,5 @@
-// Package chainplan decides about chains, and does nothing: no clock, network or API server is
-// used here. Package reconcilers asks it what to do and what to write.
+// Package chainplan decides about chains, and does nothing: it uses no clock, network or API
+// server. Package reconcilers asks it what to do and what to write.
 //
 //   - Accept, Form and Next: which chains there are, their first members, and the next step of a
 //     chain that runs (chains.go)
@@ -89,8 +89,7 @@ func candidates(s *v1alpha1.NetcraqChainSpec, nodes []nodeview.Node, members []s
 	return out
 }
 
-// Form chooses the first members of a chain that has been waited with for so long; nil: not yet,
-// and why.
+// Form chooses the first members of a chain that has waited for so long; nil: not yet, and why.
 func Form(s *v1alpha1.NetcraqChainSpec, nodes []nodeview.Node, load map[string]int, waited time.Duration) (
 	members []string, why string) {
 	c := candidates(s, nodes, nil, load)
@@ -105,7 +104,7 @@ func Form(s *v1alpha1.NetcraqChainSpec, nodes []nodeview.Node, load map[string]i
 	return c, ""
 }
 
-// Step is what is to be done for a chain that runs. At most one of its fields is set.
+// Step is an action for a running chain. At most one of its fields is set.
 type Step struct {
 	BringIn string   // a switch to be brought in
 	Members []string // the members that it should have from now on, fewer than now
@@ -134,7 +133,7 @@ func Next(s *v1alpha1.NetcraqChainSpec, now *admin.Chain, nodes []nodeview.Node,
 			wanted = append(wanted, m.Switch)
 		}
 	}
-	// One that must go is replaced first, where there is another.
+	// A member that must go is replaced first, if there is another switch.
 	if len(wanted) < int(s.Length) {
 		for _, c := range candidates(s, nodes, members, load) {
 			if steady(c) {
@@ -152,7 +151,7 @@ func Next(s *v1alpha1.NetcraqChainSpec, now *admin.Chain, nodes []nodeview.Node,
 	return nil
 }
 
-// String says what a step does.
+// String describes the step.
 func (s *Step) String() string {
 	switch {
 	case s.BringIn != "":
@@ -163,7 +162,7 @@ func (s *Step) String() string {
 	return fmt.Sprintf("a lease of %d ms", *s.Lease)
 }
 
-// Undeleted are the chains that nobody has deleted.
+// Undeleted are the chains that are not being deleted.
 func Undeleted(chains []v1alpha1.NetcraqChain) []v1alpha1.NetcraqChain {
 	return slices.DeleteFunc(slices.Clone(chains), func(c v1alpha1.NetcraqChain) bool {
 		return c.DeletionTimestamp != nil

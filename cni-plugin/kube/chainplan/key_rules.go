@@ -16,9 +16,9 @@ import (
 const everyKey = "/"
 
 // NeverPlaced are the keys of objects that Kubernetes writes to bring an agent back: a placed key
-// cannot be written while the network does not answer and nobody controls it, and then nobody ever
-// would. An agent that is replaced is deleted, counted, made again and bound to its node, and asks
-// for a certificate; controllers and the leader of the agents hold Leases for that.
+// cannot be written while the network does not answer and has no controller, and then nobody ever
+// could. An agent that is replaced is deleted, counted, created again and bound to its node, and
+// requests a certificate; controllers and the leader of the agents hold Leases for that.
 func NeverPlaced(namespace string) []string {
 	out := []string{"/registry/leases/*", "/registry/netcraq.io/*", "/registry/certificatesigningrequests/*"}
 	for _, kind := range []string{"pods", "daemonsets", "controllerrevisions", "configmaps", "secrets", "serviceaccounts"} {
@@ -27,7 +27,7 @@ func NeverPlaced(namespace string) []string {
 	return out
 }
 
-// WantedRules are the choices of some chains' specs, and what is excluded always.
+// WantedRules are the choices of some chains' specs, and what is always excluded.
 func WantedRules(chains []*v1alpha1.NetcraqChain, always []string) map[policy.Subject]policy.Choice {
 	out := map[policy.Subject]policy.Choice{}
 	hot := false
@@ -60,7 +60,7 @@ func subject(text string) policy.Subject {
 	return policy.Subject{Name: name, Prefix: prefix}
 }
 
-// RuleChanges are what makes the rules that there are those that are wanted.
+// RuleChanges turn the existing rules into the wanted ones.
 func RuleChanges(have []admin.PlacementRule, want map[policy.Subject]policy.Choice) []admin.PlacementRule {
 	left := maps.Clone(want)
 	var out []admin.PlacementRule

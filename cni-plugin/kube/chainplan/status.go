@@ -12,7 +12,7 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
 )
 
-// Status is how a chain is.
+// Status is a chain's status.
 func Status(
 	c *v1alpha1.NetcraqChain, was v1alpha1.NetcraqChainStatus, is *admin.Chain, p *Plan,
 ) v1alpha1.NetcraqChainStatus {
@@ -67,11 +67,11 @@ func Status(
 	return s
 }
 
-// Plan is what the network's reconciler has decided about a chain.
+// Plan is the network reconciler's decision about a chain.
 type Plan struct {
 	Generation int64 // of the resource that it has seen; 0: there is none
 	Spec       v1alpha1.NetcraqChainSpec
-	Wanted     bool // else it is to go, where it is there yet
+	Wanted     bool // otherwise it must go, if it exists
 	Formed     bool // it has members
 	Refused    string
 	Waiting    string // for what, before it is formed

@@ -32,11 +32,11 @@ import (
 // that ask without the right; since a policy may be missing, and rights are taken back while pods
 // run, the leader asks for itself, again and again.
 
-// Annotation is the annotation by which a pod asks for the fast path, with the value "true".
+// Annotation is the annotation by which a pod requests the fast path, with the value "true".
 const Annotation = "netcraq.io/fast-path"
 
-// What a service account needs: the verb on the resource, in the pod's namespace. There are no such
-// objects; roles can name the resource all the same.
+// The right that a service account needs: the verb on the resource, in the pod's namespace. No such
+// objects exist, but roles can name the resource.
 const (
 	verb     = "use"
 	resource = "fastpaths"
@@ -73,8 +73,8 @@ func New(c client.Client, log *slog.Logger, leading func() bool, changed func())
 		allowed: map[account]bool{}, told: map[types.UID]bool{}}
 }
 
-// Reconcile implements reconcile.Reconciler: it reviews a service account's right. Where the API
-// server does not answer, what it has said before holds.
+// Reconcile implements reconcile.Reconciler: it reviews a service account's right. While the API
+// server does not answer, its last answer holds.
 func (f *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	if !f.leading() {
 		return reconcile.Result{}, nil
@@ -139,7 +139,7 @@ func AccountOf(_ context.Context, o client.Object) []reconcile.Request {
 
 // Accounts are those of all pods that ask.
 func (f *Reconciler) Accounts(ctx context.Context) (out []reconcile.Request) {
-	asking, _ := f.asking(ctx) // of the cache there are no errors
+	asking, _ := f.asking(ctx) // the cache returns no errors
 	for _, p := range asking {
 		out = append(out, AccountOf(ctx, p)...)
 	}
@@ -197,13 +197,13 @@ var Changed = predicate.Funcs{
 	},
 }
 
-// Trim is what the cache keeps of a pod.
+// Trim is the part of a pod that the cache keeps.
 func Trim(p *corev1.Pod) *corev1.Pod {
 	out := &corev1.Pod{TypeMeta: p.TypeMeta}
 	out.Namespace, out.Name, out.UID, out.ResourceVersion = p.Namespace, p.Name, p.UID, p.ResourceVersion
 	if v, ok := p.Annotations[Annotation]; ok {
 		out.Annotations = map[string]string{Annotation: v}
-		out.Labels = p.Labels // by which policies select it
+		out.Labels = p.Labels // labels by which policies select it
 	}
 	out.Spec.NodeName, out.Spec.ServiceAccountName = p.Spec.NodeName, p.Spec.ServiceAccountName
 	out.Status.Phase = p.Status.Phase

@@ -13,7 +13,8 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/durable/door"
 )
 
-// Durable keys go by the same connection as what is asked of the controller, in one of its streams:
+// Requests for durable keys use the same connection as those for the controller, in one of its
+// streams:
 //
 //	agent: gRPC ── POST /v1/durable-keys ──▶ leader: door ──gRPC──▶ etcd-monitor
 
@@ -73,7 +74,7 @@ func (l *Link) DialDurable(ctx context.Context, _ string) (net.Conn, error) {
 	return here, nil
 }
 
-// serveDurable serves a node's agent by a door; nil: there is none.
+// serveDurable serves a node's agent through a door; nil: there is none.
 func serveDurable(d *door.Door, node string, next http.Handler) http.Handler {
 	if d == nil {
 		return next

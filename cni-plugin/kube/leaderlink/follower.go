@@ -28,7 +28,7 @@ import (
 // connection to the leader open (TLS, both ways), and sends the list of its pods there when it
 // changes, and every podsBeat, so that both ends notice when the other has gone.
 
-// PodsPath is where an agent serves its pods.
+// PodsPath is the path at which an agent serves its pods.
 const PodsPath = "/v1/pods"
 
 const (
@@ -85,8 +85,7 @@ func (f *PodFollower) Alive(node string) bool {
 	return f.there[node]
 }
 
-// All are the pods that are known, by their nodes' names, and what was left out of the nodes'
-// lists.
+// All are the known pods, by their nodes' names, and what was left out of the nodes' lists.
 func (f *PodFollower) All() (pods map[string][]netplan.Pod, wrong nodeclaims.Faults) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

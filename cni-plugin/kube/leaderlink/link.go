@@ -5,8 +5,8 @@
 //	PodFollower ── GET /v1/pods ─────────────────────────▶ ServePods: the node's list of pods
 //	Answerer ───── GET /v1/controller, then reversed ────▶ Link: the agent asks the controller
 //
-// On the second one an agent asks the admin API (package adminrights has what it may ask), and has
-// streams of their own for durable keys (durable.go).
+// On the second one an agent sends requests to the admin API (package adminrights has its rights),
+// and has streams of their own for durable keys (durable.go).
 package leaderlink
 
 import (
@@ -19,15 +19,16 @@ import (
 	"time"
 )
 
-// The node API asks the controller where keys are, and makes them there. An agent that may not lead
-// knows neither who leads nor has a certificate for it. So it is asked the other way round: whoever
-// leads connects to each agent, as it does for its pods, and on that connection (TLS, both ways)
-// the agent asks and the leader answers, what the rights of a node allow (adminrights.ByNode):
+// The node API asks the controller where keys are, and creates them there. An agent that may not
+// lead does not know the leader and has no certificate for it. So the connection is made the other
+// way round: the leader connects to each agent, as it does for its pods. On that connection (mutual
+// TLS) the agent sends requests and the leader answers those that a node's rights allow
+// (adminrights.ByNode):
 //
 //	leader ── TLS, "Upgrade: netcraq-controller" ──▶ agent
 //	       ◀────────── HTTP/2: GET /v1/keys/... ────
 
-// Path is where an agent takes such a connection.
+// Path is the path at which an agent accepts such a connection.
 const (
 	Path     = "/v1/controller"
 	protocol = "netcraq-controller"
@@ -35,7 +36,7 @@ const (
 
 // Beat and Wait are how both ends of the connection find out that the other one has gone.
 const (
-	Beat = 5 * time.Second // of silence, after which the other end is asked whether it is there
+	Beat = 5 * time.Second // of silence, after which the other end is probed
 	Wait = 5 * time.Second // for that answer, and for a connection
 	// atOnce bounds how many requests of one node are under way at the leader.
 	atOnce = 64
@@ -82,7 +83,7 @@ func (l *Link) RoundTrip(r *http.Request) (*http.Response, error) {
 	return c.RoundTrip(r)
 }
 
-// ServeHTTP takes a leader's connection. Who may make one, TLS has seen to: it has a controller's
+// ServeHTTP accepts a leader's connection. TLS has checked that the caller has a controller's
 // certificate.
 func (l *Link) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("Upgrade") != protocol {
@@ -121,7 +122,7 @@ func (l *Link) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	close(l.changed)
 	l.changed = make(chan struct{})
 	l.mu.Unlock()
-	if old != nil { // of a leader that is none any more
+	if old != nil { // of a former leader
 		old.Close()
 	}
 }

@@ -57,7 +57,7 @@ const nodeRealm = "node"
 // hostsAtMost keeps the network below what the program's table of routes holds (4,096 entries).
 const hostsAtMost = 3800
 
-// Cluster is what the network follows from.
+// Cluster is the input of the network.
 type Cluster struct {
 	Program topology.ProgramSpec
 	Nodes   []nodeview.Node  // as settle and endpoints have left them
@@ -81,10 +81,9 @@ type candidateHost struct {
 	self      bool   // it is the node itself
 }
 
-// Build writes the network down: nodes (the agents, the gateways, and root's other processes in a
-// node's own network) may do everything, pods nothing but with the keys of their namespace, if they
-// are among the open ones. What is wrong with a node's list is left out, and does not change what
-// the network has of other nodes.
+// Build builds the network. Nodes (the agents, the gateways, and root's other processes in a node's
+// own network) may do everything. Pods may use only the keys of their namespace, if they are among
+// the open ones. Errors in a node's list are left out, and do not affect other nodes.
 func Build(a nodeview.Addressing, c Cluster) (spec topology.Spec, wrong nodeclaims.Faults, err error) {
 	spec.Program, spec.HostRate = c.Program, c.PodRate
 	up, err := addSwitches(a, &spec, c)
@@ -94,8 +93,8 @@ func Build(a nodeview.Addressing, c Cluster) (spec topology.Spec, wrong nodeclai
 	if spec.Chains, err = ChainSpecs(a, c.Chains); err != nil {
 		return spec, nil, err
 	}
-	// The node API's keys are a realm of their own, of which no pod's principal has anything: pods
-	// come in by the socket, where it is looked whose namespace is whose.
+	// The node API's keys are a realm of their own, to which no pod's principal has access: pods
+	// come by the socket, where their namespace is checked.
 	everywhere, unbounded := map[string]string{topology.DefaultRealm: "write", nodeRealm: "write"}, 0
 	spec.Realms = append(spec.Realms, topology.RealmSpec{Name: nodeRealm, Prefixes: []string{nodeapi.KeyPrefix}})
 	var all []candidateHost
@@ -169,8 +168,8 @@ func addSwitches(a nodeview.Addressing, spec *topology.Spec, c Cluster) (up []*n
 // nowherePort is the port of a P4Runtime server that is not there (discard, RFC 863).
 const nowherePort = 9
 
-// hostsOf are the hosts among what a node's agent lists as its pods: those that are right by
-// themselves and by what is known about the node.
+// hostsOf are the hosts in an agent's list of its pods: those entries that are valid by themselves
+// and by what is known about the node.
 func hostsOf(a nodeview.Addressing, n *nodeview.Node, c Cluster, up []*nodeview.Node,
 	wrong *nodeclaims.Faults) (hosts []candidateHost) {
 	ports, macs := map[uint32]bool{}, map[string]bool{}

@@ -17,8 +17,8 @@ type Pod struct {
 	Port uint32     `json:"port"`
 }
 
-// PodsOf is what is attached: its IPv4 addresses, and those of pods that have no IPv4, for the
-// leader to say so of those that ask for the fast path.
+// PodsOf is a node's attachments: their IPv4 addresses, and those of pods without IPv4, so that the
+// leader can report those among them that request the fast path.
 func PodsOf(records []agentapi.Record) []Pod {
 	out := []Pod{}
 	for _, r := range records {
@@ -38,7 +38,7 @@ func PodsOf(records []agentapi.Record) []Pod {
 	return out
 }
 
-// PodList is an agent's list, as far as it can be one.
+// PodList is an agent's list, with the entries that are possible.
 type PodList struct {
 	Pods      []Pod
 	Malformed int // entries that are not pods

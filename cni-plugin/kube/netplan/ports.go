@@ -5,8 +5,8 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/nodeswitch"
 )
 
-// What a switch's ports are for: the first ones lead to other nodes' switches, the last one to the
-// node itself, and those between to pods.
+// A switch's ports: the first ones lead to other nodes' switches, the last one to the node itself,
+// and those between to pods.
 const (
 	FirstPodPort = v1alpha1.MaxNodes + 1
 	LastPodPort  = nodeswitch.HostPort - 1

@@ -1,7 +1,7 @@
 package netplan
 
-// PodOn is a pod on a node. What an agent says about its node's pods counts for pods that the API
-// server has there alone.
+// PodOn is a pod on a node. An agent's statements about pods count only for pods that the API
+// server has on that node.
 type PodOn struct{ UID, Node string }
 
 // principalOf is the principal of a namespace's pods, and the realm of its keys.

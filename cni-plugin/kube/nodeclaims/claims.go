@@ -10,11 +10,11 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/kube/nodeview"
 )
 
-// Claims decides which node has which address and which prefix, where the Nodes contradict each
-// other. Each process that follows the nodes has one.
+// Claims decides which node has which address and which prefix if the Nodes contradict each other.
+// Each process that follows the nodes has one.
 //
 // A kubelet may change the addresses of its own Node at any time, so the claim itself proves
-// nothing. What decides is, in this order:
+// nothing. These decide, in this order:
 //
 //   - Who has had it. A claim that this process has accepted stands for as long as the Node makes
 //     it. A worker that is taken over therefore takes no address that is in use.
@@ -31,8 +31,7 @@ type Claims struct {
 	held map[claim]bool
 }
 
-// New makes the claims of nodes that have made none. chained: another plugin is the pods'
-// network.
+// New makes an empty Claims. chained: another plugin is the pods' network.
 func New(a nodeview.Addressing, chained bool) *Claims {
 	return &Claims{Addressing: a, chained: chained}
 }

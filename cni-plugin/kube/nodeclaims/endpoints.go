@@ -9,12 +9,12 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/kube/nodeview"
 )
 
-// Endpoints has the nodes' statuses say only what can be so: the P4Runtime server and the agent of
-// a node are at the node's own addresses. TLS keeps the leader from taking one node for another.
-// The check keeps two switches from having one address, and the leader from connecting to whatever
-// a node names. Instead of a wrong address the leader uses the node's own, with the ports of the
-// leader's agent, because the agents of a cluster have the same ports. A node without an address
-// gets none.
+// Endpoints corrects impossible addresses in the nodes' statuses: the P4Runtime server and the
+// agent of a node are at the node's own addresses. TLS keeps the leader from taking one node for
+// another. The check keeps two switches from having one address, and the leader from connecting to
+// any address that a node names. Instead of a wrong address the leader uses the node's own, with
+// the ports of the leader's agent, because the agents of a cluster have the same ports. A node
+// without an address gets none.
 //
 // Of a node whose Node is gone nothing but the status is left. It counts if no other node has the
 // address.

@@ -1,4 +1,4 @@
-// Package nodeclaims decides which of the nodes' statements about themselves are believed. It
+// Package nodeclaims decides which of the nodes' statements about themselves are trusted. It
 // computes and logs, and talks to nobody.
 //
 //	[]nodeview.Node ──▶ Claims.Settle ──▶ Endpoints ──▶ nodes without what is wrong

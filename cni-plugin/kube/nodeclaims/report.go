@@ -39,7 +39,7 @@ func NewReport(log *slog.Logger, counter *prometheus.CounterVec) Report {
 	return Report{log: log, counter: counter}
 }
 
-// Update takes in what is left out now.
+// Update records the present faults.
 func (r *Report) Update(all Faults, now time.Time) {
 	counted := map[Fault]bool{}
 	byNode := map[string]Faults{}

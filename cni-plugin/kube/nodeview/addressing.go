@@ -25,8 +25,8 @@ func (a Addressing) OfSwitch(number int32) (netip.Addr, error) {
 	return nth(a.Switches, uint32(number))
 }
 
-// OfNode is the address that a node itself has as a host of the network: its own IPv4 address, or,
-// where it has none, the one of the switches' prefix that is a fixed way behind its switch's.
+// OfNode is the address of a node itself as a host of the network: its own IPv4 address or, if it
+// has none, the one in the switches' prefix at a fixed distance from its switch's.
 func (a Addressing) OfNode(n Node) (netip.Addr, error) {
 	if four := n.In(false); four.IsValid() {
 		return four, nil

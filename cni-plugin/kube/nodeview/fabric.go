@@ -9,8 +9,8 @@ import (
 // LabelSwitch is the label that a switch of a fabric has for a chain's nodeSelector: its name.
 const LabelSwitch = "netcraq.io/switch"
 
-// FabricSwitches are a fabric's switches, numbered in the order of the file, as what chains are
-// made of: they are not nodes, but have what matters of one here. Of no fabric there are none.
+// FabricSwitches are a fabric's switches, numbered in the order of the file, in the form that
+// chains are made of: they are not nodes, but have the fields that matter here. nil has none.
 func FabricSwitches(f *fabric.Fabric) []Node {
 	if f == nil {
 		return nil

@@ -1,8 +1,8 @@
 // Package nodeview has the API server's view of the cluster's nodes: for each node one value, made
 // from its Node and its NetcraqNode, or from a switch of the fabric.
 //
-// What a node says about itself is in these values as the node says it. Package nodeclaims decides
-// which of it is believed. Addressing says which addresses of the data plane follow from a node's
+// These values have a node's statements about itself, unchecked. Package nodeclaims decides which
+// of them are trusted. Addressing says which addresses of the data plane follow from a node's
 // number and a chain's id.
 package nodeview
 
@@ -33,8 +33,8 @@ type Node struct {
 	Schedulable bool
 }
 
-// List is what the API server knows about all nodes, in the order of their names. What the nodes
-// say about themselves there is not checked (package nodeclaims).
+// List is what the API server knows about all nodes, in the order of their names. The nodes'
+// statements about themselves are not checked here (package nodeclaims).
 func List(ctx context.Context, r client.Reader) ([]Node, error) {
 	nodes, _, err := ListWithNumbers(ctx, r)
 	return nodes, err
@@ -111,8 +111,8 @@ func Around(nodes []Node, self string) (own Node, others []podroutes.Node) {
 	return own, others
 }
 
-// Peers are the other nodes that have numbers, by these: the ports by which a node's switch reaches
-// theirs.
+// Peers are the other nodes that have numbers, by number: the ports by which a node's switch
+// reaches theirs.
 func Peers(nodes []Node, self string) map[uint32]podroutes.Node {
 	out := map[uint32]podroutes.Node{}
 	for _, n := range nodes {

@@ -28,8 +28,8 @@ import (
 // certificate. It asks the one that leads, by the connection that this has made (package
 // leaderlink).
 
-// KeysAnnotation of a Namespace says what its pods' new keys are: KeysDurable or KeysVolatile.
-// Without it the node's policy says so, and without that they are volatile.
+// KeysAnnotation of a Namespace sets the kind of its pods' new keys: KeysDurable or KeysVolatile.
+// Without it the node's policy decides, and without that they are volatile.
 const (
 	KeysAnnotation = "netcraq.io/keys"
 	KeysDurable    = "durable"
@@ -71,7 +71,7 @@ func (n *namespaceKinds) set(o any, there bool) {
 	}
 }
 
-// of is what was said about a namespace.
+// of returns a namespace's setting.
 func (n *namespaceKinds) of(namespace string) (durable, said bool) {
 	n.mu.Lock()
 	durable, said = n.said[namespace]
@@ -125,7 +125,7 @@ func newDurableKeys(ctx context.Context, link *leaderlink.Link, in cache.Cache, 
 	return d, nil
 }
 
-// with is a store of both kinds, as soon as it is known which namespaces are durable: a key that is
+// with returns a store of both kinds, once it is known which namespaces are durable: a key that is
 // made before would be of the wrong kind.
 func (d *durableKeys) with(ctx context.Context, volatile store.Store) store.Store {
 	if !toolscache.WaitForCacheSync(ctx.Done(), d.namespaces.synced) {

@@ -1,7 +1,7 @@
-// Package podapi serves the node API to the pods of an agent's node. It puts nodeapi/server
-// together with what Kubernetes has to say: which pod a process is in and what its service account
-// may do (authority.go), and which namespaces' keys are durable (durable.go). Where keys are, it
-// asks the controller by package leaderlink.
+// Package podapi serves the node API to the pods of an agent's node. It joins nodeapi/server with
+// Kubernetes' information: which pod a process is in and what its service account may do
+// (authority.go), and which namespaces' keys are durable (durable.go). It asks the controller for
+// the place of keys by package leaderlink.
 package podapi
 
 import (
@@ -33,23 +33,22 @@ import (
 // The agent serves the node API to the pods of its node. Their ports at the switch are closed; what
 // they ask for by the socket, the agent asks the chains for, by the node's own port.
 
-// Options says where it is served, and to whom.
+// Options say where it is served, and to whom.
 type Options struct {
 	Socket string // "": nowhere
-	// Policy is a file that says what processes may do that are in no pod, and quotas; "": nothing,
-	// and the defaults.
+	// Policy is a file with the rights of processes that are in no pod, and quotas; "": no rights,
+	// and the default quotas.
 	Policy string
-	// NoPush has keys that are watched only read again and again: the switch does not tell about
-	// them.
+	// NoPush disables notifications: watched keys are only read again and again.
 	NoPush bool
-	// StreamsMiB is the memory that streams may take, of one namespace a quarter of it; 0: there
-	// are none. StreamsDir is where those are kept that survive the agent; "": nowhere.
+	// StreamsMiB is the memory for streams; one namespace may use a quarter of it. 0: no streams.
+	// StreamsDir is for those that survive the agent; "": none do.
 	StreamsMiB int64
 	StreamsDir string
 	// StreamsEtcd is a file that names an etcd whose keys may fill streams, and which namespace may
 	// have which of them (etcdevents.Open); "": there are no such streams.
 	StreamsEtcd string
-	// CgroupRoot is what is before "kubepods" in the names of pods' control groups, where the agent
+	// CgroupRoot is the path before "kubepods" in the names of pods' control groups, if the agent
 	// cannot see it by its own.
 	CgroupRoot string
 }
@@ -76,8 +75,8 @@ type Server struct {
 	Quotas *authority.Quotas
 }
 
-// Serve begins to serve it. Its store is there when a controller has been heard; failed is
-// told if it ends before ctx.
+// Serve begins to serve it. Its store is available when a controller has answered; failed is called
+// if it ends before ctx.
 func Serve(ctx context.Context, o Options, node string, c client.Client, in cache.Cache, log *slog.Logger,
 	metrics prometheus.Registerer, failed context.CancelCauseFunc) (*Server, error) {
 	pods, err := followPods(ctx, in, node)
@@ -154,7 +153,7 @@ func sourcesOfStreams(o Options) (all map[string]source.Maker, end func(), err e
 	return map[string]source.Maker{"etcd": origin.Make}, end, nil
 }
 
-// Drain lets clients finish what is under way, while all that it takes is still there.
+// Drain lets clients finish their requests while everything that those need still works.
 func (n *Server) Drain(log *slog.Logger) {
 	ctx, cancel := context.WithTimeout(context.Background(), drainTime)
 	defer cancel()
@@ -175,8 +174,8 @@ func (n *Server) Close() {
 	n.store.Close()
 }
 
-// listen makes the socket, in a folder that everybody may enter and root alone may change: who
-// connects may do what his pod may.
+// listen makes the socket, in a folder that everybody may enter and only root may change: a process
+// that connects may do what its pod may.
 func listen(path string) (net.Listener, error) {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o755); err != nil {

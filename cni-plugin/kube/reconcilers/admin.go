@@ -18,11 +18,11 @@ import (
 )
 
 // The admin API is served on each node whose agent may lead, for the node's gateway and netcraqctl:
-// by a Unix socket, and over TCP for who has the token. An agent that does not lead passes requests
-// on to the one that does, at its address for other agents (TLS, both ways), so that every gateway
-// has a controller alongside it.
+// by a Unix socket, and over TCP for callers with the token. An agent that does not lead forwards
+// requests to the one that does, at its address for other agents (mutual TLS), so that every
+// gateway has a controller on its node.
 
-// ServeAdmin begins to serve it to this node's processes; failed is told if that ends before ctx.
+// ServeAdmin begins to serve it to this node's processes; failed is called if that ends before ctx.
 func (p *Operator) ServeAdmin(ctx context.Context, failed context.CancelCauseFunc) error {
 	door, err := adminserver.Listen(p.o.Admin, p.log)
 	if err != nil {
@@ -37,7 +37,7 @@ func (p *Operator) ServeAdmin(ctx context.Context, failed context.CancelCauseFun
 	}
 	toLeader := adminserver.Bounded(&httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
-			// it answers nobody who calls it by a name; where it is, dialLeader knows
+			// it answers nobody who calls it by a name; dialLeader knows its address
 			r.SetURL(&url.URL{Scheme: "https", Host: "127.0.0.1", Path: adminrights.Path})
 			r.Out.Header.Del(adminrights.ReadOnlyHeader)
 			if caller, named := adminserver.CallerFrom(r.In.Context()); !named || caller.ReadOnly {

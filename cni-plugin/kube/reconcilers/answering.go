@@ -9,7 +9,7 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/kube/nodeview"
 )
 
-// answerWait is how long a switch has to take a connection.
+// answerWait is how long a switch has to accept a connection.
 const answerWait = time.Second
 
 // answering are the switches whose P4Runtime server takes connections.

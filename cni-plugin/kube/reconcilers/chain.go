@@ -29,7 +29,7 @@ const keysEvery = time.Minute
 type chainReconciler struct {
 	*Operator
 
-	in    *term            // of which what follows is
+	in    *term            // to which the following fields belong
 	shown map[string]shown // statuses as they were last written
 }
 
@@ -78,8 +78,8 @@ func (r *chainReconciler) Reconcile(ctx context.Context, req reconcile.Request) 
 	return again, r.show(ctx, c, is, &p)
 }
 
-// Finalizer keeps a chain that is deleted until it holds no keys: were the agents removed before,
-// nobody could take them out of the network, and gateways would wait for that.
+// Finalizer keeps a deleted chain until it holds no keys: if the agents were removed before, nobody
+// could take them out of the network, and gateways would wait for that.
 const Finalizer = "netcraq.io/keys"
 
 // hold makes sure that a chain's resource has the finalizer, or has not.
@@ -102,7 +102,7 @@ func (r *chainReconciler) hold(ctx context.Context, c *v1alpha1.NetcraqChain, ho
 	return nil
 }
 
-// show writes a chain's status where it has changed.
+// show writes a chain's status if it has changed.
 func (r *chainReconciler) show(ctx context.Context, c *v1alpha1.NetcraqChain,
 	is *admin.Chain, p *chainplan.Plan) error {
 	was := c.Status

@@ -15,17 +15,17 @@ import (
 	"github.com/netcraq/netcraq/controlplane/controller"
 )
 
-// bad are the controller's events that somebody may have to do something about. The others that are
-// told are good, or begin with "chain.".
+// bad are the controller's events that may need an operator. The other reported ones are good, or
+// begin with "chain.".
 var bad = []string{"chain.failover", "chain.lost", "chain.lost-member", "chain.not-ready", "chain.not-recovered", "chain.recovery-abandoned", "chain.not-drained", "chain.not-redriven", "chain.epoch", "chain.epochs", "chain.left-out", "chain.not-rejoined", "chain.lease-not-changed", "keys.forgotten",
 	"lease.refused", "controller.held-up", "state.not-saved", "switch.disconnected", "switch.unreachable", "switch.not-set-up", "switch.refused", "switch.backup", "switch.program-not-replaced", "keys.not-tidied"}
 
-// good are those of switches that are told, too. A switch that has just come back has hundreds of
-// others.
+// good are those of switches that are reported, too. A switch that has just come back has hundreds
+// of others.
 var good = []string{"switch.connected", "switch.program-loaded"}
 
-// follow makes Kubernetes' events of the controller's, and has the network looked at when there are
-// some about chains or switches. Keys come and go all the time.
+// follow turns the controller's events into Kubernetes', and has the network looked at when there
+// are some about chains or switches. Keys come and go all the time.
 func (p *Operator) follow(ctx context.Context, c *controller.Controller) {
 	for since := uint64(0); ; {
 		events, more := c.Events(since)

@@ -22,12 +22,13 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// networkReconciler has the controller control the network that nodes, pods and chains make. It is
-// one object: a chain is refused because of another, and each link is of two nodes.
+// networkReconciler makes the controller control the network of nodes, pods and chains. They are
+// handled together, because a chain may be refused because of another, and each link belongs to two
+// nodes.
 type networkReconciler struct {
 	*Operator
 
-	in      *term                // of which what follows is
+	in      *term                // to which the following fields belong
 	since   map[string]time.Time // when a chain was first waited with
 	program topology.ProgramSpec
 	hosts   map[netip.Addr]string // the nodes that have the hosts' addresses
@@ -142,7 +143,7 @@ func (n *networkReconciler) leftovers(
 		}
 		if empty && wasLeaving {
 			t.mu.Lock()
-			delete(t.recorded, c.Name) // one of this name that is made later is another one
+			delete(t.recorded, c.Name) // a later one of this name is another chain
 			t.mu.Unlock()
 			continue
 		}
@@ -155,7 +156,7 @@ func (n *networkReconciler) leftovers(
 		if slices.Contains(wanted, name) {
 			continue
 		}
-		spec.Profile = v1alpha1.DefaultProfile // of the values nothing is needed any more
+		spec.Profile = v1alpha1.DefaultProfile // values are no longer needed
 		if len(formed) > 0 {
 			spec.Profile = formed[0].Spec.Profile
 		} else if len(accepted) > 0 {
@@ -265,8 +266,8 @@ func (n *networkReconciler) apply(
 	return wrong, t.Host(top, profile)
 }
 
-// spec is what the controller is told about, without what is wrong in the lists of nodes' pods.
-// With a fabric the switches, links and hosts are those of its file.
+// spec is the specification for the controller, without errors in the lists of nodes' pods. With a
+// fabric the switches, links and hosts are those of its file.
 func (n *networkReconciler) spec(
 	ctx context.Context, nodes []nodeview.Node, formed []netplan.Chain,
 ) (topology.Spec, nodeclaims.Faults, error) {

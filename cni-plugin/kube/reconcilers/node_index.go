@@ -21,13 +21,13 @@ import (
 // node gets another.
 type NodeIndexes struct {
 	client    client.Client
-	fresh     client.Reader // past the cache: an index is assigned by what the API server says now
+	fresh     client.Reader // bypasses the cache: an index is assigned by the API server's present state
 	elsewhere bool          // the switches are not on the nodes: nobody has an index, but from before that was so
 	// inChain says about which nodes chains need the switches yet; nil: this agent does not lead.
 	inChain func(context.Context) (func(node string) bool, error)
 }
 
-// NewNodeIndexes makes what gives nodes their indexes.
+// NewNodeIndexes makes the reconciler that gives nodes their indexes.
 func NewNodeIndexes(c client.Client, fresh client.Reader, elsewhere bool,
 	inChain func(context.Context) (func(node string) bool, error)) *NodeIndexes {
 	return &NodeIndexes{client: c, fresh: fresh, elsewhere: elsewhere, inChain: inChain}
@@ -64,7 +64,7 @@ func (r *NodeIndexes) Reconcile(ctx context.Context, req reconcile.Request) (rec
 // lacksIndex says whether a node needs an index that it has not.
 func lacksIndex(n nodeview.Node) bool { return n.Number == 0 && n.There && n.Address.IsValid() }
 
-// elder says whether another, elder object has the index of one.
+// elder says whether another, older object has the same index.
 func elder(all []v1alpha1.NetcraqNode, one *v1alpha1.NetcraqNode) bool {
 	return slices.ContainsFunc(all, func(o v1alpha1.NetcraqNode) bool {
 		return o.Spec.Number == one.Spec.Number &&
@@ -89,7 +89,7 @@ func (r *NodeIndexes) assign(ctx context.Context, name string) error {
 	taken := map[int32]bool{}
 	for _, o := range all.Items {
 		if o.Name == name {
-			return nil // it has one, of which the cache has not heard yet
+			return nil // it has one, which the cache does not show yet
 		}
 		taken[o.Spec.Number] = true
 	}
@@ -115,7 +115,7 @@ func (r *NodeIndexes) concerned(ctx context.Context, o client.Object) []reconcil
 	nodes, err := nodeview.List(ctx, r.client)
 	changed, ok := o.(*v1alpha1.NetcraqNode)
 	if err != nil || !ok {
-		return apiobjects.Named(names) // of the cache there are no errors
+		return apiobjects.Named(names) // the cache returns no errors
 	}
 	for _, n := range nodes {
 		if n.Name != o.GetName() && (lacksIndex(n) || n.Number == changed.Spec.Number) {
@@ -130,7 +130,7 @@ func (r *NodeIndexes) concerned(ctx context.Context, o client.Object) []reconcil
 func (r *NodeIndexes) inconsistent(ctx context.Context) []reconcile.Request {
 	nodes, objects, err := nodeview.ListWithNumbers(ctx, r.client)
 	if err != nil {
-		return nil // of the cache there are no errors
+		return nil // the cache returns no errors
 	}
 	var names []string
 	for _, n := range nodes {

@@ -63,7 +63,7 @@ type Operator struct {
 	leftOut  *prometheus.CounterVec
 	replica  adminserver.Replica
 
-	// What has the reconcilers look for another reason than that an object has changed.
+	// Reasons to run the reconcilers other than a changed object.
 	network, chains, membership, keyChoices, nodeIndexes, accounts apiobjects.Waker
 
 	mu   sync.Mutex
@@ -72,7 +72,7 @@ type Operator struct {
 	serving sync.WaitGroup // the admin API
 }
 
-// Start implements manager.Runnable: it leads, when it is this agent's turn, until ctx ends.
+// Start implements manager.Runnable: when it is this agent's turn, it leads until ctx ends.
 func (p *Operator) Start(ctx context.Context) error {
 	defer p.serving.Wait()
 	return p.leader.Start(ctx)
@@ -81,7 +81,7 @@ func (p *Operator) Start(ctx context.Context) error {
 // NeedLeaderElection implements manager.LeaderElectionRunnable: this has the election.
 func (p *Operator) NeedLeaderElection() bool { return false }
 
-// began has everything looked at, since until now nothing was.
+// began has everything looked at, because nothing was until now.
 func (p *Operator) began() {
 	for _, w := range []*apiobjects.Waker{&p.network, &p.nodeIndexes, &p.accounts} {
 		w.Retry()
@@ -113,7 +113,7 @@ func (p *Operator) planned(context.Context) []reconcile.Request {
 	return apiobjects.Named(slices.Collect(maps.Keys(t.plan)))
 }
 
-// of is the plan for a chain.
+// of returns the plan for a chain.
 func (t *term) of(chain string) (chainplan.Plan, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -17,17 +17,17 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/durable"
 )
 
-// Options are what an agent that may lead needs to know.
+// Options configure an agent that may lead.
 type Options struct {
 	Lead
 	Config    *rest.Config // of the API server
 	Self      podroutes.Node
 	Namespace string // of the agents
-	Dir       string // for the program that the controller is given
+	Dir       string // for the controller's program
 
 	P4RuntimePort, AgentPort, HealthPort int // see the agent's options
 
-	// Fabric is where the switches are that are not on the nodes; nil: each node runs its own.
+	// Fabric has the switches that are not on the nodes; nil: each node runs its own.
 	Fabric *fabric.Fabric
 	// Addresses are those of the chains and the switches in the data plane.
 	Addresses nodeview.Addressing
@@ -46,13 +46,12 @@ type Options struct {
 	Mux *http.ServeMux
 }
 
-// Lead are what an agent needs to lead.
+// Lead configures leading.
 type Lead struct {
 	leader.Config
 	Admin adminserver.Config // where the admin API is served, for netcraqctl and the node's gateway
 	// PodRate is how many NetCRAQ packets a second a pod's port takes; 0: any number.
 	PodRate int
-	// Durable is where gateways are that keep the durable keys of the node API; none: there are no
-	// such keys.
+	// Durable has the gateways for the durable keys of the node API; none: there are no such keys.
 	Durable durable.Access
 }

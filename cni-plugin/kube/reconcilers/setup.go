@@ -30,7 +30,7 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/durable/door"
 )
 
-// New makes what leads, and has a manager call it.
+// New makes the reconcilers, and registers them with a manager.
 func New(o Options, mgr manager.Manager) (*Operator, error) {
 	leases, err := coordination.NewForConfig(o.Config)
 	if err != nil {

@@ -1,7 +1,7 @@
 // Command netcraq-policies enforces NetworkPolicy on a node with NetCRAQ's pod network. It is SIG
 // Network's kube-network-policies (sigs.k8s.io/kube-network-policies), which judges the first
 // packet of each connection, with the kernel's rules (package queue) and the node's knowledge of
-// pods' addresses (package podaddresses) that it needs for what Kubernetes promises.
+// pods' addresses (package podaddresses), which Kubernetes' promises require.
 package main
 
 import (
@@ -105,9 +105,9 @@ func run(ctx context.Context, o options) error {
 	return enforce(ctx, client, agentapi.NewClient(o.agent), o)
 }
 
-// enforce judges connections by what a client of the API server and the agent say, until ctx ends.
-// The rules in the kernel stay then, so that nothing passes unjudged while this process is
-// replaced, but where policies are no longer wanted.
+// enforce judges connections with the data of a client of the API server and of the agent, until
+// ctx ends. The rules in the kernel stay then, so that nothing passes unjudged while this process
+// is replaced, unless policies are no longer wanted.
 func enforce(ctx context.Context, client kubernetes.Interface, agent podaddresses.Lister, o options) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -138,7 +138,7 @@ func enforce(ctx context.Context, client kubernetes.Interface, agent podaddresse
 			}
 		}()
 	}
-	var writing sync.WaitGroup // which has to end before the rules are removed
+	var writing sync.WaitGroup // it must end before the rules are removed
 	defer writing.Wait()
 	defer cancel(nil)
 	ended := make(chan error, 1)
@@ -204,8 +204,8 @@ func sayRestored(err error) {
 // The label of this command's DaemonSet.
 const label = "app.kubernetes.io/name=netcraq-policies"
 
-// removed says whether the DaemonSet of a process that is told to end is gone or going. Where its
-// own account or rights are gone, all of it is. Outside of a cluster there is none.
+// removed says whether the DaemonSet of an ending process is gone or going. If its own account or
+// rights are gone, all of it is. Outside of a cluster there is none.
 func removed(client kubernetes.Interface, namespace string) (bool, error) {
 	if namespace == "" {
 		return true, nil

@@ -31,7 +31,7 @@ type unselected struct {
 	policies networkinglisters.NetworkPolicyLister
 	changed  chan struct{} // has room for one: something may have changed
 
-	records []agentapi.Record // that the agent has said last
+	records []agentapi.Record // last reported by the agent
 	written []string          // that the kernel has
 	at      time.Time
 }

@@ -1,7 +1,7 @@
 // Package podaddresses tells kube-network-policies which pod has an address, better than the API
 // server alone can. Kubernetes promises that policies hold for a pod before its first process runs,
 // and the API server learns a pod's addresses seconds after that. The node's agent knows them at
-// once, as it has made the interfaces.
+// once, because it has made the interfaces.
 package podaddresses
 
 import (
@@ -32,20 +32,20 @@ const (
 	later = time.Second
 	// patience bounds a question to the agent: connections wait meanwhile.
 	patience = 200 * time.Millisecond
-	// between is how often a failure is told.
+	// between is the minimum time between two reports of a failure.
 	between = time.Minute
 )
 
-// errNobody has the library take an address for one of no pod. Told of none by an empty list, it
-// asks its NRI plugin, without looking whether it has one.
+// errNobody makes the library treat an address as no pod's. With an empty list instead, it asks its
+// NRI plugin, without checking that it has one.
 var errNobody = errors.New("no pod has this address")
 
-// Lister lists what is attached on a node: an agent's client.
+// Lister lists the attachments of a node: an agent's client.
 type Lister interface {
 	Attachments(ctx context.Context) ([]agentapi.Record, error)
 }
 
-// Informer is an informer of pods that is asked by address, and asks the agent, too.
+// Informer is an informer of pods for queries by address, which also asks the agent.
 type Informer struct {
 	coreinformers.PodInformer
 	index *indexer
@@ -127,8 +127,8 @@ func (x *indexer) ByIndex(name, address string) ([]any, error) {
 	return nil, errNobody
 }
 
-// attached is the pod that the node's agent has given an address, or nil. What the agent has said
-// counts until it is of an age.
+// attached is the pod to which the node's agent has given an address, or nil. The agent's answers
+// are valid up to some age.
 func (x *indexer) attached(address string, age time.Duration) *corev1.Pod {
 	ip, err := netip.ParseAddr(address)
 	if err != nil {
@@ -154,7 +154,7 @@ func (x *indexer) attached(address string, age time.Duration) *corev1.Pod {
 	return pod
 }
 
-// ask has the agent say again what is attached. Where it does not, what it has said before counts.
+// ask requests the attachments from the agent again. If it does not answer, its last answer counts.
 func (x *indexer) ask(now time.Time) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

@@ -1,6 +1,7 @@
-// Package queue has packets wait in a queue of the kernel's (nfnetlink_queue) for somebody to judge
-// them: by nftables' own statement (CONFIG_NFT_QUEUE), or on kernels without it by the target of
-// iptables (CONFIG_NETFILTER_XT_TARGET_NFQUEUE), which nftables runs, too (CONFIG_NFT_COMPAT).
+// Package queue makes packets wait in a queue of the kernel's (nfnetlink_queue) until a program
+// judges them: by nftables' own statement (CONFIG_NFT_QUEUE), or on kernels without it by the
+// target of iptables (CONFIG_NETFILTER_XT_TARGET_NFQUEUE), which nftables runs, too
+// (CONFIG_NFT_COMPAT).
 package queue
 
 import (
@@ -39,7 +40,7 @@ func target(number uint16, failOpen bool) *expr.Target {
 	return &expr.Target{Name: "NFQUEUE", Rev: 3, Info: &unknown}
 }
 
-// Rules are what the kernel does with the first packets of connections.
+// Rules are the kernel's rules for the first packets of connections.
 type Rules struct {
 	// Number is the queue's.
 	Number uint16
@@ -74,23 +75,23 @@ const unselected = "unselected"
 // begins as those of pods do.
 const toSwitch = "ncqnode"
 
-// What a rule compares (linux/netfilter/nf_tables.h: NFT_META_IIFKIND, NFT_META_OIFKIND), and the
-// kind of tunnels to other nodes. To nftables a packet that a tunnel has wrapped comes from the
-// tunnel's interface. Names of tunnels between switches begin as those of pods do, too.
+// Operands of rules (linux/netfilter/nf_tables.h: NFT_META_IIFKIND, NFT_META_OIFKIND), and the kind
+// of tunnels to other nodes. To nftables a packet that a tunnel has wrapped comes from the tunnel's
+// interface. Names of tunnels between switches begin like those of pods.
 const (
 	metaIIFKind = 26
 	metaOIFKind = 27
 	tunnelKind  = "vxlan"
 )
 
-// Apply has the first packet of each connection from or to a pod of this node judged by whoever
-// listens at a queue, where the node routes it: after services' addresses have given way to pods',
-// and before the source changes. Let pass are what IPv6 needs on a link (Neighbor Discovery,
-// Multicast Listener Discovery), what root's processes of the node send (kubelet's probes), what
-// belongs to a connection that was let pass, and what SetUnselected says. What one source sends
-// over its rate is dropped before the queue, so that it does not keep others out. Rules that are
-// there are replaced at once, and every pod's packets are judged then. What is said is which of the
-// two ways the kernel has.
+// Apply makes the listener of a queue judge the first packet of each connection from or to a pod of
+// this node, where the node routes it: after services' addresses were replaced by pods', and before
+// the source changes. These pass: what IPv6 needs on a link (Neighbor Discovery, Multicast Listener
+// Discovery), packets of root's processes on the node (kubelet's probes), packets of a connection
+// that was let pass, and those that SetUnselected names. Packets of one source over its rate are
+// dropped before the queue, so that it does not keep others out. Existing rules are replaced at
+// once, and every pod's packets are judged then. The result says which of the two ways the kernel
+// has.
 func (r Rules) Apply() (by string, err error) {
 	conn, err := nftables.New()
 	if err != nil {
@@ -99,8 +100,8 @@ func (r Rules) Apply() (by string, err error) {
 	return r.applyBy(conn)
 }
 
-// Keep puts back what Apply has made in the calling thread's network namespace as soon as somebody
-// has deleted it, until ctx ends, and calls restored then. It returns at once. Nothing is put back
+// Keep restores Apply's rules in the calling thread's network namespace as soon as somebody has
+// deleted them, until ctx ends, and calls restored then. It returns at once. Nothing is restored
 // after ended is closed. Every pod's packets are judged after it, until SetUnselected is called.
 func (r Rules) Keep(ctx context.Context, restored func(error)) (ended <-chan struct{}, err error) {
 	return nftwatch.Watch(ctx, func() {
@@ -138,9 +139,10 @@ func (r Rules) applyBy(conn *nftables.Conn) (by string, err error) {
 	return "iptables' NFQUEUE in nftables", nil
 }
 
-// SetUnselected says which interfaces belong to pods that no policy selects, instead of what it has
-// said before. A packet between two such pods, or between one and what is not a pod of this node,
-// is not judged. It counts for Lasting. The error is unix.ENOENT if the rules are not there.
+// SetUnselected says which interfaces belong to pods that no policy selects, and replaces its
+// former list. A packet between two such pods, or between one and an address that is not a pod of
+// this node, is not judged. It holds for Lasting. The error is unix.ENOENT if the rules do not
+// exist.
 func SetUnselected(interfaces []string) error {
 	conn, err := nftables.New()
 	if err != nil {
@@ -179,7 +181,7 @@ func interfaceName(name string) []byte {
 // are a host's ordinary packets, which policies rule.
 var ofALink = []struct{ first, last, hopLimit byte }{{130, 132, 1}, {133, 137, 255}, {143, 143, 1}}
 
-// apply writes the tables with what has a packet judged.
+// apply writes the tables; judge is the statement that has a packet judged.
 func (r Rules) apply(conn *nftables.Conn, judge expr.Any) error {
 	for _, family := range families {
 		t := &nftables.Table{Family: family, Name: Table}

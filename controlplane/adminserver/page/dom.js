@@ -45,7 +45,7 @@ export const micros = (s) => (s === undefined ? "?" : s < 0.001 ? (s * 1e6).toFi
 
 export const clock = (t) => new Date(t).toLocaleTimeString();
 
-// set changes an element's text, if it is another: what is selected there stays so.
+// set changes an element's text only if it differs, so that a selection in it stays.
 export function set(e, text) {
   if (e.textContent !== text) e.textContent = text;
 }

@@ -61,14 +61,14 @@ function around(names, width) {
 
 const short = (name, most) => (name.length > most ? name.slice(0, most - 1) + "…" : name);
 
-// Drawing is the drawing, which is made again when the network or the width is another; otherwise
+// Drawing is the drawing, which is made again only when the network or the width changes; otherwise
 // only its numbers change, so that the focus stays where it is.
 export class Drawing {
   constructor() {
     this.shape = "";
     this.nodes = new Map();
     this.arrows = [];
-    this.chosen = undefined; // the switch that is told about
+    this.chosen = undefined; // the switch whose details are shown
     new ResizeObserver(() => this.show()).observe(at("network"));
   }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A key in a table. A long one is shortened in the middle, since keys begin alike and end with what
-// tells them apart; all of it is its title, what a click or Enter shows, and what is copied.
+// A key in a table. A long one is shortened in the middle, because keys begin alike and differ at
+// the end. Its title, a click or Enter show all of it, and all of it is copied.
 import { el } from "./dom.js";
 
 const longest = 56;

@@ -71,8 +71,8 @@ const plots = {
   queries: new Plot("plot-queries", "Queries a second", ["reads", "writes"], (v) => (v >= 1000 ? (v / 1000).toFixed(1) + "k" : rate(v))),
   failovers: new Plot("plot-failovers", "Failovers", ["failovers"], (v) => v.toFixed(0), { bars: true }),
 };
-let placed; // what placement said last; undefined: there is none
-let askAgain = 0; // from when on, if there is none
+let placed; // placement's last answer; undefined: there is none
+let askAgain = 0; // if there is none, when to ask again
 let drawn = 0; // when counters were asked for last
 
 async function refresh() {

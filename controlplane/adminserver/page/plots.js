@@ -16,8 +16,8 @@ function nice(x) {
 
 // Plot is a figure with lines, or with bars, over time.
 export class Plot {
-  // say makes a value a text for people; series are the names of lines; most is the top of the
-  // scale where it is always the same.
+  // say formats a value for people; series are the names of lines; most is the top of the scale if
+  // it is fixed.
   constructor(id, title, series, say, { most, bars } = {}) {
     Object.assign(this, { title, series, say, most, bars, samples: [], newest: 0, cursor: undefined, left: edge.left });
     this.value = el("output", null);

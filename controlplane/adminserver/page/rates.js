@@ -14,7 +14,7 @@ const refused = ["not_serving", "no_chain", "bad_session", "write_not_found", "w
 // Rates has the rates of each switch, and in each those of its chains.
 export class Rates {
   constructor() {
-    this.before = new Map(); // by switch: when, and what it had counted
+    this.before = new Map(); // by switch: time and values of its last counters
     this.rates = new Map();
   }
 

@@ -11,11 +11,11 @@ import (
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 )
 
-// Every key that is placed has been written, if only with a tombstone. Where all members of a chain
-// were restarted (chain.lost), its slots have version 0 all the same, and who knows keys by name
-// cannot tell such a key from one that has just moved away: he asks again and again. A tombstone
-// tells him, and those who watch the key: it is newer than all that was lost, since the epoch is.
-// It is written by CAS on version 0, so that it takes the place of nothing.
+// Every placed key has been written, if only with a tombstone. But if all members of a chain were
+// restarted (chain.lost), its slots have version 0, and a client that knows keys by name cannot
+// tell such a key from one that has just moved away: it asks again and again. A tombstone tells it,
+// and those who watch the key: it is newer than everything that was lost, because the epoch is. It
+// is written by CAS on version 0, so it replaces nothing.
 
 // mayBeLost is the places of those keys that are to be buried if all members have lost them.
 func (c *Chain) mayBeLost(keys []Key) map[int]bool {

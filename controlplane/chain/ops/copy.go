@@ -17,25 +17,25 @@ import (
 // differs is found by reading those, in a few requests; otherwise by a FETCH for each slot and
 // session at each of the two. What differs is always written by SYNC, which leaves what is newer.
 
-// copyTimeout bounds one copy, and compareTimeout one comparison: nobody can write meanwhile, or,
-// where writes pass the switch that is compared, they wait if it hangs.
+// copyTimeout bounds one copy, and compareTimeout one comparison: meanwhile nobody can write or, if
+// writes pass the switch that is compared, they wait if it hangs.
 const (
 	copyTimeout    = 60 * time.Second
 	compareTimeout = 5 * time.Second
 )
 
 // A copy is made in rounds, because there are writes meanwhile: until so few slots and sessions
-// differ that to look at each takes no time, or for so many rounds.
+// differ that checking each takes no time, or for a maximum number of rounds.
 const (
 	copyRounds = 8
 	fewDiffer  = 64
 )
 
-// held is what a joiner was seen to hold by the end of the copy, in the configuration of an epoch.
-// It holds that or something newer for as long as it is the joiner: SYNC and ACK only ever raise a
-// slot's version, and a joiner that is lost from sight is given up. So when writes have been
-// stopped it is enough to look at the donor, and at the joiner only for what the donor has beyond
-// this: each look at 65,536 slots is ten milliseconds in which no write is done.
+// held is the joiner's content at the end of the copy, in the configuration of an epoch. It holds
+// that or something newer for as long as it is the joiner: SYNC and ACK only ever raise a slot's
+// version, and a joiner that is lost from sight is given up. So when writes have been stopped it is
+// enough to read the donor, and the joiner only for what the donor has beyond this: each read of
+// 65,536 slots is ten milliseconds without writes.
 type held struct {
 	epoch uint16
 	look  look
@@ -44,11 +44,11 @@ type held struct {
 // Copy fills a switch, or compares it, and says how many slots and sessions it wrote, and in how
 // many rounds.
 //
-// A comparison ends when the joiner has what the donor had when it was first looked at: the chain
-// is frozen, so nothing of this chain has been added since. Sessions' records are another matter:
-// they are all chains', and where the donor is in others as well, its records continue changing
-// with those chains' writes, for as long as there are any. A later request than the one recorded at
-// the first look means that that one was answered.
+// A comparison ends when the joiner has the donor's content of the first look: the chain is frozen,
+// so nothing of this chain has been added since. Sessions' records are different: they belong to
+// all chains, and if the donor is in others as well, its records continue changing with those
+// chains' writes, for as long as there are any. A later request than the one recorded at the first
+// look means that that one was answered.
 func (c *Chain) Copy(ctx context.Context, a chain.Copy, keys []Key, sessions []uint16) (written, round int, err error) {
 	limit := copyTimeout
 	if a.Compare || a.Passed {
@@ -117,9 +117,8 @@ func (c *Chain) Copy(ctx context.Context, a chain.Copy, keys []Key, sessions []u
 		if written += n; err != nil {
 			return written, round, err
 		}
-		// A key that is being added or removed may have no entry at the donor. What a register
-		// holds of a slot that no entry leads to is of a key that is no more, and nothing copies
-		// it.
+		// A key that is being added or removed may have no entry at the donor. A slot without an
+		// entry belongs to a key that no longer exists, and nothing copies it.
 		if len(slotless) > 0 {
 			keys = slices.DeleteFunc(slices.Clone(keys), func(k Key) bool { return slotless[k.ID] })
 		}
@@ -134,10 +133,10 @@ func (c *Chain) Copy(ctx context.Context, a chain.Copy, keys []Key, sessions []u
 	}
 }
 
-// catchUp fills a switch that writes pass on their way to the donor, which is the tail. What the
-// donor is given from then on the switch has had before it. So it lacks nothing of what was ever
-// committed once it has, of each slot and session, what the donor had when that was looked at
-// first, or something newer: however many writes there are, that does not run away from it.
+// catchUp fills a switch that writes pass on their way to the donor, which is the tail. The switch
+// gets every later write before the donor. So once it has, for each slot and session, the donor's
+// content of the first look, or something newer, it lacks nothing that was ever committed. However
+// many writes there are, this ends.
 func (c *Chain) catchUp(ctx context.Context, epoch uint16, donor, to *Switch, keys []Key,
 	sessions []uint16) (written, round int, differed *difference, err error) {
 	had, err := c.look(ctx, donor, epoch, keys, sessions)

@@ -12,17 +12,17 @@ import (
 )
 
 // Moving a key to another chain (docs/protocol.md, "Moving keys"). It gets a new KEY_ID there,
-// because a KEY_ID names its chain: who knows it by name must look it up again when the old one is
-// NOT_FOUND.
+// because a KEY_ID names its chain: a client that knows it by name must look it up again when the
+// old one is NOT_FOUND.
 
-// Keeper keeps the directory of keys, and has chains do what their machines say for them. What it
-// is handed as a function it calls in its own order, where the directory may be used.
+// Keeper keeps the directory of keys, and makes chains execute their machines' actions on them. It
+// calls functions that it gets in its own order, where the directory may be used.
 type Keeper interface {
 	Runtime
 	// Directory is the directory, for those functions.
 	Directory() *keyspace.Directory
 	// Operate starts an operation of the key's chain on it. begin asks the machine for it; end is
-	// told about its end, in one step of the directory's with that.
+	// called at its end, in the same step of the directory.
 	Operate(k Key, begin func(*chain.Machine, chain.Time, chain.OpID), end func(error)) Waiting
 	// Place adds a key in the chain that it is to move to, with a value; nil: a tombstone. What it
 	// cannot finish before ctx ends it takes out again.
@@ -35,15 +35,16 @@ type Keeper interface {
 	// and is for end.
 	Save(ctx context.Context) error
 	SaveSoon()
-	// Stays is told about a key that is put back, and why.
+	// Stays is called for a key that is put back, with the reason.
 	Stays(k Key, why error)
 }
 
-// Waiting waits for an operation's end, and gives what was in the key's slot, and its version,
-// where the operation looked. When ctx ends before, the operation is given up.
+// Waiting waits for an operation's end, and returns the content and version of the key's slot, if
+// the operation read them. If ctx ends before, the operation is given up.
 type Waiting func(ctx context.Context) (value []byte, version wire.Version, err error)
 
-// ErrNotLeading: the store takes nothing from this controller any more, because another leads.
+// ErrNotLeading: the store accepts nothing from this controller any more, because another one
+// leads.
 var ErrNotLeading = errors.New("another controller leads")
 
 // Move moves a key that is recorded as Moving (keyspace.Directory.StartMove), and gives its
@@ -76,9 +77,9 @@ func reattach(ctx context.Context, in Keeper, k Key, why error) {
 	}
 }
 
-// leave starts to remove what is left of a key whose name is another's now, or nobody's, when that
-// is on record. Nobody hears of what has become of a name before: a controller that did not know
-// about it would put the key back.
+// leave starts to remove the remains of a key whose name is another's now, or nobody's, when that
+// is recorded. Clients are not told the new state of a name before that, because a controller that
+// did not know about it would put the key back.
 func leave(ctx context.Context, in Keeper, left Key) error {
 	for err := in.Save(ctx); err != nil; err = in.Save(ctx) {
 		if errors.Is(err, ErrNotLeading) {
@@ -103,8 +104,8 @@ type Releaser interface {
 var ErrUsed = errors.New("the key is in use")
 
 // RemoveUnused removes a key that is recorded as Moving, if it has no value and its version is the
-// one given; otherwise it is put back. Nothing that is written meanwhile is lost: first the key is
-// taken out of clients' sight, then it is looked what it has.
+// given one; otherwise it is put back. No write is lost meanwhile: the key is first taken out of
+// clients' sight, and then its content is checked.
 func RemoveUnused(ctx context.Context, in Releaser, k Key, version wire.Version, patience time.Duration) error {
 	value, last, err := take(ctx, in, k, patience)
 	if err == nil && (value != nil || last != version) {

@@ -10,8 +10,8 @@ import (
 
 // What becomes of keys when an operation on them has ended, or the controller that did it.
 
-// Ended records what has become of keys when their addition, or removal, has ended with err: placed
-// are there, gone are not keys any more, and undo are to be removed.
+// Ended records the result for keys when their addition, or removal, has ended with err: placed
+// exist, gone do not exist any more, and undo must be removed.
 func (w *Writes) Ended(dir *keyspace.Directory, add bool, err error) (placed, gone, undo []Key) {
 	for i, k := range w.Keys {
 		switch {

@@ -17,7 +17,7 @@ import (
 // Key is a key of a chain, under a KEY_ID by which its slot is reached.
 type Key = keyspace.Key
 
-// Reachable is keys with the KEY_IDs under which the controller finds their slots.
+// Reachable returns keys with the KEY_IDs under which the controller finds their slots.
 func Reachable(keys []Key) []Key {
 	out := append([]Key(nil), keys...)
 	for i, k := range out {
@@ -28,12 +28,12 @@ func Reachable(keys []Key) []Key {
 	return out
 }
 
-// longestPause is between two looks at something that is waited for.
+// longestPause is the maximum time between two checks while waiting.
 const longestPause = 200 * time.Millisecond
 
-// Redrive re-propagates what is dirty at any of some switches; with Drain until all of them hold
-// the same. It says how many writes it sent. Keys whose values are lost at all of them are buried
-// on the way (bury.go).
+// Redrive re-propagates the dirty keys of some switches; with Drain until all of them hold the
+// same. It returns how many writes it sent. Keys whose values are lost at all of them are buried on
+// the way (bury.go).
 func (c *Chain) Redrive(ctx context.Context, a chain.Redrive, keys []Key) (sent int, err error) {
 	via, err := c.Switch(a.Via)
 	if err != nil {
@@ -46,7 +46,7 @@ func (c *Chain) Redrive(ctx context.Context, a chain.Redrive, keys []Key) (sent 
 	type item struct {
 		at   *Switch
 		key  Key
-		seen wire.Version // when it was looked at first
+		seen wire.Version // when it was first read
 	}
 	var items []item
 	lost := c.mayBeLost(keys)
@@ -163,8 +163,8 @@ func (c *Chain) drained(ctx context.Context, epoch uint16, members []*Switch, ke
 	})
 }
 
-// Drain re-propagates what is dirty in the slots of keys that only their aliases lead to, until all
-// members are equal, and gives what they hold: nil is a tombstone.
+// Drain re-propagates dirty slots of keys that can be reached only by their aliases, until all
+// members are equal, and returns their content: nil is a tombstone.
 func (c *Chain) Drain(ctx context.Context, a chain.DrainKeys, keys []Key) (values [][]byte,
 	versions []wire.Version, sent int, err error) {
 	aliases := append([]Key(nil), keys...)
@@ -187,7 +187,7 @@ func (c *Chain) Drain(ctx context.Context, a chain.DrainKeys, keys []Key) (value
 		switch {
 		case err != nil:
 			return err
-		case r.Version == 0: // a key that is placed has been written, if only with a tombstone
+		case r.Version == 0: // a placed key has been written, if only with a tombstone
 			return fmt.Errorf("%s has no slot for %s", tail.Name, keys[i].Name)
 		case !r.Tombstone:
 			values[i] = append([]byte{}, r.Value...)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Runtime is the time that procedures take, and what they do alongside each other.
+// Runtime provides time and concurrency to procedures.
 type Runtime interface {
 	// Now is the time since some moment.
 	Now() time.Duration
@@ -27,7 +27,7 @@ func Each[T any](ctx context.Context, r Runtime, all []T, do func(context.Contex
 	return r.ForEach(ctx, len(all), window, func(ctx context.Context, i int) error { return do(ctx, all[i]) })
 }
 
-// Chain is what the procedures of one chain share.
+// Chain is the common state of the procedures of one chain.
 type Chain struct {
 	Runtime
 	ID uint8
@@ -37,7 +37,7 @@ type Chain struct {
 	// included.
 	Entry func(Key) Entry
 	Pool  *Pool
-	// Buries says about which keys it is written down that their values are lost (Redrive). nil: of
+	// Buries returns the keys for which it is recorded that their values are lost (Redrive). nil:
 	// none.
 	Buries func(Key) bool
 	held   atomic.Pointer[held]

@@ -21,7 +21,7 @@ type record struct {
 }
 
 // after says whether a record is of a later request than another, in the same life of their
-// session, or knows how the same one was executed, which the other does not.
+// session, or has the result of the same one, which the other does not.
 func (r record) after(other record) bool {
 	if r.request == other.request {
 		return other.version == 0
@@ -65,12 +65,12 @@ func (c *Chain) records(ctx context.Context, at *Switch, epoch uint16, sessions 
 	return out, err
 }
 
-// unite makes sessions' records be of one life at two switches, where they are not. No lease is
-// kept by that: a lease has its records at every switch of a chain before its holder hears of it.
-// But the controller's own sessions begin again at each switch when they are used there first, so a
-// joiner that is in another chain too may have the record of an earlier controller, or the donor
-// may: what this controller continues from is right, also where the joiner has no record. What
-// nobody has leased is taken from the donor.
+// unite makes sessions' records at two switches be of one life, if they are not. Leases do not need
+// this: a lease has its records at every switch of a chain before its holder hears of it. But the
+// controller's own sessions begin again at each switch when they are first used there, so a joiner
+// that is in another chain too may have the record of an earlier controller, or the donor may. The
+// record from which this controller continues is right, even if the joiner has none. Records of
+// sessions that nobody has leased are taken from the donor.
 func (c *Chain) unite(ctx context.Context, donor, to *Switch, d *difference) error {
 	return c.ForEach(ctx, len(d.sessions), window, func(ctx context.Context, i int) error {
 		session, ours, theirs := d.sessions[i], d.records[i][0], d.records[i][1]
@@ -101,8 +101,8 @@ func (s *Switch) Recorded(ctx context.Context, session uint16) (uint32, error) {
 	return r.Request, nil
 }
 
-// ResetRecord makes a switch's record of a session begin again after a request. It does nothing
-// where the record is of this lease already, so it does no harm twice.
+// ResetRecord makes a switch's record of a session begin again after a request. If the record is of
+// this lease already it does nothing, so it is idempotent.
 func (s *Switch) ResetRecord(ctx context.Context, session uint16, last uint32) error {
 	ctx, cancel := s.runtime.WithTimeout(ctx, FetchTimeout)
 	defer cancel()
@@ -115,9 +115,9 @@ func (s *Switch) ResetRecord(ctx context.Context, session uint16, last uint32) e
 	return err
 }
 
-// BeginRecord makes a switch's record of a session begin again after a request, also where it is of
-// an earlier lease and lies in the window of this one by chance, so that ResetRecord would take it
-// for this lease's. No request of this lease may have been recorded by the switch.
+// BeginRecord makes a switch's record of a session begin again after a request, even if it is of an
+// earlier lease and lies in the window of this one by chance, so that ResetRecord would take it for
+// this lease's. The switch must not have recorded a request of this lease.
 func (s *Switch) BeginRecord(ctx context.Context, session uint16, last uint32) error {
 	recorded, err := s.Recorded(ctx, session)
 	if err != nil {
@@ -134,7 +134,7 @@ func (s *Switch) BeginRecord(ctx context.Context, session uint16, last uint32) e
 	return s.ResetRecord(ctx, session, last)
 }
 
-// Equality is which chains of a controller have members with equal records of sessions. The zero
+// Equality says which chains of a controller have members with equal records of sessions. The zero
 // value is none. It is safe for concurrent use.
 type Equality struct {
 	mu      sync.Mutex
@@ -193,14 +193,14 @@ func (e *Equality) end(chain uint8, emptied int, err error) {
 	}
 }
 
-// Equalise makes the records of clients' sessions at members of a chain those of their leases
-// (begun: what they were set to), if the chain had no keys before. Until a chain has its first key
-// nobody writes in it, and what its members have recorded does not matter: a member may have been
-// elsewhere, or have stood still, when a session was leased, and have the record of an earlier
-// lease. The members are those that are in no other chain that is Equal; the others have the right
-// records, which writes in that chain may have changed. Those of them that are being filled for
-// such a chain may have them, and keep them then: their records are set only where they are of no
-// request of the lease. members is called when no other chain is being made equal.
+// Equalise sets the records of clients' sessions at members of a chain to those of their leases
+// (begun: their initial values), if the chain had no keys before. Until a chain has its first key
+// nobody writes in it, and its members' records do not matter: a member may have been elsewhere, or
+// have stood still, when a session was leased, and have the record of an earlier lease. Only
+// members that are in no other chain that is Equal are set; the others have the right records,
+// which writes in that chain may have changed. Those that are being filled for such a chain may
+// have the right records, and keep them then: their records are set only if they are of no request
+// of the lease. members is called when no other chain is being made equal.
 func (c *Chain) Equalise(ctx context.Context, members func() (unequal, joining []string),
 	begun func() map[uint16]uint32) error {
 	for {
@@ -260,8 +260,8 @@ type Pool struct {
 type session struct {
 	id   uint16
 	next atomic.Uint32 // the last request that it was used with; 0: none yet
-	// told is the switches whose records are of this controller's numbers, each with the connection
-	// (Target.Connection) by which it was told.
+	// told has the switches whose records are of this controller's numbers, each with the
+	// connection (Target.Connection) in which they were set.
 	told map[*Switch]int
 }
 

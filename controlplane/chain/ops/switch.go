@@ -35,8 +35,8 @@ type Entry struct {
 	Slot int
 	// Realm is the key's realm, with the bit above it where the key is closed.
 	Realm uint16
-	// Hidden: clients find no key, and the controller finds the slot. Realm is then what a switch
-	// gets whose program knows of no hidden keys.
+	// Hidden: clients find no key, and the controller finds the slot. Realm is for switches whose
+	// program does not support hidden keys.
 	Hidden bool
 }
 
@@ -81,7 +81,7 @@ type Switch struct {
 	noRegisters atomic.Bool // the target has said that it shows none
 }
 
-// NewSwitch makes a switch of what reaches it.
+// NewSwitch makes a switch from its connection.
 func NewSwitch(name string, r Runtime, t Target) *Switch {
 	return &Switch{Name: name, target: t, runtime: r}
 }
@@ -116,9 +116,9 @@ func (s *Switch) Exchange(ctx context.Context, p *wire.Packet, accept func(*wire
 	}
 }
 
-// roundTrip is how long an exchange takes, as far as is known. Who sends again or gives up sooner
-// than that makes a slow switch slower: dozens of exchanges are under way at a time, and BMv2 drops
-// what it cannot take.
+// roundTrip is how long an exchange takes, as far as is known. Sending again or giving up sooner
+// makes a slow switch slower: dozens of exchanges are under way at a time, and BMv2 drops what it
+// cannot process.
 func (s *Switch) roundTrip() time.Duration { return time.Duration(s.trip.Load()) }
 
 // took notes how long an exchange took, from the first time it was sent. One that waited for a
@@ -131,7 +131,7 @@ func (s *Switch) took(t time.Duration) {
 	s.trip.Store(int64(t))
 }
 
-// Fetch reads one slot, or the record of a session where that is not 0.
+// Fetch reads one slot or, if session is not 0, that session's record.
 func (s *Switch) Fetch(ctx context.Context, key wire.Key, flags wire.Flags, session uint16) (*wire.Packet, error) {
 	p := &wire.Packet{Op: wire.Fetch, Flags: flags, Key: key, Session: session, Request: 1}
 	return s.Exchange(ctx, p, func(r *wire.Packet) bool {
@@ -139,8 +139,8 @@ func (s *Switch) Fetch(ctx context.Context, key wire.Key, flags wire.Flags, sess
 	})
 }
 
-// fetchIn is Fetch from a switch that has an epoch of a chain. One that has another, because it was
-// restarted or somebody else changes it, is an error: its slots say nothing.
+// fetchIn is Fetch from a switch that has an epoch of a chain. If it has another one, because it
+// was restarted or another controller changes it, that is an error: its slots say nothing.
 func (s *Switch) fetchIn(ctx context.Context, epoch uint16, key wire.Key, flags wire.Flags,
 	session uint16) (*wire.Packet, error) {
 	r, err := s.Fetch(ctx, key, flags, session)

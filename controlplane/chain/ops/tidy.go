@@ -10,8 +10,8 @@ import (
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 )
 
-// Indexes is what the switches have of a chain in their key_index, as far as they have acknowledged
-// it, once all members have their part and have been heard.
+// Indexes are the acknowledged key_index entries of a chain in the switches, once all members have
+// their part and have been heard.
 type Indexes struct {
 	Members []string                      // head first
 	Others  []string                      // the other switches
@@ -23,9 +23,9 @@ type Indexes struct {
 	// Older says that the directory was saved with a record that is an earlier one.
 	Older bool
 	Slots int                      // that there are
-	Entry func(keyspace.Key) Entry // that a key should have
-	// KnowsNoRealms says about a switch that its program has none: entries of one slot are the same
-	// to it. nil: all have them.
+	Entry func(keyspace.Key) Entry // the entry that a key should have
+	// KnowsNoRealms says that a switch's program has no realms: entries of one slot are the same to
+	// it. nil: all programs have them.
 	KnowsNoRealms func(sw string) bool
 }
 
@@ -40,16 +40,16 @@ func Tidied(untidy map[string]bool, c chain.Config) map[string]bool {
 	return now
 }
 
-// Former returns which key_index entries a switch must lose before it becomes a member: those of
+// Former returns the key_index entries that a switch must lose before it becomes a member: those of
 // keys that were removed, or have moved away, while the switch was out of the chain or out of
-// reach. Keys are taken out of members only, and a chain without keys takes a switch in as it is.
-// had is the switch's role in the configuration that it has, chain.None if it has none. keys are
-// the chain's, and used says which KEY_IDs were ever given (keyspace.Directory.Used).
+// reach. Keys are removed only from members, and a chain without keys takes a switch in as it is.
+// had is the switch's role in its present configuration, chain.None if it has none. keys are the
+// chain's, and used says which KEY_IDs were ever given (keyspace.Directory.Used).
 //
 // A switch without a part has no entry that counts. One that has been cut off still has its part of
-// an earlier configuration, and cannot be told from a member that continues. So it loses those
-// entries only whose KEY_IDs were given and are not a key's any more; the others may be of keys
-// that a lost or an earlier directory does not know (Tidy).
+// an earlier configuration, and cannot be told from a member that continues. So it loses only those
+// entries whose KEY_IDs were given and are not a key's any more; the others may be of keys that a
+// lost or an earlier directory does not know (Tidy).
 func Former(had chain.Role, keys []keyspace.Key, used func(wire.Key) bool) func(wire.Key) bool {
 	known := map[wire.Key]bool{}
 	for _, k := range keys {
@@ -59,11 +59,11 @@ func Former(had chain.Role, keys []keyspace.Key, used func(wire.Key) bool) func(
 	return func(id wire.Key) bool { return !known[id] && (without || used(id)) }
 }
 
-// Tidying is what is to be done so that switches and directory agree.
+// Tidying are the steps that make switches and directory agree.
 type Tidying struct {
 	Steps []TidyStep // in order
-	// How many keys the directory has taken in, forgotten and retired. It has to be saved where it
-	// has Changed.
+	// How many keys the directory has adopted, forgotten and retired. It must be saved if it has
+	// Changed.
 	Adopted, Forgotten, Retired int
 	Changed                     bool
 }
@@ -75,7 +75,7 @@ type TidyStep struct {
 	Entries []Entry
 }
 
-// Keys are the keys whose entries are made and dropped: nothing else may be done with them
+// Keys are the keys whose entries are made and dropped: they must not be used for anything else
 // meanwhile.
 func (t *Tidying) Keys() map[wire.Key]bool {
 	keys := map[wire.Key]bool{}
@@ -87,12 +87,12 @@ func (t *Tidying) Keys() map[wire.Key]bool {
 	return keys
 }
 
-// Tidy compares the key_index entries of switches that have come up with the directory: entries
-// that are missing are made, tail first; keys that all members have and nobody remembers are taken
-// in; all others are dropped, head first. What is compared is what the switches have now, not when
-// they came: a key that has gone since must not come back under its KEY_ID. Nobody remembers a key
-// only if its KEY_ID has never been given, as far as the directory knows (it was lost): one that
-// was given and is not a key's any more was removed or has moved away.
+// Tidy compares the key_index entries of switches that have come up with the directory. Missing
+// entries are made, tail first; unknown keys that all members have are adopted; all other entries
+// are dropped, head first. It compares the switches' present entries, not those of when they came:
+// a key that has gone since must not come back under its KEY_ID. A key is unknown only if the
+// directory says that its KEY_ID has never been given, because the directory was lost. A KEY_ID
+// that was given and is not a key's any more belongs to a key that was removed or has moved away.
 func Tidy(dir *keyspace.Directory, id uint8, in Indexes) Tidying {
 	var out Tidying
 	busy := maps.Clone(in.Busy)
@@ -151,8 +151,8 @@ func (t *Tidying) add(in Indexes, step TidyStep) {
 	}
 }
 
-// forgetGone has the directory follow the switches where it was saved with a record that is an
-// earlier one: a key of which no member has an entry was removed or has moved since.
+// forgetGone makes the directory follow the switches if it was saved with an earlier record: a key
+// without an entry at any member was removed or has moved since.
 func forgetGone(dir *keyspace.Directory, id uint8, in Indexes, busy map[wire.Key]bool) (gone int) {
 	for _, k := range slices.Clone(dir.Chain(id)) {
 		somewhere := slices.ContainsFunc(in.Members, func(m string) bool { _, ok := in.Entries[m][k.ID]; return ok })
@@ -179,8 +179,8 @@ func adopt(dir *keyspace.Directory, in Indexes, busy map[wire.Key]bool) int {
 	return len(dir.Adopt(found))
 }
 
-// Tidy does the steps, one after the other, and tells what became of each. A switch that fails will
-// come up again, or an operator must look: the others are tidied all the same. The error is ctx's.
+// Tidy does the steps, one after the other, and reports each result. A switch that fails will come
+// up again, or needs an operator: the others are tidied all the same. The error is ctx's.
 func (c *Chain) Tidy(ctx context.Context, steps []TidyStep, told func(TidyStep, error)) error {
 	for _, step := range steps {
 		s, err := c.Switch(step.Switch)

@@ -25,8 +25,8 @@ type Writes struct {
 	versions []wire.Version
 }
 
-// Version is that of the key's last write, or, where the keys were drained, the one that it had;
-// 0: it is not known.
+// Version is that of the key's last write or, if the keys were drained, their version then; 0: not
+// known.
 func (w *Writes) Version(i int) wire.Version {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -36,7 +36,7 @@ func (w *Writes) Version(i int) wire.Version {
 	return 0
 }
 
-// Drained keeps what Drain has found.
+// Drained has the result of Drain.
 func (w *Writes) Drained(values [][]byte, versions []wire.Version) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -71,8 +71,8 @@ func (w *Writes) Written() (out []Key) {
 var ErrNotDeleted = errors.New("not deleted everywhere yet")
 
 // WriteAll writes keys through the chain, as many at a time as the controller has sessions, until
-// every member is clean. What fails for one key is that key's error; but with remove no entry may
-// go before all deletions are known to all. Clients can write none of the keys meanwhile: their
+// every member is clean. A failure for one key is that key's error; but with remove, no entry may
+// go before all deletions are known to all. Clients cannot write any of the keys meanwhile: their
 // entries are hidden or closed.
 func (c *Chain) WriteAll(ctx context.Context, w *Writes, members []string, remove bool) error {
 	at, err := c.switches(members)
@@ -173,8 +173,9 @@ func (c *Chain) slotsNow(ctx context.Context, at *Switch, keys []Key) ([]version
 	}
 }
 
-// write has the head give one key's write a version (value nil: a tombstone), and the tail answer
-// it. was is what the head had. With errNoSlot the version is one above all that the key has had.
+// write makes the head give one key's write a version (value nil: a tombstone), and the tail answer
+// it. was is the head's former content. With errNoSlot the version is one above all that the key
+// has had.
 //
 // It writes by CAS on the version that the slot has. A copy of a request may come late, to whatever
 // switch is head then, and the requests of an earlier attempt may, too. None of them does harm:
@@ -214,7 +215,7 @@ func (c *Chain) write(ctx context.Context, members []*Switch, id wire.Key, value
 				return 0, fmt.Errorf("%s answered the write of %v with %v", head.Name, id, r.Status)
 			}
 		}
-		// It is looked at again: an earlier attempt's write may have come meanwhile.
+		// It is read again: an earlier attempt's write may have arrived meanwhile.
 		if err := c.Sleep(ctx, pause); err != nil {
 			return 0, unfinished(err)
 		}
@@ -269,9 +270,9 @@ func (c *Chain) settleAll(ctx context.Context, w *Writes, members []*Switch, all
 	})
 }
 
-// level sends the newest version that any member has of a key down the chain once more: then all of
-// them have it, and are clean. The slot of a key that is being added may be dirty at a member with
-// what an earlier key has left there, and have something newer at another.
+// level sends the newest version of a key at any member down the chain once more: then all of them
+// have it, and are clean. The slot of a key that is being added may be dirty at a member with an
+// earlier key's value, and have something newer at another.
 func (c *Chain) level(ctx context.Context, members []*Switch, id wire.Key) error {
 	var mu sync.Mutex
 	var newest *wire.Packet
@@ -312,8 +313,8 @@ func (c *Chain) settle(ctx context.Context, members []*Switch, id wire.Key, vers
 	}
 }
 
-// ackTimeout is how long an acknowledgement may be on its way before it is taken to be lost; longer
-// where the switches take long for anything.
+// ackTimeout is how long an acknowledgement may be on its way before it counts as lost; longer if
+// the switches are slow.
 const ackTimeout = 100 * time.Millisecond
 
 // allClean asks every member whether it has committed a version of a key, or a later one, for as

@@ -1,30 +1,30 @@
 // Package rejoin says when a switch that a chain has given up may be brought in again. It is pure:
-// what happens goes in with the time, on any clock that never goes back.
+// events come in with the time, on any clock that never goes back.
 //
-// A switch must have been steady for a while: to bring it in takes three of the 65,535 epochs that
-// a chain has (two, where it fails), and to lose it again one. One that comes and goes would use
-// them up in two weeks if it were brought in each time it has been there for three seconds. So it
-// takes twice as long the second time, and four times as long from the third on. That is enough for
-// a machine that has too much to do for a minute, whose chains are to be whole soon after; from the
-// eighth time on it takes twice as long each time again, up to an hour.
+// A switch must have been steady for a while, because bringing it in takes three of the 65,535
+// epochs that a chain has (two, if it fails), and losing it again one. A switch that comes and goes
+// would use them up in two weeks if it were brought in each time after three seconds. So it takes
+// twice as long the second time, and four times as long from the third on. That is enough for a
+// machine that is overloaded for a minute, whose chains should be whole soon after. From the eighth
+// time on the time doubles each time, up to an hour.
 //
 // A chain's machine (package chain) brings in those that it has lost; an operator of a cluster
-// (cni-plugin/kube), who decides itself which nodes are members, asks the same Tracker.
+// (cni-plugin/kube), which decides itself which nodes are members, asks the same Tracker.
 package rejoin
 
 import "time"
 
 // Policy is how long a switch must have been steady.
 type Policy struct {
-	Settle   time.Duration // the first time; 0: nobody is brought in but by hand
+	Settle   time.Duration // the first time; 0: switches are brought in only by hand
 	Longest  time.Duration // at most
 	Forgiven time.Duration // after so long without being tried, it is as the first time
 }
 
-// Default is the policy if nothing else is said.
+// Default is the default policy.
 func Default() Policy { return For(3 * time.Second) }
 
-// For is the policy with a time for the first time; 0: nobody is brought in but by hand.
+// For is the policy with a time for the first time; 0: switches are brought in only by hand.
 func For(settle time.Duration) Policy {
 	return Policy{Settle: settle, Longest: max(settle, time.Hour), Forgiven: 6 * max(settle, time.Hour)}
 }
@@ -59,7 +59,7 @@ func New(p Policy) *Tracker {
 		trials: map[Candidate]trial{}}
 }
 
-// SetPolicy changes the policy. What is known about switches stays.
+// SetPolicy changes the policy. The state of switches stays.
 func (t *Tracker) SetPolicy(p Policy) { t.p = p }
 
 // There: a switch is there from now on, if it was not before.
@@ -77,8 +77,8 @@ func (t *Tracker) Again(now time.Duration, c Candidate) {
 	}
 }
 
-// Later: a switch that is there cannot be brought in now, for no fault of its own. It has been
-// steady for as long as before, and is tried again after Policy.Settle.
+// Later: a switch cannot be brought in now, for no fault of its own. It keeps its time of being
+// steady, and is tried again after Policy.Settle.
 func (t *Tracker) Later(now time.Duration, c Candidate) {
 	if _, ok := t.steady[c]; ok {
 		t.later[c] = now + t.p.Settle
@@ -110,7 +110,7 @@ func (t *Tracker) Wait(now time.Duration, c Candidate) time.Duration {
 	return min(t.p.Settle<<doubled, t.p.Longest)
 }
 
-// Due is when a switch may be brought in, if it stays; false: it is not there, or nobody is.
+// Due is when a switch may be brought in, if it stays; false: it is not there, or none may.
 func (t *Tracker) Due(now time.Duration, c Candidate) (time.Duration, bool) {
 	since, ok := t.steady[c]
 	if !ok || !t.p.On() {

@@ -101,8 +101,8 @@ func name() string {
 	return fmt.Sprintf("%s-%d-%s", cmp.Or(host, "unnamed"), os.Getpid(), rand.Text()[:6]+map[bool]string{true: "?"}[err != nil])
 }
 
-// reachable is the admin address that others are told: none if it is not served over TCP, or on all
-// of this machine's addresses, because which of those others reach is not known.
+// reachable is the admin address for other controllers: none if it is not served over TCP, or if it
+// is served on all of this machine's addresses, because which of those others reach is not known.
 func reachable(a net.Addr) string {
 	if t, ok := a.(*net.TCPAddr); !ok || t.IP.IsUnspecified() {
 		return ""

@@ -86,8 +86,10 @@ on the command line, in the topology, the program or the state file.
 controlplane/topology/example.yaml describes the topology file.`,
 		Example: `  netcraq-controller --topology net.yaml --state out/controller.json
   netcraq-controller --topology net.yaml --etcd 10.0.0.1:2379,10.0.0.2:2379
-  netcraq-controller --topology net.yaml --etcd 10.0.0.1:2379 --prometheus http://10.0.0.9:9090
-  netcraq-controller --topology net.yaml --admin unix:///run/lab/controller.sock --admin-group lab
+  netcraq-controller --topology net.yaml --etcd 10.0.0.1:2379 \
+    --prometheus http://10.0.0.9:9090
+  netcraq-controller --topology net.yaml --admin-group lab \
+    --admin unix:///run/lab/controller.sock
   netcraq-controller --topology net.yaml --check`,
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
@@ -203,7 +205,7 @@ func announce(ctx context.Context, c *controller.Controller, address string, std
 	fmt.Fprintf(stdout, "ready: %s; admin API at %s\n", strings.Join(parts, "; "), address)
 }
 
-// afterStop says what becomes of reads.
+// afterStop describes what happens to reads.
 func afterStop(top *topology.Topology) string {
 	longest := time.Duration(0)
 	for _, c := range top.Chains {

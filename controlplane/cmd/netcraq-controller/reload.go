@@ -40,7 +40,7 @@ func (n *network) lead(c *controller.Controller) {
 	n.c = c
 }
 
-// follow has the file read again at each SIGHUP, until ctx ends.
+// follow reads the file again at each SIGHUP, until ctx ends.
 func (n *network) follow(ctx context.Context) {
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)

@@ -41,7 +41,7 @@ type Metrics struct {
 // spans are when the steps of what is under way with a chain began; zero: not under way.
 type spans struct {
 	failover, recovery, frozen time.Time
-	epoch                      uint16 // of the configuration that was shown last
+	epoch                      uint16 // of the last shown configuration
 }
 
 // NewMetrics makes the metrics of a controller that has done nothing yet.

@@ -19,7 +19,7 @@ type Saver struct {
 // NewSaver makes a saver that writes to a store while it is run.
 func NewSaver(store Store) *Saver { return &Saver{store: store, wake: make(chan struct{}, 1)} }
 
-// Save has a state written, and calls done with the outcome.
+// Save schedules a state to be written, and calls done with the outcome.
 func (s *Saver) Save(st *State, done func(error)) {
 	s.mu.Lock()
 	s.next = st

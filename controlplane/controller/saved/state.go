@@ -154,7 +154,7 @@ func contents(s *State, times uint64) (mainFile, keysFile) {
 	return main, keysFile{s.Directory, times}
 }
 
-// with is the state that two files have.
+// with returns the state in two files.
 func (m *mainFile) with(keys keysFile) *State {
 	m.Directory = keys.Snapshot
 	return &m.State
@@ -172,7 +172,7 @@ func (f *fileStore) Load() (*State, error) {
 		return nil, fmt.Errorf("the state %s is of version %d, and this controller reads version %d: start the "+
 			"controller that has written it. Nothing was changed", f.path, s.Version, Version)
 	}
-	if s.Directory.Keys != nil { // as an earlier version wrote it
+	if s.Directory.Keys != nil { // written by an earlier version
 		return &s.State, nil
 	}
 	keysThere, err := load(f.keys, &keys)

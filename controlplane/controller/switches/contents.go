@@ -20,8 +20,8 @@ import (
 // errChanged: a switch has, or has not, what it was read to have otherwise in this connection.
 var errChanged = fmt.Errorf("somebody else changes it, or it was emptied, and it is read again: %w", ErrNotConnected)
 
-// chainTables are the tables of which a chain's promise hangs. What is in them only this controller
-// changes.
+// chainTables are the tables that a chain's guarantees depend on. Only this controller changes
+// their content.
 var chainTables = []string{"chain_config", "key_index"}
 
 // write sends updates in the connection in which the switch's tables were read. Between two
@@ -105,7 +105,7 @@ func (d *Device) loseTrack(err error) error {
 	return err
 }
 
-// tableOf is the table that an update is of, "" where it is of none.
+// tableOf is the table of an update, "" if it has none.
 func (d *Device) tableOf(u *v1.Update) string {
 	te := u.GetEntity().GetTableEntry()
 	if te == nil {

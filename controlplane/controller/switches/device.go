@@ -43,8 +43,7 @@ type Device struct {
 	ended bool          // run has ended
 	late  sync.Mutex    // held by jobs that come after that
 
-	// other is another program that it runs, which goes together with this one; nil: it runs this
-	// one.
+	// other is another compatible program that it runs; nil: it runs this one.
 	other   atomic.Pointer[program.Kin]
 	replace atomic.Bool // ... and is to get this one now
 	stale   atomic.Bool // a refresh waits for the worker

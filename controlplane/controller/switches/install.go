@@ -149,11 +149,11 @@ func (d *Device) groupsOf(p *tableplan.Plan, ct *topology.Chain, sw *topology.Sw
 }
 
 // install makes the switch hold its part of a chain's configuration. The order matters: groups
-// before the entry that refers to them, and peers before others send what they let in; that entry,
-// by which the switch changes over, before the addresses that follow from it; a route before the
-// switch stops taking the address itself. What nothing refers to any more is returned, to be taken
-// away when nobody waits. The switch has been read. With narrow, what chain_peer lets in of another
-// configuration is taken away, too.
+// before the entry that refers to them, and peers before others send packets that they admit; that
+// entry, by which the switch changes over, before the addresses that follow from it; a route before
+// the switch stops taking the address itself. Unreferenced objects are returned, to be removed when
+// nobody waits. The switch has been read. With narrow, entries of chain_peer for another
+// configuration are removed, too.
 func (d *Device) install(ctx context.Context, ct *topology.Chain, conf chain.Config,
 	narrow bool) (rest []*v1.Update, err error) {
 	d.parts[ct.ID] = conf // before anything of it is written, so that refresh never goes back to an older one

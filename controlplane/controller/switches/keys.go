@@ -74,7 +74,7 @@ func (d *Device) slotEntry(e ops.Entry) p4rt.Entry {
 func (d *Device) Realign(ctx context.Context, keys []ops.Entry) error {
 	var updates []*v1.Update
 	for _, k := range keys {
-		has, ok := d.placed[k.ID.Chain()][k.ID] // which the worker alone changes
+		has, ok := d.placed[k.ID.Chain()][k.ID] // only the worker changes it
 		if !ok || has.Hidden {
 			continue
 		}

@@ -69,7 +69,7 @@ func (d *Device) holds(ctx context.Context, running *configv1.P4Info) (keys int,
 	info := d.prog.Pipeline.Info
 	for _, name := range []string{"key_index", "chain_config"} {
 		if !program.SameTable(running, info.P4Info, name) {
-			return 0, nil // it is none of NetCRAQ's
+			return 0, nil // it is not NetCRAQ's
 		}
 	}
 	entries, err := d.Client.ReadTable(ctx, "key_index")
@@ -120,7 +120,7 @@ func (d *Device) tables() []string {
 	return slices.DeleteFunc(slices.Clone(tableplan.Tables), d.lacks)
 }
 
-// writeOpenness writes that default where it is another.
+// writeOpenness writes that default if it differs.
 func (d *Device) writeOpenness(ctx context.Context) error {
 	open := d.owner.AccessIsOpen()
 	if d.Unguarded() || d.open == open {

@@ -106,6 +106,6 @@ func (d *Device) packetIn(frame []byte) {
 		d.requests.deliver(d, f.Dst.Port(), p, d.owner.Answers(p.Key.Chain(), d.Spec.Name))
 		return
 	}
-	// The time when it came, not when it is looked at: the lease is counted from it.
+	// The time of arrival, not of processing: the lease is counted from it.
 	d.owner.Post(func() { d.owner.LeaseReply(d, now, p) })
 }

@@ -185,8 +185,8 @@ func (d *Device) WriteBase(ctx context.Context) error {
 	if sw == nil {
 		return ErrGone
 	}
-	// Who may use a session comes before the port that uses it: a request that comes between the
-	// two is told for good that its session is not its own.
+	// The right to use a session is written before the port that uses it: a request that comes
+	// between the two would be told for good that its session is not its own.
 	want, err := d.encode(append(d.owner.Leases(sw), p.Base(sw)...)...)
 	if err != nil {
 		return err
@@ -205,7 +205,7 @@ func (d *Device) WriteBase(ctx context.Context) error {
 	if err := d.writeOpenness(ctx); err != nil {
 		return err
 	}
-	// There may be very many keys, and they are looked at only where chains may have gone.
+	// There may be very many keys, and they are checked only if chains may have gone.
 	for _, table := range []string{"chain_config", "chain_peer", "key_index"} {
 		if d.swept != nil && slices.Equal(d.swept, p.Chains) {
 			break
@@ -273,8 +273,8 @@ func (d *Device) writeRates(ctx context.Context, sw *topology.Switch) error {
 	return d.Apply(ctx, updates...)
 }
 
-// burst is how many packets a host may send at once where it may send so many a second: those of a
-// fiftieth of it, and at least as many as a client sends at a time.
+// burst is how many packets a host with a rate may send at once: a fiftieth of that rate, and at
+// least as many as a client sends at a time.
 func burst(rate int) int64 { return int64(max(rate/50, 64)) }
 
 // Replace gives a switch that runs another program this one, and sets it up. It runs on the worker.

@@ -134,7 +134,7 @@ func replyPorts(s *topology.Switch) []uint32 {
 	return ports
 }
 
-// ownsWatch says whether a group is one of a chain's for what is watched.
+// ownsWatch says whether a group is one of a chain's watches.
 func (g groupIDs) ownsWatch(ports []uint32, id uint32) bool {
 	base := uint32(g.watchReply)
 	return id == uint32(g.watchAck) || id > base && slices.Contains(ports, id-base)

@@ -16,7 +16,7 @@ import (
 type Plan struct {
 	Topology *topology.Topology
 	full     *topology.Graph                // of all switches
-	around   atomic.Pointer[topology.Graph] // of those that are not given up
+	around   atomic.Pointer[topology.Graph] // without those that are given up
 	groups   groupTable
 	Chains   []uint8 // their ids
 	// numbers are those of the principals and realms, by name.

@@ -1,9 +1,9 @@
-// Package forecast says what placing hot keys in the network would gain and cost, from what a
-// gateway has counted of real traffic. It needs no switches: a gateway that only passes requests on
-// to etcd counts the same.
+// Package forecast estimates the gain and cost of placing hot keys in the network, from a gateway's
+// counts of real traffic. It needs no switches: a gateway that only passes requests on to etcd
+// counts the same.
 //
 // A forecast compares two samples of a gateway's metrics. A key's score is that of package policy
-// (reads a second, less what its writes cost), so a forecast names the keys that the controller
+// (reads a second, less the cost of its writes), so a forecast names the keys that the controller
 // would place. It does not know the sizes of values: a key whose value does not fit a slot is named
 // all the same.
 package forecast
@@ -24,14 +24,14 @@ import (
 	"github.com/netcraq/netcraq/controlplane/placement/policy"
 )
 
-// Sample is what a gateway has counted since it started.
+// Sample is a gateway's counts since it started.
 type Sample struct {
 	At      time.Time
 	Gets    float64         // reads of one key
 	Network float64         // those that the network answered
 	Keys    map[string]Heat // of the keys that are read most, by their printable names
-	Etcd    Mean            // how long etcd took for a get
-	Switch  Mean            // how long the switches took for a read
+	Etcd    Mean            // etcd's time for a get
+	Switch  Mean            // the switches' time for a read
 }
 
 // Heat counts a key's reads and writes.
@@ -103,7 +103,7 @@ func mean(f *dto.MetricFamily, name, value string) (out Mean) {
 	return out
 }
 
-// Verdict is what would become of a key.
+// Verdict is a forecast for a key.
 type Verdict string
 
 // The verdicts.
@@ -124,7 +124,7 @@ type Key struct {
 	Verdict Verdict `json:"verdict"`
 }
 
-// Forecast is what placement would do with the traffic between two samples. Rates are per second,
+// Forecast is the effect of placement on the traffic between two samples. Rates are per second,
 // times are in seconds.
 type Forecast struct {
 	Seconds       float64 `json:"seconds"`
@@ -134,17 +134,17 @@ type Forecast struct {
 	Placed        int     `json:"placed"`        // keys that would be placed
 	Answered      float64 `json:"answered"`      // share of reads that the network would answer, 0 to 1
 	PlacedWrites  float64 `json:"placedWrites"`  // writes of these keys, each of which takes longer
-	EtcdSeconds   float64 `json:"etcdSeconds"`   // what a get takes at etcd now; 0: none was measured
-	SwitchSeconds float64 `json:"switchSeconds"` // what one takes at the switches
-	NowSeconds    float64 `json:"nowSeconds"`    // what a read takes now, on average, behind the gateway
-	ThenSeconds   float64 `json:"thenSeconds"`   // what it would take
+	EtcdSeconds   float64 `json:"etcdSeconds"`   // present time of a get at etcd; 0: none was measured
+	SwitchSeconds float64 `json:"switchSeconds"` // time of one at the switches
+	NowSeconds    float64 `json:"nowSeconds"`    // present average time of a read behind the gateway
+	ThenSeconds   float64 `json:"thenSeconds"`   // its time with placement
 	EtcdReads     float64 `json:"etcdReads"`     // reads that etcd would still answer
 }
 
-// Options are what a forecast assumes.
+// Options are the assumptions of a forecast.
 type Options struct {
-	Slots  int           // that the chains have
-	Switch time.Duration // what a read takes at the switches, where the gateway has not measured it
+	Slots  int           // of the chains
+	Switch time.Duration // time of a read at the switches, if the gateway has not measured it
 	Limits policy.Limits
 }
 

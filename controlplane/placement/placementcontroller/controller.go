@@ -19,7 +19,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/placement/policy"
 )
 
-// Network is what placement needs of the controller: *controller.Controller.
+// Network is placement's view of the controller: *controller.Controller.
 type Network interface {
 	Chains(context.Context) ([]admin.Chain, error)
 	Directory(ctx context.Context, prefix string, state bool) ([]admin.Key, error)
@@ -54,7 +54,7 @@ type Options struct {
 	Limits     policy.Limits
 	// Interval is the time between decisions.
 	Interval time.Duration
-	// Leaving says which chains are to hold no keys of etcd's; nil: none.
+	// Leaving returns the chains that must give up etcd's keys; nil: none.
 	Leaving func(chain string) bool
 	Log     *slog.Logger
 
@@ -155,10 +155,10 @@ func New(o Options) (*Controller, error) {
 	return p, nil
 }
 
-// Metrics is what placement counts, to be registered.
+// Metrics are placement's metrics, to be registered.
 func (p *Controller) Metrics() prometheus.Collector { return p.metrics }
 
-// Run works until ctx ends. What is placed stays placed.
+// Run works until ctx ends. Placed keys stay placed.
 func (p *Controller) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -225,7 +225,7 @@ func (p *Controller) problem(err error) {
 // Name of a placed key in the controller's directory: what is not placed for etcd has other names.
 const namePrefix = "etcd:"
 
-// DirectoryName is what an etcd key is called in the controller's directory when it is placed.
+// DirectoryName is the name of a placed etcd key in the controller's directory.
 func DirectoryName(key string) string { return namePrefix + placement.Printable(key) }
 
 // begin takes over what an earlier controller has left in etcd.

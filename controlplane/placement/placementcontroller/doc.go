@@ -5,14 +5,14 @@
 //	switches ─── counters of placed keys ────────┤  once a second or  │
 //	etcd ─────── values, leases, rules ──────────┴─▶ so: Planner ─────┴─▶ etcd: placed/KEY
 //
-// What it keeps is in etcd (docs/etcd.md): which keys are placed, the operator's rules, and the
-// plan: the moves that were decided and are not yet carried out, and the keys that stay away. Every
+// Its state is in etcd (docs/etcd.md): which keys are placed, the operator's rules, and the plan:
+// the moves that were decided and are not yet carried out, and the keys that stay away. Every
 // transaction is conditional on this controller's leading. It can be killed between any two steps:
-// whoever comes next makes the moves that are left, takes out of the switches what has no entry in
+// its successor makes the remaining moves, removes keys from the switches that have no entry in
 // etcd, and deletes entries whose keys are not in the switches.
 //
-// Prometheus may be down, slow or wrong: then nothing that is placed moves, except for what must go
-// whatever its heat.
+// Prometheus may be down, slow or wrong: then placed keys do not move, except for those that must
+// go whatever their heat.
 //
 // # Writers that bypass the gateways
 //

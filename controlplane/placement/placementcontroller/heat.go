@@ -19,9 +19,8 @@ import (
 	"github.com/netcraq/netcraq/controlplane/placement/policy"
 )
 
-// What is asked of Prometheus: the metrics of the gateways (etcd-monitor/hotkeys; a test there
-// compares). A key is the label of ReadsMetric and WritesMetric, written as placement.Printable
-// does.
+// Queries to Prometheus: the metrics of the gateways (etcd-monitor/hotkeys; a test there compares).
+// A key is the label of ReadsMetric and WritesMetric, in the form of placement.Printable.
 const (
 	ReadsMetric  = "etcd_monitor_key_reads_total"
 	WritesMetric = "etcd_monitor_key_writes_total"
@@ -77,8 +76,8 @@ func (l limited) RoundTrip(r *http.Request) (*http.Response, error) {
 // Name is its URL and the window.
 func (p *Prometheus) Name() (url, window string) { return p.url, p.window.String() }
 
-// Heat is the heat of the hottest keys. Rates that cannot be, or an answer that is too long, make
-// it an error as a whole: who is wrong about one may be about others.
+// Heat is the heat of the hottest keys. Impossible rates, or an answer that is too long, make the
+// whole answer an error: a source that is wrong about one key may be wrong about others.
 func (p *Prometheus) Heat(ctx context.Context) (map[string]policy.Heat, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.wait)
 	defer cancel()

@@ -21,8 +21,8 @@ const (
 	removeSome = 8                // keys at a time
 )
 
-// reconcile makes the entries in etcd and the keys in the switches agree. What does not agree is
-// what is left of a move that was not finished, or what somebody else has done to either:
+// reconcile makes the entries in etcd and the keys in the switches agree. Differences come from a
+// move that was not finished, or from somebody else's changes to either:
 //
 //   - a key in the switches without an entry that has its KEY_ID: no gateway reads it. It is
 //     removed.

@@ -119,7 +119,7 @@ func (p *Controller) describe(v policy.Verdict) admin.PlacementKey {
 	return k
 }
 
-// Show is what is placed and why.
+// Show returns what is placed and why.
 func (p *Controller) Show(context.Context) (*admin.Placement, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -133,7 +133,7 @@ func (p *Controller) Show(context.Context) (*admin.Placement, error) {
 	return &out, nil
 }
 
-// Why says why a key is where it is.
+// Why returns the reason for a key's place.
 func (p *Controller) Why(_ context.Context, text string) (*admin.PlacementKey, error) {
 	key, err := placement.ParsePrintable(text)
 	if err != nil || key == "" {

@@ -13,7 +13,7 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/slotcodec"
 )
 
-// How slots are looked at.
+// Parameters of reading slots.
 const (
 	checkAtOnce  = 8
 	checkInRound = 32                   // in turn, whatever happens to their keys

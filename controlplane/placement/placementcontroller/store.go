@@ -15,7 +15,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/placement/policy"
 )
 
-// store is what placement keeps in etcd alongside the placed keys, under the gateways' prefix:
+// store is placement's data in etcd besides the placed keys, under the gateways' prefix:
 //
 //	policy/keys/KEY          {"choice": "pin", ...}: the operator's choice about a key
 //	policy/prefixes/PREFIX   ... about all keys that begin with PREFIX

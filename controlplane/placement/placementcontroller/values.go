@@ -25,7 +25,7 @@ func seenIn(r *clientv3.GetResponse, now time.Time) seen {
 	return seen{policy.Value{Known: true, Bytes: len(kv.Value), Lease: kv.Lease != 0}, kv.ModRevision, now}
 }
 
-// How etcd is asked about keys that may be placed.
+// Parameters of reading keys that may be placed from etcd.
 const (
 	asking      = 2 * time.Second  // for one answer
 	askedBefore = 30 * time.Second // after which it is asked again

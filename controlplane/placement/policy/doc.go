@@ -1,5 +1,5 @@
-// Package policy decides which of etcd's keys are served by the network (docs/etcd.md), as a pure
-// function of what is known: no input or output, no clocks. The shell around it is
+// Package policy decides which of etcd's keys the network serves (docs/etcd.md), as a pure function
+// of its inputs: no input or output, no clocks. The shell around it is
 // controlplane/placement/placementcontroller.
 //
 //	how often each key is read and written ──┐   ┌─────────┐    moves: place KEY in CHAIN,
@@ -12,8 +12,7 @@
 // reads a second less WriteCost times its writes a second, and the keys with the highest scores
 // ought to be placed.
 //
-// Moving a key costs something too, and rates that are measured go up and down. What keeps keys
-// from flapping:
+// Moving a key has a cost, and measured rates go up and down. These rules keep keys from flapping:
 //
 //   - A candidate's score must be at least MinScore, and where all slots are in use, ReplaceRatio
 //     times that of the key that would have to go, for AdmitAfter without a break.

@@ -54,7 +54,7 @@ const maxAway = 4096
 // Away is who stays away, for whoever keeps it through a restart.
 func (p *Planner) Away() map[string]Absence { return maps.Clone(p.away) }
 
-// Recall takes over what an earlier planner's Away was.
+// Recall takes over an earlier planner's Away.
 func (p *Planner) Recall(away map[string]Absence) { p.away = maps.Clone(away) }
 
 // candidate is a key that is being decided on.
@@ -76,8 +76,8 @@ type round struct {
 	moves  []Move
 }
 
-// Decide says which moves to make now, in this order, and why each key is where it is (by name). It
-// assumes that they are made: a move that fails is decided on again.
+// Decide returns the moves to make now, in order, and the reason for each key's place (by name). It
+// assumes that they are made: after a failed move it decides again.
 func (p *Planner) Decide(in Input) ([]Move, []Verdict) {
 	r := &round{p: p, in: in, chains: map[string]*Chain{}}
 	for _, c := range in.Chains {

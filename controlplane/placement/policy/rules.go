@@ -10,17 +10,17 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/placement"
 )
 
-// Choice is what a rule says about the keys that it is about.
+// Choice is a rule's choice for its keys.
 type Choice string
 
 // The choices.
 const (
-	Pin     Choice = "pin"     // is placed whatever its heat, if it can be
+	Pin     Choice = "pin"     // is placed whatever its heat, if possible
 	Exclude Choice = "exclude" // is never placed
 	Include Choice = "include" // is placed by its heat: an exception from a wider exclusion
 )
 
-// Subject is what a rule is about: one key, or all keys that begin with a prefix.
+// Subject is the subject of a rule: one key, or all keys that begin with a prefix.
 type Subject struct {
 	Name   string
 	Prefix bool
@@ -41,12 +41,12 @@ type Rules struct {
 	chosen map[Subject]Choice
 }
 
-// HealthKey is what kube-apiserver reads to see whether etcd answers. An answer from the network
-// would say nothing about that.
+// HealthKey is the key that kube-apiserver reads to see whether etcd answers. An answer from the
+// network would say nothing about that.
 const HealthKey = "/registry/health"
 
 // NewRules are the rules before anybody has chosen any: the health key and placement.Credentials
-// are excluded. own is the prefix under which the gateways keep their own state.
+// are excluded. own is the prefix of the gateways' own state.
 func NewRules(own string) *Rules {
 	r := &Rules{own: own, normal: map[Subject]Choice{{Name: HealthKey}: Exclude}, chosen: map[Subject]Choice{}}
 	for _, prefix := range placement.Credentials {
@@ -70,18 +70,18 @@ func (r *Rules) Set(s Subject, c Choice) error {
 	return nil
 }
 
-// Clear takes a choice back; false: there was none.
+// Clear removes a choice; false: there was none.
 func (r *Rules) Clear(s Subject) bool {
 	_, ok := r.chosen[s]
 	delete(r.chosen, s)
 	return ok
 }
 
-// Chosen is the operator's choice about exactly this subject; "" if there is none.
+// Chosen is the operator's choice for exactly this subject; "" if there is none.
 func (r *Rules) Chosen(s Subject) Choice { return r.chosen[s] }
 
-// Of is what holds for a key, and by which rule; "" if there is none. byDefault: nobody has chosen
-// it.
+// Of is the choice that holds for a key, and its rule; "" if there is none. byDefault: nobody has
+// made it.
 func (r *Rules) Of(key string) (c Choice, by Subject, byDefault bool) {
 	if r.own != "" && strings.HasPrefix(key, r.own) {
 		return Exclude, Subject{r.own, true}, true
@@ -106,8 +106,8 @@ func (r *Rules) Of(key string) (c Choice, by Subject, byDefault bool) {
 // Pins are the keys that are pinned by name, in order.
 func (r *Rules) Pins() []string { return r.pins(false) }
 
-// PinnedPrefixes are the prefixes all of whose keys are pinned, except for those of which a
-// narrower rule says otherwise; in order.
+// PinnedPrefixes are the prefixes all of whose keys are pinned, except for those with a narrower
+// rule; in order.
 func (r *Rules) PinnedPrefixes() []string { return r.pins(true) }
 
 func (r *Rules) pins(prefix bool) []string {
@@ -125,10 +125,10 @@ func (r *Rules) pins(prefix bool) []string {
 type Rule struct {
 	Subject
 	Choice  Choice
-	Default bool // nobody has chosen it
+	Default bool // nobody has made this choice
 }
 
-// All lists the rules, those that nobody has chosen first.
+// All lists the rules, defaults first.
 func (r *Rules) All() []Rule {
 	var out []Rule
 	if r.own != "" {

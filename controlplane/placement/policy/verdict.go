@@ -2,7 +2,7 @@ package policy
 
 import "fmt"
 
-// Op is what a move does.
+// Op is the operation of a move.
 type Op string
 
 // The moves.
@@ -11,7 +11,7 @@ const (
 	Remove Op = "remove"
 )
 
-// Move is one change of which keys are placed.
+// Move adds a key to the network, or removes one.
 type Move struct {
 	Op     Op     `json:"op"`
 	Key    []byte `json:"key"` // any bytes
@@ -39,10 +39,10 @@ const (
 	Leased          Code = "leased"           // attached to a lease
 	TooLarge        Code = "too-large"        // for every chain's cell
 	ValueTooLarge   Code = "value-too-large"  // was tried
-	Bypassed        Code = "bypassed"         // somebody writes it past the gateways
+	Bypassed        Code = "bypassed"         // a writer bypasses the gateways
 	SlotLost        Code = "slot-lost"        // its slot was lost
 	SlotUnreachable Code = "slot-unreachable" // its slot did not answer a gateway
-	Forged          Code = "forged"           // its slot had what no gateway has written
+	Forged          Code = "forged"           // its slot had a cell that no gateway has written
 	Narrow          Code = "narrow"           // no chain's slots hold a sealed cell
 	KeyAbsent       Code = "key-absent"       // does not exist
 	Unknown         Code = "unknown"          // etcd has not been asked yet, or its heat is not known
@@ -69,7 +69,7 @@ var formerly = map[string]Code{"silent": NoRate, "unfit": ValueTooLarge, "broken
 	"unheard": NotSampled}
 
 // UnmarshalText implements encoding.TextUnmarshaler: a controller that is upgraded in place reads
-// what it had written.
+// its former records.
 func (c *Code) UnmarshalText(text []byte) error {
 	if now, ok := formerly[string(text)]; ok {
 		*c = now
@@ -79,10 +79,10 @@ func (c *Code) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Verdict is why a key is where it is.
+// Verdict is the reason for a key's place.
 type Verdict struct {
 	Key    string
-	Chain  string // where it is placed, before the move that follows from the verdict
+	Chain  string // its chain before the move that follows from the verdict
 	Heat   Heat
 	Heard  bool
 	Score  float64 // valid where Heard

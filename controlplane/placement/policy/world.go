@@ -9,14 +9,14 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/slotcodec"
 )
 
-// Heat is how often a key is asked for, per second.
+// Heat is a key's rates of reads and writes, per second.
 type Heat struct {
 	Reads  float64 `json:"reads"`
 	Writes float64 `json:"writes"`
 }
 
-// MaxRate is the highest rate that is believed, in requests a second: above what all switches of a
-// network answer.
+// MaxRate is the highest plausible rate, in requests a second: above what all switches of a network
+// answer.
 const MaxRate = 1e9
 
 // Valid says whether both rates can be.
@@ -29,27 +29,27 @@ func (h Heat) Valid() bool {
 type Chain struct {
 	Name  string
 	Cell  int  // bytes that a slot holds for a sealed cell, seal and all
-	Free  int  // slots that nobody has
+	Free  int  // unused slots
 	Ready bool // keys can be added and removed now
-	// Leaving is a chain that is to hold no keys: it gets none, and those that it has are removed.
+	// Leaving is a chain that must hold no keys: it gets none, and its keys are removed.
 	Leaving bool
 }
 
-// Value is what etcd holds for a key.
+// Value is a key's value in etcd.
 type Value struct {
 	Known  bool // etcd was asked
 	Absent bool // there is no such key
-	Bytes  int  // of the value as etcd has it
+	Bytes  int  // length of the value in etcd
 	Lease  bool // the key is attached to a lease: etcd deletes it by itself
 }
 
-// Key is what is known about one key, placed or not.
+// Key is the known state of one key, placed or not.
 type Key struct {
 	Name  string // the etcd key: any bytes
 	Heat  Heat
 	Heard bool // Heat is known
 	Value Value
-	Chain string    // where it is placed; "": nowhere
+	Chain string    // its chain; "": none
 	Since time.Time // when it was placed
 	Fault placement.Fault
 }
@@ -64,7 +64,7 @@ type Input struct {
 	Chains []Chain
 	Rules  *Rules
 	// Dictionary is the newest version of a dictionary that gateways have had time to read; 0:
-	// there is none. What did not fit a cell may fit with a newer one.
+	// none. A value that did not fit a cell may fit with a newer one.
 	Dictionary uint32
 }
 
@@ -72,7 +72,7 @@ type Input struct {
 type Limits struct {
 	MinScore     float64 // score from which a key is worth a free slot, in reads a second
 	WriteCost    float64 // reads that one write costs
-	ReplaceRatio float64 // by which a candidate must be hotter than the key that goes for it; above 1
+	ReplaceRatio float64 // factor by which a candidate must be hotter than the key that it replaces; above 1
 
 	AdmitAfter   time.Duration // how long a candidate is hot, or a placed key not worth its writes, before it moves
 	MinResidency time.Duration // how long a key that was placed is not removed to make room
@@ -105,7 +105,7 @@ func DefaultLimits() Limits {
 	}
 }
 
-// Check says what is wrong with limits.
+// Check reports invalid limits.
 func (l Limits) Check() error {
 	switch {
 	case !(l.MinScore > 0):
@@ -124,5 +124,5 @@ func (l Limits) Check() error {
 	return nil
 }
 
-// Score is what placing a key saves, in reads a second.
+// Score is the benefit of placing a key, in reads a second.
 func (l Limits) Score(h Heat) float64 { return h.Reads - l.WriteCost*h.Writes }

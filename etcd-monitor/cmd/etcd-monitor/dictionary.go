@@ -20,7 +20,7 @@ const (
 	trainWait = 5 * time.Minute // for all of it; an export of 400 KB takes seconds
 )
 
-// dictionary is the command for what values are compressed with.
+// dictionary is the command for the dictionaries of values.
 func dictionary(stdout io.Writer) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dictionary",
@@ -32,7 +32,7 @@ func dictionary(stdout io.Writer) *cobra.Command {
 	var secrets bool
 	train := &cobra.Command{
 		Use:   "train EXPORT",
-		Short: "Train a dictionary from an export of etcd, and put it into etcd for all gateways",
+		Short: "Train a dictionary from an export of etcd, and store it in etcd",
 		Long: `train reads EXPORT (- is stdin), the output of "etcdctl get --prefix / -w json". It makes a zstd
 dictionary of the most typical values and stores it in etcd under --prefix, as the next version.
 Gateways find the dictionary within a minute. They keep older dictionaries, and can still read

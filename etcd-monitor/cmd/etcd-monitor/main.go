@@ -1,5 +1,5 @@
-// Command etcd-monitor is an etcd v3 endpoint that stands before an etcd cluster, counts what is
-// read, and has the keys that are read most answered by the network (docs/etcd.md).
+// Command etcd-monitor is an etcd v3 endpoint in front of an etcd cluster. It counts reads, and
+// lets the network answer reads of the keys that are read most (docs/etcd.md).
 package main
 
 import (
@@ -74,8 +74,9 @@ closes streams at once and finishes requests within 5 s. Exit codes: 0 after suc
 it cannot start or run; 2 for a mistake on the command line or in the files.`,
 		Example: `  etcd-monitor
   etcd-monitor --endpoints 10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379
-  etcd-monitor --endpoints https://10.0.0.1:2379 --cacert ca.pem --cert client.pem \
-    --key client-key.pem --listen-client-urls https://10.0.0.9:2379 --cert-file server.pem \
+  etcd-monitor --endpoints https://10.0.0.1:2379 --cacert ca.pem \
+    --cert client.pem --key client-key.pem \
+    --listen-client-urls https://10.0.0.9:2379 --cert-file server.pem \
     --key-file server-key.pem --client-cert-auth --trusted-ca-file ca.pem`,
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,

@@ -93,7 +93,7 @@ func (o *options) tryNetwork(ctx context.Context, upstream *gateway.Upstream, cf
 	return &network{Service: s, etcd: etcd}, nil
 }
 
-// Close ends what goes on alongside requests, which must have ended.
+// Close ends the background work; requests must have ended.
 func (n *network) Close() {
 	n.Service.Close()
 	n.etcd.Close()

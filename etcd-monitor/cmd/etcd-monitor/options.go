@@ -75,7 +75,7 @@ type options struct {
 	logLevel string
 }
 
-// What is used without a flag. The ports are alongside those of etcd's own grpc-proxy.
+// Defaults of flags. The ports are next to those of etcd's own grpc-proxy.
 const (
 	defaultListen  = "http://127.0.0.1:23790"
 	defaultMetrics = "127.0.0.1:23791"
@@ -330,7 +330,7 @@ func (o *options) checkUpstream() error {
 				return fmt.Errorf("--endpoints %q: give URLs, or HOST:PORT", e)
 			}
 			if o.towards.TrustedCAFile != "" || o.towards.CertFile != "" {
-				e = "https://" + e // as etcdctl takes it
+				e = "https://" + e // in etcdctl's form
 			} else {
 				e = "http://" + e
 			}

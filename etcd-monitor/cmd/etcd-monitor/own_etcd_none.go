@@ -7,7 +7,7 @@ import (
 	"errors"
 )
 
-// startEmbedded says that there is none: for make run etcd's server is not compiled.
+// startEmbedded returns an error: etcd's server is not compiled in for make run.
 func (o *options) startEmbedded(context.Context) (ownEtcd, error) {
 	return nil, badInput{errors.New("this program was built without an etcd of its own (tag slim): " +
 		"name one with --endpoints, or take bin/etcd-monitor of make build")}

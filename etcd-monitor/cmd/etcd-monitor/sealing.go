@@ -16,11 +16,11 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/gateway"
 )
 
-// sealing is the command for what cells of placed keys are sealed with.
+// sealing is the command for the sealing keys of placed keys' cells.
 func sealing(stdout io.Writer) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "seal",
-		Short: "Look at, or replace, the keys that cells in the network are sealed with",
+		Short: "Show or replace the keys that seal cells in the network",
 		Args:  cobra.NoArgs,
 	}
 	var o options

@@ -72,7 +72,7 @@ what was written to its key; a wrong one ends the run with an error. The report 
 		open        func(context.Context) (peers.Peer, error)
 	}{
 		{"etcd", "linearizable Get and Put through etcd's client", func(ctx context.Context) (peers.Peer, error) { return peers.NewEtcd(ctx, f.endpoints, f.cacert) }},
-		{"direct", "etcd through client/etcd: placed keys from the switches, without a gateway", func(ctx context.Context) (peers.Peer, error) {
+		{"direct", "etcd through client/etcd: placed keys from the switches", func(ctx context.Context) (peers.Peer, error) {
 			return peers.NewDirect(ctx, f.endpoints, f.cacert, cmp.Or(f.controller, admin.DefaultSocket()))
 		}},
 		{"native", "a chain of switches, by the Go client and its packets", func(context.Context) (peers.Peer, error) {

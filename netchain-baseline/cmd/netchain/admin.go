@@ -74,7 +74,7 @@ func (c *common) fail() *cobra.Command {
 
 func (c *common) recover() *cobra.Command {
 	var by string
-	cmd := &cobra.Command{Use: "recover SWITCH", Short: "Have the controller fill a switch that is gone, or another, and give it its place", Args: cobra.ExactArgs(1),
+	cmd := &cobra.Command{Use: "recover SWITCH", Short: "Fill a switch that failed, or another one, and give it its place", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			b, err := c.ask(cmd.Context(), http.MethodPost, "/v1/recover/"+url.PathEscape(args[0])+"?by="+url.QueryEscape(by))
 			if err != nil {

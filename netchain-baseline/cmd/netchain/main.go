@@ -66,7 +66,7 @@ func main() {
 // control is the controller.
 func (c *common) control() *cobra.Command {
 	var detect time.Duration
-	cmd := &cobra.Command{Use: "control", Short: "Load NetChain into the switches, go around those that are gone, bring them in again", Args: cobra.NoArgs,
+	cmd := &cobra.Command{Use: "control", Short: "Load NetChain into the switches, and handle their failures", Args: cobra.NoArgs,
 		Long: "Loads the program into the switches, fills their tables, and prints a line that begins with \"ready:\". It runs until SIGINT or SIGTERM.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			t, err := c.topology()
@@ -158,7 +158,7 @@ func (c *common) bench() *cobra.Command {
 	var puts int
 	var beginAt int64
 	var fill bool
-	cmd := &cobra.Command{Use: "bench", Short: "Measure queries a second and latency, with a load made in the kernel", Args: cobra.NoArgs,
+	cmd := &cobra.Command{Use: "bench", Short: "Measure queries a second and latency, with a load in the kernel", Args: cobra.NoArgs,
 		Long: "Each key gets a value of its own first, and every value that is read is compared: a wrong one makes the command fail. The result is printed as JSON, as `netcraqctl bench -o json` prints it."}
 	f := cmd.Flags()
 	f.IntVarP(&cfg.Outstanding, "outstanding", "n", 32, "queries on their way at a time")

@@ -12,14 +12,14 @@ import (
 	"github.com/netcraq/netcraq/pipelets/exactlyonce"
 )
 
-// Credentials are what a secret has.
+// Credentials are the content of a secret.
 type Credentials struct {
 	Username string
 	Password string
 	TLS      *tls.Config // nil: the secret has no certificates
 }
 
-// Secrets are what a pipelet's secrets are looked up in.
+// Secrets looks up a pipelet's secrets.
 type Secrets interface {
 	// Read gives the values of a secret's keys.
 	Read(ctx context.Context, name string) (map[string][]byte, error)
@@ -50,8 +50,7 @@ func (f Folder) Read(_ context.Context, name string) (map[string][]byte, error) 
 	return values, nil
 }
 
-// ReadSecret reads the keys ca.crt, tls.crt, tls.key, username and password, as far as they are
-// there.
+// ReadSecret reads the keys ca.crt, tls.crt, tls.key, username and password, as far as they exist.
 func ReadSecret(ctx context.Context, secrets Secrets, name string) (c Credentials, err error) {
 	values, err := secrets.Read(ctx, name)
 	if err == nil {

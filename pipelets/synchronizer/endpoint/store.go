@@ -1,4 +1,4 @@
-// Package endpoint says what the synchronizer needs of a store.
+// Package endpoint is the synchronizer's interface to a store.
 package endpoint
 
 import (
@@ -13,8 +13,8 @@ type Record struct {
 	Value   []byte
 	Deleted bool
 	Version uint64               // the source's: a revision, an offset
-	At      exactlyonce.Position // of this record: who reads after it gets the next one
-	Gap     string               // what of the source's history is missing before it, in words
+	At      exactlyonce.Position // of this record: a reader that continues after it gets the next one
+	Gap     string               // which part of the source's history is missing before it, in words
 }
 
 // Row is one that is to be written.
@@ -46,7 +46,7 @@ type Gapped interface {
 	Gap() string
 }
 
-// Gap is what a source lacks before the record that comes next.
+// Gap is what a source lacks before the next record.
 func Gap(s Source) string {
 	if g, ok := s.(Gapped); ok {
 		return g.Gap()

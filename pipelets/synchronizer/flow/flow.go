@@ -1,8 +1,8 @@
 // Package flow runs a pipelet's SELECT over batches of records, in DuckDB.
 //
-// Batches are small, so what counts is not how fast DuckDB computes but what a batch costs at all:
-// 1.2 ms where a batch is handed over as Arrow and the SELECT is planned each time, 0.65 ms where
-// its rows are appended to a table that stays and the SELECT is prepared. So it is done like that.
+// Batches are small, so the overhead of a batch counts, not DuckDB's speed: 1.2 ms if a batch is
+// handed over as Arrow and the SELECT is planned each time, 0.65 ms if its rows are appended to a
+// table that stays and the SELECT is prepared. So this package does the latter.
 //
 // DuckDB can end the process that it runs in. Package flowproc runs this one in processes apart.
 package flow
@@ -28,14 +28,14 @@ import (
 )
 
 const (
-	// RunTime bounds the processor time of a flow's run over a batch.
+	// RunTime bounds the processor time of a flow over a batch.
 	RunTime = 10 * time.Second
-	// CompileTime bounds the processor time of a flow's run over nothing.
+	// CompileTime bounds the processor time of a flow over an empty batch.
 	CompileTime = 3 * time.Second
 	// Patience times as long may a run take by the clock, on a machine that has other work to do.
 	Patience = 5
-	// MaxRows bounds the bytes of the rows that a flow makes of a batch. A row counts as its key,
-	// its value and RowBytes.
+	// MaxRows bounds the bytes of a batch's resulting rows. A row counts as its key, its value and
+	// RowBytes.
 	MaxRows  = 64 << 20
 	RowBytes = 64
 )
@@ -45,9 +45,9 @@ var settings = []string{
 	"SET threads = 1",
 	"SET memory_limit = '512MB'",
 	"SET temp_directory = ''",
-	// It has a plan rest on what is in the table when the plan is made (nothing, say, so that a
-	// condition can hold for no row), and a prepared one is used for what comes later, too.
-	// TestPlansAgree fails without this.
+	// DuckDB bases a plan on the table's content when the plan is made (for example on an empty
+	// table, so that a condition can hold for no row), and a prepared one is used for later
+	// content, too. TestPlansAgree fails without this.
 	"SET disabled_optimizers = 'statistics_propagation,compressed_materialization'",
 	// They follow the process's TZ and locale otherwise, so that replicas would make different
 	// values.
@@ -59,8 +59,8 @@ var settings = []string{
 	"SET lock_configuration = true",
 }
 
-// table is what a flow selects from. value is NULL for what was deleted or is not UTF-8, and key
-// for one that is not UTF-8.
+// table is the table that a flow selects from. value is NULL for deletions and for values that are
+// not UTF-8, and key for keys that are not UTF-8.
 const table = "CREATE OR REPLACE TABLE src (key VARCHAR, value VARCHAR, bytes BLOB, deleted BOOLEAN NOT NULL, " +
 	"version UBIGINT NOT NULL, " + keyBytes + " BLOB NOT NULL)"
 
@@ -70,7 +70,7 @@ const keyBytes = "key_bytes"
 // renew is how many batches go through one table: what is deleted from it takes up room in it.
 const renew = 256
 
-// Engine is a DuckDB for the flows over one source. What uses it waits for its turn.
+// Engine is a DuckDB for the flows over one source. Its users take turns.
 type Engine struct {
 	turn   chan struct{} // has one element while nobody uses the engine
 	db     *sql.DB
@@ -80,7 +80,7 @@ type Engine struct {
 	life   int    // how often it was opened
 	left   int    // batches that the table is good for
 	clear  *sql.Stmt
-	state  string // the SELECT that makes the next table state of it and of src; "": there is none
+	state  string // the SELECT that computes the next table state from it and src; "": none
 	forget *sql.Stmt
 	// Loads and Runs count batches that were loaded and flows that were run.
 	Loads, Runs atomic.Uint64
@@ -178,7 +178,7 @@ type Flow struct {
 	life   int
 }
 
-// Compile checks a SELECT and gives it an engine of its own. What is wrong is said with its place.
+// Compile checks a SELECT and gives it an engine of its own. Errors have their place.
 func Compile(ctx context.Context, query string) (*Flow, error) {
 	e, err := Open(ctx)
 	if err != nil {
@@ -193,7 +193,7 @@ func Compile(ctx context.Context, query string) (*Flow, error) {
 	return f, nil
 }
 
-// Compile checks a SELECT. What is wrong is said with its place.
+// Compile checks a SELECT. Errors have their place.
 func (e *Engine) Compile(ctx context.Context, query string) (_ *Flow, err error) {
 	query = trim(query)
 	if query == "" {
@@ -252,8 +252,8 @@ func (f *Flow) Close() error {
 	return nil
 }
 
-// Run makes rows of records. Its columns key and value are what is written; a row whose value is
-// NULL deletes its key. What is neither text nor bytes is cast to text, as DuckDB does it.
+// Run computes rows from records. Its columns key and value are written; a row whose value is NULL
+// deletes its key. Values that are neither text nor bytes are cast to text by DuckDB.
 func (f *Flow) Run(ctx context.Context, records []endpoint.Record) (rows []endpoint.Row, err error) {
 	rows, _, err = f.RunBatch(ctx, "", records)
 	return rows, err
@@ -390,7 +390,7 @@ func (e *Engine) prepare(ctx context.Context, query string) (*sql.Stmt, error) {
 			}
 		}
 		if n != 1 {
-			return "", exactlyonce.Errorf(exactlyonce.Wrong, "the flow: it is to have one column %s, and has %d", name, n)
+			return "", exactlyonce.Errorf(exactlyonce.Wrong, "the flow: its SELECT needs exactly one column %s, and has %d: name a column with AS %s", name, n, name)
 		}
 		return expression, nil
 	}
@@ -434,7 +434,7 @@ func (f *Flow) rows(ctx context.Context, made *sql.Stmt, query string) (rows []e
 	if err == nil {
 		return rows, nil
 	}
-	if ctx.Err() == nil { // as it says where in the flow itself
+	if ctx.Err() == nil { // the error says where in the flow
 		again, said := f.engine.conn.QueryContext(ctx, query)
 		if said == nil {
 			for again.Next() {

@@ -20,8 +20,9 @@ const MaxTable = 64 << 10
 const stateTable = "CREATE OR REPLACE TABLE state (key VARCHAR NOT NULL, value VARCHAR NOT NULL)"
 
 // CompileStateful checks two SELECTs and gives them an engine of their own: nobody else sees the
-// table state. state makes, of the tables src and state, the next table state, with columns key
-// and value; a row whose value is NULL is left out. query is a flow's, over src and the next table.
+// table state. state computes, from the tables src and state, the next table state, with columns
+// key and value; a row whose value is NULL is left out. query is a flow's, over src and the next
+// table.
 func CompileStateful(ctx context.Context, query, state string) (_ *Flow, err error) {
 	if state = trim(state); state == "" {
 		return Compile(ctx, query)
@@ -56,7 +57,7 @@ func stateFault(err error) error {
 	return exactlyonce.Errorf(exactlyonce.KindOf(err), "the state: %w", err)
 }
 
-// RunStateful makes of records, and of the table state, rows and the next table. A flow without a
+// RunStateful computes rows and the next table from records and the table state. A flow without a
 // state has none.
 func (f *Flow) RunStateful(ctx context.Context, records []endpoint.Record, was exactlyonce.Table) (rows []endpoint.Row,
 	next exactlyonce.Table, err error) {

@@ -65,7 +65,7 @@ func TestState(t *testing.T) {
 func TestStateRefuses(t *testing.T) {
 	const all = "SELECT key, value FROM state"
 	for _, c := range []struct{ query, state, want string }{
-		{all, "SELECT key FROM src", "the state: the flow: it is to have one column value"},
+		{all, "SELECT key FROM src", "the state: the flow: its SELECT needs exactly one column value, and has"},
 		{all, "SELECT kye AS key, value FROM src", "the state: "},
 		{all, "DROP TABLE state", "to be a SELECT"},
 		{"SELECT x AS key, value FROM state", totals, "LINE 1"},

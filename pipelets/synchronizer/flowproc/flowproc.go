@@ -26,11 +26,11 @@ const (
 	// maxBatch bounds the bytes of keys and values of a batch.
 	maxBatch = 64 << 20
 	// A flow that ended its process pauses for firstPause, and twice as long each time that it does
-	// so again, up to longestPause. Its worker is told the reason meanwhile.
+	// so again, up to longestPause. Its worker gets the reason meanwhile.
 	firstPause, longestPause = time.Second, time.Minute
 	// idle is how long a process without work is kept.
 	idle = time.Minute
-	// maxFlows bounds the flows that a process compiles. The next one is another process's.
+	// maxFlows bounds the flows that a process compiles. Further ones get another process.
 	maxFlows = 256
 	// maxError bounds the text of an error that a process sends.
 	maxError = 4 << 10
@@ -116,7 +116,7 @@ func CompileStateful(ctx context.Context, query, state string) (*Flow, error) {
 	return f, nil
 }
 
-// Compile checks a SELECT. The error names the place of what is wrong.
+// Compile checks a SELECT. An error has its place.
 func (e *Engine) Compile(ctx context.Context, query string) (*Flow, error) {
 	return e.compile(ctx, query, "")
 }
@@ -135,8 +135,8 @@ func (f *Flow) Close() error {
 	return nil
 }
 
-// RunBatch is flow.Flow's: a batch with a name is sent once for all flows of an engine. A run that
-// ended its process took the longest.
+// RunBatch is flow.Flow's: a batch with a name is sent once for all flows of an engine. If a run
+// ends its process, it was the one that took longest.
 func (f *Flow) RunBatch(ctx context.Context, name string, records []endpoint.Record) (rows []endpoint.Row,
 	took time.Duration, err error) {
 	a, err := f.call(ctx, &request{Query: f.query, Batch: name}, records)
@@ -157,7 +157,7 @@ func (f *Flow) RunStateful(ctx context.Context, records []endpoint.Record, was e
 	return rows, a.Next, err
 }
 
-// call has the process do a request, and starts a process if there is none. With an error, the
+// call makes the process do a request, and starts a process if there is none. With an error, the
 // answer has only Took.
 func (f *Flow) call(ctx context.Context, q *request, records []endpoint.Record) (answer, error) {
 	e := f.engine

@@ -138,7 +138,7 @@ func (p *process) exchange(ctx context.Context, q *request, a *answer, limit tim
 	return err
 }
 
-// call has the process do a request. An error says why the process is of no more use.
+// call makes the process do a request. An error says why the process is no longer usable.
 func (p *process) call(ctx context.Context, q *request, limit time.Duration) (*answer, error) {
 	before := p.processorTime()
 	// The kernel's limit is for the case that this program does not get to end the process.

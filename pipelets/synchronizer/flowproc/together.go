@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// lookEvery is how often it is looked at what all processes have allocated.
+	// lookEvery is how often the memory of all processes is checked.
 	lookEvery = 20 * time.Millisecond
 	// leastTogether is what all processes may have at least: what one may have.
 	leastTogether = memory
@@ -30,8 +30,8 @@ var togetherMost = sync.OnceValue(func() *atomic.Uint64 {
 	return v
 })
 
-// MemoryTogether is how many bytes all processes for flows may have allocated at once: half of what
-// the control group, or else the machine, has for this program, and 1 GiB at least.
+// MemoryTogether is how many bytes all processes for flows may allocate together: half of what the
+// control group or, without a limit there, the machine has for this program, and 1 GiB at least.
 func MemoryTogether() uint64 { return togetherMost().Load() }
 
 // together are the processes that run.

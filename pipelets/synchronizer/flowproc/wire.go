@@ -16,9 +16,9 @@ const maxAnswer = 2 * flow.MaxRows
 type request struct {
 	Query, State string
 	Compile      bool
-	Batch        string            // the batch's name; "": it has none
+	Batch        string            // the batch's name; "": none
 	Load         bool              // Records are the batch. Otherwise the process has it.
-	Records      *records          // nil: there are none
+	Records      *records          // nil: none
 	Was          exactlyonce.Table // with a State
 }
 
@@ -51,7 +51,7 @@ func put(text *[]byte, lengths *[]uint32, key string, value []byte, deleted bool
 
 var errWire = errors.New("the process for flows sent what is no answer")
 
-// each calls got with what put has put. Whoever wrote it is not trusted.
+// each calls got with the items that put has written. The writer is not trusted.
 func each(text []byte, lengths []uint32, got func(i int, key, value []byte, deleted bool)) error {
 	if len(lengths)%2 != 0 {
 		return errWire

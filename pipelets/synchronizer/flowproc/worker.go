@@ -12,8 +12,8 @@ import (
 	"github.com/netcraq/netcraq/pipelets/synchronizer/flow"
 )
 
-// init makes this program a process for flows where it was started as one. Tests' programs are some
-// without further ado, too.
+// init makes this program a process for flows if it was started as one. Tests' programs can be such
+// processes, too.
 func init() {
 	if len(os.Args) == 2 && os.Args[1] == verb {
 		serve()

@@ -62,7 +62,10 @@ func command() *cobra.Command {
 		Short: "Check the pipelets of files and print their mistakes",
 		Args:  cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, files []string) error {
-			_, err := run.Load(c.Context(), files)
+			all, err := run.Load(c.Context(), files)
+			for _, p := range all {
+				fmt.Fprintf(c.OutOrStdout(), "pipelet %s/%s: all is well\n", p.Namespace, p.Name)
+			}
 			return err
 		},
 	}

@@ -271,18 +271,22 @@ func TestCheck(t *testing.T) {
 		{"http://b:1", "http://a:1", ""},
 		{"\"http://b:1\"], prefix: c1/", "\"http://a:1\"], prefix: load/x", "feed itself"},
 		{"http://b:1", "b:1", "endpoints"},
-		{"name: p1", "name: ../p1", "no name"},
-		{"kind: Pipelet", "kind: Pod", "not of"},
+		{"name: p1", "name: ../p1", "not a name"},
+		{"kind: Pipelet", "kind: Pod", "write apiVersion: netcraq.io/v1alpha1 and kind: Pipelet"},
 		{"eoio: true", "interval: -1", "interval"},
 		{"prefix: c1/", "prefix: c1/, secret: ../x", "secret"},
 	} {
-		var errs bytes.Buffer
+		var out, errs bytes.Buffer
 		cmd := command()
+		cmd.SetOut(&out)
 		cmd.SetArgs([]string{"check", file(t, "%s", strings.Replace(good, c.old, c.new, 1))})
 		cmd.SetErr(&errs)
 		err := cmd.ExecuteContext(t.Context())
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", c.new, err, c.want)
+		}
+		if said := out.String() == "pipelet default/p1: all is well\n"; said != (err == nil) {
+			t.Errorf("%s: printed %q", c.new, out.String())
 		}
 	}
 }

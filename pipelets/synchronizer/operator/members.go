@@ -133,7 +133,8 @@ func (m *members) clean(ctx context.Context, old []string) {
 	}
 }
 
-// watch has Leases observed, also before this replica leads: who leads then knows who lives.
+// watch has Leases observed, also before this replica leads, so that a new leader knows who is
+// alive.
 func (m *members) watch(ctx context.Context) error {
 	informer, err := m.cache.GetInformer(ctx, &coordination.Lease{})
 	if err != nil {
@@ -163,7 +164,8 @@ func (m *members) watch(ctx context.Context) error {
 func (m *members) NeedLeaderElection() bool { return false }
 
 // Start is manager.Runnable's: it keeps this replica's Lease, and fails when that is lost. When ctx
-// ends it gives it back, as soon as the workers have ended: others need not wait for it to run out.
+// ends it releases the Lease, as soon as the workers have ended, so that others need not wait for
+// it to run out.
 func (m *members) Start(ctx context.Context) error {
 	kept, release := context.WithCancel(context.WithoutCancel(ctx))
 	defer release()

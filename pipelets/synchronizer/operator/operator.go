@@ -47,11 +47,11 @@ import (
 // Name is that of the operator's Lease, of its webhook, and of the Service that this is reached by.
 const Name = "netcraq-pipelets"
 
-// Options are what an operator needs to know.
+// Options configure an operator.
 type Options struct {
 	Config      *rest.Config // of the API server
 	Namespace   string       // the operator's own
-	Replica     string       // this replica's name, of which there is one
+	Replica     string       // this replica's unique name
 	Lake        string       // the folder for Parquet files; "": there are none
 	WebhookPort int          // 0: none
 	// WebhookHosts are addresses that the webhook is reached by, besides its Service's.
@@ -80,8 +80,7 @@ func Scheme() (*runtime.Scheme, error) {
 // many: when a replica dies, each of its Pipelets is assigned again.
 const requests = 200
 
-// Run runs the operator until ctx ends. It fails where it has lost its Lease, or led and does not
-// any more.
+// Run runs the operator until ctx ends. It fails if it has lost its Lease, or its leadership.
 func Run(ctx context.Context, o Options) error {
 	libraries := slog.New(o.Log.Handler())
 	ctrl.SetLogger(logr.FromSlogHandler(libraries.Handler()))
@@ -196,7 +195,7 @@ func (r *rules) check(ctx context.Context, p *pipeletapi.Pipelet) error {
 	p.APIVersion, p.Kind = pipeletapi.APIVersion, pipeletapi.Kind // a client leaves them out
 	for field, stores := range map[string][]pipeletapi.Store{"src": p.Spec.Src, "dst": p.Spec.Dst} {
 		for i, s := range stores {
-			if s.Chain != nil || s.Stream != nil { // the node API takes the operator's pod for who asks
+			if s.Chain != nil || s.Stream != nil { // the node API takes the operator's pod for the caller
 				return fmt.Errorf("spec.%s[%d]: chains and streams are a node's: run this Pipelet there, by "+
 					"netcraq-pipelets run", field, i)
 			}

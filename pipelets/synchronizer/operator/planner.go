@@ -25,7 +25,7 @@ import (
 // planEvery is how often the leader looks for replicas that died.
 const planEvery = time.Second
 
-// planner has the leader say which replica runs which Pipelet, in Status.Assigned.
+// planner makes the leader assign each Pipelet to a replica, in Status.Assigned.
 type planner struct {
 	client  client.Client
 	members *members
@@ -38,7 +38,7 @@ func (p *planner) setup(mgr ctrl.Manager) error {
 	all := func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{{}} }
 	told := handler.TypedEnqueueRequestsFromMapFunc(
 		func(context.Context, *pipeletapi.Pipelet) []reconcile.Request { return []reconcile.Request{{}} })
-	skip := true // a name that is taken is another operator's of this process, in a test
+	skip := true // a name in use is another operator's of this process, in a test
 	return ctrl.NewControllerManagedBy(mgr).Named(Name+"-plan").
 		Watches(&pipeletapi.Pipelet{}, handler.EnqueueRequestsFromMapFunc(all),
 			builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, reassigned))).
@@ -47,7 +47,7 @@ func (p *planner) setup(mgr ctrl.Manager) error {
 		Complete(p)
 }
 
-// reassigned lets pass that a Pipelet is another replica's now.
+// reassigned passes changes by which a Pipelet is assigned to another replica.
 var reassigned = predicate.Funcs{
 	UpdateFunc: func(e event.UpdateEvent) bool {
 		was, ok := e.ObjectOld.(*pipeletapi.Pipelet)

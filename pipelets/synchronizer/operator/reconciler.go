@@ -79,7 +79,7 @@ func (r *reconciler) setup(mgr ctrl.Manager) error {
 			return err
 		}
 	}
-	skip := true // a name that is taken is another operator's of this process, in a test
+	skip := true // a name in use is another operator's of this process, in a test
 	leads := false
 	return ctrl.NewControllerManagedBy(mgr).Named(Name).
 		For(&pipeletapi.Pipelet{},

@@ -38,7 +38,8 @@ func signedBy(file string) (func(*tls.Config), error) {
 }
 
 const (
-	// certificateLeft is what a certificate has left when the next one is made. It has a year.
+	// certificateLeft is the remaining lifetime at which the next certificate is made. It lasts a
+	// year.
 	certificateLeft = 60 * 24 * time.Hour
 	certificateLook = time.Minute
 	// compiling bounds how many flows are compiled at once: each may compute for seconds.
@@ -76,14 +77,14 @@ func (v *validator) ValidateUpdate(ctx context.Context, _, obj runtime.Object) (
 	return v.ValidateCreate(ctx, obj)
 }
 
-// ValidateDelete is admission.CustomValidator's. Nobody is asked for it.
+// ValidateDelete is admission.CustomValidator's. It is never called.
 func (v *validator) ValidateDelete(context.Context, runtime.Object) (admission.Warnings, error) {
 	return nil, nil
 }
 
 // certificates keep the webhook's certificate. It is in a Secret, so that all replicas have the
-// same one, and the API server is told to trust it. The Secret is made with the operator's
-// manifests, empty: so the operator needs no right to make Secrets.
+// same one, and the API server is configured to trust it. The operator's manifests contain the
+// Secret, empty, so the operator needs no right to create Secrets.
 type certificates struct {
 	client    client.Client
 	namespace string
@@ -109,8 +110,8 @@ func (c *certificates) Start(ctx context.Context) error {
 // NeedLeaderElection is manager.LeaderElectionRunnable's: each replica has a webhook.
 func (c *certificates) NeedLeaderElection() bool { return false }
 
-// keep makes the certificate if there is none for long enough, puts it where the webhook looks for
-// it, and has the API server trust it.
+// keep makes the certificate if the present one ends soon or is missing, puts it where the webhook
+// looks for it, and makes the API server trust it.
 func (c *certificates) keep(ctx context.Context) error {
 	for {
 		var s corev1.Secret

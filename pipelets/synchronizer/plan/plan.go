@@ -13,7 +13,7 @@ import (
 // Reader reads a source for all workers below it.
 type Reader struct {
 	Source   string  `json:"source"`
-	Replica  string  `json:"replica,omitempty"` // of the operator; "": nobody spreads them
+	Replica  string  `json:"replica,omitempty"` // of the operator; "": pipelets are not spread
 	Interval float64 `json:"interval"`          // seconds
 	Flows    []Flow  `json:"flows"`
 }
@@ -34,8 +34,8 @@ type Worker struct {
 	Destination string `json:"destination"`
 }
 
-// Key is the same for sources of pipelets that may share a reader: it is the same store, read at
-// the same interval. What a Secret opens is for its own namespace's pipelets.
+// Key is equal for sources of pipelets that may share a reader: the same store, read at the same
+// interval. A source that needs a Secret is shared only within a namespace.
 func Key(p *pipeletapi.Pipelet, src int) string {
 	s := p.Spec.Src[src]
 	key := []any{s, p.Spec.Interval}
@@ -46,10 +46,10 @@ func Key(p *pipeletapi.Pipelet, src int) string {
 	return string(text)
 }
 
-// Query is a flow's text, as far as it counts.
+// Query is a flow's text, normalized.
 func Query(flow string) string { return strings.TrimRight(strings.TrimSpace(flow), "; \n\t") }
 
-// Readers is the plan for pipelets. What is suspended is not in it.
+// Readers is the plan for pipelets. Suspended ones are not in it.
 func Readers(all []pipeletapi.Pipelet) (readers []*Reader) {
 	known := map[string]*Reader{}
 	for i := range all {
@@ -58,7 +58,7 @@ func Readers(all []pipeletapi.Pipelet) (readers []*Reader) {
 			continue
 		}
 		for s := range p.Spec.Src {
-			key := Key(p, s) + p.Status.Assigned // it has another one only until its replica is told
+			key := Key(p, s) + p.Status.Assigned // the other one only lasts until its replica knows
 			r := known[key]
 			if r == nil {
 				r = &Reader{Source: describe(p.Spec.Src[s]), Replica: p.Status.Assigned, Interval: p.Spec.Interval}

@@ -15,11 +15,12 @@ type part struct {
 	on       string
 }
 
-// Spread says which replica is to run each pipelet, by NAMESPACE/NAME. Pipelets that share a reader
-// are on one replica, with those that share another reader with them. What a living replica has,
-// by Status.Assigned, it keeps, unless moving it takes a tenth of the mean off the most loaded one:
-// what moves stands still for a moment. Load is counted in workers. Of no replicas nothing is said.
-// The result depends on what is given alone. consolidate false: each pipelet is by itself.
+// Spread says which replica runs each pipelet, by NAMESPACE/NAME. Pipelets that share a reader are
+// on one replica, with those that share another reader with them. A living replica keeps its
+// pipelets, by Status.Assigned, unless moving one takes a tenth of the mean off the most loaded
+// replica, because a pipelet stops for a moment when it moves. Load is counted in workers. Without
+// replicas the result is empty. The result depends only on the arguments. consolidate false: each
+// pipelet is by itself.
 func Spread(all []pipeletapi.Pipelet, replicas []string, consolidate bool) map[string]string {
 	if len(replicas) == 0 {
 		return nil

@@ -20,7 +20,7 @@ import (
 // name is what Kubernetes takes as a name of an object.
 var name = regexp.MustCompile(`^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$`)
 
-// Load reads the pipelets of files, and fails where one is not right.
+// Load reads the pipelets of files, and fails if one is invalid.
 func Load(ctx context.Context, files []string) (all []pipeletapi.Pipelet, err error) {
 	seen := map[string]bool{}
 	for _, file := range files {
@@ -40,7 +40,7 @@ func Load(ctx context.Context, files []string) (all []pipeletapi.Pipelet, err er
 				p.Namespace = "default"
 			}
 			if err := Check(ctx, &p); err != nil {
-				return nil, fmt.Errorf("%s: pipelet %s: %w", file, p.Name, err)
+				return nil, fmt.Errorf("%s: pipelet %q: %w", file, p.Name, err)
 			}
 			if seen[p.Namespace+"/"+p.Name] {
 				return nil, fmt.Errorf("%s: pipelet %s is there twice", file, p.Name)
@@ -50,18 +50,19 @@ func Load(ctx context.Context, files []string) (all []pipeletapi.Pipelet, err er
 		}
 	}
 	if len(all) == 0 {
-		return nil, errors.Join(io.ErrUnexpectedEOF, errors.New("there is no pipelet"))
+		return nil, errors.Join(io.ErrUnexpectedEOF, errors.New("the files have no pipelet"))
 	}
 	return all, nil
 }
 
-// Check says what is wrong with a pipelet.
+// Check reports errors in a pipelet.
 func Check(ctx context.Context, p *pipeletapi.Pipelet) error {
 	switch {
 	case p.APIVersion != pipeletapi.APIVersion || p.Kind != pipeletapi.Kind:
-		return fmt.Errorf("it is of %s, %s, not of %s, %s", p.APIVersion, p.Kind, pipeletapi.APIVersion, pipeletapi.Kind)
+		return fmt.Errorf("apiVersion is %q and kind is %q; write apiVersion: %s and kind: %s",
+			p.APIVersion, p.Kind, pipeletapi.APIVersion, pipeletapi.Kind)
 	case !name.MatchString(p.Name) || !name.MatchString(p.Namespace):
-		return fmt.Errorf("metadata: %q in %q is no name", p.Name, p.Namespace)
+		return fmt.Errorf("metadata: %q in %q is not a name: use lower-case letters, digits, - and .", p.Name, p.Namespace)
 	case len(p.Spec.Src) == 0 || len(p.Spec.Dst) == 0:
 		return errors.New("spec: src and dst need one store at least")
 	case p.Spec.Rate < 0:

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"context"
 	"log/slog"
 	"sync"
 	"time"
@@ -8,7 +9,7 @@ import (
 	"github.com/netcraq/netcraq/pipelets/exactlyonce"
 )
 
-// Progress is how a worker is doing.
+// Progress is a worker's progress.
 type Progress struct {
 	Src, Dst  int
 	Condition exactlyonce.Condition
@@ -28,7 +29,7 @@ type worker struct {
 	p  Progress
 }
 
-// Progress is how it is doing.
+// Progress returns its progress.
 func (w *worker) Progress() Progress {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -49,7 +50,11 @@ func (w *worker) is(c exactlyonce.Condition) {
 	rows := w.p.State.Rows
 	w.mu.Unlock()
 	if c != was {
-		w.log.Info("condition", "ready", c.Ready, "reason", c.Reason, "message", c.Message, "rows", rows)
+		level := slog.LevelInfo
+		if !c.Ready && c.Message != "" {
+			level = slog.LevelWarn
+		}
+		w.log.Log(context.Background(), level, "condition", "ready", c.Ready, "reason", c.Reason, "message", c.Message, "rows", rows)
 		w.changed()
 	}
 }

@@ -35,8 +35,8 @@ func NewRunner(cfg Config) *Runner {
 	return &Runner{cfg: cfg, all: map[string]*running{}}
 }
 
-// Apply has a pipelet run as it is asked for: begun, changed or suspended. It returns when what is
-// no longer asked for has ended.
+// Apply makes a pipelet run as specified: it begins, changes or suspends it. It returns when
+// workers that are no longer wanted have ended.
 func (r *Runner) Apply(p *pipeletapi.Pipelet) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -94,7 +94,7 @@ func (r *Runner) end(key string) {
 	}
 }
 
-// Progress is how a pipelet's workers are doing.
+// Progress returns the progress of a pipelet's workers.
 func (r *Runner) Progress(namespace, name string) (all []Progress) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -30,8 +30,7 @@ type Config struct {
 	Shared  *share.Groups // nil: each worker reads its source for itself
 	Log     *slog.Logger
 	hub     *etcdkeys.Hub // nil: each worker writes for itself
-	// Changed is told about a pipelet of which a worker's condition is another one now; it may be
-	// nil.
+	// Changed is called when the condition of a pipelet's worker has changed; it may be nil.
 	Changed func(namespace, name string)
 }
 
@@ -54,15 +53,15 @@ func (cfg Config) keep(ctx context.Context, p *pipeletapi.Pipelet, w *worker) {
 	}
 }
 
-// StateName is under which name a destination knows a pipelet's source. Neither the flow nor the
-// addresses are in it: they may change, and the pipelet continues where it was.
+// StateName is the name of a pipelet's source at a destination. It contains neither the flow nor
+// the addresses: those may change, and the pipelet continues where it was.
 func StateName(p *pipeletapi.Pipelet, src, dst int) string {
 	text, _ := json.Marshal([]string{stores.Name(p.Spec.Src[src]), stores.Name(p.Spec.Dst[dst])})
 	sum := sha256.Sum256(text)
 	return p.Namespace + "/" + p.Name + "/" + hex.EncodeToString(sum[:8])
 }
 
-// work copies from one source to one destination. It fails where it cannot begin.
+// work copies from one source to one destination. It fails if it cannot begin.
 func (cfg Config) work(ctx context.Context, p *pipeletapi.Pipelet, w *worker) error {
 	i, j := w.Src, w.Dst
 	secrets := cfg.Secrets(p.Namespace)
@@ -88,7 +87,7 @@ func (cfg Config) work(ctx context.Context, p *pipeletapi.Pipelet, w *worker) er
 	}
 	defer source.Close()
 	batch := most
-	if interval > 0 && p.Spec.Flow != "" { // what a flow makes of a window may be less
+	if interval > 0 && p.Spec.Flow != "" { // a flow may reduce a window
 		batch = share.WindowRecords
 	}
 	m := exactlyonce.New(exactlyonce.Config{Max: batch, First: 50 * time.Millisecond, Longest: longest})

@@ -29,7 +29,7 @@ type session struct {
 	bytes   int
 	taken   uint64 // after what the fastest worker has
 	running bool
-	err     error  // with which it has stopped
+	err     error  // the error that stopped it
 	gap     string // what the source lacks after last, before the record that comes next
 
 	interval time.Duration // of windows; 0: there are none
@@ -45,14 +45,14 @@ func newSession(from exactlyonce.Position, interval time.Duration) *session {
 
 func (s *session) stop() { s.cancel() }
 
-// barren says that it has stopped before it had read anything. Another worker's position may do.
+// barren says that it has stopped before it had read anything. Another worker's position may work.
 func (s *session) barren() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.err != nil && s.first+uint64(len(s.records)) == 0
 }
 
-// start has it read, if it does not.
+// start begins reading, unless it is reading already.
 func (s *session) start(open func() (endpoint.Source, error), most int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,8 +133,8 @@ func (s *session) tells(from exactlyonce.Position, gap *string) bool {
 	return s.gap != "" && s.gap != was
 }
 
-// room waits until the fastest worker has taken half of what is kept: who reads from the source
-// does not run away from all.
+// room waits until the fastest worker has taken half of the kept batches, so that the source's
+// reader does not run away from all.
 func (s *session) room() error {
 	for {
 		s.mu.Lock()

@@ -1,16 +1,16 @@
-// Package share has workers with the same source read it once.
+// Package share makes workers with the same source read it once.
 //
 // Workers whose pipelets name the same source at the same interval are a group ([Groups.Join]). It
-// reads the source in one session, and keeps what was read last in a ring. A worker is at a
-// position of its own, which its destination has; if that is in the ring, the next batch is taken
-// from there. If it is not, because the worker has just begun, or was too slow for the ring, it
-// reads for itself, until it is at a record that the ring has. So nothing of what is promised rests
-// on this package but that it gives the records after a position, in order: positions are compared
-// for equality, never guessed.
+// reads the source in one session, and keeps the last batches in a ring. A worker has a position of
+// its own, which its destination has; if that is in the ring, the next batch is taken from there.
+// If it is not, because the worker has just begun, or was too slow for the ring, it reads for
+// itself, until it is at a record in the ring. So the guarantees depend on this package only in
+// that it returns the records after a position, in order: positions are compared for equality,
+// never guessed.
 //
-// What flows of a namespace make of a batch is shared, too: the batch is loaded into a DuckDB for
-// several of them, and equal flows over equal batches are run once. Each DuckDB has a process of
-// its own (package flowproc), and no two namespaces share one.
+// The flows of a namespace share batches, too: a batch is loaded into a DuckDB for several of them,
+// and equal flows over equal batches are run once. Each DuckDB has a process of its own (package
+// flowproc), and no two namespaces share one.
 package share
 
 import (
@@ -35,7 +35,7 @@ const (
 	// A worker gives a DuckDB of its own back after calm batches that took less than half of slow.
 	// Each time that the flow was slow again there are to be twice as many, up to maxCalm.
 	calm, maxCalm = 32, 4096
-	// A group has a DuckDB for so many flows of a namespace, but no more of them than there are
+	// A group has one DuckDB for so many flows of a namespace, but no more of them than there are
 	// processors.
 	manyFlows, maxEngines = 8, 4
 	// keptResults bounds what is kept of a flow that several workers have.
@@ -81,7 +81,7 @@ type shared struct {
 	order    []string // of the results, the oldest first
 }
 
-// result is what a flow makes of a batch.
+// result is the result of a flow for a batch.
 type result struct {
 	done chan struct{}
 	rows []endpoint.Row
@@ -99,7 +99,7 @@ type Member struct {
 	alone  *flowproc.Flow  // while the flow is slow, or if it has a state
 	quick  int             // how many batches it was quick for, one after the other, while it was slow
 	batch  string          // the name of the batch that was read last
-	part   bool            // that is not all of its window
+	part   bool            // it is not all of its window
 	gap    string          // what the source lacks after it, before the record that comes next
 
 	windows windows
@@ -108,9 +108,8 @@ type Member struct {
 }
 
 // Join makes a worker of a namespace a member of the group with a key, whose source is opened by
-// open. query is
-// its flow, or empty, and state that of what it keeps, or empty; most is how many records it takes
-// at once.
+// open. query is its flow, or empty, and state the one that computes its table, or empty; most is
+// how many records it takes at a time.
 func (g *Groups) Join(ctx context.Context, key, namespace string, interval time.Duration, query, state string,
 	most int, open func() (endpoint.Source, error)) (_ *Member, err error) {
 	g.mu.Lock()
@@ -129,7 +128,7 @@ func (g *Groups) Join(ctx context.Context, key, namespace string, interval time.
 	if query == "" {
 		return m, nil
 	}
-	if state != "" { // what others have is none of it, and what it makes depends on what it has kept
+	if state != "" { // other workers' results do not fit, because this one's depends on its kept table
 		if m.alone, err = flowproc.CompileStateful(ctx, query, state); err != nil {
 			m.alone = nil
 			m.Close()
@@ -255,13 +254,13 @@ func (m *Member) Read(ctx context.Context, from exactlyonce.Position, n int) (re
 // Gap is store.Gapped's.
 func (m *Member) Gap() string { return m.gap }
 
-// Part says that what was read last is not all of its interval's.
+// Part says that the last read was not all of its interval's.
 func (m *Member) Part() bool { return m.part }
 
 func position(p exactlyonce.Position) string { return fmt.Sprintf("%q %d %q", p.Epoch, p.Seq, p.Sub) }
 
-// at is the session. If there is none, or one that never read anything, one begins at a position;
-// one that failed continues where it was.
+// at returns the session. If there is none, or one that never read anything, one begins at a
+// position; one that failed continues where it was.
 func (g *group) at(from exactlyonce.Position) *session {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -279,8 +278,8 @@ func (g *group) chunk() int {
 	return g.most
 }
 
-// Run makes rows of the records that were read last, and of what the flow has kept the next table.
-// They are others' rows, too: nobody may change them.
+// Run computes rows of the last read records, and the next table from the flow's table. Other
+// workers share the rows, so they must not be changed.
 func (m *Member) Run(ctx context.Context, records []endpoint.Record, was exactlyonce.Table) (rows []endpoint.Row,
 	next exactlyonce.Table,
 	err error) {

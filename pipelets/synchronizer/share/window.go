@@ -10,12 +10,12 @@ import (
 	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint"
 )
 
-// With an interval, what comes between two ticks is a window, and one batch. Ticks are at the
-// multiples of the interval since 1970, so all workers have the same ones, and one that is started
-// again does not put its window off.
+// With an interval, the records between two ticks are a window, and one batch. Ticks are at the
+// multiples of the interval since 1970, so all workers have the same ones, and a restarted one does
+// not delay its window.
 const (
-	// WindowRecords and windowBytes, of keys and values, bound a window. What is more is another
-	// part of it, which follows at once.
+	// WindowRecords and windowBytes, of keys and values, bound a window. The rest follows at once
+	// as another part of it.
 	WindowRecords = 10000
 	windowBytes   = 4 << 20
 )
@@ -185,8 +185,8 @@ func (m *Member) readWindow(ctx context.Context, from exactlyonce.Position, n in
 	return out, out[len(out)-1].At, nil
 }
 
-// nextWindow reads the window after a position, from what the group has or, where it has not that
-// position, for this worker alone.
+// nextWindow reads the window after a position, from the group's or, if the group does not have
+// that position, only for this worker.
 func (m *Member) nextWindow(ctx context.Context, from exactlyonce.Position) ([]endpoint.Record, error) {
 	w := &m.windows
 	records, e, here, err := m.group.at(from).next(ctx, from, w.tick, &m.gap)

@@ -1,4 +1,4 @@
-// Package stores opens a store by what a pipelet says about it.
+// Package stores opens a store from its specification in a pipelet.
 package stores
 
 import (
@@ -19,7 +19,7 @@ import (
 // secretName is what Kubernetes takes as a name of an object.
 var secretName = regexp.MustCompile(`^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$`)
 
-// Check says what is wrong with a store as a source, or as a destination.
+// Check reports errors in a store as a source, or as a destination.
 func Check(s pipeletapi.Store, destination bool) error {
 	n, secret := 0, ""
 	var err error
@@ -52,8 +52,8 @@ func Check(s pipeletapi.Store, destination bool) error {
 	return nil
 }
 
-// Name is by what a destination knows a source, or which of its parts is written. An address is not
-// a part of it: it may change.
+// Name is the name of a source at a destination, or of the destination's part that is written. It
+// does not contain addresses, which may change.
 func Name(s pipeletapi.Store) string {
 	if s.PostgreSQL != nil {
 		return "postgresql:" + s.PostgreSQL.Database + "/" + s.PostgreSQL.Table
@@ -70,8 +70,8 @@ func Name(s pipeletapi.Store) string {
 	return s.Etcd.Prefix // without its kind: destinations of the first version have it so
 }
 
-// Overlap says whether a source has what is written to a destination, as far as their addresses
-// tell.
+// Overlap says whether a source contains what is written to a destination, as far as their
+// addresses tell.
 func Overlap(src, dst pipeletapi.Store) bool {
 	if a, b := src.PostgreSQL, dst.PostgreSQL; a != nil && b != nil {
 		return a.Address == b.Address && a.Database == b.Database && a.Table == b.Table

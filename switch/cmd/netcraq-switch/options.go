@@ -46,7 +46,7 @@ type options struct {
 	// of each port's queue
 	priorities int
 
-	events interp.Events // nil: nobody is told
+	events interp.Events // nil: not called
 
 	ignored []string // options of BMv2 that were given and mean nothing here, with the reason
 	unused  string   // the program that was given alongside --no-p4
@@ -103,7 +103,7 @@ var levels = map[string]slog.Level{
 	"error": slog.LevelError,
 }
 
-// foreign are the options of BMv2's simple_switch_grpc that mean nothing here, with what is said
+// foreign are the options of BMv2's simple_switch_grpc that have no meaning here, with what is said
 // about them. Scripts written for BMv2 pass them.
 var foreign = []struct {
 	name     string
@@ -145,11 +145,13 @@ const usageText = `netcraq-switch runs a P4 program on network interfaces and se
   netcraq-switch [options] -i PORT@IFACE ... PROGRAM.json [-- target options]
   netcraq-switch [options] -i PORT@IFACE ... --no-p4      [-- target options]
 
-PROGRAM.json is the output of p4c-bm2-ss for a v1model program. With --no-p4 the switch drops all
-packets until a controller pushes a program. The command line is compatible with BMv2's
-simple_switch_grpc, so scripts written for it work unchanged.
+PROGRAM.json is the output of p4c-bm2-ss for a v1model program. With --no-p4 the
+switch drops all packets until a controller pushes a program. The command line
+is compatible with BMv2's simple_switch_grpc, so scripts written for it work
+unchanged.
 
-For example, two ports, a controller on this machine, packet-in and packet-out on port 510:
+For example, two ports, a controller on this machine, and packet-in and
+packet-out on port 510:
 
   sudo netcraq-switch -i 1@s1-eth1 -i 2@s1-eth2 --device-id 1 --no-p4 -- \
       --grpc-server-addr 127.0.0.1:50051 --cpu-port 510
@@ -158,9 +160,9 @@ Options:
 %s
 Target options, after "--":
 %s
-Once it is ready, the switch prints one line on stderr that begins with "ready:". SIGINT and
-SIGTERM end it. Exit codes: 0 after such a signal; 1 if it cannot start or run; 2 for a mistake
-on the command line.
+Once it is ready, the switch prints one line on stderr that begins with
+"ready:". SIGINT and SIGTERM end it. Exit codes: 0 after such a signal; 1 if it
+cannot start or run; 2 for a mistake on the command line.
 `
 
 // flagSets are the two halves of the command line.
@@ -215,8 +217,7 @@ func adjoined(s *pflag.FlagSet, args []string) (out []string) {
 	return out
 }
 
-// abbreviable lets the names of options be shortened to what is no other's beginning, as BMv2 takes
-// them.
+// abbreviable lets the names of options be shortened to an unambiguous beginning, as in BMv2.
 func abbreviable(s *pflag.FlagSet) {
 	var names []string
 	s.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
@@ -264,7 +265,7 @@ func (d decimal[T]) Set(s string) error {
 // usage writes the help.
 func usage(w io.Writer) {
 	f := newFlagSets(&options{})
-	fmt.Fprintf(w, usageText, f.main.FlagUsagesWrapped(100), f.target.FlagUsagesWrapped(100))
+	fmt.Fprintf(w, usageText, f.main.FlagUsagesWrapped(80), f.target.FlagUsagesWrapped(80))
 }
 
 func newFlagSets(o *options) *flagSets {

@@ -97,8 +97,8 @@ func startInterp(o *options, why string, log *slog.Logger, p ports.Options) (eng
 		OnlyUDP: o.onlyUDP, Log: log, Ports: p, Priorities: o.priorities, Events: o.events})
 }
 
-// startEngine makes the device that the command line asks for. The choice of "auto" is made twice:
-// here, by what the kernel and the options allow, and for each program, by what the engine can run.
+// startEngine makes the device of the command line. The choice of "auto" is made twice: here, by
+// what the kernel and the options allow, and for each program, by what the engine can run.
 func startEngine(o *options, log *slog.Logger, p ports.Options) (target.Device, error) {
 	if o.engine == "auto" {
 		fast, err := startEBPF(o, "the first choice of --engine auto", log, p)
@@ -247,8 +247,8 @@ func run(ctx context.Context, o *options, stdout, stderr io.Writer) error {
 	}
 }
 
-// publish makes the publisher of notifications; nil if there is none. The default address is a name
-// that anybody can take: then the switch does without.
+// publish makes the publisher of notifications; nil if there is none. Any process can occupy the
+// default address: then the switch does without.
 func (o *thriftOptions) publish(log *slog.Logger) (*nanomsg.Publisher, error) {
 	if o.notifications == "" {
 		return nil, nil
@@ -264,8 +264,8 @@ func (o *thriftOptions) publish(log *slog.Logger) (*nanomsg.Publisher, error) {
 	return nil, nil
 }
 
-// publishEvents begins to publish the event log, where one is asked for. Scripts for BMv2 ask for
-// one whether or not anybody listens: so the switch does without where it cannot be.
+// publishEvents begins to publish the event log, if one is requested. Scripts for BMv2 request one
+// whether or not anybody listens: so if it is impossible, the switch does without.
 func (o *options) publishEvents(log *slog.Logger) (done func()) {
 	if o.nanolog == "" {
 		return func() {}

@@ -214,7 +214,7 @@ func Link(functions []*Function) (asm.Instructions, error) {
 			return nil, err
 		}
 		for _, in := range parts[i] {
-			// A jump's reference is a place in its own function, which is none's name.
+			// A jump's target is a place in its own function, which has no name.
 			if f, ok := at[in.Reference()]; ok && !called[f] {
 				called[f], work = true, append(work, f)
 			}

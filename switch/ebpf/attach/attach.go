@@ -110,8 +110,8 @@ func (a *Attachment) first() (link.Anchor, error) {
 	return link.AfterProgramByID(there[0]), nil
 }
 
-// attachXDP attaches a program natively. A program that a switch has put there for the other end of
-// the cable makes room: this one serves the same purpose.
+// attachXDP attaches a program natively. It replaces a program that a switch has put there for the
+// other end of the cable, because this one serves the same purpose.
 func attachXDP(ifindex int, prog *ebpf.Program) (link.Link, error) {
 	options := link.XDPOptions{Program: prog, Interface: ifindex, Flags: link.XDPDriverMode}
 	l, err := link.AttachXDP(options)

@@ -17,9 +17,9 @@ import (
 //	frame ─▶ IPv4? ┤ to or from it, but tagged, a first fragment or with options ─▶ dropped
 //	               └ all else ─▶ the next program at the hook, and the host's stack
 //
-// The middle line is for safety: the program would not know such a packet for one of its own and
-// could route it unseen, and the host would take the tags off and route it, or deliver it to
-// whoever waits for an answer from that port. See package udpmatch for what is seen through.
+// The middle line is for safety: the program would not recognize such a packet as its own and could
+// route it unseen, and the host would take the tags off and route it, or deliver it to whoever
+// waits for an answer from that port. Package udpmatch says which encapsulations are seen through.
 
 // hostFilterStack is what the filter's bytes are below on the stack.
 const hostFilterStack = delivery.SlotOnStack

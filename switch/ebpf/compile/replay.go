@@ -22,8 +22,8 @@ func EmptyProgram(p *memory.Plan, h emit.Hook, f emit.Maps) (insns asm.Instructi
 	return main.Assemble(true)
 }
 
-// restoreFrame makes the frame what it is to be at the start of each run. Each CPU has a program of
-// its own, so nobody else counts.
+// restoreFrame sets the frame to its state at the start of each run. Each CPU has a program of its
+// own, so nobody else counts.
 func (t *translator) restoreFrame() {
 	if t.Maps.Replay == 0 {
 		return

@@ -133,7 +133,7 @@ func (t *translator) replica() {
 	t.Emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
 }
 
-// queueDepths sets those that the program reads, from what was last counted at the packet's port.
+// queueDepths sets the depths that the program reads, from the last count at the packet's port.
 func (t *translator) queueDepths() {
 	if !t.ReadsQueueDepth() {
 		return

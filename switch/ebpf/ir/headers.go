@@ -67,7 +67,7 @@ func (w *Writer) unionsOf(e *bmv2json.Expr) (list []*bmv2json.HeaderUnion, index
 	return list, w.Index(e.Right)
 }
 
-// headerOf is the header that an expression stands for, where that is known.
+// headerOf is the header that an expression stands for, if that is known.
 func (w *Writer) headerOf(e *bmv2json.Expr) *bmv2json.Header {
 	list, index := w.HeadersOf(e)
 	if index != nil {

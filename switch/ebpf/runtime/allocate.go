@@ -8,8 +8,8 @@ type slots struct {
 	next, size     int
 }
 
-// allocate returns a free place. It waits for packets in flight where only places that were given
-// back are left; ok is false if there is none.
+// allocate returns a free place. If only places are left that were given back, it waits for packets
+// in flight; ok is false if there is none.
 func (s *slots) allocate() (int, bool) {
 	if n := len(s.free); n > 0 {
 		i := s.free[n-1]

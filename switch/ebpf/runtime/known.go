@@ -165,9 +165,9 @@ func inBackground(f func()) {
 	<-done
 }
 
-// makeAnew loads programs for what tables hold, by their paths if it can. It returns nil if the
-// pipeline was closed meanwhile: the kernel refuses programs whose maps are closed, and such an end
-// is not a fault of the program.
+// makeAnew loads programs for the tables' content, by their paths if possible. It returns nil if
+// the pipeline was closed meanwhile: the kernel refuses programs whose maps are closed, and such an
+// end is not a fault of the program.
 func (p *Pipeline) makeAnew(contents map[int]known.Table, paths bool) (*Specialised, error) {
 	s, err := p.loadKnown(contents, paths)
 	if err == nil {
@@ -192,7 +192,8 @@ func (p *Pipeline) makeAnew(contents map[int]known.Table, paths bool) (*Speciali
 	return nil, err
 }
 
-// loadKnown gives programs to the kernel that are made for what tables hold, and by their paths.
+// loadKnown loads programs into the kernel that are made for the tables' content, and by their
+// paths.
 func (p *Pipeline) loadKnown(contents map[int]known.Table, paths bool) (s *Specialised, err error) {
 	s = &Specialised{known: contents, paths: paths}
 	maps := p.Maps

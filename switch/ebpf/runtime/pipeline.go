@@ -45,7 +45,7 @@ type Pipeline struct {
 	actionProfiles []*actionProfile  // by ActionProfile.Index
 	ages           map[*entry]*table // entries with idle timeouts
 
-	specialised time.Time // when the programs were last made for what tables hold
+	specialised time.Time // when the programs were last made for their tables' content
 	refused     bool      // the kernel has refused such a program
 	pathless    bool      // ... one that was made by its paths
 	striped     bool      // the programs know stripes (SetStripes)

@@ -89,7 +89,7 @@ func (p *Pipeline) Barrier() error {
 	}
 	data := make([]byte, compile.CellsHeader+8)
 	for {
-		err := p.move(p.Epoch, data, false) // what it reads is of no interest
+		err := p.move(p.Epoch, data, false) // the result does not matter
 		if !errors.Is(err, errLocked) || time.Since(began) > barrierPatience {
 			return err
 		}

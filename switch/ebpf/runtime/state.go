@@ -32,7 +32,7 @@ func NewState(size int) (*State, error) {
 		return nil, fmt.Errorf("making a map of %d bytes for registers, counters and tables: %w",
 			size, err)
 	}
-	// The mapping is by pages; what is after the value is never looked at.
+	// The mapping is by pages; bytes after the value are never used.
 	page := unix.Getpagesize()
 	mem, err := unix.Mmap(m.FD(), 0, (size+page-1)/page*page, unix.PROT_READ|unix.PROT_WRITE,
 		unix.MAP_SHARED)

@@ -7,10 +7,10 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// SetStripes has packets take stripes of registers from now on, or the one lock
-// (compile/locking/stripes.go). The caller makes sure that no program runs meanwhile, nor later
-// while there are stripes, but those that are the pipeline's own. The error is
-// [target.ErrUnsupported] where these know no stripes.
+// SetStripes makes packets take stripes of registers from now on, or the one lock
+// (compile/locking/stripes.go). The caller makes sure that only the pipeline's own programs run
+// meanwhile, and later while there are stripes. The error is [target.ErrUnsupported] if these do
+// not support stripes.
 //
 // Packets that have found one mode and packets that have found the other must never use the
 // registers together. So between the two modes there is a time in which all packets take both kinds

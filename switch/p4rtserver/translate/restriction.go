@@ -74,7 +74,7 @@ var quotedString = regexp.MustCompile(`^\s*"((?:[^"\\]|\\.)*)"`)
 
 var unescape = strings.NewReplacer(`\n`, "\n", `\t`, "\t", `\"`, `"`, `\\`, `\`)
 
-// restrictionsOf are those of a table or an action, which has its names for what it may speak of.
+// restrictionsOf are those of a table or an action, which defines the names that they may use.
 func restrictionsOf(kind string, p *p4cfg.Preamble, names map[string]operand) (out []restriction, err error) {
 	for _, a := range p.Annotations {
 		body, ok := strings.CutPrefix(a, kind+"(")
@@ -300,7 +300,7 @@ func (p *restrictionParser) conjunction() operand {
 	return left
 }
 
-// orders says about each comparison what it makes of how the left side is to the right one.
+// orders has the result of each comparison for each order of the two sides.
 var orders = map[string]func(int) bool{
 	"==": func(c int) bool { return c == 0 }, "!=": func(c int) bool { return c != 0 },
 	"<": func(c int) bool { return c < 0 }, "<=": func(c int) bool { return c <= 0 },

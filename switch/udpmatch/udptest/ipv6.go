@@ -55,8 +55,8 @@ func options6(next byte, rest []byte) []byte {
 	return append([]byte{next, 0, 1, 4, 0, 0, 0, 0}, rest...)
 }
 
-// fragments6 is what has a header of the type next in pieces that end after so many bytes,
-// multiples of 8.
+// fragments6 splits what follows a header of the given type into pieces that end after so many
+// bytes, multiples of 8.
 func (p Packet) fragments6(next byte, whole []byte, ends ...int) (out [][]byte) {
 	at := 0
 	for i, end := range append(ends, len(whole)) {

@@ -17,6 +17,7 @@ import os
 import random
 import secrets
 import socket
+import stat
 import sys
 import threading
 import weakref
@@ -228,11 +229,29 @@ def configure(
     socket: str | os.PathLike[str] | None, namespace: str, agent: str, wait: float, timeout: float, in_flight: int
 ) -> Config:
     """A client's options, with defaults filled in."""
-    where = os.fspath(socket) if socket is not None else os.environ.get(SOCKET_VARIABLE) or DEFAULT_SOCKET
+    where = os.fspath(socket) if socket is not None else find_socket()
     if timeout <= 0 or in_flight < 1:
         raise InvalidArgument("timeout and in_flight are greater than 0")
     program = os.path.basename(sys.argv[0]) if sys.argv else ""
     return Config(where, namespace, agent or f"python {program}", wait, timeout, in_flight)
+
+
+def find_socket() -> str:
+    """Where a program finds its server: $NETCRAQ_NODE_SOCKET, otherwise the socket of a running
+    ``netcraq dev`` of this user, otherwise DEFAULT_SOCKET."""
+    if where := os.environ.get(SOCKET_VARIABLE):
+        return where
+    folder = os.environ.get("XDG_RUNTIME_DIR") or ""
+    with contextlib.suppress(OSError):
+        if not folder:
+            folder = os.path.join(os.environ.get("TMPDIR") or "/tmp", f"netcraq-{os.geteuid()}")
+            private = os.lstat(folder)  # anybody can make a folder in /tmp
+            if not stat.S_ISDIR(private.st_mode) or private.st_mode & 0o077 or private.st_uid != os.geteuid():
+                return DEFAULT_SOCKET
+        dev = os.path.join(folder, "netcraq.sock")
+        if stat.S_ISSOCK(os.lstat(dev).st_mode):
+            return dev
+    return DEFAULT_SOCKET
 
 
 def address_of(where: str) -> tuple[socket.AddressFamily | None, Any]:
@@ -467,7 +486,7 @@ class Engine:
     async def connect(self) -> None:
         """Wait for the first connection. A wait longer than SILENT_WAIT is logged."""
         where, wait = self.config.socket, self.config.wait
-        hint = f"start netcraq-sidecar or the node's agent, or set {SOCKET_VARIABLE} to where it listens"
+        hint = f"start netcraq dev, netcraq-sidecar or the node's agent, or set {SOCKET_VARIABLE} to where it listens"
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.shield(self.greeted), min(wait, SILENT_WAIT))
             return

@@ -13,14 +13,11 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// Dial connects to a server. socket "": $NETCRAQ_NODE_SOCKET, otherwise /run/netcraq/node.sock.
+// Dial connects to a server. socket "": that of nodeapi.FindSocket.
 // instead is the advice for an address that is not a Unix socket.
 func Dial(ctx context.Context, socket, instead string) (*net.UnixConn, error) {
 	if socket == "" {
-		socket = os.Getenv(nodeapi.SocketVariable)
-	}
-	if socket == "" {
-		socket = nodeapi.DefaultSocket
+		socket = nodeapi.FindSocket(os.Getenv)
 	}
 	if strings.HasPrefix(socket, "tcp://") {
 		return nil, nodeapi.Errorf(nodeapi.CodeInvalidArgument, instead, "memory is passed by a Unix socket only")

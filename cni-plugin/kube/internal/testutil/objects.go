@@ -17,7 +17,7 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/kube/apiobjects"
 )
 
-// Pod is a pod on a node, with what the annotation says ("": there is none).
+// Pod is a pod on a node, with the annotation's value ("": no annotation).
 func Pod(namespace, name, uid, account, node, asks string) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(uid)},
 		Spec: corev1.PodSpec{ServiceAccountName: account, NodeName: node}}
@@ -53,7 +53,7 @@ func Numbered(name string, number int32, age time.Duration) *v1alpha1.NetcraqNod
 		time.Unix(1e9, 0).Add(-age))}, Spec: v1alpha1.NetcraqNodeSpec{Number: number}}
 }
 
-// Reconcile has a reconciler look at everything.
+// Reconcile makes a reconciler look at everything.
 func Reconcile(t *testing.T, r reconcile.Reconciler) {
 	t.Helper()
 	if _, err := r.Reconcile(t.Context(), reconcile.Request{}); err != nil {

@@ -1,4 +1,4 @@
-// Package testutil has what tests of several packages of the agent need: a fake API server with
+// Package testutil has helpers for tests of several packages of the agent: a fake API server with
 // nodes and pods in it, and agents with certificates.
 package testutil
 
@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Quiet is a log that nobody reads.
+// Quiet is a log that discards everything.
 var Quiet = slog.New(slog.DiscardHandler)
 
 // Must ends a test that cannot continue.

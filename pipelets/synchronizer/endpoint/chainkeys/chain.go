@@ -1,11 +1,12 @@
 // Package chainkeys has keys of NetCRAQ's chains, by prefix, as a source and as a destination. They
 // are reached by the node API of the node on which the worker runs.
 //
-// A chain has no transactions over several keys, and no history. So a destination says in a key of
-// its own, before it writes rows, which versions their keys have and which values they are to get;
-// and each row is written by compare-and-swap on that version. Whoever takes over knows by the
-// versions which of them are written already, and a worker that is cut off meanwhile writes nothing
-// over what was written since. A source's position is the newest version that was read of each key.
+// A chain has no transactions over several keys, and no history. So before a destination writes
+// rows, it records in a key of its own which versions their keys have and which values they will
+// get; and each row is written by compare-and-swap on that version. A successor knows by the
+// versions which of them are written already, and a worker that is cut off meanwhile overwrites
+// nothing that was written since. A source's position is the newest version that was read of each
+// key.
 package chainkeys
 
 import (
@@ -24,7 +25,7 @@ const (
 	callTimeout    = 5 * time.Second
 )
 
-// Check says what is wrong with a specification.
+// Check reports errors in a specification.
 func Check(spec pipeletapi.Chain) error {
 	if spec.Prefix == "" {
 		return errors.New("chain.prefix: it is needed")

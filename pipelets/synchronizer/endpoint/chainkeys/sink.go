@@ -16,7 +16,7 @@ import (
 	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint/nodeerr"
 )
 
-// StatePrefix is what the keys begin with in which positions are.
+// StatePrefix begins the keys that hold positions.
 const StatePrefix = "pipelets/"
 
 // Sink writes rows as keys. Of rows of one batch with the same key the last one is written.
@@ -40,7 +40,7 @@ type intent struct {
 	Key     uint64       `json:"k"` // its hash
 	Value   uint64       `json:"h"` // ... and the value's
 	Version node.Version `json:"v"`
-	Until   uint64       `json:"u"` // how many rows there are in all when it is done for sure
+	Until   uint64       `json:"u"` // total number of rows when it is certainly done
 }
 
 // NewSink makes a destination. name is the pipelet's and its source's.
@@ -103,7 +103,7 @@ func (s *Sink) Commit(ctx context.Context, _, next exactlyonce.State, rows []end
 		}
 		e := intent{hash(keys[i]), hashOf(r), items[i].Version, next.Rows}
 		if old, ok := known[e.Key]; ok && old.Value == e.Value {
-			e.Version = old.Version // if it is another one now, the row is written
+			e.Version = old.Version // if it has changed, the row is written
 		}
 		delete(known, e.Key)
 		all = append(all, e)

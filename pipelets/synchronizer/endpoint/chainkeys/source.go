@@ -20,13 +20,12 @@ const (
 	epoch = "chain"
 	// maxPosition bounds a position, in bytes: it goes with each batch to the destination.
 	maxPosition = 16 << 10
-	// more is how long is waited for a record after the first one.
+	// more is how long to wait for further records after the first one.
 	more = time.Millisecond
 )
 
-// Source reads what is there, and then what changes. Of a key that is written faster than it is
-// read the newest version comes; what was overtaken does not. A record's Version is its epoch times
-// 2^40 and its sequence.
+// Source reads the present keys, and then their changes. If a key is written faster than it is
+// read, only its newest version comes. A record's Version is its epoch times 2^40 and its sequence.
 type Source struct {
 	link
 	spec  pipeletapi.Chain
@@ -76,7 +75,7 @@ func (s *Source) Read(ctx context.Context, from exactlyonce.Position, most int) 
 			break
 		}
 		if err != nil {
-			s.stop() // what was taken is told again
+			s.stop() // taken records are reported again
 			return nil, from, nodeerr.Fault(err, "watching the source")
 		}
 		r, err := s.record(e)
@@ -124,7 +123,7 @@ func (s *Source) begin(ctx context.Context, from exactlyonce.Position) error {
 func (s *Source) record(e node.Event) (r endpoint.Record, err error) {
 	key := strings.TrimPrefix(e.Key, s.spec.Prefix)
 	known := maps.Clone(s.known)
-	if known[key] = e.Version; !e.Found { // whoever asks again is not told about a key that is not there
+	if known[key] = e.Version; !e.Found { // a caller that asks again is not told about a missing key
 		delete(known, key)
 	}
 	text, err := json.Marshal(known)

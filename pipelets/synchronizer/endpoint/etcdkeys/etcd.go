@@ -27,7 +27,7 @@ import (
 	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint"
 )
 
-// StatePrefix is where a destination keeps what it knows about pipelets.
+// StatePrefix begins a destination's keys for the state of pipelets.
 const StatePrefix = "netcraq.io/pipelets/"
 
 // maxRows is how many rows a transaction takes: etcd's default of 128 operations, without that of
@@ -36,14 +36,14 @@ const maxRows = 127
 
 const callTimeout = 5 * time.Second
 
-// An etcd's address is the pipelet author's choice, so what one may send has bounds.
+// The pipelet's author chooses an etcd's address, so the size of its answers is bounded.
 const (
 	maxMessage = 64 << 20  // bytes of an answer, or of a part of a watch
 	maxListing = 512 << 20 // bytes of keys and values that are listed at once
 	pageKeys   = 1000      // how many keys a listing asks for at once; fewer if those are over maxMessage
 )
 
-// Check says what is wrong with a specification.
+// Check reports errors in a specification.
 func Check(spec pipeletapi.Etcd) error {
 	if len(spec.Endpoints) == 0 || spec.Prefix == "" {
 		return errors.New("etcd: endpoints and prefix are needed")
@@ -100,9 +100,9 @@ func fault(err error, what string) error {
 	return exactlyonce.Errorf(kind, "%s: %w", what, err)
 }
 
-// Source reads what is there, and then what changes. Records are in the order of their revisions,
-// those of one revision by key. What was overtaken before the first read does not come; nor does
-// what was overtaken in history that is compacted when it is read.
+// Source reads the present keys, and then their changes. Records are in the order of their
+// revisions, those of one revision by key. Versions that were overtaken before the first read do
+// not come; nor do those that were overtaken in history that is compacted when it is read.
 type Source struct {
 	spec   pipeletapi.Etcd
 	client *clientv3.Client
@@ -191,7 +191,7 @@ func (s *Source) idle(ctx context.Context, from exactlyonce.Position) error {
 	return err
 }
 
-// begin reads on from a position: from the first by what is there, from others by history.
+// begin reads on from a position: from the first by the present keys, from others by history.
 func (s *Source) begin(ctx context.Context, from exactlyonce.Position) error {
 	if from == (exactlyonce.Position{}) {
 		return s.list(ctx, from, true)
@@ -204,9 +204,9 @@ func (s *Source) begin(ctx context.Context, from exactlyonce.Position) error {
 	return nil
 }
 
-// checkHistory fails where a position is not one of what the etcd has: it is another cluster, or it
-// was restored from an older snapshot. A read is linearizable, so no member answers with less than
-// what was read before.
+// checkHistory fails if a position cannot be the etcd's: it is another cluster, or it was restored
+// from an older snapshot. A read is linearizable, so no member answers with less than what was read
+// before.
 func (s *Source) checkHistory(ctx context.Context, from exactlyonce.Position) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -391,7 +391,7 @@ func (s *Sink) Open(ctx context.Context) (state exactlyonce.State, err error) {
 	return state, nil
 }
 
-// Commit is store.Sink's. The state's revision is what is compared: it is one to one with was.
+// Commit is store.Sink's. It compares the state's revision, which is one to one with was.
 func (s *Sink) Commit(ctx context.Context, _, next exactlyonce.State, rows []endpoint.Row) error {
 	last := make(map[string]int, len(rows))
 	for i, r := range rows {

@@ -26,10 +26,10 @@ const (
 	atOnce = 2
 )
 
-// Hub has the sinks of a process that write to the same etcd as the same user share a connection,
+// Hub makes the sinks of a process that write to the same etcd as the same user share a connection,
 // and their transactions: small commits that come while others are under way go as one. Each keeps
 // its condition, so the transaction is done for all or for none; if it fails, each is tried alone,
-// and hears how that went. A nil Hub has each for itself.
+// and gets its own result. With a nil Hub each works alone.
 type Hub struct {
 	mu  sync.Mutex
 	all map[string]*link
@@ -61,7 +61,8 @@ type commit struct {
 	err      error
 }
 
-// connect joins the sinks of an etcd and of a user. A secret that has changed is another user's.
+// connect joins the sinks of an etcd and of a user. A secret that has changed counts as another
+// user.
 func (h *Hub) connect(spec pipeletapi.Etcd, secrets endpoint.Secrets) (*link, error) {
 	if h == nil {
 		c, err := connect(spec, secrets)
@@ -168,7 +169,7 @@ func (l *link) work() {
 	}
 }
 
-// some takes from what waits as much as a transaction takes, in order, without keys that are in it
+// some takes as many waiting commits as fit into a transaction, in order, without keys that occur
 // twice. The caller has the lock.
 func (l *link) some() (some []*commit) {
 	ops, bytes, keys := 0, 0, map[string]bool{}
@@ -194,7 +195,7 @@ func (l *link) some() (some []*commit) {
 	return some
 }
 
-// together writes commits as one transaction, and where that does not go, each by itself.
+// together writes commits as one transaction and, if that fails, each by itself.
 func (l *link) together(all []*commit) {
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()

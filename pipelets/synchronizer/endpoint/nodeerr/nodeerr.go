@@ -1,4 +1,4 @@
-// Package nodeerr says what errors of the node API mean for a worker.
+// Package nodeerr translates errors of the node API for a worker.
 package nodeerr
 
 import (
@@ -8,8 +8,8 @@ import (
 	"github.com/netcraq/netcraq/pipelets/exactlyonce"
 )
 
-// Fault says what an error means. Of a commit it is unknown what has become of it, if not otherwise
-// said.
+// Fault returns the meaning of an error. The outcome of a failed commit is unknown, unless the
+// error says otherwise.
 func Fault(err error, what string) error {
 	if err == nil {
 		return nil

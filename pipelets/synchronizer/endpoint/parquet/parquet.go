@@ -1,15 +1,15 @@
 // Package parquet has a folder with files of Apache Parquet as a destination and as a source.
 //
 // A destination's files are numbered, one for each batch that has rows, in a folder of the
-// pipelet's own below the one that is given (so DuckDB reads them all as PATH/**/*.parquet). A file
-// is written under another name, brought to the disk, and only then gets its number: who reads
-// never sees half of one. How far the source was read is in the file's footer, so that rows and
-// position cannot part. Which file is the next one is decided under a lock of the folder
-// (flock(2)), which ends with the process that has it: of two workers one writes, and the other one
-// gets an error about the conflict.
+// pipelet's own below the given one (so DuckDB reads them all as PATH/**/*.parquet). A file is
+// written under another name, synced to the disk, and only then gets its number, so a reader never
+// sees a partial file. The source's position is in the file's footer, so rows and position cannot
+// diverge. The next file's number is decided under a lock of the folder (flock(2)), which ends with
+// the process that has it: of two workers one writes, and the other one gets an error about the
+// conflict.
 //
-// A batch of which the flow leaves nothing would make endless files without rows. So a file without
-// rows is not followed by the next number: the next batch takes its place.
+// If the flow left nothing of many batches, there would be endless files without rows. So a file
+// without rows does not use up its number: the next batch replaces it.
 package parquet
 
 import (
@@ -57,7 +57,7 @@ var schema = arrow.NewSchema([]arrow.Field{
 	{Name: "deleted", Type: arrow.FixedWidthTypes.Boolean},
 }, nil)
 
-// Check says what is wrong with a specification.
+// Check reports errors in a specification.
 func Check(spec pipeletapi.Parquet) error {
 	if !filepath.IsAbs(spec.Path) || filepath.Clean(spec.Path) == "/" {
 		return fmt.Errorf("parquet.path: %q is no folder's path from / on", spec.Path)
@@ -65,7 +65,7 @@ func Check(spec pipeletapi.Parquet) error {
 	return nil
 }
 
-// Overlap says whether a source's folder has what is written to a destination.
+// Overlap says whether a source's folder contains a destination's files.
 func Overlap(src, dst pipeletapi.Parquet) bool {
 	return strings.HasPrefix(filepath.Clean(src.Path)+"/", filepath.Clean(dst.Path)+"/")
 }

@@ -27,14 +27,14 @@ import (
 )
 
 const (
-	// lockTimeout is how long the lock is waited for: a worker has it while it writes one file.
+	// lockTimeout is how long to wait for the lock: a worker has it while it writes one file.
 	lockTimeout = 5 * time.Second
 	lockPause   = 5 * time.Millisecond
 )
 
-// Sink writes files. Each commit is exactly once, also where a pipelet does not ask for it.
+// Sink writes files. Each commit is exactly once, even if a pipelet does not request it.
 type Sink struct {
-	path   string // that is given: it is not made here
+	path   string // the given folder: it is not created here
 	folder string // the pipelet's, below it
 	lock   *os.File
 	number uint64 // of the newest file; 0: there is none
@@ -60,8 +60,8 @@ func (s *Sink) Close() error {
 // Most is store.Batcher's: small files are slow to read.
 func (s *Sink) Most() int { return 1000 }
 
-// Open is store.Sink's. It makes the pipelet's folder, but not the one that is given: where a disk
-// is not mounted, nothing is written in its place.
+// Open is store.Sink's. It makes the pipelet's folder, but not the given one: if a disk is not
+// mounted, nothing is written in its place.
 func (s *Sink) Open(ctx context.Context) (state exactlyonce.State, err error) {
 	if at, err := os.Stat(s.path); err != nil || !at.IsDir() {
 		return state, exactlyonce.Errorf(exactlyonce.Refused, "there is no folder %s: make it, or mount what is to be there", s.path)

@@ -30,14 +30,14 @@ const (
 	chunk = 1024
 )
 
-// Source reads the files of a folder that are called NUMBER.parquet, with numbers one after the
-// other: those of a destination, or such as somebody else writes and then gives their names. They
-// have a column key, and value, bytes and deleted as far as they are needed, as a destination has
-// them. A record's Version is its file's number times 2^32, and its place in it, from 1 on.
+// Source reads the files of a folder that are called NUMBER.parquet, with consecutive numbers:
+// those of a destination, or files that another program writes and then renames. They have a column
+// key, and value, bytes and deleted as far as they are needed, as in a destination. A record's
+// Version is its file's number times 2^32, plus its place in it, from 1 on.
 type Source struct {
 	folder string
 	open   *reading
-	at     exactlyonce.Position // of the last record that was given away
+	at     exactlyonce.Position // of the last returned record
 }
 
 // NewSource makes a source.
@@ -128,8 +128,7 @@ func (s *Source) read(ctx context.Context, from exactlyonce.Position, most int) 
 	return records, nil
 }
 
-// begin opens the file that a position is in, or the one after it. It opens none if there is none
-// yet.
+// begin opens the file of a position, or the one after it. It opens none if there is none yet.
 func (s *Source) begin(ctx context.Context, from exactlyonce.Position) error {
 	n := from.Seq
 	if n == 0 {
@@ -259,7 +258,7 @@ func newReading(ctx context.Context, name string, n uint64) (_ *reading, err err
 	return r, nil
 }
 
-// columns says which columns are read, and that they are what they have to be.
+// columns says which columns are read, and checks their types.
 func (r *reading) columns(have []pqarrow.SchemaField) (leaves []int, err error) {
 	want := []struct {
 		name string

@@ -1,11 +1,11 @@
 // Package postgresql has a table of a PostgreSQL as a source and as a destination.
 //
-// A destination's position is a row of the table netcraq_pipelets, written in the transaction that
-// writes the rows, if it is what it was: exactly once.
+// A destination's position is a row of the table netcraq_pipelets. The transaction that writes the
+// rows also updates it, if it has the expected value: exactly once.
 //
 // A source is read in the order of its transactions' numbers, and only as far as all transactions
-// with a lower number have ended: what is committed late, with a low number, is not passed by. A
-// serial number alone would not do, since who takes a number first may commit last.
+// with a lower number have ended, so that a late commit with a low number is not missed. A serial
+// number would not do, because a transaction that takes its number first may commit last.
 package postgresql
 
 import (
@@ -29,7 +29,7 @@ import (
 	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint"
 )
 
-// StateTable is where a destination keeps what it knows about pipelets, in the schema of its table.
+// StateTable is a destination's table for the state of pipelets, in the schema of its table.
 const StateTable = "netcraq_pipelets"
 
 const (
@@ -39,7 +39,7 @@ const (
 	maxGreeting, maxMessage = 1 << 20, 64 << 20
 )
 
-// Check says what is wrong with a specification.
+// Check reports errors in a specification.
 func Check(spec pipeletapi.PostgreSQL) error {
 	host, port, err := net.SplitHostPort(spec.Address)
 	if n, e := strconv.ParseUint(port, 10, 16); err != nil || host == "" || e != nil || n == 0 {
@@ -173,8 +173,8 @@ func (l *link) differ(ctx context.Context) (wrong []string, err error) {
 	return wrong, err
 }
 
-// unset says what to do where settings are not passed on, of which those with these names are not
-// what they are to be.
+// unset says what to do if settings are not passed on, because those with these names do not have
+// the required values.
 func unset(role string, names []string) string {
 	var set strings.Builder
 	for _, name := range names {
@@ -218,8 +218,8 @@ func fault(err error, what string) error {
 	}
 	switch e.Code[:2] {
 	case "22", "23", "42", "44", "28", "3D", "3F", "0A", "25":
-		// data that the table does not take, a table or a column that is another, no permission,
-		// a database that is not there or takes no writes
+		// data that the table does not accept, a table or a column that differs, no permission, a
+		// database that does not exist or accepts no writes
 		return exactlyonce.Errorf(exactlyonce.Refused, "%s: %w", what, err)
 	case "53":
 		if e.Code == "53100" {

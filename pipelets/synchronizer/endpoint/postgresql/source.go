@@ -107,8 +107,8 @@ func (s *Source) read(ctx context.Context, from exactlyonce.Position, most int) 
 	if s.few > 0 {
 		limit = min(most, s.few)
 	}
-	// One row more than is asked for shows whether the last one shares its place with another.
-	// A composite value of nothing but NULLs IS NULL, but is not NULL.
+	// One row more than requested shows whether the last one shares its place with another. A
+	// composite value of nothing but NULLs IS NULL, but is not NULL.
 	rows, err := c.Query(ctx, `SELECT key, `+s.value+`, value IS NOT DISTINCT FROM NULL, seq, xid::text::bigint FROM `+s.table+`
 		WHERE (xid, seq) > ($1::text::xid8, $2) AND xid < pg_snapshot_xmin(pg_current_snapshot())
 		ORDER BY xid, seq LIMIT $3`, strconv.FormatUint(from.Seq, 10), after, limit+1)

@@ -1,11 +1,11 @@
 // Package streamrecords has streams of the node that runs the worker as a source and as a
 // destination.
 //
-// A destination is one partition that nobody else appends to. The rows that a pipelet makes are a
-// sequence, and so are a partition's records: so a row's number says at which offset it has to be,
-// and an append that asks for that offset is done once, whatever dies. How far the source was read
-// is in a second stream, pipelets-HASH, which has one record before each batch: what the
-// position was, what it will be, and where the batch's rows begin.
+// A destination is one partition that nobody else appends to. A pipelet's rows are a sequence, and
+// so are a partition's records: so a row's number determines its offset, and an append that
+// requires that offset is done once, whatever dies. The source's position is in a second stream,
+// pipelets-HASH, which has one record before each batch: the position before and after it, and
+// where the batch's rows begin.
 package streamrecords
 
 import (
@@ -33,7 +33,7 @@ const (
 	wait = time.Second
 )
 
-// Check says what is wrong with a specification.
+// Check reports errors in a specification.
 func Check(spec pipeletapi.Stream) error {
 	if spec.Name == "" {
 		return errors.New("stream.name: it is needed")
@@ -145,8 +145,8 @@ func (s *Source) Read(ctx context.Context, from exactlyonce.Position, most int) 
 	return nil, from, nil
 }
 
-// Sink appends rows' values to a stream of one partition; their keys are let go of, and what
-// deletes a key is not appended.
+// Sink appends rows' values to a stream of one partition; keys are dropped, and deletions are not
+// appended.
 type Sink struct {
 	link
 	name string // of the stream with the positions
@@ -224,7 +224,7 @@ func (s *Sink) Open(ctx context.Context) (state exactlyonce.State, err error) {
 	return found.Was, nil
 }
 
-// Commit is store.Sink's. First it is said where the rows will be, then they are appended there.
+// Commit is store.Sink's. It first records where the rows will be, and then appends them there.
 func (s *Sink) Commit(ctx context.Context, was, next exactlyonce.State, rows []endpoint.Row) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*callTimeout)
 	defer cancel()

@@ -61,8 +61,8 @@ func FieldsRead(prog *bmv2json.Program, without *bmv2json.Pipeline) ReadFields {
 	return out
 }
 
-// visitor is told about what a program uses: each part of its expressions, primitives, and what is
-// named as a field or as a whole header.
+// visitor is called for everything that a program uses: each part of its expressions, primitives,
+// and named fields or headers.
 type visitor struct {
 	expr      func(*bmv2json.Expr)
 	primitive func(*bmv2json.Primitive)

@@ -21,10 +21,10 @@ import (
 // register never take it. A program that is made by its paths may have many locks in place of that
 // one (package locking).
 //
-// Egress has a section of its own: what a packet does in ingress and what it does in egress are not
-// one step in BMv2 either. Meters have a lock of their own, as in BMv2, held only while one is
-// asked (externs/meter.go): a program that asks one early would else hold the registers' for all
-// that follows. Who takes both takes the registers' first.
+// Egress has a section of its own: a packet's ingress and egress are not one step in BMv2 either.
+// Meters have a lock of their own, as in BMv2, held only while one is used (externs/meter.go): a
+// program that uses one early would otherwise hold the registers' lock for everything that follows.
+// A packet that takes both takes the registers' first.
 
 // pipelineState is the pipeline that is being translated.
 type pipelineState struct {

@@ -150,7 +150,7 @@ func (t *Delivery) reinject(kind int32) {
 	t.Bind(done)
 }
 
-// tryReinject is reinject that goes to failed where it cannot.
+// tryReinject is reinject that goes to failed if it cannot.
 func (t *Delivery) tryReinject(kind int32, failed string) {
 	t.Load(asm.R1, code.PHV, t.Requests.Passes, 4)
 	t.Emit(asm.JGE.Imm(asm.R1, maxPasses, failed), asm.Add.Imm(asm.R1, 1))
@@ -301,7 +301,7 @@ func (t *Delivery) BeforeParsing() {
 	if t.Requests.Clones {
 		t.Emit(asm.JEq.Imm(code.Entry, reinjectCloneIngress, plain))
 	}
-	t.SetStandardConstant(t.Std.IngressPort, 0) // as it is cleared, unless a list has it
+	t.SetStandardConstant(t.Std.IngressPort, 0) // cleared, unless a list contains it
 	t.FieldIf(t.Std.IngressTime, func(p ir.Place) { t.StoreConstant(code.PHV, p.Off, 0, p.Size) })
 	if t.Requests.Returns {
 		recirculated := t.NewLabel("recirculated")

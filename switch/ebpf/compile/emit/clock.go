@@ -24,7 +24,7 @@ import (
 // That may be as long ago as the CPU that has the interrupt stands still, a virtual one for longer
 // than any lease, while another one continues with packets: no margin makes it safe.
 
-// StartClock begins a packet, which has not asked yet if the clock is read late.
+// StartClock begins a packet; if the clock is read late, it has not been read yet.
 func (t *Emitter) StartClock() {
 	if t.LateClock {
 		t.StoreConstant(code.PHV, memory.PHVAsked, 0, 8)

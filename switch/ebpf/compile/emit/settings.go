@@ -37,9 +37,9 @@ type Maps struct {
 	Resume        int
 	Magic, Number uint64
 
-	// Replay, where it is not 0, is a map with ReplayBytes bytes that the frame is set to first:
-	// for a program that is run again and again on one frame. Where ReplayCount is not 0, the
-	// number of four bytes there is one more each time.
+	// Replay, if not 0, is a map with ReplayBytes bytes to which the frame is set first: for a
+	// program that is run again and again on one frame. If ReplayCount is not 0, the four-byte
+	// number there is incremented each time.
 	Replay, ReplayBytes, ReplayCount int
 
 	// Timing, if not nil, makes a program that is measured in parts.

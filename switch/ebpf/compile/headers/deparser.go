@@ -69,9 +69,9 @@ func manyLengths(d *bmv2json.Deparser) bool {
 	return analysis.HasVarbit(d) || len(d.Order) > manyHeaders
 }
 
-// deparseByCopy writes the headers wherever their bytes are: also into what is not in the frame's
-// linear part. Small headers are put together in Plan.Out and written at once; blocks are written
-// from where they are.
+// deparseByCopy writes the headers wherever their bytes are, even outside of the frame's linear
+// part. Small headers are put together in Plan.Out and written at once; blocks are written from
+// their place.
 func (t *Headers) deparseByCopy(d *bmv2json.Deparser, drop string) {
 	// Entry: where in the frame the next flush goes; Temp: how much of Plan.Out is filled.
 	t.Emit(asm.Mov.Imm(code.Entry, 0), asm.Mov.Imm(code.Temp, 0))

@@ -62,8 +62,8 @@ func (t *Headers) LoadDirectly(done string) {
 }
 
 // deparseDirectly writes the headers, Entry bytes in all, into the frame's linear part, and goes to
-// done; where they are not all in it, it continues after its code and has written nothing but what
-// is written again.
+// done; if they are not all in it, it continues after its code and has written only bytes that are
+// written again.
 func (t *Headers) deparseDirectly(d *bmv2json.Deparser, done string) {
 	otherwise := t.NewLabel("otherwise")
 	t.frameBounds(asm.R1, asm.R2)

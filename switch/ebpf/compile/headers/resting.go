@@ -115,8 +115,8 @@ func (t *Headers) settleElsewhere(h *bmv2json.Header) {
 	t.Bind(there)
 }
 
-// ifResting goes to rests where a block that leaves from where it is rests as a whole. What rests
-// of another is settled.
+// ifResting goes to rests if a block that leaves from its present place rests as a whole. Partly
+// resting blocks are completed.
 func (t *Headers) ifResting(h *bmv2json.Header, rests string) {
 	r := t.RestsIn(h)
 	if r == nil {

@@ -105,7 +105,8 @@ func (t *Locks) EmitValidate(u *paths.Unlocked, changed string) {
 	t.Emit(asm.JGT.Reg(asm.R2, asm.R3, changed))
 }
 
-// byStripes is the version of who reads by stripes: none that the one lock has while nobody writes.
+// byStripes is the version for readers with stripes: a value that the one lock's version never has
+// while nobody writes.
 const byStripes = 1
 
 // noteVersions notes the versions of the stripes that a packet reads, or goes to locked, if

@@ -19,8 +19,8 @@ var HashAlgorithms = map[string]string{
 	"identity": "identity", "random": "random",
 }
 
-// crc is a cyclic redundancy check as a table walk: v = v >> 8 ^ table[(v ^ byte) & 0xff] where it
-// is reflected, otherwise from the top.
+// crc is a cyclic redundancy check as a table walk: v = v >> 8 ^ table[(v ^ byte) & 0xff] if it is
+// reflected, otherwise from the top.
 type crc struct {
 	Width     int
 	poly      uint64

@@ -15,8 +15,8 @@ import (
 // constants in words of 8 bytes in host order, the most significant one first.
 const MessageHeader = 16
 
-// planMessages finds what the program says. A message whose values do not fit a record, or are
-// computed other than in registers, is none.
+// planMessages finds the program's messages. A message whose values do not fit a record, or are
+// computed other than in registers, is left out.
 func (p *Plan) planMessages() {
 	for _, a := range p.Prog.Actions {
 		for _, q := range a.Primitives {

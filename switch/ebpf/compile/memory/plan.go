@@ -64,7 +64,7 @@ type Plan struct {
 	StripeCount     int      // of each family: a power of two
 	held            int      // in the PHV: for each family a word for the stripe, and one for its version
 	LargestRegister int      // number of its cells
-	// what metadata is assigned, by where it is, and whether it may get anything else
+	// values assigned to metadata, by its place, and whether it may get anything else
 	assigned  map[int][]*bmv2json.Expr
 	otherwise map[int]bool
 
@@ -140,7 +140,7 @@ func (p *Plan) refuseProgram() {
 	analysis.RefusePriorities(prog)
 }
 
-// planState gives what outlives a packet a place in the state, except for what is found out with
+// planState gives data that outlives a packet a place in the state, except for what is planned with
 // the PHV. It returns how many bytes the longest key has.
 func (p *Plan) planState() (keys int) {
 	p.Lock, p.MeterLock, p.Epoch = p.allocate(16), p.allocate(8), p.allocate(32)
@@ -258,7 +258,7 @@ func (t *TablePlan) hashBytes() int {
 // those that advance by a number from the packet.
 const MaxAdvance = 256
 
-// slackOfParsers is for what parsers look at without extracting it.
+// slackOfParsers is for bytes that parsers read without extracting them.
 func slackOfParsers(prog *bmv2json.Program) int {
 	n := 0
 	for _, p := range prog.Parsers {

@@ -34,10 +34,10 @@ const (
 	StripeBytes  = 64 // a cache line: the lock, and after it the version
 )
 
-// planFamilies finds what registers belong together, by what the program makes their indices of:
-// from the same field, or from as many times the same field and less than one time more. It is a
-// guess, made once for all programs that are made of the plan; whether the packets of one of them
-// really keep to it is found out when that one is made (findNeeds).
+// planFamilies finds which registers belong together, by how the program computes their indices:
+// from the same field, or from a multiple of the same field plus less than one multiple. It is a
+// guess, made once for all programs that are made of the plan. Whether a program's packets really
+// keep to it is found out when it is made (findNeeds).
 func (p *Plan) planFamilies() {
 	if runtime.GOARCH != "amd64" || len(p.Prog.Registers) == 0 {
 		return

@@ -18,7 +18,7 @@ type SetPlan struct {
 	Lists  [2]int // the copies: for each member its words and then their masks
 }
 
-// maxSetMembers is the largest set: its members are looked at one after the other.
+// maxSetMembers is the largest set: its members are compared one after the other.
 const maxSetMembers = 256
 
 func (p *Plan) planValueSets() {

@@ -25,11 +25,10 @@ import (
 //	steps     op == READ? ──▶ table ──▶ … (what is behind kind == 1)
 //	          else        ──▶ table ──▶ … (what is behind kind == 2)
 //
-// What is known (ir.Facts) are values of fields, from assignments, conditions and the parameters of
-// tables with few entries (package known), and that metadata begins as 0. Steps must not be too
-// many: a node that is reached knowing many different things is written for what is asked in
-// several conditions after it, then for what some of them have in common. To know less is never
-// wrong.
+// The knowledge (ir.Facts) is values of fields, from assignments, conditions and the parameters of
+// tables with few entries (package known), and that metadata begins as 0. The number of steps is
+// bounded: a node that is reached with many kinds of knowledge is written for what several
+// conditions after it use, then for what some of them have in common. Knowing less is never wrong.
 
 // Bounds of the steps that one place in a program becomes, and of all.
 const (
@@ -50,7 +49,7 @@ type maker struct {
 	asked    map[bmv2json.Node]map[int]bool // fields that it and the nodes after it may ask
 	every    map[bmv2json.Node]bool         // ... any
 	often    map[bmv2json.Node]map[int]bool // ... in several conditions
-	reads    map[int]bool                   // of what is being translated
+	reads    map[int]bool                   // of the code that is being translated
 	steps    int
 }
 
@@ -62,7 +61,7 @@ type finder struct {
 	*memory.Plan
 	ir.Writer
 	Options
-	ranges map[int]affine.Form // what metadata may be, by where it is
+	ranges map[int]affine.Form // possible values of metadata, by its place
 }
 
 // Options are the inputs of steps besides the program.
@@ -125,8 +124,8 @@ func (t *finder) findPaths(name string) (order []*Step, live *FieldSet) {
 	return order, lives[0]
 }
 
-// factsAtStart is what is known where ingress begins: metadata of the program's own is 0, except
-// for what the parser sets and packets bring that come back.
+// factsAtStart is what is known where ingress begins: the program's own metadata is 0, except for
+// what the parser sets and what returning packets bring.
 func (t *finder) factsAtStart() ir.Facts {
 	f := ir.Facts{}
 	if t.Requests.Reinjects() {
@@ -240,9 +239,9 @@ func (p *maker) once(place string, n bmv2json.Node, f ir.Facts, make func(ir.Fac
 	return s
 }
 
-// nearest is less than f: what it has in common with what is most like it of what a place was
-// reached with before. Where that would be too many again, it is one of those, or what all have in
-// common.
+// nearest is less than f: the part that it has in common with the most similar knowledge with which
+// the place was reached before. If that would be too many again, it is one of those, or what all
+// have in common.
 func (p *maker) nearest(place string, f ir.Facts) (best ir.Facts) {
 	before := p.variants[place]
 	full := len(before) >= 2*p.t.Variants // with those for what others have in common

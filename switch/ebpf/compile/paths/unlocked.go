@@ -199,8 +199,8 @@ func (t *finder) changedBy(s *Step) (offs []int) {
 	return []int{ir.EveryField}
 }
 
-// keepWhat finds how what has changed is put back that is asked from the first step on: false if it
-// is too much.
+// keepWhat finds how to restore changed fields that are read from the first step on: false if it is
+// too much.
 func (t *finder) keepWhat(u *Unlocked, changed map[int]bool, live *FieldSet, first *Step,
 	order []*Step) bool {
 	room := 0

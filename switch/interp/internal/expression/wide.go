@@ -23,7 +23,7 @@ func (c *Compiler) ExactLanes(e *bmv2json.Expr) int {
 func (c *Compiler) WideNumber(e *bmv2json.Expr, n int) WideNumber {
 	if fits, signed := interval.OfExpr(e).FitsWord(); fits && e.Op != bmv2json.OpConst {
 		if n == 1 && needsWide(e.Op) {
-			// low would come back here for what it cannot do in one lane
+			// low would come back here for values that it cannot compute in one lane
 			if f := c.wideOnly(e, n); f != nil {
 				return f
 			}

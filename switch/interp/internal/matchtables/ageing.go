@@ -9,7 +9,7 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// lookedAt is how many entries are looked at while packets wait.
+// lookedAt is how many entries are examined while packets wait.
 const lookedAt = 1024
 
 // SetIdleTimeout sets, or removes, the idle timeout of the entry that e identifies.

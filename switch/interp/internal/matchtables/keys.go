@@ -115,7 +115,7 @@ func (k *keySource) canonical(m target.FieldMatch, value, mask []uint64) target.
 		Mask: wideint.Bytes(mask, k.width)}
 }
 
-// word is the key, where it has one lane.
+// word is the key, if it has one lane.
 func (t *Table) word(st *packet.State) (key uint64) {
 	for i := range t.keys {
 		k := &t.keys[i]

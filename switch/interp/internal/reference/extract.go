@@ -37,8 +37,8 @@ func (c *Compiler) extract(o *bmv2json.ParserOp) parseOp {
 	}
 }
 
-// nextHeaders are the headers of the stack that an extraction continues with, by what names them,
-// and which of State.StackCounters says how many there are already.
+// nextHeaders are the headers of the stack that an extraction continues with, by the stack's name,
+// and the index in State.StackCounters of their number so far.
 func (c *Compiler) nextHeaders(o *bmv2json.ParserOp, name func(*bmv2json.Header) int) (at int, names []int) {
 	if o.Stack != nil {
 		for _, h := range o.Stack.Headers {

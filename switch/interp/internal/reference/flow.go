@@ -155,7 +155,7 @@ func (f *flowCompiler) node(n bmv2json.Node) *node {
 	return out
 }
 
-// action is an action that nothing chooses. If a table stands for it, that is told before.
+// action is an action that nothing chooses. If a table stands for it, the table is reported first.
 func (f *flowCompiler) action(a *Action, of *bmv2json.Table, next *node) *node {
 	out := &node{do: a.Run, stops: a.Stops, next: next}
 	if of != nil {

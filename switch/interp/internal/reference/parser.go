@@ -27,9 +27,9 @@ type Parser struct {
 type parseState struct {
 	ops   []parseOp
 	key   []keyPart
-	one   expression.Number // the key, where it has one part of one lane
+	one   expression.Number // the key, if it has one part of one lane
 	cases []parseCase
-	// the cases, where the key is one and none is a value set
+	// the cases, if the key is one and none is a value set
 	plain []plainCase
 	then  *parseState // if no case matches; nil accepts
 }

@@ -30,7 +30,7 @@ const (
 	opAndLane
 	opOrLane
 	opXorLane
-	opValue // to what function k of values says
+	opValue // to the result of function k of values
 	opRead  // to the cell of register k at index lane to, if there is one
 
 	// Conditional jumps: execution continues at to if the condition holds.
@@ -38,7 +38,7 @@ const (
 	opIfEqualLane // lane a is lane k
 	opIfLess      // lane a is less than k
 	opIfLessLane  // lane a is less than lane k
-	opIfIn        // lane a is less than 64, and bit so many of k is set
+	opIfIn        // lane a is less than 64, and that bit of k is set
 	opIfValid     // header a is valid
 	opIf          // condition k
 	opIfExit      // the program has said exit

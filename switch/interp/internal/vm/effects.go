@@ -72,8 +72,8 @@ func (l *lowering) inputRuns(in bmv2json.CalcInput) []packet.Run {
 	return nil
 }
 
-// readsOf adds the fields that an expression reads; false if nobody knows which. Headers that are
-// in packets are not told: what is in those is never left out.
+// readsOf adds the fields that an expression reads; false if that is not known. Fields of packets'
+// headers are not added, because stores to them are never left out.
 func (l *lowering) readsOf(e *bmv2json.Expr, to *[]packet.Run) bool {
 	if e == nil {
 		return true

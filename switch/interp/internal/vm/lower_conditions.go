@@ -46,7 +46,7 @@ func (l *lowering) cond(e *bmv2json.Expr, yes, no *step) *step {
 	return l.closure(e, yes, no)
 }
 
-// compare is a comparison of numbers; nil if it is none, or of other numbers than lanes hold.
+// compare is a comparison of numbers; nil if it is not one, or if its numbers do not fit lanes.
 func (l *lowering) compare(e *bmv2json.Expr, yes, no *step) *step {
 	switch e.Op {
 	case bmv2json.OpEq, bmv2json.OpNe:

@@ -110,7 +110,7 @@ func (l *lowering) truthValue(a uint16, next *step, cond func(yes, no *step) *st
 	return cond(&step{op: opSet, a: a, k: 1, next: next}, &step{op: opSet, a: a, next: next})
 }
 
-// binary is store for what takes two operands, of which it needs no more than the low bits.
+// binary is store for operations with two operands of which only the low bits matter.
 func (l *lowering) binary(a uint16, e *bmv2json.Expr, n int, next *step) *step {
 	left, right := e.Left, e.Right
 	if left.Op == bmv2json.OpConst && e.Op != bmv2json.OpSub {
@@ -151,7 +151,7 @@ func (l *lowering) binary(a uint16, e *bmv2json.Expr, n int, next *step) *step {
 	return x.then(y.then(s))
 }
 
-// shift is store for shifts by what is known.
+// shift is store for shifts by a known amount.
 func (l *lowering) shift(a uint16, e *bmv2json.Expr, n int, next *step) *step {
 	k, ok := expression.ShiftAmount(e.Right)
 	if !ok || k >= 64 {

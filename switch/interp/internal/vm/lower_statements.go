@@ -43,7 +43,7 @@ func (l *lowering) primitive(p *bmv2json.Primitive, do expression.Statement, nex
 	return s
 }
 
-// plainLane is the lane of a destination of at most 64 bits that is where it is.
+// plainLane is the lane of a destination of at most 64 bits with a fixed place.
 func (l *lowering) plainLane(e *bmv2json.Expr) (lane int, mask uint64, ok bool) {
 	if e.Op != bmv2json.OpField || e.Field.IsValidity() || e.Field.Field.VL || e.Width > 64 {
 		return 0, 0, false

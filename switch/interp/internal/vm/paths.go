@@ -8,17 +8,16 @@ import (
 	"github.com/netcraq/netcraq/switch/interp/internal/packet"
 )
 
-// Paths. A program decides again and again on what it has decided before: p4c puts what a packet is
-// into metadata, and each control asks again. So steps are written again by what is known where a
-// packet comes along (jump threading): one that is reached knowing different things becomes as many
-// steps, and a decision that is known already becomes none. To know less is never wrong, which
-// bounds how many there are.
+// Paths. A program repeats decisions: p4c stores a packet's kind in metadata, and each control
+// tests it again. So steps are written again by what is known where a packet comes along (jump
+// threading): a step that is reached with different knowledge becomes several steps, and a decision
+// with a known result becomes none. Knowing less is never wrong, so their number can be bounded.
 
 // Bounds of how many steps one becomes, and of all.
 const (
 	mostExact    = 4      // for all that is known and asked after the step
-	mostVariants = 12     // with those for what is asked at least oftenAsked times
-	mostOften    = 24     // with those for what is asked twice as often
+	mostVariants = 12     // with variants for what is asked at least oftenAsked times
+	mostOften    = 24     // with variants for what is asked twice as often
 	mostSteps    = 12_000 // of all: then nothing is known any more
 	oftenAsked   = 4
 )
@@ -94,11 +93,11 @@ type paths struct {
 	of    map[*step]int // their numbers
 }
 
-// asked is how many conditions on one way after a step ask for what is known about a lane, if
-// nothing sets it before.
+// asked is how many conditions on one way after a step use a lane's value, if nothing sets it
+// before.
 type asked []uint8
 
-// thread writes the steps from first on by what is known.
+// thread writes the steps from first on with what is known.
 func thread(first *step, width []int, headers int, zero laneSet) *step {
 	lanes := len(width)
 	p := &paths{lanes: lanes, width: width, asked: map[*step]asked{},
@@ -113,7 +112,7 @@ func thread(first *step, width []int, headers int, zero laneSet) *step {
 	return p.at(first, f)
 }
 
-// find finds what is asked after a step, itself included.
+// find finds the conditions after a step, itself included.
 func (p *paths) find(s *step, size int) asked {
 	if a := p.asked[s]; a != nil {
 		return a
@@ -320,7 +319,7 @@ func (p *paths) behindTable(s *step, f facts) *step {
 	return &n
 }
 
-// does is what is known after a step, which is made simpler by what is known before.
+// does is what is known after a step, which is simplified with what is known before.
 func (p *paths) does(s *step, f facts) facts {
 	lane, ok := s.sets()
 	if !ok {

@@ -107,8 +107,8 @@ func (p *placement) step(s *step) {
 	p.list = append(p.list, in)
 }
 
-// branch adds a condition. What comes after it is where it does not hold, or where it does, if the
-// other has its place.
+// branch adds a condition. After it comes the step where it does not hold or, if that has its place
+// already, the one where it does.
 func (p *placement) branch(s *step, in instr) {
 	if s.next.placed && !s.yes.placed {
 		in.op = in.op.negated()

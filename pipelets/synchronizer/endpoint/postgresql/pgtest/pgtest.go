@@ -95,8 +95,8 @@ func (s *Server) Start() {
 	})
 }
 
-// Kill ends the server at once, with what it had under way: as a machine does that loses its power,
-// except for what was not yet on its disk.
+// Kill ends the server at once, with its work under way: like a power failure, but without losing
+// what was not yet on disk.
 func (s *Server) Kill() {
 	if s.cmd == nil {
 		return

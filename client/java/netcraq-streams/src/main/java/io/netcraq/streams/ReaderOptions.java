@@ -2,6 +2,8 @@
 package io.netcraq.streams;
 
 import java.io.Serializable;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Map;
 import java.util.Objects;
@@ -87,13 +89,23 @@ public final class ReaderOptions implements Serializable {
         return this;
     }
 
-    /** Where the node's server listens: as given, else $NETCRAQ_NODE_SOCKET, else /run/netcraq/node.sock. */
+    /**
+     * Where the node's server listens: as given, otherwise $NETCRAQ_NODE_SOCKET, otherwise the socket of a running
+     * {@code netcraq dev} in $XDG_RUNTIME_DIR, otherwise /run/netcraq/node.sock.
+     */
     public String socket() {
         if (!socket.isEmpty()) {
             return socket;
         }
         String said = System.getenv("NETCRAQ_NODE_SOCKET");
-        return said == null || said.isEmpty() ? "/run/netcraq/node.sock" : said;
+        if (said != null && !said.isEmpty()) {
+            return said;
+        }
+        String folder = System.getenv("XDG_RUNTIME_DIR");
+        if (folder != null && !folder.isEmpty() && Files.exists(Path.of(folder, "netcraq.sock"))) {
+            return folder + "/netcraq.sock";
+        }
+        return "/run/netcraq/node.sock";
     }
 
     /** The stream's namespace. Without one: the program's own. */

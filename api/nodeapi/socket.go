@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodeapi
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// FindSocket is the address of the server for a program that names none: $NETCRAQ_NODE_SOCKET,
+// otherwise the socket of a running `netcraq dev` of this user, otherwise DefaultSocket.
+func FindSocket(getenv func(string) string) string {
+	if s := getenv(SocketVariable); s != "" {
+		return s
+	}
+	if s := DevSocket(getenv); IsSocket(s) {
+		return s
+	}
+	return DefaultSocket
+}
+
+// DevSocket is where `netcraq dev` listens: netcraq.sock in $XDG_RUNTIME_DIR or, if that is not
+// set, in DevFolder.
+func DevSocket(getenv func(string) string) string {
+	if dir := getenv("XDG_RUNTIME_DIR"); dir != "" {
+		return filepath.Join(dir, "netcraq.sock")
+	}
+	return filepath.Join(DevFolder(), "netcraq.sock")
+}
+
+// DevFolder is this user's folder in /tmp ($TMPDIR).
+func DevFolder() string { return filepath.Join(os.TempDir(), fmt.Sprintf("netcraq-%d", os.Geteuid())) }
+
+// CheckDevFolder returns an error unless DevFolder belongs to this user, and only this user can
+// enter it.
+func CheckDevFolder() error {
+	dir := DevFolder()
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() || !ownedByUser(info) || info.Mode().Perm()&0o077 != 0 {
+		return fmt.Errorf("%s is not a folder that only this user can enter. Remove it, set XDG_RUNTIME_DIR, or pass --socket", dir)
+	}
+	return nil
+}
+
+// IsSocket reports whether a socket exists at a path. In DevFolder it must be one that no other
+// user can have made.
+func IsSocket(path string) bool {
+	info, err := os.Lstat(path)
+	if err != nil || info.Mode().Type() != fs.ModeSocket {
+		return false
+	}
+	return filepath.Dir(path) != DevFolder() || CheckDevFolder() == nil
+}

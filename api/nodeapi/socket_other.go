@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !unix
+
+package nodeapi
+
+import "io/fs"
+
+// ownedByUser is false, because `netcraq dev` needs Linux.
+func ownedByUser(fs.FileInfo) bool { return false }

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// pipelets is the program that runs pipelets. It is not part of this one: its SQL engine makes it
+// many times as large.
+const pipelets = "netcraq-pipelets"
+
+const pipeletHelp = `Check and run pipelets without Kubernetes, by the program netcraq-pipelets. It must be in the folder of this program, or on PATH. Arguments and flags are
+those of netcraq-pipelets: check FILE..., explain FILE..., run FILE...`
+
+func (c *cli) pipeletCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "pipelet COMMAND FILE...", Short: "Check and run pipelets without Kubernetes", Long: pipeletHelp,
+		Example: `  netcraq pipelet check orders.yaml
+  netcraq pipelet run orders.yaml`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			program, err := findPipelets()
+			if err != nil {
+				return err
+			}
+			run := c.command(append([]string{program}, args...))
+			if err := run.Start(); err != nil {
+				return ran(err, program)
+			}
+			ended := make(chan error, 1)
+			go func() { ended <- run.Wait() }()
+			select {
+			case err = <-ended:
+			case <-cmd.Context().Done():
+				_ = run.Process.Signal(syscall.SIGTERM)
+				err = <-ended
+			}
+			return ran(err, program)
+		},
+	}
+	cmd.Flags().SetInterspersed(false) // flags after COMMAND are those of the program
+	return cmd
+}
+
+// findPipelets finds the program next to this one, or on PATH.
+func findPipelets() (string, error) {
+	if own, err := os.Executable(); err == nil {
+		next := filepath.Join(filepath.Dir(own), pipelets)
+		if info, err := os.Stat(next); err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0 {
+			return next, nil
+		}
+	}
+	if found, err := exec.LookPath(pipelets); err == nil {
+		return found, nil
+	}
+	return "", errors.New("found no " + pipelets + " next to this program or on PATH. docs/pipelets.md says how to get it")
+}
