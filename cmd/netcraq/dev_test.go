@@ -626,6 +626,17 @@ func TestPortInUse(t *testing.T) {
 	if left, err := filepath.Glob(filepath.Join(u.home, "run", "*")); len(left) > 0 || err != nil {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
+	token := filepath.Join(u.home, "run", "token")
+	for _, c := range [][]string{ // what nobody can listen on
+		{"--page", "none", "--gateway", "none", "--listen-token", token, "--listen", "192.0.2.1:5"},
+		{"--gateway", "none", "--page", "127.0.0.1:none"},
+		{"--page", "none", "--gateway", "127.0.0.1:none"},
+	} {
+		if _, errs, code := u.run(append([]string{"dev", "--switches", "1"}, c...)...); code != 1 ||
+			!strings.Contains(errs, "cannot listen on ") || !strings.Contains(errs, ". Pass "+c[len(c)-2][:6]) {
+			t.Errorf("%v: %d: %s", c, code, errs)
+		}
+	}
 }
 
 // TestReadme: the commands of the README's first block print what it says.

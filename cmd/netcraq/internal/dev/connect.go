@@ -58,7 +58,7 @@ func Connect(ctx context.Context, client *tunnel.Client, cfg Config) (_ *Connect
 	if cfg.Gateway != "" && slices.Contains(doors, tunnel.Gateway) {
 		l, err := net.Listen("tcp", cfg.Gateway)
 		if err != nil {
-			return nil, inUse(err, cfg.Gateway, "--gateway HOST:PORT, or --gateway none")
+			return nil, cannotListen(err, cfg.Gateway, "--gateway HOST:PORT, or --gateway none")
 		}
 		c.GatewayURL = "http://" + l.Addr().String()
 		c.goes(running, client, l, tunnel.Gateway, cfg.Log)
@@ -66,7 +66,7 @@ func Connect(ctx context.Context, client *tunnel.Client, cfg Config) (_ *Connect
 	if cfg.Page != "" && slices.Contains(doors, tunnel.Page) {
 		l, err := net.Listen("tcp", cfg.Page)
 		if err != nil {
-			return nil, inUse(err, cfg.Page, "--page HOST:PORT, or --page none")
+			return nil, cannotListen(err, cfg.Page, "--page HOST:PORT, or --page none")
 		}
 		c.goes(running, client, l, tunnel.Page, cfg.Log)
 		if c.PageURL, err = pageLink(ctx, cfg.Socket, l.Addr().String()); err != nil {

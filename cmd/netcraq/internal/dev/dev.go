@@ -145,7 +145,7 @@ func (s *Server) control(ctx context.Context) error {
 	}
 	door, err := adminserver.Listen(config, s.cfg.Log)
 	if err != nil {
-		return inUse(err, s.cfg.Page, "--page HOST:PORT, or --page none")
+		return cannotListen(err, s.cfg.Page, "--page HOST:PORT, or --page none")
 	}
 	s.admin = admin.NewClient(socket)
 	var replica adminserver.Replica

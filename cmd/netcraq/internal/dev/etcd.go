@@ -101,7 +101,7 @@ func (s *Server) startGateway(ctx context.Context) error {
 	}
 	l, err := gateway.Listen(url.URL{Scheme: "http", Host: s.cfg.Gateway}, transport.TLSInfo{})
 	if err != nil {
-		return inUse(err, s.cfg.Gateway, "--gateway HOST:PORT, or --gateway none")
+		return cannotListen(err, s.cfg.Gateway, "--gateway HOST:PORT, or --gateway none")
 	}
 	s.GatewayURL = "http://" + l.Addr().String()
 	closes := func(f func()) { s.closers = append(s.closers, f) }

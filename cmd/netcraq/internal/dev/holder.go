@@ -24,11 +24,11 @@ func process(pid int) string {
 	return fmt.Sprintf("%s (process %d)", strings.TrimSpace(string(name)), pid)
 }
 
-// inUse says who has the address that could not be listened on, and which flag chooses another one.
-// Other errors stay as they are.
-func inUse(err error, address, flag string) error {
+// cannotListen says why an address could not be listened on, who has it if it is in use, and which
+// flag chooses another one.
+func cannotListen(err error, address, flag string) error {
 	if !errors.Is(err, syscall.EADDRINUSE) {
-		return err
+		return fmt.Errorf("cannot listen on %s: %w. Pass %s", address, err, flag)
 	}
 	return fmt.Errorf("cannot listen on %s: %s has it. Stop it, or pass %s", address, process(holder(address)), flag)
 }

@@ -17,7 +17,7 @@ func (s *Server) startListen(ctx, running context.Context) error {
 	}
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", s.cfg.Listen)
 	if err != nil {
-		return inUse(err, s.cfg.Listen, "--listen HOST:PORT")
+		return cannotListen(err, s.cfg.Listen, "--listen HOST:PORT with an address of this machine and a free port")
 	}
 	s.ListenAddress, s.Fingerprint = l.Addr().String(), tunnel.Fingerprint(s.cfg.Certificate.Certificate[0])
 	doors := map[string]func(context.Context) (net.Conn, error){

@@ -29,6 +29,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/netcraq/netcraq/internal/persource"
 	"github.com/netcraq/netcraq/internal/shares"
 )
@@ -56,6 +58,10 @@ const (
 	maxGreeting = 512
 	// maxOpen is how many connections may be open, from all sources. Networks share them likewise.
 	maxOpen = 1024
+
+	// Of the refusals, the first ones are logged, and then one in each refusalEvery.
+	firstRefusals = 10
+	refusalEvery  = time.Second
 )
 
 // Server lets clients in. Its fields are set before Serve.
@@ -68,6 +74,7 @@ type Server struct {
 	greeting time.Duration  // 0: the constant
 	open     *shares.Budget // by network
 	greets   *shares.Budget
+	refusals rate.Sometimes // which of them are logged
 }
 
 // Serve accepts connections until ctx ends, and returns when all are closed. It closes the
@@ -77,6 +84,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		s.greeting = greeting
 	}
 	s.open, s.greets = shares.New(maxOpen), shares.New(maxGreeting)
+	s.refusals = rate.Sometimes{First: firstRefusals, Interval: refusalEvery}
 	defer context.AfterFunc(ctx, func() { l.Close() })()
 	defer l.Close()
 	var running sync.WaitGroup
@@ -144,7 +152,7 @@ func (s *Server) serve(ctx context.Context, c net.Conn, from string) {
 	to, err := s.greet(ctx, secure)
 	s.greets.Give(from, 1)
 	if err != nil {
-		s.Log.Warn("a connection was refused", "from", c.RemoteAddr(), "reason", err)
+		s.refusals.Do(func() { s.Log.Warn("a connection was refused", "from", c.RemoteAddr(), "reason", err) })
 		return
 	}
 	defer context.AfterFunc(ctx, func() { to.Close() })()

@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -269,8 +270,8 @@ func TestAFloodKeepsOnlyItselfAway(t *testing.T) {
 	})
 }
 
-// elsewhere is a listener whose connections from 127.0.0.2 come from an IPv6 address each, all of
-// one network.
+// elsewhere is a listener whose connections from 127.0.0.2 come from an IPv6 address each, and all
+// addresses are of one network.
 type elsewhere struct {
 	net.Listener
 	accepted int64
@@ -385,6 +386,29 @@ func TestTooManyOfOneHost(t *testing.T) {
 	if !strings.Contains(err.Error(), "64 connections of one host") {
 		t.Errorf("the error is %v", err)
 	}
+}
+
+// TestRefusalsAreLoggedNowAndThen: a host that connects again and again does not fill the log.
+func TestRefusalsAreLoggedNowAndThen(t *testing.T) {
+	log := &lines{}
+	c := serve(t, func(s *Server) { s.Log = slog.New(slog.NewTextHandler(log, nil)) })
+	begin := time.Now()
+	for range 100 {
+		conn := dialPlain(t, c)
+		_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\n\r\n")
+		closes(t, conn)
+	}
+	if n, most := log.n.Load(), firstRefusals+int64(time.Since(begin)/refusalEvery)+1; n < 1 || n > most {
+		t.Errorf("100 refusals are %d lines, want 1 to %d", n, most)
+	}
+}
+
+// lines counts what is written to it.
+type lines struct{ n atomic.Int64 }
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.n.Add(1)
+	return len(b), nil
 }
 
 func TestForward(t *testing.T) {
