@@ -265,8 +265,7 @@ func TestOpenStreamCountsWhatItMakes(t *testing.T) {
 	}, nil)
 	_, dial := startShared(t, Config{Streams: &broker.Options{}, Quotas: few})
 	greedy, other := dial(one), dial(one)
-	const open = `{"id":%d,"func":"openStream","data":{"stream":"s",` +
-		`"config":{"partitions":%d,"objectBytes":1024,"objects":4}}}`
+	const open = `{"id":%d,"func":"openStream","data":{"stream":"s","config":{"partitions":%d,"objectBytes":1024,"objects":4}}}`
 	for i, partitions := range []int{1_000_000_000, math.MaxInt, -1, math.MinInt, 33} {
 		greedy.send(fmt.Sprintf(open, i+1, partitions))
 		greedy.expectPart(`"invalid_argument"`)

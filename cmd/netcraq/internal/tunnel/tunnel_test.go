@@ -270,8 +270,8 @@ func TestAFloodKeepsOnlyItselfAway(t *testing.T) {
 	})
 }
 
-// elsewhere is a listener whose connections from 127.0.0.2 come from an IPv6 address each, all of
-// one network.
+// elsewhere is a listener whose connections from 127.0.0.2 come from an IPv6 address each, and all
+// addresses are of one network.
 type elsewhere struct {
 	net.Listener
 	accepted int64
