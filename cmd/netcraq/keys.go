@@ -159,7 +159,7 @@ func version(flag, s string) (node.Version, error) {
 func (c *cli) getCommand() *cobra.Command {
 	var eventual, withVersion bool
 	cmd := &cobra.Command{
-		Use: "get KEY", Short: "Read a key", Args: cobra.ExactArgs(1),
+		Use: "get KEY", SuggestFor: []string{"read", "show"}, Short: "Read a key", Args: cobra.ExactArgs(1),
 		Long: "Print the value of a key. The answer is the newest committed value (linearizable), unless --eventual allows an older one.",
 		Example: `  netcraq get color
   netcraq get color -o json`,
@@ -204,7 +204,7 @@ func (c *cli) putCommand() *cobra.Command {
 	var ifAbsent bool
 	var ttl time.Duration
 	cmd := &cobra.Command{
-		Use: "put KEY VALUE", Short: "Write a key", Args: cobra.ExactArgs(2),
+		Use: "put KEY VALUE", SuggestFor: []string{"set", "write"}, Short: "Write a key", Args: cobra.ExactArgs(2),
 		Long: "Write a key, and print its new version. VALUE is text, @FILE, - for standard input, or hex:00ff. Write text: before text that begins like one of these.",
 		Example: `  netcraq put color blue
   netcraq put color red --if-version 1.7
@@ -329,7 +329,7 @@ func (c *cli) casCommand() *cobra.Command {
 func (c *cli) deleteCommand() *cobra.Command {
 	var ifVersion string
 	cmd := &cobra.Command{
-		Use: "delete KEY", Aliases: []string{"del"}, Short: "Delete a key", Args: cobra.ExactArgs(1),
+		Use: "delete KEY", Aliases: []string{"del"}, SuggestFor: []string{"rm", "remove"}, Short: "Delete a key", Args: cobra.ExactArgs(1),
 		Long: "Delete a key's value, and print the version of the deletion. Deleting a key that has no value succeeds.",
 		Example: `  netcraq delete color
   netcraq delete color --if-version 1.7`,

@@ -3,6 +3,7 @@ package operate
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/netip"
@@ -23,7 +24,11 @@ import (
 func (c *cli) ask(cmd *cobra.Command, f func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(cmd.Context(), c.timeout)
 	defer cancel()
-	return f(ctx)
+	err := f(ctx)
+	if errors.Is(err, &admin.Error{Code: admin.CodeNotFound}) && slices.Contains(cmd.Flags().Args(), "127.0.0.1") {
+		return fmt.Errorf("%w. After h1, h2 ... Mininet's prompt replaces the name of a switch by this address: write sh instead", err)
+	}
+	return err
 }
 
 // onlyChain is the number of the only chain there is.

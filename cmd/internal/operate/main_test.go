@@ -316,6 +316,7 @@ func TestVerbs(t *testing.T) {
 		{args: "switch list", out: `s1 +127.0.0.2:\d+ +127.0.0.1:9559 +1 +yes +yes +main`},
 		{args: "switch counters", out: `^SWITCH +PACKETS +EVENT\ns1 +12,345 +read_clean\ns1 +3 +unsent\n\n--keys lists what was counted for keys \(2 lines\)\n$`},
 		{args: "switch counters --keys", out: `(?s)^SWITCH +PACKETS +EVENT\n.*\n\nSWITCH +READS.*s1 +12,345 +0 +0 +0x01000001 +/a\ns1 +0 +0 +2 +- +\(slot 1, no key\)\n$`},
+		{args: "switch counters 127.0.0.1", code: 3, err: `no such switch.* Mininet.* write sh instead`},
 		{args: "switch counters s9", code: 3, err: `switch s9: no such switch`},
 		{args: "session new --count 2", out: `(?s)lease L, to be kept within 30s.*--session \d+:1`},
 		{args: "session keep L", out: `lease L`},

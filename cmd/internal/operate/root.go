@@ -133,13 +133,15 @@ func (c *cli) queryFlags(f *pflag.FlagSet) {
 	f.StringSliceVar(&c.sessions, "session", nil, "sessions for writes, as ID:NEXT-REQUEST (default: leased from the controller)")
 }
 
-// suggestion names the commands that a mistyped name may mean.
+// suggestion names the commands that a mistyped name may mean: those that begin with it or have it
+// in SuggestFor, otherwise those that are spelled like it.
 func suggestion(cmd *cobra.Command, name string) string {
-	cmd.SuggestionsMinimumDistance = 2
-	if names := cmd.SuggestionsFor(name); len(names) > 0 {
-		return "; did you mean " + strings.Join(names, " or ") + "?"
+	for cmd.SuggestionsMinimumDistance = range 3 {
+		if names := cmd.SuggestionsFor(name); len(names) > 0 {
+			return "; did you mean " + strings.Join(names, " or ") + "? Otherwise"
+		}
 	}
-	return ""
+	return ";"
 }
 
 // usage makes mistakes in the arguments of a command and of those below it usage errors, and
@@ -152,7 +154,7 @@ func usage(cmd *cobra.Command) {
 		cmd.Args = cobra.ArbitraryArgs
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usageError{fmt.Errorf("unknown command %q%s; see %s --help", args[0], suggestion(cmd, args[0]), cmd.CommandPath())}
+				return usageError{fmt.Errorf("unknown command %q%s see %s --help", args[0], suggestion(cmd, args[0]), cmd.CommandPath())}
 			}
 			return cmd.Help()
 		}

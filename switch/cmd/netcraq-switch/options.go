@@ -184,6 +184,10 @@ func parseOptions(args []string) (*options, error) {
 		}
 	}
 	if err := f.main.Parse(adjoined(f.main, mainArgs)); err != nil {
+		name, _ := strings.CutPrefix(err.Error(), "unknown flag: --")
+		if f.target.Lookup(name) != nil {
+			return nil, usageError("%v: write it after --, as for simple_switch_grpc", err)
+		}
 		return nil, usageError("%v", err)
 	}
 	if err := f.target.Parse(targetArgs); err != nil {

@@ -75,7 +75,7 @@ var forms = []struct {
 	{line: "--json-version", want: options{jsonVer: true}},
 
 	{line: "p.json -- --cpu 7", want: options{json: "p.json", cpuPort: 7}},
-	{line: "p.json --cpu-port 7", refused: "unknown flag: --cpu-port"},
+	{line: "p.json --cpu-port 7", refused: "unknown flag: --cpu-port: write it after --"},
 	{line: "--device-id 0x10 p.json", refused: "it is not a number"},
 	{line: "--device-id p.json", refused: "it is not a number"},
 	{line: "-i e@1 p.json", refused: "-i takes PORT@IFACE"},
