@@ -188,9 +188,9 @@ type AppendData struct {
 type AppendAnswer struct {
 	Offset   uint64 `json:"offset"` // of the first
 	Appended int    `json:"appended"`
-	// Sequences are JetStream's, of a stream that it keeps: of each record that was appended, and
-	// that has it as its mark. Such records come into the stream later; Offset is 0, and is not
-	// theirs.
+	// Sequences are JetStream's sequence numbers of the appended records, for a stream that
+	// JetStream keeps. Each is its record's mark. Such records come into the stream later; Offset
+	// is 0, and has no meaning.
 	Sequences []uint64 `json:"sequences,omitempty"`
 }
 

@@ -151,7 +151,7 @@ func (s *chains) drop(l *link) {
 	}
 }
 
-// forget has a chain reached again.
+// forget drops a chain's client, so that the next call makes a new one.
 func (s *chains) forget(name string) {
 	s.mu.Lock()
 	l := s.byName[name]

@@ -462,8 +462,8 @@ func (c *Client) line(n *connection, line []byte) error {
 }
 
 // notice reads an answer that may be about the connection: that the server is shutting down, why it
-// ends the connection, or that a call may be made elsewhere. If so it gives c.mu back, which is
-// held, and returns true.
+// ends the connection, or that a call may be made elsewhere. If it is, notice unlocks c.mu, which
+// is held, and returns true.
 func (c *Client) notice(n *connection, id uint64, k *call, line []byte) bool {
 	var r response[nodeapi.DrainNotice]
 	_ = json.Unmarshal(line, &r) // anything else leaves r empty

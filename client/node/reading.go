@@ -36,7 +36,7 @@ func (n *connection) readUntil(t time.Time) {
 	_ = n.SetReadDeadline(t)
 }
 
-// wake has the reader look whether it is to continue.
+// wake makes the reader check whether it should continue.
 func (n *connection) wake() { _ = n.SetReadDeadline(time.Unix(1, 0)) }
 
 // readBehind starts a goroutine that reads, if nobody does. c.mu is held.

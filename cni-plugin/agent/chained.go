@@ -158,7 +158,7 @@ func (c *container) ends(name string) (host, inside netlink.Link, err error) {
 		return nil, nil, agentapi.Errorf(agentapi.CodeInvalidConfig, "the container's interface %s is of the type %s, which has no end at the node that the switch could be at: it has to be a veth", name, inside.Type())
 	}
 	host, err = netlink.LinkByIndex(inside.Attrs().ParentIndex)
-	if err == nil { // now the kernel has given the namespace that its peer is in a number
+	if err == nil { // the kernel has now assigned a number to the namespace of its peer
 		id, idErr := netlink.GetNetNsIdByFd(int(c.fd))
 		if idErr != nil {
 			return nil, nil, fmt.Errorf("how this namespace knows the container's: %w", idErr)

@@ -76,7 +76,7 @@ type Leader struct {
 	unheardLimit, restPeriod time.Duration
 
 	mu      sync.Mutex
-	heard   time.Time          // when etcd has answered the candidate, or taken it
+	heard   time.Time          // when etcd last answered the candidate, or elected it
 	holder  string             // holder of the Lease
 	term    *Term              // nil: this agent does not lead
 	resign  context.CancelFunc // ends its candidacy; nil: it is not a candidate

@@ -363,7 +363,7 @@ func (m *Machine) compare(now Time, sw string, fresh bool) {
 	if !m.cfg.IsMember(sw) {
 		return
 	}
-	v.lease.forget() // what it held is not what it has
+	v.lease.forget() // its earlier content is gone
 	switch {
 	case m.holdsData() && (fresh || a == nil || !a.Role.Member() || v.everAcked):
 		m.lose(now, sw)

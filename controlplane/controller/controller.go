@@ -100,7 +100,7 @@ type Controller struct {
 	// replacedAt is when the last KEY_ID that a name had before could no longer be used
 	// (settled.go)
 	replacedAt map[string]chain.Time
-	replacedBy chain.Time           // of those that are no longer in it, the latest may have been then
+	replacedBy chain.Time           // for names that were dropped from replacedAt: the latest possible time
 	touched    map[*chainState]bool // chains whose machines may ask for something
 	deposed    string               // why this controller does nothing any more: another has taken over
 	letGo      chan struct{}        // closed then

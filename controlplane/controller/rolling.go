@@ -182,9 +182,9 @@ func (c *Controller) chainsOf(d *device) (out []*chainState) {
 	return out
 }
 
-// rollOne loads the program into a switch that runs another one: it is left out of its chains,
-// loaded, and brought in again. Then nothing of it is owed; what is, when it fails, it takes up the
-// next time.
+// rollOne loads the program into a switch that runs another one: the switch is left out of its
+// chains, loaded, and brought in again. On success it is no longer in owed. After a failure, the
+// next try continues with what owed says.
 func (c *Controller) rollOne(ctx context.Context, d *device, owed *[]rolled) error {
 	if d.Former() {
 		if err := c.leaveChains(ctx, d, owed); err != nil {

@@ -336,7 +336,7 @@ func (e Entry) String() string {
 	return b.String()
 }
 
-// show prints a value as what its name says it is.
+// show formats a value by the kind that its name implies.
 func show(name string, x any) any {
 	v, ok := x.(Value)
 	switch {

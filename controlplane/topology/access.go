@@ -18,7 +18,7 @@ const DefaultRealm = "default"
 // ControllerSessions is how many sessions, from 1, the P4 program reserves for the controller.
 const ControllerSessions = 64
 
-// Realm is the keys whose names begin with one of some prefixes. Where two realms claim a key, the
+// Realm is the keys whose names begin with one of some prefixes. If two realms claim a key, the
 // longer prefix counts.
 type Realm struct {
 	Name     string

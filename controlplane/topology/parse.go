@@ -71,8 +71,8 @@ func Parse(b []byte, name string) (*Topology, error) {
 	if err != nil {
 		return nil, err
 	}
-	// What a program may have otherwise (certificates of its own, chains that come later), and who
-	// writes a file has forgotten.
+	// Mistakes in a file. A program that calls New may set these in other ways (certificates of its
+	// own, chains that come later).
 	for i, s := range f.Switches {
 		if s.Server != "" && f.TLS.CA == "" {
 			p.add(fmt.Sprintf("switches[%d].serverName", i), s.Name, "a server name is for TLS, and there is none: give p4runtimeTLS with ca at the top of the file")

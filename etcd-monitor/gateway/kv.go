@@ -34,10 +34,10 @@ func serve[Q any, A answer](ctx context.Context, g *Gateway, kind string, serve 
 	return r, err
 }
 
-// notTheClients is an error that does not say that the client's time is over, or that it has gone,
-// unless that is so. etcd's client takes DeadlineExceeded and Canceled, while its own context is
-// not done, for its connection's, and sends the request again, a write too: but what this service
-// has stopped waiting for may be executed yet.
+// notTheClients replaces an error that would say that the client's time is over, or that the client
+// has gone, unless that is so. If etcd's client gets DeadlineExceeded or Canceled while its own
+// context is not done, it attributes the error to its connection and sends the request again, even
+// a write. But the request that this service has stopped waiting for may still be executed.
 func notTheClients(ctx context.Context, err error) error {
 	switch status.Code(err) {
 	case codes.DeadlineExceeded, codes.Canceled:

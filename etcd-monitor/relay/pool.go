@@ -273,7 +273,8 @@ func (p *pool) send(x *call) {
 			p.waits.Store(int64(len(p.waiting)))
 		}
 		p.mu.Unlock()
-		// Nothing looks for what came before it waited.
+		// A connection that became free before the request was queued would wake nobody, so check
+		// again.
 		if !changed && (!slices.ContainsFunc(up, func(m member) bool { return m.conn.room() }) || !p.forget(x)) {
 			return
 		}

@@ -146,7 +146,7 @@ func (s *Service) lastSeen(k leaseKey) (store.Item, bool) {
 	return store.Item{Key: k.store(), Found: true, Value: l.value, Version: l.version}, true
 }
 
-// arm has the lease looked at after a while. s.mu is held.
+// arm schedules the next check of the lease. s.mu is held.
 func (s *Service) arm(l *lease, after time.Duration) {
 	l.disarm()
 	if !s.closed {

@@ -35,7 +35,7 @@ func (a Access) Given() bool { return len(a.Endpoints) > 0 }
 type Connection struct {
 	endpoints []string
 	now       atomic.Pointer[clientv3.Client]
-	// away is since when it was not there, in nanoseconds since began; 0: it is.
+	// away is the time when the connection was lost, in nanoseconds since began; 0: it is there.
 	away     atomic.Int64
 	stop     context.CancelFunc
 	connects sync.WaitGroup

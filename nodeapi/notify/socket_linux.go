@@ -84,7 +84,7 @@ func (r *Receiver) receive(s *socket) {
 const (
 	told       = "told"
 	badSource  = "source"  // it is from no chain's service address, or of another chain's key
-	badLength  = "length"  // ... or not as long as the chain's packets are, or its value is not
+	badLength  = "length"  // ... or its length, or its value's, is not that of the chain's packets
 	badOp      = "op"      // it is no NOTIFY
 	badContent = "content" // its content is not a NOTIFY's
 	badKey     = "key"     // nobody follows the key

@@ -113,7 +113,8 @@ func (d *device) repair(q *port) {
 		"iface", q.Iface)
 }
 
-// filterLooks is how many looks at the ports come to one at clsact's filters, which takes longer.
+// filterLooks is how many checks of the ports are made for each check of clsact's filters, which
+// takes longer.
 const filterLooks = 10
 
 // reconcile compares the interfaces with the ports.

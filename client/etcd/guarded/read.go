@@ -212,8 +212,8 @@ func (s *Server) answerOf(r *pb.RangeRequest, at *slot, before int64) (answer *p
 	}
 	newest := s.Newest.Revision()
 	if at.revision() > newest {
-		// Another gateway's write that etcd has not told this one of yet: etcd's answer will.
-		// Nothing but etcd says how far etcd is.
+		// This is another gateway's write, which this gateway has not seen from etcd yet. etcd's
+		// answer will have it; only etcd can say which revision it is at.
 		return nil, reasonAhead
 	}
 	// The slot has the key's state at the time of the read, and so at every revision from the

@@ -73,7 +73,7 @@ func (o *Call) Request() string {
 	return s
 }
 
-// Result is what came of it, for people.
+// Result is the result of the call, for people.
 func (o *Call) Result() string {
 	state := func(found bool, value string) string {
 		if !found {

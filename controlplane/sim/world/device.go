@@ -42,7 +42,7 @@ type Device struct {
 	last    [channels]time.Duration // arrival of the last message, where messages are in order
 	sent    int                     // how many messages were sent to the switch
 	waits   time.Duration           // for how long the next packet-out waits in the switch, at least
-	arrived int                     // which of them has come, at the latest
+	arrived int                     // the latest of them that has arrived
 	stuck   []message               // sent while the switch cannot be reached
 	pending []*asked                // without an answer
 	jobs    []func(done func())

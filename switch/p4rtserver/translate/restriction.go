@@ -343,7 +343,7 @@ func (p *restrictionParser) equality(match, with operand, op string) operand {
 	return truth(same)
 }
 
-// as is an integer as a number of that many bits: its lowest ones, so that -1 is all ones.
+// as converts an integer to a number of that many bits: its lowest ones, so that -1 is all ones.
 func (o operand) as(width int) operand {
 	if o.width != 0 || width == 0 {
 		return o

@@ -128,7 +128,7 @@ class NetcraqSwitch(Switch):
                 self.cmd(f"sysctl -qw net.ipv6.conf.{interface.name}.disable_ipv6=1")
                 self.cmd(f"ip link set dev {interface.name} up")
         with self.log_file.open("wb") as log:
-            # With this process ends the switch, however that comes about.
+            # The switch ends with this process, even if it is killed.
             command = ["setpriv", "--pdeathsig", "KILL", "--", *self.command()]
             self.process = self.popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         deadline = time.monotonic() + self.START_TIMEOUT
