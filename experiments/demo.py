@@ -91,11 +91,15 @@ def arguments() -> argparse.ArgumentParser:
         "--trace", type=Path, default=etcd_data.TRACE, metavar="FILE", help="recorded requests to replay"
     )
     parser.add_argument(
-        "--replay", type=float, default=4, metavar="SECONDS", help="length to compress the trace to (default 4)"
+        "--replay",
+        type=launch.seconds,
+        default=4,
+        metavar="SECONDS",
+        help="length to compress the trace to (default 4)",
     )
     parser.add_argument(
         "--load",
-        type=float,
+        type=launch.seconds,
         default=2,
         metavar="SECONDS",
         help="of reads at every switch and writes at the head (default 2)",

@@ -401,9 +401,11 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--nodes", type=int, default=4, metavar="N", help="switches in a ring, 3 to 8 (default 4)")
     launch.add_switch_arguments(parser)
     parser.add_argument("--keys", type=int, default=500, metavar="N", help="keys of the mix (default 500)")
-    parser.add_argument("--seconds", type=float, default=2, metavar="N", help="length of each measurement (default 2)")
     parser.add_argument(
-        "--warm", type=float, default=40, metavar="N", help="seconds for keys to be placed within (default 40)"
+        "--seconds", type=launch.seconds, default=2, metavar="N", help="length of each measurement (default 2)"
+    )
+    parser.add_argument(
+        "--warm", type=launch.seconds, default=40, metavar="N", help="seconds for keys to be placed within (default 40)"
     )
     parser.add_argument(
         "--bin", default="bin", metavar="DIR", help="folder of the programs that make load (default bin)"

@@ -162,7 +162,7 @@ def arguments() -> argparse.ArgumentParser:
     )
     parser.add_argument("--keep", action="store_true", help="then go on with the load until Ctrl-C")
     parser.add_argument(
-        "--row", type=float, default=1, metavar="SECONDS", help="of load for each line of figures (default 1)"
+        "--row", type=launch.seconds, default=1, metavar="SECONDS", help="of load for each line of figures (default 1)"
     )
     parser.add_argument(
         "--bin", default="bin", metavar="FOLDER", help="of the programs etcd-monitor and netcraq-peers (default bin)"

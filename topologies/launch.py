@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import signal
 import sys
 from dataclasses import replace
@@ -38,6 +39,17 @@ def add_switch_arguments(parser: argparse.ArgumentParser) -> None:
 def kind_of(options: argparse.Namespace) -> dict[str, str]:
     """The kind of switches, as ChainNetwork takes it."""
     return {"switch": options.switch, "engine": options.engine, "hook": options.hook}
+
+
+def seconds(text: str) -> float:
+    """A flag's length of time, for argparse."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text}: pass seconds, more than 0")
+    return value
 
 
 def arguments() -> argparse.ArgumentParser:
