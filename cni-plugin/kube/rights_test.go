@@ -321,10 +321,10 @@ func TestRights(t *testing.T) {
 		}},
 		{"netcraq-leader", "", "netcraqchains", "list"}:  {"the leader learns of chains", func() error { return leader.List(ctx, &v1alpha1.NetcraqChainList{}) }},
 		{"netcraq-leader", "", "netcraqchains", "watch"}: {"the leader follows chains", func() error { return watch(leader, &v1alpha1.NetcraqChainList{}) }},
-		{"netcraq-leader", "", "netcraqchains", "update"}: {"the leader holds a chain until its keys are out (finalizer)", func() error {
-			return chain(func(c *v1alpha1.NetcraqChain) {
-				c.Finalizers = []string{reconcilers.Finalizer}
-			}, func(c *v1alpha1.NetcraqChain) error { return leader.Update(ctx, c, client.DryRunAll) })
+		{"netcraq-leader", "", "netcraqchains", "patch"}: {"the leader holds a chain until its keys are out (finalizer)", func() error {
+			return chain(func(*v1alpha1.NetcraqChain) {}, func(c *v1alpha1.NetcraqChain) error {
+				return reconcilers.Hold(ctx, client.NewDryRunClient(leader), c, true)
+			})
 		}},
 		{"netcraq-leader", "", "netcraqchains/status", "update"}: {"the leader says how a chain is", func() error {
 			return chain(func(c *v1alpha1.NetcraqChain) {
