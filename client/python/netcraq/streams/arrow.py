@@ -19,7 +19,9 @@ from typing import Any, Self
 try:
     import pyarrow as pa
 except ModuleNotFoundError as e:
-    raise ModuleNotFoundError("netcraq.streams.arrow needs pyarrow: pip install 'netcraq[arrow]'", name="pyarrow") from e
+    raise ModuleNotFoundError(
+        "netcraq.streams.arrow needs pyarrow: pip install 'netcraq[arrow]'", name="pyarrow"
+    ) from e
 
 from netcraq import node
 from netcraq.streams import reader as streams
