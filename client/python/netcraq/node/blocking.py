@@ -51,7 +51,8 @@ def connect(
     socket: a path, or "tcp://host:port"; None: $NETCRAQ_NODE_SOCKET, otherwise that of a
     running ``netcraq dev``, otherwise /run/netcraq/node.sock. namespace: the namespace of calls;
     "": the program's own. agent: the program's name in the server's logs. timeout: of each call
-    that has none of its own, in seconds. in_flight: how many calls may be under way; further ones wait for room.
+    that has none of its own, in seconds. in_flight: how many calls may be under way;
+    further ones wait for room.
 
     Raises Unavailable when there is no server in time, PermissionDenied or InvalidArgument when it
     refuses. A wait of more than a second is logged, as a warning of the logger "netcraq.node".
