@@ -96,7 +96,7 @@ func sample(ctx context.Context, url string) (*forecast.Sample, error) {
 	at := time.Now()
 	r, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return nil, fmt.Errorf("cannot read the gateway's metrics: %w. Does etcd-monitor run, with --metrics-addr?", err)
+		return nil, fmt.Errorf("cannot read the gateway's metrics: %w. Start a gateway with etcd-monitor --endpoints ETCD, or pass --metrics URL", err)
 	}
 	defer r.Body.Close()
 	if r.StatusCode != http.StatusOK {
@@ -137,6 +137,9 @@ func printForecast(w io.Writer, f *forecast.Forecast, slots, top int) error {
 			milliseconds(f.NowSeconds), milliseconds(f.EtcdSeconds), milliseconds(f.SwitchSeconds))
 	}
 	fmt.Fprintf(w, "  etcd would have %.1f reads/s instead of %.1f\n", f.EtcdReads, f.Reads*(1-f.Network))
+	if f.PlacedWrites < 0.05 {
+		return nil
+	}
 	_, err := fmt.Fprintf(w, "  %.1f writes/s would take 1.5 to 2 times as long\n", f.PlacedWrites)
 	return err
 }

@@ -80,8 +80,8 @@ func TestHotKeysRefused(t *testing.T) {
 		{"-o", "yaml", 2, "want text or json"},
 		{"--metrics", "http://a b", 2, "--metrics"},
 		{"--metrics", other.URL, 1, "not the metrics of an etcd-monitor"},
-		{"--metrics", "http://127.0.0.1:1/metrics", 1, "Does etcd-monitor run"},
-		{"--metrics", "127.0.0.1:1", 1, "Does etcd-monitor run"},
+		{"--metrics", "http://127.0.0.1:1/metrics", 1, "Start a gateway with etcd-monitor"},
+		{"--metrics", "127.0.0.1:1", 1, "Start a gateway with etcd-monitor"},
 	} {
 		_, errs, code := here(t, "hot-keys", c.flag, c.value)
 		if code != c.code || !strings.Contains(errs, c.want) {

@@ -59,7 +59,7 @@ test('where there is no server it says so, after the time that it was given', as
 test('it finds a running netcraq dev', async () => {
   const fake = new Fake({ get: (c, m) => c.answer(m.id, found(m)) })
   fake.socket = path.join(fake.directory, 'netcraq.sock')
-  const before = { ...process.env }
+  const { NETCRAQ_NODE_SOCKET, XDG_RUNTIME_DIR, TMPDIR } = process.env
   delete process.env.NETCRAQ_NODE_SOCKET
   process.env.XDG_RUNTIME_DIR = fake.directory
   process.env.TMPDIR = fake.directory
@@ -78,7 +78,10 @@ test('it finds a running netcraq dev', async () => {
     fs.chmodSync(folder, 0o777) // another user could have put it there
     assert.equal(parse().text, DEFAULT_SOCKET)
   } finally {
-    process.env = before
+    for (const [name, value] of Object.entries({ NETCRAQ_NODE_SOCKET, XDG_RUNTIME_DIR, TMPDIR })) {
+      delete process.env[name]
+      if (value !== undefined) process.env[name] = value
+    }
     await fake.close()
   }
 })

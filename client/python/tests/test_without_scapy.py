@@ -5,14 +5,14 @@ import subprocess
 import sys
 
 
-def test_all_modules_but_the_layer_do_without_scapy():
-    """Scapy is GPL: who imports the client must not need it, and the layer says what is missing."""
+def test_modules_say_which_extra_they_need():
+    """Only the layer needs scapy, which is GPL, and only Arrow in streams needs pyarrow."""
     script = """
 import importlib, pkgutil, sys
 class Missing:
     def find_spec(self, name, *_):
-        if name.partition(".")[0] == "scapy":
-            raise ModuleNotFoundError("No module named 'scapy'", name="scapy")
+        if name in ("scapy", "pyarrow"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Missing())
 import netcraq
 for module in pkgutil.walk_packages(netcraq.__path__, "netcraq."):
@@ -22,8 +22,12 @@ for module in pkgutil.walk_packages(netcraq.__path__, "netcraq."):
         print(module.name, e)
 """
     said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
-    lines = [line for line in said.splitlines() if "pyarrow" not in line]
-    assert lines == ["netcraq.scapy_layer netcraq.scapy_layer needs scapy: pip install 'netcraq[scapy]'"]
+    lines = said.splitlines()
+    parts_of_arrow = [line for line in lines if line.startswith(("netcraq.streams.columns ", "netcraq.streams.files "))]
+    assert [line for line in lines if line not in parts_of_arrow] == [
+        "netcraq.scapy_layer netcraq.scapy_layer needs scapy: pip install 'netcraq[scapy]'",
+        "netcraq.streams.arrow netcraq.streams.arrow needs pyarrow: pip install 'netcraq[arrow]'",
+    ]
 
 
 def test_the_package_itself_imports_nothing_and_has_connect():

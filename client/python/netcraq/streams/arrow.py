@@ -16,7 +16,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
-import pyarrow as pa
+try:
+    import pyarrow as pa
+except ModuleNotFoundError as e:
+    raise ModuleNotFoundError(
+        "netcraq.streams.arrow needs pyarrow: pip install 'netcraq[arrow]'", name="pyarrow"
+    ) from e
 
 from netcraq import node
 from netcraq.streams import reader as streams
