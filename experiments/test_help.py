@@ -29,7 +29,8 @@ SCRIPTS = sorted(
 
 
 def shown(*command: str) -> str:
-    environment = {**os.environ, "COLUMNS": str(WIDTH)}
+    # Without a make's flags: that of the tests may have jobs, which this one could not share.
+    environment = {**os.environ, "COLUMNS": str(WIDTH), "MAKEFLAGS": ""}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done
     return done.stdout + done.stderr
