@@ -38,13 +38,18 @@ type Maps struct {
 	Magic, Number uint64
 
 	// Replay, where it is not 0, is a map with ReplayBytes bytes that the frame is set to first:
-	// for a program that is run again and again on one frame. Where ReplayCount is not 0, the
-	// number of four bytes there is one more each time.
-	Replay, ReplayBytes, ReplayCount int
+	// for a program that is run again and again on one frame. The numbers of four bytes at
+	// ReplayCounts are one more each time, and the parts of the state in ReplayZeros are set to 0.
+	Replay, ReplayBytes int
+	ReplayCounts        []int
+	ReplayZeros         []StatePart
 
 	// Timing, where it is not nil, makes the program one that is measured in parts.
 	Timing *TimingMarks
 }
+
+// StatePart is a part of the state: 1, 2, 4 or 8 bytes at an offset.
+type StatePart struct{ Off, Size int }
 
 // Settings are what a program is compiled for, besides its hook.
 type Settings struct {
