@@ -1,4 +1,4 @@
-package paper
+package paperchain
 
 import (
 	"net/netip"
@@ -32,7 +32,8 @@ func (n *network) clean(sw, key int, want uint64) {
 	}
 }
 
-// dirty fails the test unless a key has so many dirty versions at a switch, the newest with this value.
+// dirty fails the test unless a key has so many dirty versions at a switch, the newest with this
+// value.
 func (n *network) dirty(sw, key, versions int, newest uint64) {
 	n.t.Helper()
 	if r, w := n.register(sw, "read_index", key), n.register(sw, "write_index", key); int(r) != versions || int(w) != versions+1 {
@@ -92,8 +93,8 @@ func TestChainOfOne(t *testing.T) {
 	n.expect(n.ask(0, Packet{Op: Read}), ReadReply, 0, 3)
 }
 
-// TestDirtyReads: while a write is on its way, head and middle send reads to the tail, which answers
-// with what it has committed.
+// TestDirtyReads: while a write is on its way, head and middle send reads to the tail, which
+// answers with what it has committed.
 func TestDirtyReads(t *testing.T) {
 	eachEngine(t, func(t *testing.T, open opener) {
 		n := newNetwork(t, length, open)
@@ -138,7 +139,8 @@ func TestDirtyReadAtTheTail(t *testing.T) {
 	})
 }
 
-// TestOrder: an ACKNOWLEDGE leaves a key dirty that has a newer version; a late one changes nothing.
+// TestOrder: an ACKNOWLEDGE leaves a key dirty that has a newer version; a late one changes
+// nothing.
 func TestOrder(t *testing.T) {
 	eachEngine(t, func(t *testing.T, open opener) {
 		n := newNetwork(t, length, open)
@@ -221,8 +223,8 @@ func TestFull(t *testing.T) {
 	})
 }
 
-// TestLostWrites: a key whose cells are all taken by writes that were lost takes no more of them, as
-// the paper has it. Reads continue.
+// TestLostWrites: a key whose cells are all taken by writes that were lost takes no more of them,
+// as the paper has it. Reads continue.
 func TestLostWrites(t *testing.T) {
 	n := newNetwork(t, length, newInterpreted)
 	n.lose = beforeTail
@@ -313,7 +315,8 @@ func TestNoRole(t *testing.T) {
 	d := newInterpreted(t, n.program)
 	n.apply(d, Node{Entries: n.plan["s1"].Entries[1:]})
 	for _, p := range []Packet{{Op: Write}, {Op: Read}} {
-		f := n.frame(netip.AddrPortFrom(n.topo.Hosts[0].IP, clientPort), netip.AddrPortFrom(n.topo.Switches[0].Address, Port), p)
+		f := n.frame(netip.AddrPortFrom(n.topo.Hosts[0].IP, clientPort),
+			netip.AddrPortFrom(n.topo.Switches[0].Address, Port), p)
 		if outs := d.process(toHost, f); len(outs) != 0 {
 			t.Errorf("%v: %d frames, want none", p.Op, len(outs))
 		}

@@ -1,4 +1,4 @@
-package paper
+package paperchain
 
 import (
 	"context"
@@ -15,10 +15,10 @@ import (
 // clients wait as long (section V).
 const resend = 50 * time.Millisecond
 
-// Ask sends a request to a node until the answer comes, or ctx ends, and returns the answer and the
-// node that gave it. Packets have no request number, so each request has a UDP port of its own.
+// AskNode sends a request to a node until the answer comes, or ctx ends, and returns the answer and
+// the node that gave it. Packets have no request number, so each request has a UDP port of its own.
 // A WRITE that is sent again is executed again.
-func Ask(ctx context.Context, node netip.Addr, p Packet) (*Packet, netip.Addr, error) {
+func AskNode(ctx context.Context, node netip.Addr, p Packet) (*Packet, netip.Addr, error) {
 	conn, err := net.ListenUDP("udp4", nil)
 	if err != nil {
 		return nil, netip.Addr{}, fmt.Errorf("cannot open a UDP socket: %w", err)
@@ -65,7 +65,9 @@ func SendWithTTL(node netip.Addr, p Packet, ttl int) error {
 		return fmt.Errorf("cannot set the time to live: %w", err)
 	}
 	var set error
-	err = raw.Control(func(fd uintptr) { set = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_IP, syscall.IP_TTL, ttl) })
+	err = raw.Control(func(fd uintptr) {
+		set = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_IP, syscall.IP_TTL, ttl)
+	})
 	if err := errors.Join(err, set); err != nil {
 		return fmt.Errorf("cannot set the time to live: %w", err)
 	}

@@ -1,4 +1,4 @@
-package paper
+package paperchain
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/topology"
+	"github.com/netcraq/netcraq/p4src/paper"
 )
 
 // Node is what the control plane writes into one switch: all of it when the switch starts, and
@@ -90,8 +91,8 @@ func route(to netip.Addr, mac net.HardwareAddr, port uint32) p4rt.Entry {
 		Params: p4rt.Params{"dst_mac": mac, "port": port}}
 }
 
-// acknowledgements is the multicast group for ACKNOWLEDGEs whose client is behind a port: that port,
-// unless they have come from there, and those to the nodes that are farther from the tail.
+// acknowledgements is the multicast group for ACKNOWLEDGEs whose client is behind a port: that
+// port, unless they have come from there, and those to the nodes that are farther from the tail.
 func acknowledgements(client topology.Port, farther []uint32, cameFromThere bool) []p4rt.Group {
 	ports := slices.Clone(farther)
 	if !cameFromThere && !slices.Contains(ports, client.Number) {
@@ -114,7 +115,7 @@ func Start(ctx context.Context, t *topology.Topology, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	json, p4info, err := Compiled()
+	json, p4info, err := paper.Compiled()
 	if err != nil {
 		return err
 	}

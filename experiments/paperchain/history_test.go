@@ -1,4 +1,4 @@
-package paper
+package paperchain
 
 import (
 	"fmt"
@@ -76,7 +76,7 @@ func TestHistories(t *testing.T) {
 					}
 				}
 			}
-			for _, o := range asked { // nobody was told what became of these: a write may be executed at any time, or never
+			for _, o := range asked { // without an answer: a write may be executed at any time, or never
 				if o != nil && o.Input.(operation).write {
 					o.Return = math.MaxInt64
 					history = append(history, *o)

@@ -1,4 +1,4 @@
-package paper
+package paperchain
 
 import (
 	"bytes"
@@ -73,7 +73,8 @@ func newMirrored(t *testing.T, program *bmv2json.Program, hook ebpf.Hook) device
 		if number == 0 {
 			continue
 		}
-		link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: fmt.Sprintf("s%d", number)}, PeerName: fmt.Sprintf("h%d", number)}
+		link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: fmt.Sprintf("s%d", number)},
+			PeerName: fmt.Sprintf("h%d", number)}
 		check(t, netlink.LinkAdd(link))
 		peer, err := netlink.LinkByName(link.PeerName)
 		check(t, err)

@@ -1,4 +1,4 @@
-package paper
+package paperchain
 
 import (
 	"bytes"
@@ -11,12 +11,11 @@ import (
 	"testing"
 	"time"
 
-	configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
-	"google.golang.org/protobuf/encoding/prototext"
-
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/topology"
+	"github.com/netcraq/netcraq/experiments/tablefill"
+	"github.com/netcraq/netcraq/p4src/paper"
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/interp"
 	"github.com/netcraq/netcraq/switch/target"
@@ -112,13 +111,9 @@ func newNetwork(t *testing.T, switches int, open func(*testing.T, *bmv2json.Prog
 	check(t, err)
 	n.plan, err = Plan(n.topo)
 	check(t, err)
-	text, p4info, err := Compiled()
+	text, p4info, err := paper.Compiled()
 	check(t, err)
-	n.program, err = bmv2json.Parse(text)
-	check(t, err)
-	var message configv1.P4Info
-	check(t, prototext.Unmarshal(p4info, &message))
-	n.info, err = p4rt.NewInfo(&message)
+	n.program, n.info, err = tablefill.Parse(text, p4info)
 	check(t, err)
 	for _, s := range n.topo.Switches {
 		d := open(t, n.program)
@@ -131,39 +126,7 @@ func newNetwork(t *testing.T, switches int, open func(*testing.T, *bmv2json.Prog
 // apply writes a node's tables and groups.
 func (n *network) apply(d device, node Node) {
 	n.t.Helper()
-	for _, e := range node.Entries {
-		m, err := n.info.Encode(e)
-		check(n.t, err)
-		table := n.info.P4Info.Tables[slices.IndexFunc(n.info.P4Info.Tables, func(t *configv1.Table) bool { return t.Preamble.Id == m.TableId })]
-		call := m.GetAction().GetAction()
-		action := n.info.P4Info.Actions[slices.IndexFunc(n.info.P4Info.Actions, func(a *configv1.Action) bool { return a.Preamble.Id == call.ActionId })]
-		out := &target.TableEntry{Action: &target.ActionCall{Action: action.Preamble.Name}}
-		for i, p := range call.Params {
-			out.Action.Params = append(out.Action.Params, full(p.Value, action.Params[i].Bitwidth))
-		}
-		for i, f := range m.Match {
-			out.Match = append(out.Match, target.FieldMatch{Value: full(f.GetLpm().Value, table.MatchFields[i].Bitwidth),
-				PrefixLen: int(f.GetLpm().PrefixLen)})
-		}
-		if e.Default {
-			err = d.pipeline().SetDefault(table.Preamble.Name, out)
-		} else {
-			err = d.pipeline().InsertEntry(table.Preamble.Name, out)
-		}
-		check(n.t, err)
-	}
-	for _, g := range node.Groups {
-		var replicas []target.Replica
-		for _, r := range g.Replicas {
-			replicas = append(replicas, target.Replica{Port: r.Port, Instance: uint16(r.Instance)})
-		}
-		check(n.t, d.pipeline().SetMulticastGroup(g.ID, replicas))
-	}
-}
-
-// full is a P4Runtime value, which has no leading zeros, at its full width.
-func full(v []byte, width int32) []byte {
-	return new(big.Int).SetBytes(v).FillBytes(make([]byte, (width+7)/8))
+	check(n.t, tablefill.Fill(d.pipeline(), n.info, node.Entries, node.Groups))
 }
 
 // request is a frame from a host. A READ goes to the host's own switch, a WRITE to the head.

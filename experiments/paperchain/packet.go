@@ -1,4 +1,4 @@
-package paper
+package paperchain
 
 import (
 	"encoding/binary"

@@ -27,10 +27,11 @@ type Shape struct {
 	Key               int // 32 bits
 	Value, ValueBytes int
 	// Query and Answer are where the number is by which an answer is known, 32 bits: of a READ, and
-	// of a WRITE. Where it is negative there is none: an answer is known by its UDP port, op and key.
+	// of a WRITE. Where it is negative there is none: an answer is known by its UDP port, op and
+	// key.
 	Query, Answer [2]int
-	// Session (16 bits) and Length (of the value in bytes, 16 bits) are negative if there is none, as
-	// is Status.
+	// Session (16 bits) and Length (of the value in bytes, 16 bits) are negative if there is none,
+	// as is Status.
 	Session, Length int
 }
 
@@ -82,7 +83,8 @@ type netcraq struct {
 
 func (n netcraq) Shape() Shape {
 	return Shape{Port: wire.Port, Size: wire.HeaderBytes + n.profile.ValueBytes(), Op: 0, Status: 1,
-		Replies: [2]byte{byte(wire.ReadReply), byte(wire.WriteReply)}, OpMask: 0xff, Session: 4, Length: 6, Key: 12, Value: wire.HeaderBytes,
+		Replies: [2]byte{byte(wire.ReadReply), byte(wire.WriteReply)}, OpMask: 0xff,
+		Session: 4, Length: 6, Key: 12, Value: wire.HeaderBytes,
 		ValueBytes: n.profile.ValueBytes(), Query: [2]int{8, 8}, Answer: [2]int{8, 8}}
 }
 

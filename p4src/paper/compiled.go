@@ -1,3 +1,7 @@
+// Package paper holds NetCRAQ as the paper "Scalable Data Plane Caching for Kubernetes" (CNSM 2022)
+// describes it, as p4c compiled it. netcraq_paper.p4 is the source, and README.md lists what the
+// paper says and what the program adds. The program is for reading and for measurements
+// (experiments/paperchain runs it). Package p4src has the program that NetCRAQ ships.
 package paper
 
 import (

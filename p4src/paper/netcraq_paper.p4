@@ -137,7 +137,7 @@ parser PacketParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
     }
 }
 
-control VerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
+control CheckChecksum(inout headers_t hdr, inout metadata_t meta) {
     apply {
         verify_checksum(hdr.ipv4.isValid() && hdr.ipv4.ihl == 5,
             { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.tos, hdr.ipv4.total_length, hdr.ipv4.identification,
@@ -360,4 +360,4 @@ control PacketDeparser(packet_out packet, in headers_t hdr) {
 }
 
 @pkginfo(name = "netcraq_paper", version = "1", organization = "NetCRAQ", url = "https://github.com/netcraq/netcraq")
-V1Switch(PacketParser(), VerifyChecksum(), PaperIngress(), PaperEgress(), UpdateChecksum(), PacketDeparser()) main;
+V1Switch(PacketParser(), CheckChecksum(), PaperIngress(), PaperEgress(), UpdateChecksum(), PacketDeparser()) main;

@@ -284,8 +284,8 @@ type measurement struct {
 	template *runtime.State // the frame that it is set back to
 }
 
-// Prepared is a program that is measured again and again on one frame. Nothing else may be done with
-// its device until it is closed.
+// Prepared is a program that is measured again and again on one frame. Nothing else may be done
+// with its device until it is closed.
 type Prepared struct {
 	*measurement
 	d       *device
@@ -293,7 +293,8 @@ type Prepared struct {
 	release func()
 }
 
-// Prepare makes the program ready for [Prepared.Time], which measures what [BenchmarkChanging] does.
+// Prepare makes the program ready for [Prepared.Time], which measures what [BenchmarkChanging]
+// does.
 func Prepare(dev target.Device, xdp bool, number uint32, frame []byte, changes Changes) (p *Prepared,
 	err error) {
 	m, d, release, err := measure(dev, xdp, number, frame, changes)

@@ -10,12 +10,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/netcraq/netcraq/api/wire"
+	"github.com/netcraq/netcraq/experiments/paperchain"
 	"github.com/netcraq/netcraq/internal/kernelload"
-	"github.com/netcraq/netcraq/p4src/paper"
 )
 
-// dirtyKeys is how many keys --dirty-ttl keeps dirty. They are the last of all keys, so that no other
-// load uses them: a key stays dirty until a later write of it is acknowledged.
+// dirtyKeys is how many keys --dirty-ttl keeps dirty. They are the last of all keys, so that no
+// other load uses them: a key stays dirty until a later write of it is acknowledged.
 const dirtyKeys = 16
 
 // bench is the kernel's load, as `netcraqctl bench --kernel` puts it on the shipped program.
@@ -36,8 +36,8 @@ func (c *common) bench() *cobra.Command {
 	f.Int64Var(&beginAt, "begin-at", 0, "when to begin, in `ms` since 1970, so that several loads begin together (default: at once)")
 	f.IntSliceVar(&cfg.CPUs, "cpu", nil, "the CPU on which the first queries are sent, or several with commas that take turns (default: any)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if keys < 1 || keys > paper.Keys-dirtyKeys {
-			return fmt.Errorf("--keys %d: from 1 to %d", keys, paper.Keys-dirtyKeys)
+		if keys < 1 || keys > paperchain.Keys-dirtyKeys {
+			return fmt.Errorf("--keys %d: from 1 to %d", keys, paperchain.Keys-dirtyKeys)
 		}
 		if puts > 0 && dirtyTTL > 0 {
 			return fmt.Errorf("--puts %d with --dirty-ttl: dirty keys are only read", puts)
@@ -48,7 +48,7 @@ func (c *common) bench() *cobra.Command {
 		}
 		first := 0
 		if dirtyTTL > 0 {
-			first, keys = paper.Keys-dirtyKeys, dirtyKeys
+			first, keys = paperchain.Keys-dirtyKeys, dirtyKeys
 		}
 		for i := range keys {
 			k := wire.Key(first + i)
@@ -67,7 +67,7 @@ func (c *common) bench() *cobra.Command {
 			cfg.Begin = time.UnixMilli(beginAt)
 		}
 		cfg.Iface, cfg.Source, cfg.Gateway = at.iface, at.source, at.gateway
-		cfg.Protocol, cfg.WritePercent = paper.Load{Node: at.node, Head: at.head}, puts
+		cfg.Protocol, cfg.WritePercent = paperchain.Load{Node: at.node, Head: at.head}, puts
 		cfg.FirstPort, cfg.Resend, cfg.Seed = 40000, 20*time.Millisecond, 1
 		r, err := kernelload.Run(cmd.Context(), cfg)
 		if err != nil {
@@ -90,7 +90,7 @@ func (c *common) bench() *cobra.Command {
 func (p place) fill(ctx context.Context, k wire.Key) error {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
-	_, _, err := paper.Ask(ctx, p.head, write(k))
+	_, _, err := paperchain.AskNode(ctx, p.head, write(k))
 	return err
 }
 
@@ -100,7 +100,7 @@ func (p place) dirty(ctx context.Context, k wire.Key, ttl int) error {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	isDirty := func() (bool, error) {
-		_, from, err := paper.Ask(ctx, p.head, paper.Packet{Op: paper.Read, Key: uint32(k)})
+		_, from, err := paperchain.AskNode(ctx, p.head, paperchain.Packet{Op: paperchain.Read, Key: uint32(k)})
 		return from == p.tail, err
 	}
 	if done, err := isDirty(); done || err != nil {
@@ -109,7 +109,7 @@ func (p place) dirty(ctx context.Context, k wire.Key, ttl int) error {
 	if err := p.fill(ctx, k); err != nil {
 		return err
 	}
-	if err := paper.SendWithTTL(p.head, write(k), ttl); err != nil {
+	if err := paperchain.SendWithTTL(p.head, write(k), ttl); err != nil {
 		return err
 	}
 	for {
@@ -119,8 +119,8 @@ func (p place) dirty(ctx context.Context, k wire.Key, ttl int) error {
 	}
 }
 
-func write(k wire.Key) paper.Packet {
-	p := paper.Packet{Op: paper.Write, Key: uint32(k)}
+func write(k wire.Key) paperchain.Packet {
+	p := paperchain.Packet{Op: paperchain.Write, Key: uint32(k)}
 	copy(p.Value[:], kernelload.Value(wire.Profile128, k, 0))
 	return p
 }

@@ -1,5 +1,6 @@
-// Command netcraq-paper runs the paper's NetCRAQ on the switches of a topology: it loads the program,
-// puts load on the chain, and sends single requests. It is for measurements and for learning.
+// Command netcraq-paper runs the paper's NetCRAQ on the switches of a topology: it loads the
+// program, puts load on the chain, and sends single requests. It is for measurements and for
+// learning.
 package main
 
 import (
@@ -19,9 +20,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/netcraq/netcraq/controlplane/topology"
+	"github.com/netcraq/netcraq/experiments/paperchain"
 	"github.com/netcraq/netcraq/internal/helptext"
 	"github.com/netcraq/netcraq/internal/kernelload"
-	"github.com/netcraq/netcraq/p4src/paper"
 )
 
 // askTime is how long a single request is sent again before the command gives up.
@@ -62,10 +63,10 @@ func (c *common) control() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := paper.Start(cmd.Context(), t, slog.New(slog.NewTextHandler(os.Stderr, nil))); err != nil {
+			if err := paperchain.Start(cmd.Context(), t, slog.New(slog.NewTextHandler(os.Stderr, nil))); err != nil {
 				return err
 			}
-			fmt.Printf("ready: %d switches, %d keys of %d cells\n", len(t.Switches), paper.Keys, paper.Versions)
+			fmt.Printf("ready: %d switches, %d keys of %d cells\n", len(t.Switches), paperchain.Keys, paperchain.Versions)
 			<-cmd.Context().Done()
 			return nil
 		}}
@@ -102,8 +103,8 @@ func (c *common) place() (p place, err error) {
 
 func key(s string) (uint32, error) {
 	n, err := strconv.ParseUint(s, 10, 32)
-	if err != nil || n >= paper.Keys {
-		return 0, fmt.Errorf("%q is not a key: keys are numbers from 0 to %d", s, paper.Keys-1)
+	if err != nil || n >= paperchain.Keys {
+		return 0, fmt.Errorf("%q is not a key: keys are numbers from 0 to %d", s, paperchain.Keys-1)
 	}
 	return uint32(n), nil
 }
@@ -111,23 +112,23 @@ func key(s string) (uint32, error) {
 func (c *common) get() *cobra.Command {
 	return &cobra.Command{Use: "get KEY", Short: "Read a key at this host's switch", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.one(cmd.Context(), args[0], paper.Packet{Op: paper.Read})
+			return c.one(cmd.Context(), args[0], paperchain.Packet{Op: paperchain.Read})
 		}}
 }
 
 func (c *common) put() *cobra.Command {
 	return &cobra.Command{Use: "put KEY VALUE", Short: "Write a key (16 bytes at most)", Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			p := paper.Packet{Op: paper.Write}
-			if len(args[1]) > paper.ValueBytes {
-				return fmt.Errorf("the value has %d bytes: at most %d fit", len(args[1]), paper.ValueBytes)
+			p := paperchain.Packet{Op: paperchain.Write}
+			if len(args[1]) > paperchain.ValueBytes {
+				return fmt.Errorf("the value has %d bytes: at most %d fit", len(args[1]), paperchain.ValueBytes)
 			}
 			copy(p.Value[:], args[1])
 			return c.one(cmd.Context(), args[0], p)
 		}}
 }
 
-func (c *common) one(ctx context.Context, name string, p paper.Packet) (err error) {
+func (c *common) one(ctx context.Context, name string, p paperchain.Packet) (err error) {
 	if p.Key, err = key(name); err != nil {
 		return err
 	}
@@ -136,12 +137,12 @@ func (c *common) one(ctx context.Context, name string, p paper.Packet) (err erro
 		return err
 	}
 	to := at.node
-	if p.Op == paper.Write {
+	if p.Op == paperchain.Write {
 		to = at.head
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
-	r, from, err := paper.Ask(ctx, to, p)
+	r, from, err := paperchain.AskNode(ctx, to, p)
 	if err != nil {
 		return err
 	}
