@@ -20,6 +20,7 @@ func main() {
 	var engines []string
 	var rounds, runs int
 	var variants string
+	var systems, kinds []string
 	root := &cobra.Command{Use: "netcraq-programs", Short: "Measure what the programs of the comparison take for one packet",
 		Long: "Runs each program on each kind of packet, on the eBPF engine by BPF_PROG_TEST_RUN and on the interpreter, without devices. The systems take turns. Prints all rounds as JSON, in nanoseconds.",
 		Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true}
@@ -28,6 +29,8 @@ func main() {
 	f.IntVar(&rounds, "rounds", 10, "number of rounds: each measures everything once")
 	f.IntVar(&runs, "runs", 60_000, "number of times that a packet is processed in a round")
 	f.StringVar(&variants, "variants", "", "`DIR` with more programs, variants of the shipped one: NAME.json and NAME.p4info.txtpb")
+	f.StringSliceVar(&systems, "systems", nil, "only these systems, with commas (default: all)")
+	f.StringSliceVar(&kinds, "kinds", nil, "only these kinds of packets, with commas (default: all)")
 	root.RunE = func(*cobra.Command, []string) error {
 		if rounds < 1 || runs < 1 {
 			return fmt.Errorf("--rounds %d, --runs %d: both are at least 1", rounds, runs)
@@ -39,6 +42,12 @@ func main() {
 		cases, err := programs.All(extra)
 		if err != nil {
 			return err
+		}
+		cases = slices.DeleteFunc(cases, func(c programs.Case) bool {
+			return len(systems) > 0 && !slices.Contains(systems, c.System) || len(kinds) > 0 && !slices.Contains(kinds, c.Kind)
+		})
+		if len(cases) == 0 {
+			return fmt.Errorf("no case is left: the kinds of packets are %q", programs.Kinds)
 		}
 		var results []programs.Result
 		for _, engine := range engines {
