@@ -25,7 +25,8 @@ PACKAGES := ./... $(MODULE)/api/... $(MODULE)/client/... $(MODULE)/switch/...
 GO_ABS := $(if $(filter go,$(GO)),go,$(abspath $(GO)))
 COMMANDS := cni-plugin/netcraq-agent cni-plugin/netcraq-cni controlplane/cmd/netcraq-controller cmd/netcraq cmd/netcraqctl \
             etcd-monitor/cmd/etcd-monitor nodeapi/cmd/netcraq-sidecar netchain-baseline/cmd/netchain experiments/cmd/netcraq-peers \
-            experiments/cmd/netcraq-replay experiments/cmd/netcraq-streams experiments/cmd/netcraq-doors
+            experiments/cmd/netcraq-paper experiments/cmd/netcraq-programs experiments/cmd/netcraq-replay \
+            experiments/cmd/netcraq-streams experiments/cmd/netcraq-doors
 SWITCH_COMMANDS := cmd/netcraq-switch cmd/netcraq-stf
 
 .PHONY: help help-all

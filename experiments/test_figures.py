@@ -5,15 +5,17 @@ import csv
 import math
 import os
 import random
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
 from experiments import timeline_run
-from experiments.figures import failover, pairs, peers, plots, processors, report
+from experiments.figures import failover, pairs, peers, plots, processors, programs, report
 from experiments.figures.__main__ import points, show
 from experiments.figures.definitions import FIGURES, Options, attainable
 from experiments.figures.store import Point, Store
+from experiments.figures.systems import NETCHAIN, PAPER, SHIPPED, SYSTEMS, Network
 
 DISTANCE = next(figure for figure in FIGURES if figure.name == "distance")
 
@@ -53,6 +55,56 @@ def test_ratios_are_of_the_same_pair_and_place(tmp_path):
     assert report.said(every) == "~3.00 (3.00 to 3.00, 1 pairs)"
 
 
+def test_each_netcraq_has_a_ratio_of_its_own(tmp_path):
+    store = Store(tmp_path / "m", {})
+    for repetition in range(6):
+        for system, y in ((SHIPPED, 300), (PAPER, 400), (NETCHAIN, 100)):
+            measured(store, system, 3.0, repetition, y)
+    rows = plots.ratios(DISTANCE, store)
+    assert [(row["system"], row["measured"]) for row in rows] == [(PAPER, 4.0), (SHIPPED, 3.0)]
+    assert report.overview(rows).count("clean reads at the head of 4 nodes") == 2
+    (tmp_path / "figures").mkdir()
+    assert all(path.stat().st_size > 1000 for path in plots.draw(DISTANCE, store, {}, tmp_path / "figures"))
+
+
+def test_each_system_has_a_load_of_its_own(tmp_path):
+    net = SimpleNamespace(switches={}, running_engine="interp")
+    commands = {
+        system: Network(system, net, tmp_path, [0])._command(
+            writes=20, outstanding=8, seconds=0.1, dirty_ttl=3, fill=False
+        )
+        for system in SYSTEMS
+    }
+    assert [command[0] for command in commands.values()] == ["bin/netcraqctl", "bin/netcraq-paper", "bin/netchain"]
+    assert all("--fill=false" in command for command in commands.values())
+    assert commands[PAPER][1:4] == ["bench", "--dirty-ttl", "3"]
+    assert "--dirty-ttl" not in commands[NETCHAIN]
+
+
+def test_programs_are_compared_round_by_round_and_summed_over_a_chain(tmp_path):
+    kinds = {kind for parts in programs.SUMS[programs.READ].values() for kind in parts}
+    results = [
+        {"system": system, "kind": kind, "engine": "tc", "rounds": [ns * drift for drift in (1, 2, 1, 2, 1, 2)]}
+        for system, ns in ((NETCHAIN, 10.0), (PAPER, 20.0))
+        for kind in sorted(kinds)
+    ]
+    each = programs.rounds(results)
+    assert each[NETCHAIN, programs.READ] == [70, 140, 70, 140, 70, 140]
+    assert each[PAPER, programs.READ] == [20, 40, 20, 40, 20, 40]
+    assert (PAPER, programs.WRITE) not in each
+    store = Store(tmp_path / "m", {"commit": "abc"})
+    store.add(Point(programs.NAME, "all", "ebpf tc", 1, 0.0, 0), {"results": results})
+    [row] = [row for row in programs.rows(store) if (row["system"], row["kind"]) == (PAPER, programs.READ)]
+    assert row["ratio"].middle == 3.5 and row["ratio"].measured  # the drift is gone
+    assert row["ns"].middle == 30 and not row["ns"].measured
+    text = programs.section(store)
+    assert "3.50 (3.50 to 3.50)" in text and "~30 (20 to 40)" in text
+    assert programs.write_csv(store, tmp_path)
+    with (tmp_path / "programs.csv").open() as file:
+        table = list(csv.DictReader(file))
+    assert len(table) == 6 * len(results) and table[0]["commit"] == "abc"
+
+
 def test_slices_take_turns_so_that_what_drifts_cancels_out():
     order = [system for pair in range(4) for system in pairs.turn(pair, ("A", "B"))]
     assert "".join(order) == "ABBAABBA"
@@ -89,7 +141,16 @@ def test_an_uncertain_ratio_is_shown_and_marked(capsys):
     assert report.said(sure, "[green]", "[/]") == "[green]1.00[/] (1.00 to 1.00)"
     assert report.said(busy, "[green]", "[/]") == "~1.20 (0.80 to 3.00, 6 pairs)"
     assert report.said(plots.described(None)) == ""
-    row = {"what": "reads", "engine": "interp", "cpus": "one", "paper": 1.5, "met": False, "cpu": sure, "program": sure}
+    row = {
+        "what": "reads",
+        "system": "NetCRAQ",
+        "engine": "interp",
+        "cpus": "one",
+        "paper": 1.5,
+        "met": False,
+        "cpu": sure,
+        "program": sure,
+    }
     for rate, noted in ((busy, True), (sure, False)):
         show(Console(width=100), {"ratios": [{**row, **rate}], "peers": [], "absent": {}, "failures": []})
         told = capsys.readouterr().out
@@ -216,9 +277,10 @@ def test_the_attainable_rate_is_the_highest_and_says_at_what_latency():
     }
 
 
-def test_both_systems_are_asked_in_turn_at_each_place():
+def test_all_systems_are_asked_in_turn_at_each_place():
     order = [(p.x, p.repetition, p.system) for p in points([DISTANCE], ["interp"], 2, 2, ["one"])]
-    assert order[:4] == [(0.0, 0, "NetCRAQ"), (0.0, 0, "NetChain"), (0.0, 1, "NetChain"), (0.0, 1, "NetCRAQ")]
+    assert order[:3] == [(0.0, 0, system) for system in SYSTEMS]
+    assert order[3:6] == [(0.0, 1, system) for system in reversed(SYSTEMS)]
     assert {repetition for _, repetition, _ in order} == {0, 1, 2, 3}
     counted = next(figure for figure in FIGURES if figure.name == "packets")
     assert {p.repetition for p in points([counted], ["interp"], 2, 8, ["one"])} == {0, 8}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Measurements. Each prints a table and keeps what was measured in out/.
 
-BENCHES := bench bench-etcd bench-clients bench-cores bench-nodeapi bench-streams bench-arrow bench-pipelets
+BENCHES := bench bench-etcd bench-clients bench-cores bench-guarantees bench-nodeapi bench-streams bench-arrow bench-pipelets
 .PHONY: $(BENCHES) figures figures-quick timeline hot-keys replay netchain compare bin/netcraq-bench-jetstream
 bench: build ## measure the switch, and BMv2: round trips, queries a second
 	@$(SUDO) $(PYTHON) experiments/bench.py
@@ -69,5 +69,8 @@ bin/netcraq-bench-jetstream: deps
 netchain: build ### start NetChain, the baseline, with a prompt
 	@$(SUDO) env PATH="$$PATH" $(PYTHON) netchain-baseline/run.py --switch $(SWITCH) --engine $(ENGINE) --hook $(HOOK)
 
-compare: build ### measure NetCRAQ beside NetChain alone: the paper's figures
+compare: build ## measure NetChain, NetCRAQ as in the paper and NetCRAQ as shipped: the paper's figures
 	@$(SUDO) env PATH="$$PATH" $(PYTHON) -m experiments.figures --compare
+
+bench-guarantees: build ### measure what each guarantee of the shipped program costs (needs p4c)
+	@$(SUDO) env PATH="$$PATH" $(PYTHON) experiments/guarantees.py

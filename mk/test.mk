@@ -17,7 +17,7 @@ SYSTEM := ./test/system/lifecycle ./cmd/netcraq ./client/etcd/guarded ./test/sys
   ./internal/kernelload ./internal/nftwatch ./nodeapi/durable ./nodeapi/durable/door ./nodeapi/etcdevents ./nodeapi/notify \
   ./nodeapi/server ./streams/broker
 # Packages whose tests compute, and have next to no goroutines: tested without the race detector.
-COMPUTING := ./p4src ./netchain-baseline ./controlplane/sim ./controlplane/placement/policy ./client/etcd/slotcodec ./test/progfuzz \
+COMPUTING := ./p4src ./netchain-baseline ./experiments/paperchain ./controlplane/sim ./controlplane/placement/policy ./client/etcd/slotcodec ./test/progfuzz \
   ./switch/bmv2json ./client/calls ./api/wire ./cni-plugin/privileges
 # named FOLDERS: their packages by name, since some are in the modules api, client, client/etcd and switch
 named = $(patsubst ./%,$(MODULE)/%,$(1))
@@ -28,7 +28,7 @@ WITHOUT_RACE := TestSimulator|TestLinearizable|TestMutants|TestSameAnswers|TestR
 
 .PHONY: test test-quick test-computing test-smoke test-python
 test: build ## run the fast tests, in minutes, without a retry
-	@$(PYTHON) p4src/compile.py check && $(PYTHON) p4src/compile.py check netchain-baseline
+	@$(PYTHON) p4src/compile.py check && $(PYTHON) p4src/compile.py check p4src/paper && $(PYTHON) p4src/compile.py check netchain-baseline
 	@$(MAKE) --no-print-directory -j3 test-python test-quick test-computing
 	@$(MAKE) --no-print-directory test-smoke
 

@@ -23,6 +23,7 @@ var _ kernelload.Protocol = Load{}
 func (l Load) Shape() kernelload.Shape {
 	last := Size(l.SeqBits) - 4
 	return kernelload.Shape{Port: Port, Size: Size(l.SeqBits), Op: 0, Status: 1, Key: 4,
+		Replies: [2]byte{byte(ReadReply), byte(WriteReply)}, OpMask: 0xff,
 		Value: fixedBytes + l.SeqBits/8, ValueBytes: ValueBytes,
 		Query: [2]int{last, last}, Answer: [2]int{last, last - 4*(len(l.Chain)-1)}, Session: -1, Length: -1}
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measure NetCRAQ against NetChain, and against what a user would pick instead, and draw the
-figures (``make figures``).
+"""Measure NetCRAQ, as shipped and as its paper describes it, against NetChain, and against what a
+user would pick instead, and draw the figures (``make figures``).
 
 Writes ``out/figures/*.csv``, ``.png`` and ``.svg``, ``out/figures.json`` (each ratio: the paper's,
 the measured one, its spread) and ``out/report.html``. What has been measured under the same
@@ -30,17 +30,17 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn  
 from rich.table import Table  # noqa: E402
 
 from experiments.bench import ENGINES, ceiling  # noqa: E402
-from experiments.figures import failover, pairs, peers, plots, processors, report  # noqa: E402
+from experiments.figures import failover, pairs, peers, plots, processors, programs, report  # noqa: E402
 from experiments.figures.definitions import FIGURES, Figure, Options  # noqa: E402
 from experiments.figures.store import Point, Store  # noqa: E402
-from experiments.figures.systems import BITS, SYSTEMS, Failed, both  # noqa: E402
+from experiments.figures.systems import BITS, SYSTEMS, Failed, together  # noqa: E402
 from experiments.provenance import versions  # noqa: E402
 from topologies.nodes import NodeError  # noqa: E402
 
 
 def points(figures: list[Figure], engines: list[str], rounds: int, slices: int, cpus: Sequence[str]) -> list[Point]:
     """All measurements: for each time that a network is brought up, at each place the slices of
-    both systems in turn (:mod:`experiments.figures.pairs`).
+    all systems in turn (:mod:`experiments.figures.pairs`).
     """
     measured = [figure for figure in figures if not figure.curve]
     return [
@@ -73,8 +73,8 @@ def measure(
     options: Options,
     step: Callable[[str], None],
 ) -> list[str]:
-    """Measure what is not there yet; of a pair both, where one is missing. Returns what gave no
-    figure.
+    """Measure what is not there yet; of a pair all systems, where one is missing. Returns what gave
+    no figure.
     """
     failures = []
     for (number, engine, where, nodes), group in groupby(
@@ -89,7 +89,7 @@ def measure(
             continue
         name = f"{engine}, {nodes} switches, {where} CPU"
         try:
-            with both(engine, nodes, where) as nets:
+            with together(engine, nodes, where) as nets:
                 for point in wanted:
                     step(f"{point.figure}: {point.system} on {name}, at {point.x:g}, {number + 1}.")
                     try:
@@ -146,6 +146,8 @@ def write(
         peers.draw(store, folder)
         against = peers.ratios(store)
         sections.append(report.peers_section(folder, against, absent))
+    if programs.NAME in beside and programs.write_csv(store, folder):
+        sections.insert(0, programs.section(store))
     if failover.NAME in beside and failover.write_csv(store, folder):
         failover.draw(store, folder)
         sections.append(failover.section(store, folder))
@@ -164,7 +166,7 @@ def write(
     return result
 
 
-BESIDE = [failover.NAME, peers.NAME]
+BESIDE = [programs.NAME, failover.NAME, peers.NAME]
 """Figures that are measured and drawn in ways of their own."""
 
 
@@ -185,7 +187,7 @@ def arguments() -> argparse.ArgumentParser:
         "--only", help="figures, with commas, of: " + ", ".join([*(figure.name for figure in FIGURES), *BESIDE])
     )
     parser.add_argument(
-        "--compare", action="store_true", help="NetChain against NetCRAQ alone: no etcd, Redis, memcached"
+        "--compare", action="store_true", help="only NetChain and both NetCRAQs: no etcd, Redis, memcached"
     )
     parser.add_argument(
         "--cpus",
@@ -271,7 +273,11 @@ def main() -> int:
             progress.update(task, advance=1, description=what)
 
         limits = {engine: reflector(engine, load.seconds) for engine in engines if engine.startswith("ebpf")}
-        failures = measure(todo, options.slices, store, {figure.name: figure for figure in figures}, load, step)
+        failures = []
+        if programs.NAME in only:
+            progress.update(task, description=programs.TITLE)
+            failures += programs.measure(store, engines)
+        failures += measure(todo, options.slices, store, {figure.name: figure for figure in figures}, load, step)
         failures += failover.measure(runs, store, step)
         if peers.NAME in only:
             failures += peers.measure(store, options.repetitions, max(load.seconds, 0.25), step)
@@ -286,12 +292,22 @@ def main() -> int:
 
 def show(console: Console, result: dict[str, Any]) -> None:
     """The ratios, what is not there, and what gave no figure."""
-    table = Table(title="NetCRAQ over NetChain: medians of pairs of slices, with their interval of 95 %")
-    for column in ("", "engine", "CPUs", "the paper", "queries a second", "CPU time a query", "programs' time"):
+    table = Table(title="Over NetChain: medians of pairs of slices, with their interval of 95 %")
+    for column in (
+        "",
+        "system",
+        "engine",
+        "CPUs",
+        "the paper",
+        "queries a second",
+        "CPU time a query",
+        "programs' time",
+    ):
         table.add_column(column)
     for row in result["ratios"]:
         table.add_row(
             row["what"],
+            row["system"],
             row["engine"],
             row["cpus"],
             f"{row['paper']:.2f}",

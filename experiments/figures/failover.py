@@ -22,11 +22,14 @@ from experiments.bench import ENGINES
 from experiments.chain_session import RunError
 from experiments.figures.plots import COLOURS, STYLES
 from experiments.figures.store import Point, Store
-from experiments.figures.systems import SYSTEMS, Failed
+from experiments.figures.systems import NETCHAIN, SHIPPED, Failed
 from topologies import network_namespaces
 from topologies.nodes import NodeError
 
 NAME = "failover"
+SYSTEMS = (SHIPPED, NETCHAIN)
+"""The paper's program has no controller that handles failures."""
+
 TITLE = "Throughput and latency while a switch dies and is brought back"
 VICTIM = "s3"
 LEASE_MS = 200

@@ -60,12 +60,12 @@ def overview(rows: list[dict[str, Any]]) -> str:
     """All ratios, an engine on its CPUs a column."""
     places = list(dict.fromkeys((row["engine"], row["cpus"]) for row in rows))
     parts = [
-        "<table><tr><th>NetCRAQ over NetChain<th>the paper"
+        "<table><tr><th>over NetChain<th>system<th>the paper"
         + "".join(f"<th>{html.escape(engine)}, {cpus} CPU" for engine, cpus in places)
         + "</tr>"
     ]
-    for what in dict.fromkeys(row["what"] for row in rows):
-        own = {(row["engine"], row["cpus"]): row for row in rows if row["what"] == what}
+    for what, system in dict.fromkeys((row["what"], row["system"]) for row in rows):
+        own = {(row["engine"], row["cpus"]): row for row in rows if (row["what"], row["system"]) == (what, system)}
         first = next(iter(own.values()))
         cells = [
             f"<td class='n{'' if own[place]['met'] else ' short'}'>" + median(own[place])
@@ -74,7 +74,8 @@ def overview(rows: list[dict[str, Any]]) -> str:
             for place in places
         ]
         parts.append(
-            f"<tr><td><a href=#{first['figure']}>{html.escape(what)}</a><td class=n>{first['paper']:.2f}{''.join(cells)}</tr>"
+            f"<tr><td><a href=#{first['figure']}>{html.escape(what)}</a><td>{html.escape(system)}"
+            f"<td class=n>{first['paper']:.2f}{''.join(cells)}</tr>"
         )
     parts.append(
         "</table><p class=why>Medians of pairs of slices; in this colour what is less than the paper has: the figure says why. "
@@ -86,14 +87,15 @@ def overview(rows: list[dict[str, Any]]) -> str:
 def table(rows: list[dict[str, Any]]) -> str:
     """A figure's ratios alongside the paper's, with why where one falls short."""
     parts = [
-        "<table><tr><th>NetCRAQ over NetChain<th>engine<th>CPUs<th>the paper<th>queries a second"
+        "<table><tr><th>over NetChain<th>system<th>engine<th>CPUs<th>the paper<th>queries a second"
         "<th>processor time a query<th>programs' time a query<th>pairs</tr>"
     ]
     whys: dict[str, str] = {}
     for row in rows:
         mark = "" if row["met"] else " class=short"
         parts.append(
-            f"<tr{mark}><td>{html.escape(row['what'])}<td>{html.escape(row['engine'])}<td>{row['cpus']}<td class=n>{row['paper']:.2f}"
+            f"<tr{mark}><td>{html.escape(row['what'])}<td>{html.escape(row['system'])}<td>{html.escape(row['engine'])}"
+            f"<td>{row['cpus']}<td class=n>{row['paper']:.2f}"
             f"<td class=n>{said(row)}<td class=n>{said(row['cpu'])}<td class=n>{said(row['program'])}<td class=n>{row['pairs']}</tr>"
         )
         if row["why"]:
@@ -141,7 +143,8 @@ def write(
     ]
     parts.append(
         "<p>NetChain (NSDI 2018) replicates by a chain and reads at its tail. NetCRAQ reads at any switch whose copy is clean. "
-        "Both are up at once, on the same kind of switches, links and load, and are asked in turn in short slices (A, B, B, A). "
+        "A third system is NetCRAQ as its paper describes it, without what the shipped program guarantees beyond that (p4src/paper). "
+        "All are up at once, on the same kind of switches, links and load, and are asked in turn in short slices (A, B, C, C, B, A). "
         "What everything that forwards may use is one CPU, or all: plots are of one. "
         "Lines are medians of the slices, the shade is their spread; a ratio is the median of the pairs' ratios. "
         "Every value that was read was compared with what was written; a run with a wrong value gives no figure and is named at the end.</p>"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NetCRAQ and NetChain, brought up on the same switches and links, both at once, under the same
-load made in the kernel.
+"""NetCRAQ, NetCRAQ as in the paper, and NetChain, brought up on the same switches and links, all at
+once, under the same load made in the kernel.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ from topologies.network import ChainNetwork, Sent
 from topologies.nodes import DIE_WITH_PARENT
 
 KEYS = 256
-SYSTEMS = ("NetCRAQ", "NetChain")
+SHIPPED = "NetCRAQ"
+PAPER = "NetCRAQ as in the paper"
+NETCHAIN = "NetChain"
+SYSTEMS = (SHIPPED, PAPER, NETCHAIN)
 BITS = 128
 """Of values: the paper's."""
 
@@ -71,7 +74,7 @@ class Network:
         common = ["-n", str(outstanding), "--duration", f"{seconds}s"]
         common += ["--cpu", ",".join(map(str, self.cpus if cpus is None else cpus))]
         common += [f"--{name.replace('_', '-')}={str(value).lower()}" for name, value in flags.items()]
-        if self.system == "NetCRAQ":
+        if self.system == SHIPPED:
             mix = f"get={100 - writes},put={writes}"
             dirty = (
                 ["--dirty-ttl", str(dirty_ttl), "--keys", ",".join(f"/figures/{i}" for i in range(DIRTY_KEYS))]
@@ -79,17 +82,10 @@ class Network:
                 else []
             )
             return ["bin/netcraqctl", "bench", "-o", "json", "--kernel", "--mix", mix, *dirty, *common]
-        return [
-            "bin/netchain",
-            "bench",
-            "--topology",
-            str(self._file),
-            "--keys",
-            str(KEYS),
-            "--puts",
-            str(writes),
-            *common,
-        ]
+        chain = ["--topology", str(self._file), "--keys", str(KEYS), "--puts", str(writes), *common]
+        if self.system == PAPER:
+            return ["bin/netcraq-paper", "bench", "--dirty-ttl", str(dirty_ttl), *chain]
+        return ["bin/netchain", "bench", *chain]
 
     def load(
         self, host: str, *, writes: int = 0, outstanding: int = 32, seconds: float = 0.5, dirty_ttl: int = 0
@@ -100,11 +96,11 @@ class Network:
         kernel, otherwise what the switches' processes took (in which those run that they cause).
 
         ``writes`` of 100 queries are writes. With ``dirty_ttl``, :data:`DIRTY_KEYS` keys are kept
-        dirty by writes that live for so many hops; NetChain knows nothing about that kind. Failed
-        where a value was wrong, or an answer was an error.
+        dirty by writes that live for so many hops; NetChain has no such keys. Failed where a value
+        was wrong, or an answer was an error.
         """
         self.fill()
-        if dirty_ttl and self.system == "NetCRAQ":
+        if dirty_ttl and self.system == SHIPPED:
             self._filled = False  # they stay dirty
         command = self._command(
             writes=writes, outstanding=outstanding, seconds=seconds, dirty_ttl=dirty_ttl, fill=bool(dirty_ttl)
@@ -201,8 +197,8 @@ DIRTY_KEYS = 16
 
 
 @contextlib.contextmanager
-def both(engine: str, nodes: int, where: str = processors.ONE) -> Iterator[dict[str, Network]]:
-    """Bring both systems up at once, each in a network namespace of its own, on the processors of a
+def together(engine: str, nodes: int, where: str = processors.ONE) -> Iterator[dict[str, Network]]:
+    """Bring all systems up at once, each in a network namespace of its own, on the processors of a
     place.
     """
     with processors.placed(where) as cpus, contextlib.ExitStack() as stack:
@@ -219,11 +215,9 @@ def network(system: str, engine: str, nodes: int, cpus: Sequence[int] = (0,)) ->
     # not what is measured.
     checked = replace(checked, chains=(replace(checked.chains[0], lease_ms=20_000),))
     with tempfile.TemporaryDirectory(prefix="netcraq-figures-") as out, network_namespaces.private():
-        file = Path(out) / "netchain.json"
-        with ChainNetwork(
-            checked, **ENGINES[engine], out=Path(out) / "network", controller=system != "NetChain"
-        ) as net:
-            if system != "NetChain":
+        file = Path(out) / "topology.json"
+        with ChainNetwork(checked, **ENGINES[engine], out=Path(out) / "network", controller=system == SHIPPED) as net:
+            if system == SHIPPED:
                 # Without first values: the load writes them, and a burst of so many writes is more
                 # than BMv2's queues take.
                 added = net.admin.add_keys(checked.chains[0].name, {f"/figures/{i}": None for i in range(KEYS)})
@@ -232,19 +226,25 @@ def network(system: str, engine: str, nodes: int, cpus: Sequence[int] = (0,)) ->
                 yield Network(system, net, file, cpus)
                 return
             file.write_text(json.dumps(declaration(checked), indent=2) + "\n")
-            with _netchain(file) as _:
+            with _controlled(CONTROLLERS[system], file):
                 yield Network(system, net, file, cpus)
 
 
+CONTROLLERS = {
+    PAPER: ["bin/netcraq-paper", "control"],
+    NETCHAIN: ["bin/netchain", "control", "--keys", str(KEYS)],
+}
+
+
 @contextlib.contextmanager
-def _netchain(file: Path) -> Iterator[None]:
-    """NetChain's controller, ready."""
-    command = [*DIE_WITH_PARENT, "bin/netchain", "control", "--topology", str(file), "--keys", str(KEYS)]
+def _controlled(controller: list[str], file: Path) -> Iterator[None]:
+    """A system's controller, ready."""
+    command = [*DIE_WITH_PARENT, *controller, "--topology", str(file)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None and process.stderr is not None
             if not process.stdout.readline().startswith("ready:"):
-                raise Failed(f"NetChain's controller does not come up: {process.stderr.read()}")
+                raise Failed(f"{controller[0]} does not come up: {process.stderr.read()}")
             yield
         finally:
             process.kill()

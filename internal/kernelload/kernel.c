@@ -37,8 +37,10 @@ struct shared {
 struct shape {
 	__u32 length; // of the frame
 	__u32 covered; // by a template
-	__u32 op, status, key, query[2], answer[2], first, last; // the value's words
-	__u32 session, value_length; // 0: none
+	// 0: none, of status, query, answer, session and value_length. first and last are the value's words.
+	__u32 op, status, key, query[2], answer[2], first, last;
+	__u32 session, value_length;
+	__u32 op_mask, replies[2]; // the bits that are the op, and the op of an answer to a READ and a WRITE
 	__u32 value_bytes;
 	__u32 port, first_port, outstanding, write_percent;
 	__u32 reflected;
@@ -94,8 +96,11 @@ int netcraq_load(struct __sk_buff *skb)
 	// Of the query that is on its way? Whoever changes the number has the answer.
 	__u32 write = slot->op == WRITE;
 	const __u32 *numbers = s->reflected ? s->query : s->answer;
-	__u32 request = htonl(AT(__u32, write ? numbers[1] : numbers[0]));
-	if (AT(__u8, s->op) != slot->op + !s->reflected || // a reply's op follows its request's
+	__u32 number = write ? numbers[1] : numbers[0];
+	__u32 request = number ? htonl(AT(__u32, number)) : slot->request;
+	__u32 op = s->reflected ? slot->op : write ? s->replies[1] : s->replies[0];
+	if ((AT(__u8, s->op) & s->op_mask) != op ||
+	    (!number && htonl(AT(__u32, s->key)) != slot->key) || // the key is all there is to know it by
 	    __sync_val_compare_and_swap(&slot->request, request, request + 1) != request) {
 		COUNT(shared.stray);
 		return TC_ACT_SHOT;
@@ -104,7 +109,7 @@ int netcraq_load(struct __sk_buff *skb)
 
 	// What did it say?
 	if (!s->reflected) {
-		__u32 status = AT(__u8, s->status) & 31;
+		__u32 status = s->status ? AT(__u8, s->status) & 31 : OK;
 		__u64 value = AT(__u64, s->first);
 		COUNT(shared.status[write][status]);
 		if (htonl(AT(__u32, s->key)) != slot->key ||
@@ -144,7 +149,9 @@ int netcraq_load(struct __sk_buff *skb)
 		AT(__u8, s->covered & ~1) = *(__u8 *)(template + (s->covered & ~1));
 	h->src_port = port;
 	AT(__u32, s->key) = htonl(slot->key);
-	AT(__u32, write ? s->query[1] : s->query[0]) = htonl(request);
+	number = write ? s->query[1] : s->query[0];
+	if (number)
+		AT(__u32, number) = htonl(request);
 	// The value: the key and the request, first and last. A READ has neither that nor a session.
 	__u64 value = write ? htonll((__u64)slot->key << 32 | request) : 0;
 	AT(__u64, s->first) = value;

@@ -26,6 +26,8 @@ type kernelShape struct {
 	Last         uint32
 	Session      uint32
 	ValueLength  uint32
+	OpMask       uint32
+	Replies      [2]uint32
 	ValueBytes   uint32
 	Port         uint32
 	FirstPort    uint32

@@ -6,8 +6,8 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// Protocol is what queries and answers look like. Operations are named by NetCRAQ's READ (1) and
-// WRITE (3), which every protocol must call so; an answer's op is one more.
+// Protocol is what queries and answers look like. Operations are named by NetCRAQ's READ and WRITE,
+// whatever numbers the protocol has for them.
 type Protocol interface {
 	Shape() Shape
 	// Query makes the UDP payload of a query and says where it goes. A WRITE's value has [Value]'s
@@ -18,15 +18,20 @@ type Protocol interface {
 
 // Shape says where fields are in the UDP payload, in bytes. All are in network byte order.
 type Shape struct {
-	Port              uint16 // UDP source of answers
-	Size              int
-	Op, Status        int // 8 bits each; status 0: done, with a value
+	Port       uint16 // UDP source of answers
+	Size       int
+	Op, Status int // 8 bits each; status 0: done, with a value
+	// Replies are the ops of the answers to a READ and to a WRITE, in the bits of OpMask.
+	Replies           [2]byte
+	OpMask            byte
 	Key               int // 32 bits
 	Value, ValueBytes int
 	// Query and Answer are where the number is by which an answer is known, 32 bits: of a READ, and
-	// of a WRITE.
+	// of a WRITE. Where it is negative there is none: an answer is known by its UDP port, op and
+	// key.
 	Query, Answer [2]int
-	// Session (16 bits) and Length (of the value in bytes, 16 bits) are negative if there is none.
+	// Session (16 bits) and Length (of the value in bytes, 16 bits) are negative if there is none,
+	// as is Status.
 	Session, Length int
 }
 
@@ -53,6 +58,7 @@ func (c *Config) shape() kernelShape {
 		Key: in(s.Key), Query: [2]uint32{in(s.Query[0]), in(s.Query[1])},
 		Answer: [2]uint32{in(s.Answer[0]), in(s.Answer[1])}, First: in(s.Value),
 		Last: in(s.Value + s.ValueBytes - 8), Session: in(s.Session), ValueLength: in(s.Length),
+		OpMask: uint32(s.OpMask), Replies: [2]uint32{uint32(s.Replies[0]), uint32(s.Replies[1])},
 		ValueBytes: uint32(s.ValueBytes), Port: uint32(s.Port), FirstPort: uint32(c.FirstPort),
 		Outstanding: uint32(c.Outstanding), WritePercent: uint32(c.WritePercent),
 	}
@@ -77,6 +83,7 @@ type netcraq struct {
 
 func (n netcraq) Shape() Shape {
 	return Shape{Port: wire.Port, Size: wire.HeaderBytes + n.profile.ValueBytes(), Op: 0, Status: 1,
+		Replies: [2]byte{byte(wire.ReadReply), byte(wire.WriteReply)}, OpMask: 0xff,
 		Session: 4, Length: 6, Key: 12, Value: wire.HeaderBytes,
 		ValueBytes: n.profile.ValueBytes(), Query: [2]int{8, 8}, Answer: [2]int{8, 8}}
 }

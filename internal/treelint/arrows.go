@@ -24,7 +24,8 @@ var floors = [][]string{
 	// netcraq dev runs a controller, the node API and a gateway in one process, so commands stand
 	// above those, as the node agents do.
 	{"cni-plugin", "cmd"},
-	{"experiments", "netchain-baseline"},
+	{"netchain-baseline"},
+	{"experiments"},
 	{"examples", "test"},
 }
 

@@ -66,6 +66,7 @@ func TestRules(t *testing.T) {
 		{"a counter without an id", "p4src/x.p4", "counter(SLOTS, CounterType.packets) c;", "p4-ids: counter"},
 		{"a macro", "p4src/x.p4", "#define COUNTER(SIZE) \\\n counter(SIZE, CounterType.packets)\n@id(1) COUNTER(7) c;", ""},
 		{"another program's", "netchain-baseline/x.p4", "table t {\n}", ""},
+		{"the paper's", "p4src/paper/x.p4", "table t {\n}", ""},
 		{"a word that is not used any more", "docs/x.md", "a softswitch", "words"},
 		{"a longer one", "docs/x.md", "foreign", ""},
 	} {

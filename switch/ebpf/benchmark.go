@@ -26,14 +26,27 @@ import (
 // The runs are made in rounds, and the fastest counts: other work of the machine only adds time.
 func Benchmark(dev target.Device, xdp bool, number uint32, frame []byte, n int) (each time.Duration,
 	err error) {
-	return BenchmarkCounted(dev, xdp, number, frame, 0, n)
+	return BenchmarkChanging(dev, xdp, number, frame, Changes{}, n)
 }
 
-// BenchmarkCounted is [Benchmark] with frames that differ: the number of four bytes at count is one
-// more each time, if count is not 0. Afterwards the frame is the last one.
-func BenchmarkCounted(dev target.Device, xdp bool, number uint32, frame []byte, count, n int) (
-	each time.Duration, err error) {
-	err = measured(dev, xdp, number, frame, count, func(m *measurement) error {
+// Changes is what is different in each run of a benchmark, and what is not although a run changes
+// it.
+type Changes struct {
+	Counts []int  // where the frame has numbers of four bytes that are one more each time
+	Zeros  []Cell // of at most 64 bits, set to 0 before each run
+}
+
+// Cell is a cell of a register.
+type Cell struct {
+	Register string
+	Index    int
+}
+
+// BenchmarkChanging is [Benchmark] with changes from run to run. Afterwards the frame is the last
+// one.
+func BenchmarkChanging(dev target.Device, xdp bool, number uint32, frame []byte, changes Changes,
+	n int) (each time.Duration, err error) {
+	err = measured(dev, xdp, number, frame, changes, func(m *measurement) error {
 		each, err = m.time(nil, n)
 		copy(frame, m.template.Mem)
 		return err
@@ -44,15 +57,15 @@ func BenchmarkCounted(dev target.Device, xdp bool, number uint32, frame []byte, 
 // BenchmarkCPUs runs the committed program on as many CPUs as there are frames, each pinned to one
 // and with a frame of its own, n times each, and returns how many packets are processed in a
 // microsecond by all together. As in [Benchmark], frames are restored for each run, and the time
-// for that is subtracted. As in [BenchmarkCounted], the number at count is one more each time, and
-// the frames are the last ones afterwards.
+// for that is subtracted. The four-byte number at count is incremented each time, if count is not
+// 0, and the frames are the last ones afterwards.
 //
 // The runs are made in rounds that all CPUs begin at the same moment, with real-time priority
 // (SCHED_FIFO). The result is the median of the rounds in which all ran together for nine tenths of
 // the time; if there are too few of those, that is an error.
 func BenchmarkCPUs(dev target.Device, number uint32, frames [][]byte, count, n int) (rate float64,
 	err error) {
-	err = measured(dev, false, number, frames[0], count, func(m *measurement) error {
+	err = measured(dev, false, number, frames[0], counting(count), func(m *measurement) error {
 		var programs []*ebpf.Program
 		for _, frame := range frames {
 			template, err := runtime.NewState(len(frame))
@@ -230,7 +243,7 @@ type Step struct {
 // (compile/paths), in which each node exists once.
 func ProfileOf(dev target.Device, xdp bool, number uint32, frame []byte, n int) (steps []Step,
 	err error) {
-	err = measured(dev, xdp, number, frame, 0, func(m *measurement) error {
+	err = measured(dev, xdp, number, frame, Changes{}, func(m *measurement) error {
 		marks, err := m.trace()
 		if err != nil {
 			return err
@@ -251,6 +264,14 @@ func ProfileOf(dev target.Device, xdp bool, number uint32, frame []byte, n int) 
 	return steps, err
 }
 
+// counting are the changes of one number.
+func counting(at int) Changes {
+	if at == 0 {
+		return Changes{}
+	}
+	return Changes{Counts: []int{at}}
+}
+
 // measurement is a device whose program is being measured on a frame.
 type measurement struct {
 	p     *runtime.Pipeline
@@ -262,38 +283,106 @@ type measurement struct {
 	template *runtime.State // the frame that it is set back to
 }
 
+// Prepared is a program that is measured again and again on one frame. Nothing else may be done
+// with its device until it is closed.
+type Prepared struct {
+	*measurement
+	d       *device
+	prog    *ebpf.Program
+	release func()
+}
+
+// Prepare makes the program ready for [Prepared.Time], which measures what [BenchmarkChanging]
+// does.
+func Prepare(dev target.Device, xdp bool, number uint32, frame []byte, changes Changes) (p *Prepared,
+	err error) {
+	m, d, release, err := measure(dev, xdp, number, frame, changes)
+	if err != nil {
+		return nil, err
+	}
+	p = &Prepared{measurement: m, d: d, release: release}
+	if p.prog, err = m.program(nil); err != nil {
+		release()
+		return nil, err
+	}
+	return p, nil
+}
+
+// Time runs the program n times, and returns what one run takes.
+func (p *Prepared) Time(n int) (each time.Duration, err error) {
+	err = p.d.netns.Do(func() error {
+		each, err = fastest(p.prog, p.frame, n)
+		return err
+	})
+	return each - p.back, err
+}
+
+// Close gives back the program, and the device to others.
+func (p *Prepared) Close() error {
+	defer p.release()
+	return p.prog.Close()
+}
+
 // measured runs use while a device's program is being measured.
-func measured(dev target.Device, xdp bool, number uint32, frame []byte, count int,
+func measured(dev target.Device, xdp bool, number uint32, frame []byte, changes Changes,
 	use func(*measurement) error) error {
-	d, ok := dev.(*device)
-	if !ok {
-		return fmt.Errorf("a switch of another engine: %w", target.ErrInvalid)
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	p := d.pipeline
-	if p == nil {
-		return target.ErrNoPipeline
-	}
-	template, err := runtime.NewState(len(frame))
+	m, d, release, err := measure(dev, xdp, number, frame, changes)
 	if err != nil {
 		return err
 	}
-	defer template.Close()
+	defer release()
+	return d.netns.Do(func() error { return use(m) })
+}
+
+// measure begins a measurement. The device is locked until release is called.
+func measure(dev target.Device, xdp bool, number uint32, frame []byte, changes Changes) (
+	m *measurement, d *device, release func(), err error) {
+	d, ok := dev.(*device)
+	if !ok {
+		return nil, nil, nil, fmt.Errorf("a switch of another engine: %w", target.ErrInvalid)
+	}
+	d.mu.Lock()
+	undo := []func(){d.mu.Unlock}
+	release = func() {
+		for _, f := range slices.Backward(undo) {
+			f()
+		}
+	}
+	defer func() {
+		if err != nil {
+			release()
+		}
+	}()
+	p := d.pipeline
+	if p == nil {
+		return nil, nil, nil, target.ErrNoPipeline
+	}
+	template, err := runtime.NewState(len(frame))
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	undo = append(undo, func() { template.Close() })
 	copy(template.Mem, frame)
-	m := &measurement{p: p, maps: p.Maps, hook: emit.TC, frame: frame, template: template}
-	m.maps.Replay, m.maps.ReplayBytes, m.maps.ReplayCount = template.FD(), len(frame), count
+	m = &measurement{p: p, maps: p.Maps, hook: emit.TC, frame: frame, template: template}
+	m.maps.Replay, m.maps.ReplayBytes, m.maps.ReplayCounts = template.FD(), len(frame), changes.Counts
+	for _, c := range changes.Zeros {
+		part, err := p.StatePart(c.Register, c.Index)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		m.maps.ReplayZeros = append(m.maps.ReplayZeros, part)
+	}
 	if xdp {
 		m.hook = emit.XDP
 		for _, q := range d.ports { // none is really sent by
 			d.PortMap.SetXDP(q.Number, q.Ifindex)
-			defer d.refresh(q)
+			undo = append(undo, func() { d.refresh(q) })
 		}
 	}
 	// The kernel runs it on the loopback interface, which stands for the CPU port otherwise.
 	d.PortMap.SetPort(1, number)
-	defer d.PortMap.SetPort(1, d.opts.CPUPort)
-	return d.netns.Do(func() error {
+	undo = append(undo, func() { d.PortMap.SetPort(1, d.opts.CPUPort) })
+	return m, d, release, d.netns.Do(func() error {
 		empty, err := benchmarkEmpty(p, m.hook, emit.Maps{}, frame)
 		if err != nil {
 			return err
@@ -301,10 +390,7 @@ func measured(dev target.Device, xdp bool, number uint32, frame []byte, count in
 		back, err := benchmarkEmpty(p, m.hook, m.maps, frame)
 		m.back = max(back-empty, 0)
 		copy(template.Mem, frame)
-		if err != nil {
-			return err
-		}
-		return use(m)
+		return err
 	})
 }
 

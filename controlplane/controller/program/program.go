@@ -23,10 +23,18 @@ type Program struct {
 	local    int          // entries of local_address
 }
 
+// pkg is what the sources call the program (@pkginfo). Programs that are only for reading and for
+// measurements have other names: they lack what a controller relies on, even where their tables are
+// the same.
+const pkg = "netcraq"
+
 // Read checks that the P4Info is that of a NetCRAQ program, and takes its sizes from it.
 func Read(pl *p4rt.Pipeline) (*Program, error) {
 	p := &Program{Pipeline: pl}
 	info := pl.Info
+	if name := info.P4Info.GetPkgInfo().GetName(); name != pkg {
+		return nil, fmt.Errorf("this is the program %q, and not %q: name the files of a compiled NetCRAQ program, such as p4src/compiled/netcraq-8192.json.gz", name, pkg)
+	}
 	bits := 0
 	for _, name := range info.Registers() {
 		// The wide profiles are several words: objects_store, objects_store_1, ...

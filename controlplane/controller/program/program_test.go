@@ -8,6 +8,7 @@ import (
 
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/p4src"
+	"github.com/netcraq/netcraq/p4src/paper"
 )
 
 // TestProgramOfAnotherVersion: a controller does not begin with a program whose actions have other
@@ -38,6 +39,45 @@ func TestProgramOfAnotherVersion(t *testing.T) {
 	for _, says := range []string{"not of this version", `no action "set_local"`, ", take"} {
 		if err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v, without %q", err, says)
+		}
+	}
+}
+
+// TestProgramsForMeasurements: a controller takes neither the paper's program nor a variant of the
+// shipped one that lacks a guarantee, although the variant has the same tables.
+func TestProgramsForMeasurements(t *testing.T) {
+	json, text, err := p4src.Compiled(128)
+	if err != nil {
+		t.Fatal(err)
+	}
+	variant, err := p4rt.ParseInfo(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := proto.CloneOf(variant.P4Info)
+	other.PkgInfo.Name = "netcraq-measured"
+	if variant, err = p4rt.NewInfo(other); err != nil {
+		t.Fatal(err)
+	}
+	paperJSON, paperText, err := paper.Compiled()
+	if err != nil {
+		t.Fatal(err)
+	}
+	papers, err := p4rt.ParseInfo(paperText)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name string
+		info *p4rt.Info
+		json []byte
+	}{{"netcraq-measured", variant, json}, {"netcraq_paper", papers, paperJSON}} {
+		pl, err := p4rt.NewPipeline(c.info, c.json)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Read(pl); err == nil || !strings.Contains(err.Error(), `this is the program "`+c.name+`"`) {
+			t.Errorf("%s: %v", c.name, err)
 		}
 	}
 }

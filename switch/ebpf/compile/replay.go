@@ -28,12 +28,16 @@ func (t *translator) restoreFrame() {
 	if t.Maps.Replay == 0 {
 		return
 	}
-	if at := t.Maps.ReplayCount; at > 0 {
+	for _, at := range t.Maps.ReplayCounts {
 		t.Emit(asm.LoadMapValue(asm.R3, t.Maps.Replay, 0))
 		t.Load(asm.R1, asm.R3, at, 4)
 		t.Emit(asm.HostTo(asm.BE, asm.R1, asm.Word), asm.Add.Imm(asm.R1, 1),
 			asm.HostTo(asm.BE, asm.R1, asm.Word))
 		t.Store(asm.R3, at, asm.R1, 4)
+	}
+	for _, part := range t.Maps.ReplayZeros {
+		t.StateAddress(asm.R3, part.Off)
+		t.StoreConstant(asm.R3, 0, 0, part.Size)
 	}
 	t.Emit(asm.Mov.Imm(asm.R2, 0), asm.LoadMapValue(asm.R3, t.Maps.Replay, 0),
 		asm.Mov.Imm(asm.R4, int32(t.Maps.ReplayBytes)))

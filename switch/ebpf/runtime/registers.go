@@ -13,6 +13,7 @@ import (
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/ebpf/compile"
+	"github.com/netcraq/netcraq/switch/ebpf/compile/emit"
 	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 	"github.com/netcraq/netcraq/switch/target"
@@ -107,6 +108,15 @@ func (p *Pipeline) register(name string, first, count int) (*bmv2json.Register, 
 			first, first+count-1, r.Size, target.ErrOutOfRange)
 	}
 	return r, p.Registers[r.Index], nil
+}
+
+// StatePart is where a register's cell is, which has at most 64 bits.
+func (p *Pipeline) StatePart(name string, index int) (emit.StatePart, error) {
+	_, a, err := p.register(name, index, 1)
+	if err == nil && a.Cell > 8 {
+		err = fmt.Errorf("register %q has cells of %d bytes, and not of at most 8: %w", name, a.Cell, target.ErrInvalid)
+	}
+	return emit.StatePart{Off: a.At(index), Size: a.Cell}, err
 }
 
 // encodeCell writes a value as a cell keeps it: a number in host order, or a padded big-endian

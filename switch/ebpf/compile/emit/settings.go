@@ -38,13 +38,18 @@ type Maps struct {
 	Magic, Number uint64
 
 	// Replay, if not 0, is a map with ReplayBytes bytes to which the frame is set first: for a
-	// program that is run again and again on one frame. If ReplayCount is not 0, the four-byte
-	// number there is incremented each time.
-	Replay, ReplayBytes, ReplayCount int
+	// program that is run again and again on one frame. The four-byte numbers at ReplayCounts are
+	// incremented each time, and the parts of the state in ReplayZeros are set to 0.
+	Replay, ReplayBytes int
+	ReplayCounts        []int
+	ReplayZeros         []StatePart
 
 	// Timing, if not nil, makes a program that is measured in parts.
 	Timing *TimingMarks
 }
+
+// StatePart is a part of the state: 1, 2, 4 or 8 bytes at an offset.
+type StatePart struct{ Off, Size int }
 
 // Settings are the inputs of compilation besides the hook.
 type Settings struct {

@@ -1,0 +1,63 @@
+package paperchain
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// Port is the program's UDP port. The paper does not name one.
+const Port = 20034
+
+// Sizes in bytes.
+const (
+	ValueBytes = 16
+	Size       = 2 + 4 + ValueBytes // what NetCRAQ adds to a UDP datagram
+)
+
+// The program's constants.
+const (
+	Keys     = 65536 // KEY_ID is below
+	Versions = 8     // cells of a key: one for the clean version, the others for dirty ones
+)
+
+// Op is the operation, 2 bits.
+type Op uint8
+
+// The paper's operations.
+const (
+	Acknowledge Op = iota
+	Read
+	ReadReply
+	Write
+)
+
+func (o Op) String() string {
+	return [...]string{"ACKNOWLEDGE", "READ", "READ_REPLY", "WRITE"}[o&3]
+}
+
+// Packet is a NetCRAQ header of the paper.
+type Packet struct {
+	Op      Op
+	Version uint16 // of a WRITE and an ACKNOWLEDGE: the number of the write, 14 bits; 0: none yet
+	Key     uint32
+	Value   [ValueBytes]byte
+}
+
+// Marshal encodes a packet (the UDP payload), in network byte order: KV_OP (2 bits), version (14),
+// KEY_ID (32), VALUE (128).
+func (p *Packet) Marshal() []byte {
+	b := binary.BigEndian.AppendUint16(make([]byte, 0, Size), uint16(p.Op&3)<<14|p.Version&0x3fff)
+	b = binary.BigEndian.AppendUint32(b, p.Key)
+	return append(b, p.Value[:]...)
+}
+
+// Unmarshal decodes a UDP payload.
+func (p *Packet) Unmarshal(b []byte) error {
+	if len(b) != Size {
+		return fmt.Errorf("a packet of %d bytes, the paper's have %d", len(b), Size)
+	}
+	first := binary.BigEndian.Uint16(b)
+	*p = Packet{Op: Op(first >> 14), Version: first & 0x3fff, Key: binary.BigEndian.Uint32(b[2:]),
+		Value: [ValueBytes]byte(b[6:])}
+	return nil
+}

@@ -1,0 +1,259 @@
+package programs
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+
+	"github.com/netcraq/netcraq/controlplane/p4rt"
+	"github.com/netcraq/netcraq/experiments/tablefill"
+	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/ebpf"
+	"github.com/netcraq/netcraq/switch/interp"
+	"github.com/netcraq/netcraq/switch/target"
+)
+
+// Engines are where programs are measured.
+var Engines = []string{"tc", "xdp", "interp"}
+
+const cpuPort = 510
+
+// bench is a case on an engine, ready to be measured.
+type bench interface {
+	// run processes the case's frame n times, and says what one time takes.
+	run(n int) (time.Duration, error)
+	io.Closer
+}
+
+// open sets a case up.
+func open(c *Case, engine string) (bench, error) {
+	program, info, err := tablefill.Parse(c.Program.JSON, c.Program.P4Info)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", c.System, err)
+	}
+	var b bench
+	if engine == "interp" {
+		b, err = openInterpreter(c, program, info)
+	} else {
+		b, err = openKernel(c, engine == "xdp", program, info)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s, %s, %s: %w", c.System, c.Kind, engine, err)
+	}
+	return b, nil
+}
+
+// fill sets up a pipeline's tables and registers.
+func (c *Case) fill(p target.Pipeline, info *p4rt.Info) error {
+	entries := c.Entries
+	if c.Variant {
+		entries = slices.DeleteFunc(slices.Clone(entries), func(e p4rt.Entry) bool {
+			_, err := info.TableSize(e.Table)
+			return err != nil
+		})
+	}
+	if err := tablefill.Fill(p, info, entries, c.Groups); err != nil {
+		return err
+	}
+	for cell, v := range c.Registers {
+		if c.Variant && p.Program().Register(cell.Register) == nil {
+			continue
+		}
+		if err := p.WriteRegister(cell.Register, cell.Index, v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// interpreted is a case on the interpreter.
+type interpreted struct {
+	*Case
+	p      *interp.Pipeline
+	frame  []byte   // the case's, as the last change left it
+	zero   [][]byte // for each of Changes.Zeros
+	buffer interp.Buffer
+}
+
+func openInterpreter(c *Case, program *bmv2json.Program, info *p4rt.Info) (bench, error) {
+	p, err := interp.New(program, interp.Options{})
+	if err != nil {
+		return nil, err
+	}
+	if err := c.fill(p, info); err != nil {
+		return nil, err
+	}
+	b := &interpreted{Case: c, p: p, frame: slices.Clone(c.Frame.Bytes)}
+	for _, f := range c.Before {
+		p.Process(time.Second, f.Port, f.Bytes)
+	}
+	for _, cell := range c.Changes.Zeros {
+		v, err := p.ReadRegister(cell.Register, cell.Index)
+		if err != nil {
+			return nil, err
+		}
+		b.zero = append(b.zero, make([]byte, len(v)))
+	}
+	if outs, err := b.once(); err != nil || outs != 1 {
+		return nil, fmt.Errorf("%d frames came out, want 1 (%v)", outs, err)
+	}
+	return b, nil
+}
+
+// once processes the frame, changed, and returns how many frames came out.
+func (b *interpreted) once() (int, error) {
+	for _, at := range b.Changes.Counts {
+		binary.BigEndian.PutUint32(b.frame[at:], binary.BigEndian.Uint32(b.frame[at:])+1)
+	}
+	for i, cell := range b.Changes.Zeros {
+		if err := b.p.WriteRegister(cell.Register, cell.Index, b.zero[i]); err != nil {
+			return 0, err
+		}
+	}
+	b.p.ProcessInto(&b.buffer, time.Second, b.Frame.Port, b.frame)
+	return len(b.buffer.Outs), nil
+}
+
+// run measures with the changes, and takes off what only the changes take.
+func (b *interpreted) run(n int) (time.Duration, error) {
+	start := time.Now()
+	for range n {
+		if outs, err := b.once(); err != nil || outs != 1 {
+			return 0, fmt.Errorf("%s, %s: %d frames came out, want 1 (%v)", b.System, b.Kind, outs, err)
+		}
+	}
+	took := time.Since(start)
+	start = time.Now()
+	for range n {
+		for i, cell := range b.Changes.Zeros {
+			if err := b.p.WriteRegister(cell.Register, cell.Index, b.zero[i]); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return (took - time.Since(start)) / time.Duration(n), nil
+}
+
+func (b *interpreted) Close() error { return nil }
+
+// inKernel is a case on the eBPF engine.
+type inKernel struct {
+	device target.Device
+	space  netns.NsHandle // of its ports
+	*ebpf.Prepared
+}
+
+func openKernel(c *Case, xdp bool, program *bmv2json.Program, info *p4rt.Info) (_ bench, err error) {
+	if err := ebpf.Probe(); err != nil {
+		return nil, fmt.Errorf("eBPF is not available: %w", err)
+	}
+	b := &inKernel{}
+	defer func() {
+		if err != nil {
+			b.Close()
+		}
+	}()
+	// The ports are in a network namespace of their own, which lives as long as the device.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	home, err := netns.Get()
+	if err != nil {
+		return nil, err
+	}
+	defer home.Close()
+	if b.space, err = netns.New(); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, netns.Set(home)) }()
+	if b.device, err = ebpf.New(ebpf.Options{CPUPort: cpuPort, Log: slog.New(slog.DiscardHandler)}); err != nil {
+		return nil, err
+	}
+	if err := b.device.Commit(program); err != nil {
+		return nil, err
+	}
+	for _, number := range []uint32{hostPort, headPort, tailPort} {
+		link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: fmt.Sprintf("port%d", number)},
+			PeerName: fmt.Sprintf("peer%d", number)}
+		if err := errors.Join(netlink.LinkAdd(link), netlink.LinkSetUp(link)); err != nil {
+			return nil, err
+		}
+		if err := b.device.AddPort(target.Port{Number: number, Iface: link.Name}); err != nil {
+			return nil, err
+		}
+	}
+	if err := c.fill(b.device.Pipeline(), info); err != nil {
+		return nil, err
+	}
+	for _, f := range c.Before {
+		if _, err := ebpf.Benchmark(b.device, xdp, f.Port, slices.Clone(f.Bytes), 1); err != nil {
+			return nil, err
+		}
+	}
+	// Measured is the program that runs once the tables have been left alone for a moment.
+	if err := ebpf.Specialise(b.device); err != nil {
+		return nil, err
+	}
+	b.Prepared, err = ebpf.Prepare(b.device, xdp, c.Frame.Port, c.Frame.Bytes, c.Changes)
+	return b, err
+}
+
+func (b *inKernel) run(n int) (time.Duration, error) { return b.Time(n) }
+
+func (b *inKernel) Close() (err error) {
+	if b.Prepared != nil {
+		err = b.Prepared.Close()
+	}
+	if b.device != nil {
+		err = errors.Join(err, b.device.Close())
+	}
+	if b.space > 0 {
+		err = errors.Join(err, b.space.Close())
+	}
+	return err
+}
+
+// Result is what a case took on an engine, in nanoseconds, in each round.
+type Result struct {
+	System string    `json:"system"`
+	Kind   string    `json:"kind"`
+	Engine string    `json:"engine"`
+	Rounds []float64 `json:"rounds"`
+}
+
+// Measure measures cases on an engine in rounds: in each all of them, each n times, forwards and
+// backwards in turn.
+func Measure(cases []Case, engine string, rounds, n int, step func(done, of int)) ([]Result, error) {
+	results := make([]Result, len(cases))
+	benches := make([]bench, len(cases))
+	for i := range cases {
+		b, err := open(&cases[i], engine)
+		if err != nil {
+			return nil, err
+		}
+		defer b.Close()
+		benches[i], results[i] = b, Result{System: cases[i].System, Kind: cases[i].Kind, Engine: engine}
+	}
+	for round := range rounds {
+		for k := range cases {
+			i := k
+			if round%2 == 1 {
+				i = len(cases) - 1 - k
+			}
+			took, err := benches[i].run(n)
+			if err != nil {
+				return nil, err
+			}
+			results[i].Rounds = append(results[i].Rounds, float64(took)/float64(time.Nanosecond))
+			step(round*len(cases)+k+1, rounds*len(cases))
+		}
+	}
+	return results, nil
+}

@@ -1,0 +1,52 @@
+package programs
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/netcraq/netcraq/switch/ebpf"
+)
+
+// TestCases: every case sends one frame, on every engine, and takes some time. Systems have the
+// same kinds, but for dirty reads, which NetChain does not have.
+func TestCases(t *testing.T) {
+	cases, err := All(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, system := range []string{NetChain, Paper, Shipped, Leased} {
+		var kinds []string
+		for _, c := range cases {
+			if c.System == system {
+				kinds = append(kinds, c.Kind)
+			}
+		}
+		want := slices.Clone(Kinds)
+		if system == NetChain {
+			want = slices.DeleteFunc(want, func(k string) bool { return k == DirtyRead || k == DirtyAnswer })
+		}
+		if !slices.Equal(kinds, want) {
+			t.Errorf("%s has %q, want %q", system, kinds, want)
+		}
+	}
+	for _, engine := range Engines {
+		t.Run(engine, func(t *testing.T) {
+			if err := ebpf.Probe(); err != nil && engine != "interp" {
+				t.Skipf("eBPF is not available: %v", err)
+			}
+			for i := range cases {
+				b, err := open(&cases[i], engine)
+				if err != nil {
+					t.Fatal(err)
+				}
+				took, err := b.run(1000)
+				if err != nil || took <= 0 {
+					t.Errorf("%s, %s: %v (%v)", cases[i].System, cases[i].Kind, took, err)
+				}
+				if err := b.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}
