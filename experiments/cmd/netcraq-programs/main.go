@@ -43,8 +43,9 @@ func main() {
 		if err != nil {
 			return err
 		}
+		among := func(wanted []string, name string) bool { return len(wanted) == 0 || slices.Contains(wanted, name) }
 		cases = slices.DeleteFunc(cases, func(c programs.Case) bool {
-			return len(systems) > 0 && !slices.Contains(systems, c.System) || len(kinds) > 0 && !slices.Contains(kinds, c.Kind)
+			return !among(systems, c.System) || !among(kinds, c.Kind)
 		})
 		if len(cases) == 0 {
 			return fmt.Errorf("no case is left: the kinds of packets are %q", programs.Kinds)
