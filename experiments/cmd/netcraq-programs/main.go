@@ -44,7 +44,8 @@ func main() {
 			return err
 		}
 		cases = slices.DeleteFunc(cases, func(c programs.Case) bool {
-			return len(systems) > 0 && !slices.Contains(systems, c.System) || len(kinds) > 0 && !slices.Contains(kinds, c.Kind)
+			return len(systems) > 0 && !slices.Contains(systems, c.System) ||
+				len(kinds) > 0 && !slices.Contains(kinds, c.Kind)
 		})
 		if len(cases) == 0 {
 			return fmt.Errorf("no case is left: the kinds of packets are %q", programs.Kinds)
