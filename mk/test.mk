@@ -17,7 +17,7 @@ SYSTEM := ./test/system/lifecycle ./cmd/netcraq ./client/etcd/guarded ./test/sys
   ./internal/kernelload ./internal/nftwatch ./nodeapi/durable ./nodeapi/durable/door ./nodeapi/etcdevents ./nodeapi/notify \
   ./nodeapi/server ./streams/broker
 # Packages whose tests compute, and have next to no goroutines: tested without the race detector.
-COMPUTING := ./p4src ./netchain-baseline ./experiments/paperchain ./controlplane/sim ./controlplane/placement/policy ./client/etcd/slotcodec ./test/progfuzz \
+COMPUTING := ./p4src ./netchain-baseline ./experiments/paperchain ./experiments/programs ./controlplane/sim ./controlplane/placement/policy ./client/etcd/slotcodec ./test/progfuzz \
   ./switch/bmv2json ./client/calls ./api/wire ./cni-plugin/privileges
 # named FOLDERS: their packages by name, since some are in the modules api, client, client/etcd and switch
 named = $(patsubst ./%,$(MODULE)/%,$(1))
