@@ -96,7 +96,7 @@ func (m *Machine) saved(seq uint64, err error) {
 	m.do(Done{op, err})
 }
 
-// plan says which configuration a change leads to, and whether the chain must drain first.
+// plan returns the configuration that a change leads to, and whether the chain must drain first.
 func (m *Machine) plan(now Time, ch Change) (next Config, reorder bool, err error) {
 	fail := func(kind error, format string, args ...any) (Config, bool, error) {
 		return Config{}, false, fmt.Errorf("%w: "+format, append([]any{kind}, args...)...)

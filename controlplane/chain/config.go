@@ -141,7 +141,7 @@ func (c Config) Learners() []string {
 	return out
 }
 
-// IsMember says whether a switch is a member.
+// IsMember reports whether a switch is a member.
 func (c Config) IsMember(sw string) bool { return slices.Contains(c.Members, sw) }
 
 func (c Config) String() string {

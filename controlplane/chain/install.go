@@ -225,7 +225,7 @@ func (m *Machine) Persisted(now Time, seq uint64, err error) {
 	m.step(now)
 }
 
-// countEpochs says, at each eighth from the half on, how many epochs are used.
+// countEpochs reports how many epochs are used, at one half and at each further eighth.
 func (m *Machine) countEpochs(was, is uint16) {
 	const eighth = (MaxEpoch + 1) / 8
 	if is >= 4*eighth && is/eighth != was/eighth {
