@@ -7,21 +7,22 @@ import (
 	"time"
 )
 
-// Action is something for the shell to do, in the order in which Actions gives them. Each is done
-// concurrently with the others unless it says otherwise.
+// Action is something that the machine asks the shell to do. The shell starts actions in the order
+// that Actions returns, and runs them concurrently unless an action says otherwise.
 type Action interface{ String() string }
 
-// Persist asks for the record to be made durable, and for Persisted with the same Seq. The actions
-// after it must wait for that.
+// Persist asks the shell to make the record durable, and to call Persisted with the same Seq. The
+// shell must not start the actions after it before then.
 type Persist struct {
 	Record Record
 	Seq    uint64
 }
 
-// Install asks for a switch's part of the configuration (its chain_config entry, multicast groups,
-// service address and route), and for Installed with the same Seq. If the switch has all of it
-// already, nothing needs to be written. It must fail if the switch has been connected again since:
-// it may have come back empty, which SwitchUp reports first.
+// Install asks the shell to install a switch's part of the configuration (its chain_config entry,
+// multicast groups, service address and route), and to call Installed with the same Seq. If the
+// switch has all of it already, nothing needs to be written. Install must fail if the switch has
+// reconnected since it was requested: the switch may have come back empty, which SwitchUp reports
+// first.
 type Install struct {
 	Switch     string
 	Config     Config
@@ -29,32 +30,34 @@ type Install struct {
 	Seq        uint64
 }
 
-// Reconnect asks for the connection to a switch to be ended, and for SwitchUp when its content has
-// been read again in the next one. By then, requests of the former connection must no longer take
-// effect. Meanwhile the machine treats the switch as down.
+// Reconnect asks the shell to close the connection to a switch, to open another one, and to call
+// SwitchUp once it has read the switch's content again. By then, requests of the former connection
+// must no longer take effect. Meanwhile the machine treats the switch as down.
 type Reconnect struct {
 	Switch string
 	Why    string
 }
 
-// Lease asks for one LEASE packet. It is not acknowledged; its reply, if one comes, goes to
-// LeaseReply.
+// Lease asks the shell to send one LEASE packet. The shell does not acknowledge it; if the switch
+// replies, the shell passes the reply to LeaseReply.
 type Lease struct {
 	Switch   string
-	Number   uint16 // which the reply repeats
+	Number   uint16 // repeated by the reply
 	Epoch    uint16
-	Clock    uint64        // microseconds: the switch's clock as it was last heard; 0: never
-	Duration time.Duration // from then on; 0: none, the switch only answers
-	// Every is the time between two LEASEs to it: any message from it within that time counts as an
-	// answer (Alive), and any answered call within that time as a step (Working).
+	Clock    uint64        // the switch's clock as last heard, in microseconds; 0: never heard
+	Duration time.Duration // length of the lease from Clock on; 0: no lease, the switch only answers
+	// Every is the time between two LEASEs to this switch. Any message from the switch within that
+	// time counts as an answer (Alive), and any answered call within that time as progress
+	// (Working).
 	Every time.Duration
 }
 
-// Redrive asks for the newest version of each key that is dirty at any of From to be re-propagated
-// from Via, and for Redriven. Only versions that are read from a switch that has Epoch are sent,
-// with that epoch. With Drain it is not done until every member is clean and all hold the same
-// version of every key. With Stuck only keys are sent that are dirty with the same version at two
-// looks, StuckFor apart, because every write makes its key dirty for a moment.
+// Redrive asks the shell to re-propagate from Via the newest version of each key that is dirty at
+// any switch of From, and to call Redriven. The shell sends only versions that it read from a
+// switch with epoch Epoch, and sends them with that epoch. With Drain, the action ends only when
+// every member is clean and all hold the same version of every key. With Stuck, the shell sends
+// only keys that two reads, StuckFor apart, find dirty with the same version, because every write
+// makes its key dirty for a moment.
 type Redrive struct {
 	Epoch uint16
 	From  []string
@@ -63,26 +66,27 @@ type Redrive struct {
 	Stuck bool
 }
 
-// Erase asks for a switch's registers to be emptied, which only loading its program does, and for
-// the SwitchUp that follows (Report.Fresh), or for EraseFailed. It must be refused if the switch is
-// a member of another chain.
+// Erase asks the shell to empty a switch's registers, which it can do only by loading the switch's
+// program again. SwitchUp with Report.Fresh, or EraseFailed, reports the result. The shell must
+// refuse if the switch is a member of another chain.
 type Erase struct {
 	Switch string
 	Seq    uint64
 }
 
-// Rejoin asks for a switch to be brought in again, as an operator would ask for it, by Recover; and
-// for Rejoined with the same Seq.
+// Rejoin asks the shell to call Recover for a switch, as an operator would, and to call Rejoined
+// with the same Seq.
 type Rejoin struct {
 	Switch string
 	Seq    uint64
 }
 
-// Copy asks for Donor's content of a chain to be written into To, and for Copied: first its key
-// index entries, then every slot's newest version and every session's record, each only if To has
-// an older one. With Compare it is not done until To has committed the newest version of every slot
-// of Donor's, and has Donor's session records. With Passed, writes pass To on their way to Donor,
-// and it is not done until To has accepted Donor's content of the first look, or something newer.
+// Copy asks the shell to write Donor's content of a chain into To, and to call Copied. It writes
+// the key index entries first, then the newest version of every slot and the record of every
+// session, each only if To has an older one. With Compare, the copy ends only when To has
+// committed the newest version of each of Donor's slots and has Donor's session records. With
+// Passed, writes pass To on their way to Donor, and the copy ends only when To has accepted the
+// content that Donor had at the first read, or something newer.
 type Copy struct {
 	Epoch     uint16
 	Donor, To string
@@ -91,13 +95,13 @@ type Copy struct {
 	Seq       uint64
 }
 
-// CancelCopy: the Copy with that Seq is void.
+// CancelCopy cancels the Copy with that Seq.
 type CancelCopy struct{ Seq uint64 }
 
-// InsertKeys and DeleteKeys ask for the key_index entries of an operation's keys, or of their
-// aliases, at one switch, and for KeysDone. Existing entries are corrected. Entries of keys that
-// are being added are hidden: clients find no key. Entries of keys that are being removed are
-// closed: the head accepts only the controller's writes of them.
+// InsertKeys and DeleteKeys ask the shell to write or delete the key_index entries of an
+// operation's keys, or of their aliases, at one switch, and to call KeysDone. Existing entries are
+// corrected. Entries of keys that are being added are hidden: clients find no key. Entries of keys
+// that are being removed are closed: the head accepts only the controller's writes to them.
 type InsertKeys struct {
 	Op      OpID
 	Attempt int
@@ -105,8 +109,8 @@ type InsertKeys struct {
 	Alias   bool
 }
 
-// OpenKeys asks for the hidden key_index entries of an operation's keys to be opened to clients at
-// one switch, and for KeysDone.
+// OpenKeys asks the shell to make the hidden key_index entries of an operation's keys visible to
+// clients at one switch, and to call KeysDone.
 type OpenKeys struct {
 	Op      OpID
 	Attempt int
@@ -119,8 +123,9 @@ type DeleteKeys struct {
 	Alias   bool
 }
 
-// DrainKeys asks for dirty slots of an operation's keys to be re-propagated, by their aliases,
-// until all members are clean and equal; for their content to be kept; and for KeysDone.
+// DrainKeys asks the shell to re-propagate the dirty slots of an operation's keys, by their
+// aliases, until all members are clean and equal; to keep the slots' content; and to call
+// KeysDone.
 type DrainKeys struct {
 	Op      OpID
 	Attempt int
@@ -128,9 +133,9 @@ type DrainKeys struct {
 	Members []string // head first
 }
 
-// WriteKeys asks for the first write of each of an operation's keys to be sent to the head until it
-// is answered and every member is clean, DeleteValues for the same with a tombstone; both ask for
-// KeysDone.
+// WriteKeys asks the shell to send the first write of each of an operation's keys to the head
+// until it is answered and every member is clean. DeleteValues asks for the same with a tombstone.
+// The shell calls KeysDone at the end of either.
 type WriteKeys struct {
 	Op      OpID
 	Attempt int
@@ -142,7 +147,7 @@ type DeleteValues struct {
 	Head    string
 }
 
-// CancelKeys: the operation's running action is void; it will be started again.
+// CancelKeys cancels the operation's running action; the machine will start it again.
 type CancelKeys struct{ Op OpID }
 
 // Done reports the end of an operation.
@@ -151,7 +156,7 @@ type Done struct {
 	Err error
 }
 
-// Event is for people and for programs that follow along.
+// Event describes something that happened, for people and for programs that follow the chain.
 type Event struct {
 	Type    string
 	Switch  string

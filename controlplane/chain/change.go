@@ -12,13 +12,13 @@ type Change struct {
 	Lease   *time.Duration
 	Frozen  *bool
 	Members []string
-	// Rest: a switch that is left out of Members is left out for a while. It stays one of the
-	// chain's intended members, and comes back by Recover, or automatically (rejoin.go).
+	// Rest says that switches that are left out of Members are left out only for a while. They
+	// stay intended members of the chain, and come back by Recover or automatically (rejoin.go).
 	Rest bool
 }
 
-// Propose changes a running chain. Done comes when all members have the new configuration, or with
-// the reason why it failed.
+// Propose changes a running chain. Done reports either that all members have the new configuration
+// or why the change failed.
 func (m *Machine) Propose(now Time, op OpID, ch Change) {
 	interrupts := m.Phase(now) != Ready && m.interrupts()
 	next, reorder, err := m.plan(now, ch)
@@ -37,16 +37,17 @@ func (m *Machine) Propose(now Time, op OpID, ch Change) {
 	case same && next.Lease == m.cfg.Lease:
 		m.settleFor(now, op, wanted)
 	case reorder:
-		// Drain under the old order with the head frozen; then all members hold the same, and any
-		// order is as good as any other.
+		// Drain under the old order with the head frozen. After that, all members hold the same
+		// data, and any order is as good as any other.
 		drain := m.next(m.cfg.Epoch, m.cfg.Members)
 		drain.Freeze = FreezeHead
-		// Whom the new order leaves out is wanted until it is there.
+		// A switch that the new order leaves out stays an intended member until the new order is
+		// installed.
 		m.begin(now, drain, &change{op: op, then: &next, after: wanted})
 	case same && next.Lease > 0 && next.Lease < m.cfg.Lease:
-		// No switch sees a difference: the length of a lease stands in each LEASE. Shorter ones
-		// take over as the longer ones run out. (Longer ones must be on record before the first is
-		// given, for a controller that comes after this one.)
+		// The switches notice no difference, because each LEASE says how long it lasts. Shorter
+		// leases take over as the longer ones run out. (Longer leases must be on record before the
+		// first one is given, so that the next controller knows about them.)
 		m.shorten(now)
 		m.cfg.Lease = next.Lease
 		if wanted != nil {
@@ -62,7 +63,8 @@ func (m *Machine) Propose(now Time, op OpID, ch Change) {
 	m.step(now)
 }
 
-// settleFor: the members are who is to be one; those that are missing are no longer waited for.
+// settleFor makes the present members the intended ones. The chain no longer waits for missing
+// ones.
 func (m *Machine) settleFor(now Time, op OpID, wanted []string) {
 	if wanted != nil && len(m.missing()) > 0 {
 		m.wanted, m.short, m.unsaved = wanted, false, true
@@ -74,7 +76,7 @@ func (m *Machine) settleFor(now Time, op OpID, wanted []string) {
 	}
 }
 
-// saveFor makes what an operation has changed durable; it is done when it is.
+// saveFor makes durable what an operation has changed, and ends the operation when that is done.
 func (m *Machine) saveFor(now Time, op OpID) {
 	m.save(now)
 	m.saving[m.seq] = op
@@ -94,7 +96,7 @@ func (m *Machine) saved(seq uint64, err error) {
 	m.do(Done{op, err})
 }
 
-// plan says which configuration a change leads to, and whether the chain must drain first.
+// plan returns the configuration that a change leads to, and whether the chain must drain first.
 func (m *Machine) plan(now Time, ch Change) (next Config, reorder bool, err error) {
 	fail := func(kind error, format string, args ...any) (Config, bool, error) {
 		return Config{}, false, fmt.Errorf("%w: "+format, append([]any{kind}, args...)...)
@@ -153,7 +155,7 @@ func (m *Machine) plan(now Time, ch Change) (next Config, reorder bool, err erro
 	if len(away) > 0 {
 		return fail(ErrUnavailable, "%s must have the new configuration and is not connected: try again, or leave it out", strings.Join(away, ", "))
 	}
-	// Members may go, and the chain be thawed.
+	// Members may still leave, and the chain may be thawed.
 	if m.sparing() && (len(joining) > 0 || !inOrder(members, m.cfg.Members) || next.Lease != m.cfg.Lease ||
 		next.Freeze != m.cfg.Freeze && next.Freeze != Thawed) {
 		return fail(ErrRefused, "the chain has used %d of its %d epochs: %s", m.cfg.Epoch, MaxEpoch, usedUp)
@@ -165,7 +167,7 @@ func (m *Machine) plan(now Time, ch Change) (next Config, reorder bool, err erro
 	return next, reorder, nil
 }
 
-// inOrder says whether some is all, with members left out.
+// inOrder reports whether some is all with zero or more members left out.
 func inOrder(some, all []string) bool {
 	for _, s := range all {
 		if len(some) > 0 && some[0] == s {

@@ -20,7 +20,7 @@ const (
 	Head     Role = 2
 	Tail     Role = 3
 	HeadTail Role = 4 // a chain of one
-	Shadow   Role = 5 // fills up behind the tail
+	Shadow   Role = 5 // is being filled, after the tail
 )
 
 func (r Role) String() string {
@@ -30,7 +30,7 @@ func (r Role) String() string {
 	return fmt.Sprintf("ROLE(%d)", uint8(r))
 }
 
-// Member says whether a switch of this role is one that writes pass. It has the chain's data,
+// Member reports whether writes pass a switch of this role. Such a switch has the chain's data,
 // unless it is being filled (Assignment.Filling).
 func (r Role) Member() bool { return r == Replica || r == Head || r == Tail || r == HeadTail }
 
@@ -39,7 +39,7 @@ type Freeze uint8
 
 const (
 	Thawed     Freeze = iota
-	FreezeHead        // the head gives no new versions; writes on their way continue: the chain drains
+	FreezeHead        // the head accepts no new writes; writes on their way continue, so the chain drains
 	FreezeAll         // no switch accepts a write
 )
 
@@ -49,10 +49,10 @@ func (f Freeze) String() string { return [...]string{"", "head frozen", "frozen"
 const MaxEpoch = 1<<16 - 1
 
 // reserved is how many epochs are kept for essential changes of a chain: to continue without
-// members, and to be thawed. When no more are left, other changes are refused.
+// members, and to thaw. When only these are left, other changes are refused.
 const reserved = 1024
 
-// usedUp is what to do then.
+// usedUp tells the operator what to do when only reserved epochs are left.
 const usedUp = "nothing but failovers is possible any more; begin anew with emptied switches (docs/operations.md, \"Epochs\")"
 
 // Config is one configuration of a chain.
@@ -63,14 +63,15 @@ type Config struct {
 	Lease   time.Duration `json:"lease"` // nanoseconds in JSON; 0: members serve without one
 	// Shadow is the switch that is being brought in, "" if there is none. It is not one of Members.
 	Shadow string `json:"shadow,omitempty"`
-	// Filling: writes pass Shadow on their way to the tail, while it is filled with earlier writes.
-	// It answers nobody, and does not count as a member when members are judged. A controller that
-	// does not support Filling finds a shadow, and makes the chain without it, which is right.
+	// Filling says that writes pass Shadow on their way to the tail, while earlier writes are
+	// copied into it. Shadow answers no client, and does not count as a member when members are
+	// judged. A controller that does not support Filling sees a shadow and removes it from the
+	// chain, which is safe.
 	Filling bool `json:"filling,omitempty"`
 }
 
-// Assignment is a switch's part of a configuration: its chain_config entry, with switches for
-// addresses.
+// Assignment is a switch's part of a configuration. It is the switch's chain_config entry, with
+// names of switches in place of addresses.
 type Assignment struct {
 	Role             Role
 	Frozen           bool
@@ -79,16 +80,16 @@ type Assignment struct {
 	Head, Next, Tail string // Next is "" at the tail and outside the chain
 }
 
-// Filling says whether the part is that of a switch which writes pass, and which may lack earlier
-// writes. It knows no head but the tail, as no other replica does, so a controller without a record
-// can recognize it. Clients are not sent to it. If one asks it to write all the same, the tail
-// answers NOT_SERVING.
+// Filling reports whether the part is that of a switch that writes pass and that may lack earlier
+// writes. Its head is its tail, as for no other replica, so a controller without a record can
+// recognize it. Clients are not sent to it. If a client writes to it anyway, the tail answers
+// NOT_SERVING.
 func (a Assignment) Filling() bool { return a.Role == Replica && a.Head == a.Tail }
 
-// Holds says whether a switch with this part has the chain's data, so that it may answer.
+// Holds reports whether a switch with this part has the chain's data, so that it may answer.
 func (a Assignment) Holds() bool { return a.Role.Member() && !a.Filling() }
 
-// Assignment is the part of a switch; that of a switch which is not a member has role NONE.
+// Assignment returns a switch's part. A switch that is not in the configuration has role NONE.
 func (c Config) Assignment(sw string) Assignment {
 	way := c.way()
 	last := len(way) - 1
@@ -121,8 +122,8 @@ func (c Config) Assignment(sw string) Assignment {
 	return a
 }
 
-// way is whom writes pass, head first: the members, and before the tail the switch that is being
-// filled.
+// way lists the switches that writes pass, head first: the members and, before the tail, the
+// switch that is being filled.
 func (c Config) way() []string {
 	if !c.Filling {
 		return c.Members
@@ -130,8 +131,8 @@ func (c Config) way() []string {
 	return slices.Insert(slices.Clone(c.Members), len(c.Members)-1, c.Shadow)
 }
 
-// Learners are the switches that hear of the tail's commits: the members, and the shadow, which
-// comes last if writes do not pass it.
+// Learners lists the switches that receive the tail's commits: the members and the shadow. The
+// shadow comes last if writes do not pass it.
 func (c Config) Learners() []string {
 	out := slices.Clone(c.way())
 	if c.Shadow != "" && !c.Filling {
@@ -140,7 +141,7 @@ func (c Config) Learners() []string {
 	return out
 }
 
-// IsMember says whether a switch is a member.
+// IsMember reports whether a switch is a member.
 func (c Config) IsMember(sw string) bool { return slices.Contains(c.Members, sw) }
 
 func (c Config) String() string {
@@ -177,30 +178,30 @@ func (a Assignment) String() string {
 	return s
 }
 
-// Record is the state that must survive the controller: written before a configuration is
+// Record is the state that must survive the controller. It is written before a configuration is
 // installed, and again when all members have it.
 type Record struct {
 	Config    Config `json:"config"`
 	Installed bool   `json:"installed"`
-	// Blank: no switch holds data of the chain, because it is new or everything was lost. Until
-	// Config is installed any switch may be a member.
+	// Blank says that no switch holds data of the chain, because the chain is new or everything
+	// was lost. Until Config is installed any switch may be a member.
 	Blank bool `json:"blank,omitempty"`
-	// Fence lists switches that were members before and are not in Config; until they are fenced,
-	// no part of Config may be installed. FenceLease is the longest lease that any switch can hold
-	// from before, if that is longer than Config's.
+	// Fence lists switches that were members before and are not in Config. No part of Config may
+	// be installed until they are fenced. FenceLease is the longest lease that any switch can
+	// still hold from earlier, if that is longer than Config's.
 	Fence      []string      `json:"fence,omitempty"`
 	FenceLease time.Duration `json:"fenceLease,omitempty"`
 	// Wanted are the intended members, including those that were lost and will come back. Absent in
 	// records of earlier controllers.
 	Wanted []string `json:"wanted,omitempty"`
-	// Since has the epoch with which each of Config's members became one. Content of a switch from
-	// before it left and came back is not a member's. In records of earlier releases it is absent,
-	// and then only what a switch has of Config counts.
+	// Since maps each of Config's members to the epoch in which it became one. Content that a
+	// switch has from before it left and came back does not count as a member's. In records of
+	// earlier releases Since is absent, and only content with Config's epoch counts.
 	Since map[string]uint16 `json:"since,omitempty"`
 }
 
-// intended is who is to be a member by a record. Whom an earlier controller had given up, and whom
-// an operator had left out, it does not say if it does not say who is wanted.
+// intended returns the intended members by a record. A record without Wanted does not list the
+// switches that an earlier controller had given up, or that an operator had left out.
 func (r *Record) intended() []string {
 	out := slices.Clone(r.Wanted)
 	for _, s := range r.Config.Members {

@@ -17,26 +17,27 @@
 // this package, and panics (Machine.enter).
 //
 //	from         to           when
-//	discovering  persisting   the first configuration is decided, or what was found is to be changed
-//	discovering  ready        what the record has, or the switches, all members have
-//	discovering  installing   what the record has, not all members were known to have
-//	discovering  fencing      nor was who left for it known to be fenced
-//	persisting   fencing      it is durable, and somebody who leaves for it may serve yet
-//	persisting   installing   it is durable, and nobody leaves for it
-//	persisting   ready        what an operator asked for could not be recorded
-//	fencing      installing   who left is fenced, or out of reach with its lease run out
-//	installing   ready        all members have it, and nobody asked for more
-//	installing   draining     all members have it, with a frozen head: the order is to be changed
-//	installing   recovering   all members have it, and a switch is to be filled, or compared
-//	draining     persisting   all members hold the same; or they do not: the old order, thawed
-//	recovering   persisting   a stage is done; or it cannot be: the chain without the joiner
+//	discovering  persisting   a first configuration is decided, or the one found must change
+//	discovering  ready        all members have the record's configuration, or the one found
+//	discovering  installing   not all members are known to have the record's configuration
+//	discovering  fencing      as above, and not all switches that left are known to be fenced
+//	persisting   fencing      the record is durable, and a switch that leaves may still serve
+//	persisting   installing   the record is durable, and no switch leaves
+//	persisting   ready        an operator's change could not be recorded
+//	fencing      installing   each leaver is fenced, or is out of reach and its lease has run out
+//	installing   ready        all members have it, and nothing else was requested
+//	installing   draining     all members have it, with a frozen head: the order will change
+//	installing   recovering   all members have it, and a switch must be filled or compared
+//	draining     persisting   all members hold the same data; or draining failed: thaw the old order
+//	recovering   persisting   a stage is done; or it failed: continue without the joiner
 //	recovering   ready        the joiner could not be emptied: nothing has changed
-//	ready        recovering   a switch is to be brought in, and is emptied first
-//	ready        persisting   another configuration is asked for, or a member is lost
+//	ready        recovering   a switch is being brought in, and is emptied first
+//	ready        persisting   another configuration was requested, or a member is lost
 //	fencing      persisting   a member is lost
 //	installing   persisting   a member is lost
 //
-// and, at any time, a switch has a later epoch than any on record: the record was an earlier one.
+// At any time a switch may also report a later epoch than any on record. Then the record is out of
+// date:
 //
 //	persisting   discovering  a later epoch is seen
 //	fencing      discovering  a later epoch is seen
@@ -45,33 +46,34 @@
 //	recovering   discovering  a later epoch is seen
 //	ready        discovering  a later epoch is seen
 //
-// # The rules it keeps
+// # The rules that the machine keeps
 //
 // They are those of docs/protocol.md, "Changing a chain":
 //
 //   - Every configuration has an epoch, higher than any before it. It is durable (Persist) before
 //     the first switch gets it.
-//   - Members that leave are fenced first: they have acknowledged role NONE, or are out of reach
-//     and their lease has run out on our clock, which is later than on theirs (see lease.go).
-//     Without leases there is no such moment; an unreachable member is then taken to have stopped,
-//     as the paper assumes.
-//   - It is installed tail first, head last, one member at a time, so no write can pass a member
-//     that has not got it; where the chain is frozen before or after, or a switch is brought in, in
-//     fewer steps.
-//   - After it, what is dirty is re-propagated (Redrive), and at intervals what stays dirty.
-//   - A member that is out of reach, or answers no lease, is given up (failover.go): the chain goes
-//     on without it, by the rules above.
+//   - Members that leave are fenced first: they have acknowledged role NONE, or they are out of
+//     reach and their lease has run out by this controller's clock, which is later than by theirs
+//     (see lease.go). Without leases there is no such moment; an unreachable member is then
+//     assumed to have stopped, as in the paper.
+//   - A configuration is installed tail first, head last, one member at a time, so no write can
+//     pass a member that does not have it yet. It takes fewer steps if the chain is frozen before
+//     or after, or if a switch is being brought in.
+//   - Afterwards, dirty keys are re-propagated (Redrive). Keys that stay dirty are re-propagated
+//     at intervals.
+//   - The chain gives up a member that is out of reach or answers no lease (failover.go), and
+//     continues without it, by the rules above.
 //   - A member that has lost its registers (it was restarted) never gets a role back in a chain
-//     that holds keys: the chain goes on without it. It comes back by recovery (recover.go): empty,
-//     as a shadow behind the tail, filled while the chain works; then as a replica before it, which
-//     writes pass and which is asked nothing, until it has what the tail had before that; then it
-//     is a member. (In a chain of one it is compared with the tail while nobody takes a write, and
-//     becomes the tail.) Whatever fails meanwhile, what is on record is a chain that is right
-//     without it.
-//   - A switch that is to be a member, and is none yet, is judged like a member, in every stage.
-//     The chain waits for it no longer than for a member that has failed (joiner.go).
-//   - Members that were lost are brought in again when they have been steady for a while, later
-//     each time (rejoin.go, package rejoin); those that an operator has left out are not.
-//   - Keys enter tail first, hidden until their first write is committed at all members, and leave
-//     head first.
+//     that holds keys: the chain continues without it. It comes back by recovery (recover.go). It
+//     starts empty, as a shadow after the tail, and is filled while the chain works. Then it
+//     becomes a replica before the tail, which writes pass but which answers no reads, until it
+//     has everything that the tail had before. Then it becomes a member. (In a chain of one it is
+//     compared with the tail while the chain is frozen, and becomes the tail.) Whatever fails
+//     meanwhile, the record describes a chain that is correct without it.
+//   - A switch that is becoming a member is judged like a member in every stage. The chain waits
+//     for it no longer than for a member that has failed (joiner.go).
+//   - Lost members are brought in again when they have been steady for a while, longer each time
+//     (rejoin.go, package rejoin). Members that an operator has left out are not.
+//   - Keys are added tail first, and stay hidden until their first write is committed at all
+//     members. They are removed head first.
 package chain

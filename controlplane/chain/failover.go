@@ -8,23 +8,24 @@ import (
 	"time"
 )
 
-// Failover: which members are considered failed, and the chain without them. Safety does not depend
-// on it: a member that is given up although it lives is fenced, or its lease runs out, before the
-// shorter chain is installed (advance), like one that an operator removes.
+// Failover decides which members are considered failed, and makes the chain without them. Safety
+// does not depend on it: if a member is given up although it is alive, it is fenced, or its lease
+// runs out, before the shorter chain is installed (advance), exactly as when an operator removes a
+// member.
 
-// unheardLeases is how many LEASEs in a row may have no answer. Because it counts what was sent,
-// rather than the elapsed time, a controller that was itself stopped for a while gives nobody up.
-// If it is held up again and again it starts counting again, mostExcused times (Machine.Late).
+// unheardLeases is how many LEASEs in a row may stay unanswered. It counts LEASEs instead of time,
+// so a controller that was itself stopped for a while gives up no member. If the controller is
+// held up again and again, the count restarts at most mostExcused times (Machine.Late).
 const (
 	unheardLeases = renewals + 1
 	mostExcused   = 3 * unheardLeases
 )
 
-// stranger is how much longer than FailureTimeout a controller that has just started waits for a
-// member that it has not met.
+// stranger is how much longer than FailureTimeout (as a factor) a controller that has just started
+// waits for a member that has not connected to it yet.
 const stranger = 10
 
-// givenUpAt is when a member that is not connected will be taken to have failed.
+// givenUpAt returns when a member that is not connected will be considered failed.
 func (m *Machine) givenUpAt(sw string) (Time, bool) {
 	v := m.view[sw]
 	if v.up || !m.cfg.IsMember(sw) {
@@ -33,7 +34,7 @@ func (m *Machine) givenUpAt(sw string) (Time, bool) {
 	if m.o.FailureTimeout == 0 && !v.leaving {
 		return v.downAt + stepMost, m.joins(sw) && v.met
 	}
-	if !v.met { // one that leaves, too, is better told than waited for
+	if !v.met { // a member that is leaving is better fenced than waited for
 		return stranger * max(m.o.FailureTimeout, 200*time.Millisecond), true
 	}
 	if v.leaving {
@@ -45,7 +46,7 @@ func (m *Machine) givenUpAt(sw string) (Time, bool) {
 	return v.downAt + m.o.FailureTimeout, true
 }
 
-// suspect says why a member is considered failed, "" if it is not.
+// suspect returns why a member is considered failed, or "" if it is not.
 func (m *Machine) suspect(now Time, sw string) string {
 	v := m.view[sw]
 	at, ok := m.givenUpAt(sw)
@@ -65,14 +66,15 @@ func (m *Machine) suspect(now Time, sw string) string {
 	return ""
 }
 
-// givenUp says whether the configuration that is being made durable is without a member because it
-// has failed. It gets no leases any more, so nothing is heard of it, and it stays given up: where
-// that takes long two members that are silent would take turns, and use up the epochs.
+// givenUp reports whether the configuration that is being made durable leaves a member out because
+// it has failed. Such a member gets no more leases, so the controller hears nothing from it. It
+// stays given up, because otherwise two silent members would take turns whenever persisting takes
+// long, and use up the epochs.
 func (m *Machine) givenUp(sw string) bool {
 	return m.persisting != nil && m.persisting.op == 0 && m.cfg.IsMember(sw) && !m.persisting.config.IsMember(sw)
 }
 
-// failover continues without the members that have failed, or leave, as long as one is left.
+// failover continues without the members that have failed or are leaving, as long as one is left.
 func (m *Machine) failover(now Time) {
 	if !m.decided {
 		return

@@ -8,37 +8,36 @@ import (
 	"time"
 )
 
-// retry is how long to wait before something that a switch refused is tried again.
+// retry is how long the machine waits before it repeats a request that a switch refused.
 const retry = 500 * time.Millisecond
 
-// change is a configuration on its way, in Machine.persisting and then in Machine.change. Those of
-// one operation follow each other; each is later than the one before.
+// change is a configuration on its way, first in Machine.persisting and then in Machine.change.
+// The changes of one operation follow each other, with rising epochs.
 type change struct {
-	config Config // zero in a recovery that is erasing yet
+	config Config // zero in a recovery that is still erasing
 	op     OpID   // operation that requested it; 0: the machine itself
-	// then is the configuration to begin when the chain has drained, for which config freezes the
-	// head; nil: none. It gets its epoch when it begins.
+	// then is the configuration to begin when the chain has drained; until then config freezes the
+	// head. nil: none. It gets its epoch when it begins.
 	then    *Config
 	seq     uint64 // of its Persist, or of its Erase
 	retryAt Time   // when to persist it again; 0: a Persist is under way, or done
-	tried   bool   // a Persist has failed; said in an event once
+	tried   bool   // a Persist has failed, and an event has reported it
 	// joiner is the switch that is being recovered, "" if there is none; stage is the recovery's
-	// stage. With a joiner there is no then.
+	// stage. If there is a joiner, then is nil.
 	joiner string
 	stage  stage
-	// wanted is who is to be a member from this configuration on, after from then on; nil: as
-	// before (Machine.wanted).
+	// wanted is the list of intended members while this configuration is being made, and after the
+	// list once then has begun; nil: no change (Machine.wanted).
 	wanted, after []string
-	// own is what the machine itself was about to do when an operator's change came before it: it
-	// continues with that if the change cannot be recorded. nil: nothing.
+	// own is the change that the machine was about to make itself when an operator's change came
+	// first. The machine continues with it if the operator's change cannot be recorded. nil: none.
 	own *change
-	// by is until when the joiner must have been emptied.
+	// by is the deadline for emptying the joiner.
 	by Time
 }
 
-// begin starts a configuration: it is made durable first, and no switch gets it before. op is the
-// operation that requested it (nil: the machine itself); a configuration that was on its way is
-// overtaken.
+// begin starts a configuration: it is made durable before any switch gets it. op is the operation
+// that requested it (nil: the machine itself). A configuration that was on its way is replaced.
 func (m *Machine) begin(now Time, c Config, op *change) {
 	if !m.fills(c) && (m.cfg.Epoch == MaxEpoch || c.Epoch <= m.cfg.Epoch) {
 		if !m.exhausted {
@@ -77,14 +76,15 @@ func (m *Machine) begin(now Time, c Config, op *change) {
 	m.persist(now)
 }
 
-// fills says whether a configuration is the present one with the switch that was being filled as a
-// member: of the same epoch, since to all others nothing changes.
+// fills reports whether a configuration differs from the present one only in that the switch that
+// was being filled is a member. Both have the same epoch, since nothing changes for other
+// switches.
 func (m *Machine) fills(c Config) bool {
 	return m.cfg.Filling && !c.Filling && c.Epoch == m.cfg.Epoch
 }
 
-// overtaken ends an operation because another configuration takes precedence: by's or, if by is
-// nil, the machine's own.
+// overtaken ends an operation because another configuration takes precedence: that of by or, if by
+// is nil, the machine's own.
 func (m *Machine) overtaken(c, by *change) {
 	why := "a switch was lost meanwhile, and the chain changes for that"
 	if by != nil && by.op != 0 {
@@ -106,7 +106,7 @@ func (m *Machine) persist(now Time) {
 	m.do(Persist{r, m.seq})
 }
 
-// record is that of a configuration which not all members have.
+// record returns the record of a configuration that not all members have yet.
 func (m *Machine) record(now Time, c Config) Record {
 	r := Record{Config: c, Fence: m.leavers(c), Blank: m.blank, FenceLease: m.longest(now)}
 	if len(r.Fence) > 0 || c.Lease < m.cfg.Lease {
@@ -115,18 +115,19 @@ func (m *Machine) record(now Time, c Config) Record {
 	return r
 }
 
-// save makes the present state durable; nothing of the chain waits for it (saveFor).
+// save makes the present state durable. The chain does not wait for it, but saveFor does.
 func (m *Machine) save(now Time) {
 	m.seq++
 	m.unsaved = false
-	// (A controller that knows no Filling would miss in the switches what it thinks is installed.)
+	// (A controller that does not know Filling would not find, in the switches, the configuration
+	// that it considers installed.)
 	r := m.record(now, m.cfg)
 	r.Installed, r.Wanted, r.Since = m.installed && !m.cfg.Filling, slices.Clone(m.wanted), maps.Clone(m.since)
 	m.do(Persist{r, m.seq})
 }
 
-// sinceIn has the epoch with which each member of a later configuration became one. A blank chain
-// has no member of before.
+// sinceIn maps each member of a later configuration to the epoch in which it became one. A blank
+// chain has no members from before.
 func (m *Machine) sinceIn(c Config) map[string]uint16 {
 	since := map[string]uint16{}
 	for _, s := range c.Members {
@@ -137,8 +138,8 @@ func (m *Machine) sinceIn(c Config) map[string]uint16 {
 	return since
 }
 
-// leavers are the switches to fence before c: members that are not in it, and those that were not
-// fenced yet.
+// leavers lists the switches to fence before c: members that are not in it, and earlier members
+// that have not been fenced yet.
 func (m *Machine) leavers(c Config) []string {
 	var out []string
 	for _, s := range m.o.Switches {
@@ -160,7 +161,7 @@ func (m *Machine) Persisted(now Time, seq uint64, err error) {
 	m.saved(seq, err)
 	m.unsaved = m.unsaved || err != nil
 	switch {
-	case p == nil || p.seq != seq: // the record of something done
+	case p == nil || p.seq != seq: // the record of a change that is done
 		if err != nil {
 			m.event("state.not-saved", "", "%v: a controller that is restarted now will ask the switches", err)
 		}
@@ -169,7 +170,7 @@ func (m *Machine) Persisted(now Time, seq uint64, err error) {
 		m.do(Done{p.op, fmt.Errorf("%w: the change could not be recorded, so nothing was changed: %w", ErrUnavailable, err)})
 		if p.own != nil {
 			p.own.retryAt = now + retry
-		} else { // it may have been recorded all the same, or is with whatever is recorded next
+		} else { // either it was recorded anyway, or the next record includes it
 			m.save(now)
 		}
 	case err != nil:
@@ -200,7 +201,7 @@ func (m *Machine) Persisted(now Time, seq uint64, err error) {
 			}
 		}
 		for _, s := range p.config.Members {
-			if !m.cfg.IsMember(s) { // it has what the chain has: it was filled, or there are no keys
+			if !m.cfg.IsMember(s) { // it has the chain's data: it was filled, or there are no keys
 				m.view[s].lost = false
 			}
 		}
@@ -224,7 +225,7 @@ func (m *Machine) Persisted(now Time, seq uint64, err error) {
 	m.step(now)
 }
 
-// countEpochs says, at each eighth from the half on, how many epochs are used.
+// countEpochs reports how many epochs are used, at one half and at each further eighth.
 func (m *Machine) countEpochs(was, is uint16) {
 	const eighth = (MaxEpoch + 1) / 8
 	if is >= 4*eighth && is/eighth != was/eighth {
@@ -233,16 +234,16 @@ func (m *Machine) countEpochs(was, is uint16) {
 	}
 }
 
-// sparing says whether only epochs are left that are reserved.
+// sparing reports whether only reserved epochs are left.
 func (m *Machine) sparing() bool { return m.cfg.Epoch > MaxEpoch-reserved }
 
-// has says whether a switch has acknowledged its part of the configuration.
+// has reports whether a switch has acknowledged its part of the configuration.
 func (m *Machine) has(sw string) bool {
 	v := m.view[sw]
 	return v.acks != nil && *v.acks == m.cfg.Assignment(sw)
 }
 
-// install asks for a switch's part, unless that is under way or was refused a moment ago.
+// install requests a switch's part, unless a request is under way or was refused a moment ago.
 func (m *Machine) install(now Time, sw string) {
 	v := m.view[sw]
 	if !v.up || v.installs != 0 || now < v.retryAt && v.failed || v.lost && m.cfg.IsMember(sw) {
@@ -266,7 +267,7 @@ func (m *Machine) install(now Time, sw string) {
 // Installed answers Install.
 func (m *Machine) Installed(now Time, sw string, seq uint64, err error) {
 	v := m.view[sw]
-	// of a switch that has left, of another configuration, or of an earlier connection
+	// from a switch that has left, for another configuration, or from an earlier connection
 	if v == nil || v.installs != seq {
 		return
 	}
@@ -299,7 +300,7 @@ func (m *Machine) step(now Time) {
 		m.wait("for " + m.unmet() + " to connect: the record of the chain may be an earlier one")
 		return
 	}
-	m.o.Doubt = 0 // a member of then that joins the network later is a new one
+	m.o.Doubt = 0 // a member of then that joins the network later counts as a new one
 	if m.decided {
 		m.judge(now)
 	}
@@ -329,7 +330,8 @@ func (m *Machine) step(now Time) {
 	m.check()
 }
 
-// advance brings the configuration one step further: fence, then members from the tail to the head.
+// advance brings the configuration one step further: first fencing, then members from the tail to
+// the head.
 func (m *Machine) advance(now Time) {
 	if m.cfg.Shadow != "" && m.change == nil { // whoever waits for it waits for a switch that may never come
 		m.event("chain.recovery-abandoned", m.cfg.Shadow, "an earlier controller did not finish bringing it in: it begins again, empty, when it is asked to")
@@ -376,7 +378,7 @@ func (m *Machine) advance(now Time) {
 	m.enter(now)
 	for _, s := range m.o.Switches {
 		if !m.cfg.IsMember(s) && s != m.cfg.Shadow && !m.has(s) {
-			m.install(now, s) // nobody waits for these
+			m.install(now, s) // the chain waits for none of these
 		}
 	}
 	for _, together := range m.order() {
@@ -405,28 +407,30 @@ func (m *Machine) advance(now Time) {
 	case !m.installed:
 		m.finish(now)
 	case m.cfg.Freeze == FreezeHead && m.change == nil:
-		// An earlier controller was reordering the chain, and did not come to the end of it. Which
-		// order was wanted is not on record.
+		// An earlier controller was reordering the chain and did not finish. The record does not
+		// say which order it wanted.
 		m.event("chain.thawed", "", "an earlier controller did not finish changing its order: it stays as it is")
 		n := m.next(m.cfg.Epoch, m.cfg.Members)
 		n.Freeze = Thawed
 		m.begin(now, n, nil)
-	case !m.redriven: // an earlier controller may not have got to it
+	case !m.redriven: // an earlier controller may have stopped before it
 		m.startRedrive()
 	}
 }
 
-// order returns the groups of switches that get the configuration one after the other; those of one
-// group get it at the same time. It avoids sending a write to a member that would drop it, because
-// its client would wait before it sends it again; nothing else depends on the order.
+// order returns groups of switches that get the configuration one group after the other; the
+// switches of one group get it at the same time. The order avoids sending a write to a member that
+// would drop it, because the client would then have to wait and send it again. Nothing else
+// depends on the order.
 //
-//   - Mostly: tail first, head last, one after the other.
-//   - Where a switch is brought in, that one first, which no write has to pass yet, then all others
-//     but the head at once, and the head: so writes stop for two steps, however long the chain is.
-//   - Where the chain freezes, the head first: it refuses what comes from then on, and what is
-//     under way gets through before the others have it, mostly.
-//   - Where it thaws, the head last, and the others at once: until then there are no writes. So a
-//     switch that is filled on comes after it.
+//   - Normally: tail first, head last, one after the other.
+//   - If a switch is being brought in, that switch comes first, because no write has to pass it
+//     yet; then all others but the head at once; then the head. So writes stop for two steps,
+//     however long the chain is.
+//   - If the chain freezes, the head comes first. It refuses later writes, and most writes that
+//     are under way get through before the others have the configuration.
+//   - If the chain thaws, the head comes last, after the others at once: until then there are no
+//     writes. A switch that is still being filled comes after the head.
 func (m *Machine) order() (groups [][]string) {
 	all := m.cfg.Learners()
 	switch {
@@ -445,12 +449,12 @@ func (m *Machine) order() (groups [][]string) {
 	return groups
 }
 
-// finish: all members have the configuration.
+// finish is called when all members have the configuration.
 func (m *Machine) finish(now Time) {
 	first := m.blank
 	m.installed, m.blank = true, false
 	m.save(now)
-	if first { // nobody writes before it is on record that there is something to lose
+	if first { // no client writes before the record says that there is data to lose
 		m.unrecorded = m.seq
 	}
 	m.event("chain.installed", "", "%v", m.cfg)
@@ -476,7 +480,7 @@ func (m *Machine) finish(now Time) {
 }
 
 // startRedrive re-propagates what an earlier configuration left dirty. A frozen chain would drop
-// it; it is done when the chain is thawed.
+// the writes, so this waits until the chain is thawed.
 func (m *Machine) startRedrive() {
 	m.redriven = true
 	if m.canRedrive() {
@@ -489,16 +493,17 @@ func (m *Machine) canRedrive() bool {
 	return !m.redriving && m.installed && m.cfg.Freeze == Thawed && m.holdsKeys()
 }
 
-// StuckFor is how long a key must have been dirty with one version to be re-propagated while the
-// configuration lasts; this is checked every sweepEvery.
+// StuckFor is how long a key must have been dirty with one version before it is re-propagated
+// while the configuration does not change. sweepEvery is how often this is checked.
 const (
 	StuckFor   = 300 * time.Millisecond
 	sweepEvery = 500 * time.Millisecond
 )
 
-// sweep looks for keys that stay dirty while the configuration does not change: the acknowledgement
-// was lost, or the write and its client. It pauses while a switch is being brought in, because that
-// already reads all slots of all members, and at its end writes wait for such a read.
+// sweep looks for keys that stay dirty while the configuration does not change, because an
+// acknowledgement was lost, or because a write was lost and its client is gone. It pauses while a
+// switch is being brought in: that already reads all slots of all members, and at its end writes
+// wait for such a read.
 func (m *Machine) sweep() {
 	switch {
 	case m.redriveBad:

@@ -5,33 +5,35 @@ import (
 	"time"
 )
 
-// Joiners: switches that a chain waits for and that have never had its data. One is being brought
-// in (recover.go), or a change of a chain without keys makes it a member. Nothing is lost if the
-// chain continues without a joiner, so it waits for one no longer than for a member that has
-// failed, whatever FailureTimeout says, and in every stage:
+// Joiners are switches that a chain waits for and that have never had its data: a switch that is
+// being brought in (recover.go), or one that a change makes a member of a chain without keys.
+// Nothing is lost if the chain continues without a joiner, so it waits for one no longer than for
+// a member that has failed, whatever FailureTimeout says, and in every stage:
 //
-//   - A joiner gets LEASEs of duration 0. It can do nothing with those, but it answers them. One
-//     that is silent is given up like a member (unheardLeases).
-//   - A joiner takes its part of a configuration within stepMost, or its calls are answered
-//     meanwhile (Working), for stepsMost times stepMost at most.
-//   - The only member of a chain is frozen for a joiner for about a lease (freezeFor).
+//   - A joiner gets LEASEs of duration 0. They allow it nothing, but it answers them. A silent
+//     joiner is given up like a member (unheardLeases).
+//   - A joiner installs its part of a configuration within stepMost. If it answers calls meanwhile
+//     (Working), it may take up to stepsMost times stepMost.
+//   - The only member of a chain is frozen for a joiner for about the length of a lease
+//     (freezeFor).
 //
-// An operator's change may always come before a joiner (interrupts).
+// An operator's change may always take precedence over a joiner (interrupts).
 
 const (
-	// stepMost is how long a joiner may take for one step of an installation, and stepsMost the
-	// multiple of that for all steps.
+	// stepMost is how long a joiner may take for one step of an installation. All steps together
+	// may take stepsMost times as long.
 	stepMost  = time.Second
 	stepsMost = 10
-	// A joiner is judged as if leases were this long, at least and at most: nothing of a chain
-	// whose leases are long waits for it for minutes.
+	// leastLease and mostLease bound the lease length by which a joiner is judged, so that a chain
+	// with long leases does not wait for a joiner for minutes.
 	leastLease, mostLease = 100 * time.Millisecond, 600 * time.Millisecond
-	// freezeMost is how long a chain of one is frozen at most for a joiner that answers and is
-	// slow: each time that the comparison has not ended in its time the next one has twice as long.
+	// freezeMost is the longest time that a chain of one is frozen for a joiner that answers but
+	// is slow. Each time that the comparison does not end in time, the next one gets twice as
+	// long.
 	freezeMost = 8 * time.Second
 )
 
-// joinerLease is how long leases are taken to be where a joiner is judged.
+// joinerLease returns the lease length by which a joiner is judged.
 func (m *Machine) joinerLease() time.Duration {
 	if m.cfg.Lease == 0 {
 		return mostLease
@@ -39,8 +41,8 @@ func (m *Machine) joinerLease() time.Duration {
 	return min(max(m.cfg.Lease, leastLease), mostLease)
 }
 
-// askEvery is how often a joiner is asked whether it is there. Where writes pass it, or will when
-// it has its part, they wait for it, and for no longer than a lease altogether.
+// askEvery is how often a joiner is probed. If writes pass it, or will once it has its part, they
+// wait for it, altogether no longer than a lease.
 func (m *Machine) askEvery() time.Duration {
 	if c := m.change; m.cfg.Filling || c != nil && c.joiner != "" && c.stage == joining {
 		return m.joinerLease() / (2 * renewals)
@@ -48,8 +50,8 @@ func (m *Machine) askEvery() time.Duration {
 	return m.joinerLease() / renewals
 }
 
-// joiner is the switch that is being brought in and is not a member yet, and its stage; "": there
-// is none.
+// joiner returns the switch that is being brought in and is not a member yet, and its stage; "" if
+// there is none.
 func (m *Machine) joiner() (string, stage) {
 	c := m.change
 	if m.persisting != nil {
@@ -61,9 +63,9 @@ func (m *Machine) joiner() (string, stage) {
 	return c.joiner, c.stage
 }
 
-// joins says whether a switch is one that the chain waits for.
+// joins reports whether the chain waits for a switch that has never had its data.
 func (m *Machine) joins(sw string) bool {
-	if !m.decided || m.blank { // a chain that is made has joiners alone, and waits for all of them
+	if !m.decided || m.blank { // a new chain has only joiners, and waits for all of them
 		return false
 	}
 	if j, at := m.joiner(); j == sw {
@@ -72,14 +74,14 @@ func (m *Machine) joins(sw string) bool {
 	return m.cfg.IsMember(sw) && !m.installed && !m.holds(sw)
 }
 
-// holds says whether what a member has is a part that it has had as the member that it is. One that
-// left and came back may have the part of before, and answer by it what was right then.
+// holds reports whether a member has had its part since it became a member this time. A switch
+// that left and came back may still have its earlier part, and answer by it what was right then.
 func (m *Machine) holds(sw string) bool {
 	a := m.view[sw].acks
 	return a != nil && a.Holds() && a.Epoch >= m.since[sw]
 }
 
-// joiners are the switches that the chain waits for.
+// joiners lists the switches that the chain waits for.
 func (m *Machine) joiners() (out []string) {
 	if j, _ := m.joiner(); j != "" {
 		out = append(out, j)
@@ -92,30 +94,30 @@ func (m *Machine) joiners() (out []string) {
 	return out
 }
 
-// Joining is the switches that the chain waits for.
+// Joining lists the switches that the chain waits for.
 func (m *Machine) Joining() []string { return m.joiners() }
 
-// interrupts says whether an operator's change may come before what is under way, because that is
-// for joiners.
+// interrupts reports whether an operator's change may take precedence over the change that is
+// under way, because the latter only serves joiners.
 func (m *Machine) interrupts() bool {
 	return m.decided && (m.blank && !m.installed || len(m.joiners()) > 0)
 }
 
-// asks says whether a switch gets LEASEs only to see whether it answers.
+// asks reports whether a switch gets LEASEs only to test whether it answers.
 func (m *Machine) asks(sw string) bool {
 	return m.joins(sw) && m.view[sw].up && !m.fence[sw] && !m.leaving(sw)
 }
 
-// Working: a call to a switch has been answered a moment ago, so its requested installation is
-// under way.
+// Working reports that a switch answered a call a moment ago, so its requested installation is
+// making progress.
 func (m *Machine) Working(now Time, sw string) {
 	if v := m.view[sw]; v != nil {
 		v.workedAt = now
 	}
 }
 
-// partBy is when a joiner must have taken its part of the configuration that was sent to it; false:
-// nothing was.
+// partBy returns the deadline for a joiner to install its part of the configuration; false if none
+// was sent to it.
 func (m *Machine) partBy(sw string) (Time, bool) {
 	v := m.view[sw]
 	switch {
@@ -127,7 +129,7 @@ func (m *Machine) partBy(sw string) (Time, bool) {
 	return min(max(v.partAt, v.workedAt)+stepMost, v.partAt+stepsMost*stepMost), true
 }
 
-// hangs says why the chain no longer waits for a connected joiner; "": it does.
+// hangs returns why the chain no longer waits for a connected joiner, or "" if it still does.
 func (m *Machine) hangs(now Time, sw string) string {
 	v := m.view[sw]
 	if !v.up || !v.tested {
@@ -145,8 +147,8 @@ func (m *Machine) hangs(now Time, sw string) string {
 	return ""
 }
 
-// Untold: the record of a session that is leased again did not reach the joiner. A copy that begins
-// later finds the record by itself; but the last one has begun.
+// Untold reports that the record of a session that was leased again did not reach the joiner. A
+// copy that begins later finds the record by itself, but here the last copy has already begun.
 func (m *Machine) Untold(now Time, sw string, why error) {
 	j, at := m.joiner()
 	if j == sw && (at == joining || m.copying != 0 && at != shadowing) {
@@ -155,8 +157,9 @@ func (m *Machine) Untold(now Time, sw string, why error) {
 	}
 }
 
-// freezeEnds ends a comparison for which the chain has been frozen for long enough. A joiner that
-// answers is slow, and is compared again when writes have been taken, with more time.
+// freezeEnds ends a comparison if the chain has been frozen for it long enough. A joiner that
+// answers is only slow: it is compared again, with more time, after the chain has accepted writes
+// for a while.
 func (m *Machine) freezeEnds(now Time) {
 	j, at := m.joiner()
 	if m.freezeUntil == 0 || now < m.freezeUntil || j == "" || at != comparing {
@@ -178,13 +181,13 @@ func (m *Machine) freezeEnds(now Time) {
 	m.begin(now, n, &change{op: c.op, joiner: j, stage: shadowing})
 }
 
-// frozenFor notes for how long the chain may be frozen, when a configuration has been decided.
+// frozenFor notes how long the chain may stay frozen, once a configuration has been decided.
 func (m *Machine) frozenFor(now Time, c *change) {
 	switch {
 	case c.stage == comparing && c.joiner != "":
 		m.frozenAt, m.freezeUntil = now, now+m.freezeFor/2
 	case c.stage == joining && c.joiner != "" && m.freezeUntil > 0:
-		// To be without it takes another configuration.
+		// Removing the joiner takes another configuration.
 		m.freezeUntil = max(m.frozenAt+m.freezeFor*3/4, now+m.joinerLease()/4)
 	default:
 		m.freezeUntil = 0

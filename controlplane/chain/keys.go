@@ -6,46 +6,45 @@ import (
 	"slices"
 )
 
-// keyWork is what an operation on keys does.
+// keyWork is the kind of an operation on keys.
 type keyWork int
 
 const (
 	addKeys      keyWork = iota
 	removeKeys           // with their values
-	detachKeys           // out of clients' sight, with their values left in the slots, under an alias
-	reattachKeys         // undoes that
+	detachKeys           // out of clients' sight; values stay in the slots, reachable by an alias
+	reattachKeys         // undoes detachKeys
 )
 
-// keyStage is one stage of an operation. Those that make or delete entries go from member to
-// member, the others are one step.
+// keyStage is one stage of an operation. Stages that make or delete entries go from member to
+// member; each of the others is one step.
 type keyStage int
 
 const (
-	insertStage      keyStage = iota // entries, tail first; hidden ones of keys that are being added
-	writeStage                       // first write through the chain, until all members are clean
-	openStage                        // the hidden entries are opened, tail first
-	removeStage                      // tombstones through the chain, then all clean
-	deleteStage                      // entries, head first
-	insertAliasStage                 // entries of the aliases, tail first
-	deleteAliasStage                 // ... head first
-	// what is dirty in the slots is re-propagated, until all members are equal; then what they hold
-	// is read
+	insertStage      keyStage = iota // write entries, tail first; hidden ones if keys are being added
+	writeStage                       // send the first write through the chain, until all members are clean
+	openStage                        // open the hidden entries, tail first
+	removeStage                      // send tombstones through the chain, until all members are clean
+	deleteStage                      // delete entries, head first
+	insertAliasStage                 // write the aliases' entries, tail first
+	deleteAliasStage                 // delete the aliases' entries, head first
+	// re-propagate what is dirty in the slots until all members are equal, then read the slots
 	drainStage
 )
 
-// stages are those of a kind of work.
+// stages lists the stages of each kind of work.
 //
-// An addition makes hidden entries first: the controller reaches the slot by them, and clients find
-// no key. So no client sees an earlier key's content of the slot, and none writes before the first
-// write is committed at all members. The tail is opened before the head, because it commits the
-// writes that the head accepts.
+// An addition makes hidden entries first: through them the controller reaches the slot, while
+// clients find no key. So no client sees an earlier key's content of the slot, and no client
+// writes before the first write is committed at all members. The tail is opened before the head,
+// because the tail commits the writes that the head accepts.
 //
-// To move a key (docs/protocol.md, "Moving keys") the controller must still reach its slot when
-// clients no longer can: by an entry of another KEY_ID, the alias, that nobody else knows.
+// To move a key (docs/protocol.md, "Moving keys") the controller must reach its slot after clients
+// no longer can. It uses an entry with another KEY_ID, the alias, which no client knows.
 //
-// A removal makes all entries first: closed ones, so that no client writes after the tombstone, and
-// at all members, since one that takes back half an addition, or continues with half a removal,
-// would otherwise send a tombstone that a member without an entry drops.
+// A removal first makes closed entries at all members. They are closed so that no client writes
+// after the tombstone. They are made at all members because a removal may undo half an addition or
+// continue half a removal, and a member without an entry would drop the tombstone.
 var stages = map[keyWork][]keyStage{
 	addKeys:      {insertStage, writeStage, openStage},
 	removeKeys:   {insertStage, removeStage, deleteStage},
@@ -53,7 +52,7 @@ var stages = map[keyWork][]keyStage{
 	reattachKeys: {insertStage, deleteAliasStage},
 }
 
-// undone is what takes back work of which a switch has refused an entry.
+// undone lists the stages that undo work after a switch has refused an entry.
 var undone = map[keyWork][]keyStage{
 	addKeys:      {deleteStage},
 	removeKeys:   {deleteStage},
@@ -61,17 +60,17 @@ var undone = map[keyWork][]keyStage{
 	reattachKeys: {insertStage, deleteAliasStage},
 }
 
-// keyOp is an operation on some keys. The machine knows the operation, the shell its keys.
+// keyOp is an operation on some keys. The machine knows the operation; the shell knows its keys.
 type keyOp struct {
 	id       OpID
 	work     keyWork
-	waiting  bool // for the configuration
-	at       int  // the stage
-	member   int  // in it, from the tail when inserting, from the head when deleting
+	waiting  bool // for the configuration to be ready
+	at       int  // index of the present stage
+	member   int  // member within that stage, counted from the tail when inserting, from the head when deleting
 	attempt  int
 	running  bool
 	retryAt  Time
-	rollback error // an entry was refused for this reason
+	rollback error // why an entry was refused; nil: none was
 }
 
 func (o *keyOp) stages() []keyStage {
@@ -83,19 +82,19 @@ func (o *keyOp) stages() []keyStage {
 
 func (o *keyOp) stage() keyStage { return o.stages()[o.at] }
 
-// AddKeys starts an operation that places keys: hidden entries tail first, then their first write,
-// then the entries are opened.
+// AddKeys starts an operation that places keys: it makes hidden entries tail first, sends the
+// first writes, and opens the entries.
 func (m *Machine) AddKeys(now Time, op OpID) { m.startKeys(now, op, addKeys) }
 
-// RemoveKeys starts an operation that takes keys out: entries closed, tombstones, then entries head
-// first.
+// RemoveKeys starts an operation that removes keys: it closes the entries, sends tombstones, and
+// deletes the entries head first.
 func (m *Machine) RemoveKeys(now Time, op OpID) { m.startKeys(now, op, removeKeys) }
 
-// DetachKeys starts an operation that takes keys out of clients' sight, and reads their content.
-// When it is done nobody can read or write them, except for the controller by their aliases.
+// DetachKeys starts an operation that hides keys from clients and reads their content. When it is
+// done, only the controller can read or write them, by their aliases.
 func (m *Machine) DetachKeys(now Time, op OpID) { m.startKeys(now, op, detachKeys) }
 
-// ReattachKeys starts an operation that undoes DetachKeys, finished or not.
+// ReattachKeys starts an operation that undoes a DetachKeys, whether that has finished or not.
 func (m *Machine) ReattachKeys(now Time, op OpID) { m.startKeys(now, op, reattachKeys) }
 
 func (m *Machine) startKeys(now Time, op OpID, work keyWork) {
@@ -103,18 +102,19 @@ func (m *Machine) startKeys(now Time, op OpID, work keyWork) {
 	m.step(now)
 }
 
-// canKeys says whether the configuration takes writes, is not one that an earlier controller left
-// in the middle of a change, and is not being changed. While a switch is emptied that is to be
-// brought in it is not: that may take long, where the switch has lost its power, for example.
+// canKeys reports whether operations on keys can run: the configuration accepts writes, is not one
+// that an earlier controller left in the middle of a change, and is not being changed. Emptying a
+// switch that will be brought in does not count as a change, because it may take long, for example
+// if the switch has lost power.
 func (m *Machine) canKeys() bool {
 	return (m.phase() == Ready || m.erasing()) && m.recorded() && m.cfg.Freeze == Thawed && m.cfg.Shadow == ""
 }
 
-// recorded says whether it is on record that the chain holds data.
+// recorded reports whether it is on record that the chain holds data.
 func (m *Machine) recorded() bool { return m.unrecorded == 0 && m.recordAt == 0 }
 
-// restart begins an operation again, with the members as they are now. Each of its steps may have
-// been done before, in part.
+// restart begins an operation again with the present members. Each of its steps may have been done
+// in part before.
 func (m *Machine) restart(o *keyOp) {
 	o.attempt++
 	o.waiting, o.at, o.member, o.running, o.retryAt = false, 0, 0, false, 0
@@ -132,7 +132,7 @@ func (m *Machine) pauseKeys() {
 	}
 }
 
-// stepKeys starts what each operation needs next.
+// stepKeys starts the next action of each operation.
 func (m *Machine) stepKeys(now Time) {
 	if !m.canKeys() {
 		return
@@ -154,7 +154,7 @@ func (m *Machine) stepKeys(now Time) {
 			target = members[o.member]
 		}
 		if !m.view[target].up {
-			continue // SwitchUp comes back here
+			continue // SwitchUp continues here
 		}
 		o.running, o.retryAt = true, 0
 		switch o.stage() {
@@ -178,9 +178,9 @@ func (m *Machine) stepKeys(now Time) {
 	}
 }
 
-// KeysDone answers InsertKeys, OpenKeys, DeleteKeys, WriteKeys, DeleteValues and DrainKeys. An
-// error that the switch gave for good (the table is full) has again false; one that may go away
-// (the connection was lost) has it true.
+// KeysDone answers InsertKeys, OpenKeys, DeleteKeys, WriteKeys, DeleteValues and DrainKeys. again
+// is false for a permanent error of the switch (for example, the table is full), and true for one
+// that may go away (for example, the connection was lost).
 func (m *Machine) KeysDone(now Time, op OpID, attempt int, err error, again bool) {
 	o := m.ops[op]
 	if o == nil || o.attempt != attempt || !o.running {
@@ -193,9 +193,9 @@ func (m *Machine) KeysDone(now Time, op OpID, attempt int, err error, again bool
 	case err != nil && again:
 		o.retryAt = now + retry
 	case err != nil && (inserting || o.work == addKeys) && o.rollback == nil:
-		// Those that have entries give them up again, in the order in which entries go. What is
-		// left in the slot of a key that was being added nobody will see: the key that has the slot
-		// next is hidden until it is written.
+		// Switches that have the entries delete them again, in the usual order. A value that stays
+		// in the slot of a key that was being added is never visible: the slot's next key is
+		// hidden until it is written.
 		o.rollback = err
 		m.restart(o)
 	case err != nil:
@@ -208,8 +208,8 @@ func (m *Machine) KeysDone(now Time, op OpID, attempt int, err error, again bool
 			break
 		}
 		if o.work == removeKeys {
-			// there was no room for all its entries, so it had none at some member, and nobody has
-			// ever written it; now no member has one
+			// Some member had no room for all entries, so it had none, and no client has ever
+			// written the key; now no member has an entry.
 			o.rollback = nil
 		}
 		m.endKeys(o, o.rollback)
@@ -222,7 +222,7 @@ func (m *Machine) endKeys(o *keyOp, err error) {
 	m.do(Done{o.id, err})
 }
 
-// AbandonKeys ends an operation that nobody waits for any more.
+// AbandonKeys ends an operation whose caller has stopped waiting.
 func (m *Machine) AbandonKeys(now Time, op OpID, why error) {
 	o := m.ops[op]
 	if o == nil {

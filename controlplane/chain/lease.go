@@ -8,10 +8,10 @@ import (
 	"github.com/netcraq/netcraq/api/clock"
 )
 
-// Leases. A member answers reads only while its lease lives, which it judges by its own clock. For
-// a member that it cannot reach, the controller must know a moment by which the lease has run out.
-// The two clocks may show different times. The controller's must not be slewed, and the switch's
-// may run slower by the margin of package clock.
+// Leases. A member answers reads only while its lease lasts by its own clock. For a member that it
+// cannot reach, the controller must know a moment by which the lease has surely run out. The two
+// clocks may show different times. The controller's clock must not be slewed, and the switch's may
+// run slower by the margin of package clock.
 //
 // A LEASE says: "from your clock's time c on, for d". c was in a reply that the controller received
 // at its own time r, and the switch read its clock before that reply left. So at the controller's
@@ -22,22 +22,23 @@ import (
 //	                              ↗ c          ↘ lease(c, d)
 //	switch       ──────── c ─────────────────────── ... answers reads ─── c + d: over
 const (
-	// maxLease is the longest lease that a topology may ask for; an unknown earlier controller gave
-	// none that is longer.
+	// maxLease is the longest lease that a topology may request. An unknown earlier controller
+	// gave no longer one.
 	maxLease = 60 * time.Second
 	// renewals is how many times a lease is renewed in its life.
 	renewals = 4
 )
 
-// margin is how long a lease of d can last on our clock, which is not slewed, while the switch's
-// may be.
+// margin returns how long a lease of d can last by the controller's clock, which is not slewed,
+// while the switch's clock may be.
 func margin(d time.Duration) time.Duration { return clock.Outlasts(d) }
 
-// prior is when everything is over that was given for d, at the latest, by an earlier controller.
-// It may have gone on giving for PriorLeaseBound by a clock of its own, which may be slewed.
+// prior returns when every lease of length d that an earlier controller gave has run out. That
+// controller may have given leases for another PriorLeaseBound by its own clock, which may be
+// slewed.
 func (m *Machine) prior(d time.Duration) Time { return m.o.Made + margin(m.o.PriorLeaseBound+d) }
 
-// LeasesOver is when no switch can have a lease any more, if none is given from now on.
+// LeasesOver returns when no switch can have a lease any more, if none is given from now on.
 func (m *Machine) LeasesOver(now Time) Time {
 	over := now
 	for _, v := range m.view {
@@ -46,37 +47,39 @@ func (m *Machine) LeasesOver(now Time) Time {
 	return over
 }
 
-// leaseView is what is known about a switch's lease.
+// leaseView is what the machine knows about a switch's lease.
 type leaseView struct {
 	heard   bool   // clock and heardAt are valid
 	clock   uint64 // microseconds, as the switch last said
 	heardAt Time
 	next    Time // when to renew
-	probeAt Time // when to ask one that is given no lease what it has
-	askedAt Time // when the first LEASE was sent that has no answer yet; 0: all have one
-	countAt Time // from when on another LEASE without an answer counts
-	until   Time // it has run out by then, whatever happens
-	live    Time // by its last reply, it lives until about then
-	// unheard is how many LEASEs were sent since the last reply, and since this controller was held
-	// up: at most renewals of them in the life of a whole lease.
+	probeAt Time // when to probe a switch that gets no lease
+	askedAt Time // when the first unanswered LEASE was sent; 0: all are answered
+	countAt Time // from this time on, another unanswered LEASE counts
+	until   Time // the lease has run out by then in any case
+	live    Time // by its last reply, the lease lasts until about then
+	// unheard is how many LEASEs were sent since the last reply and since this controller was last
+	// held up. It counts at most renewals of them per length of a full lease.
 	unheard int
-	excused int // how many times since the last reply this controller was held up
+	excused int // how many times this controller was held up since the last reply
 
-	// number is that of the newest LEASE; sent counts LEASEs in this connection, and sinceAck those
-	// since the switch acknowledged its epoch.
+	// number is the number of the newest LEASE. sent counts the LEASEs in this connection, and
+	// sinceAck those since the switch acknowledged its epoch.
 	number         uint16
 	sent, sinceAck int
-	// floors has, by the numbers of the last LEASEs, the latest clock that was heard when they were
-	// sent, and floor the latest of all. A switch that has run since says no earlier one.
+	// floors holds, by LEASE number, the latest clock that had been heard when each recent LEASE
+	// was sent, and floor the latest clock of all. A switch that has run without a restart never
+	// reports an earlier clock.
 	floors [keptLeases]uint64
 	floor  uint64
 }
 
-// keptLeases is how many LEASEs are remembered, for their replies. It is more than are under way
-// where a switch is not given up.
+// keptLeases is how many LEASEs are remembered for matching replies. It is more than can be under
+// way before a switch is given up.
 const keptLeases = 64
 
-// connected: the clock that was heard may be that of the switch before it was restarted.
+// connected resets the view for a new connection: the last heard clock may be from before a
+// restart.
 func (l *leaseView) connected(now Time) {
 	l.heard, l.askedAt, l.sent, l.sinceAck = false, 0, 0, 0
 	l.probeAt = now + probeEvery
@@ -84,7 +87,7 @@ func (l *leaseView) connected(now Time) {
 	l.answered()
 }
 
-// numbered is the number of another LEASE.
+// numbered returns the number of another LEASE.
 func (l *leaseView) numbered() uint16 {
 	l.number++
 	l.sent++
@@ -93,53 +96,53 @@ func (l *leaseView) numbered() uint16 {
 	return l.number
 }
 
-// age is how many LEASEs were sent after one of a number, and false if that was not sent in this
-// connection, or so long ago that its reply says nothing.
+// age returns how many LEASEs were sent after the one with this number. It returns false if that
+// one was not sent in this connection, or so long ago that its reply says nothing.
 func (l *leaseView) age(number uint16) (int, bool) {
 	age := int(l.number - number)
 	return age, age < min(l.sent, keptLeases)
 }
 
-// renew: the next LEASE is due, as if there had been none before.
+// renew makes the next LEASE due, as if none had been sent.
 func (l *leaseView) renew(now Time) { l.next, l.countAt = now, now }
 
-// answered: it is not silent.
+// answered notes that the switch is not silent.
 func (l *leaseView) answered() { l.unheard, l.excused = 0, 0 }
 
-// forget: it holds no lease that it could use.
+// forget notes that the switch holds no usable lease.
 func (l *leaseView) forget() {
 	l.heard, l.live, l.askedAt, l.floor = false, 0, 0, 0
 	l.answered()
 }
 
-// leases says whether a switch's lease is to be renewed.
+// leases reports whether a switch's lease must be renewed.
 func (m *Machine) leases(sw string) bool {
 	v := m.view[sw]
 	return m.decided && v.up && m.cfg.IsMember(sw) && m.holds(sw) && v.acks.LeaseRequired && m.cfg.Lease > 0 &&
 		!m.fence[sw] && !m.leaving(sw) && !v.lost
 }
 
-// probeEvery is how often a switch that is given no lease is asked what it has.
+// probeEvery is how often a switch that gets no lease is asked for its state.
 const probeEvery = time.Second
 
-// probes says whether a switch is asked, by LEASEs of 0, that is given no lease: one that has a
-// part in the chain without being a member (acknowledgements may pass it, and clients ask it), and
-// a member of a chain without leases. It may have been emptied while it is connected, as a member
-// may. That it does not answer says nothing against it. (One that goes by a lease yet would lose
-// it.)
+// probes reports whether the machine sends LEASEs of 0 to a switch that gets no lease. That is so
+// for a switch that has a part in the chain without being a member (acknowledgements may pass it,
+// and clients may ask it), and for a member of a chain without leases. Such a switch may lose its
+// content while it is connected, as a member may. A missing answer does not count against it. (A
+// switch that still has a lease would lose it by such a LEASE.)
 func (m *Machine) probes(sw string) bool {
 	v := m.view[sw]
 	return m.decided && v.up && v.acks != nil && !(v.acks.LeaseRequired && v.acks.Role.Member()) && !m.fence[sw] &&
 		!m.asks(sw)
 }
 
-// leaving: the configuration that is being made durable is without it.
+// leaving reports whether the configuration that is being made durable leaves a switch out.
 func (m *Machine) leaving(sw string) bool {
 	return m.persisting != nil && !slices.Contains(m.persisting.config.Learners(), sw)
 }
 
-// sendLeases renews leases that are due, and asks joiners. A switch has the epoch that it last
-// acknowledged until it acknowledges another.
+// sendLeases renews leases that are due, and probes joiners. A LEASE names the epoch that the
+// switch last acknowledged.
 func (m *Machine) sendLeases(now Time) {
 	for _, s := range m.o.Switches {
 		if l := &m.view[s].lease; m.leases(s) && now >= l.next && l.askedAt > 0 {
@@ -150,7 +153,7 @@ func (m *Machine) sendLeases(now Time) {
 		v := m.view[s]
 		l := &v.lease
 		if asks := m.asks(s); asks != v.tested {
-			if v.tested = asks; asks { // what it did not answer before it was asked says nothing
+			if v.tested = asks; asks { // LEASEs that went unanswered before it was tested say nothing
 				l.answered()
 				l.renew(now)
 			}
@@ -192,7 +195,7 @@ func (m *Machine) sendLeases(now Time) {
 	}
 }
 
-// count counts a LEASE that has no answer yet.
+// count counts a LEASE that has not been answered yet.
 func (m *Machine) count(now Time, l *leaseView, every time.Duration) {
 	if now >= l.countAt {
 		l.unheard++
@@ -200,12 +203,13 @@ func (m *Machine) count(now Time, l *leaseView, every time.Duration) {
 	}
 }
 
-// shorten: from now on leases are shorter. What was given is not.
+// shorten makes leases shorter from now on. Leases already given stay as they are.
 func (m *Machine) shorten(now Time) {
 	m.longer, m.longerUntil = max(m.cfg.Lease, m.longest(now)), max(m.longerUntil, now+margin(m.cfg.Lease))
 }
 
-// longest is the longest lease that a switch can hold from before it was made shorter; 0: none.
+// longest returns the longest lease that a switch can still hold from before leases were
+// shortened; 0: none.
 func (m *Machine) longest(now Time) time.Duration {
 	if now >= m.longerUntil {
 		return 0
@@ -213,20 +217,20 @@ func (m *Machine) longest(now Time) time.Duration {
 	return m.longer
 }
 
-// Alive: a switch has answered something else a moment ago. Its answer to the last LEASE then waits
-// among others, and it is not given up for that: a switch that is being filled, or a machine that
-// is short of processors, is slow and not dead.
+// Alive reports that a switch answered something else a moment ago. Its answer to the last LEASE
+// is then waiting among others, and the switch is not given up: a switch that is being filled, or
+// that runs on an overloaded machine, is slow but not dead.
 func (m *Machine) Alive(sw string) {
 	if v := m.view[sw]; v != nil {
 		v.lease.answered()
 	}
 }
 
-// Late: this controller was itself held up (a starved machine), and only now does what was due `by`
-// ago. It has not looked at messages that came meanwhile either, so a missing answer proves
-// nothing: it renews, and judges members again. It does so a bounded number of times for a member
-// that stays silent, because a controller that is always late must also give a dead member up. It
-// returns whether the delay was long enough to count.
+// Late reports that this controller was itself held up (for example, by an overloaded machine),
+// and acts only now although it should have acted `by` earlier. It has not read messages that came
+// meanwhile either, so a missing answer proves nothing: it renews leases and judges members again.
+// It does so a bounded number of times for a silent member, because even a controller that is
+// always late must give up a dead member. Late returns whether the delay was long enough to count.
 func (m *Machine) Late(now Time, by time.Duration) bool {
 	m.took(now, by, m.o.ShortLease/renewals)
 	if m.cfg.Lease == 0 || by <= m.cfg.Lease/renewals/2 {
@@ -246,16 +250,17 @@ func (m *Machine) Late(now Time, by time.Duration) bool {
 type LeaseAnswer struct {
 	Number  uint16        // of the LEASE
 	Clock   uint64        // its clock, in microseconds
-	Left    time.Duration // rest of its lease
+	Left    time.Duration // remaining time of its lease
 	Epoch   uint16        // of its configuration; 0: none
 	Granted bool          // false: the LEASE named another epoch
 }
 
-// LeaseReply: a switch has answered a LEASE.
+// LeaseReply handles a switch's answer to a LEASE.
 //
 // If a LEASE was sent after the switch's last report, and its reply contradicts that report, the
-// switch has changed. With another epoch than the one acknowledged before, the switch was emptied,
-// or another controller changes it. With an earlier clock it was restarted.
+// switch has changed. If the reply has another epoch than the one last acknowledged, the switch
+// was emptied, or another controller is changing it. If it has an earlier clock, the switch was
+// restarted.
 func (m *Machine) LeaseReply(now Time, sw string, r LeaseAnswer) {
 	v := m.view[sw]
 	if v == nil || !v.up {
@@ -267,19 +272,20 @@ func (m *Machine) LeaseReply(now Time, sw string, r LeaseAnswer) {
 		return
 	}
 	if r.Clock < l.floors[r.Number%keptLeases] {
-		// A LEASE that named the clock of before may have given it a longer one than was meant.
+		// A LEASE that named the clock from before the restart may have given the switch a longer
+		// lease than intended.
 		l.until = max(l.until, now+margin(r.Left))
 		m.mistrust(now, sw, "its clock has gone back: it was restarted")
 		return
 	}
-	if l.heard && r.Clock == l.clock { // to another LEASE, in the same microsecond
+	if l.heard && r.Clock == l.clock { // reply to another LEASE, in the same microsecond
 		l.answered()
 	}
-	if l.heard && r.Clock <= l.clock { // an older one that was overtaken
+	if l.heard && r.Clock <= l.clock { // an older reply that arrived late
 		return
 	}
 	l.floor = max(l.floor, r.Clock)
-	counts := v.tested || m.leases(sw) // otherwise it was only asked what it has
+	counts := v.tested || m.leases(sw) // otherwise the LEASE only asked for its state
 	first := counts && !l.heard
 	if counts {
 		if l.askedAt > 0 {
@@ -297,15 +303,16 @@ func (m *Machine) LeaseReply(now Time, sw string, r LeaseAnswer) {
 			"else changes it", r.Epoch, a.Epoch))
 		return
 	}
-	if first { // the first LEASE could not name the clock; this one can
+	if first { // the first LEASE could not name the clock; the next one can
 		l.renew(now)
 	}
 	m.step(now)
 }
 
-// mistrust: a switch is not what it was. It is read again, in another connection, and judged as one
-// that has come back with empty registers (compare). That its tables are as they were says nothing:
-// its agent may have outlived its data plane, and have filled the tables again.
+// mistrust handles a switch that contradicts its known state. The controller reads it again in
+// another connection, and judges it as one that has come back with empty registers (compare).
+// Unchanged tables prove nothing: the switch's agent may have outlived its data plane and filled
+// the tables again.
 func (m *Machine) mistrust(now Time, sw, why string) {
 	m.view[sw].mistrusted = true
 	m.event("lease.refused", sw, "%s; what it has is read again", why)

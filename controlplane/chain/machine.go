@@ -11,7 +11,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/chain/rejoin"
 )
 
-// The kinds of failure of an operation; errors wrap one of them and say what would help.
+// The kinds of failure of an operation. Errors wrap one of them and say what would help.
 var (
 	ErrInvalid     = errors.New("invalid")            // makes no sense: repeating it will not help
 	ErrRefused     = errors.New("refused")            // not in the present state
@@ -22,157 +22,159 @@ var (
 // OpID names an operation: a change of the chain or of its keys. The shell chooses it.
 type OpID uint64
 
-// Options make a Machine.
+// Options are the parameters of New.
 type Options struct {
 	Name     string
 	Switches []string // all switches of the network, in order
-	// Members and Lease are the topology file's. They count when the chain is first made; from then
-	// on its record does.
+	// Members and Lease come from the topology file. They apply when the chain is first made;
+	// after that, the chain's record applies.
 	Members []string
 	Lease   time.Duration
 	// FailureTimeout is how long a member may be out of reach before the chain continues without
-	// it; 0: until an operator says so. It should be shorter than the lease, which has to run out
-	// in any case.
+	// it; 0: until an operator decides. It should be shorter than the lease, because the chain
+	// waits for the lease to run out in any case.
 	FailureTimeout time.Duration
-	// ShortLease is how long leases are, and ShortTimeout what FailureTimeout is at most, while
-	// everything is prompt (pace.go); 0: as Lease and FailureTimeout say at all times.
+	// ShortLease is the length of leases while everything is prompt (pace.go), and ShortTimeout is
+	// the upper bound of FailureTimeout then; 0: Lease and FailureTimeout always apply.
 	ShortLease, ShortTimeout time.Duration
 	// ShortAfter is how long everything must have been prompt before leases are short.
 	ShortAfter time.Duration
-	// Made is the time when this machine is made, by its own clock. PriorLeaseBound is how long
-	// from then on an earlier controller may continue giving leases, by that one's clock.
+	// Made is the time at which this machine is made, by its own clock. PriorLeaseBound is how
+	// long after that an earlier controller may still give leases, by that controller's clock.
 	Made            Time
 	PriorLeaseBound time.Duration
 	// Record is an earlier controller's record, nil if there is none.
 	Record *Record
 	// Doubt is how long after the start the machine waits for all members of Record before it acts
-	// on it: the record may not be the last one, and a later epoch at any of them shows that. 0: it
-	// is the last.
+	// on it. The record may be out of date, which a later epoch at any of them shows. 0: the
+	// record is known to be the last one.
 	Doubt time.Duration
-	// Rejoin says when members that were lost are brought in again; the zero Policy: never.
+	// Rejoin decides when lost members are brought in again; the zero Policy: never.
 	Rejoin rejoin.Policy
-	// Length is how many members the chain should have, if another program chooses them; 0: as many
-	// as its operator has named.
+	// Length is how many members the chain should have, if another program chooses them; 0: as
+	// many as the operator has named.
 	Length int
-	// EpochFloor is an epoch that the chain's first is to be above, because slots that are its own
-	// now may hold versions with epochs up to that.
+	// EpochFloor is a lower bound, exclusive, of the chain's first epoch: slots that the chain now
+	// owns may hold versions with epochs up to it.
 	EpochFloor uint16
 }
 
-// Report is a newly connected switch's report about its part in the chain.
+// Report describes a newly connected switch's part in the chain.
 type Report struct {
 	Assignment *Assignment // its chain_config entry, nil if it has none
-	Fresh      bool        // the program was loaded just now: every register is empty
+	Fresh      bool        // the program has just been loaded: every register is empty
 	Keys       int         // key_index entries of this chain's keys
 }
 
-// view is what is known about one switch.
+// view is what the machine knows about one switch.
 type view struct {
 	up     bool // connected and reported
-	downAt Time // since when it is not
+	downAt Time // when it was last lost; valid while it is not up
 	quick  bool // leases were short when it was lost
 	met    bool // it has been connected to this controller
-	empty  bool // its registers are, and it has had no role since
-	// mistrusted: it has contradicted what it was known to have (mistrust), and has not been judged
-	// since.
+	empty  bool // its registers are empty, and it has had no role since they were
+	// mistrusted says that the switch has contradicted its known state (mistrust), and has not
+	// been judged since.
 	mistrusted bool
 	acks       *Assignment
 	keys       int // key_index entries that it reported
-	// everAcked: it has acknowledged, or the record says that it had, the present configuration.
+	// everAcked says that the switch has acknowledged the present configuration, or that the
+	// record says so.
 	everAcked bool
 	lost      bool   // its registers are empty while the chain holds keys
 	installs  uint64 // the sequence number of the Install that is under way; 0: none
-	asked     uint16 // the epoch of the last Install in this connection; it may have been done, whatever was answered
+	asked     uint16 // epoch of the last Install in this connection, which may have taken effect despite an error
 	retryAt   Time   // after a failed Install
-	failed    bool   // the last Install failed; said in an event once
-	partAt    Time   // when it was first asked to install the configuration, which it has not; 0: it was not
+	failed    bool   // the last Install failed, and an event has reported it
+	partAt    Time   // when it was first asked to install the configuration, which it still lacks; 0: not asked
 	workedAt  Time   // when a call to it was last known to be answered (Working)
-	tested    bool   // the last LEASE was one to see whether it answers (asks)
+	tested    bool   // the last LEASE only tested whether it answers (asks)
 	unleased  bool   // it may have a part in the chain that is not bound to a lease
 	stopped   bool   // it was given up while it was connected, in a chain without leases
-	leaving   bool   // it leaves the network: the chain is to continue without it
-	refused   string // why it was not brought in the last time; said in an event once
+	leaving   bool   // it is leaving the network, and the chain must continue without it
+	refused   string // why the last attempt to bring it in failed; an event reports each reason once
 	lease     leaseView
 }
 
 // Machine is one chain. Its fields together determine its phase (phase.go); check asserts that.
 type Machine struct {
 	o    Options
-	view map[string]*view // has each of o.Switches, and no other
+	view map[string]*view // has exactly the switches of o.Switches
 
-	// cfg is the configuration that the switches have, or are getting: it is durable, and no switch
-	// has ever got a part of a later one from this controller. Valid while decided; then it has
-	// members.
+	// cfg is the configuration that the switches have or are getting. It is durable, and this
+	// controller has never given a switch a part of a later one. It is valid while decided, and
+	// then has members.
 	cfg     Config
 	decided bool
-	// installed: all members have had cfg since it was made durable. Then fence is empty.
+	// installed says that all members have had cfg since it was made durable. Then fence is empty.
 	installed bool
 	pace      pace
-	// fence is who must be fenced before a member gets anything of cfg: none of its members.
-	// fenceMax is the longest lease that they can hold.
+	// fence lists the switches that must be fenced before a member gets anything of cfg. None of
+	// cfg's members is in it. fenceMax is the longest lease that they can hold.
 	fence    map[string]bool
 	fenceMax time.Duration
-	// persisting is the next configuration, later than cfg, while it waits for Persisted; no switch
-	// has heard of it. nil: there is none.
+	// persisting is the next configuration, later than cfg, while it waits for Persisted. No
+	// switch has received any of it. nil: there is none.
 	persisting *change
-	// change is the operation that cfg is for, while there is more to do for it: cfg is being
-	// installed, or it is but one stage of the operation. nil: nothing but cfg's installation.
+	// change is the change that cfg is for, while it is unfinished: cfg is being installed, or is
+	// only one stage of the operation. nil: cfg is not part of a larger change.
 	change *change
-	// since has the epoch with which each of cfg's members became one; Record.Since.
+	// since maps each of cfg's members to the epoch in which it became one; see Record.Since.
 	since map[string]uint16
 	// entered is the phase that the last input led to; only enter uses it.
 	entered Phase
 
-	// wanted is who is to be a member (rejoin.go): all of cfg's are.
+	// wanted lists the intended members (rejoin.go). It includes all of cfg's.
 	wanted []string
 	back   *rejoin.Tracker
-	// rejoining is the sequence number of the Rejoin of rejoiner that is under way, 0: none;
-	// rejoinCost says that it has cost epochs.
+	// rejoining is the sequence number of the running Rejoin of rejoiner, 0 if there is none.
+	// rejoinCost says that it has used epochs.
 	rejoining  uint64
 	rejoiner   string
 	rejoinCost bool
-	short      bool            // members are missing; the event that none is missing any more is still due
-	saving     map[uint64]OpID // by Persist's number: what is done when it is answered
-	unsaved    bool            // the record is not what is so: who is to be a member, or what could not be recorded
+	short      bool            // members are missing, and the event that reports them complete is still due
+	saving     map[uint64]OpID // by number of the Persist: the operation that ends with it
+	unsaved    bool            // the record lacks intended members, or a change that could not be recorded
 
-	found     bool            // cfg came from the switches
-	stale     bool            // the record was an earlier one than the last: the switches decide
-	unjudged  map[string]bool // switches that have come while the record is in doubt, and whether they are fresh
-	wasFrozen bool            // the configuration before cfg was
-	blank     bool            // no switch holds data of the chain: it is new, or all was lost
-	// unrecorded is the sequence number of the Persist that says that it is blank no more; recordAt
-	// is when to try again. While either is not 0, no key may be placed: a controller that comes
-	// after this one would think that there is nothing to lose.
+	found     bool            // cfg was found in the switches
+	stale     bool            // the record was not the last one: the switches decide
+	unjudged  map[string]bool // switches that have come while the record is in doubt, with whether they are fresh
+	wasFrozen bool            // the configuration before cfg was frozen
+	blank     bool            // no switch holds data of the chain: it is new, or everything was lost
+	// unrecorded is the sequence number of the Persist that records that the chain is no longer
+	// blank; recordAt is when to try again. While either is not 0, no key may be placed, because
+	// the next controller would assume that there is nothing to lose.
 	unrecorded uint64
 	recordAt   Time
-	// longer is the longest lease that a switch can hold from before the lease was made shorter,
-	// and longerUntil when that is over.
+	// longer is the longest lease that a switch can hold from before leases were shortened, and
+	// longerUntil is when the last such lease has run out.
 	longer      time.Duration
 	longerUntil Time
-	exhausted   bool   // the event that no epoch is left was sent
+	exhausted   bool   // the event that no epoch is left has been sent
 	keys        int    // keys that the directory places in this chain
-	knowsKeys   bool   // and there are no others
+	knowsKeys   bool   // and the switches have entries of no other keys
 	waiting     string // last reported reason for waiting
 
 	redriven bool // what an earlier controller may have left dirty has been re-propagated
-	// redriving: a Redrive of cfg is under way, which all members have.
+	// redriving says that a Redrive of cfg, which all members have, is under way.
 	redriving  bool
 	redriveAt  Time   // when to look for keys that stay dirty
-	redriveBad bool   // the last one failed; said in an event once
+	redriveBad bool   // the last one failed, and an event has reported it
 	copying    uint64 // the sequence number of the Copy that is under way; 0: none
-	// freezeFor is how long the only member is frozen for a joiner, frozenAt since when it is, and
-	// freezeUntil when what comes next must have come; 0: it is not frozen for one.
+	// freezeFor is how long the only member may be frozen for a joiner, frozenAt is when it was
+	// frozen, and freezeUntil is the deadline for the next stage; 0: it is not frozen for a
+	// joiner.
 	freezeFor             time.Duration
 	frozenAt, freezeUntil Time
 
-	// ops are the operations on keys. All of them wait, unless canKeys.
+	// ops are the operations on keys. All of them wait unless canKeys returns true.
 	ops map[OpID]*keyOp
 
-	// seq is the last sequence number of an action: an answer with another number than its action's
-	// is out of date.
+	// seq is the last sequence number of an action. An answer whose number differs from its
+	// action's is out of date.
 	seq     uint64
-	stepped Time     // when it last did what was due
-	actions []Action // to be taken by Actions
+	stepped Time     // when step last ran
+	actions []Action // not yet returned by Actions
 }
 
 // New makes the machine of a chain.
@@ -208,8 +210,8 @@ func New(o Options) *Machine {
 	return m
 }
 
-// newView is a switch of which nothing is known: until this controller has given leases of its own,
-// an earlier one's may be live.
+// newView returns the view of an unknown switch: until this controller has given leases of its
+// own, the switch may hold an earlier controller's.
 func (m *Machine) newView() *view { return &view{lease: leaseView{until: m.prior(maxLease)}} }
 
 // Actions returns the new actions since the last call, in order.
@@ -225,14 +227,14 @@ func (m *Machine) event(kind, sw, format string, args ...any) {
 	m.do(Event{Type: kind, Switch: sw, Message: fmt.Sprintf(format, args...)})
 }
 
-// SetKeys says how many keys the directory places in the chain.
+// SetKeys sets how many keys the directory places in the chain.
 func (m *Machine) SetKeys(n int) { m.keys = n }
 
-// KnowsKeys: the directory has been compared with the switches' entries, so the number of its keys
-// is that of the chain's; a switch may have entries of keys that were removed.
+// KnowsKeys reports that the directory has been compared with the switches' entries, so its number
+// of keys is the chain's. Before that, a switch may have entries of keys that were removed.
 func (m *Machine) KnowsKeys() { m.knowsKeys = true }
 
-// holdsData says whether there is data that a switch can have lost.
+// holdsData reports whether there is data that a switch can have lost.
 func (m *Machine) holdsData() bool { return !m.blank && m.holdsKeys() }
 
 func (m *Machine) holdsKeys() bool {
@@ -241,8 +243,8 @@ func (m *Machine) holdsKeys() bool {
 	})
 }
 
-// SwitchUp: a switch is connected, this controller is its primary, the program runs, and everything
-// that does not depend on the chain is installed.
+// SwitchUp reports that a switch is connected, this controller is its primary, the program runs,
+// and everything that does not depend on the chain is installed.
 func (m *Machine) SwitchUp(now Time, sw string, r Report) {
 	v := m.view[sw]
 	if v == nil { // it has left meanwhile
@@ -250,7 +252,7 @@ func (m *Machine) SwitchUp(now Time, sw string, r Report) {
 	}
 	v.up, v.acks, v.keys, v.installs, v.asked, v.failed, v.met = true, r.Assignment, r.Keys, 0, 0, false, true
 	v.partAt, v.stopped = 0, false
-	m.back.There(now, m.candidate(sw)) // one that was emptied while it is connected was so for a chain
+	m.back.There(now, m.candidate(sw)) // a switch that was emptied while it is connected was emptied for a chain
 	v.refused = ""
 	v.empty = r.Fresh || v.empty && (r.Assignment == nil || r.Assignment.Role == None)
 	v.unleased = r.Assignment != nil && r.Assignment.Role.Member() && !r.Assignment.LeaseRequired
@@ -259,7 +261,7 @@ func (m *Machine) SwitchUp(now Time, sw string, r Report) {
 		v.lease.until = 0
 	}
 	if r.Fresh || r.Assignment == nil || !r.Assignment.Role.Member() {
-		v.lease.floor = 0 // it has nothing that it could have lost since
+		v.lease.floor = 0 // its registers are empty, so it cannot have lost content since then
 	}
 	if !m.decided {
 		m.decide(now)
@@ -273,12 +275,12 @@ func (m *Machine) SwitchUp(now Time, sw string, r Report) {
 	m.step(now)
 }
 
-// doubting says whether the record is in doubt yet.
+// doubting reports whether the record is still in doubt.
 func (m *Machine) doubting(now Time) bool {
 	return now < m.o.Doubt && m.decided && !m.stale && m.o.Record != nil && m.unmet() != ""
 }
 
-// unmet is a member of the record that this controller has not met.
+// unmet returns a member of the record that has not connected to this controller yet.
 func (m *Machine) unmet() string {
 	for _, s := range m.o.Record.Config.Members {
 		if v := m.view[s]; v != nil && !v.met {
@@ -288,7 +290,7 @@ func (m *Machine) unmet() string {
 	return ""
 }
 
-// judge judges what switches came with.
+// judge compares the switches that came while the record was in doubt.
 func (m *Machine) judge(now Time) {
 	for _, s := range m.o.Switches {
 		if fresh, ok := m.unjudged[s]; ok {
@@ -301,9 +303,9 @@ func (m *Machine) judge(now Time) {
 	}
 }
 
-// distrust: a switch has a later epoch than any on record. The record is an earlier one: it says
-// about members what was so once, and has those among them that have been given up since, with the
-// values of then. What is right the switches say.
+// distrust handles a switch that has a later epoch than any on record. The record is then out of
+// date: it describes earlier members, and includes some that have been given up since and hold old
+// values. The switches decide instead.
 func (m *Machine) distrust(now Time, sw string, epoch uint16) {
 	m.event("chain.epoch", sw, "it has epoch %d, later than the %d on record: the record is an earlier one, and what "+
 		"the switches have counts", epoch, m.cfg.Epoch)
@@ -326,7 +328,7 @@ func (m *Machine) distrust(now Time, sw string, epoch uint16) {
 	for _, s := range m.o.Switches {
 		m.view[s].installs, m.view[s].failed, m.view[s].lost, m.view[s].everAcked = 0, false, false, false
 		m.view[s].partAt = 0
-		if !m.view[s].met { // leases may have become longer since
+		if !m.view[s].met { // leases may have become longer since then
 			m.view[s].lease.until = max(m.view[s].lease.until, m.prior(maxLease))
 		}
 	}
@@ -334,7 +336,8 @@ func (m *Machine) distrust(now Time, sw string, epoch uint16) {
 	m.decide(now)
 }
 
-// SwitchDown: the connection to a switch is lost. It may be running and answering all the same.
+// SwitchDown reports that the connection to a switch is lost. The switch may still be running and
+// answering.
 func (m *Machine) SwitchDown(now Time, sw string) {
 	v := m.view[sw]
 	if v == nil {
@@ -349,7 +352,8 @@ func (m *Machine) SwitchDown(now Time, sw string) {
 	m.step(now)
 }
 
-// compare judges what a switch has against the configuration. fresh: its registers are empty.
+// compare checks a switch's state against the configuration. fresh says that its registers are
+// empty.
 func (m *Machine) compare(now Time, sw string, fresh bool) {
 	v := m.view[sw]
 	a := v.acks
@@ -387,7 +391,7 @@ func (m *Machine) lose(now Time, sw string) {
 		members, others := m.empty(m.o.Members)
 		m.leaveOut(others)
 		if len(members) == 0 {
-			members = m.cfg.Members // the file has none of those that were lost
+			members = m.cfg.Members // the file names none of those that were lost
 		}
 		for _, v := range m.view {
 			v.lost = false
@@ -404,8 +408,9 @@ func (m *Machine) lose(now Time, sw string) {
 	m.begin(now, m.next(m.cfg.Epoch, left), nil)
 }
 
-// empty is those of some switches that hold nothing of the chain. One that was given up and has not
-// been emptied since holds values of then: nobody may read those when all others are lost.
+// empty splits switches into those that hold nothing of the chain and the others. A switch that
+// was given up and has not been emptied since holds old values, which must not be read even when
+// all others are lost.
 func (m *Machine) empty(switches []string) (out, others []string) {
 	for _, s := range switches {
 		if v := m.view[s]; v.lost || v.up && (v.empty || v.acks == nil) {
@@ -423,7 +428,7 @@ func (m *Machine) leaveOut(switches []string) {
 	}
 }
 
-// next is a configuration after an epoch, with everything but the members as it is.
+// next returns a configuration after an epoch that differs only in its members.
 func (m *Machine) next(epoch uint16, members []string) Config {
 	c := m.cfg
 	c.Epoch = max(epoch, m.cfg.Epoch)
@@ -438,10 +443,10 @@ func (m *Machine) next(epoch uint16, members []string) Config {
 	return c
 }
 
-// decide finds out which configuration is running if no record says so, or the record is an earlier
-// one. It needs to hear all members that the file names; where all members of a configuration
-// answer that they have it, and nobody has a later epoch, that is the one, for each later one has
-// had one of its members at least.
+// decide finds out which configuration is running if no record says so, or if the record is out of
+// date. It needs to hear from all members that the file names. If all members of a configuration
+// report that they have it, and no switch has a later epoch, that configuration is the running
+// one, because each later one has had at least one of its members.
 func (m *Machine) decide(now Time) {
 	var epoch uint16
 	members := 0
@@ -484,7 +489,7 @@ func (m *Machine) decide(now Time) {
 	}
 	first := Config{Epoch: max(epoch, m.o.EpochFloor) + 1, Members: slices.Clone(m.o.Members), Lease: m.wantedLease()}
 	wanted := m.o.Members
-	// Whoever may have a part is fenced before another chain is installed.
+	// Every switch that may have a part is fenced before another chain is installed.
 	before := slices.Clone(first.Members)
 	for _, s := range m.o.Switches {
 		if v := m.view[s]; !slices.Contains(before, s) && (v.up && v.acks != nil && v.acks.Holds() ||
@@ -510,7 +515,7 @@ func (m *Machine) decide(now Time) {
 		m.blank = true
 	default:
 		if first.Members, err = m.survivors(epoch, named); err == nil {
-			m.found, m.blank, wanted = true, false, first.Members // whom an operator has left out is not known
+			m.found, m.blank, wanted = true, false, first.Members // those that an operator has left out are unknown
 			m.event("chain.takeover", "", "the switches were left in the middle of a change (epoch %d): going on with "+
 				"%v", epoch, first.Members)
 		}
@@ -520,11 +525,11 @@ func (m *Machine) decide(now Time) {
 		return
 	}
 	m.decided, m.cfg, m.wanted = true, Config{Epoch: epoch, Members: before, Lease: first.Lease}, nil
-	clear(m.since) // survivors have been members since what they have
+	clear(m.since) // the survivors count as members since the epoch that they report
 	m.begin(now, first, &change{wanted: wanted})
 }
 
-// wantedLease is the lease that a chain whose configuration was found in the switches is to have.
+// wantedLease returns the lease length for a chain whose configuration was found in the switches.
 func (m *Machine) wantedLease() time.Duration {
 	if m.stale {
 		return m.cfg.Lease
@@ -532,8 +537,8 @@ func (m *Machine) wantedLease() time.Duration {
 	return m.o.Lease
 }
 
-// named is the switches that those with the latest epoch know as members of their configuration:
-// each knows the head, the tail, and whom it sends on to.
+// named returns the switches that the switches with the latest epoch name as members of their
+// configuration: each names the head, the tail, and its successor.
 func (m *Machine) named(epoch uint16) map[string]bool {
 	out := map[string]bool{}
 	for _, s := range m.o.Switches {
@@ -584,9 +589,9 @@ func (m *Machine) running(epoch uint16) (Config, bool) {
 	if !parts[head].LeaseRequired {
 		c.Lease = 0
 	} else if c.Lease == 0 {
-		c.Lease = maxLease // they need one; adopt changes it
+		c.Lease = maxLease // the members need a lease; adopt sets the right length
 	}
-	for s, a := range parts { // every one of them, and each part of it
+	for s, a := range parts { // checks every switch, and each field of its part
 		if *a != c.Assignment(s) {
 			return Config{}, false
 		}
@@ -599,12 +604,12 @@ func (m *Machine) running(epoch uint16) (Config, bool) {
 	return c, true
 }
 
-// adopt takes over a running configuration and changes what the file wants otherwise and can be
+// adopt takes over a running configuration, and applies what the file requests and what can be
 // changed.
 func (m *Machine) adopt(now Time, c Config) {
 	lease := m.wantedLease()
 	m.decided, m.found, m.cfg, m.installed, m.blank = true, true, c, true, false
-	m.wanted = slices.Clone(c.Members) // whom an operator has left out is not known
+	m.wanted = slices.Clone(c.Members) // those that an operator has left out are unknown
 	m.event("chain.adopted", "", "the switches run %v", c)
 	clear(m.since)
 	for _, s := range c.Members {
@@ -631,12 +636,12 @@ func (m *Machine) adopt(now Time, c Config) {
 	m.step(now)
 }
 
-// survivors are the members of a configuration that not all have, as far as they hold everything
-// that it must not lose. Members with the new configuration do. So do members that are known to
-// belong to it and still have an earlier one: no write can have passed them, and they were in all
+// survivors returns those members of a partly installed configuration that hold everything that
+// must not be lost. Members with the new configuration do. So do members that are known to belong
+// to it and still have an earlier one: no write can have passed them, and they were in all
 // configurations between the two. Other members with an earlier one may have been given up, and
-// hold an old state. The order must follow from what the members know, from the record and from the
-// file.
+// hold an old state. Their order must follow from what the members know, from the record and from
+// the file.
 func (m *Machine) survivors(epoch uint16, named map[string]bool) ([]string, error) {
 	order := m.o.Members
 	if m.stale {
@@ -673,7 +678,7 @@ func (m *Machine) survivors(epoch uint16, named map[string]bool) ([]string, erro
 	return out, nil
 }
 
-// wait reports, once, what the machine waits for.
+// wait reports, once for each reason, why the machine is waiting.
 func (m *Machine) wait(what string) {
 	if what != m.waiting && what != "" {
 		m.event("chain.waiting", "", "waiting %s", what)
@@ -681,8 +686,8 @@ func (m *Machine) wait(what string) {
 	m.waiting = what
 }
 
-// Tick does what is due by time alone. Call it once at the start and at the time that Next returns;
-// other calls do no harm.
+// Tick does everything that is due by time. Call it once at the start and at the time that Next
+// returns; other calls do no harm.
 func (m *Machine) Tick(now Time) {
 	if !m.decided {
 		m.decide(now)
@@ -691,12 +696,12 @@ func (m *Machine) Tick(now Time) {
 	m.step(now)
 }
 
-// Next is the time of the next Tick, and false if there is nothing to wait for. It may be over: an
-// input may have come between that time and the Tick that was due.
+// Next returns the time of the next Tick, and false if there is nothing to wait for. The time may
+// have passed: an input may have come between it and the Tick that was due.
 func (m *Machine) Next(now Time) (Time, bool) {
 	next, ok := Time(0), false
-	// What was due at the last step was tried then. If it was not possible, what makes it possible
-	// will come as an input.
+	// The last step already tried everything that was due. If something was not possible then, an
+	// input will report when it is.
 	at := func(t Time) {
 		if t > m.stepped && (!ok || t < next) {
 			next, ok = t, true

@@ -5,24 +5,25 @@ import (
 	"slices"
 )
 
-// Phase is how far a chain has come with its configuration. doc.go has the table of transitions.
+// Phase is how far a chain has come with its configuration. The table in doc.go lists the
+// transitions.
 type Phase uint8
 
-// The phases, in the order in which a chain that is made again, and changed, goes through them.
+// The phases, in the order in which a new chain, and then a changed one, goes through them.
 const (
-	// Discovering: the running configuration is not known, or its record is in doubt. The switches
-	// are only asked.
+	// Discovering: the running configuration is not known, or its record is in doubt. The machine
+	// only reads the switches.
 	Discovering Phase = iota
-	// Persisting: the next configuration is being made durable, and no switch has heard of it. They
-	// continue with the present one.
+	// Persisting: the next configuration is being made durable, and no switch has received any of
+	// it. The switches continue with the present one.
 	Persisting
-	// Fencing: the configuration is durable, and a switch that was a member before may serve yet.
-	// No member gets it.
+	// Fencing: the configuration is durable, but a switch that was a member before may still
+	// serve. No member gets the configuration yet.
 	Fencing
 	// Installing: the members get the configuration, in an order that loses no write (order).
 	Installing
-	// Draining: all members have the configuration, its head is frozen, and what is dirty is driven
-	// down: then their order changes.
+	// Draining: all members have the configuration, and its head is frozen. Dirty keys are being
+	// re-propagated; after that the order of the members changes.
 	Draining
 	// Recovering: all members have the configuration, and a switch is being emptied, filled, or
 	// compared with the tail.
@@ -36,10 +37,11 @@ func (p Phase) String() string {
 	return [...]string{"discovering", "persisting", "fencing", "installing", "draining", "recovering", "ready"}[p]
 }
 
-// installed says whether all members have had the configuration, and none is on its way.
+// installed reports whether all members have had the configuration, and none is on its way.
 func (p Phase) installed() bool { return p >= Draining }
 
-// follows is the table of doc.go. A phase may follow itself: one configuration overtakes another.
+// follows is the table of transitions in doc.go. A phase may follow itself, when one configuration
+// replaces another.
 var follows = map[Phase][]Phase{
 	Discovering: {Persisting, Fencing, Installing, Ready},
 	Persisting:  {Discovering, Fencing, Installing, Ready},
@@ -50,7 +52,7 @@ var follows = map[Phase][]Phase{
 	Ready:       {Discovering, Persisting, Recovering},
 }
 
-// Phase is the phase now.
+// Phase returns the present phase.
 func (m *Machine) Phase(now Time) Phase {
 	if m.doubting(now) {
 		return Discovering
@@ -58,8 +60,9 @@ func (m *Machine) Phase(now Time) Phase {
 	return m.phase()
 }
 
-// phase is what the fields say, doubts aside. It is kept in no field of its own, which could say
-// something else: whoever must know how far the chain is asks here.
+// phase derives the phase from the fields, ignoring a doubtful record. No field stores it, because
+// a stored phase could disagree with the others. All code that needs the phase calls this
+// function.
 func (m *Machine) phase() Phase {
 	switch c := m.change; {
 	case !m.decided:
@@ -79,9 +82,9 @@ func (m *Machine) phase() Phase {
 	}
 }
 
-// enter checks that the phase may follow the last entered one. Like those of check, a failure is an
-// error in this package, and there is no right way on: a controller that stops harms nobody,
-// because leases run out, and the next one begins with the record.
+// enter checks that the phase may follow the last one. A failure here, as in check, is a bug in
+// this package, from which there is no safe way to continue. Stopping the controller does no harm:
+// leases run out, and the next controller starts from the record.
 func (m *Machine) enter(now Time) {
 	if p := m.Phase(now); p != m.entered {
 		m.assert(slices.Contains(follows[m.entered], p), "it was %v", m.entered)
@@ -89,7 +92,7 @@ func (m *Machine) enter(now Time) {
 	}
 }
 
-// check asserts what is true between any two inputs.
+// check asserts what must be true between any two inputs.
 func (m *Machine) check() {
 	p := m.phase()
 	for s := range m.fence {
@@ -115,7 +118,7 @@ func (m *Machine) check() {
 		m.assert(c.then != nil && m.cfg.Freeze == FreezeHead && m.redriving, "nothing drains")
 	case Recovering:
 		m.assert(c.then == nil && c.stage != joining, "it has joined")
-		// (While it is erased an earlier controller's shadow may still be in the configuration.)
+		// (During erasing, an earlier controller's shadow may still be in the configuration.)
 		filled := m.cfg.Shadow == c.joiner && m.copying != 0
 		m.assert(c.stage == erasing || filled, "%s is not being filled", c.joiner)
 	}

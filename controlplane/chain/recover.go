@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// Recovery: a switch is filled behind the tail while the chain works on, and gets its place before
-// it (docs/protocol.md, "Recovery"). Each stage that changes the chain is a configuration of its
-// own, so a controller that finds one of them on record knows that it is to be left: it makes the
-// chain without the joiner. The stages are in a change, which waits in Machine.change for its
-// configuration as any other does.
+// Recovery fills a switch after the tail while the chain works, and then places it before the tail
+// (docs/protocol.md, "Recovery"). Each stage that changes the chain is a configuration of its own.
+// A controller that finds one of them on record abandons the recovery and makes the chain without
+// the joiner. The stage is stored in a change, which waits in Machine.change for its configuration
+// like any other.
 //
 //	erasing ──▶ shadowing ──▶ filling ────▶ joining    a chain of two members or more
 //	                    └───▶ comparing ──▶ joining    a chain of one: the joiner becomes its tail
@@ -27,12 +27,12 @@ const (
 	joining                // it becomes a member
 )
 
-// eraseMost is how long it may take to empty a switch, which is to load a program. Nothing of the
-// chain waits for that, but no other switch is brought in.
+// eraseMost is how long emptying a switch (loading its program again) may take. The chain does not
+// wait for it, but no other switch is brought in meanwhile.
 const eraseMost = time.Minute
 
-// Recover brings a switch in behind the tail. Done comes when it is a member, or with the reason
-// why it failed.
+// Recover brings a switch in after the tail. Done reports either that it is a member or why that
+// failed.
 func (m *Machine) Recover(now Time, op OpID, sw string) {
 	fail := func(kind error, format string, args ...any) {
 		m.do(Done{op, fmt.Errorf("%w: "+format, append([]any{kind}, args...)...)})
@@ -74,8 +74,8 @@ func (m *Machine) Recover(now Time, op OpID, sw string) {
 	}
 }
 
-// erasing says whether a switch is being emptied to be brought in: of the chain nothing is changed
-// yet.
+// erasing reports whether a switch is being emptied before it is brought in. The chain has not
+// changed yet.
 func (m *Machine) erasing() bool { return m.phase() == Recovering && m.change.stage == erasing }
 
 // EraseFailed answers Erase.
@@ -94,8 +94,8 @@ func (m *Machine) shadow(now Time, c *change) {
 	m.begin(now, n, &change{op: c.op, joiner: c.joiner, stage: shadowing})
 }
 
-// joinerUp: a switch that was emptied is there again. If the connection to it was lost meanwhile it
-// is not known whether it was, and it is asked for another time.
+// joinerUp handles the return of a switch that was emptied. If the connection to it was lost
+// meanwhile, it is not known whether it was emptied, and the machine requests that again.
 func (m *Machine) joinerUp(now Time, sw string) {
 	switch c := m.change; {
 	case !m.erasing() || c.joiner != sw:
@@ -106,8 +106,8 @@ func (m *Machine) joinerUp(now Time, sw string) {
 	}
 }
 
-// joinerDown: while it is being filled a joiner must not be lost from sight, because it may come
-// back empty.
+// joinerDown handles the loss of the connection to a joiner. The controller must stay connected to
+// a joiner that is being filled, because the joiner may come back empty.
 func (m *Machine) joinerDown(now Time, sw string) {
 	for _, c := range []*change{m.persisting, m.change} {
 		if c != nil && c.joiner == sw && c.stage != erasing && !m.cfg.IsMember(sw) {
@@ -117,7 +117,8 @@ func (m *Machine) joinerDown(now Time, sw string) {
 	}
 }
 
-// giveUp ends a recovery: the chain is as it was before, if need be by another configuration.
+// giveUp ends a recovery. The chain becomes what it was before, by another configuration if
+// necessary.
 func (m *Machine) giveUp(now Time, why error) {
 	c := m.change
 	if m.persisting != nil {
@@ -133,7 +134,8 @@ func (m *Machine) giveUp(now Time, why error) {
 	m.begin(now, m.next(m.cfg.Epoch, m.cfg.Members), nil)
 }
 
-// recoveryInstalled: all have a configuration of a recovery. It says whether there is more to do.
+// recoveryInstalled is called when all switches have a configuration of a recovery. It returns
+// whether there is more to do.
 func (m *Machine) recoveryInstalled(c *change) bool {
 	if c.stage == joining {
 		if tail := m.cfg.Members[len(m.cfg.Members)-1]; tail == c.joiner {
@@ -150,7 +152,7 @@ func (m *Machine) recoveryInstalled(c *change) bool {
 	return true
 }
 
-// endCopy: the copied content is no longer needed.
+// endCopy cancels the copy.
 func (m *Machine) endCopy() {
 	if m.copying != 0 {
 		m.do(CancelCopy{m.copying})
@@ -177,8 +179,8 @@ func (m *Machine) Copied(now Time, seq uint64, err error) {
 		n.Members, n.Shadow, n.Filling = m.cfg.way(), "", false
 		m.begin(now, n, &change{op: c.op, joiner: c.joiner, stage: joining})
 	case c.stage == shadowing:
-		// Before the only member it would be the head, which decides, and behind it the tail, which
-		// answers: both must have everything.
+		// If it were placed before the only member, it would be the head, which orders writes. If
+		// it were placed after, it would be the tail, which answers. Both must have everything.
 		n := m.next(m.cfg.Epoch, m.cfg.Members)
 		n.Shadow, n.Freeze = c.joiner, FreezeAll
 		m.begin(now, n, &change{op: c.op, joiner: c.joiner, stage: comparing})

@@ -9,20 +9,21 @@ import (
 	"github.com/netcraq/netcraq/controlplane/chain/rejoin"
 )
 
-// Coming back. The operator's last word determines the chain's intended members: the original ones,
-// as changed by Propose and Recover since. It is recorded. The chain continues without members that
-// fail, and they should come back: when one has been steady for a while (package rejoin), Rejoin
-// brings it in as an operator would. One that an operator has left out stays out.
+// Coming back. The operator's last request determines the chain's intended members: the original
+// ones, as changed since by Propose and Recover. They are recorded. The chain continues without
+// members that fail, and such members should come back: when one has been steady for a while
+// (package rejoin), Rejoin brings it in as an operator would. A switch that an operator has left
+// out stays out.
 //
-// Nothing here is needed for safety: it is Recover that brings a switch in.
+// Safety does not depend on this file: Recover is what brings a switch in.
 
-// MissingMember is a switch that should be a member and is not.
+// MissingMember is a switch that should be a member but is not.
 type MissingMember struct {
 	Switch string
-	Why    string // what has to happen first, for people
+	Why    string // what must happen first, for people
 }
 
-// missing are the switches that are to be members and are none.
+// missing lists the switches that should be members but are not.
 func (m *Machine) missing() (out []string) {
 	for _, s := range m.wanted {
 		if !m.cfg.IsMember(s) {
@@ -32,8 +33,8 @@ func (m *Machine) missing() (out []string) {
 	return out
 }
 
-// intended is who is to be a member when a configuration is on record: c.wanted where an operator
-// has said who is. Whoever is a member is to be one.
+// intended returns the intended members once a configuration is on record: c.wanted if an operator
+// has named them. It always includes the present members.
 func (m *Machine) intended(c *change) []string {
 	out := m.wanted
 	if c.wanted != nil {
@@ -48,7 +49,7 @@ func (m *Machine) intended(c *change) []string {
 	return out
 }
 
-// whyMissing says what it takes for a switch to be a member again.
+// whyMissing returns what must happen before a switch can be a member again.
 func (m *Machine) whyMissing(now Time, sw string) string {
 	v := m.view[sw]
 	due, there := m.back.Due(now, m.candidate(sw))
@@ -76,7 +77,7 @@ func (m *Machine) whyMissing(now Time, sw string) string {
 	return "it is there, and is taken in again when the chain is ready"
 }
 
-// unwant: a switch leaves the network, and the chain does not wait for it.
+// unwant removes a switch that is leaving the network from the intended members.
 func (m *Machine) unwant(sw string) {
 	m.unsaved = m.unsaved || slices.Contains(m.wanted, sw)
 	m.wanted = slices.DeleteFunc(slices.Clone(m.wanted), func(s string) bool { return s == sw })
@@ -87,7 +88,7 @@ func (m *Machine) candidate(sw string) rejoin.Candidate {
 	return rejoin.Candidate{Chain: m.o.Name, Switch: sw}
 }
 
-// rejoin brings in a switch that has come back, one at a time.
+// rejoin brings in a switch that has come back, one switch at a time.
 func (m *Machine) rejoin(now Time) {
 	if m.rejoining != 0 || m.phase() != Ready || m.cfg.Freeze != Thawed || m.sparing() {
 		return
@@ -108,35 +109,35 @@ func (m *Machine) rejoin(now Time) {
 	}
 }
 
-// Rejoined answers Rejoin: the switch is a member, or why it failed.
+// Rejoined answers Rejoin: err is nil if the switch is a member, and otherwise says why it failed.
 func (m *Machine) Rejoined(now Time, seq uint64, err error) {
 	if seq != m.rejoining {
 		return
 	}
 	sw := m.rejoiner
 	m.rejoining, m.rejoiner = 0, ""
-	if v := m.view[sw]; v != nil && err != nil && v.refused != err.Error() { // said once
+	if v := m.view[sw]; v != nil && err != nil && v.refused != err.Error() { // report each reason once
 		v.refused = err.Error()
 		m.event("chain.not-rejoined", sw, "%v; trying again", err)
 	}
-	if err == nil || m.rejoinCost { // what was refused at once costs nothing
+	if err == nil || m.rejoinCost { // an attempt that was refused at once has cost no epochs
 		m.back.Tried(now, m.candidate(sw))
 	}
 	switch {
 	case err == nil:
 	case m.rejoinCost || errors.Is(err, ErrSilent):
 		m.back.Again(now, m.candidate(sw))
-	default: // another chain needs it, keys are being moved: nothing against the switch
+	default: // another chain needs the switch, or keys are being moved: not the switch's fault
 		m.back.Later(now, m.candidate(sw))
 	}
 	m.step(now)
 }
 
-// Rejoining is the switch that is being brought in automatically; "": none.
+// Rejoining returns the switch that is being brought in automatically; "" if there is none.
 func (m *Machine) Rejoining() string { return m.rejoiner }
 
-// HoldsOld says whether a switch holds, or may hold, values of before, so that it is emptied to be
-// brought in.
+// HoldsOld reports whether a switch holds, or may hold, outdated values, so that it must be
+// emptied before it is brought in.
 func (m *Machine) HoldsOld(sw string) bool {
 	v := m.view[sw]
 	return v != nil && !v.empty && m.holdsKeys()

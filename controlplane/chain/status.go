@@ -5,36 +5,36 @@ import (
 	"time"
 )
 
-// Status is a chain for people.
+// Status describes a chain to people.
 type Status struct {
 	Config  Config
-	Decided bool // false: there is no configuration yet, and Members are the file's
+	Decided bool // false: there is no configuration yet, and Members come from the file
 	Found   bool // there was no record; an earlier controller's configuration was found in the switches
-	Doubt   bool // the record may be an earlier one than the last, and nothing is done by it yet
-	Stale   bool // the record was an earlier one than the last: the configuration was found in the switches
-	// Installed: every member has the configuration, so whoever it leaves out is fenced, or its
-	// lease is over.
+	Doubt   bool // the record may be out of date, and the machine does not act on it yet
+	Stale   bool // the record was out of date: the configuration was found in the switches
+	// Installed says that every member has the configuration, so each switch that it leaves out is
+	// fenced, or that switch's lease has run out.
 	Installed bool
-	// Fenced: no switch that the configuration leaves out can serve any more.
+	// Fenced says that no switch that the configuration leaves out can still serve.
 	Fenced  bool
 	Ready   bool
-	Reason  string // why it is not ready
+	Reason  string // why the chain is not ready
 	Members []MemberStatus
 	// LeaseGiven is the length of the leases that are given now: Config.Lease, or
 	// Options.ShortLease while everything is prompt.
 	LeaseGiven time.Duration
-	// Length is how many members the chain should have, and Missing the switches that should be
-	// members and are not; it is empty if another program chooses them.
+	// Length is how many members the chain should have. Missing lists the switches that should be
+	// members but are not; it is empty if another program chooses the members.
 	Length  int
 	Missing []MissingMember
 }
 
-// MembersReady says whether there is a configuration, and every member has acknowledged it.
+// MembersReady reports whether there is a configuration and every member has acknowledged it.
 func (s *Status) MembersReady() bool {
 	return s.Decided && !slices.ContainsFunc(s.Members, func(m MemberStatus) bool { return !m.Ready })
 }
 
-// MemberStatus is a member for people.
+// MemberStatus describes a member to people.
 type MemberStatus struct {
 	Switch    string
 	Role      Role
@@ -42,7 +42,7 @@ type MemberStatus struct {
 	LeaseLive bool
 }
 
-// Status is the state now.
+// Status returns the present state.
 func (m *Machine) Status(now Time) Status {
 	p := m.phase()
 	s := Status{Config: m.cfg, Decided: m.decided, Found: m.found, Doubt: m.doubting(now), Stale: m.stale}

@@ -5,13 +5,13 @@ import (
 	"slices"
 )
 
-// Switches come and go while the machine runs. One that goes is not forgotten at once: as long as
-// the chain needs it (Needs) it is known as one that is leaving. A member that is leaving is given
-// up like one that has failed, whatever the patience: it is fenced, or its lease runs out, before
-// anything of the chain without it is installed.
+// Switches come and go while the machine runs. The machine does not forget a switch that leaves at
+// once: as long as the chain needs it (Needs), the switch is marked as leaving. A leaving member
+// is given up like one that has failed, without waiting for any timeout: it is fenced, or its
+// lease runs out, before the chain without it is installed.
 
-// Want sets the topology's wishes from now on: of the Options Members, FailureTimeout, ShortLease
-// and what goes with it, Rejoin and Length. A chain that exists already keeps its members.
+// Want applies a changed topology: the Options Members, FailureTimeout, ShortLease and its
+// companions, Rejoin and Length. A chain that exists already keeps its members.
 func (m *Machine) Want(o Options) {
 	m.o.Members, m.o.FailureTimeout = o.Members, o.FailureTimeout
 	m.o.Rejoin, m.o.Length = o.Rejoin, o.Length
@@ -19,8 +19,8 @@ func (m *Machine) Want(o Options) {
 	m.back.SetPolicy(o.Rejoin)
 }
 
-// SetSwitches sets the network's switches, in order, and which of them are leaving it. Others are
-// forgotten; the chain must not need them.
+// SetSwitches sets the network's switches, in order, and which of them are leaving it. The machine
+// forgets all others; the chain must not need them.
 func (m *Machine) SetSwitches(now Time, switches []string, leaving map[string]bool) {
 	for _, s := range switches {
 		if m.view[s] == nil {
@@ -47,8 +47,8 @@ func (m *Machine) SetSwitches(now Time, switches []string, leaving map[string]bo
 	m.Tick(now)
 }
 
-// Needs says whether a switch must be known to the machine even if it has left the network: it has
-// a part in the chain, or may have one until it is fenced.
+// Needs reports whether the machine must know a switch even if the switch has left the network,
+// because it has a part in the chain, or may have one until it is fenced.
 func (m *Machine) Needs(sw string) bool {
 	if m.fence[sw] || !m.decided && m.stale || !m.decided && slices.Contains(m.o.Members, sw) {
 		return true

@@ -25,10 +25,10 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// The controller as the admin API shows it (package admin serves these over HTTP). Errors are
-// *admin.Error.
+// The controller as the admin API presents it (package admin serves these methods over HTTP).
+// Errors are *admin.Error.
 
-// apiError gives an error its code.
+// apiError adds the API's error code to an error.
 func apiError(err error) error {
 	if err == nil {
 		return nil
@@ -69,7 +69,7 @@ func (c *Controller) Chains(ctx context.Context) ([]admin.Chain, error) {
 	return out, apiError(err)
 }
 
-// Chain is one chain, by name or decimal id.
+// Chain returns one chain, by name or decimal id.
 func (c *Controller) Chain(ctx context.Context, name string) (*admin.Chain, error) {
 	var out admin.Chain
 	var failed error
@@ -139,11 +139,11 @@ func (c *Controller) Recover(ctx context.Context, name, sw string) (*admin.Chain
 // Metrics serves the metrics for Prometheus.
 func (c *Controller) Metrics() http.Handler { return c.metrics.Handler() }
 
-// Registry has the metrics; components beside the controller add theirs.
+// Registry returns the metrics' registry. Other components in the process add their metrics to it.
 func (c *Controller) Registry() *prometheus.Registry { return c.metrics.Registry }
 
-// Keys lists the keys of a chain by name: those that are on record, as the next controller would
-// list them.
+// Keys lists the keys of a chain by name, as they are on record. The next controller would return
+// the same list.
 func (c *Controller) Keys(ctx context.Context, chainName string) ([]admin.Key, error) {
 	out := []admin.Key{}
 	var failed error
@@ -161,8 +161,8 @@ func (c *Controller) Keys(ctx context.Context, chainName string) ([]admin.Key, e
 	return out, apiError(errors.Join(err, failed))
 }
 
-// mayTell says why this controller must not tell which KEY_IDs keys have; nil: it may. Another may
-// have moved them.
+// mayTell returns why this controller must not report the KEY_IDs of keys, or nil if it may.
+// Another controller may have moved the keys.
 func (c *Controller) mayTell() error {
 	switch {
 	case c.deposed != "":
@@ -173,10 +173,10 @@ func (c *Controller) mayTell() error {
 	return nil
 }
 
-// onRecord is the keys whose names start with prefix, by name, as they are on record. Those that
-// are being added, or were and are taken out again, or are to take the place of one that moves, are
-// not among them: if the controller ends, the next one takes them out. One that moves has its
-// KEY_ID of before.
+// onRecord returns the keys whose names start with prefix, by name, as they are on record. It
+// leaves out keys that are being added, that were added and are being removed again, or that will
+// replace a key that moves: if this controller ends, the next one removes them. A key that is
+// moving has its former KEY_ID.
 func (c *Controller) onRecord(prefix string) []keyspace.Key {
 	return c.savedKeys.List(prefix, func(k keyspace.Key) bool {
 		return k.State != keyspace.Adding && !k.Undone && !strings.HasPrefix(k.Name, keyspace.MovingPrefix)
@@ -189,20 +189,20 @@ func (c *Controller) describeKey(k keyspace.Key) admin.Key {
 	if k.Empty {
 		out.Unwritten = uint64(k.Made)
 	}
-	if ch := c.net().byID[k.ID.Chain()]; ch != nil { // it may have been removed a moment ago
+	if ch := c.net().byID[k.ID.Chain()]; ch != nil { // the chain may have been removed a moment ago
 		out.Chain = ch.topo.Name
 	}
 	return out
 }
 
-// describeOne is the answer to a request for one key.
+// describeOne returns the API's description of one key.
 func (c *Controller) describeOne(k keyspace.Key) admin.Key {
 	out := c.describeKey(k)
 	out.SettledMillis = c.settled(k.Name).Milliseconds()
 	return out
 }
 
-// AddKeys places keys. The answers are in the order of the specs, each with its own error.
+// AddKeys places keys. The results are in the order of the specs, each with its own error.
 func (c *Controller) AddKeys(ctx context.Context, chainName string, specs []admin.KeySpec) ([]admin.Key, error) {
 	keys := make([]newKey, len(specs))
 	for i, s := range specs {
@@ -228,13 +228,13 @@ func (c *Controller) AddKeys(ctx context.Context, chainName string, specs []admi
 	return out, nil
 }
 
-// RemoveKey takes a key out of the network.
+// RemoveKey removes a key from the network.
 func (c *Controller) RemoveKey(ctx context.Context, chainName, nameOrID string) error {
 	return apiError(c.removeKey(ctx, chainName, nameOrID))
 }
 
-// MoveKey moves a key to another chain, where it has another KEY_ID. Until that is recorded,
-// lookups of its name are Unavailable.
+// MoveKey moves a key to another chain, where it gets another KEY_ID. Until that is recorded,
+// lookups of its name return Unavailable.
 func (c *Controller) MoveKey(ctx context.Context, chainName, nameOrID, to string) (*admin.Key, error) {
 	k, err := c.moveKey(ctx, chainName, nameOrID, to)
 	if err != nil {
@@ -244,8 +244,8 @@ func (c *Controller) MoveKey(ctx context.Context, chainName, nameOrID, to string
 	return &out, nil
 }
 
-// Directory lists the keys of all chains whose names start with prefix, as Keys does; with state,
-// it also fetches what each member holds.
+// Directory lists the keys of all chains whose names start with prefix, as Keys does. With state,
+// it also fetches the content that each member holds.
 func (c *Controller) Directory(ctx context.Context, prefix string, state bool) ([]admin.Key, error) {
 	var keys []keyspace.Key
 	var failed error
@@ -264,12 +264,12 @@ func (c *Controller) Lookup(ctx context.Context, name string, state bool) (*admi
 	return c.lookup(ctx, name, stateAt(state))
 }
 
-// LookupTail is Lookup with the key's state at the last member of its chain alone.
+// LookupTail is Lookup, with the key's state at only the last member of its chain.
 func (c *Controller) LookupTail(ctx context.Context, name string) (*admin.Key, error) {
 	return c.lookup(ctx, name, stateAtTail)
 }
 
-// reach is at which members of its chain a key's state is asked for.
+// reach says at which members of its chain a key's state is read.
 type reach int
 
 const (
@@ -354,7 +354,7 @@ func describeState(s keyState) admin.KeyState {
 	return out
 }
 
-// Switches lists the switches as the topology has them.
+// Switches lists the switches in the topology's order.
 func (c *Controller) Switches(ctx context.Context) ([]admin.Switch, error) {
 	out := []admin.Switch{}
 	err := c.call(ctx, func() {
@@ -385,7 +385,7 @@ func (c *Controller) Switches(ctx context.Context) ([]admin.Switch, error) {
 
 func describePorts(s *topology.Switch) []admin.Port {
 	out := []admin.Port{}
-	if s == nil { // it has left a moment ago
+	if s == nil { // the switch left a moment ago
 		return out
 	}
 	for _, p := range s.Ports {
@@ -467,7 +467,7 @@ func readEvents(ctx context.Context, d *device) (map[string]uint64, error) {
 	return out, nil
 }
 
-// switchEvents reads the counter `events` of all switches, for Prometheus. It leaves out those that
+// switchEvents reads the counter `events` of all switches, for Prometheus. It omits switches that
 // do not answer.
 func (c *Controller) switchEvents(ctx context.Context) map[string]map[string]uint64 {
 	var mu sync.Mutex
@@ -488,7 +488,7 @@ func (c *Controller) switchEvents(ctx context.Context) map[string]map[string]uin
 	return out
 }
 
-// unsentPackets is how many packets the controller dropped for each switch, for Prometheus.
+// unsentPackets returns how many packets the controller dropped for each switch, for Prometheus.
 func (c *Controller) unsentPackets() map[string]uint64 {
 	out := map[string]uint64{}
 	for _, d := range c.net().devices {
@@ -497,13 +497,14 @@ func (c *Controller) unsentPackets() map[string]uint64 {
 	return out
 }
 
-// Events is the events after the one numbered since that are kept, and a channel that is closed
-// when there are more.
+// Events returns the stored events with numbers above since, and a channel that is closed when
+// there are more.
 func (c *Controller) Events(since uint64) ([]admin.Event, <-chan struct{}) {
 	return c.events.Since(since)
 }
 
-// Ready returns nil if every chain serves; otherwise an *admin.Error that says what is missing.
+// Ready returns nil if every chain serves, and otherwise an *admin.Error that says what is
+// missing.
 func (c *Controller) Ready(ctx context.Context) error {
 	chains, err := c.Chains(ctx)
 	if err != nil {
@@ -528,6 +529,6 @@ func (c *Controller) Ready(ctx context.Context) error {
 	return nil
 }
 
-// Announce adds an event of another component (such as placement/controller), so that it is shown
-// and counted with the controller's own.
+// Announce adds an event of another component (such as placement/controller), which is then shown
+// and counted like the controller's own.
 func (c *Controller) Announce(kind, chain, message string) { c.events.Add(kind, "", chain, message) }

@@ -29,22 +29,23 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// Options make a Controller.
+// Options are the parameters of New.
 type Options struct {
 	Topology *topology.Topology
 	Store    saved.Store
-	// ElectionID orders controllers: of two that run at the same time the higher is primary at the
-	// switches. Zero: the time, so that the one started last is.
+	// ElectionID orders controllers: of two that run at the same time, the one with the higher id
+	// is primary at the switches. Zero: the current time, so the controller that was started last
+	// is primary.
 	ElectionID p4rt.ElectionID
-	// Led is when this controller was last known to lead, if there are several (nil: it is the only
-	// one). It gives leases until Leading after that, and assumes that its predecessor did so for
-	// Leading after this one was made.
+	// Led returns when this controller was last known to lead, if there are several (nil: it is
+	// the only one). The controller gives leases until Leading after that time. It assumes that
+	// its predecessor gave leases until Leading after this controller was made.
 	Led     func() clock.Time
 	Leading time.Duration
-	// TLS is the TLS configuration for all switches; each has the server name from the topology.
-	// nil: as the topology says (Topology.TLS).
+	// TLS is the TLS configuration for all switches; the server name of each comes from the
+	// topology. nil: use Topology.TLS.
 	TLS *tls.Config
-	// RPCTimeout bounds each P4Runtime request (0: p4rt.Options' own).
+	// RPCTimeout bounds each P4Runtime request (0: the default of p4rt.Options).
 	RPCTimeout time.Duration
 	Log        *slog.Logger
 }
@@ -55,68 +56,70 @@ type Controller struct {
 	tls     *tls.Config // of the connections to switches; nil: plain text
 	// rpcTimeout bounds each request to a switch.
 	rpcTimeout time.Duration
-	election   p4rt.ElectionID // of the first stream to a switch that is connected to now
+	election   p4rt.ElectionID // for the first stream to a switch that is connected now
 	prog       *program.Program
 	saver      *saved.Saver
 	log        *slog.Logger
 	events     *observe.Log
 	requests   *switches.Requests
 	metrics    *observe.Metrics
-	start      time.Duration // clock.Raw
+	start      time.Duration // start time by clock.Raw
 	pool       *ops.Pool
 	equality   ops.Equality
-	running    sync.WaitGroup // what Run waits for
+	running    sync.WaitGroup // goroutines that Run waits for
 
 	inboxMu sync.Mutex
 	inbox   []func()
 	wake    chan struct{}
 
-	// What only run's goroutine touches.
-	wanted *topology.Topology   // the last that was given
-	gone   map[uint8]chain.Time // ids of chains that were removed, and until when they are not given to others
-	// the highest that any chain has had, those that were removed included, when it was last looked
-	// at
+	// Only run's goroutine uses the following fields.
+	wanted *topology.Topology   // the topology that was given last
+	gone   map[uint8]chain.Time // ids of removed chains, and until when each must not be given to another chain
+	// the highest epoch that any chain has had, including removed chains, when it was last
+	// computed
 	epoch uint16
 	dir   *keyspace.Directory
 	sess  *sessions.Table
-	// numbering is of principals and realms.
+	// numbering holds the numbers of principals and realms.
 	numbering *tableplan.Numbering
-	// leased is the session_lease entries, by switch: what sess says. Devices' workers read it.
+	// leased holds the session_lease entries by switch, computed from sess. The devices' workers
+	// read it.
 	leased atomic.Pointer[map[string][]p4rt.Entry]
-	// watching is who watches what; devices' workers read it.
+	// watching says which server watches which keys. The devices' workers read it.
 	watching atomic.Pointer[tableplan.Watches]
-	records  map[string]chain.Record // of the chains, by name
-	saved    bool                    // an earlier controller's state was there
-	// savedKeys are the keys as they are on record.
+	records  map[string]chain.Record // the chains' records, by name
+	saved    bool                    // an earlier controller's state was found
+	// savedKeys holds the keys as they are on record.
 	savedKeys keyspace.Snapshot
-	stale     bool // ... but was an earlier one than the last
-	knows     bool // ... and so the directory says which keys there are, and which KEY_IDs were given
+	stale     bool // an earlier state was found, but it was not the last one
+	knows     bool // the saved directory is up to date: it has all keys, and all KEY_IDs that were given
 	lastOp    chain.OpID
-	avoided   map[string]bool // switches that routes go around
-	// news are the names of keys that were placed, moved or given up, until that is on record: a
-	// controller that took over before would take a key that was placed out again, and one that was
-	// moved back.
+	avoided   map[string]bool // switches that routes bypass
+	// news holds the names of keys that were placed, moved or given up, until that is on record. A
+	// controller that took over before then would remove a placed key again, and move a moved one
+	// back.
 	news map[string]bool
-	// replacedAt is when the last KEY_ID that a name had before could no longer be used
+	// replacedAt maps a name to the time when its previous KEY_ID could no longer be used
 	// (settled.go)
 	replacedAt map[string]chain.Time
-	replacedBy chain.Time           // for names that were dropped from replacedAt: the latest possible time
-	touched    map[*chainState]bool // chains whose machines may ask for something
-	deposed    string               // why this controller does nothing any more: another has taken over
-	letGo      chan struct{}        // closed then
-	forgetting string               // why switches that have left could not be forgotten the last time
-	led        func() clock.Time    // Options
+	replacedBy chain.Time           // upper bound of the times of names that were dropped from replacedAt
+	touched    map[*chainState]bool // chains whose machines may have new actions
+	deposed    string               // why this controller does nothing any more: another one has taken over
+	letGo      chan struct{}        // closed when another controller has taken over
+	forgetting string               // why switches that have left could not be forgotten at the last attempt
+	led        func() clock.Time    // Options.Led
 	leading    time.Duration
-	// leaseTag is in the LEASEs of this controller, and so in the replies to them: a switch sends
-	// those to whoever is primary, and the numbers of another controller's LEASEs say nothing here.
+	// leaseTag is in the LEASEs of this controller, and so in the replies to them. A switch sends
+	// replies to whichever controller is primary, and the numbers of another controller's LEASEs
+	// mean nothing here.
 	leaseTag uint32
-	bringing chan struct{}   // has room for one: for bringing in a switch that was lost
-	ctx      context.Context // Run's
+	bringing chan struct{}   // semaphore of size one for bringing in a lost switch
+	ctx      context.Context // Run's context
 	stopped  chan struct{}   // closed when Run ends
-	heldUpAt chain.Time      // when it was last said that the controller is held up; 0: never
+	heldUpAt chain.Time      // when an event last said that the controller is held up; 0: never
 }
 
-// New reads the program and the saved state, and checks that they fit the topology. It touches no
+// New reads the program and the saved state, and checks that they fit the topology. It contacts no
 // switch.
 func New(o Options) (*Controller, error) {
 	t := o.Topology
@@ -231,19 +234,19 @@ func New(o Options) (*Controller, error) {
 // doubt is how long the controller waits for all members of a chain's record before it acts on it.
 const doubt = 2 * time.Second
 
-// known says whether all switches of a saved configuration are in the topology; if not, the record
-// is of another network.
+// known reports whether all switches of a saved configuration are in the topology. If not, the
+// record is from another network.
 func known(t *topology.Topology, r chain.Record) bool {
 	return !slices.ContainsFunc(slices.Concat(r.Config.Learners(), r.Fence), func(s string) bool {
 		return t.Switch(s) == nil
 	})
 }
 
-// now is the time since the controller started, by an unslewed clock: it waits for leases of
-// switches, whose clocks may be slewed.
+// now returns the time since the controller started, by an unslewed clock. The controller needs
+// such a clock because it waits for leases of switches, whose clocks may be slewed.
 func (c *Controller) now() chain.Time { return clock.Raw() - c.start }
 
-// post gives run's goroutine something to do.
+// post queues a function to run on run's goroutine.
 func (c *Controller) post(f func()) {
 	c.inboxMu.Lock()
 	c.inbox = append(c.inbox, f)
@@ -254,11 +257,11 @@ func (c *Controller) post(f func()) {
 	}
 }
 
-// call runs f on run's goroutine and waits for it. After an error f has not run, and does not any
-// more.
+// call runs f on run's goroutine and waits for it. If it returns an error, f has not run and will
+// not.
 func (c *Controller) call(ctx context.Context, f func()) error {
 	done := make(chan struct{})
-	var taken atomic.Bool // f is run, or is no longer wanted
+	var taken atomic.Bool // f has started, or the caller no longer waits
 	c.post(func() {
 		if taken.CompareAndSwap(false, true) {
 			f()
@@ -279,11 +282,11 @@ func (c *Controller) call(ctx context.Context, f func()) error {
 	}
 }
 
-// errStopped: the controller is shutting down.
+// errStopped says that the controller is shutting down.
 var errStopped = fmt.Errorf("%w: the controller is shutting down", chain.ErrUnavailable)
 
-// Run works until ctx ends. The switches keep running after it: what is installed stays, and leases
-// run out.
+// Run works until ctx ends. The switches keep running afterwards: what is installed stays, and
+// leases run out.
 func (c *Controller) Run(ctx context.Context) {
 	c.ctx = ctx
 	defer close(c.stopped)
@@ -341,9 +344,10 @@ func (c *Controller) Run(ctx context.Context) {
 	}
 }
 
-// early is how long to sleep for a duration on an unslewed clock, because timers run by one that
-// may be slewed. Being late for that reason must not look as if this controller was held up, so
-// most of a long wait comes first, and the rest after another look at the clock.
+// early returns how long to sleep in order to wait for a duration on an unslewed clock, because
+// timers run by one that may be slewed. A delay for that reason must not look as if this
+// controller was held up, so most of a long wait comes first, and the rest after the clock has
+// been read again.
 func early(wait time.Duration) time.Duration {
 	if wait > 20*time.Millisecond {
 		wait -= wait / 8
@@ -351,10 +355,10 @@ func early(wait time.Duration) time.Duration {
 	return wait
 }
 
-// heldUpAgain is how long the controller says nothing more of being held up.
+// heldUpAgain is the minimum time between two events that say that the controller is held up.
 const heldUpAgain = time.Minute
 
-// late tells machines whose tick was due a while ago that this controller has been held up.
+// late tells those machines whose tick was due a while ago that this controller was held up.
 func (c *Controller) late() {
 	now := c.now()
 	for _, ch := range c.net().chains {
@@ -371,14 +375,14 @@ func (c *Controller) late() {
 	}
 }
 
-// touch gives a chain's machine to somebody who is about to tell it something; what it asks for
-// then is done before run waits again.
+// touch returns a chain's machine to a caller that is about to give it an input. The resulting
+// actions are carried out before run waits again.
 func (c *Controller) touch(ch *chainState) *chain.Machine {
 	c.touched[ch] = true
 	return ch.m
 }
 
-// flush does what a machine asks for, until it asks for nothing more.
+// flush carries out a machine's actions until it has no more.
 func (c *Controller) flush(ch *chainState) {
 	for actions := ch.m.Actions(); len(actions) > 0; actions = ch.m.Actions() {
 		for _, a := range actions {
@@ -404,7 +408,7 @@ func (c *Controller) flush(ch *chainState) {
 	}
 }
 
-// announce says when a chain becomes ready, and when it is no longer.
+// announce reports when a chain becomes ready, and when it stops being ready.
 func (c *Controller) announce(ch *chainState, s chain.Status) {
 	if s.Ready == ch.ready {
 		return
@@ -439,7 +443,7 @@ func (c *Controller) do(ch *chainState, a chain.Action) {
 		d.Submit(func(ctx context.Context) {
 			rest, err := d.Become(ctx, stream, ch.topo, a, keys, used)
 			c.post(func() { c.touch(ch).Installed(c.now(), a.Switch, a.Seq, err) })
-			_ = d.Apply(ctx, rest...) // what fails is read again, and taken away, the next time
+			_ = d.Apply(ctx, rest...) // the next pass reads leftovers again and removes them
 		})
 	case chain.Redrive:
 		keys := c.dir.Chain(ch.topo.ID)
@@ -507,8 +511,8 @@ func (c *Controller) do(ch *chainState, a chain.Action) {
 	}
 }
 
-// leads says whether this process still acts as the leader: one that is alone does, another for as
-// long after etcd has said so as it may.
+// leads reports whether this process still acts as the leader. A single controller always does;
+// one of several does for a limited time after etcd last confirmed it.
 func (c *Controller) leads() bool {
 	return c.led == nil || clock.Since(c.led()) <= c.leading
 }
@@ -516,7 +520,7 @@ func (c *Controller) leads() bool {
 // lease sends one LEASE.
 func (c *Controller) lease(ch *chainState, a chain.Lease) {
 	if !c.leads() {
-		return // another may lead, and count on it that none are given
+		return // another controller may lead, and rely on this one giving no leases
 	}
 	d := c.net().byName[a.Switch]
 	if d.Heard(a.Every) {
@@ -533,8 +537,8 @@ func (c *Controller) lease(ch *chainState, a chain.Lease) {
 	}
 }
 
-// save makes the state as it is now durable, and then calls done on run's goroutine. done nil:
-// nothing waits for it, and a failure is said in an event.
+// save makes the present state durable, and then calls done on run's goroutine. If done is nil, no
+// code waits for it, and an event reports a failure.
 func (c *Controller) save(done func(error)) {
 	if done == nil {
 		done = func(err error) {
@@ -567,7 +571,7 @@ func (c *Controller) save(done func(error)) {
 	})
 }
 
-// nextOp names an operation.
+// nextOp returns a new operation id.
 func (c *Controller) nextOp() chain.OpID {
 	c.lastOp++
 	return c.lastOp

@@ -20,11 +20,11 @@ func (c *Controller) erase(ch *chainState, a chain.Erase) {
 		c.touch(ch).EraseFailed(c.now(), a.Seq, err)
 	}
 	d.emptying = true
-	// While it is empty it routes nothing either.
+	// An empty switch routes no packets either.
 	c.avoided[d.Spec.Name] = true
 	c.reroute("switch.avoided", d, "it is being emptied: routes go around it where they can")
 	c.afterOthers(d, func() {
-		// A chain may have taken it meanwhile. What is asked of it from here on comes after this.
+		// A chain may have made it a member meanwhile. Requests from here on come after this one.
 		if err := c.mayErase(ch, d); err != nil {
 			failed(err)
 			return
@@ -37,7 +37,7 @@ func (c *Controller) erase(ch *chainState, a chain.Erase) {
 	})
 }
 
-// notErased makes routes go by a switch again that was to be emptied.
+// notErased lets routes use a switch again if emptying it has failed.
 func (c *Controller) notErased(d *device) {
 	d.emptying = false
 	if d.ready && c.avoided[d.Spec.Name] {
@@ -46,7 +46,7 @@ func (c *Controller) notErased(d *device) {
 	}
 }
 
-// mayErase says why a switch must not be emptied for a chain; nil: it may.
+// mayErase returns why a switch must not be emptied for a chain, or nil if it may.
 func (c *Controller) mayErase(ch *chainState, d *device) error {
 	for _, other := range c.net().chains {
 		conf := other.m.Status(c.now()).Config

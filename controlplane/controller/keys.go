@@ -17,43 +17,43 @@ import (
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 )
 
-// stateTimeout is how long one look at a key may take where a person waits for it, as long as a
-// client does (2 s).
+// stateTimeout bounds one read of a key for which a person waits. Clients wait 2 s.
 const stateTimeout = time.Second
 
-// keyOperation adds or removes some keys of a chain. chain.Machine says what to do when; this does
-// it.
+// keyOperation adds or removes some keys of a chain. chain.Machine decides the steps; keyOperation
+// carries them out.
 type keyOperation struct {
 	id  chain.OpID
 	add bool
 	ops.Writes
 	cancel context.CancelFunc
-	finish func(error)   // of a move's steps: does what keysDone does for additions and removals
+	finish func(error)   // for a step of a move: does what keysDone does for additions and removals
 	done   chan struct{} // closed at the end; err is valid then
-	given  error         // nobody waits for it any more, for this reason
-	err    error         // the operation's as a whole
+	given  error         // why the caller stopped waiting; nil: it has not
+	err    error         // the error of the operation as a whole
 }
 
-// addition is what a caller of addKeys gets for each of its keys.
+// addition is the result of addKeys for one key.
 type addition struct {
 	key keyspace.Key
 	err error
 }
 
-// newKey asks for a key.
+// newKey describes a key to be added.
 type newKey struct {
 	name  string
 	id    *wire.Key
-	value []byte // nil: none; the key reads NOT_FOUND until somebody writes it
-	// may says, in one step with the addition to the directory, why it must not be; nil: it may
+	value []byte // nil: no value; the key reads NOT_FOUND until a client writes it
+	// may returns why the key must not be added, or nil if it may be. It is called in the same
+	// step as the addition to the directory.
 	may func() error
-	// maker asks for it, and may not have all; "": somebody who may
+	// maker is the requester whose number of keys is limited; "": a requester without a limit
 	maker string
 }
 
-// addKeys places keys: recorded in the directory, hidden entries tail first, first write through
-// the chain, entries opened. It returns when that is done for all; if ctx ends before, it is
-// undone.
+// addKeys places keys: it records them in the directory, makes hidden entries tail first, sends
+// the first writes through the chain, and opens the entries. It returns when that is done for all
+// keys. If ctx ends first, addKeys undoes it.
 func (c *Controller) addKeys(ctx context.Context, chainName string, keys []newKey) ([]addition, error) {
 	if err := c.knowKeys(ctx, chainName); err != nil {
 		return nil, err
@@ -62,7 +62,7 @@ func (c *Controller) addKeys(ctx context.Context, chainName string, keys []newKe
 	var op *keyOperation
 	var ch *chainState
 	var failed error
-	var at []int // of each of the operation's keys, its place in keys
+	var at []int // for each of the operation's keys, its index in keys
 	err := c.call(ctx, func() {
 		if ch, failed = c.findChain(chainName); failed != nil {
 			return
@@ -95,7 +95,7 @@ func (c *Controller) addKeys(ctx context.Context, chainName string, keys []newKe
 		c.startOperation(ch, op)
 		c.save(func(err error) {
 			if err = errors.Join(err, op.given); err != nil {
-				c.keysDone(ch, op, err) // nothing was done
+				c.keysDone(ch, op, err) // no step was carried out
 				return
 			}
 			c.touch(ch).AddKeys(c.now(), op.id)
@@ -113,14 +113,14 @@ func (c *Controller) addKeys(ctx context.Context, chainName string, keys []newKe
 	}
 	return out, c.call(context.WithoutCancel(ctx), func() {
 		for _, i := range at {
-			if k, ok := c.dir.ByID(out[i].key.ID); ok && out[i].err == nil { // with its versions
+			if k, ok := c.dir.ByID(out[i].key.ID); ok && out[i].err == nil { // read it again, with its versions
 				out[i].key = k
 			}
 		}
 	})
 }
 
-// await waits for an operation's end, and gives it up when ctx ends.
+// await waits for an operation to end, and abandons it when ctx ends.
 func (c *Controller) await(ctx context.Context, ch *chainState, op *keyOperation) error {
 	select {
 	case <-op.done:
@@ -139,8 +139,8 @@ func (c *Controller) await(ctx context.Context, ch *chainState, op *keyOperation
 	}
 }
 
-// knowKeys waits until it is known which KEY_IDs and slots of a chain are in use: without a saved
-// directory, or where it may be an earlier one, its switches must say it first.
+// knowKeys waits until it is known which KEY_IDs and slots of a chain are in use. If there is no
+// saved directory, or it may be out of date, the chain's switches must report that first.
 func (c *Controller) knowKeys(ctx context.Context, chainName string) error {
 	return c.waitWhile(ctx, func() (reason string, failed error) {
 		err := c.call(ctx, func() {
@@ -170,7 +170,7 @@ func cmpErr(errs ...error) error {
 	return nil
 }
 
-// removeKey takes a key out of the network. It continues when ctx ends.
+// removeKey removes a key from the network. It continues when ctx ends.
 func (c *Controller) removeKey(ctx context.Context, chainName, nameOrID string) error {
 	var op *keyOperation
 	var failed error
@@ -203,9 +203,9 @@ func (c *Controller) removeKey(ctx context.Context, chainName, nameOrID string) 
 	}
 }
 
-// remove starts the removal of a key that clients know. It does not begin before it is on record: a
-// controller that took over would open the key again, and a late deletion would hit what clients
-// have in it by then.
+// remove starts the removal of a key that clients know. The removal begins only once it is on
+// record. Otherwise a controller that took over would open the key again, and a late deletion
+// would destroy what clients have written to it by then.
 func (c *Controller) remove(ch *chainState, k keyspace.Key) *keyOperation {
 	return c.startRemoval(ch, []keyspace.Key{k}, func(op *keyOperation, err error) bool {
 		if err == nil {
@@ -220,9 +220,9 @@ func (c *Controller) remove(ch *chainState, k keyspace.Key) *keyOperation {
 	})
 }
 
-// takeOut starts the removal of keys that clients do not know: they were not added, or moved, to
-// the end, or are what is left of those that have moved. Whatever is on record, a controller that
-// takes over takes them out as well.
+// takeOut starts the removal of keys that clients do not know: keys whose addition or move did not
+// complete, and remains of keys that have moved. Whatever is on record, a controller that takes
+// over removes them as well.
 func (c *Controller) takeOut(ch *chainState, keys []keyspace.Key) {
 	c.startRemoval(ch, keys, func(op *keyOperation, err error) bool {
 		switch {
@@ -236,8 +236,8 @@ func (c *Controller) takeOut(ch *chainState, keys []keyspace.Key) {
 	})
 }
 
-// startRemoval begins to remove keys when recorded says so; recorded gets the result of recording
-// that.
+// startRemoval begins to remove keys once recorded returns true. recorded gets the result of
+// saving the state.
 func (c *Controller) startRemoval(ch *chainState, keys []keyspace.Key,
 	recorded func(*keyOperation, error) bool) *keyOperation {
 	keys = slices.Clone(keys)
@@ -263,8 +263,7 @@ func (c *Controller) startOperation(ch *chainState, op *keyOperation) {
 	c.countKeys(ch)
 }
 
-// undoUnfinished takes out the keys that an earlier controller did not get to the end with, adding
-// or removing.
+// undoUnfinished removes the keys whose addition or removal an earlier controller did not finish.
 func (c *Controller) undoUnfinished() {
 	for _, ch := range c.net().chains {
 		back, out := ops.Unfinished(c.dir, ch.topo.ID)
@@ -280,7 +279,7 @@ func (c *Controller) undoUnfinished() {
 	}
 }
 
-// keysDone: the machine has finished an operation.
+// keysDone handles the end of an operation on keys.
 func (c *Controller) keysDone(ch *chainState, op *keyOperation, err error) {
 	op.err = err
 	if op.finish != nil {
@@ -313,8 +312,8 @@ func (c *Controller) keysDone(ch *chainState, op *keyOperation, err error) {
 	}
 	delete(ch.operations, op.id)
 	c.countKeys(ch)
-	// It is not done before it is on record: a controller that comes after this one would take keys
-	// out that are not recorded as placed.
+	// The operation is done only when it is on record: the next controller would remove keys that
+	// are not recorded as placed.
 	c.save(func(err error) {
 		if err != nil && op.add {
 			op.err = cmpErr(op.err, fmt.Errorf("%w: the keys are placed, but that could not be recorded: %w", chain.ErrUnavailable, err))
@@ -326,14 +325,14 @@ func (c *Controller) keysDone(ch *chainState, op *keyOperation, err error) {
 	}
 }
 
-// entriesOf makes or deletes an entry of the key_index for each of an operation's keys at one
-// switch.
+// entriesOf writes or deletes the key_index entries of an operation's keys at one switch.
 func (c *Controller) entriesOf(ch *chainState, id chain.OpID, attempt int, sw string, insert bool,
 	entry func(keyspace.Key) ops.Entry) {
 	c.writeEntriesOf(ch, id, attempt, sw, insert, ch.operations[id].Keys, entry)
 }
 
-// openEntriesOf opens the entries of those of an operation's keys that are written, at one switch.
+// openEntriesOf opens, at one switch, the entries of those of an operation's keys that are
+// written.
 func (c *Controller) openEntriesOf(ch *chainState, a chain.OpenKeys) {
 	c.writeEntriesOf(ch, a.Op, a.Attempt, a.Switch, true, ch.operations[a.Op].Written(), c.net().plan.OpenEntry)
 }
@@ -369,12 +368,12 @@ func (c *Controller) valuesOf(ch *chainState, id chain.OpID, attempt int, remove
 	})
 }
 
-// unequal is those of a chain's members whose records of sessions may be of earlier leases while
-// the chain has no keys: no other chain has keys that they keep records for. joining are those of
-// them that are being brought into such a chain. (A switch that runs the program of before does not
-// set records back.)
+// unequal returns those of a chain's members whose records of sessions may belong to earlier
+// leases while the chain has no keys, because no other chain with keys uses their records. joining
+// lists those of them that are being brought into another chain that has keys. (A switch that runs
+// an earlier program does not reset records.)
 func (c *Controller) unequal(ch *chainState, members []string) (unequal, joining []string) {
-	_ = c.call(c.ctx, func() { // at the controller's end nothing continues
+	_ = c.call(c.ctx, func() { // does nothing when the controller is ending
 		in := func(of func(chain.Config) bool) bool {
 			return slices.ContainsFunc(c.net().chains, func(other *chainState) bool {
 				return other != ch && c.equality.Equal(other.topo.ID) && of(other.m.Status(c.now()).Config)
@@ -394,13 +393,13 @@ func (c *Controller) unequal(ch *chainState, members []string) (unequal, joining
 	return unequal, joining
 }
 
-// begun is what the records of the sessions that clients have leased were set to.
+// begun returns the initial values of the records of the sessions that clients have leased.
 func (c *Controller) begun() (begun map[uint16]uint32) {
-	_ = c.call(c.ctx, func() { begun = c.sess.Begun(c.now()) }) // at the controller's end nothing continues
+	_ = c.call(c.ctx, func() { begun = c.sess.Begun(c.now()) }) // empty when the controller is ending
 	return begun
 }
 
-// countKeys tells a chain how many keys it has.
+// countKeys sets how many keys a chain has.
 func (c *Controller) countKeys(ch *chainState) {
 	n := c.dir.Count(ch.topo.ID)
 	if n == 0 {
@@ -409,8 +408,8 @@ func (c *Controller) countKeys(ch *chainState) {
 	c.touch(ch).SetKeys(n)
 }
 
-// work does a step of an operation, which takes a while and can be cancelled. again says after
-// which errors it is worth another try.
+// work runs one step of an operation, which takes a while and can be cancelled. again reports
+// whether the step is worth another try after an error.
 func (c *Controller) work(ch *chainState, id chain.OpID, attempt int, again func(error) bool,
 	do func(context.Context, *keyOperation) error) {
 	op := ch.operations[id]
@@ -423,7 +422,7 @@ func (c *Controller) work(ch *chainState, id chain.OpID, attempt int, again func
 	}()
 }
 
-// keyState is what one switch holds for a key.
+// keyState is the state of a key at one switch.
 type keyState struct {
 	sw        string
 	committed *wire.Packet
@@ -431,7 +430,7 @@ type keyState struct {
 	err       error
 }
 
-// states reads keys at members of their chains.
+// states reads the states of keys at members of their chains.
 func (c *Controller) states(ctx context.Context, keys []keyspace.Key, at reach) (map[wire.Key][]keyState, error) {
 	type item struct {
 		key keyspace.Key
@@ -461,7 +460,7 @@ func (c *Controller) states(ctx context.Context, keys []keyspace.Key, at reach) 
 	if err != nil {
 		return nil, err
 	}
-	var silent sync.Map // devices that have not answered, so that a request for all keys does not wait for each
+	var silent sync.Map // devices that have not answered; a request for all keys waits for each only once
 	err = ops.Each(ctx, switches.Goroutines{}, items, func(ctx context.Context, it item) error {
 		if why, ok := silent.Load(it.at); ok {
 			it.out.err = why.(error)
@@ -476,7 +475,7 @@ func (c *Controller) states(ctx context.Context, keys []keyspace.Key, at reach) 
 		if it.out.err != nil {
 			silent.Store(it.at, it.out.err)
 		}
-		return nil // one switch's silence is its own
+		return nil // one silent switch does not fail the others
 	})
 	return out, err
 }

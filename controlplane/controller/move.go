@@ -13,9 +13,10 @@ import (
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 )
 
-// Moving a key to another chain: ops.Move, and what it is handed here.
+// Moving a key to another chain: ops.Move, and the implementation of its ops.Keeper.
 
-// takeTimeout is how long a key that is to be moved may be out of sight before it is put back.
+// takeTimeout is how long a key that is being moved may be hidden from clients before it is put
+// back.
 const takeTimeout = 20 * time.Second
 
 // moveKey moves a key. It continues when ctx ends.
@@ -59,7 +60,7 @@ func (c *Controller) moveKey(ctx context.Context, chainName, nameOrID, toName st
 	}
 }
 
-// mayDetach says why a key may not be taken out of clients' sight now; nil: it may.
+// mayDetach returns why a key may not be hidden from clients now, or nil if it may.
 func (c *Controller) mayDetach(from *chainState, k keyspace.Key) error {
 	switch {
 	case k.State != keyspace.Placed || from.tidying[k.ID] || c.news[k.Name]:
@@ -72,7 +73,7 @@ func (c *Controller) mayDetach(from *chainState, k keyspace.Key) error {
 	return nil
 }
 
-// mover is an ops.Keeper for a key that moves from one chain to another.
+// mover is the ops.Keeper for moving a key from one chain to another.
 type mover struct {
 	*Controller
 	switches.Goroutines
@@ -95,7 +96,7 @@ func (m mover) Operate(k keyspace.Key, begin func(*chain.Machine, chain.Time, ch
 	op := &keyOperation{Writes: ops.Writes{Keys: []keyspace.Key{k}, Values: make([][]byte, 1)},
 		done: make(chan struct{})}
 	op.finish = func(err error) {
-		if err == nil { // of a detachment; to a key that is put back it does not matter
+		if err == nil { // after a detachment; for a key that is put back it does not matter
 			m.replaced(k.Name)
 		}
 		end(err)
@@ -163,7 +164,7 @@ func (m mover) Stays(k keyspace.Key, why error) {
 	m.post(func() { m.events.Add("keys.not-moved", "", m.from.topo.Name, fmt.Sprintf("%q stays: %v", k.Name, why)) })
 }
 
-// drainKeys keeps what an operation's keys hold when all members agree on it.
+// drainKeys stores the values of an operation's keys once all members agree on them.
 func (c *Controller) drainKeys(ch *chainState, a chain.DrainKeys) {
 	always := func(error) bool { return true }
 	c.work(ch, a.Op, a.Attempt, always, func(ctx context.Context, op *keyOperation) error {

@@ -17,22 +17,22 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// network is the controller's state for a topology. Update replaces it by another one; it is
-// immutable, except for the ways of its plan (avoid).
+// network is the controller's state for one topology. Update replaces it as a whole. It is
+// immutable, except for the routes of its plan (avoid).
 type network struct {
-	topo    *topology.Topology // with the switches of left
+	topo    *topology.Topology // including the switches of left
 	left    map[string]bool    // switches that have left the topology, and that some chain still needs
 	plan    *tableplan.Plan
-	devices []*device // as the topology lists the switches
+	devices []*device // in the topology's order of switches
 	byName  map[string]*device
 	chains  []*chainState // by id
 	byID    map[uint8]*chainState
 }
 
-// net is the network as it is now. Only run's goroutine puts another into its place.
+// net returns the present network. Only run's goroutine replaces it.
 func (c *Controller) net() *network { return c.current.Load() }
 
-// newNetwork makes a network without devices and chains.
+// newNetwork returns a network without devices and chains.
 func newNetwork(t *topology.Topology, given *tableplan.Numbering, left []string,
 	avoided map[string]bool) (*network, error) {
 	p, err := tableplan.New(t, given)
@@ -59,7 +59,7 @@ func (n *network) addChain(ch *chainState) {
 	slices.SortFunc(n.chains, func(a, b *chainState) int { return cmp.Compare(a.topo.ID, b.topo.ID) })
 }
 
-// switches is the names of all switches, in order.
+// switches returns the names of all switches, in order.
 func (n *network) switches() []string {
 	var out []string
 	for _, s := range n.topo.Switches {
@@ -68,8 +68,8 @@ func (n *network) switches() []string {
 	return out
 }
 
-// device finds a switch's device. A goroutine that does something for a while asks for it, because
-// the switch may have left meanwhile.
+// device returns a switch's device. A goroutine that works for a while calls it again each time,
+// because the switch may have left meanwhile.
 func (c *Controller) device(name string) (*device, error) {
 	if d := c.net().byName[name]; d != nil {
 		return d, nil
@@ -77,27 +77,27 @@ func (c *Controller) device(name string) (*device, error) {
 	return nil, fmt.Errorf("%s has left the network: %w", name, switches.ErrNotConnected)
 }
 
-// isCurrent says whether a device is still the one of its switch.
+// isCurrent reports whether a device is still the device of its switch.
 func (c *Controller) isCurrent(d *device) bool { return c.net().byName[d.Spec.Name] == d }
 
-// chainState is a chain: its machine, and what the shell does for it.
+// chainState is a chain's machine and the shell's state for it.
 type chainState struct {
-	topo       *topology.Chain // its name, id and address; all else may have changed
+	topo       *topology.Chain // only its name, id and address are up to date
 	space      keyspace.Space
 	m          *chain.Machine
-	waiting    map[chain.OpID]chan error // changes that somebody waits for
+	waiting    map[chain.OpID]chan error // changes with a waiting caller
 	operations map[chain.OpID]*keyOperation
 	ops        *ops.Chain
-	told       map[string]bool // switches that have said what they have of it
+	told       map[string]bool // switches that have reported their state of the chain
 	// switches whose key_index entries have not been compared with the directory since they came up
 	untidy  map[string]bool
-	tidied  bool              // those of all members have been
-	next    chain.Time        // when its machine must be ticked; 0: not
-	tidying map[wire.Key]bool // keys whose entries are being made or dropped for that
-	ready   bool              // as in the last event
-	steers  int               // how often the lease that is wanted has been changed
-	endCopy func()            // ends the copy that is under way
-	// learners are those of the configuration, for other goroutines.
+	tidied  bool              // the entries of all members have been compared
+	next    chain.Time        // when its machine must be ticked; 0: never
+	tidying map[wire.Key]bool // keys whose entries tidying is making or dropping
+	ready   bool              // whether the last event said that it is ready
+	steers  int               // how often the requested lease has changed
+	endCopy func()            // cancels the copy that is under way
+	// learners holds the configuration's learners, for other goroutines.
 	learners atomic.Pointer[[]string]
 }
 
@@ -115,17 +115,17 @@ func (c *Controller) newChain(ct *topology.Chain, space keyspace.Space, o chain.
 		told: map[string]bool{}, untidy: map[string]bool{}, endCopy: func() {}}
 }
 
-// shortAfter is how long everything must have been prompt before leases are short, the first time.
+// shortAfter is how long everything must have been prompt before leases first become short.
 const shortAfter = 2 * time.Second
 
-// want puts down what a topology may ask otherwise for later (chain.Machine.Want).
+// want sets those options that a topology may change later (chain.Machine.Want).
 func want(o *chain.Options, ct *topology.Chain) {
 	o.Members, o.FailureTimeout = ct.Members, ct.Patience
 	o.ShortLease, o.ShortTimeout, o.ShortAfter = ct.ShortLease, ct.ShortPatience, shortAfter
 	o.Rejoin, o.Length = rejoin.For(ct.Rejoin), ct.Length
 }
 
-// needs says whether any chain needs a switch, even if it has left.
+// needs reports whether any chain needs a switch, even if the switch has left.
 func (n *network) needs(sw string) bool {
 	return slices.ContainsFunc(n.chains, func(ch *chainState) bool { return ch.m.Needs(sw) })
 }
@@ -136,10 +136,10 @@ func (c *Controller) startDevice(d *device) {
 	c.avoidLater(d, avoidAtStart)
 }
 
-// retire ends the connection to a switch that has left, or that is somewhere else now.
+// retire ends the connection to a switch that has left, or whose address has changed.
 func (c *Controller) retire(d *device) {
 	d.Stop()
-	if c.net().byName[d.Spec.Name] == nil { // the switch is gone, and not another device in its place
+	if c.net().byName[d.Spec.Name] == nil { // the switch is gone, rather than replaced by another device
 		c.metrics.ForgetSwitch(d.Spec.Name)
 		delete(c.avoided, d.Spec.Name)
 		for _, ch := range c.net().chains {

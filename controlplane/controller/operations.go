@@ -15,7 +15,7 @@ func (c *Controller) change(ctx context.Context, name string, ch chain.Change) e
 	return c.ask(ctx, name, func(m *chain.Machine, op chain.OpID) { m.Propose(c.now(), op, ch) })
 }
 
-// ask asks a chain's machine for an operation, and waits for its end.
+// ask starts an operation of a chain's machine, and waits for it to end.
 func (c *Controller) ask(ctx context.Context, name string, begin func(*chain.Machine, chain.OpID)) error {
 	done := make(chan error, 1)
 	err := c.call(ctx, func() {
@@ -41,7 +41,7 @@ func (c *Controller) ask(ctx context.Context, name string, begin func(*chain.Mac
 	}
 }
 
-// recover brings a switch into a chain; it returns when it is a member.
+// recover brings a switch into a chain, and returns when the switch is a member.
 func (c *Controller) recover(ctx context.Context, name, sw string) error {
 	if err := c.waitWhile(ctx, func() (reason string, failed error) {
 		err := c.call(ctx, func() {
@@ -50,13 +50,13 @@ func (c *Controller) recover(ctx context.Context, name, sw string) error {
 				return
 			}
 			for _, k := range c.dir.Chain(ch.topo.ID) {
-				if k.State == keyspace.Moving { // by which KEY_ID its slot can be copied changes
+				if k.State == keyspace.Moving { // the KEY_ID by which its slot can be copied is changing
 					failed = fmt.Errorf("%w: the key %q is being moved: try again in a moment", chain.ErrUnavailable, k.Name)
 				}
 			}
 			if len(ch.tidying) > 0 {
-				// Entries of a switch that has just come up are on their way out: those that it is
-				// filled with must not go with them.
+				// Stale entries of a switch that has just come up are being deleted. The entries
+				// that it is filled with must not be deleted with them.
 				reason = "the entries of switches that came up are still being put in order: try again"
 			}
 		})
@@ -67,8 +67,8 @@ func (c *Controller) recover(ctx context.Context, name, sw string) error {
 	return c.ask(ctx, name, func(m *chain.Machine, op chain.OpID) { m.Recover(c.now(), op, sw) })
 }
 
-// recoverByHand is recover for an operator. If a switch is being brought in automatically, it waits
-// for that, and need not bring it in then.
+// recoverByHand is recover for an operator. If the controller is bringing a switch in
+// automatically, recoverByHand waits for that, and may have nothing left to do.
 func (c *Controller) recoverByHand(ctx context.Context, name, sw string) error {
 	waited, member := false, false
 	if err := c.waitWhile(ctx, func() (reason string, failed error) {
@@ -80,7 +80,7 @@ func (c *Controller) recoverByHand(ctx context.Context, name, sw string) error {
 			switch coming := ch.m.Joining(); {
 			case ch.m.Rejoining() == sw:
 				waited, reason = true, "it is being brought in already: wait for that"
-			case len(coming) > 0: // or given up soon
+			case len(coming) > 0: // or will soon be given up
 				reason = fmt.Sprintf("%s is being brought in: wait for the end of that, or end it by a change of the members "+
 					"to those without it", strings.Join(coming, ", "))
 			}
@@ -99,7 +99,7 @@ func (c *Controller) recoverByHand(ctx context.Context, name, sw string) error {
 	return c.recover(ctx, name, sw)
 }
 
-// inCharge fails where another controller has taken over.
+// inCharge fails if another controller has taken over.
 func (c *Controller) inCharge() error {
 	if c.deposed != "" {
 		return fmt.Errorf("%w: %s", chain.ErrRefused, c.deposed)
@@ -107,7 +107,7 @@ func (c *Controller) inCharge() error {
 	return nil
 }
 
-// errNotFound: there is no such chain, switch or key.
+// errNotFound says that no such chain, switch or key exists.
 var errNotFound = errors.New("not found")
 
 // findChain finds a chain by its name or decimal id.
@@ -122,7 +122,7 @@ func (c *Controller) findChain(name string) (*chainState, error) {
 	return nil, fmt.Errorf("%w: there is no chain %q; there is: %s", errNotFound, name, strings.Join(names, ", "))
 }
 
-// members is the switches of a chain's configuration, head first.
+// members returns the switches of a chain's configuration, head first.
 func (c *Controller) members(ch *chainState) []*device {
 	var out []*device
 	for _, s := range ch.m.Status(c.now()).Config.Members {

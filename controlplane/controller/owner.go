@@ -13,23 +13,23 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// device is a switch as run's goroutine knows it.
+// device is run's view of a switch.
 type device struct {
 	*switches.Device
 	state     p4rt.State
 	ready     bool // set up since it was last connected
-	emptying  bool // it is being emptied, so it does not have what chains know about it
+	emptying  bool // it is being emptied, so its content differs from what chains know
 	lastError string
 }
 
-// newDevice makes the device of a switch, which is not connected to yet.
+// newDevice returns the device of a switch, not connected yet.
 func (c *Controller) newDevice(sw *topology.Switch, election p4rt.ElectionID) (*device, error) {
 	d, err := switches.New(switches.Options{Owner: owner{c}, Program: c.prog, Requests: c.requests, Election: election,
 		TLS: c.tls, RPCTimeout: c.rpcTimeout, Log: c.log}, sw)
 	return &device{Device: d}, err
 }
 
-// owner is the controller as devices know it (switches.Owner).
+// owner is the controller's interface for devices (switches.Owner).
 type owner struct{ c *Controller }
 
 // Post implements switches.Owner.
@@ -63,8 +63,8 @@ func (o owner) Event(kind string, d *switches.Device, message string) {
 	o.c.events.Add(kind, d.Spec.Name, "", message)
 }
 
-// current is what the controller knows about a device; nil: its switch has another one now, or
-// none.
+// current returns the controller's state for a device; nil if its switch has another device now,
+// or none.
 func (o owner) current(d *switches.Device) *device {
 	if known := o.c.net().byName[d.Spec.Name]; known != nil && known.Device == d {
 		return known
@@ -97,7 +97,7 @@ func (o owner) SetUp(d *switches.Device, stream int, fresh bool, has map[uint8]s
 // LeaseReply implements switches.Owner.
 func (o owner) LeaseReply(d *switches.Device, at chain.Time, p *wire.Packet) {
 	if uint32(p.Key)&(1<<24-1) != o.c.leaseTag {
-		return // the LEASE was another controller's
+		return // the LEASE came from another controller
 	}
 	known, ch := o.current(d), o.c.net().byID[p.Key.Chain()]
 	if known == nil || known.emptying || ch == nil {

@@ -13,16 +13,17 @@ import (
 	"github.com/netcraq/netcraq/controlplane/controller/switches"
 )
 
-// Bringing switches in again that chains have lost: what a machine asks for by Rejoin, and who sees
-// to it himself who a chain's members are by BringIn.
+// Bringing lost switches in again. A machine requests it by Rejoin; a program that itself decides
+// a chain's members requests it by BringIn.
 
-// probeTimeout bounds the question that a switch must answer before it is brought in. One that is
-// stopped keeps its connection, and a chain that fills it would wait for it.
+// probeTimeout bounds the test that a switch must answer before it is brought in. A stopped switch
+// keeps its connection, and a chain that fills it would wait for it.
 const probeTimeout = time.Second
 
-// BringIn brings a switch in as Recover does, in a chain that can do without it if that fails. A
-// switch that does not answer is refused at once. If it holds old values and is a member of other
-// chains, too, those do without it while it is emptied, if they can, and get it back.
+// BringIn brings a switch in as Recover does, in a chain that can continue without it if that
+// fails. A switch that does not answer is refused at once. If the switch holds old values and is
+// also a member of other chains, those that can do so continue without it while it is emptied, and
+// get it back afterwards.
 func (c *Controller) BringIn(ctx context.Context, name, sw string) (*admin.Chain, error) {
 	if err := c.bringIn(ctx, name, sw); err != nil {
 		return nil, apiError(err)
@@ -30,8 +31,8 @@ func (c *Controller) BringIn(ctx context.Context, name, sw string) (*admin.Chain
 	return c.Chain(ctx, name)
 }
 
-// bringIn is BringIn. One switch is brought in at a time: they may share a machine that has too
-// much to do, and one that several chains have lost is emptied once.
+// bringIn implements BringIn. It brings in one switch at a time: switches may share an overloaded
+// machine, and a switch that several chains have lost is emptied only once.
 func (c *Controller) bringIn(ctx context.Context, name, sw string) error {
 	select {
 	case c.bringing <- struct{}{}:
@@ -55,7 +56,7 @@ func (c *Controller) bringIn(ctx context.Context, name, sw string) error {
 		}
 	}
 	err = c.recover(ctx, name, sw)
-	for other := range others { // whatever the result for this one
+	for other := range others { // whatever the result for the requested chain
 		if failed := c.recover(ctx, other, sw); failed != nil && err == nil {
 			err = fmt.Errorf("bringing it into chain %s again, which was without it meanwhile: %w", other, failed)
 		}
@@ -63,7 +64,7 @@ func (c *Controller) bringIn(ctx context.Context, name, sw string) error {
 	return err
 }
 
-// isMember says whether a switch is a member of a chain.
+// isMember reports whether a switch is a member of a chain.
 func (c *Controller) isMember(ctx context.Context, name, sw string) (is bool, err error) {
 	var failed error
 	err = c.call(ctx, func() {
@@ -75,7 +76,7 @@ func (c *Controller) isMember(ctx context.Context, name, sw string) (is bool, er
 	return is, errors.Join(err, failed)
 }
 
-// probe asks a switch something, by a call and by a packet.
+// probe tests whether a switch answers a call and a packet.
 func (c *Controller) probe(ctx context.Context, sw string) error {
 	d, err := c.device(sw)
 	if err != nil {
@@ -93,8 +94,8 @@ func (c *Controller) probe(ctx context.Context, sw string) error {
 	return nil
 }
 
-// probeJoiners asks those of some switches something that are set up and are not members of a
-// chain. What is to be said about the others the chain's machine says.
+// probeJoiners probes those of some switches that are set up and are not members of a chain. The
+// chain's machine reports problems with the others.
 func (c *Controller) probeJoiners(ctx context.Context, name string, asked []string) error {
 	var strangers []string
 	var failed error
@@ -115,8 +116,8 @@ func (c *Controller) probeJoiners(ctx context.Context, name string, asked []stri
 	return ops.Each(ctx, switches.Goroutines{}, strangers, c.probe)
 }
 
-// othersOf is the other chains that a switch is a member of, each with its members without it, if
-// it must be emptied to be brought into one.
+// othersOf returns the other chains that a switch is a member of, each with its members without
+// that switch, if the switch must be emptied before it is brought in.
 func (c *Controller) othersOf(ctx context.Context, name, sw string) (others map[string][]string, err error) {
 	var failed error
 	err = c.call(ctx, func() {

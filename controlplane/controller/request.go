@@ -13,20 +13,20 @@ import (
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 )
 
-// Keys that are asked for by their names, wherever there is room.
+// Keys that clients request by name, placed in any chain with room.
 
-// errQuota: there are as many keys as there may be.
+// errQuota says that the number of keys has reached its limit.
 var errQuota = errors.New("quota exceeded")
 
-// RequestKey adds a key in the chain that has the most room, unless one of that name exists. It can
-// be called again and again.
+// RequestKey adds a key in the chain that has the most room, unless a key of that name exists. It
+// is idempotent.
 func (c *Controller) RequestKey(ctx context.Context, r admin.KeyRequest) (*admin.RequestedKey, error) {
 	if q := r.Quota; q != nil && (q.Prefix == "" || !strings.HasPrefix(r.Name, q.Prefix)) {
 		return nil, admin.Errorf(admin.CodeInvalidArgument, "the quota is of names that start with %q, and the key's is %q",
 			q.Prefix, r.Name)
 	}
-	full := map[string]bool{} // chains that were, when it came to it
-	var share error           // of a chain that is not full, except for whoever asks
+	full := map[string]bool{} // chains that turned out to be full
+	var share error           // error of a chain that has room, but not for this requester
 	for {
 		var there keyspace.Key
 		var known bool
@@ -47,7 +47,7 @@ func (c *Controller) RequestKey(ctx context.Context, r admin.KeyRequest) (*admin
 		}
 		added, err := c.addKeys(ctx, to, []newKey{{name: r.Name, value: r.Value, maker: r.Node, may: func() error {
 			if q := r.Quota; q != nil {
-				// Another caller has just made it: no more keys are requested than exist.
+				// Another caller may have just made it. Then no additional key is requested.
 				if _, made := c.dir.ByName(r.Name); made {
 					return keyspace.ErrExists
 				}
@@ -63,7 +63,7 @@ func (c *Controller) RequestKey(ctx context.Context, r admin.KeyRequest) (*admin
 		switch a := added[0]; {
 		case a.err == nil:
 			return c.requested(ctx, a.key, true)
-		case errors.Is(a.err, keyspace.ErrExists): // somebody else was faster
+		case errors.Is(a.err, keyspace.ErrExists): // another caller was faster
 		case errors.Is(a.err, keyspace.ErrFull):
 			full[to] = true
 		case errors.Is(a.err, keyspace.ErrShare):
@@ -79,7 +79,7 @@ func (c *Controller) requested(ctx context.Context, k keyspace.Key, created bool
 	return out, apiError(c.call(ctx, func() { out.Key = c.describeOne(k) }))
 }
 
-// find finds a key by its name, if its answer is final: no later controller undoes it.
+// find returns a key by its name, if the answer is final, so that no later controller undoes it.
 func (c *Controller) find(name string) (k keyspace.Key, known bool, err error) {
 	k, known = c.dir.ByName(name)
 	if c.news[name] || known && k.State != keyspace.Placed {
@@ -88,8 +88,8 @@ func (c *Controller) find(name string) (k keyspace.Key, known bool, err error) {
 	return k, known, c.mayTell()
 }
 
-// roomiest is the chain, of some (none: of all), with the least of its slots taken; one that is
-// ready, if there is one.
+// roomiest returns the chain with the smallest share of its slots in use, among the named chains
+// (none: among all). It prefers chains that are ready.
 func (c *Controller) roomiest(names []string, full map[string]bool) (string, error) {
 	var all []*chainState
 	for _, n := range names {

@@ -6,20 +6,21 @@ import (
 	"time"
 )
 
-// A switch that the controller has lost may have stopped, and then what is sent to others by way of
-// it is lost. So routes and acknowledgement trees go around it, where there is a way around. That
-// it may be running all the same does no harm: they go another way, that is all. Which switches are
-// avoided is on record, so that a controller that starts does not send packets to the dead again.
+// A switch that the controller has lost may have stopped, and then packets that are routed through
+// it are lost. So routes and acknowledgement trees bypass it where another path exists. If it is
+// in fact running, this does no harm: packets only take another path. The avoided switches are on
+// record, so that a controller that starts does not route packets through dead switches again.
 
-// avoidAfter is how long a switch may be out of reach before routes go around it. A chain cannot be
+// avoidAfter is how long a switch may be out of reach before routes bypass it. A chain cannot be
 // shortened sooner, because the lease has to run out.
 const avoidAfter = 50 * time.Millisecond
 
-// avoidAtStart is the time that a switch has to be set up when the controller starts or the switch
-// joins. A switch that died together with the controller's predecessor is not on record as avoided.
+// avoidAtStart is how long a switch may take to be set up when the controller starts or the switch
+// joins. A switch that died together with the controller's predecessor is not on record as
+// avoided.
 const avoidAtStart = 5 * time.Second
 
-// avoidLater has a switch avoided unless it is set up after a time.
+// avoidLater makes routes bypass a switch unless it is set up within a time.
 func (c *Controller) avoidLater(d *device, after time.Duration) {
 	time.AfterFunc(after, func() {
 		c.post(func() {
@@ -32,7 +33,7 @@ func (c *Controller) avoidLater(d *device, after time.Duration) {
 	})
 }
 
-// reroute brings what follows from the ways through the network to all switches.
+// reroute updates everything that depends on routes, at all switches.
 func (c *Controller) reroute(kind string, about *device, why string) {
 	c.net().plan.Avoid(c.avoided)
 	c.events.Add(kind, about.Spec.Name, "", why)
@@ -42,8 +43,8 @@ func (c *Controller) reroute(kind string, about *device, why string) {
 	}
 }
 
-// afterOthers calls then when the other switches have done what they were given to do, or had a
-// second to do it.
+// afterOthers calls then when the other switches have finished their submitted jobs, or after a
+// second.
 func (c *Controller) afterOthers(d *device, then func()) {
 	var once sync.Once
 	start := func() { once.Do(then) }

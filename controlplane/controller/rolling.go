@@ -12,43 +12,45 @@ import (
 
 // Upgrading a switch from another program to this one (docs/security.md, "Rolling"): from an
 // earlier or later version, or another build of this one. Loading a program empties a switch, so a
-// chain whose switches all got it at once would lose its values. A switch that runs a compatible
-// program therefore keeps it, and gets this one when no chain needs it: one member after the other
-// is left out, loaded, and brought in again. A downgrade works in the same way, by the older
-// controller.
+// chain whose switches were all loaded at once would lose its values. A switch that runs a
+// compatible program therefore keeps it at first. The controller then takes one member after the
+// other out of its chains, loads this program, and brings the member in again. A downgrade works
+// in the same way, by the older controller.
 //
-// Two programs are compatible if the parts of both, by id, mean the same in both, and both have the
-// parts that every controller needs. Parts of only one program, such as a further register or
-// table, do not matter: the other's switches do without them meanwhile. A program from before
-// principals is compatible, too, though its entries lack parameters. Until the last switch without
-// principals has this program nothing is enforced, because packets from such a switch have none. So
-// `access` grants everything to everybody in the meantime, as before.
+// Two programs are compatible if the parts that both have (compared by id) mean the same in both,
+// and both have the parts that every controller needs. Parts of only one program, such as an
+// additional register or table, do not matter: the other's switches work without them meanwhile. A
+// program without principals is compatible, too, though its entries lack parameters. Until every
+// switch has a program with principals nothing is enforced, because packets from a switch without
+// them carry none. So `access` grants everything to all hosts in the meantime, as such a program
+// does.
 
-// openness is the default of `access`: everything while there is a switch that says no principals,
-// otherwise nothing.
+// openness returns the default of `access`: grant everything while some switch sends no
+// principals, otherwise nothing.
 func (c *Controller) openness() bool {
 	return slices.ContainsFunc(c.net().devices, func(d *device) bool { return d.Unguarded() })
 }
 
-// rollEvery is how long the controller waits before it looks for the next switch to load, and
-// rollTimeout how long one may take.
+// rollEvery is how long the controller waits before it looks for the next switch to load.
+// rollTimeout bounds the loading of one switch.
 const (
 	rollEvery   = 500 * time.Millisecond
 	rollTimeout = 3 * time.Minute
 )
 
-// rolled is a switch that was taken out of a chain to be loaded, and is to come back.
+// rolled is a switch that was taken out of a chain to be loaded, and must come back.
 type rolled struct{ sw, chain string }
 
-// rolling is what the controller remembers of replacing programs.
+// rolling is the state of replacing programs.
 type rolling struct {
 	owed  []rolled
-	begun *device // its program is being replaced, and that is not done
-	open  bool    // access was not enforced when it began
+	begun *device // the switch whose program is being replaced; nil: none
+	open  bool    // access was not enforced when the rollout began
 }
 
-// roll loads the program into one switch after the other that runs another one. None is taken
-// out of a chain before the one before it is back in: of three members two would be out.
+// roll loads the program into each switch that runs another one, one after the other. It takes no
+// switch out of a chain before the previous one is back in, because otherwise two of three members
+// would be out.
 func (c *Controller) roll(ctx context.Context) {
 	said, failed := "", ""
 	var r rolling
@@ -86,14 +88,14 @@ func (c *Controller) roll(ctx context.Context) {
 	}
 }
 
-// toRoll is the next switch; nil: there is none, or waits says why.
+// toRoll returns the next switch; nil: there is none, or waits says why not yet.
 func (c *Controller) toRoll(r *rolling) (next *device, waits string) {
 	r.owed = slices.DeleteFunc(r.owed, c.returned)
 	if len(r.owed) > 0 {
 		return c.net().byName[r.owed[0].sw], ""
 	}
 	if r.begun != nil && c.net().byName[r.begun.Spec.Name] == r.begun && !r.begun.Former() {
-		c.rolledOne(r) // somebody else has brought it in
+		c.rolledOne(r) // an operator has brought it in
 	}
 	if next, waits = c.nextToRoll(); next != nil {
 		r.begun, r.open = next, r.open || next.Unguarded()
@@ -101,7 +103,7 @@ func (c *Controller) toRoll(r *rolling) (next *device, waits string) {
 	return next, waits
 }
 
-// rolledOne: a switch runs this version's program, and is back in its chains.
+// rolledOne handles a switch that runs this version's program and is back in its chains.
 func (c *Controller) rolledOne(r *rolling) {
 	if r.begun != nil {
 		c.events.Add("switch.program-replaced", r.begun.Spec.Name, "", "it runs this version's program, and is back in its chains")
@@ -116,7 +118,7 @@ func (c *Controller) rolledOne(r *rolling) {
 	}
 }
 
-// rollAlone is rollOne while nobody brings in another switch, or this one: a chain that misses it
+// rollAlone runs rollOne while no switch is being brought in. A chain that has lost this switch
 // must not get it back before it is loaded.
 func (c *Controller) rollAlone(ctx context.Context, d *device, owed *[]rolled) error {
 	select {
@@ -130,15 +132,16 @@ func (c *Controller) rollAlone(ctx context.Context, d *device, owed *[]rolled) e
 	return c.rollOne(ctx, d, owed)
 }
 
-// returned says that a switch is not to come back to a chain any longer: somebody has brought it
-// in, or it or the chain has left the network.
+// returned reports whether a switch no longer has to come back to a chain: an operator has brought
+// it in, or the switch or the chain has left the network.
 func (c *Controller) returned(x rolled) bool {
 	n := c.net()
 	i := slices.IndexFunc(n.chains, func(ch *chainState) bool { return ch.topo.Name == x.chain })
 	return n.byName[x.sw] == nil || n.left[x.sw] || i < 0 || n.chains[i].m.Status(c.now()).Config.IsMember(x.sw)
 }
 
-// nextToRoll is a switch to load the program into now; nil: there is none, or waits says why.
+// nextToRoll returns a switch to load the program into now; nil: there is none, or waits says why
+// not.
 func (c *Controller) nextToRoll() (d *device, waits string) {
 	if c.deposed != "" || !c.leads() {
 		return nil, ""
@@ -172,7 +175,7 @@ func (c *Controller) nextToRoll() (d *device, waits string) {
 	return member, ""
 }
 
-// chainsOf is the chains that a switch is a member of.
+// chainsOf returns the chains that a switch is a member of.
 func (c *Controller) chainsOf(d *device) (out []*chainState) {
 	for _, ch := range c.net().chains {
 		if ch.m.Status(c.now()).Config.IsMember(d.Spec.Name) {
@@ -182,9 +185,9 @@ func (c *Controller) chainsOf(d *device) (out []*chainState) {
 	return out
 }
 
-// rollOne loads the program into a switch that runs another one: the switch is left out of its
-// chains, loaded, and brought in again. On success it is no longer in owed. After a failure, the
-// next try continues with what owed says.
+// rollOne loads the program into a switch that runs another one: it takes the switch out of its
+// chains, loads it, and brings it in again. On success the switch is no longer in owed. After a
+// failure, the next try continues with owed.
 func (c *Controller) rollOne(ctx context.Context, d *device, owed *[]rolled) error {
 	if d.Former() {
 		if err := c.leaveChains(ctx, d, owed); err != nil {
@@ -194,11 +197,11 @@ func (c *Controller) rollOne(ctx context.Context, d *device, owed *[]rolled) err
 		done := make(chan struct{})
 		if err := c.call(ctx, func() {
 			d.emptying = true
-			// While it is empty it routes nothing either.
+			// An empty switch routes no packets either.
 			c.avoided[d.Spec.Name] = true
 			c.reroute("switch.avoided", d, "its program is being replaced: routes go around it where they can")
 			c.afterOthers(d, func() {
-				if taken = c.mayErase(nil, d); taken != nil { // somebody has taken it meanwhile
+				if taken = c.mayErase(nil, d); taken != nil { // a chain has made it a member meanwhile
 					c.notErased(d)
 					close(done)
 					return
@@ -232,7 +235,7 @@ func (c *Controller) rollOne(ctx context.Context, d *device, owed *[]rolled) err
 	return nil
 }
 
-// leaveChains takes a switch out of the chains that it is a member of.
+// leaveChains takes a switch out of all its chains.
 func (c *Controller) leaveChains(ctx context.Context, d *device, owed *[]rolled) error {
 	without := map[string][]string{}
 	if err := c.call(ctx, func() {
@@ -244,7 +247,7 @@ func (c *Controller) leaveChains(ctx context.Context, d *device, owed *[]rolled)
 		return err
 	}
 	for name, members := range without {
-		// Before it is tried: what is not known to have succeeded may have.
+		// Noted before the attempt, because one that seems to have failed may have succeeded.
 		*owed = append(*owed, rolled{d.Spec.Name, name})
 		if err := c.change(ctx, name, chain.Change{Members: members, Rest: true}); err != nil {
 			return fmt.Errorf("leaving it out of chain %s: %w", name, err)

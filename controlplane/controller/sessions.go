@@ -23,29 +23,29 @@ import (
 )
 
 // Writer sessions (docs/protocol.md, "Sessions"). A session is leased to a host, and the switch at
-// that host's port takes it from nobody else. Before its holder hears of it, its record begins
-// again at every switch that a chain has, at a number that nobody can foretell and that is far from
-// whatever the record said before, so that nothing of an earlier lease, late or forged, is taken
-// for the holder's.
+// that host's port accepts it from no other host. Before the holder learns about its session, the
+// session's record restarts at every switch of every chain. The new number is unpredictable and
+// far from whatever the record said before, so that no packet of an earlier lease, late or forged,
+// is mistaken for the holder's.
 
 // maxSessions is how many sessions one request can ask for.
 const maxSessions = 1024
 
-// How long it may take to open sessions: less than clients wait for them (netcraqctl and the Python
-// library 2 s, gateways 3 s), so that they hear of a failure, and why. For each session beyond
-// those that clients ask for, openMore is added.
+// These limits bound how long opening sessions may take. They are shorter than clients wait
+// (netcraqctl and the Python library 2 s, gateways 3 s), so that clients hear of a failure and its
+// reason. openMore is added for each session beyond the number that clients normally request.
 const (
 	openTimeout = 1800 * time.Millisecond
 	openMore    = 20 * time.Millisecond
 	openUsual   = 64
-	// otherTimeout is how long switches that are in no chain have, plus a millisecond for each
-	// session, up to twice that. Nobody waits for their records.
+	// otherTimeout is the limit for switches that are in no chain, plus a millisecond for each
+	// session, up to twice otherTimeout. No client waits for their records.
 	otherTimeout = 200 * time.Millisecond
-	// joinerTimeout is how long a switch that is being brought in has.
+	// joinerTimeout is the limit for a switch that is being brought in.
 	joinerTimeout = 400 * time.Millisecond
 )
 
-// OpenSessions leases writer sessions to the host that the request names by its address.
+// OpenSessions leases writer sessions to the host with the request's address.
 func (c *Controller) OpenSessions(ctx context.Context, r admin.SessionsRequest) (*admin.Sessions, error) {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout+openMore*time.Duration(min(max(0, r.Count-openUsual),
 		maxSessions)))
@@ -81,7 +81,7 @@ func (c *Controller) OpenSessions(ctx context.Context, r admin.SessionsRequest) 
 	}
 	out := &admin.Sessions{Lease: name, TTLSeconds: int(c.sess.TTL() / time.Second)}
 	if out.Sessions, err = c.beginAnew(ctx, lease); err == nil {
-		if err := c.saveNow(ctx); err != nil { // before anybody uses the sessions
+		if err := c.saveNow(ctx); err != nil { // before any client uses the sessions
 			return nil, apiError(err) // the lease runs out by itself
 		}
 		err = c.letIn(ctx, host)
@@ -98,7 +98,7 @@ func (c *Controller) OpenSessions(ctx context.Context, r admin.SessionsRequest) 
 	return out, nil
 }
 
-// saveNow makes the state durable, and waits for that.
+// saveNow makes the state durable before it returns.
 func (c *Controller) saveNow(ctx context.Context) error {
 	saved := make(chan error, 1)
 	if err := c.call(ctx, func() { c.save(func(err error) { saved <- err }) }); err != nil {
@@ -114,7 +114,7 @@ func (c *Controller) saveNow(ctx context.Context) error {
 	}
 }
 
-// holder is the host that a client's address is of; nil if it does not matter, because hosts may
+// holder returns the host with a client's address; nil if it does not matter, because hosts may
 // use sessions that they have not leased.
 func (c *Controller) holder(address string) (*topology.Host, error) {
 	t := c.net().topo
@@ -131,7 +131,7 @@ func (c *Controller) holder(address string) (*topology.Host, error) {
 	h := t.HostByAddress(ip)
 	switch {
 	case h == nil && t.Open():
-		return nil, nil // like an open host's
+		return nil, nil // treated like an open host
 	case h == nil:
 		return nil, fmt.Errorf("%w: no host of this network has the address %v", chain.ErrInvalid, ip)
 	case h.Principal == "":
@@ -140,10 +140,10 @@ func (c *Controller) holder(address string) (*topology.Host, error) {
 	return h, nil
 }
 
-// beginAnew makes the records of a lease's sessions begin again at every switch that writes of some
-// chain reach, at the switch that is being brought into one, and at others as far as they are
-// reachable and answer soon. A chain without keys has no writes, so nobody waits for its switches:
-// they get the records when it has its first key (ops.Chain.Equalise).
+// beginAnew restarts the records of a lease's sessions at every switch that the writes of some
+// chain reach, at switches that are being brought into a chain, and at other switches that are
+// reachable and answer soon. A chain without keys has no writes, so nothing waits for its
+// switches: they get the records when the chain has its first key (ops.Chain.Equalise).
 func (c *Controller) beginAnew(ctx context.Context, lease *sessions.Lease) ([]admin.Session, error) {
 	b := &beginning{c: c, ids: lease.IDs, lease: lease.ID}
 	for {
@@ -151,8 +151,8 @@ func (c *Controller) beginAnew(ctx context.Context, lease *sessions.Lease) ([]ad
 		if err != nil {
 			return nil, err
 		}
-		// One of them may have failed without anybody knowing it yet. When the chain continues
-		// without it, it need not be asked.
+		// One of them may have failed without being noticed yet. Once the chain continues without
+		// it, its answer is not needed.
 		try, cancel := context.WithCancelCause(ctx)
 		go c.watchRecords(try, keep.at, cancel)
 		err = b.at(try, keep)
@@ -167,11 +167,11 @@ func (c *Controller) beginAnew(ctx context.Context, lease *sessions.Lease) ([]ad
 	}
 }
 
-// errOthersNow: other switches than those that were asked keep records.
+// errOthersNow says that the set of switches that keep records has changed meanwhile.
 var errOthersNow = errors.New("the chains have changed")
 
-// watchRecords cancels what is being done at some switches when it is no longer done at all of
-// them.
+// watchRecords cancels the work at some switches when they are no longer all the switches that
+// need it.
 func (c *Controller) watchRecords(ctx context.Context, at []*device, cancel context.CancelCauseFunc) {
 	for {
 		select {
@@ -189,12 +189,12 @@ func (c *Controller) watchRecords(ctx context.Context, at []*device, cancel cont
 	}
 }
 
-// beginning is sessions whose records begin again.
+// beginning is a set of sessions whose records are being restarted.
 type beginning struct {
 	c     *Controller
 	lease string
 	ids   []uint16
-	begin []uint32 // what the records are set to; nil: it is not chosen yet
+	begin []uint32 // the records' new values; nil: not chosen yet
 }
 
 func (b *beginning) sessions() []admin.Session {
@@ -205,7 +205,7 @@ func (b *beginning) sessions() []admin.Session {
 	return out
 }
 
-// at is beginAnew at certain switches, and at those that have come to the chains when it is done.
+// at does the work of beginAnew at certain switches, and at switches that joined chains meanwhile.
 func (b *beginning) at(ctx context.Context, keep *records) error {
 	c := b.c
 	places := make([]int, len(b.ids))
@@ -217,10 +217,10 @@ func (b *beginning) at(ctx context.Context, keep *records) error {
 			return set(d.Switch, ctx, b.ids[i], b.begin[i])
 		})
 	}
-	// Whoever was asked what it has recorded has nothing in the window of the number that is taken.
+	// The chosen number's window contains no request that any of these switches has recorded.
 	set := (*ops.Switch).BeginRecord
 	patience := min(otherTimeout+time.Duration(len(b.ids))*time.Millisecond, 2*otherTimeout)
-	var others []*device // that answer in time
+	var others []*device // other switches that answer in time
 	if b.begin == nil {
 		recorded := make([][]uint32, len(b.ids))
 		var mu sync.Mutex
@@ -248,7 +248,7 @@ func (b *beginning) at(ctx context.Context, keep *records) error {
 	quick, stop := context.WithTimeout(ctx, patience)
 	c.answering(others, func(d *device) error { return tell(quick, d, set) })
 	stop()
-	// A switch that is being filled since may have got the records in their former state.
+	// A switch whose filling began meanwhile may have copied the records in their former state.
 	for at := slices.Clone(keep.at); ; {
 		untold := func(devices []*device) []*device {
 			return slices.DeleteFunc(slices.Clone(devices), func(d *device) bool { return slices.Contains(at, d) })
@@ -273,8 +273,8 @@ func (b *beginning) at(ctx context.Context, keep *records) error {
 	}
 }
 
-// choose chooses the new values of the records, above all recorded ones, and the switches that must
-// get them. From here on, a chain that gets its first key tells its members of it.
+// choose chooses the records' new values, above all recorded ones, and the switches that must get
+// them. From here on, a chain that gets its first key sets these values at its members.
 func (b *beginning) choose(ctx context.Context, places []int, at []*device, recorded [][]uint32) error {
 	begin := make([]uint32, len(b.ids))
 	if err := ops.Each(ctx, switches.Goroutines{}, places, func(ctx context.Context, i int) error {
@@ -296,8 +296,8 @@ func (b *beginning) choose(ctx context.Context, places []int, at []*device, reco
 	return nil
 }
 
-// tellJoiners tells switches that are being brought in. One that does not answer in time is
-// reported to its chain, which gives it up if no copy comes after this that finds the records.
+// tellJoiners sets the records at switches that are being brought in. One that does not answer in
+// time is reported to its chain, which gives it up unless a later copy will bring the records.
 func (b *beginning) tellJoiners(ctx context.Context, joiners []*device, tell func(context.Context, *device) error) {
 	quick, stop := context.WithTimeout(ctx, joinerTimeout)
 	defer stop()
@@ -314,8 +314,7 @@ func (b *beginning) tellJoiners(ctx context.Context, joiners []*device, tell fun
 	}
 }
 
-// answering is those of some switches for which ask, which is called for all at once, gives no
-// error.
+// answering calls ask for all devices at once, and returns those for which it succeeds.
 func (c *Controller) answering(devices []*device, ask func(*device) error) (out []*device) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -333,13 +332,13 @@ func (c *Controller) answering(devices []*device, ask func(*device) error) (out 
 }
 
 // installWait is how long to wait for chains whose configuration is being changed, and installLook
-// the interval of checking.
+// is how often to check.
 const (
 	installWait = 3 * time.Second
 	installLook = 10 * time.Millisecond
 )
 
-// waitWhile looks again and again while there is a reason to wait, for a bounded time.
+// waitWhile calls look repeatedly while it returns a reason to wait, for a bounded time.
 func (c *Controller) waitWhile(ctx context.Context, look func() (reason string, err error)) error {
 	for end := c.now() + installWait; ; {
 		reason, err := look()
@@ -357,18 +356,19 @@ func (c *Controller) waitWhile(ctx context.Context, look func() (reason string, 
 	}
 }
 
-// records is who keeps records of sessions.
+// records says which switches keep records of sessions.
 type records struct {
-	at      []*device // switches that writes of some chain come to
-	joiners []*device // those that are being brought into one, and are not among them
-	others  []*device // all others that are there
-	// fencing is a chain that has left out a switch which may still serve: it may still think that
-	// it is the head, with a live lease and the former records, and cannot get new ones. "": there
-	// is none.
+	at      []*device // switches that writes of some chain reach
+	joiners []*device // switches that are being brought into a chain, and are not in at
+	others  []*device // all other connected switches
+	// fencing names a chain that has left out a switch that may still serve. That switch may still
+	// consider itself the head, with a live lease and the former records, and cannot get new ones.
+	// "": there is none.
 	fencing string
 }
 
-// keepRecords is who keeps records. It waits while a switch that was left out may serve yet.
+// keepRecords returns the switches that keep records. It waits while a switch that was left out
+// may still serve.
 func (c *Controller) keepRecords(ctx context.Context) (keep *records, err error) {
 	err = c.waitWhile(ctx, func() (reason string, err error) {
 		if keep, err = c.recordsNow(ctx); err == nil && keep.fencing != "" {
@@ -379,7 +379,7 @@ func (c *Controller) keepRecords(ctx context.Context) (keep *records, err error)
 	return keep, err
 }
 
-// recordsNow is keepRecords without waiting.
+// recordsNow is keepRecords without the waiting.
 func (c *Controller) recordsNow(ctx context.Context) (*records, error) {
 	keep := &records{}
 	add := func(list *[]*device, name string) {
@@ -416,14 +416,14 @@ func (c *Controller) recordsNow(ctx context.Context) (*records, error) {
 	return keep, err
 }
 
-// mayHoldKeys says whether a chain has keys, or may have some that this controller does not know
-// yet.
+// mayHoldKeys reports whether a chain has keys, or may have some that this controller does not
+// know yet.
 func (c *Controller) mayHoldKeys(ch *chainState, st chain.Status) bool {
 	return c.dir.Count(ch.topo.ID) > 0 || !ch.tidied && !(c.knows && !st.Doubt && !st.Stale)
 }
 
-// begin is what the record of a session is set to. A switch that runs the program of before does
-// not set it back, and takes whatever is above it.
+// begin chooses the new value of a session's record. A switch that runs an earlier program does
+// not reset it, and accepts any higher request.
 func (c *Controller) begin(records []uint32) (uint32, error) {
 	if !c.openness() {
 		return sessions.Begin(records, random32), nil
@@ -435,14 +435,14 @@ func (c *Controller) begin(records []uint32) (uint32, error) {
 	return highest + sessions.Gap, nil
 }
 
-// random32 is 32 bits that nobody can foretell.
+// random32 returns 32 unpredictable bits.
 func random32() uint32 {
 	var b [4]byte
 	_, _ = rand.Read(b[:]) // never fails
 	return binary.NativeEndian.Uint32(b[:])
 }
 
-// lastOf is the last requests that switches have recorded for a session.
+// lastOf returns the last requests that switches have recorded for a session.
 func lastOf(ctx context.Context, session uint16, at []*device) (out []uint32, err error) {
 	for _, d := range at {
 		r, err := d.Recorded(ctx, session)
@@ -454,7 +454,7 @@ func lastOf(ctx context.Context, session uint16, at []*device) (out []uint32, er
 	return out, nil
 }
 
-// letIn has a host's switch take the sessions that are leased to the host.
+// letIn makes a host's switch accept the sessions that are leased to the host.
 func (c *Controller) letIn(ctx context.Context, h *topology.Host) error {
 	var d *device
 	if err := c.call(ctx, func() {
@@ -486,7 +486,7 @@ func (c *Controller) letIn(ctx context.Context, h *topology.Host) error {
 	}
 }
 
-// publishLeases tells the switches' workers which sessions are leased to their hosts.
+// publishLeases gives the switches' workers the sessions that are leased to their hosts.
 func (c *Controller) publishLeases() {
 	t := c.net().topo
 	leased := map[string][]p4rt.Entry{}
@@ -507,7 +507,7 @@ func (c *Controller) publishLeases() {
 	}
 }
 
-// watchLeases takes sessions back whose leases have run out.
+// watchLeases takes back sessions whose leases have run out.
 func (c *Controller) watchLeases(ctx context.Context) {
 	every := time.NewTicker(c.sess.TTL() / 8)
 	defer every.Stop()
@@ -521,8 +521,8 @@ func (c *Controller) watchLeases(ctx context.Context) {
 	}
 }
 
-// recordsToCopy is the sessions whose records a switch that is filled must have: those that
-// somebody may use.
+// recordsToCopy returns the sessions whose records a switch that is being filled must have: those
+// that some client may use.
 func (c *Controller) recordsToCopy() []uint16 {
 	var out []uint16
 	if c.net().topo.Open() {
@@ -547,7 +547,7 @@ func (c *Controller) KeepSessions(ctx context.Context, lease string) (*admin.Ses
 	var failed error
 	err := c.call(ctx, func() {
 		if failed = c.inCharge(); failed != nil {
-			return // the controller that is knows about this lease, or lets the ids rest
+			return // the leading controller knows about this lease, or does not reuse the ids yet
 		}
 		l, err := c.sess.Keep(c.now(), lease)
 		if failed = err; err == nil {
@@ -561,7 +561,7 @@ func (c *Controller) KeepSessions(ctx context.Context, lease string) (*admin.Ses
 	return out, apiError(errors.Join(err, failed))
 }
 
-// CloseSessions gives a lease back.
+// CloseSessions ends a lease.
 func (c *Controller) CloseSessions(ctx context.Context, lease string) error {
 	var failed error
 	err := c.call(ctx, func() {

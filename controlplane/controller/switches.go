@@ -10,7 +10,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 )
 
-// connection: the state of the connection to a switch has changed.
+// connection handles a change of the state of a switch's connection.
 func (c *Controller) connection(d *device, s p4rt.State) {
 	was := d.state
 	d.state = s
@@ -57,16 +57,16 @@ func (c *Controller) connection(d *device, s p4rt.State) {
 	}
 }
 
-// setReady: a switch can be worked with, or not any more.
+// setReady notes whether a switch can be used.
 func (c *Controller) setReady(d *device, ready bool) {
 	d.ready, d.emptying = ready, false
 	c.metrics.ShowSwitch(d.Spec.Name, ready)
 }
 
-// depose: another controller has taken over, at a switch or in the store. It may change everything,
-// so what this one knows is worth nothing from now on: it releases all switches, and does not take
-// them back by itself, even if it becomes primary again. Otherwise two controllers would undo each
-// other's work.
+// depose handles that another controller has taken over, at a switch or in the store. That
+// controller may change everything, so this one can no longer rely on its knowledge. It releases
+// all switches, and does not take them back by itself even if it becomes primary again. Otherwise
+// two controllers would undo each other's work.
 func (c *Controller) depose(at, why string) {
 	if c.deposed != "" {
 		return
@@ -84,13 +84,14 @@ func (c *Controller) depose(at, why string) {
 	}
 }
 
-// Deposed is closed when another controller has taken over, and this one does nothing any more.
+// Deposed returns a channel that is closed when another controller has taken over and this one has
+// stopped working.
 func (c *Controller) Deposed() <-chan struct{} { return c.letGo }
 
-// switchUp: a switch has all that follows from the topology.
+// switchUp handles that a switch has everything that follows from the topology.
 func (c *Controller) switchUp(d *device, stream int, fresh bool, reports map[uint8]switches.Report) {
 	if c.deposed != "" || d.state.Phase != p4rt.Primary || d.state.Stream != stream {
-		return // it was lost again meanwhile
+		return // the connection was lost again meanwhile
 	}
 	d.lastError = ""
 	c.setReady(d, true)
@@ -101,13 +102,13 @@ func (c *Controller) switchUp(d *device, stream int, fresh bool, reports map[uin
 	for _, ch := range c.net().chains {
 		if r, ok := reports[ch.topo.ID]; ok {
 			c.report(ch, d, r, fresh)
-		} else { // the chain has appeared since the question
+		} else { // the chain was added after the switch was read
 			c.lookAgain(d)
 		}
 	}
 }
 
-// report tells a chain what a switch has of it.
+// report passes a switch's state of a chain to the chain's machine.
 func (c *Controller) report(ch *chainState, d *device, r switches.Report, fresh bool) {
 	ch.told[d.Spec.Name] = true
 	ch.untidy[d.Spec.Name] = true

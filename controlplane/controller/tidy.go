@@ -9,8 +9,8 @@ import (
 	"github.com/netcraq/netcraq/controlplane/chain/ops"
 )
 
-// tidy has switches that have come up agree with the directory (ops.Tidy), once all members of a
-// chain have their part and have been heard.
+// tidy makes switches that have come up agree with the directory (ops.Tidy), once all members of a
+// chain have their part and have reported.
 func (c *Controller) tidy(ch *chainState, st chain.Status) {
 	if len(ch.tidying) > 0 || len(ch.untidy) == 0 || !st.MembersReady() {
 		return
@@ -64,7 +64,7 @@ func (c *Controller) tidy(ch *chainState, st chain.Status) {
 		err := ch.ops.Tidy(c.ctx, todo.Steps, func(step ops.TidyStep, err error) {
 			c.post(func() { c.tidied(ch, step, err) })
 		})
-		if err != nil { // the controller ends
+		if err != nil { // the controller is ending
 			return
 		}
 		c.post(func() {
@@ -74,7 +74,7 @@ func (c *Controller) tidy(ch *chainState, st chain.Status) {
 	}()
 }
 
-// tidied reports the result of a step.
+// tidied handles the result of a step.
 func (c *Controller) tidied(ch *chainState, step ops.TidyStep, err error) {
 	what := map[bool]string{true: "made", false: "dropped"}[step.Insert]
 	if err != nil {

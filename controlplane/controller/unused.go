@@ -13,12 +13,12 @@ import (
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 )
 
-// releaseTimeout is how long a key that may be unused is out of sight before it is put back:
-// somebody may want it.
+// releaseTimeout is how long a key that may be unused stays hidden before it is put back, because
+// some client may want it.
 const releaseTimeout = 5 * time.Second
 
-// RemoveUnused removes a key that has no value, if its version by name is still the given one; 0:
-// if nobody has written it since it was added. Otherwise it stays, with what was written.
+// RemoveUnused removes a key that has no value, if its version by name is still the given one (0:
+// if no client has written it since it was added). Otherwise the key stays, with its value.
 func (c *Controller) RemoveUnused(ctx context.Context, name string, version uint64) error {
 	var k keyspace.Key
 	var known bool
@@ -36,7 +36,7 @@ func (c *Controller) RemoveUnused(ctx context.Context, name string, version uint
 		version = uint64(k.Made)
 	}
 	last := wire.Version(version - k.Offset)
-	// Most that are in use are found so without being touched.
+	// This finds most keys that are in use without touching them.
 	states, err := c.states(ctx, []keyspace.Key{k}, stateEverywhere)
 	if err != nil {
 		return apiError(err)

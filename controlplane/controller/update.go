@@ -15,23 +15,24 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// Changing the topology of a running network. For hosts, the differing entries are written. A new
-// switch gets its program and routes, and a chain may then take it in (Recover). A switch that goes
-// is kept for as long as some chain needs it: each chain continues without it as without one that
-// has failed, which fences it first; then it is forgotten.
+// Changing the topology of a running network. For hosts, the controller writes the differing
+// entries. A new switch gets its program and routes, and a chain may then take it in (Recover). A
+// switch that leaves is kept for as long as some chain needs it. Each chain continues without it
+// as without a switch that has failed, which fences it first; then the controller forgets it.
 
 // Update changes the network to another topology, and returns when the switches have begun to
-// change. A topology to which the network cannot change is an *api.Error, and leaves everything as
-// it is. Update needs a running controller, and compares topologies with the last given one, not
-// with the present state of the chains:
+// change. If the network cannot change to the topology, Update returns an *api.Error and leaves
+// everything as it is. Update needs a running controller. It compares the topology with the last
+// given one, not with the present state of the chains:
 //
 //   - Hosts, ports, links and prefixes may change at will.
-//   - Switches may come and go. One whose P4Runtime server is another is connected to anew; its
-//     address and MAC address stay for as long as it is there.
-//   - Chains may come. They may go when they hold no keys. Lease, patience and rejoin of a chain
-//     may change; its id, address and slots may not. Its members are who it begins with, as in any
-//     topology: from then on they are changed by ChangeChain and Recover, and a switch that leaves
-//     is taken out.
+//   - Switches may come and go. If the P4Runtime server of a switch changes, the controller
+//     connects to the new one. A switch's address and MAC address cannot change while it is in the
+//     network.
+//   - Chains may come. They may go when they hold no keys. The lease, patience and rejoin of a
+//     chain may change; its id, address and slots may not. The topology names only a chain's first
+//     members. After that, ChangeChain and Recover change them, and a switch that leaves is
+//     removed.
 //   - The program, the sessions, the controller's address and the certificates (other than by
 //     renewing their files) may not change.
 func (c *Controller) Update(ctx context.Context, t *topology.Topology) error {
@@ -44,7 +45,7 @@ func (c *Controller) Update(ctx context.Context, t *topology.Topology) error {
 	return apiError(errors.Join(err, failed))
 }
 
-// update is Update on run's goroutine.
+// update runs Update on run's goroutine.
 func (c *Controller) update(t *topology.Topology) error {
 	if t.Equal(c.wanted) {
 		return nil
@@ -66,12 +67,12 @@ func (c *Controller) update(t *topology.Topology) error {
 	return nil
 }
 
-// refused is an error of a topology that the network cannot be brought to.
+// refused returns the error for a topology that the network cannot change to.
 func refused(format string, args ...any) error {
 	return fmt.Errorf("%w: the topology was not changed: "+format, append([]any{chain.ErrRefused}, args...)...)
 }
 
-// allows says why the network cannot be brought to a topology; arrange finds the rest.
+// allows returns why the network cannot change to a topology. arrange finds the remaining reasons.
 func (c *Controller) allows(t *topology.Topology) error {
 	now := c.wanted
 	switch {
@@ -85,7 +86,7 @@ func (c *Controller) allows(t *topology.Topology) error {
 		return refused("p4runtimeTLS cannot change while the controller runs: restart it (the files themselves are read again for each connection)")
 	}
 	for _, s := range t.Switches {
-		// One that is only kept for a chain is still there under its old address.
+		// A switch that is only kept for a chain still has its old address.
 		if old := c.net().topo.Switch(s.Name); old != nil && (old.Address != s.Address ||
 			!bytes.Equal(old.MAC, s.MAC)) {
 			return refused("the address %v (%v) of switch %s cannot become %v (%v) while it is there: take the switch out first", old.Address, old.MAC, s.Name, s.Address, s.MAC)
@@ -115,7 +116,7 @@ func (c *Controller) allows(t *topology.Topology) error {
 	return nil
 }
 
-// arrange makes t the network, with those switches of the one before that chains still need.
+// arrange makes t the network, plus those switches of the previous network that chains still need.
 func (c *Controller) arrange(t *topology.Topology) error {
 	old := c.net()
 	var left []string
@@ -136,8 +137,8 @@ func (c *Controller) arrange(t *topology.Topology) error {
 	if err != nil {
 		return refused("%w", err)
 	}
-	// A switch may have been connected before, even under another name, and accepts nothing from a
-	// controller with a lower election id than it has heard.
+	// A switch may have been connected before, even under another name, and rejects a controller
+	// with a lower election id than it has seen.
 	election := c.election
 	for _, d := range old.devices {
 		election.Low = max(election.Low, d.NextElection())
@@ -154,7 +155,7 @@ func (c *Controller) arrange(t *topology.Topology) error {
 		}
 		n.addDevice(d)
 	}
-	// Nothing fails from here on.
+	// No step after this can fail.
 	c.election = election
 	for _, ch := range old.chains {
 		if t.Chain(ch.topo.Name) == nil {
@@ -180,7 +181,7 @@ func (c *Controller) arrange(t *topology.Topology) error {
 	return nil
 }
 
-// adjust tells everybody of a new network.
+// adjust applies a new network to the chains and devices.
 func (c *Controller) adjust(old, n *network, joined []*device, added []*chainState) {
 	isNew := map[string]bool{}
 	for _, d := range joined {
@@ -232,7 +233,7 @@ func (c *Controller) adjust(old, n *network, joined []*device, added []*chainSta
 	c.publishLeases()
 	for _, d := range n.devices {
 		if len(added) > 0 && d.ready {
-			c.lookAgain(d) // as for a new one
+			c.lookAgain(d) // as for a new switch
 		}
 		if !isNew[d.Spec.Name] {
 			d.RefreshSoon()
@@ -252,18 +253,18 @@ func (c *Controller) realign() {
 			if err == nil {
 				err = d.Realign(ctx, keys)
 			}
-			if err != nil && !switches.Passing(err) { // in one that is lost, what differs is fixed when it comes up
+			if err != nil && !switches.Passing(err) { // a lost switch is corrected when it comes up
 				c.post(func() { c.events.Add("keys.not-realigned", d.Spec.Name, "", err.Error()) })
 			}
 		})
 	}
 }
 
-// lookAgain tells chains that are new what a switch has of them.
+// lookAgain reports to new chains what a switch holds of them.
 func (c *Controller) lookAgain(d *device) {
 	d.Submit(func(ctx context.Context) {
 		stream, reports, err := d.ReadChains(ctx)
-		if err != nil { // one that is lost tells when it is back
+		if err != nil { // a lost switch reports when it is back
 			return
 		}
 		c.post(func() {
@@ -285,7 +286,7 @@ func (c *Controller) lookAgain(d *device) {
 // removeChain forgets a chain without keys.
 func (c *Controller) removeChain(ch *chainState) {
 	conf := ch.m.Status(c.now()).Config
-	// A switch that is out of reach may answer in its name for as long as its lease lives.
+	// A switch that is out of reach may answer for the chain until its lease runs out.
 	c.gone[ch.topo.ID] = ch.m.LeasesOver(c.now())
 	c.epoch = max(c.epoch, conf.Epoch)
 	delete(c.records, ch.topo.Name)
@@ -297,8 +298,8 @@ func (c *Controller) removeChain(ch *chainState) {
 	c.events.Add("chain.removed", "", ch.topo.Name, "")
 }
 
-// release forgets switches that have left when no chain needs them any more, and says whether there
-// were any.
+// release forgets switches that have left once no chain needs them, and reports whether there were
+// any.
 func (c *Controller) release() bool {
 	n := c.net()
 	if c.deposed != "" || !slices.ContainsFunc(n.devices, func(d *device) bool {
@@ -307,7 +308,7 @@ func (c *Controller) release() bool {
 		return false
 	}
 	if err := c.arrange(c.wanted); err != nil {
-		if c.forgetting != err.Error() { // it is tried all the time, and the log has room for some thousands
+		if c.forgetting != err.Error() { // it is tried all the time, and the log holds only some thousands of events
 			c.events.Add("switch.not-forgotten", "", "", err.Error())
 		}
 		c.forgetting = err.Error()
@@ -322,7 +323,7 @@ func (c *Controller) release() bool {
 // again.
 const steerEvery = 500 * time.Millisecond
 
-// steer changes a chain's lease as soon as it can be.
+// steer changes a chain's lease as soon as that is possible.
 func (c *Controller) steer(ch *chainState, lease time.Duration) {
 	ch.steers++
 	this := ch.steers

@@ -12,13 +12,14 @@ import (
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 )
 
-// versioned is a program of the network and its version; "" is unknown.
+// versioned is a program of the network and its version; "" if the version is unknown.
 type versioned struct{ name, version string }
 
-// itself is the controller.
+// itself returns the controller's own name and version.
 func itself() versioned { return versioned{"the controller", buildinfo.Version()} }
 
-// versionOf returns the version of NetCRAQ that a switch runs, "" if it does not say it.
+// versionOf returns the version of NetCRAQ that a switch runs, or "" if the switch does not report
+// it.
 func (c *Controller) versionOf(sw string) string {
 	if d := c.net().byName[sw]; d != nil {
 		return d.state.Version
@@ -52,7 +53,7 @@ func (c *Controller) versionWarningAt(d *device) string {
 }
 
 // untested names the first of others whose version is not tested together with a's, and what to
-// upgrade. It returns "" if there is none.
+// upgrade. It returns "" if all are.
 func untested(a versioned, others []versioned) string {
 	for _, b := range others {
 		if testedTogether(a.version, b.version) {
@@ -68,9 +69,9 @@ func untested(a versioned, others []versioned) string {
 	return ""
 }
 
-// testedTogether says whether the tests of a release cover two versions in one network: they have
-// the same major version, and their minor versions differ by one at most
-// (docs/reference/promises.md). It is true if one of them is unknown.
+// testedTogether reports whether the tests of a release cover two versions in one network: they
+// have the same major version, and their minor versions differ by at most one
+// (docs/reference/promises.md). It returns true if a version is unknown.
 func testedTogether(a, b string) bool {
 	if a == "" || b == "" {
 		return true
@@ -83,6 +84,6 @@ func testedTogether(a, b string) bool {
 // split returns the major and the minor version of a valid version.
 func split(version string) (major string, minor int) {
 	major, rest, _ := strings.Cut(semver.MajorMinor("v"+version), ".")
-	minor, _ = strconv.Atoi(rest) // the grammar of versions has checked it
+	minor, _ = strconv.Atoi(rest) // the version has been validated, so this cannot fail
 	return major, minor
 }

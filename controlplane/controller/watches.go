@@ -15,27 +15,28 @@ import (
 )
 
 // Watches (docs/protocol.md, "Watches"): the acknowledgements of watched keys also go to the
-// servers that watch them. A server registers its keys and renews the registration; without renewal
-// it ends. Registrations are only in memory: a new controller hears of them at the next renewal,
-// and until then servers find what they miss by reading.
+// servers that watch them. A server registers its keys and must renew the registration, which
+// otherwise ends. Registrations are only in memory: a new controller hears of them at the next
+// renewal, and until then servers find what they miss by reading.
 //
-// The tables of watches are not a part of a chain's configuration, and are written when nothing
-// else is to be done at a switch. Groups of one epoch are ignored in another, so late ones do not
+// The tables of watches are not part of a chain's configuration. They are written when there is
+// nothing else to do at a switch. A switch ignores groups of another epoch, so late updates do not
 // harm the chain, which uses its own tree meanwhile.
 
 const (
-	// maxWatched is how many keys can be watched in all, and by the servers of one switch together:
-	// the sizes of watched_key and watcher.
+	// maxWatched is how many keys can be watched in all, and also by the servers of one switch
+	// together: the sizes of watched_key and watcher.
 	maxWatched = 16384
-	// maxKeys is how many one server can: none has all.
+	// maxKeys is how many keys one server can watch, so that no server takes all of them.
 	maxKeys = maxWatched / 4
-	// maxServers is how many servers of one switch can watch: each is a copy of what any watches.
+	// maxServers is how many servers of one switch can watch. Each gets a copy of everything that
+	// any of them watches.
 	maxServers = 8
-	// watchTTL is how long a server watches without renewing it.
+	// watchTTL is how long a registration lasts without renewal.
 	watchTTL = 10 * time.Second
 )
 
-// Watch registers a server for commits of keys, for watchTTL. It replaces the server's former
+// Watch registers a server for commits of keys, for watchTTL. It replaces the server's previous
 // registration.
 func (c *Controller) Watch(ctx context.Context, r admin.WatchRequest) (*admin.Watch, error) {
 	ip, err := netip.ParseAddr(r.Address)
@@ -69,7 +70,7 @@ func (c *Controller) Watch(ctx context.Context, r admin.WatchRequest) (*admin.Wa
 	return out, nil
 }
 
-// watchedBy refuses a server at whose host another one watches.
+// watchedBy is the error if another server on the same host already watches.
 type watchedBy struct{ port uint16 }
 
 func (w watchedBy) Error() string {
@@ -118,7 +119,7 @@ func (c *Controller) watch(ip netip.Addr, r admin.WatchRequest, out *admin.Watch
 		id := wire.Key(n)
 		k, ok := c.dir.ByID(id)
 		// A hidden key's slot may hold another key's value, which may be committed. The remains of
-		// a moved key are the controller's.
+		// a moved key belong to the controller.
 		may := ok && !k.Hidden() && !k.Leftover() && c.net().plan.MayRead(h, k.FinalName())
 		if !may || !taken[id] && len(taken) >= maxWatched || here+len(s.Keys) >= maxWatched {
 			out.Refused = append(out.Refused, n)
@@ -129,7 +130,7 @@ func (c *Controller) watch(ip netip.Addr, r admin.WatchRequest, out *admin.Watch
 	}
 	all[ip] = s
 	if old != nil && old.Port == s.Port && maps.Equal(old.Keys, s.Keys) {
-		c.watching.Store(&all) // renewed: nothing else has changed
+		c.watching.Store(&all) // the registration was renewed and has not changed
 	} else {
 		c.setWatching(all)
 	}
@@ -137,7 +138,7 @@ func (c *Controller) watch(ip netip.Addr, r admin.WatchRequest, out *admin.Watch
 	return nil
 }
 
-// endWatches ends those that were not renewed.
+// endWatches ends registrations that were not renewed.
 func (c *Controller) endWatches() {
 	now := time.Now()
 	all := maps.Clone(*c.watching.Load())

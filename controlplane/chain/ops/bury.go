@@ -12,12 +12,12 @@ import (
 )
 
 // Every placed key has been written, if only with a tombstone. But if all members of a chain were
-// restarted (chain.lost), its slots have version 0, and a client that knows keys by name cannot
-// tell such a key from one that has just moved away: it asks again and again. A tombstone tells it,
-// and those who watch the key: it is newer than everything that was lost, because the epoch is. It
-// is written by CAS on version 0, so it replaces nothing.
+// restarted (chain.lost), its slots have version 0. A client that knows keys by name cannot tell
+// such a key from one that has just moved away, so it asks again and again. A tombstone tells the
+// client, and everyone who watches the key, that the value is gone. It is newer than everything
+// that was lost, because its epoch is. It is written by CAS on version 0, so it replaces nothing.
 
-// mayBeLost is the places of those keys that are to be buried if all members have lost them.
+// mayBeLost returns the indexes of those keys that must be buried if all members have lost them.
 func (c *Chain) mayBeLost(keys []Key) map[int]bool {
 	lost := map[int]bool{}
 	for i, k := range keys {
@@ -28,8 +28,8 @@ func (c *Chain) mayBeLost(keys []Key) map[int]bool {
 	return lost
 }
 
-// bury gives tombstones to keys without a version. One that is written or removed meanwhile is left
-// as it is.
+// bury writes tombstones to keys without a version. A key that is written or removed meanwhile is
+// left as it is.
 func (c *Chain) bury(ctx context.Context, members []*Switch, keys []Key, lost map[int]bool) error {
 	if len(lost) == 0 {
 		return nil

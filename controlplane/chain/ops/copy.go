@@ -13,42 +13,43 @@ import (
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 )
 
-// Filling a switch (docs/protocol.md, "Recovery"). Where both switches show their registers, what
-// differs is found by reading those, in a few requests; otherwise by a FETCH for each slot and
-// session at each of the two. What differs is always written by SYNC, which leaves what is newer.
+// Filling a switch (docs/protocol.md, "Recovery"). If both switches let the controller read their
+// registers, it compares those, in a few requests; otherwise it sends a FETCH for each slot and
+// session to each of the two. It always writes differences by SYNC, which keeps newer content.
 
-// copyTimeout bounds one copy, and compareTimeout one comparison: meanwhile nobody can write or, if
-// writes pass the switch that is compared, they wait if it hangs.
+// copyTimeout bounds one copy, and compareTimeout one comparison. During a comparison no client
+// can write or, if writes pass the compared switch, they wait if that switch hangs.
 const (
 	copyTimeout    = 60 * time.Second
 	compareTimeout = 5 * time.Second
 )
 
-// A copy is made in rounds, because there are writes meanwhile: until so few slots and sessions
-// differ that checking each takes no time, or for a maximum number of rounds.
+// A copy runs in rounds, because clients write meanwhile. It ends when so few slots and sessions
+// differ that checking each takes no time, or after a maximum number of rounds.
 const (
 	copyRounds = 8
 	fewDiffer  = 64
 )
 
-// held is the joiner's content at the end of the copy, in the configuration of an epoch. It holds
-// that or something newer for as long as it is the joiner: SYNC and ACK only ever raise a slot's
-// version, and a joiner that is lost from sight is given up. So when writes have been stopped it is
-// enough to read the donor, and the joiner only for what the donor has beyond this: each read of
-// 65,536 slots is ten milliseconds without writes.
+// held is the joiner's content at the end of the copy, in the configuration of an epoch. The
+// joiner keeps that content or something newer for as long as it is the joiner: SYNC and ACK only
+// ever raise a slot's version, and a joiner that loses its connection is given up. So once writes
+// have stopped it is enough to read the donor, and to read the joiner only where the donor has
+// more than held. This matters because each read of 65,536 slots is ten milliseconds without
+// writes.
 type held struct {
 	epoch uint16
 	look  look
 }
 
-// Copy fills a switch, or compares it, and says how many slots and sessions it wrote, and in how
+// Copy fills a switch, or compares it. It returns how many slots and sessions it wrote, and in how
 // many rounds.
 //
-// A comparison ends when the joiner has the donor's content of the first look: the chain is frozen,
-// so nothing of this chain has been added since. Sessions' records are different: they belong to
-// all chains, and if the donor is in others as well, its records continue changing with those
-// chains' writes, for as long as there are any. A later request than the one recorded at the first
-// look means that that one was answered.
+// A comparison ends when the joiner has the content that the donor had at the first read: the
+// chain is frozen, so nothing of this chain has been added since. Sessions' records are different
+// because they belong to all chains: if the donor is in other chains as well, its records keep
+// changing with those chains' writes. A record of a later request than the one read first means
+// that the first one was answered.
 func (c *Chain) Copy(ctx context.Context, a chain.Copy, keys []Key, sessions []uint16) (written, round int, err error) {
 	limit := copyTimeout
 	if a.Compare || a.Passed {
@@ -68,7 +69,7 @@ func (c *Chain) Copy(ctx context.Context, a chain.Copy, keys []Key, sessions []u
 		return 0, 0, err
 	}
 	for _, k := range slices.Clone(keys) {
-		if k.State == keyspace.Moving { // by which of its KEY_IDs the donor has it is not known
+		if k.State == keyspace.Moving { // it is not known which of the key's KEY_IDs the donor has
 			k.ID = k.Alias
 			keys = append(keys[:len(keys):len(keys)], k)
 		}
@@ -90,7 +91,7 @@ func (c *Chain) Copy(ctx context.Context, a chain.Copy, keys []Key, sessions []u
 		d := beyond(at, h.look)
 		keys, sessions = d.keys, d.sessions
 	}
-	var frozen []record // of sessions, at the donor's first look
+	var frozen []record // sessions' records, at the donor's first read
 	for round = 1; ; round++ {
 		var looks [2]look
 		if err := c.ForEach(ctx, 2, 2, func(ctx context.Context, i int) (err error) {
@@ -105,7 +106,7 @@ func (c *Chain) Copy(ctx context.Context, a chain.Copy, keys []Key, sessions []u
 			}
 			for i, at := range looks[1].records {
 				if at.after(frozen[i]) {
-					looks[0].records[i] = at // more than is needed
+					looks[0].records[i] = at // a superset of what is needed
 				}
 			}
 		}
@@ -134,9 +135,9 @@ func (c *Chain) Copy(ctx context.Context, a chain.Copy, keys []Key, sessions []u
 }
 
 // catchUp fills a switch that writes pass on their way to the donor, which is the tail. The switch
-// gets every later write before the donor. So once it has, for each slot and session, the donor's
-// content of the first look, or something newer, it lacks nothing that was ever committed. However
-// many writes there are, this ends.
+// gets every later write before the donor does. So once it has, for each slot and session, the
+// content that the donor had at the first read, or something newer, it lacks nothing that was ever
+// committed. This ends however many writes there are.
 func (c *Chain) catchUp(ctx context.Context, epoch uint16, donor, to *Switch, keys []Key,
 	sessions []uint16) (written, round int, differed *difference, err error) {
 	had, err := c.look(ctx, donor, epoch, keys, sessions)
@@ -145,7 +146,7 @@ func (c *Chain) catchUp(ctx context.Context, epoch uint16, donor, to *Switch, ke
 	}
 	if h := c.held.Swap(nil); h != nil && h.epoch+1 == epoch && slices.Equal(h.look.keys, keys) &&
 		slices.Equal(h.look.sessions, sessions) {
-		had = missed(had, h.look).donor() // what it had it has
+		had = missed(had, h.look).donor() // the joiner keeps what it had
 	}
 	for round = 1; ; round++ {
 		has, err := c.look(ctx, to, epoch, had.keys, had.sessions)
@@ -165,7 +166,7 @@ func (c *Chain) catchUp(ctx context.Context, epoch uint16, donor, to *Switch, ke
 		}
 		had = differed.donor()
 		for i, r := range differed.records {
-			if r[0].foreign(r[1]) { // until now it has recorded nothing of what passed it
+			if r[0].foreign(r[1]) { // so far it has recorded none of the writes that passed it
 				r, err := donor.fetchIn(ctx, epoch, wire.MakeKey(c.ID, 0), wire.Session, had.sessions[i])
 				if err != nil {
 					return written, round, differed, err
@@ -179,7 +180,7 @@ func (c *Chain) catchUp(ctx context.Context, epoch uint16, donor, to *Switch, ke
 			}
 		}
 	}
-	// Registers do not say about which epoch they are: one that was restarted meanwhile has none.
+	// Registers do not carry an epoch. A switch that was restarted meanwhile has none.
 	for _, s := range []*Switch{donor, to} {
 		if _, err := s.fetchIn(ctx, epoch, wire.MakeKey(c.ID, 0), wire.Session, 1); err != nil {
 			return written, round, differed, err
@@ -188,8 +189,8 @@ func (c *Chain) catchUp(ctx context.Context, epoch uint16, donor, to *Switch, ke
 	return written, round, differed, nil
 }
 
-// missed is what a donor holds and another switch has neither accepted nor recorded, nor anything
-// newer.
+// missed returns what a donor holds and another switch has neither accepted nor recorded in the
+// same or a newer version.
 func missed(donor, other look) *difference {
 	d := &difference{}
 	for i, k := range donor.keys {
@@ -207,7 +208,7 @@ func missed(donor, other look) *difference {
 	return d
 }
 
-// donor is what the donor holds of a difference.
+// donor returns the donor's side of a difference.
 func (d *difference) donor() look {
 	l := look{keys: d.keys, sessions: d.sessions}
 	for _, v := range d.versions {
@@ -219,9 +220,10 @@ func (d *difference) donor() look {
 	return l
 }
 
-// placeKeys gives a switch the key_index entries of a chain's keys, and no others of that chain.
-// Keys that are being removed get theirs at the donor, too: it may have given them up already, and
-// without the tombstone the switch would take a late copy of an earlier write for the newest.
+// placeKeys gives a switch the key_index entries of a chain's keys, and removes its other entries
+// of that chain. Keys that are being removed get their entries at the donor, too. The donor may
+// have deleted them already, and without the tombstone the switch would mistake a late copy of an
+// earlier write for the newest.
 func (c *Chain) placeKeys(ctx context.Context, donor, to *Switch, keys []Key) error {
 	var drop, want, removed []Entry
 	placed := map[wire.Key]bool{}
@@ -264,13 +266,13 @@ type look struct {
 	records  []record // of sessions
 }
 
-// look looks at slots and sessions of a switch: at its registers where it shows them, otherwise by
-// a FETCH for each.
+// look reads slots and sessions of a switch: from its registers if it shows them, otherwise by a
+// FETCH for each.
 func (c *Chain) look(ctx context.Context, at *Switch, epoch uint16, keys []Key, sessions []uint16) (look, error) {
 	l := look{keys: keys, sessions: sessions}
 	together := 2
 	if at.noRegisters.Load() {
-		together = 1 // either is as many exchanges at a time as there may be
+		together = 1 // both reads together make at most the permitted number of exchanges at a time
 	}
 	err := c.ForEach(ctx, 2, together, func(ctx context.Context, i int) (err error) {
 		if i == 0 {
@@ -285,7 +287,7 @@ func (c *Chain) look(ctx context.Context, at *Switch, epoch uint16, keys []Key, 
 	return l, err
 }
 
-// beyond is what a donor holds and another switch has not committed, or not recorded.
+// beyond returns what a donor holds and another switch has not committed or recorded.
 func beyond(donor, other look) *difference {
 	d := &difference{}
 	for i, k := range donor.keys {
@@ -303,8 +305,8 @@ func beyond(donor, other look) *difference {
 	return d
 }
 
-// difference is the slots and sessions in which a donor and another switch differ, and what the two
-// have.
+// difference lists the slots and sessions in which a donor and another switch differ, and the
+// content of both.
 type difference struct {
 	keys     []Key
 	versions [][2]versions
@@ -314,7 +316,7 @@ type difference struct {
 
 func (d *difference) count() int { return len(d.keys) + len(d.sessions) }
 
-// String tells the first slot and the first session as both have them.
+// String describes the first slot and the first session in which they differ.
 func (d *difference) String() string {
 	text := fmt.Sprintf("%d slots and %d sessions", len(d.keys), len(d.sessions))
 	if len(d.keys) > 0 {
@@ -326,7 +328,7 @@ func (d *difference) String() string {
 	return text
 }
 
-// sync copies slots and sessions, and says how many, and which of the keys have no slot at the
+// sync copies slots and sessions. It returns how many, and which of the keys have no slot at the
 // donor.
 func (c *Chain) sync(ctx context.Context, epoch uint16, donor, to *Switch, d *difference) (written int,
 	slotless map[wire.Key]bool, err error) {

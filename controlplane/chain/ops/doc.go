@@ -1,8 +1,8 @@
-// Package ops has the procedures that chain.Machine asks for, on switches: copying, re-propagating,
-// writing keys until they are clean, draining; and one that the controller starts itself: moving
-// keys. They are plain blocking functions, and the only implementation: the shipped controller runs
-// them on goroutines over P4Runtime, and the simulator as coroutines in simulated time over
-// switches that it makes fail.
+// Package ops implements the procedures that chain.Machine requests, on switches: copying,
+// re-propagating, writing keys until they are clean, and draining. It also implements one that the
+// controller starts itself: moving keys. The procedures are plain blocking functions, and there is
+// only this implementation: the shipped controller runs them on goroutines over P4Runtime, and the
+// simulator runs them as coroutines in simulated time, over switches that it makes fail.
 //
 //	chain.Machine ──▶ ops.Chain.{Copy, Redrive, WriteAll, Drain}
 //	                    │ Runtime: time and concurrency     switches/goroutines.go   coroutine/task.go

@@ -31,9 +31,9 @@ func Reachable(keys []Key) []Key {
 // longestPause is the maximum time between two checks while waiting.
 const longestPause = 200 * time.Millisecond
 
-// Redrive re-propagates the dirty keys of some switches; with Drain until all of them hold the
-// same. It returns how many writes it sent. Keys whose values are lost at all of them are buried on
-// the way (bury.go).
+// Redrive re-propagates the dirty keys of some switches, with Drain until all of them hold the
+// same data. It returns how many writes it sent. Keys whose values are lost at all of them are
+// buried on the way (bury.go).
 func (c *Chain) Redrive(ctx context.Context, a chain.Redrive, keys []Key) (sent int, err error) {
 	via, err := c.Switch(a.Via)
 	if err != nil {
@@ -46,7 +46,7 @@ func (c *Chain) Redrive(ctx context.Context, a chain.Redrive, keys []Key) (sent 
 	type item struct {
 		at   *Switch
 		key  Key
-		seen wire.Version // when it was first read
+		seen wire.Version // the version at the first read
 	}
 	var items []item
 	lost := c.mayBeLost(keys)
@@ -83,7 +83,7 @@ func (c *Chain) Redrive(ctx context.Context, a chain.Redrive, keys []Key) (sent 
 				return err
 			}
 			if r.Status != wire.Dirty || r.Version != it.seen {
-				return nil // clean, or a newer write is on its way; if that one stays, the next look finds it
+				return nil // clean, or a newer write is on its way; if that gets stuck, the next read finds it
 			}
 			if r.Epoch != a.Epoch {
 				return fmt.Errorf("%s has epoch %d, not %d: somebody else changes it", it.at.Name, r.Epoch, a.Epoch)
@@ -106,14 +106,14 @@ func (c *Chain) Redrive(ctx context.Context, a chain.Redrive, keys []Key) (sent 
 	return int(n.Load()), err
 }
 
-// again is the write of the newest version that a switch has of a key, by the answer to a FETCH.
+// again builds the write of a switch's newest version of a key from the answer to a FETCH.
 func again(id wire.Key, r *wire.Packet) *wire.Packet {
 	return &wire.Packet{Op: wire.Write, Flags: wire.Stamped | wire.NoReply, Epoch: r.Epoch, Session: r.Session,
 		Request: r.Request, Key: id, Version: r.Version, Value: r.Value, Tombstone: r.Tombstone}
 }
 
-// slots is what a switch holds of keys: from its registers where it shows them, otherwise by a
-// FETCH for each, which says about one that is dirty only the newest version.
+// slots returns the versions of keys at a switch: from its registers if it shows them, otherwise
+// by a FETCH for each. For a dirty key, a FETCH returns only the newest version.
 func (c *Chain) slots(ctx context.Context, at *Switch, keys []Key,
 	fetch func(context.Context, Key) (*wire.Packet, error)) ([]versions, error) {
 	out, err := at.versionsOf(ctx, keys)
@@ -128,14 +128,14 @@ func (c *Chain) slots(ctx context.Context, at *Switch, keys []Key,
 		}
 		out[i] = versions{committed: r.Version, latest: r.Version}
 		if r.Status == wire.Dirty {
-			out[i].committed = 0 // something older
+			out[i].committed = 0 // the committed version is some older one
 		}
 		return nil
 	})
 }
 
-// drained waits until some members are clean and hold the same version of every key. One that was
-// restarted meanwhile has another epoch, and its slots say nothing.
+// drained waits until some members are clean and hold the same version of every key. A member that
+// was restarted meanwhile has another epoch, and its slots prove nothing.
 func (c *Chain) drained(ctx context.Context, epoch uint16, members []*Switch, keys []Key) error {
 	return Each(ctx, c, keys, func(ctx context.Context, k Key) error {
 		ctx, cancel := c.WithTimeout(ctx, WriteTimeout)
@@ -163,8 +163,8 @@ func (c *Chain) drained(ctx context.Context, epoch uint16, members []*Switch, ke
 	})
 }
 
-// Drain re-propagates dirty slots of keys that can be reached only by their aliases, until all
-// members are equal, and returns their content: nil is a tombstone.
+// Drain re-propagates dirty slots of keys that only their aliases reach, until all members are
+// equal. It returns the slots' content: nil is a tombstone.
 func (c *Chain) Drain(ctx context.Context, a chain.DrainKeys, keys []Key) (values [][]byte,
 	versions []wire.Version, sent int, err error) {
 	aliases := append([]Key(nil), keys...)

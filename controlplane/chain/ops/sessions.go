@@ -20,8 +20,8 @@ type record struct {
 	version wire.Version
 }
 
-// after says whether a record is of a later request than another, in the same life of their
-// session, or has the result of the same one, which the other does not.
+// after reports whether a record is newer than another of the same life of their session: it is of
+// a later request, or it has the result of the same request and the other does not.
 func (r record) after(other record) bool {
 	if r.request == other.request {
 		return other.version == 0
@@ -29,14 +29,14 @@ func (r record) after(other record) bool {
 	return r.request > other.request && (other.request == 0 || r.request-other.request <= wire.RequestWindow)
 }
 
-// foreign says whether two records are of different lives of their session: then neither switch
-// takes the other's for newer.
+// foreign reports whether two records are of different lives of their session. Then neither switch
+// considers the other's record newer.
 func (r record) foreign(other record) bool {
 	return r.request != 0 && other.request != 0 && r.request-other.request > wire.RequestWindow &&
 		other.request-r.request > wire.RequestWindow
 }
 
-// records is what a switch has recorded of sessions.
+// records returns the records of sessions at a switch.
 func (c *Chain) records(ctx context.Context, at *Switch, epoch uint16, sessions []uint16) ([]record, error) {
 	cells := make([]int, len(sessions))
 	for i, s := range sessions {
@@ -65,16 +65,17 @@ func (c *Chain) records(ctx context.Context, at *Switch, epoch uint16, sessions 
 	return out, err
 }
 
-// unite makes sessions' records at two switches be of one life, if they are not. Leases do not need
-// this: a lease has its records at every switch of a chain before its holder hears of it. But the
-// controller's own sessions begin again at each switch when they are first used there, so a joiner
-// that is in another chain too may have the record of an earlier controller, or the donor may. The
-// record from which this controller continues is right, even if the joiner has none. Records of
-// sessions that nobody has leased are taken from the donor.
+// unite makes sessions' records at two switches belong to one life of the session, if they do not.
+// Leases do not need this: the records of a lease are at every switch of a chain before its holder
+// hears of it. But the controller's own sessions begin again at each switch when they are first
+// used there, so the donor, or a joiner that is in another chain too, may have the record of an
+// earlier controller. The record that this controller continues from is right, even if the joiner
+// has none. Records of sessions that no client has leased are taken from the donor.
 func (c *Chain) unite(ctx context.Context, donor, to *Switch, d *difference) error {
 	return c.ForEach(ctx, len(d.sessions), window, func(ctx context.Context, i int) error {
 		session, ours, theirs := d.sessions[i], d.records[i][0], d.records[i][1]
-		// What this controller has sent is no later than own: the records were read before.
+		// No request that this controller has sent is later than own: the records were read
+		// before.
 		if own := (record{request: c.Pool.last(session)}); own.request != 0 {
 			if own.foreign(ours) || ours.after(own) && ours.request != own.request {
 				return donor.BeginRecord(ctx, session, own.request)
@@ -87,7 +88,7 @@ func (c *Chain) unite(ctx context.Context, donor, to *Switch, d *difference) err
 	})
 }
 
-// Recorded is the last request that a switch has recorded for a session.
+// Recorded returns the last request that a switch has recorded for a session.
 func (s *Switch) Recorded(ctx context.Context, session uint16) (uint32, error) {
 	ctx, cancel := s.runtime.WithTimeout(ctx, FetchTimeout)
 	defer cancel()
@@ -101,8 +102,8 @@ func (s *Switch) Recorded(ctx context.Context, session uint16) (uint32, error) {
 	return r.Request, nil
 }
 
-// ResetRecord makes a switch's record of a session begin again after a request. If the record is of
-// this lease already it does nothing, so it is idempotent.
+// ResetRecord restarts a switch's record of a session after a request. It does nothing if the
+// record already belongs to this lease, so it is idempotent.
 func (s *Switch) ResetRecord(ctx context.Context, session uint16, last uint32) error {
 	ctx, cancel := s.runtime.WithTimeout(ctx, FetchTimeout)
 	defer cancel()
@@ -115,9 +116,9 @@ func (s *Switch) ResetRecord(ctx context.Context, session uint16, last uint32) e
 	return err
 }
 
-// BeginRecord makes a switch's record of a session begin again after a request, even if it is of an
-// earlier lease and lies in the window of this one by chance, so that ResetRecord would take it for
-// this lease's. The switch must not have recorded a request of this lease.
+// BeginRecord restarts a switch's record of a session after a request, even if the record belongs
+// to an earlier lease and lies in this lease's window by chance, so that ResetRecord would mistake
+// it for this lease's. The switch must not have recorded a request of this lease.
 func (s *Switch) BeginRecord(ctx context.Context, session uint16, last uint32) error {
 	recorded, err := s.Recorded(ctx, session)
 	if err != nil {
@@ -134,16 +135,16 @@ func (s *Switch) BeginRecord(ctx context.Context, session uint16, last uint32) e
 	return s.ResetRecord(ctx, session, last)
 }
 
-// Equality says which chains of a controller have members with equal records of sessions. The zero
-// value is none. It is safe for concurrent use.
+// Equality tracks which chains of a controller have members with equal records of sessions. In the
+// zero value no chain has. It is safe for concurrent use.
 type Equality struct {
 	mu      sync.Mutex
 	equal   map[uint8]bool
 	emptied map[uint8]int // how often each chain has lost its last key
-	busy    bool          // some chain's members are being made equal
+	busy    bool          // the members of some chain are being made equal
 }
 
-// Emptied: a chain has no keys, so its members may change without a recovery.
+// Emptied notes that a chain has no keys, so its members may change without a recovery.
 func (e *Equality) Emptied(chain uint8) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -151,14 +152,16 @@ func (e *Equality) Emptied(chain uint8) {
 	e.emptied[chain]++
 }
 
-// HasKeys: a chain has had keys since before this controller, so its members are equal.
+// HasKeys notes that a chain has had keys since before this controller started, so its members are
+// equal.
 func (e *Equality) HasKeys(chain uint8) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.set(chain, true)
 }
 
-// Equal says whether a chain's members are equal: their records may be of writes in that chain.
+// Equal reports whether a chain's members are equal, in which case their records may come from
+// writes in that chain.
 func (e *Equality) Equal(chain uint8) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -172,8 +175,8 @@ func (e *Equality) set(chain uint8, equal bool) {
 	e.equal[chain] = equal
 }
 
-// begin says whether a chain's members are equal already, or whether the caller is to make them so;
-// neither: others are being made equal.
+// begin reports whether a chain's members are equal already, or whether the caller must make them
+// equal. If both are false, another chain's members are being made equal.
 func (e *Equality) begin(chain uint8) (equal, begun bool, emptied int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -195,12 +198,13 @@ func (e *Equality) end(chain uint8, emptied int, err error) {
 
 // Equalise sets the records of clients' sessions at members of a chain to those of their leases
 // (begun: their initial values), if the chain had no keys before. Until a chain has its first key
-// nobody writes in it, and its members' records do not matter: a member may have been elsewhere, or
-// have stood still, when a session was leased, and have the record of an earlier lease. Only
-// members that are in no other chain that is Equal are set; the others have the right records,
-// which writes in that chain may have changed. Those that are being filled for such a chain may
-// have the right records, and keep them then: their records are set only if they are of no request
-// of the lease. members is called when no other chain is being made equal.
+// no client writes in it, and its members' records do not matter: a member may have been
+// elsewhere, or have stood still, when a session was leased, and have the record of an earlier
+// lease. Equalise sets only members that are in no other chain that is Equal. The others have the
+// right records, which writes in that chain may have changed. Members that are being filled for
+// such a chain may have the right records and must keep them, so their records are set only if
+// they belong to no request of the lease. members is called when no other chain is being made
+// equal.
 func (c *Chain) Equalise(ctx context.Context, members func() (unequal, joining []string),
 	begun func() map[uint16]uint32) error {
 	for {
@@ -248,8 +252,8 @@ func (c *Chain) equalise(ctx context.Context, unequal, joining []string, begun m
 // Pool is the controller's own writer sessions, 1 to Size. It is safe for concurrent use.
 type Pool struct {
 	Size int
-	// begin is what a session's record is set to when this controller uses it first, after what
-	// switches have recorded for it.
+	// begin returns the value that a session's record is set to when this controller first uses
+	// the session, given what switches have recorded for it.
 	begin func(recorded []uint32) (uint32, error)
 	all   []*session
 	mu    sync.Mutex
@@ -260,8 +264,8 @@ type Pool struct {
 type session struct {
 	id   uint16
 	next atomic.Uint32 // the last request that it was used with; 0: none yet
-	// told has the switches whose records are of this controller's numbers, each with the
-	// connection (Target.Connection) in which they were set.
+	// told maps the switches whose records this controller has set to the connection
+	// (Target.Connection) in which it set them.
 	told map[*Switch]int
 }
 
@@ -275,7 +279,7 @@ func NewPool(size int, begin func(recorded []uint32) (uint32, error)) *Pool {
 	return p
 }
 
-// get waits for a session, and makes its record at the members of a chain one of this controller.
+// get waits for a free session, and takes over its record at the members of a chain.
 func (p *Pool) get(ctx context.Context, c *Chain, members []*Switch) (*session, error) {
 	var s *session
 	for s = p.take(); s == nil; s = p.take() {
@@ -290,8 +294,8 @@ func (p *Pool) get(ctx context.Context, c *Chain, members []*Switch) (*session, 
 	return s, nil
 }
 
-// announce makes those members of a chain that were not told about a session record it again. A
-// switch that becomes a member of a chain without keys may have the record of an earlier
+// announce sets a session's record again at those members of a chain where this controller has not
+// set it. A switch that becomes a member of a chain without keys may have the record of an earlier
 // controller.
 func (p *Pool) announce(ctx context.Context, c *Chain, s *session, members []*Switch) error {
 	connections := make([]int, len(members))
@@ -304,7 +308,7 @@ func (p *Pool) announce(ctx context.Context, c *Chain, s *session, members []*Sw
 	}
 	set := (*Switch).BeginRecord
 	if s.next.Load() == 0 {
-		set = (*Switch).ResetRecord // nothing that they have recorded is in its window
+		set = (*Switch).ResetRecord // no record of theirs is in its window
 		var recorded []uint32
 		for _, m := range members {
 			r, err := m.Recorded(ctx, s.id)
@@ -347,8 +351,8 @@ func (p *Pool) put(s *session) {
 	p.free = append(p.free, s)
 }
 
-// last is the last request that this controller has used one of its sessions with; 0: none, or the
-// session is not one of these.
+// last returns the last request of one of the controller's sessions; 0: there was none, or the
+// session is not in the pool.
 func (p *Pool) last(session uint16) uint32 {
 	if session == 0 || int(session) > p.Size {
 		return 0

@@ -10,20 +10,22 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// Target is how a switch is reached. It is safe for concurrent use.
+// Target is the connection to a switch. It is safe for concurrent use.
 type Target interface {
-	// Err is why nothing can be sent to it at the moment; nil: it can.
+	// Err returns why nothing can be sent to it at the moment, or nil.
 	Err() error
-	// Connection numbers the connections to it: another one may be to a switch that was restarted.
+	// Connection numbers the connections to it: with a new number, the switch may have been
+	// restarted.
 	Connection() int
-	// Open reserves a port that a request is sent from and its replies come to.
+	// Open reserves a port from which a request is sent and to which its replies come.
 	Open() (Port, error)
-	// Send sends a packet into its pipeline, to itself; nothing answers.
+	// Send sends a packet into the switch's pipeline, addressed to the switch itself; no reply
+	// comes.
 	Send(p *wire.Packet) error
-	// Cells reads cells of a register, in the order of cells. They are not read at one moment.
-	// ErrUnsupported where the target shows no registers (BMv2).
+	// Cells reads cells of a register, in the order of cells. It does not read them at one moment.
+	// It returns ErrUnsupported if the target shows no registers (BMv2).
 	Cells(ctx context.Context, register string, cells []int) ([][]byte, error)
-	// Keys is the KEY_IDs of a chain that it has key_index entries of.
+	// Keys returns the KEY_IDs of a chain for which it has key_index entries.
 	Keys(ctx context.Context, chain uint8) ([]wire.Key, error)
 	// WriteEntries makes key_index entries, or deletes them.
 	WriteEntries(ctx context.Context, insert bool, entries []Entry) error
@@ -33,10 +35,10 @@ type Target interface {
 type Entry struct {
 	ID   wire.Key
 	Slot int
-	// Realm is the key's realm, with the bit above it where the key is closed.
+	// Realm is the key's realm, with the next higher bit set if the key is closed.
 	Realm uint16
-	// Hidden: clients find no key, and the controller finds the slot. Realm is for switches whose
-	// program does not support hidden keys.
+	// Hidden says that clients find no key while the controller reaches the slot. Realm is used by
+	// switches whose program does not support hidden keys.
 	Hidden bool
 }
 
@@ -47,19 +49,19 @@ func (e Entry) String() string {
 	return fmt.Sprintf("{%v %d %d}", e.ID, e.Slot, e.Realm)
 }
 
-// Port is one request's way to a switch and back.
+// Port sends one request to a switch and receives its replies.
 type Port interface {
 	// Send sends a packet into the switch's pipeline. It may be lost.
 	Send(p *wire.Packet) error
-	// Receive waits for a reply for so long: nil if none has come. The error is ctx's.
+	// Receive waits up to d for a reply, and returns nil if none comes. Its error is ctx's.
 	Receive(ctx context.Context, d time.Duration) (*wire.Packet, error)
 	Close()
 }
 
-// ErrUnsupported: the target does not show its registers.
+// ErrUnsupported says that the target does not show its registers.
 var ErrUnsupported = errors.New("the target shows no registers")
 
-// How long one exchange of an operation may take. It is sent again many times in it.
+// How long one exchange of an operation may take. The request is sent again many times meanwhile.
 const (
 	WriteTimeout = 5 * time.Second
 	FetchTimeout = 2 * time.Second
@@ -76,7 +78,7 @@ type Switch struct {
 	Name    string
 	target  Target
 	runtime Runtime
-	// trip is how long a packet there and back takes, smoothed, nanoseconds; 0: not known.
+	// trip is the smoothed round-trip time in nanoseconds; 0: not known.
 	trip        atomic.Int64
 	noRegisters atomic.Bool // the target has said that it shows none
 }
@@ -86,8 +88,8 @@ func NewSwitch(name string, r Runtime, t Target) *Switch {
 	return &Switch{Name: name, target: t, runtime: r}
 }
 
-// Exchange sends a packet into a switch until a reply to its key comes that accept takes, or ctx
-// ends.
+// Exchange sends a packet to a switch repeatedly, until accept returns true for a reply to its
+// key, or ctx ends.
 func (s *Switch) Exchange(ctx context.Context, p *wire.Packet, accept func(*wire.Packet) bool) (*wire.Packet, error) {
 	port, err := s.target.Open()
 	if err != nil {
@@ -116,13 +118,13 @@ func (s *Switch) Exchange(ctx context.Context, p *wire.Packet, accept func(*wire
 	}
 }
 
-// roundTrip is how long an exchange takes, as far as is known. Sending again or giving up sooner
-// makes a slow switch slower: dozens of exchanges are under way at a time, and BMv2 drops what it
-// cannot process.
+// roundTrip returns how long an exchange takes, as far as is known. Sending again or giving up
+// sooner makes a slow switch slower: dozens of exchanges are under way at a time, and BMv2 drops
+// what it cannot process.
 func (s *Switch) roundTrip() time.Duration { return time.Duration(s.trip.Load()) }
 
-// took notes how long an exchange took, from the first time it was sent. One that waited for a
-// chain to be fixed says little, so it counts for little.
+// took notes how long an exchange took since its first packet. An exchange that waited for a chain
+// to be repaired says little, so it counts for little.
 func (s *Switch) took(t time.Duration) {
 	t = min(t, lastResend)
 	if was := s.roundTrip(); was != 0 {
@@ -139,8 +141,9 @@ func (s *Switch) Fetch(ctx context.Context, key wire.Key, flags wire.Flags, sess
 	})
 }
 
-// fetchIn is Fetch from a switch that has an epoch of a chain. If it has another one, because it
-// was restarted or another controller changes it, that is an error: its slots say nothing.
+// fetchIn is Fetch from a switch that must have a given epoch of a chain. Another epoch is an
+// error: the switch was restarted, or another controller is changing it, so its slots prove
+// nothing.
 func (s *Switch) fetchIn(ctx context.Context, epoch uint16, key wire.Key, flags wire.Flags,
 	session uint16) (*wire.Packet, error) {
 	r, err := s.Fetch(ctx, key, flags, session)
@@ -150,12 +153,13 @@ func (s *Switch) fetchIn(ctx context.Context, epoch uint16, key wire.Key, flags 
 	return r, err
 }
 
-// versions is what a slot's cell of the register of that name says.
+// versions holds a slot's cells of the registers of the same names.
 type versions struct{ committed, latest wire.Version }
 
 func (v versions) dirty() bool { return v.latest != v.committed }
 
-// versionsOf reads the versions of keys' slots from the registers. ErrUnsupported: there are none.
+// versionsOf reads the versions of keys' slots from the registers. ErrUnsupported: the target
+// shows none.
 func (s *Switch) versionsOf(ctx context.Context, keys []Key) ([]versions, error) {
 	slots := make([]int, len(keys))
 	for i, k := range keys {
@@ -173,7 +177,7 @@ func (s *Switch) versionsOf(ctx context.Context, keys []Key) ([]versions, error)
 	return out, nil
 }
 
-// cells reads cells of a register, and remembers where there are none.
+// cells reads cells of a register, and remembers if the target shows none.
 func (s *Switch) cells(ctx context.Context, register string, cells []int) ([][]byte, error) {
 	if s.noRegisters.Load() {
 		return nil, ErrUnsupported
@@ -185,7 +189,7 @@ func (s *Switch) cells(ctx context.Context, register string, cells []int) ([][]b
 	return out, err
 }
 
-// number is a value of at most 64 bits.
+// number decodes a value of at most 64 bits.
 func number(b []byte) (n uint64) {
 	for _, x := range b {
 		n = n<<8 | uint64(x)

@@ -11,26 +11,27 @@ import (
 )
 
 // Indexes are the acknowledged key_index entries of a chain in the switches, once all members have
-// their part and have been heard.
+// their part and have reported.
 type Indexes struct {
 	Members []string                      // head first
 	Others  []string                      // the other switches
 	Entries map[string]map[wire.Key]Entry // by switch
-	// Untidy are the switches that have come up since they were tidied last. The entries of these
-	// are made and dropped. None is one that is being filled, which gets its entries by Copy.
+	// Untidy lists the switches that have come up since they were last tidied. Tidy makes and
+	// drops the entries of these. A switch that is being filled is not in it, because Copy gives
+	// it its entries.
 	Untidy map[string]bool
 	Busy   map[wire.Key]bool // keys that operations are changing
-	// Older says that the directory was saved with a record that is an earlier one.
+	// Older says that the directory was saved with a record that was not the last one.
 	Older bool
-	Slots int                      // that there are
+	Slots int                      // number of slots that exist
 	Entry func(keyspace.Key) Entry // the entry that a key should have
 	// KnowsNoRealms says that a switch's program has no realms: entries of one slot are the same to
 	// it. nil: all programs have them.
 	KnowsNoRealms func(sw string) bool
 }
 
-// Tidied takes the switches that can be tidied now out of those that have come up: all but a
-// joiner, which can be when it is a member, or when it is given up.
+// Tidied returns those of the switches that have come up that can be tidied now: all but a joiner,
+// which can be tidied when it is a member or has been given up.
 func Tidied(untidy map[string]bool, c chain.Config) map[string]bool {
 	now := maps.Clone(untidy)
 	delete(now, c.Shadow)
@@ -40,16 +41,16 @@ func Tidied(untidy map[string]bool, c chain.Config) map[string]bool {
 	return now
 }
 
-// Former returns the key_index entries that a switch must lose before it becomes a member: those of
-// keys that were removed, or have moved away, while the switch was out of the chain or out of
-// reach. Keys are removed only from members, and a chain without keys takes a switch in as it is.
+// Former selects the key_index entries that a switch must lose before it becomes a member: those
+// of keys that were removed, or have moved away, while the switch was out of the chain or out of
+// reach. Keys are removed only from members, and a chain without keys accepts a switch as it is.
 // had is the switch's role in its present configuration, chain.None if it has none. keys are the
-// chain's, and used says which KEY_IDs were ever given (keyspace.Directory.Used).
+// chain's, and used reports which KEY_IDs were ever given (keyspace.Directory.Used).
 //
-// A switch without a part has no entry that counts. One that has been cut off still has its part of
-// an earlier configuration, and cannot be told from a member that continues. So it loses only those
-// entries whose KEY_IDs were given and are not a key's any more; the others may be of keys that a
-// lost or an earlier directory does not know (Tidy).
+// If a switch has no part, none of its entries count. A switch that was cut off still has its part
+// of an earlier configuration, and cannot be told from a member that continues. So it loses only
+// those entries whose KEY_IDs were given and no longer belong to a key. The others may belong to
+// keys that a lost or earlier directory does not know (Tidy).
 func Former(had chain.Role, keys []keyspace.Key, used func(wire.Key) bool) func(wire.Key) bool {
 	known := map[wire.Key]bool{}
 	for _, k := range keys {
@@ -62,21 +63,20 @@ func Former(had chain.Role, keys []keyspace.Key, used func(wire.Key) bool) func(
 // Tidying are the steps that make switches and directory agree.
 type Tidying struct {
 	Steps []TidyStep // in order
-	// How many keys the directory has adopted, forgotten and retired. It must be saved if it has
-	// Changed.
+	// Adopted, Forgotten and Retired count the keys that the directory has adopted, forgotten and
+	// retired. The directory must be saved if it has Changed.
 	Adopted, Forgotten, Retired int
 	Changed                     bool
 }
 
-// TidyStep makes entries at a switch, or drops them.
+// TidyStep makes or drops entries at a switch.
 type TidyStep struct {
 	Switch  string
 	Insert  bool
 	Entries []Entry
 }
 
-// Keys are the keys whose entries are made and dropped: they must not be used for anything else
-// meanwhile.
+// Keys returns the keys whose entries are made or dropped. Nothing else may use them meanwhile.
 func (t *Tidying) Keys() map[wire.Key]bool {
 	keys := map[wire.Key]bool{}
 	for _, s := range t.Steps {
@@ -89,10 +89,11 @@ func (t *Tidying) Keys() map[wire.Key]bool {
 
 // Tidy compares the key_index entries of switches that have come up with the directory. Missing
 // entries are made, tail first; unknown keys that all members have are adopted; all other entries
-// are dropped, head first. It compares the switches' present entries, not those of when they came:
-// a key that has gone since must not come back under its KEY_ID. A key is unknown only if the
-// directory says that its KEY_ID has never been given, because the directory was lost. A KEY_ID
-// that was given and is not a key's any more belongs to a key that was removed or has moved away.
+// are dropped, head first. It compares the switches' present entries, not the ones that they came
+// up with: a key that was removed since must not come back under its KEY_ID. A key is unknown only
+// if the directory says that its KEY_ID has never been given, because the directory was lost. A
+// KEY_ID that was given and no longer belongs to a key is that of a key that was removed or has
+// moved away.
 func Tidy(dir *keyspace.Directory, id uint8, in Indexes) Tidying {
 	var out Tidying
 	busy := maps.Clone(in.Busy)
@@ -108,7 +109,7 @@ func Tidy(dir *keyspace.Directory, id uint8, in Indexes) Tidying {
 		out.Forgotten = forgetGone(dir, id, in, busy)
 	}
 	out.Adopted = adopt(dir, in, busy)
-	if in.Older { // those that were given since the directory was saved, and are not a key's any more
+	if in.Older { // KEY_IDs that were given since the directory was saved, and no longer belong to a key
 		dir.Skip(id)
 	}
 	keys := dir.Chain(id)
@@ -131,7 +132,7 @@ func Tidy(dir *keyspace.Directory, id uint8, in Indexes) Tidying {
 				continue
 			}
 			k, ok := dir.ByID(key)
-			if !ok && dir.Retire(key) { // somebody has given it
+			if !ok && dir.Retire(key) { // some controller has given it
 				out.Retired++
 			}
 			if !ok || !slices.Contains(in.Members, sw) || k.State != keyspace.Placed {
@@ -144,7 +145,7 @@ func Tidy(dir *keyspace.Directory, id uint8, in Indexes) Tidying {
 	return out
 }
 
-// add adds a step at a switch that is to be tidied, if there is something to do.
+// add adds a step at a switch that must be tidied, if the step has entries.
 func (t *Tidying) add(in Indexes, step TidyStep) {
 	if in.Untidy[step.Switch] && len(step.Entries) > 0 {
 		t.Steps = append(t.Steps, step)
@@ -164,7 +165,7 @@ func forgetGone(dir *keyspace.Directory, id uint8, in Indexes, busy map[wire.Key
 	return gone
 }
 
-// adopt takes in the keys that all members have and nobody remembers.
+// adopt adds the keys that all members have and the directory does not know.
 func adopt(dir *keyspace.Directory, in Indexes, busy map[wire.Key]bool) int {
 	found := map[wire.Key]int{}
 	for id, entry := range in.Entries[in.Members[0]] {
@@ -179,8 +180,8 @@ func adopt(dir *keyspace.Directory, in Indexes, busy map[wire.Key]bool) int {
 	return len(dir.Adopt(found))
 }
 
-// Tidy does the steps, one after the other, and reports each result. A switch that fails will come
-// up again, or needs an operator: the others are tidied all the same. The error is ctx's.
+// Tidy performs the steps one after the other, and reports each result. A switch that fails will
+// come up again, or needs an operator; the others are tidied anyway. The error is ctx's.
 func (c *Chain) Tidy(ctx context.Context, steps []TidyStep, told func(TidyStep, error)) error {
 	for _, step := range steps {
 		s, err := c.Switch(step.Switch)

@@ -11,22 +11,22 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// Writes are the first writes of an operation's keys, or their deletions. They may be tried several
-// times, by one attempt after the other.
+// Writes are the first writes of an operation's keys, or their deletions. Several attempts may be
+// made, one after the other.
 type Writes struct {
 	Keys   []Key
 	Values [][]byte // parallel to Keys; nil: a tombstone
 
 	mu      sync.Mutex
-	written []bool // the key's write is committed at all members, by this or an earlier attempt
+	written []bool // the key's write is committed at all members, by this attempt or an earlier one
 	errs    []error
-	// versions that the writes were given. Of a removal whose key had gone from the head before:
-	// one above all that it has had.
+	// versions holds the versions that the writes were given. For a removal of a key that was
+	// already gone from the head, it holds one above all versions that the key has had.
 	versions []wire.Version
 }
 
-// Version is that of the key's last write or, if the keys were drained, their version then; 0: not
-// known.
+// Version returns the version of the key's last write or, if the keys were drained, their version
+// at that time; 0: not known.
 func (w *Writes) Version(i int) wire.Version {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -36,14 +36,14 @@ func (w *Writes) Version(i int) wire.Version {
 	return 0
 }
 
-// Drained has the result of Drain.
+// Drained stores the result of Drain.
 func (w *Writes) Drained(values [][]byte, versions []wire.Version) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.Values, w.versions = values, versions
 }
 
-// Err is why a key was not written in the last attempt.
+// Err returns why a key was not written in the last attempt.
 func (w *Writes) Err(i int) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -53,11 +53,11 @@ func (w *Writes) Err(i int) error {
 	return nil
 }
 
-// errNoSlot: the head has no entry of a key.
+// errNoSlot says that the head has no entry of a key.
 var errNoSlot = errors.New("somebody else has changed its key_index")
 
-// Written is the keys whose writes are committed. Only their entries may be opened, because the
-// slot of another may hold an earlier key's value.
+// Written returns the keys whose writes are committed. Only their entries may be opened, because
+// the slot of any other key may hold an earlier key's value.
 func (w *Writes) Written() (out []Key) {
 	for i, k := range w.Keys {
 		if w.Err(i) == nil {
@@ -67,13 +67,13 @@ func (w *Writes) Written() (out []Key) {
 	return out
 }
 
-// ErrNotDeleted: a key's tombstone has not reached all members yet.
+// ErrNotDeleted says that a key's tombstone has not reached all members yet.
 var ErrNotDeleted = errors.New("not deleted everywhere yet")
 
 // WriteAll writes keys through the chain, as many at a time as the controller has sessions, until
-// every member is clean. A failure for one key is that key's error; but with remove, no entry may
-// go before all deletions are known to all. Clients cannot write any of the keys meanwhile: their
-// entries are hidden or closed.
+// every member is clean. A failure for one key is that key's error. With remove, however, no entry
+// may be deleted before all deletions have reached all members. Clients cannot write any of the
+// keys meanwhile: their entries are hidden or closed.
 func (c *Chain) WriteAll(ctx context.Context, w *Writes, members []string, remove bool) error {
 	at, err := c.switches(members)
 	if err != nil {
@@ -93,7 +93,7 @@ func (c *Chain) WriteAll(ctx context.Context, w *Writes, members []string, remov
 		if ctx.Err() != nil {
 			return nil
 		}
-		if remove && errors.Is(err, errNoSlot) { // nobody can read it there, and nothing new comes
+		if remove && errors.Is(err, errNoSlot) { // nobody can read the key there, and no new write comes
 			w.gave(i, version, nil)
 			w.settled(i, nil)
 			return nil
@@ -115,8 +115,8 @@ func (c *Chain) WriteAll(ctx context.Context, w *Writes, members []string, remov
 	return err
 }
 
-// todo is the places of the keys that are to be written: those that were not written by an earlier
-// attempt, or that the head has lost since. err is why it is not known what the head has.
+// todo returns the indexes of the keys that must be written: those that no earlier attempt has
+// written, or that the head has lost since. err is non-nil if the head's content is not known.
 func (w *Writes) todo(had []versions, err error) (todo []int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -136,7 +136,7 @@ func (w *Writes) todo(had []versions, err error) (todo []int) {
 	return todo
 }
 
-// gave notes the version that a key's write was given, or why it was given none.
+// gave notes the version that a key's write was given, or why it got none.
 func (w *Writes) gave(i int, version wire.Version, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -152,14 +152,15 @@ func (w *Writes) settled(i int, err error) {
 	w.written[i], w.errs[i] = err == nil, err
 }
 
-// waits says whether a key's write was answered, and is not known to be committed at all members.
+// waits reports whether a key's write was answered, but is not known to be committed at all
+// members.
 func (w *Writes) waits(i int) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.errs[i] == nil && !w.written[i]
 }
 
-// slotsNow is what a switch has of keys' slots; it is asked again and again.
+// slotsNow reads the versions of keys' slots at a switch, and repeats that until it succeeds.
 func (c *Chain) slotsNow(ctx context.Context, at *Switch, keys []Key) ([]versions, error) {
 	ctx, cancel := c.WithTimeout(ctx, WriteTimeout)
 	defer cancel()
@@ -173,14 +174,14 @@ func (c *Chain) slotsNow(ctx context.Context, at *Switch, keys []Key) ([]version
 	}
 }
 
-// write makes the head give one key's write a version (value nil: a tombstone), and the tail answer
-// it. was is the head's former content. With errNoSlot the version is one above all that the key
-// has had.
+// write makes the head give one key's write a version (value nil: a tombstone), and the tail
+// answer it. was is the head's former content. With errNoSlot, the returned version is one above
+// all that the key has had.
 //
-// It writes by CAS on the version that the slot has. A copy of a request may come late, to whatever
-// switch is head then, and the requests of an earlier attempt may, too. None of them does harm:
-// once one of them is executed, or a client has written, the version that they expect is gone, and
-// does not come again. So whatever the outcome of a request is, another may follow it.
+// It writes by CAS on the version that the slot has. A copy of a request, of this or an earlier
+// attempt, may arrive late, at whatever switch is the head then. None does harm: once one of them
+// is executed, or a client has written, the version that they expect is gone and does not come
+// back. So whatever the outcome of a request is, another may follow it.
 func (c *Chain) write(ctx context.Context, members []*Switch, id wire.Key, value []byte,
 	was versions) (wire.Version, error) {
 	s, err := c.Pool.get(ctx, c, members)
@@ -215,12 +216,12 @@ func (c *Chain) write(ctx context.Context, members []*Switch, id wire.Key, value
 				return 0, fmt.Errorf("%s answered the write of %v with %v", head.Name, id, r.Status)
 			}
 		}
-		// It is read again: an earlier attempt's write may have arrived meanwhile.
+		// Read it again, because an earlier attempt's write may have arrived meanwhile.
 		if err := c.Sleep(ctx, pause); err != nil {
 			return 0, unfinished(err)
 		}
 		r, err := head.Fetch(ctx, id, wire.Newest, 0)
-		if err == nil && r.Status == wire.Dirty && r.Version == was.latest { // it is lost, or its acknowledgement
+		if err == nil && r.Status == wire.Dirty && r.Version == was.latest { // the write or its acknowledgement is lost
 			err = c.level(ctx, members, id)
 		}
 		switch {
@@ -230,7 +231,7 @@ func (c *Chain) write(ctx context.Context, members []*Switch, id wire.Key, value
 			return noSlot(r.Epoch)
 		}
 		if was = (versions{r.Version, r.Version}); r.Status == wire.Dirty {
-			was.committed = 0 // something older
+			was.committed = 0 // the committed version is some older one
 		}
 	}
 }
@@ -270,9 +271,9 @@ func (c *Chain) settleAll(ctx context.Context, w *Writes, members []*Switch, all
 	})
 }
 
-// level sends the newest version of a key at any member down the chain once more: then all of them
-// have it, and are clean. The slot of a key that is being added may be dirty at a member with an
-// earlier key's value, and have something newer at another.
+// level sends the newest version of a key at any member down the chain once more, so that all
+// members have it and are clean. The slot of a key that is being added may be dirty at one member
+// with an earlier key's value, and hold something newer at another.
 func (c *Chain) level(ctx context.Context, members []*Switch, id wire.Key) error {
 	var mu sync.Mutex
 	var newest *wire.Packet
@@ -294,8 +295,8 @@ func (c *Chain) level(ctx context.Context, members []*Switch, id wire.Key) error
 	return err
 }
 
-// settle waits until every member has committed a version of a key, or a later one. What is newest
-// goes down again for as long as one has not.
+// settle waits until every member has committed a version of a key, or a later one. It sends the
+// newest version down the chain again until they have.
 func (c *Chain) settle(ctx context.Context, members []*Switch, id wire.Key, version wire.Version) error {
 	ctx, cancel := c.WithTimeout(ctx, WriteTimeout)
 	defer cancel()
@@ -313,8 +314,8 @@ func (c *Chain) settle(ctx context.Context, members []*Switch, id wire.Key, vers
 	}
 }
 
-// ackTimeout is how long an acknowledgement may be on its way before it counts as lost; longer if
-// the switches are slow.
+// ackTimeout is how long an acknowledgement may be on its way before it counts as lost. It is
+// longer if the switches are slow.
 const ackTimeout = 100 * time.Millisecond
 
 // allClean asks every member whether it has committed a version of a key, or a later one, for as

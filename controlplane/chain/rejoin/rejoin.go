@@ -1,103 +1,104 @@
-// Package rejoin says when a switch that a chain has given up may be brought in again. It is pure:
-// events come in with the time, on any clock that never goes back.
+// Package rejoin decides when a switch that a chain has given up may be brought in again. It does
+// no input or output: events come in with the time, on any clock that never goes back.
 //
 // A switch must have been steady for a while, because bringing it in takes three of the 65,535
-// epochs that a chain has (two, if it fails), and losing it again one. A switch that comes and goes
-// would use them up in two weeks if it were brought in each time after three seconds. So it takes
-// twice as long the second time, and four times as long from the third on. That is enough for a
-// machine that is overloaded for a minute, whose chains should be whole soon after. From the eighth
-// time on the time doubles each time, up to an hour.
+// epochs that a chain has (two, if it fails), and losing it again takes one. A switch that comes
+// and goes would use them up in two weeks if it were brought in each time after three seconds. So
+// the required time is twice as long the second time, and four times as long from the third time
+// on. That suits a machine that is overloaded for a minute, whose chains should be complete soon
+// after. From the eighth time on the required time doubles each time, up to an hour.
 //
-// A chain's machine (package chain) brings in those that it has lost; an operator of a cluster
-// (cni-plugin/kube), which decides itself which nodes are members, asks the same Tracker.
+// A chain's machine (package chain) brings in the switches that it has lost. The operator of a
+// cluster (cni-plugin/kube), which itself decides which nodes are members, uses the same Tracker.
 package rejoin
 
 import "time"
 
-// Policy is how long a switch must have been steady.
+// Policy says how long a switch must have been steady before it is brought in.
 type Policy struct {
-	Settle   time.Duration // the first time; 0: switches are brought in only by hand
-	Longest  time.Duration // at most
-	Forgiven time.Duration // after so long without being tried, it is as the first time
+	Settle   time.Duration // required time before the first attempt; 0: switches are brought in only by hand
+	Longest  time.Duration // upper bound of the required time
+	Forgiven time.Duration // after so long without an attempt, the next one counts as the first
 }
 
 // Default is the default policy.
 func Default() Policy { return For(3 * time.Second) }
 
-// For is the policy with a time for the first time; 0: switches are brought in only by hand.
+// For returns the policy with a given time before the first attempt; 0: switches are brought in
+// only by hand.
 func For(settle time.Duration) Policy {
 	return Policy{Settle: settle, Longest: max(settle, time.Hour), Forgiven: 6 * max(settle, time.Hour)}
 }
 
-// On says whether anybody is brought in.
+// On reports whether switches are brought in automatically.
 func (p Policy) On() bool { return p.Settle > 0 }
 
-// Candidate is a switch in the eyes of a chain.
+// Candidate is a switch as a candidate of one chain.
 type Candidate struct{ Chain, Switch string }
 
-// Tracker knows since when switches have been steady, and how often they were tried. It is not safe
-// for concurrent use.
+// Tracker knows since when switches have been steady, and how many attempts were made to bring
+// them in. It is not safe for concurrent use.
 type Tracker struct {
 	p      Policy
 	steady map[Candidate]time.Duration
-	later  map[Candidate]time.Duration // not before
+	later  map[Candidate]time.Duration // earliest time of the next attempt
 	trials map[Candidate]trial
 }
 
-// trial is how often a switch was brought in, or was tried, and the last time.
+// trial counts the attempts to bring a switch in, and holds the time of the last one.
 type trial struct {
 	times int
 	at    time.Duration
 }
 
-// The first quick times it takes at most 1<<steep times as long as the first time.
+// In the first quick attempts, the required time is at most 1<<steep times that of the first.
 const quick, steep = 8, 2
 
-// New makes a tracker that knows nothing yet.
+// New returns a tracker that knows no switch yet.
 func New(p Policy) *Tracker {
 	return &Tracker{p: p, steady: map[Candidate]time.Duration{}, later: map[Candidate]time.Duration{},
 		trials: map[Candidate]trial{}}
 }
 
-// SetPolicy changes the policy. The state of switches stays.
+// SetPolicy changes the policy. The state of the switches stays.
 func (t *Tracker) SetPolicy(p Policy) { t.p = p }
 
-// There: a switch is there from now on, if it was not before.
+// There notes that a switch is connected from now on, if it was not before.
 func (t *Tracker) There(now time.Duration, c Candidate) {
 	if _, ok := t.steady[c]; !ok {
 		t.steady[c] = now
 	}
 }
 
-// Again: a switch that is there has only been steady from now on, because it was silent, or could
-// not be brought in.
+// Again restarts the steady time of a connected switch, because it was silent, or could not be
+// brought in.
 func (t *Tracker) Again(now time.Duration, c Candidate) {
 	if _, ok := t.steady[c]; ok {
 		t.steady[c] = now
 	}
 }
 
-// Later: a switch cannot be brought in now, for no fault of its own. It keeps its time of being
-// steady, and is tried again after Policy.Settle.
+// Later notes that a switch cannot be brought in now, for no fault of its own. The switch keeps
+// its steady time, and is tried again after Policy.Settle.
 func (t *Tracker) Later(now time.Duration, c Candidate) {
 	if _, ok := t.steady[c]; ok {
 		t.later[c] = now + t.p.Settle
 	}
 }
 
-// Away: a switch is not there.
+// Away notes that a switch is not connected.
 func (t *Tracker) Away(c Candidate) {
 	delete(t.steady, c)
 	delete(t.later, c)
 }
 
-// Forget: a switch has left the network, or the chain has.
+// Forget removes a switch that has left the network, or whose chain has.
 func (t *Tracker) Forget(c Candidate) {
 	t.Away(c)
 	delete(t.trials, c)
 }
 
-// Wait is how long a switch must have been steady.
+// Wait returns how long a switch must have been steady.
 func (t *Tracker) Wait(now time.Duration, c Candidate) time.Duration {
 	last, ok := t.trials[c]
 	if !ok || now-last.at >= t.p.Forgiven {
@@ -110,7 +111,8 @@ func (t *Tracker) Wait(now time.Duration, c Candidate) time.Duration {
 	return min(t.p.Settle<<doubled, t.p.Longest)
 }
 
-// Due is when a switch may be brought in, if it stays; false: it is not there, or none may.
+// Due returns when a switch may be brought in if it stays connected; false: it is not connected,
+// or switches are brought in only by hand.
 func (t *Tracker) Due(now time.Duration, c Candidate) (time.Duration, bool) {
 	since, ok := t.steady[c]
 	if !ok || !t.p.On() {
@@ -119,7 +121,7 @@ func (t *Tracker) Due(now time.Duration, c Candidate) (time.Duration, bool) {
 	return max(since+t.Wait(now, c), t.later[c]), true
 }
 
-// Tried: a switch was brought in, or that has cost epochs. The next time takes longer.
+// Tried notes an attempt that brought a switch in or used epochs. The next attempt takes longer.
 func (t *Tracker) Tried(now time.Duration, c Candidate) {
 	last := t.trials[c]
 	if now-last.at >= t.p.Forgiven {

@@ -15,11 +15,11 @@ import (
 // eventHistory is how many events are kept.
 const eventHistory = 4096
 
-// maxText is the most bytes of a text that Printable does not shorten.
+// maxText is the longest text, in bytes, that Printable leaves complete.
 const maxText = 4096
 
-// Printable returns a text in which switches may have a part as people are shown it. Characters
-// that a terminal would obey are written as in Go, and a long text ends early.
+// Printable makes text that may come from switches safe to show to people. It escapes characters
+// that control a terminal as Go does, and truncates a long text.
 func Printable(text string) string {
 	if len(text) > maxText {
 		text = strings.ToValidUTF8(text[:maxText], "") + " ..."
@@ -35,24 +35,24 @@ func Printable(text string) string {
 	return b.String()
 }
 
-// Log is the events of this controller's life, for those who ask later and those who listen.
-// It is safe for concurrent use.
+// Log holds the events of this controller's life, for later queries and for listeners. It is safe
+// for concurrent use.
 type Log struct {
 	log   *slog.Logger
-	count func(admin.Event) // each event as well; nil: nobody counts
+	count func(admin.Event) // also called with each event; nil: no metrics
 
 	mu     sync.Mutex
-	events []admin.Event // the last eventHistory
+	events []admin.Event // the last eventHistory events
 	last   uint64
-	grown  chan struct{} // closed, and replaced, when an event is added
+	grown  chan struct{} // closed and replaced when an event is added
 }
 
-// NewLog makes a log that writes each event to another log and has it counted.
+// NewLog returns a log that also writes each event to another log and passes it to count.
 func NewLog(log *slog.Logger, count func(admin.Event)) *Log {
 	return &Log{log: log, count: count, grown: make(chan struct{})}
 }
 
-// Add adds an event, of a switch or a chain or both, or of neither. Its message becomes Printable.
+// Add adds an event of a switch, a chain, both, or neither. It makes the message Printable.
 func (l *Log) Add(kind, sw, chainName, message string) {
 	message = Printable(message)
 	l.mu.Lock()
@@ -79,8 +79,8 @@ func (l *Log) Add(kind, sw, chainName, message string) {
 	l.log.Info(message, args...)
 }
 
-// Since is the events after the one numbered id that are still there, and a channel that is closed
-// when there are more.
+// Since returns the stored events with numbers above id, and a channel that is closed when there
+// are more.
 func (l *Log) Since(id uint64) ([]admin.Event, <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -35,16 +35,16 @@ type Metrics struct {
 	pause    *prometheus.HistogramVec
 
 	mu      sync.Mutex
-	running map[string]*spans // by chain
+	running map[string]*spans // steps that are under way, by chain
 }
 
-// spans are when the steps of what is under way with a chain began; zero: not under way.
+// spans holds when each step that is under way for a chain began; zero: not under way.
 type spans struct {
 	failover, recovery, frozen time.Time
-	epoch                      uint16 // of the last shown configuration
+	epoch                      uint16 // epoch of the configuration that was last shown
 }
 
-// NewMetrics makes the metrics of a controller that has done nothing yet.
+// NewMetrics returns the metrics of a controller, all zero.
 func NewMetrics() *Metrics {
 	gauge := func(name, help string) *prometheus.GaugeVec {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "netcraq_chain_" + name, Help: help}, []string{"chain"})
@@ -89,8 +89,8 @@ func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.Registry, promhttp.HandlerOpts{})
 }
 
-// Count counts an event, and measures the durations that it begins or ends. Events of a chain come
-// in order, from one goroutine or one after another.
+// Count counts an event, and measures the durations that the event begins or ends. Events of one
+// chain come in order, never concurrently.
 func (m *Metrics) Count(e admin.Event) {
 	m.events.WithLabelValues(e.Type, e.Chain, e.Switch).Inc()
 	if e.Chain == "" {
@@ -101,7 +101,7 @@ func (m *Metrics) Count(e admin.Event) {
 	s := m.spans(e.Chain)
 	switch e.Type {
 	case "chain.failover", "chain.lost-member":
-		if s.failover.IsZero() { // a second failure on top of the first is one outage
+		if s.failover.IsZero() { // a second failure during the first belongs to the same outage
 			s.failover = e.Time
 		}
 		s.recovery = time.Time{} // a failure ends a recovery
@@ -133,7 +133,7 @@ func (m *Metrics) spans(chain string) *spans {
 	return s
 }
 
-// ShowChain shows a chain's state.
+// ShowChain updates the metrics of a chain's state.
 func (m *Metrics) ShowChain(name string, s chain.Status) {
 	bit := map[bool]float64{true: 1}
 	m.epoch.WithLabelValues(name).Set(float64(s.Config.Epoch))
@@ -146,7 +146,7 @@ func (m *Metrics) ShowChain(name string, s chain.Status) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	t := m.spans(name)
-	if t.epoch != s.Config.Epoch { // members may have left
+	if t.epoch != s.Config.Epoch { // members may have left since
 		t.epoch = s.Config.Epoch
 		m.lease.DeletePartialMatch(prometheus.Labels{"chain": name})
 	}
@@ -170,17 +170,17 @@ func (m *Metrics) Redrove(n int) { m.redriven.Add(float64(n)) }
 // CopiedInto counts slots and session records that were written into a chain's joiner.
 func (m *Metrics) CopiedInto(chain string, n int) { m.copied.WithLabelValues(chain).Add(float64(n)) }
 
-// ShowSwitch shows whether a switch can be worked with.
+// ShowSwitch sets the metric that says whether a switch is ready.
 func (m *Metrics) ShowSwitch(name string, ready bool) {
 	m.switches.WithLabelValues(name).Set(map[bool]float64{true: 1}[ready])
 }
 
-// ForgetSwitch: a switch has left.
+// ForgetSwitch removes the metrics of a switch that has left.
 func (m *Metrics) ForgetSwitch(name string) {
 	m.switches.DeleteLabelValues(name)
 }
 
-// ForgetChain: a chain was removed. Its counts stay.
+// ForgetChain removes the metrics of a removed chain's state. Its counters stay.
 func (m *Metrics) ForgetChain(name string) {
 	for _, g := range []*prometheus.GaugeVec{m.epoch, m.members, m.missing, m.ready, m.frozen, m.shadow, m.lease,
 		m.given} {

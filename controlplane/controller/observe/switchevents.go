@@ -8,7 +8,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// A scrape needs no token. However many scrapes there are, each switch is read once in countersAge.
+// A scrape needs no token. So, however many scrapes there are, each switch is read at most once in
+// countersAge.
 const (
 	countersAge  = 5 * time.Second
 	countersWait = 2 * time.Second // for the slowest switch
@@ -17,8 +18,8 @@ const (
 var switchEventsDesc = prometheus.NewDesc("netcraq_switch_events_total",
 	"What became of the packets that came to a switch, by its P4 counter events.", []string{"switch", "event"}, nil)
 
-// SwitchEvents shows the switches' counters `events` to Prometheus. It reads them when it is
-// scraped.
+// SwitchEvents exports the switches' counters `events` to Prometheus. It reads them at each
+// scrape.
 type SwitchEvents struct {
 	read func(context.Context) map[string]map[string]uint64
 
@@ -27,8 +28,8 @@ type SwitchEvents struct {
 	packets map[string]map[string]uint64 // by switch and event
 }
 
-// NewSwitchEvents makes the collector. read returns the packets of each switch by event, without
-// the switches that do not answer.
+// NewSwitchEvents returns the collector. read returns the packets of each switch by event, and
+// omits switches that do not answer.
 func NewSwitchEvents(read func(context.Context) map[string]map[string]uint64) *SwitchEvents {
 	return &SwitchEvents{read: read}
 }
@@ -45,7 +46,7 @@ func (s *SwitchEvents) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// recent is what the switches have counted, read at most countersAge ago. Nobody changes it.
+// recent returns the switches' counters, read at most countersAge ago. Callers must not change it.
 func (s *SwitchEvents) recent() map[string]map[string]uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -6,10 +6,11 @@ var unsentDesc = prometheus.NewDesc("netcraq_switch_unsent_packets_total",
 	"Packets of the controller to the switch that the controller dropped, because too many waited or the stream ended.",
 	[]string{"switch"}, nil)
 
-// UnsentPackets shows Prometheus the packets that the controller dropped before a switch got them.
+// UnsentPackets exports to Prometheus how many packets the controller dropped before they reached
+// a switch.
 type UnsentPackets struct{ read func() map[string]uint64 }
 
-// NewUnsentPackets makes the collector. read returns the number of dropped packets by switch.
+// NewUnsentPackets returns the collector. read returns the number of dropped packets by switch.
 func NewUnsentPackets(read func() map[string]uint64) *UnsentPackets {
 	return &UnsentPackets{read: read}
 }

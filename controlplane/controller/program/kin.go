@@ -11,21 +11,21 @@ import (
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 )
 
-// accessTables are those that only a program with principals has.
+// accessTables lists the tables that only a program with principals has.
 var accessTables = []string{"access", "session_lease"}
 
-// indispensable is what a controller reads and writes in every switch.
+// indispensable lists what a controller reads and writes in every switch.
 var indispensable = []string{"port_trust", "local_address", "ipv4_lpm", "chain_config", "key_index",
 	"versions", "session_request", "session_version", "events", "slot_reads", "slot_forwards", "slot_writes",
 	"host_rate", "packet_in", "packet_out"}
 
-// Kin is a program that goes together with this one.
+// Kin describes another program that is compatible with this one.
 type Kin struct {
-	Unguarded bool     // it is from before principals
-	Lacks     []string // tables of this one's that it has not
+	Unguarded bool     // it has no principals, so it cannot restrict access
+	Lacks     []string // tables of this program that it does not have
 }
 
-// KinOf describes a switch's program if it is compatible with this one; nil: it is not.
+// KinOf describes a switch's program if it is compatible with this one, and otherwise returns nil.
 func (p *Program) KinOf(running *configv1.P4Info) *Kin {
 	if p.unguarded(running) {
 		return &Kin{Unguarded: true, Lacks: slices.Concat(tableplan.WatchTables, accessTables, []string{"chain_peer"})}
@@ -40,8 +40,8 @@ func (p *Program) KinOf(running *configv1.P4Info) *Kin {
 	return &Kin{Lacks: slices.DeleteFunc(slices.Clone(tableplan.Tables), there)}
 }
 
-// preambles is the id of every table, register, counter and so on, by its short name, as a name and
-// as a number; and the name by the number.
+// preambles maps each table, register, counter and so on, by short name, to its id as a name and
+// as a number. It also maps each numeric id to its name.
 func preambles(info *configv1.P4Info) map[string]string {
 	out := map[string]string{}
 	note := func(p *configv1.Preamble) {
@@ -66,8 +66,8 @@ func preambles(info *configv1.P4Info) map[string]string {
 	return out
 }
 
-// unguarded says whether a P4Info is that of the program before principals, with the sizes of this
-// one. Its registers and all else in its tables are the same.
+// unguarded reports whether a P4Info is that of the program without principals, with the sizes of
+// this one. Its registers, and everything else in its tables, are the same.
 func (p *Program) unguarded(running *configv1.P4Info) bool {
 	info, err := p4rt.NewInfo(running)
 	if err != nil {
@@ -88,7 +88,7 @@ func (p *Program) unguarded(running *configv1.P4Info) bool {
 	return true
 }
 
-// SameTable says whether two programs have a table of a name under the same id.
+// SameTable reports whether two programs have a table of that name with the same id.
 func SameTable(a, b *configv1.P4Info, name string) bool {
 	id := func(info *configv1.P4Info) uint32 {
 		for _, t := range info.Tables {

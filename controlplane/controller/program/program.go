@@ -13,7 +13,8 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// Program is what the controller needs of the compiled P4 program; all of it comes from the P4Info.
+// Program holds what the controller needs to know about the compiled P4 program. All of it comes
+// from the P4Info.
 type Program struct {
 	Pipeline *p4rt.Pipeline
 	Profile  wire.Profile // the width of values
@@ -23,12 +24,11 @@ type Program struct {
 	local    int          // entries of local_address
 }
 
-// pkg is what the sources call the program (@pkginfo). Programs that are only for reading and for
-// measurements have other names: they lack what a controller relies on, even where their tables are
-// the same.
+// pkg is the program's name in its sources (@pkginfo). Programs for reading and for measurements
+// have other names: they lack what a controller relies on, even if their tables are the same.
 const pkg = "netcraq"
 
-// Read checks that the P4Info is that of a NetCRAQ program, and takes its sizes from it.
+// Read checks that the P4Info is that of a NetCRAQ program, and extracts its sizes.
 func Read(pl *p4rt.Pipeline) (*Program, error) {
 	p := &Program{Pipeline: pl}
 	info := pl.Info
@@ -70,14 +70,14 @@ func Read(pl *p4rt.Pipeline) (*Program, error) {
 	return p, nil
 }
 
-// Fit checks that a topology fits the program, and returns the chains' slots; chains that have
-// slots keep them.
+// Fit checks that a topology fits the program, and returns the chains' slots. Chains that already
+// have slots keep them.
 func (p *Program) Fit(t *topology.Topology, keep []keyspace.Space) ([]keyspace.Space, error) {
 	if want := t.Program.ValueBits; want != 0 && want != int(p.Profile) {
 		return nil, fmt.Errorf("the topology asks for the profile %d, but the program %s holds values of %v bits", want, t.Program.JSON, p.Profile)
 	}
-	// A switch has routes to its own hosts, to those of others that no prefix has, to prefixes,
-	// switches and chains, and to the controller.
+	// A switch has routes to its own hosts, to other switches' hosts that no prefix covers, to
+	// prefixes, switches and chains, and to the controller.
 	routes, covered := len(t.Switches)+len(t.Chains)+1, map[*topology.Switch]int{}
 	for _, sw := range t.Switches {
 		routes += len(sw.Prefixes)
@@ -111,7 +111,7 @@ func (p *Program) Fit(t *topology.Topology, keep []keyspace.Space) ([]keyspace.S
 	return p.spaces(t, keep)
 }
 
-// LastSession is the highest session id for clients.
+// LastSession returns the highest session id for clients.
 func (p *Program) LastSession(t *topology.Topology) uint16 {
 	if t.Sessions.Last != 0 {
 		return uint16(t.Sessions.Last)
@@ -119,9 +119,9 @@ func (p *Program) LastSession(t *topology.Topology) uint16 {
 	return uint16(min(p.Sessions-1, 0xFFFF))
 }
 
-// spaces divides the program's slots among the chains, in the order of the topology: those that
-// have slots keep them, unless they ask for another number now; those that ask for a number get it,
-// and the others share what is left.
+// spaces divides the program's slots among the chains, in the order of the topology. Chains that
+// have slots keep them, unless they request another number now. Chains that request a number get
+// it, and the others share the rest.
 func (p *Program) spaces(t *topology.Topology, keep []keyspace.Space) ([]keyspace.Space, error) {
 	out := make([]keyspace.Space, len(t.Chains))
 	left, sharing, asked := p.Slots, 0, 0
@@ -162,7 +162,7 @@ func (p *Program) spaces(t *topology.Topology, keep []keyspace.Space) ([]keyspac
 	return out, nil
 }
 
-// gap finds the first n slots in a row that are nobody's.
+// gap finds the first n consecutive slots that no chain has.
 func gap(taken []keyspace.Space, n, slots int) (int, bool) {
 	first := 0
 	for _, s := range slices.SortedFunc(slices.Values(taken), func(a, b keyspace.Space) int {

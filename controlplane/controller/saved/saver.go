@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// Saver writes states on a goroutine of its own, so that a slow disk holds up no lease. Of several
-// that wait only the last is written: it has all that those before it have.
+// Saver writes states on a goroutine of its own, so that a slow disk does not delay leases. If
+// several states wait, it writes only the last one, which includes the others.
 type Saver struct {
 	store Store
 
@@ -16,7 +16,7 @@ type Saver struct {
 	wake    chan struct{}
 }
 
-// NewSaver makes a saver that writes to a store while it is run.
+// NewSaver returns a saver that writes to a store while Run runs.
 func NewSaver(store Store) *Saver { return &Saver{store: store, wake: make(chan struct{}, 1)} }
 
 // Save schedules a state to be written, and calls done with the outcome.
@@ -31,7 +31,7 @@ func (s *Saver) Save(st *State, done func(error)) {
 	}
 }
 
-// Run writes until ctx ends, and then what is still waiting.
+// Run writes states until ctx ends, and then writes the waiting one.
 func (s *Saver) Run(ctx context.Context) {
 	for {
 		select {

@@ -25,32 +25,31 @@ type State struct {
 	Directory keyspace.Snapshot       `json:"directory,omitzero"`
 	Sessions  []sessions.Lease        `json:"sessions"`
 	Avoided   []string                `json:"avoided,omitempty"` // switches that routes go around
-	// Principals are the numbers of principals and realms, by name.
+	// Principals maps names of principals and realms to their numbers.
 	Principals map[string]uint16 `json:"principals,omitempty"`
-	// The following is not in a topology that has changed meanwhile.
+	// The following fields hold what a changed topology may no longer have.
 	Switches []Switch         `json:"switches,omitempty"`
 	Spaces   []keyspace.Space `json:"spaces,omitempty"` // the chains' slots, which never move
 	Epoch    uint16           `json:"epoch,omitempty"`  // the highest of all chains, those that were removed included
-	// Lost: only the Directory of the saved state remains.
+	// Lost says that only the Directory of the saved state was found.
 	Lost bool `json:"-"`
 }
 
-// FloorAbove is a floor for a state that was saved without one, above every version that a name has
-// had by it. Nothing on record says which versions removed keys had, but the epochs of the chains
-// bound them:
+// FloorAbove returns a floor for a state that was saved without one. The floor is above every
+// version that any name has had. No record says which versions removed keys had, but the epochs of
+// the chains bound them:
 //
-//   - The versions that switches give a key grow by its chain's epochs, and by less than an epoch
-//     for all that was ever written.
-//   - An offset brings a key to just above the floor, or to where the key was that it takes the
-//     place of. So it takes the key above no more than what other names have had.
+//   - The versions that switches give a key grow by its chain's epochs, and by less than one epoch
+//     for all writes together.
+//   - An offset raises a key to just above the floor, or to the version of the key that it
+//     replaces. So it raises the key no higher than other names have been.
 //
-// The highest version by name has therefore grown by no more than all epochs that all chains have
-// had. A chain that was removed is known only by its number (in Next). The epochs of chains that
-// had one number, one after the other, do not overlap, so together they are no more than the
-// highest.
+// The highest version by name has therefore grown by no more than all epochs of all chains
+// together. A removed chain is known only by its number (in Next). The epochs of successive chains
+// with the same number do not overlap, so together they are no more than the highest.
 //
-// A removal that was found half done has left a floor of one epoch more than its key can have had.
-// The keys that were added above such a floor say so by their offsets.
+// A removal that was found unfinished has left a floor of one epoch more than its key can have
+// had. The offsets of the keys that were added above such a floor show this.
 func (s *State) FloorAbove() wire.Version {
 	const top = uint64(keyspace.LastFloor >> 48)
 	highest := uint64(s.Highest())
@@ -58,7 +57,7 @@ func (s *State) FloorAbove() wire.Version {
 	for _, r := range s.Chains {
 		epochs += uint64(r.Config.Epoch)
 	}
-	if epochs >= top { // no key could be added any more: it takes that the epochs of one chain made all versions
+	if epochs >= top { // then no key could be added any more: one chain's epochs would have made all versions
 		epochs = highest
 	}
 	floor := wire.Version(min(epochs+1, top)) << 48
@@ -70,24 +69,25 @@ func (s *State) FloorAbove() wire.Version {
 	return floor
 }
 
-// Version is the version of the state's form that this controller writes and reads.
+// Version is the version of the state's format that this controller writes and reads.
 const Version = 1
 
-// ErrNotLeading: the store accepts nothing from this controller any more, because another one
+// ErrNotLeading says that the store rejects this controller's writes, because another controller
 // leads.
 var ErrNotLeading = ops.ErrNotLeading
 
-// Store keeps the state: in a file on a single machine (File), in etcd for several controllers
-// (package etcdstore). One call is made at a time.
+// Store keeps the state: in a file on a single machine (File), or in etcd for several controllers
+// (package etcdstore). Its methods are not called concurrently.
 type Store interface {
-	// Load reads the state, nil if none was ever saved.
+	// Load reads the state; nil if none was ever saved.
 	Load() (*State, error)
-	// Save makes the state durable before it returns. ErrNotLeading: it never will.
+	// Save makes the state durable before it returns. ErrNotLeading: this controller can never
+	// save again.
 	Save(*State) error
 }
 
-// Memory is a Store that forgets. A controller that is restarted with it asks the switches, and
-// waits until all of them have answered.
+// Memory is a Store that keeps nothing. A controller that is restarted with it reads its state
+// from the switches, and waits until all of them have answered.
 type Memory struct{}
 
 // Load implements Store.
@@ -96,10 +96,10 @@ func (Memory) Load() (*State, error) { return nil, nil }
 // Save implements Store.
 func (Memory) Save(*State) error { return nil }
 
-// File is a Store in JSON files, each of which is replaced as a whole: one of the given name, and
-// next to it one with the directory of keys (state.keys.json next to state.json), which is large
-// and seldom changes. A chain waits for its record with writes stopped, so the record must not wait
-// for the keys.
+// File is a Store in two JSON files, each of which is replaced as a whole. One has the given name.
+// Next to it, another one holds the directory of keys (state.keys.json next to state.json), which
+// is large and seldom changes. A chain's writes are stopped while its record is saved, so the
+// record must not wait for the keys.
 func File(path string) Store {
 	ext := filepath.Ext(path)
 	return &fileStore{path: path, keys: strings.TrimSuffix(path, ext) + ".keys" + ext}
@@ -107,13 +107,13 @@ func File(path string) Store {
 
 type fileStore struct {
 	path, keys string
-	edit       uint64 // of the directory that is in the file; 0: not known
-	times      uint64 // how often the file of the keys was written, as it says itself
+	edit       uint64 // edit number of the directory that is in the file; 0: not known
+	times      uint64 // how often the file of the keys was written; also stored in that file
 }
 
-// mainFile and keysFile are what stands in the two files. Each says how often that of the keys had
-// been written: with fewer times than the main one knows about, it is an earlier one. (With more:
-// the process ended between the two.)
+// mainFile and keysFile are the contents of the two files. Each says how often the keys' file had
+// been written. If the keys' file has a lower number than the main one, it is out of date. (If it
+// has a higher one, the process ended between the two writes.)
 type mainFile struct {
 	State
 	Times uint64 `json:"keysWritten,omitempty"`
@@ -124,10 +124,10 @@ type keysFile struct {
 	Times uint64 `json:"written,omitempty"`
 }
 
-// FileImage is a state as it stands in the two files of File.
+// FileImage is a state in the form of the two files of File.
 type FileImage struct{ Main, Keys []byte }
 
-// NewFileImage returns what File writes for a state, the first time.
+// NewFileImage returns what File writes the first time for a state.
 func NewFileImage(s *State) (m FileImage, err error) {
 	main, keys := contents(s, 1)
 	if m.Main, err = json.Marshal(main); err == nil {
@@ -136,7 +136,7 @@ func NewFileImage(s *State) (m FileImage, err error) {
 	return m, err
 }
 
-// State is what File reads.
+// State decodes the image as File does.
 func (m FileImage) State() (*State, error) {
 	var main mainFile
 	var keys keysFile
@@ -147,20 +147,21 @@ func (m FileImage) State() (*State, error) {
 	return main.with(keys), err
 }
 
-// contents are what the files have of a state. Sort the directory before.
+// contents splits a state into the two files. The directory must be sorted.
 func contents(s *State, times uint64) (mainFile, keysFile) {
 	main := mainFile{*s, times}
 	main.Directory = keyspace.Snapshot{}
 	return main, keysFile{s.Directory, times}
 }
 
-// with returns the state in two files.
+// with joins the two files into a state.
 func (m *mainFile) with(keys keysFile) *State {
 	m.Directory = keys.Snapshot
 	return &m.State
 }
 
-// Load implements Store. Without the main file, it returns the other one's content, with Lost.
+// Load implements Store. If the main file is missing, it returns the other file's content, with
+// Lost set.
 func (f *fileStore) Load() (*State, error) {
 	var s mainFile
 	var keys keysFile
@@ -196,7 +197,7 @@ func (f *fileStore) Load() (*State, error) {
 	return s.with(keys), nil
 }
 
-// load reads a file, and says whether it is there.
+// load reads a file, and returns whether it exists.
 func load(path string, into any) (bool, error) {
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -212,13 +213,13 @@ func load(path string, into any) (bool, error) {
 	return true, nil
 }
 
-// Save implements Store. The directory is written first: a state without it would be one without
-// keys.
+// Save implements Store. It writes the directory first, because a state without its directory
+// would have no keys.
 func (f *fileStore) Save(s *State) error {
 	if s.Directory.Edit == 0 || s.Directory.Edit != f.edit {
 		f.edit = 0
 		s.Directory.Sort()
-		f.times++ // before it is tried: what did not succeed may have been written
+		f.times++ // before the attempt: a write that failed may have taken effect
 		_, keys := contents(s, f.times)
 		if err := replace(f.keys, keys); err != nil {
 			return err
@@ -229,7 +230,7 @@ func (f *fileStore) Save(s *State) error {
 	return replace(f.path, main)
 }
 
-// replace puts a new file, forced to the disk, into the place of an old one.
+// replace atomically replaces a file and syncs it to disk.
 func replace(path string, content any) error {
 	err := atomicfile.Replace(path, 0o600, func(w io.Writer) error { return json.NewEncoder(w).Encode(content) })
 	if err != nil {

@@ -7,9 +7,9 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// Switch is what the controller must know about a switch in a chain's record that has left the
-// topology when the controller comes back: without it, the chain could not be recognized in the
-// other switches, and this switch could not be fenced.
+// Switch is what a restarted controller must know about a switch that is in a chain's record but
+// no longer in the topology. Without it, the controller could not recognize the chain in the other
+// switches, or fence this switch.
 type Switch struct {
 	Name       string `json:"name"`
 	P4Runtime  string `json:"p4runtime"`
@@ -19,7 +19,8 @@ type Switch struct {
 	MAC        string `json:"mac"`
 }
 
-// Earlier is the switches of a saved state that chains' records name and a topology lacks.
+// Earlier adds to a topology those switches that chains' records in a saved state name and the
+// topology lacks. It also returns their names.
 func (s *State) Earlier(t *topology.Topology) (*topology.Topology, []string, error) {
 	old := &topology.Topology{}
 	var names []string
@@ -44,7 +45,7 @@ func (s *State) Earlier(t *topology.Topology) (*topology.Topology, []string, err
 	return old, names, nil
 }
 
-// Highest is the highest epoch that any chain of a saved state has had.
+// Highest returns the highest epoch that any chain of a saved state has had.
 func (s *State) Highest() uint16 {
 	top := s.Epoch
 	for _, r := range s.Chains {
@@ -53,7 +54,7 @@ func (s *State) Highest() uint16 {
 	return top
 }
 
-// restore is a switch as it was saved. It has no ports any more.
+// restore returns a saved switch as a topology's switch, without ports.
 func (s Switch) restore() (*topology.Switch, error) {
 	t, err := topology.New(topology.Spec{
 		Program: topology.ProgramSpec{JSON: "-", P4Info: "-"},
@@ -66,7 +67,7 @@ func (s Switch) restore() (*topology.Switch, error) {
 	return t.Switches[0], nil
 }
 
-// Switches is the switches of a topology as they are to be saved, by name.
+// Switches returns a topology's switches in the form in which they are saved, by name.
 func Switches(t *topology.Topology) []Switch {
 	var out []Switch
 	for _, s := range t.Switches {

@@ -14,7 +14,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sessions"
 )
 
-// notKept are the fields that say something of a state while it is in memory. No store keeps them.
+// notKept lists the fields that are only used while a state is in memory. No store keeps them.
 // Every other field must come back as it was saved.
 var notKept = map[string]bool{
 	"State.Lost":             true, // Load says by it that only the directory was there
@@ -23,10 +23,10 @@ var notKept = map[string]bool{
 	"State.Sessions[].freed": true,
 }
 
-// Full is a state that has something in every field, at any depth: numbers and texts that are all
-// different, true, and two elements in each list and map. A field that is added to the state later
-// is filled, too. So a store that gives Full back as it was keeps everything. Two seeds make states
-// that differ in every number and text.
+// Full returns a state in which every field, at any depth, is set: numbers and texts that are all
+// different, true for booleans, and two elements in each list and map. It also fills fields that
+// are added to the state later. So a store that returns Full unchanged keeps everything. Two seeds
+// make states that differ in every number and text.
 func Full(t testing.TB, seed int) *saved.State {
 	t.Helper()
 	s := &saved.State{}
@@ -78,7 +78,7 @@ func (f *filler) fill(v reflect.Value, path string) {
 		v.SetBool(true)
 	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
 		v.SetInt(int64(f.next))
-		if v.Int() != int64(f.next) || v.IsZero() { // it is too narrow
+		if v.Int() != int64(f.next) || v.IsZero() { // the type is too narrow
 			v.SetInt(int64(f.next%100 + 1))
 		}
 	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:

@@ -17,15 +17,15 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// errChanged: a switch has, or has not, what it was read to have otherwise in this connection.
+// errChanged says that a switch's content differs from what was read in the same connection.
 var errChanged = fmt.Errorf("somebody else changes it, or it was emptied, and it is read again: %w", ErrNotConnected)
 
 // chainTables are the tables that a chain's guarantees depend on. Only this controller changes
 // their content.
 var chainTables = []string{"chain_config", "key_index"}
 
-// write sends updates in the connection in which the switch's tables were read. Between two
-// connections the switch may have become another.
+// write sends updates in the connection in which the switch's tables were read. In another
+// connection the switch may have been restarted or replaced.
 func (d *Device) write(ctx context.Context, updates ...*v1.Update) error {
 	if d.loadedAt == 0 {
 		return fmt.Errorf("%s has not been read in this connection: %w", d.Spec.Name, ErrNotConnected)
@@ -33,11 +33,11 @@ func (d *Device) write(ctx context.Context, updates ...*v1.Update) error {
 	return d.Client.WriteIn(ctx, d.loadedAt, updates...)
 }
 
-// Apply writes updates and remembers the resulting content of the switch. If the switch turns out
-// to have an entry, or not, against expectation, the update is made the other way, because only the
-// result counts. chainTables are an exception: a switch that has lost an entry there has lost more,
-// and must get no role from what was known about it. Its connection is ended, and the chains judge
-// what is read in the next one (chain.Machine.compare).
+// Apply writes updates and remembers the resulting content of the switch. If the switch
+// unexpectedly has an entry, or lacks one, Apply repeats the update in the fitting form, because
+// only the result counts. chainTables are an exception. A switch that has lost an entry there has
+// lost more, and must get no role based on its former content. So Apply ends its connection, and
+// the chains judge what is read in the next one (chain.Machine.compare).
 func (d *Device) Apply(ctx context.Context, updates ...*v1.Update) error {
 	if len(updates) == 0 {
 		return nil
@@ -86,7 +86,7 @@ func (d *Device) Apply(ctx context.Context, updates ...*v1.Update) error {
 		}
 	}
 	if err != nil {
-		return d.loseTrack(err) // nobody knows how far it came
+		return d.loseTrack(err) // it is not known how much of it took effect
 	}
 	for _, u := range updates {
 		d.remember(u)
@@ -94,9 +94,9 @@ func (d *Device) Apply(ctx context.Context, updates ...*v1.Update) error {
 	return nil
 }
 
-// loseTrack: what the switch has is no longer known, for the reason that it returns. It is read
-// again. Where chains have judged it already that is in another connection, so that they judge what
-// is found then, too.
+// loseTrack notes that the switch's content is no longer known, for the reason that it returns.
+// The switch is read again. If chains have already judged the switch, that happens in another
+// connection, so that they judge the new content, too.
 func (d *Device) loseTrack(err error) error {
 	if d.setUpAt == d.loadedAt {
 		d.Client.Reconnect(d.loadedAt, err)
@@ -105,7 +105,7 @@ func (d *Device) loseTrack(err error) error {
 	return err
 }
 
-// tableOf is the table of an update, "" if it has none.
+// tableOf returns the table of an update, or "" if it has none.
 func (d *Device) tableOf(u *v1.Update) string {
 	te := u.GetEntity().GetTableEntry()
 	if te == nil {
@@ -150,7 +150,7 @@ func (d *Device) remember(u *v1.Update) {
 func (d *Device) rememberSlot(te *v1.TableEntry, deleted bool) {
 	k, err := d.readSlot(te)
 	if err != nil {
-		return // not one of ours, as in remember
+		return // not an entry of this program, as in remember
 	}
 	d.placedMu.Lock()
 	defer d.placedMu.Unlock()
@@ -164,7 +164,7 @@ func (d *Device) rememberSlot(te *v1.TableEntry, deleted bool) {
 	d.placed[k.ID.Chain()][k.ID] = k
 }
 
-// readSlot is what a key_index entry says; of one that is to be deleted, its KEY_ID.
+// readSlot decodes a key_index entry; for one that will be deleted, only its KEY_ID.
 func (d *Device) readSlot(te *v1.TableEntry) (ops.Entry, error) {
 	e, err := d.prog.Pipeline.Info.Decode(te)
 	if err != nil {
@@ -173,15 +173,15 @@ func (d *Device) readSlot(te *v1.TableEntry) (ops.Entry, error) {
 	return tableplan.ReadSlotEntry(e), nil
 }
 
-// KeyEntries returns the key_index entries of a chain that are in the switch now, as far as it has
-// acknowledged them. It is safe for concurrent use.
+// KeyEntries returns the key_index entries of a chain that are in the switch, as far as the switch
+// has acknowledged them. It is safe for concurrent use.
 func (d *Device) KeyEntries(chain uint8) map[wire.Key]ops.Entry {
 	d.placedMu.Lock()
 	defer d.placedMu.Unlock()
 	return maps.Clone(d.placed[chain])
 }
 
-// have is what a table holds, in no order.
+// have returns the known entries of a table, in no particular order.
 func (d *Device) have(table string, choose func(p4rt.Entry) bool) ([]*v1.TableEntry, error) {
 	var out []*v1.TableEntry
 	for _, te := range d.entries[table] {
@@ -196,8 +196,8 @@ func (d *Device) have(table string, choose func(p4rt.Entry) bool) ([]*v1.TableEn
 	return out, nil
 }
 
-// encode makes protobufs of planned entries; a plan that the program does not take was found out by
-// program.Read.
+// encode makes protobufs of planned entries. program.Read has already rejected programs that the
+// plan does not fit.
 func (d *Device) encode(entries ...p4rt.Entry) ([]*v1.TableEntry, error) {
 	var out []*v1.TableEntry
 	for _, e := range entries {
@@ -224,7 +224,7 @@ func (d *Device) writeDefault(ctx context.Context, e p4rt.Entry) error {
 	return d.write(ctx, p4rt.Modify(p4rt.EntryEntity(te)))
 }
 
-// readDefault reads the default entry of a table; ok is false if the switch shows none.
+// readDefault reads the default entry of a table; ok is false if the switch does not return one.
 func (d *Device) readDefault(ctx context.Context, table string) (e p4rt.Entry, ok bool, err error) {
 	te, err := d.Client.ReadDefault(ctx, table)
 	if err != nil || te == nil {
@@ -234,13 +234,13 @@ func (d *Device) readDefault(ctx context.Context, table string) (e p4rt.Entry, o
 	return e, err == nil, err
 }
 
-// ofChain says whether an entry is keyed by a chain.
+// ofChain returns a filter for entries whose key names a chain.
 func ofChain(ct *topology.Chain) func(p4rt.Entry) bool {
 	return func(e p4rt.Entry) bool { return uint8(e.Exact("chain").Uint64()) == ct.ID }
 }
 
-// Read reads a switch's tables, so that what is known about them is right, if it has been set up in
-// this connection; otherwise it returns ErrNotConnected.
+// Read reads a switch's tables again, so that their remembered content is right. It returns
+// ErrNotConnected if the switch was not set up in this connection.
 func (d *Device) Read(ctx context.Context) error {
 	s := d.Client.State()
 	if s.Phase != p4rt.Primary || d.setUpAt != s.Stream {
@@ -249,8 +249,8 @@ func (d *Device) Read(ctx context.Context) error {
 	return d.load(ctx, s.Stream)
 }
 
-// ReadIn reads in a given connection, because a chain asks the switch that it has judged. A switch
-// that comes back in the next connection may be empty.
+// ReadIn is Read in a given connection: the one in which a chain has judged the switch. In the
+// next connection the switch may be empty.
 func (d *Device) ReadIn(ctx context.Context, stream int) error {
 	if d.Client.State().Stream != stream {
 		return fmt.Errorf("%s was connected anew meanwhile: %w", d.Spec.Name, ErrNotConnected)

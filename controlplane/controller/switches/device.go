@@ -22,7 +22,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// Device is one switch: its connection, a worker that writes to it one thing after the other, and
+// Device is one switch: its connection, a worker that writes to it one job after the other, and
 // its known content.
 type Device struct {
 	Spec *topology.Switch
@@ -34,40 +34,41 @@ type Device struct {
 	requests *Requests
 	first    p4rt.ElectionID
 	sender   chan []byte // frames for packet-out
-	leases   chan []byte // the same, before all others: a switch that is being filled must not lose its lease for that
+	leases   chan []byte // sent before frames of sender, so that a switch that is being filled does not lose its lease
 
 	mu    sync.Mutex
 	jobs  []func(context.Context)
 	wake  chan struct{}
 	quit  chan struct{} // closed when the switch has left
 	ended bool          // run has ended
-	late  sync.Mutex    // held by jobs that come after that
+	late  sync.Mutex    // held by jobs that are submitted after run has ended
 
-	// other is another compatible program that it runs; nil: it runs this one.
+	// other describes another compatible program that the switch runs; nil: it runs this one.
 	other   atomic.Pointer[program.Kin]
-	replace atomic.Bool // ... and is to get this one now
-	stale   atomic.Bool // a refresh waits for the worker
-	// watchesStale: the tables of watches wait for the worker.
+	replace atomic.Bool // it runs another program, and must get this one now
+	stale   atomic.Bool // a refresh is waiting for the worker
+	// watchesStale says that an update of the watch tables is waiting for the worker.
 	watchesStale atomic.Bool
-	heard        atomic.Int64 // when a packet last came from it (Owner.Now)
+	heard        atomic.Int64 // when a packet last came from it (by Owner.Now)
 	worked       atomic.Int64 // when a call to it was last answered
 	unsent       atomic.Uint64
 
 	// What the worker knows to be in the switch: entries by table and match, and groups.
 	loadedAt int // the connection (p4rt.State.Stream) in which it was read; 0: it must be read again
-	setUpAt  int // the connection in which the switch got all that follows from the topology; 0: none yet
-	freshAt  int // the connection in which the program was loaded last
+	setUpAt  int // the connection in which it got everything that follows from the topology; 0: none yet
+	freshAt  int // the connection in which the program was last loaded
 	entries  map[string]map[string]*v1.TableEntry
 	groups   map[uint32]p4rt.Group
-	rates    map[int]int64 // of host ports, packets a second
-	open     bool          // everybody may do everything
-	// peersOpen: the switch takes messages of chains by ports without a chain_peer entry.
+	rates    map[int]int64 // of host ports, in packets per second
+	open     bool          // access grants everything to all hosts
+	// peersOpen says that the switch accepts chain messages from ports without a chain_peer entry.
 	peersOpen bool
 	peered    map[uint8]bool         // chains whose chain_peer entries were written in this connection
-	swept     []uint8                // the chains of whose predecessors nothing is left in it
-	parts     map[uint8]chain.Config // of each chain, the configuration of the last install in this connection
+	swept     []uint8                // chains of whose predecessors with the same id nothing is left in it
+	parts     map[uint8]chain.Config // by chain: the configuration of the last install in this connection
 
-	// placed is the key_index entries among them, by chain: the controller's goroutine asks, too.
+	// placed holds the known key_index entries, by chain. The controller's goroutine reads it,
+	// too.
 	placedMu sync.Mutex
 	placed   map[uint8]map[wire.Key]ops.Entry
 }
@@ -81,12 +82,12 @@ type Options struct {
 	Election p4rt.ElectionID
 	// TLS is the TLS configuration for switches, each with its own server name. nil: plain text.
 	TLS *tls.Config
-	// RPCTimeout bounds each P4Runtime request (0: p4rt.Options' own).
+	// RPCTimeout bounds each P4Runtime request (0: the default of p4rt.Options).
 	RPCTimeout time.Duration
 	Log        *slog.Logger
 }
 
-// New makes a device. It connects when it is run.
+// New returns a device. It connects when Run runs.
 func New(o Options, sw *topology.Switch) (*Device, error) {
 	d := &Device{Spec: sw, owner: o.Owner, prog: o.Program, log: o.Log, requests: o.Requests, first: o.Election,
 		sender: make(chan []byte, 1024), leases: make(chan []byte, 64),
@@ -99,11 +100,11 @@ func New(o Options, sw *topology.Switch) (*Device, error) {
 		Info: o.Program.Pipeline.Info, Log: o.Log,
 		TLS:        tlsFor(o.TLS, sw),
 		RPCTimeout: o.RPCTimeout,
-		MaxBackoff: 500 * time.Millisecond, // a switch that is started again is wanted back
+		MaxBackoff: 500 * time.Millisecond, // so that a restarted switch is back soon
 	}, p4rt.Handler{
 		StateChanged: func(s p4rt.State) { o.Owner.Post(func() { o.Owner.Connection(d, s) }) },
 		PacketIn:     func(p p4rt.PacketIn) { d.packetIn(p.Payload) },
-		StreamError: func(err error) { // called by one goroutine
+		StreamError: func(err error) { // called by one goroutine only
 			if text := complaints.message(o.Owner.Now(), err); text != "" {
 				o.Owner.Post(func() { o.Owner.Event("switch.stream-error", d, text) })
 			}
@@ -112,29 +113,29 @@ func New(o Options, sw *topology.Switch) (*Device, error) {
 	return d, err
 }
 
-// Heard says whether a packet came from the switch within so long.
+// Heard reports whether a packet came from the switch within a time.
 func (d *Device) Heard(within time.Duration) bool { return lately(d.owner.Now(), &d.heard, within) }
 
-// Worked says whether a call to the switch was answered within so long.
+// Worked reports whether a call to the switch was answered within a time.
 func (d *Device) Worked(within time.Duration) bool { return lately(d.owner.Now(), &d.worked, within) }
 
-// Unsent is how many of the controller's packets to the switch the controller dropped since it
-// started. It drops a packet if too many wait, or if the stream to the switch ends before the
-// packet is sent. It does not count packets that it refuses because there is no stream.
+// Unsent returns how many packets to the switch the controller has dropped since it started. It
+// drops a packet if too many are waiting, or if the stream to the switch ends before the packet is
+// sent. Unsent does not count packets that were refused because there was no stream.
 func (d *Device) Unsent() uint64 { return d.unsent.Load() }
 
-// NextElection is the lower half of an election id that is above all that this connection has had,
-// or may be about to have.
+// NextElection returns the lower half of an election id that is above all ids that this connection
+// has used, or may be about to use.
 func (d *Device) NextElection() uint64 { return d.first.Low + uint64(d.Client.State().Stream) + 1 }
 
-// Stop ends run. The worker's remaining jobs fail, as they do when a switch is out of reach.
+// Stop ends run. The worker's remaining jobs fail, as if the switch were out of reach.
 func (d *Device) Stop() { close(d.quit) }
 
-// send sends a frame into the switch's pipeline. It does not wait: packets may be lost here as
-// anywhere.
+// send queues a frame for the switch's pipeline, without waiting. Packets may be lost here as
+// anywhere else.
 func (d *Device) send(frame []byte) error { return d.queue(d.sender, frame) }
 
-// SendLease sends a LEASE, before all other packets that wait.
+// SendLease sends a LEASE ahead of all other waiting packets.
 func (d *Device) SendLease(p *wire.Packet) error {
 	frame, err := d.frame(leasePort, p)
 	if err != nil {
@@ -156,10 +157,12 @@ func (d *Device) queue(q chan []byte, frame []byte) error {
 	}
 }
 
-// ErrNotConnected: the switch cannot be reached now. The caller tries again when it can.
+// ErrNotConnected says that the switch cannot be reached now. The caller should try again when it
+// can.
 var ErrNotConnected = errors.New("the controller has no stream to it, or is not its primary")
 
-// sendQueued sends what is queued; a stream that is stuck holds up nobody else.
+// sendQueued sends queued frames on a goroutine of its own, so that a stuck stream holds up
+// nothing else.
 func (d *Device) sendQueued(ctx context.Context) {
 	for {
 		var f []byte
@@ -180,8 +183,8 @@ func (d *Device) sendQueued(ctx context.Context) {
 	}
 }
 
-// Passing says whether a failure may go away by itself: the switch was out of reach, rather than
-// refused.
+// Passing reports whether a failure may go away by itself: the switch was out of reach, rather
+// than refusing.
 func Passing(err error) bool {
 	for _, e := range []error{ErrNotConnected, ops.ErrNotDeleted, p4rt.ErrNotPrimary, p4rt.ErrNotConnected,
 		p4rt.ErrOutcomeUnknown, context.Canceled, context.DeadlineExceeded} {
@@ -200,7 +203,7 @@ func Passing(err error) bool {
 	return false
 }
 
-// lately says whether something that was noted happened within so long.
+// lately reports whether a noted event happened within a time.
 func lately(now chain.Time, noted *atomic.Int64, within time.Duration) bool {
 	at := noted.Load()
 	return at != 0 && now-time.Duration(at) < within

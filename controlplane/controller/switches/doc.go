@@ -1,5 +1,5 @@
-// Package switches is the controller's end of each switch: a P4Runtime connection, one worker that
-// writes through it, and the known content of the switch.
+// Package switches is the controller's side of the connection to each switch: a P4Runtime client,
+// one worker that writes through it, and the known content of the switch.
 //
 //	               Plan, Watches, Leases
 //	 ┌───────┐ ◀──────────────────────── ┌───────┐
@@ -16,9 +16,9 @@
 //
 // setup.go prepares a newly connected switch. install.go installs its part of a chain's
 // configuration, in an order in which no packet is handled wrongly meanwhile. keys.go, watches.go
-// and refresh.go change what depends on keys, watches and routes. program.go is for switches that
-// run an earlier or later program for now. requests.go and target.go exchange packets with a
-// switch's pipeline, for the procedures of package chain/ops.
+// and refresh.go update the entries that depend on keys, watches and routes. program.go handles
+// switches that run an earlier or later program for now. requests.go and target.go exchange
+// packets with a switch's pipeline, for the procedures of package chain/ops.
 //
 // A device decides nothing about chains. The controller's goroutine does, and the device calls it
 // only through Owner.

@@ -8,11 +8,11 @@ import (
 	"github.com/netcraq/netcraq/controlplane/chain"
 )
 
-// Goroutines is an ops.Runtime of goroutines and the system's clock. Its zero value is enough for
-// users that need no time.
+// Goroutines is an ops.Runtime of goroutines and the system's clock. Its zero value suffices for
+// callers that do not use Now.
 type Goroutines struct{ now func() chain.Time }
 
-// NewGoroutines makes one that tells the time by a clock.
+// NewGoroutines returns a runtime that reads the time from a given clock.
 func NewGoroutines(now func() chain.Time) Goroutines { return Goroutines{now} }
 
 // Now implements ops.Runtime.

@@ -17,12 +17,12 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// ErrGone: the switch is no longer in the topology.
+// ErrGone says that the switch is no longer in the topology.
 var ErrGone = fmt.Errorf("it has left the network: %w", ErrNotConnected)
 
 // Become installs a part of a chain's configuration, with these keys, in the connection in which
-// the chain has judged the switch. A result that comes with an error must be removed when nobody
-// waits.
+// the chain has judged the switch. If it returns updates together with an error, the caller must
+// apply them when no client is waiting, to remove leftovers.
 func (d *Device) Become(ctx context.Context, stream int, ct *topology.Chain, a chain.Install, keys []keyspace.Key,
 	used func(wire.Key) bool) (rest []*v1.Update, err error) {
 	if err := d.ReadIn(ctx, stream); err != nil {
@@ -37,9 +37,9 @@ func (d *Device) Become(ctx context.Context, stream int, ct *topology.Chain, a c
 }
 
 // Prepare creates the multicast groups of a switch's part of a configuration, and admits packets
-// from other ports, while the configuration is being recorded. No packet uses the groups before
-// install writes the entry, so install has less to do while the chain is half changed. What Prepare
-// cannot do now is left to install.
+// from additional ports, while the configuration is being recorded. No packet uses the groups
+// before install writes the entry, so install has less to do while the chain is half changed.
+// Whatever Prepare cannot do now, install does.
 func (d *Device) Prepare(ctx context.Context, ct *topology.Chain, conf chain.Config) {
 	s := d.Client.State()
 	if s.Phase != p4rt.Primary || d.loadedAt != s.Stream {
@@ -55,7 +55,7 @@ func (d *Device) Prepare(ctx context.Context, ct *topology.Chain, conf chain.Con
 	if err != nil {
 		return
 	}
-	// Groups of the other parity may be in use.
+	// Groups of this parity may be in use.
 	if epoch, ok := d.epoch(ct); ok && epoch%2 != conf.Epoch%2 {
 		if groups, _, err := p4rt.DiffGroups(d.groupsOf(p, ct, sw), part.Groups); err == nil {
 			change = append(groups, change...)
@@ -64,9 +64,9 @@ func (d *Device) Prepare(ctx context.Context, ct *topology.Chain, conf chain.Con
 	_ = d.Apply(ctx, change...)
 }
 
-// diffPeers compares the chain_peer entries of a chain with those that the switch should have. What
-// add makes lets in what either of the two lets in, and drop takes away the rest. It is for later,
-// when other switches no longer have the configuration that ends.
+// diffPeers compares the chain_peer entries of a chain with those that the switch should have.
+// After add, the switch admits what either set admits. drop removes the rest, and is for later,
+// when other switches no longer have the previous configuration.
 func (d *Device) diffPeers(ct *topology.Chain, want map[uint32]tableplan.Peer) (add, drop []*v1.Update, err error) {
 	have, err := d.have("chain_peer", ofChain(ct))
 	if err != nil {
@@ -92,9 +92,9 @@ func (d *Device) diffPeers(ct *topology.Chain, want map[uint32]tableplan.Peer) (
 	return p4rt.DiffEntries(have, wide), p4rt.DiffEntries(wide, narrow), nil
 }
 
-// closePeers makes a switch refuse messages of chains that no chain_peer entry lets in. It waits
-// until the entries of all chains have been written that the switch has a configuration of. Those
-// of the others come before their configurations.
+// closePeers makes a switch refuse messages of chains that no chain_peer entry admits. It waits
+// until the entries have been written for all chains whose configuration the switch has. For other
+// chains, the entries are written before their configurations.
 func (d *Device) closePeers(ctx context.Context) error {
 	if !d.peersOpen || d.lacks("chain_peer") {
 		return nil
@@ -122,7 +122,7 @@ func (d *Device) readPeersOpen(ctx context.Context) error {
 	return nil
 }
 
-// epoch is that of the configuration of a chain that the switch has, as far as is known.
+// epoch returns the epoch of the configuration of a chain that the switch has, as far as is known.
 func (d *Device) epoch(ct *topology.Chain) (epoch uint16, ok bool) {
 	configs, err := d.have("chain_config", ofChain(ct))
 	if err != nil || len(configs) != 1 {
@@ -135,7 +135,7 @@ func (d *Device) epoch(ct *topology.Chain) (epoch uint16, ok bool) {
 	return uint16(e.Param("epoch").Uint64()), true
 }
 
-// groupsOf are the multicast groups that the switch has for a chain.
+// groupsOf returns the multicast groups that the switch has for a chain.
 func (d *Device) groupsOf(p *tableplan.Plan, ct *topology.Chain, sw *topology.Switch) []p4rt.Group {
 	groups := p.GroupsAt(sw)
 	var out []p4rt.Group
@@ -148,15 +148,17 @@ func (d *Device) groupsOf(p *tableplan.Plan, ct *topology.Chain, sw *topology.Sw
 	return out
 }
 
-// install makes the switch hold its part of a chain's configuration. The order matters: groups
-// before the entry that refers to them, and peers before others send packets that they admit; that
-// entry, by which the switch changes over, before the addresses that follow from it; a route before
-// the switch stops taking the address itself. Unreferenced objects are returned, to be removed when
-// nobody waits. The switch has been read. With narrow, entries of chain_peer for another
+// install makes the switch hold its part of a chain's configuration. The order matters. Groups
+// come before the entry that refers to them, and peers before other switches send packets that
+// they admit. That entry, by which the switch changes over, comes before the addresses that follow
+// from it. A route comes before the switch stops accepting the address itself. install returns the
+// objects that nothing refers to any more, which the caller removes when no client is waiting. The
+// switch must have been read. With narrow, install also removes chain_peer entries for another
+// configuration.
 // configuration are removed, too.
 func (d *Device) install(ctx context.Context, ct *topology.Chain, conf chain.Config,
 	narrow bool) (rest []*v1.Update, err error) {
-	d.parts[ct.ID] = conf // before anything of it is written, so that refresh never goes back to an older one
+	d.parts[ct.ID] = conf // before any write, so that refresh never goes back to an older configuration
 	p := d.owner.Plan()
 	sw := p.Topology.Switch(d.Spec.Name)
 	if sw == nil || !slices.Contains(p.Chains, ct.ID) {
@@ -175,7 +177,7 @@ func (d *Device) install(ctx context.Context, ct *topology.Chain, conf chain.Con
 		return nil, err
 	}
 	d.peered[ct.ID] = true
-	// Each of the others in turn: what the table has for this chain's key, and what it should have.
+	// parts compares what a table holds for this chain's key with what it should hold.
 	parts := func(table string, mine func(p4rt.Entry) bool, want ...*p4rt.Entry) (make, drop []*v1.Update, err error) {
 		have, err := d.have(table, mine)
 		if err != nil {
@@ -234,6 +236,6 @@ func (d *Device) install(ctx context.Context, ct *topology.Chain, conf chain.Con
 	return append(remove, strangers...), d.closePeers(ctx)
 }
 
-// narrowAfter is how long a switch takes a chain's messages by the ports of the configuration
-// before, too.
+// narrowAfter is how long a switch also accepts a chain's messages through the ports of the
+// previous configuration.
 const narrowAfter = time.Second

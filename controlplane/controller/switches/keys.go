@@ -14,7 +14,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// forgetFormer drops the key_index entries that a switch must not have as a member (ops.Former).
+// forgetFormer deletes the key_index entries that a switch must not have as a member (ops.Former).
 func (d *Device) forgetFormer(ctx context.Context, ct *topology.Chain, keys []keyspace.Key,
 	used func(wire.Key) bool) error {
 	configs, err := d.have("chain_config", ofChain(ct))
@@ -40,7 +40,7 @@ func (d *Device) forgetFormer(ctx context.Context, ct *topology.Chain, keys []ke
 	return d.Apply(ctx, p4rt.DiffEntries(strange, nil)...)
 }
 
-// WriteKeys inserts or deletes the key_index entries of keys. The switch has been read.
+// WriteKeys inserts or deletes the key_index entries of keys. The switch must have been read.
 func (d *Device) WriteKeys(ctx context.Context, insert bool, keys []ops.Entry) error {
 	var updates []*v1.Update
 	for _, k := range keys {
@@ -62,19 +62,20 @@ func (d *Device) WriteKeys(ctx context.Context, insert bool, keys []ops.Entry) e
 	return d.Apply(ctx, updates...)
 }
 
-// slotEntry is a key's entry as the switch's program can have it: where it knows of no hidden keys,
-// one that is to be hidden is closed.
+// slotEntry returns a key's entry in the form that the switch's program supports. If the program
+// has no hidden keys, a hidden entry becomes a closed one.
 func (d *Device) slotEntry(e ops.Entry) p4rt.Entry {
 	e.Hidden = e.Hidden && !d.Former()
 	return tableplan.SlotEntry(e)
 }
 
-// Realign updates the entries of some keys that are in the switch with another realm. Hidden
-// entries have none, and closed ones stay closed: that is up to the operation on the key.
+// Realign updates those of some keys' entries in the switch that have another realm. It skips
+// hidden entries, which have no realm, and closed ones stay closed: only the operation on the key
+// opens them.
 func (d *Device) Realign(ctx context.Context, keys []ops.Entry) error {
 	var updates []*v1.Update
 	for _, k := range keys {
-		has, ok := d.placed[k.ID.Chain()][k.ID] // only the worker changes it
+		has, ok := d.placed[k.ID.Chain()][k.ID] // only the worker changes placed
 		if !ok || has.Hidden {
 			continue
 		}

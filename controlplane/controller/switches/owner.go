@@ -10,31 +10,34 @@ import (
 
 // Owner is the interface between devices and the controller that they work for.
 type Owner interface {
-	// Post runs something on the controller's goroutine. Its order is that of the calls.
+	// Post runs a function on the controller's goroutine, in the order of the calls.
 	Post(do func())
-	// Now is the time by the clock that leases are counted by.
+	// Now returns the time by the clock that measures leases.
 	Now() chain.Time
 
-	// Plan is what the switches should hold now. It is replaced, so workers ask for it each time.
+	// Plan returns what the switches should hold now. It may be replaced, so workers call Plan
+	// each time.
 	Plan() *tableplan.Plan
-	// Watches is who watches which keys now.
+	// Watches returns which server watches which keys now.
 	Watches() tableplan.Watches
-	// Leases is the session_lease entries of the sessions that are leased to a switch's hosts.
+	// Leases returns the session_lease entries of the sessions that are leased to a switch's
+	// hosts.
 	Leases(sw *topology.Switch) []p4rt.Entry
-	// AccessIsOpen says whether the table access is to grant everything to everybody.
+	// AccessIsOpen reports whether the table access must grant everything to all hosts.
 	AccessIsOpen() bool
-	// Answers says whether a switch may answer for a chain.
+	// Answers reports whether a switch may answer for a chain.
 	Answers(chain uint8, sw string) bool
 
-	// Event says what has happened at a switch. It runs on the controller's goroutine, as does what
-	// follows.
+	// Event reports what has happened at a switch. It runs on the controller's goroutine, as do
+	// the following methods.
 	Event(kind string, d *Device, message string)
-	// Connection: the state of the connection to the switch has changed.
+	// Connection reports a change of the state of the switch's connection.
 	Connection(d *Device, s p4rt.State)
-	// NotSetUp: the switch could not be made ready, and that is tried again.
+	// NotSetUp reports that the switch could not be made ready. The device tries again.
 	NotSetUp(d *Device, why string)
-	// SetUp: the switch has all that follows from the topology. fresh: its registers are empty.
+	// SetUp reports that the switch has everything that follows from the topology. fresh: its
+	// registers are empty.
 	SetUp(d *Device, stream int, fresh bool, has map[uint8]Report)
-	// LeaseReply: an answer to a LEASE came, at a time.
+	// LeaseReply reports the reply to a LEASE, and when it came.
 	LeaseReply(d *Device, at chain.Time, p *wire.Packet)
 }

@@ -14,20 +14,20 @@ import (
 	v1 "github.com/p4lang/p4runtime/go/p4/v1"
 )
 
-// Former says whether the switch runs another program than this one, for now.
+// Former reports whether the switch runs another program than this one for now.
 func (d *Device) Former() bool { return d.other.Load() != nil }
 
-// Unguarded says whether it runs one of before principals.
+// Unguarded reports whether it runs a program without principals.
 func (d *Device) Unguarded() bool { k := d.other.Load(); return k != nil && k.Unguarded }
 
-// lacks says whether its program has no such table.
+// lacks reports whether its program lacks a table.
 func (d *Device) lacks(table string) bool {
 	k := d.other.Load()
 	return k != nil && slices.Contains(k.Lacks, table)
 }
 
-// ensureProgram makes a switch run the program, in one connection, except for one that holds
-// something, and runs one that goes together with it: that is taken as it is.
+// ensureProgram makes a switch run this program, in one connection. A switch that holds keys and
+// runs a compatible program keeps that program.
 func (d *Device) ensureProgram(ctx context.Context, stream int) (p4rt.Pushed, error) {
 	pipeline := d.prog.Pipeline
 	running, cookie, err := d.Client.Running(ctx)
@@ -44,7 +44,7 @@ func (d *Device) ensureProgram(ctx context.Context, stream int) (p4rt.Pushed, er
 		case k != nil && (keys > 0 || len(k.Lacks) > 0):
 			d.other.Store(k)
 			return p4rt.Kept, nil
-		case keys > 0: // of a much earlier version, a later one, or another profile
+		case keys > 0: // it runs a much earlier or later version, or another profile
 			return p4rt.Kept, fmt.Errorf("it runs a program of NetCRAQ's that this controller does not know (another profile, or another "+
 				"version), and is a member of a chain, with %d keys, whose values would be lost: nothing was changed. Start the "+
 				"controller that it is of; or, to begin without these values, restart the switch", keys)
@@ -52,7 +52,8 @@ func (d *Device) ensureProgram(ctx context.Context, stream int) (p4rt.Pushed, er
 	}
 	pushed := p4rt.Kept
 	if !mine {
-		// Emptied, and not reconciled: some targets keep registers then, and others do not.
+		// The program was committed without reconciling: some targets keep registers then, and
+		// others do not.
 		pushed = p4rt.Committed
 		if err := d.Client.ReloadIn(ctx, stream, pipeline); err != nil {
 			return p4rt.Kept, err
@@ -63,13 +64,13 @@ func (d *Device) ensureProgram(ctx context.Context, stream int) (p4rt.Pushed, er
 	return pushed, nil
 }
 
-// holds is how many keys a switch has that runs another program and is a member of a chain: their
-// values would be lost with it.
+// holds returns how many keys a switch has that runs another program and is a member of a chain.
+// Replacing the program would lose their values.
 func (d *Device) holds(ctx context.Context, running *configv1.P4Info) (keys int, err error) {
 	info := d.prog.Pipeline.Info
 	for _, name := range []string{"key_index", "chain_config"} {
 		if !program.SameTable(running, info.P4Info, name) {
-			return 0, nil // it is not NetCRAQ's
+			return 0, nil // the program is not NetCRAQ's
 		}
 	}
 	entries, err := d.Client.ReadTable(ctx, "key_index")
@@ -90,8 +91,8 @@ func (d *Device) holds(ctx context.Context, running *configv1.P4Info) (keys int,
 	return len(entries), nil
 }
 
-// asFormer makes an entry one of the program that the switch runs; nil: it has none for it. What
-// both have has the same id, whatever it is called now.
+// asFormer converts an entry to one of the program that the switch runs; nil: that program has no
+// such entry. Parts that both programs have share an id, even if their names differ.
 func (d *Device) asFormer(info *p4rt.Info, e p4rt.Entry, te *v1.TableEntry) (*v1.TableEntry, error) {
 	switch {
 	case d.lacks(e.Table):
@@ -115,12 +116,12 @@ func (d *Device) asFormer(info *p4rt.Info, e p4rt.Entry, te *v1.TableEntry) (*v1
 	return te, nil
 }
 
-// tables are those of a switch that the controller fills.
+// tables lists the tables of the switch that the controller fills.
 func (d *Device) tables() []string {
 	return slices.DeleteFunc(slices.Clone(tableplan.Tables), d.lacks)
 }
 
-// writeOpenness writes that default if it differs.
+// writeOpenness writes the default entry of access if it differs.
 func (d *Device) writeOpenness(ctx context.Context) error {
 	open := d.owner.AccessIsOpen()
 	if d.Unguarded() || d.open == open {
@@ -134,7 +135,7 @@ func (d *Device) writeOpenness(ctx context.Context) error {
 	return nil
 }
 
-// readOpenness reads what it is.
+// readOpenness reads the default entry of access.
 func (d *Device) readOpenness(ctx context.Context) error {
 	e, ok, err := d.readDefault(ctx, "access")
 	if err != nil || !ok {

@@ -7,22 +7,22 @@ import (
 	v1 "github.com/p4lang/p4runtime/go/p4/v1"
 )
 
-// RefreshSoon makes the worker refresh the switch, once for all changes until then.
+// RefreshSoon makes the worker refresh the switch, once for all changes made until then.
 func (d *Device) RefreshSoon() {
 	if d.stale.Swap(true) {
 		return
 	}
 	d.Submit(func(ctx context.Context) {
-		d.stale.Store(false) // before it looks at the plan
+		d.stale.Store(false) // before it reads the plan
 		d.refresh(ctx)
 	})
 }
 
-// refresh writes what has changed of a switch's routes and of the multicast groups of its chains.
+// refresh writes what has changed in a switch's routes and in the multicast groups of its chains.
 func (d *Device) refresh(ctx context.Context) {
 	err := d.Read(ctx)
 	if errors.Is(err, ErrNotConnected) {
-		return // it gets everything when it is set up
+		return // the switch gets everything when it is set up
 	}
 	if err == nil {
 		err = d.WriteBase(ctx)
@@ -37,7 +37,7 @@ func (d *Device) refresh(ctx context.Context) {
 			}
 		}
 	}
-	if err != nil && !Passing(err) { // one that is lost gets everything when it is back
+	if err != nil && !Passing(err) { // a lost switch gets everything when it is back
 		d.owner.Post(func() { d.owner.Event("switch.not-rerouted", d, err.Error()) })
 	}
 }

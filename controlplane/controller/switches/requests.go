@@ -9,15 +9,15 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// The controller's own packets. They go through a switch's pipeline as a client's do
-// (submit_to_ingress), from the controller's address; the reply comes back as a packet-in, wherever
-// it is made, because every switch routes that address to the controller. The UDP source port names
-// the request.
+// The controller's own packets. They go through a switch's pipeline like a client's
+// (submit_to_ingress), from the controller's address. The reply comes back as a packet-in from
+// whichever switch makes it, because every switch routes that address to the controller. The UDP
+// source port identifies the request.
 
-// leasePort is the source port of LEASEs, whose replies are known by their op.
+// leasePort is the source port of LEASEs. The op of a reply shows that it answers a LEASE.
 const leasePort = 20036
 
-// Requests matches replies to those who wait for them. It is safe for concurrent use.
+// Requests matches replies to waiting requests. It is safe for concurrent use.
 type Requests struct {
 	mu      sync.Mutex
 	port    uint16
@@ -30,9 +30,9 @@ type waiting struct {
 	replies chan *wire.Packet
 }
 
-// NewRequests makes an empty table of a controller's requests.
+// NewRequests returns an empty table of requests.
 func NewRequests() *Requests {
-	// Not where an earlier controller started, whose late replies may still come.
+	// A random start, because late replies to an earlier controller's requests may still come.
 	return &Requests{port: uint16(rand.N(1 << 16)), waiting: map[uint16]waiting{}}
 }
 
@@ -58,9 +58,9 @@ func (r *Requests) close(port uint16) {
 	delete(r.waiting, port)
 }
 
-// deliver hands a reply to whoever waits for it. What a switch holds only that switch says. member
-// reports whether the reply comes from a switch of its chain, which answers requests that are
-// passed on.
+// deliver passes a reply to the request that waits for it. It accepts a switch's own content only
+// from that switch. member reports whether the reply comes from a switch of its chain, which may
+// answer requests that were forwarded.
 func (r *Requests) deliver(from *Device, port uint16, p *wire.Packet, member bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -69,12 +69,12 @@ func (r *Requests) deliver(from *Device, port uint16, p *wire.Packet, member boo
 		return
 	}
 	select {
-	case w.replies <- p: // a nil channel takes nothing
+	case w.replies <- p: // never ready if the channel is nil
 	default:
 	}
 }
 
-// frame wraps a packet to the switch itself for packet-out there.
+// frame wraps a packet that is addressed to the switch itself for packet-out there.
 func (d *Device) frame(srcPort uint16, p *wire.Packet) ([]byte, error) {
 	payload, err := p.Marshal(d.prog.Profile)
 	if err != nil {
@@ -88,7 +88,8 @@ func (d *Device) frame(srcPort uint16, p *wire.Packet) ([]byte, error) {
 	return f.AppendTo(make([]byte, 0, wire.FrameOverhead+len(payload)), payload)
 }
 
-// packetIn takes a packet that a switch sent to the controller. It runs on the stream's goroutine.
+// packetIn handles a packet that a switch sent to the controller. It runs on the stream's
+// goroutine.
 func (d *Device) packetIn(frame []byte) {
 	now := d.owner.Now()
 	d.heard.Store(int64(now))
@@ -106,6 +107,6 @@ func (d *Device) packetIn(frame []byte) {
 		d.requests.deliver(d, f.Dst.Port(), p, d.owner.Answers(p.Key.Chain(), d.Spec.Name))
 		return
 	}
-	// The time of arrival, not of processing: the lease is counted from it.
+	// The time of arrival, not of processing: the lease counts from it.
 	d.owner.Post(func() { d.owner.LeaseReply(d, now, p) })
 }

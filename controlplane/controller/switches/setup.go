@@ -15,9 +15,9 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// SetUp prepares a newly connected switch for chains: it loads the program, and writes what follows
-// only from the topology. It runs on the worker, and tries again until the switch has it all or the
-// connection has changed.
+// SetUp prepares a newly connected switch for chains: it loads the program, and writes what
+// follows only from the topology. It runs on the worker, and tries again until the switch has
+// everything or the connection has changed.
 func (d *Device) SetUp(ctx context.Context, stream int) {
 	said := ""
 	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
@@ -134,7 +134,7 @@ func (d *Device) load(ctx context.Context, stream int) error {
 	d.entries, d.groups, d.rates, d.loadedAt = entries, groups, rates, stream
 	d.swept = nil
 	d.peered = map[uint8]bool{}
-	clear(d.parts) // it may have been restarted: nothing of before may be installed again but by the machine's word
+	clear(d.parts) // the switch may have been restarted, so only the machine may install earlier content again
 	return nil
 }
 
@@ -144,8 +144,8 @@ type Report struct {
 	Keys       int // key_index entries
 }
 
-// ReadChains reads a switch's content for each chain, and returns in which connection. It runs on
-// the worker.
+// ReadChains reads a switch's content for each chain. It also returns the number of the
+// connection. It runs on the worker.
 func (d *Device) ReadChains(ctx context.Context) (stream int, has map[uint8]Report, err error) {
 	stream = d.Client.State().Stream
 	if err = d.load(ctx, stream); err == nil {
@@ -154,7 +154,7 @@ func (d *Device) ReadChains(ctx context.Context) (stream int, has map[uint8]Repo
 	return stream, has, err
 }
 
-// report says what the switch has of each chain.
+// report returns the switch's known content for each chain.
 func (d *Device) report() (map[uint8]Report, error) {
 	info := d.prog.Pipeline.Info
 	out := map[uint8]Report{}
@@ -177,16 +177,16 @@ func (d *Device) report() (map[uint8]Report, error) {
 	return out, nil
 }
 
-// WriteBase makes the switch hold what follows from the topology, and deletes what belongs to
-// chains that do not exist.
+// WriteBase makes the switch hold what follows from the topology, and deletes entries of chains
+// that do not exist.
 func (d *Device) WriteBase(ctx context.Context) error {
 	p := d.owner.Plan()
 	sw := p.Topology.Switch(d.Spec.Name)
 	if sw == nil {
 		return ErrGone
 	}
-	// The right to use a session is written before the port that uses it: a request that comes
-	// between the two would be told for good that its session is not its own.
+	// The right to use a session is written before the port that uses it. A request between the
+	// two would be refused permanently, because its session would not be the host's.
 	want, err := d.encode(append(d.owner.Leases(sw), p.Base(sw)...)...)
 	if err != nil {
 		return err
@@ -205,7 +205,7 @@ func (d *Device) WriteBase(ctx context.Context) error {
 	if err := d.writeOpenness(ctx); err != nil {
 		return err
 	}
-	// There may be very many keys, and they are checked only if chains may have gone.
+	// There may be very many keys, so they are checked only if chains may have been removed.
 	for _, table := range []string{"chain_config", "chain_peer", "key_index"} {
 		if d.swept != nil && slices.Equal(d.swept, p.Chains) {
 			break
@@ -222,7 +222,7 @@ func (d *Device) WriteBase(ctx context.Context) error {
 		}
 		have = append(have, h...)
 	}
-	// A port that leads elsewhere now brings nothing of what its neighbour of before could send.
+	// A port that now leads elsewhere must not admit what its previous neighbour could send.
 	former, err := d.have("chain_peer", func(e p4rt.Entry) bool {
 		number, _ := tableplan.ReadPeerEntry(e)
 		port, ok := sw.Port(number)
@@ -254,7 +254,7 @@ func (d *Device) WriteBase(ctx context.Context) error {
 	return d.closePeers(ctx)
 }
 
-// writeRates bounds what hosts may send, before their ports are opened to them.
+// writeRates limits what hosts may send, before their ports are opened to them.
 func (d *Device) writeRates(ctx context.Context, sw *topology.Switch) error {
 	var updates []*v1.Update
 	for _, p := range sw.Ports {
@@ -273,13 +273,14 @@ func (d *Device) writeRates(ctx context.Context, sw *topology.Switch) error {
 	return d.Apply(ctx, updates...)
 }
 
-// burst is how many packets a host with a rate may send at once: a fiftieth of that rate, and at
-// least as many as a client sends at a time.
+// burst is how many packets a host with a rate limit may send at once: a fiftieth of its rate per
+// second, but at least as many as a client sends at a time.
 func burst(rate int) int64 { return int64(max(rate/50, 64)) }
 
-// Replace gives a switch that runs another program this one, and sets it up. It runs on the worker.
+// Replace loads this program into a switch that runs another one, and sets the switch up. It runs
+// on the worker.
 func (d *Device) Replace(ctx context.Context) {
 	d.replace.Store(true)
 	d.SetUp(ctx, d.Client.State().Stream)
-	d.replace.Store(false) // if that failed the chains are asked again
+	d.replace.Store(false) // after a failure the chains are consulted again
 }

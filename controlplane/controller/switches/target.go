@@ -29,7 +29,7 @@ func (t target) Connection() int { return t.Client.State().Stream }
 // Send implements ops.Target.
 func (t target) Send(p *wire.Packet) error { return t.sendFrom(leasePort, p) }
 
-// sendFrom sends a packet whose replies come to a port.
+// sendFrom sends a packet whose replies go to a given port.
 func (d *Device) sendFrom(port uint16, p *wire.Packet) error {
 	frame, err := d.frame(port, p)
 	if err != nil {

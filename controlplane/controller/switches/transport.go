@@ -9,8 +9,8 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// TLSConfig is the TLS configuration for the switches of a topology, from the topology's files; nil
-// if it has none.
+// TLSConfig makes the TLS configuration for the switches of a topology from the topology's files.
+// It returns nil if there are none.
 func TLSConfig(t topology.TLS) (*tls.Config, error) {
 	if t.CA == "" {
 		return nil, nil
@@ -27,8 +27,8 @@ func TLSConfig(t topology.TLS) (*tls.Config, error) {
 	if t.Cert == "" {
 		return conf, nil
 	}
-	// Read for each connection, so that a certificate can be renewed; read now, so that a mistake
-	// is found now.
+	// The certificate is read for each connection, so that it can be renewed. It is also read now,
+	// so that a mistake shows now.
 	own := func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 		cert, err := tls.LoadX509KeyPair(t.Cert, t.Key)
 		if err != nil {
@@ -43,7 +43,7 @@ func TLSConfig(t topology.TLS) (*tls.Config, error) {
 	return conf, nil
 }
 
-// tlsFor is how a switch is connected to where all are so; nil: in plain text.
+// tlsFor returns the TLS configuration for one switch, based on the common one; nil: plain text.
 func tlsFor(all *tls.Config, s *topology.Switch) *tls.Config {
 	if all == nil {
 		return nil

@@ -9,13 +9,13 @@ import (
 	v1 "github.com/p4lang/p4runtime/go/p4/v1"
 )
 
-// WatchSoon makes the worker update the tables of watches, once for all changes until then.
+// WatchSoon makes the worker update the tables of watches, once for all changes made until then.
 func (d *Device) WatchSoon() {
 	if d.watchesStale.Swap(true) {
 		return
 	}
 	d.Submit(func(ctx context.Context) {
-		d.watchesStale.Store(false) // before it looks at what is watched
+		d.watchesStale.Store(false) // before it reads the watches
 		err := d.Read(ctx)
 		if err == nil {
 			err = d.writeWatches(ctx)
@@ -26,8 +26,8 @@ func (d *Device) WatchSoon() {
 	})
 }
 
-// writeWatches makes the switch hold what the watches of its chains are, in the configurations that
-// were installed last.
+// writeWatches makes the switch hold the watches of its chains, in the configurations that were
+// last installed.
 func (d *Device) writeWatches(ctx context.Context) error {
 	if slices.ContainsFunc(tableplan.WatchTables, d.lacks) {
 		return nil
@@ -87,8 +87,8 @@ func (d *Device) writeWatches(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// What the groups of a chain are is changed while no packet uses them: its own tree does, so
-	// that no acknowledgement is lost to a member.
+	// A chain's watch groups are changed while no packet uses them. The chain uses its own tree
+	// meanwhile, so that no acknowledgement to a member is lost.
 	if len(change)+len(remove) > 0 {
 		off, err := diff(nil, "watched_chain")
 		if err != nil {

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// job has the worker do something, and waits for it. What the worker has not begun when nobody
-// waits for it any more is not done.
+// job runs a function on the worker, and waits for it. If ctx ends before the worker begins it,
+// the function does not run.
 func (d *Device) job(ctx context.Context, do func(context.Context) error) error {
 	done := make(chan error, 1)
 	d.Submit(func(worker context.Context) {
@@ -22,11 +22,11 @@ func (d *Device) job(ctx context.Context, do func(context.Context) error) error 
 	}
 }
 
-// Submit gives the worker something to do after all that it was given before.
+// Submit queues a job for the worker, after all jobs submitted before.
 func (d *Device) Submit(job func(context.Context)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.ended { // somebody may wait for its end
+	if d.ended { // the caller may be waiting for the job to end
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
 		go func() {

@@ -7,10 +7,11 @@
 //	                 └──▶ Entry(key)             the key_index entry of one key
 //
 // Package switches compares this with a switch's content, and writes the difference. The simulator
-// (controlplane/sim) fills its switches by the same plan, so it checks the entries that ship.
+// (controlplane/sim) fills its switches from the same plan, so it checks the entries of the
+// shipped controller.
 //
 // entries.go has one function for each table and action of docs/protocol.md, "Tables that the
-// controller fills". groups.go gives out multicast groups, and numbering.go the numbers of
-// principals and realms: both give the same ones again as long as they can, because switches change
-// from one topology to the next one after the other.
+// controller fills". groups.go allocates multicast groups, and numbering.go allocates the numbers
+// of principals and realms. Both keep allocations stable for as long as they can, because switches
+// change from one topology to the next one after the other.
 package tableplan

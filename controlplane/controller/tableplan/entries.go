@@ -19,7 +19,8 @@ func fabricPort(port uint32) p4rt.Entry {
 	return p4rt.Entry{Table: "port_trust", Match: p4rt.Match{"ingress_port": p4rt.Exact(port)}, Action: "fabric_port"}
 }
 
-// hostPort lets in a principal's requests; open: with any client's session, leased or not.
+// hostPort makes a port accept a principal's requests; open: with any client's session, leased or
+// not.
 func hostPort(port uint32, principal uint16, address netip.Addr, open bool) p4rt.Entry {
 	action := "host_port"
 	if open {
@@ -48,14 +49,14 @@ func forward(to netip.Prefix, mac []byte, port uint32) p4rt.Entry {
 		Params: p4rt.Params{"dst_mac": mac, "port": port}}
 }
 
-// only is the prefix of one address.
+// only returns the prefix that contains one address.
 func only(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
 func toController(a netip.Addr) p4rt.Entry {
 	return p4rt.Entry{Table: "ipv4_lpm", Match: p4rt.Match{"ipv4_dst": p4rt.LPM(a, 32)}, Action: "to_controller"}
 }
 
-// chainPart is what a chain_config entry says.
+// chainPart is the content of a chain_config entry.
 type chainPart struct {
 	role                      chain.Role
 	frozen, leaseRequired     bool
@@ -78,10 +79,10 @@ func chainEntry(id uint8, c chainPart) p4rt.Entry {
 	}}
 }
 
-// Peer says which messages of a chain a port may bring.
+// Peer says which messages of a chain a port may receive.
 type Peer struct{ predecessor, tail, member bool }
 
-// Or admits what either of two parts admits.
+// Or admits what either of two peers admits.
 func (a Peer) Or(b Peer) Peer {
 	return Peer{a.predecessor || b.predecessor, a.tail || b.tail, a.member || b.member}
 }
@@ -99,21 +100,21 @@ func PeerEntries(id uint8, parts map[uint32]Peer) (out []p4rt.Entry) {
 	return out
 }
 
-// PeerDefault says what a switch admits by ports without an entry in chain_peer: everything or
+// PeerDefault says what a switch admits at ports without an entry in chain_peer: everything or
 // nothing.
 func PeerDefault(open bool) p4rt.Entry {
 	return p4rt.Entry{Table: "chain_peer", Default: true, Action: "peer",
 		Params: p4rt.Params{"predecessor": open, "tail": open, "member": open}}
 }
 
-// ReadPeerEntry returns the port and the part of a chain_peer entry.
+// ReadPeerEntry decodes a chain_peer entry.
 func ReadPeerEntry(e p4rt.Entry) (port uint32, p Peer) {
 	is := func(param string) bool { return e.Param(param).Uint64() == 1 }
 	return uint32(e.Exact("ingress_port").Uint64()), Peer{is("predecessor"), is("tail"), is("member")}
 }
 
-// ReadChainEntry is the assignment that a chain_config entry stands for. An address that no switch
-// has becomes a name that no switch has.
+// ReadChainEntry returns the assignment of a chain_config entry. An address that no switch has
+// becomes a name that no switch has.
 func ReadChainEntry(t *topology.Topology, e p4rt.Entry) chain.Assignment {
 	name := func(param string) string {
 		v := e.Param(param)
@@ -136,8 +137,8 @@ func ReadChainEntry(t *topology.Topology, e p4rt.Entry) chain.Assignment {
 	}
 }
 
-// OneOfEach is an entry of each table and action that a plan uses. A program that takes all of them
-// can be filled by a plan.
+// OneOfEach returns an entry of each table and action that a plan uses. A plan can fill any
+// program that accepts all of them.
 func OneOfEach() []p4rt.Entry {
 	return []p4rt.Entry{
 		fabricPort(1), hostPort(1, 1, topology.DefaultController, false),
@@ -151,7 +152,7 @@ func OneOfEach() []p4rt.Entry {
 	}
 }
 
-// SlotEntry is the key_index entry for an ops.Entry.
+// SlotEntry returns the key_index entry for an ops.Entry.
 func SlotEntry(e ops.Entry) p4rt.Entry {
 	if e.Hidden {
 		e.Realm = hiddenKey
@@ -160,7 +161,7 @@ func SlotEntry(e ops.Entry) p4rt.Entry {
 		Action: "set_slot", Params: p4rt.Params{"slot": e.Slot, "realm": e.Realm}}
 }
 
-// ReadSlotEntry decodes a key_index entry; of one without an action, its KEY_ID.
+// ReadSlotEntry decodes a key_index entry; if it has no action, only its KEY_ID.
 func ReadSlotEntry(e p4rt.Entry) ops.Entry {
 	k := ops.Entry{ID: wire.Key(e.Exact("KEY_ID").Uint64())}
 	if e.Action != "" {

@@ -15,34 +15,34 @@ const (
 	instanceNotify = 3
 )
 
-// maxGroup is the highest multicast group id: simple_switch_grpc keeps those from 32768 on for
-// itself.
+// maxGroup is the highest usable multicast group id: simple_switch_grpc reserves ids from 32768
+// on.
 const maxGroup = 1<<15 - 1
 
-// groupIDs are the multicast groups of one chain at one switch. Configurations of even and odd
-// epochs have groups of their own, so that those of the next can be made while those of the present
-// are in use.
+// groupIDs holds the multicast groups of one chain at one switch. Configurations of even and odd
+// epochs use different groups, so that the next configuration's groups can be made while the
+// present ones are in use.
 type groupIDs struct {
 	ack   [2]uint16
 	reply [2]uint16 // the group for a reply by port p is reply + p
-	// Those of what is watched are changed while they are not in use: no others are needed.
+	// The groups of watches are changed while they are not in use, so one set is enough.
 	watchAck, watchReply uint16
 }
 
-// groupTable is the group ids of all chains at all switches.
+// groupTable holds the group ids of all chains at all switches.
 type groupTable map[string]map[uint8]groupIDs
 
-// A block is the group ids for all ports that a switch can have: the first is that of the
-// acknowledgements, and the one for a reply by port p is p further.
+// A block holds the group ids for all ports that a switch can have: first the one for
+// acknowledgements, and p further the one for a reply by port p.
 const (
 	blockSize = int(topology.CPUPort) + 1
-	maxBlocks = maxGroup / blockSize / 3 // chains that there are three blocks for
+	maxBlocks = maxGroup / blockSize / 3 // number of chains for which there are three blocks each
 )
 
 // allocateGroups gives every chain its groups at every switch. It should give the same ones again
-// when ports, hosts and chains come and go, because a chain's entry has to be changed with them: so
-// a chain has blocks that follow from its id, as long as there are no more chains than blocks. More
-// chains get what they need for the ports that there are.
+// when ports, hosts and chains come and go, because a chain's entry has to change with its groups.
+// So the blocks of a chain follow from its id, as long as there are no more chains than blocks. If
+// there are more, each chain gets only the ids that the existing ports need.
 func allocateGroups(t *topology.Topology) (groupTable, error) {
 	if len(t.Chains) <= maxBlocks {
 		return allocateBlocks(t), nil
@@ -64,7 +64,7 @@ func allocateBlocks(t *topology.Topology) groupTable {
 		taken[n] = true
 		first := uint16(1 + 2*n*blockSize)
 		second := first + uint16(blockSize)
-		watch := uint16(1 + (2*maxBlocks+n)*blockSize) // after all others, which keep their ids
+		watch := uint16(1 + (2*maxBlocks+n)*blockSize) // after all other blocks, which keep their ids
 		ids[c.ID] = groupIDs{ack: [2]uint16{first, second}, reply: [2]uint16{first, second},
 			watchAck: watch, watchReply: watch}
 	}
@@ -79,13 +79,13 @@ func allocateDensely(t *topology.Topology) (groupTable, error) {
 	out := groupTable{}
 	for _, s := range t.Switches {
 		taken := make([]bool, maxGroup+1)
-		taken[0] = true // no group
+		taken[0] = true // id 0 is not a group
 		ids := map[uint8]groupIDs{}
 		ports := replyPorts(s)
 		low := 1
 		for _, c := range t.Chains {
 			var g groupIDs
-			for kind := range 3 { // of even and of odd epochs, and of what is watched
+			for kind := range 3 { // even epochs, odd epochs, and watches
 				for low <= maxGroup && taken[low] {
 					low++
 				}
@@ -93,8 +93,8 @@ func allocateDensely(t *topology.Topology) (groupTable, error) {
 				if ok {
 					taken[ack] = true
 				}
-				// The lowest base whose groups are all free. The base itself may be another's:
-				// there is no port 0.
+				// The lowest base whose groups are all free. The base itself may belong to another
+				// chain, because there is no port 0.
 				base := 0
 				free := func(base int) bool {
 					return !slices.ContainsFunc(ports, func(p uint32) bool {
@@ -125,7 +125,7 @@ func allocateDensely(t *topology.Topology) (groupTable, error) {
 	return out, nil
 }
 
-// replyPorts are the ports by which a reply can leave a switch.
+// replyPorts lists the ports by which a reply can leave a switch.
 func replyPorts(s *topology.Switch) []uint32 {
 	ports := []uint32{topology.CPUPort}
 	for _, p := range s.Ports {
@@ -134,14 +134,14 @@ func replyPorts(s *topology.Switch) []uint32 {
 	return ports
 }
 
-// ownsWatch says whether a group is one of a chain's watches.
+// ownsWatch reports whether a group belongs to a chain's watches.
 func (g groupIDs) ownsWatch(ports []uint32, id uint32) bool {
 	base := uint32(g.watchReply)
 	return id == uint32(g.watchAck) || id > base && slices.Contains(ports, id-base)
 }
 
-// owns says whether a group is one of a chain's at a switch with these ports for replies, except
-// for those of what is watched.
+// owns reports whether a group belongs to a chain at a switch with these ports for replies. Groups
+// of watches do not count.
 func (g groupIDs) owns(ports []uint32, id uint32) bool {
 	for parity := range 2 {
 		if id == uint32(g.ack[parity]) {
@@ -154,26 +154,27 @@ func (g groupIDs) owns(ports []uint32, id uint32) bool {
 	return false
 }
 
-// switchGroups is what may be asked of the multicast groups of one switch.
+// switchGroups answers questions about the multicast groups of one switch.
 type switchGroups struct {
 	ids   map[uint8]groupIDs // by chain
 	ports []uint32           // for replies
 }
 
-// GroupsAt is the group ids of the chains at a switch.
+// GroupsAt returns the group ids of the chains at a switch.
 func (p *Plan) GroupsAt(s *topology.Switch) switchGroups {
 	return switchGroups{p.groups[s.Name], replyPorts(s)}
 }
 
-// Owns says whether a group is one of a chain's, other than those of its watches.
+// Owns reports whether a group belongs to a chain, but not to its watches.
 func (g switchGroups) Owns(id uint8, group uint32) bool { return g.ids[id].owns(g.ports, group) }
 
-// OwnsWatch says whether a group is one of a chain's watches.
+// OwnsWatch reports whether a group belongs to a chain's watches.
 func (g switchGroups) OwnsWatch(id uint8, group uint32) bool {
 	return g.ids[id].ownsWatch(g.ports, group)
 }
 
-// CheckGroups says whether the multicast groups of a topology's chains fit its switches.
+// CheckGroups reports an error if the multicast groups of a topology's chains do not fit its
+// switches.
 func CheckGroups(t *topology.Topology) error {
 	_, err := allocateGroups(t)
 	return err

@@ -7,15 +7,15 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// Principals and realms have names for people and numbers (16 bits) for switches. A principal and a
-// realm of one name have one number: that is how a switch knows, without looking anything up, that
-// a principal may do everything in a realm of its own.
+// Principals and realms have names for people and numbers (16 bits) for switches. A principal and
+// a realm with the same name have the same number. So a switch knows, without a table lookup, that
+// a principal may do everything in its own realm.
 
-// The numbers: 0 is nobody's, and controllerNumber the controller's, whose realm nobody else may
-// use. Others have 15 bits: while only the controller may write a key, its entry has its realm with
-// ClosedKey. (In a key's entry controllerNumber is that as well, for the realm lastNumber+1, which
-// is nobody's.) The entry of a key that is hidden from clients has hiddenKey, which is ClosedKey
-// without a realm.
+// The numbers: 0 means nobody. controllerNumber is the controller's, whose realm no other
+// principal may use. All others have 15 bits, because while only the controller may write a key,
+// the key's entry has its realm combined with ClosedKey. (In a key's entry controllerNumber equals
+// ClosedKey combined with the unused realm lastNumber+1.) The entry of a key that is hidden from
+// clients has hiddenKey, which is ClosedKey without a realm.
 const (
 	controllerNumber = 0xFFFF
 	defaultNumber    = 1 // of topology.DefaultRealm
@@ -24,19 +24,19 @@ const (
 	lastNumber       = ClosedKey - 2
 )
 
-// Numbering gives numbers to names, and continues giving a name the number that it had: switches
-// change from one topology to the next one after the other, and a number that meant two things
-// meanwhile would give the one's rights to the other. It is saved with the controller's state.
+// Numbering gives numbers to names, and keeps them: switches change from one topology to the next
+// one after the other, and a number that meant two names meanwhile would give the rights of one to
+// the other. It is saved with the controller's state.
 type Numbering struct {
 	numbers map[string]uint16
 	next    uint16
 }
 
-// NewNumbering continues with numbers that were given before (nil: none were).
+// NewNumbering continues with numbers that were given before (nil: there are none).
 func NewNumbering(saved map[string]uint16) *Numbering {
 	n := &Numbering{numbers: map[string]uint16{topology.DefaultRealm: defaultNumber}, next: defaultNumber + 1}
 	maps.Copy(n.numbers, saved)
-	// of a version that gave more
+	// saved by a version that gave higher numbers
 	maps.DeleteFunc(n.numbers, func(_ string, number uint16) bool { return number > lastNumber })
 	for _, used := range n.numbers {
 		n.next = max(n.next, used+1)
@@ -44,11 +44,11 @@ func NewNumbering(saved map[string]uint16) *Numbering {
 	return n
 }
 
-// Numbers is the numbers that names have, to be saved.
+// Numbers returns the numbers by name, to be saved.
 func (n *Numbering) Numbers() map[string]uint16 { return maps.Clone(n.numbers) }
 
-// of is the numbers of all names in a topology. New names are given numbers that never were, as
-// long as there are any, and then those of names that are no longer used.
+// of returns the numbers of all names in a topology. New names get numbers that were never given,
+// as long as there are any, and then those of names that are no longer used.
 func (n *Numbering) of(t *topology.Topology) (map[string]uint16, error) {
 	out := map[string]uint16{topology.DefaultRealm: defaultNumber}
 	var missing []string
@@ -82,7 +82,7 @@ func (n *Numbering) of(t *topology.Topology) (map[string]uint16, error) {
 		if len(missing) > len(free) {
 			return nil, fmt.Errorf("the network has %d principals and realms, and switches know %d: let hosts share principals", len(out), lastNumber)
 		}
-		n.next = controllerNumber // all have been given
+		n.next = controllerNumber // all numbers have been given
 	}
 	for i, name := range missing {
 		number := n.next

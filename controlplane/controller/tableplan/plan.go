@@ -12,17 +12,17 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// Plan is the topology with the resources that were allocated for it.
+// Plan is a topology with the resources that were allocated for it.
 type Plan struct {
 	Topology *topology.Topology
-	full     *topology.Graph                // of all switches
-	around   atomic.Pointer[topology.Graph] // without those that are given up
+	full     *topology.Graph                // with all switches
+	around   atomic.Pointer[topology.Graph] // without the switches that are given up
 	groups   groupTable
 	Chains   []uint8 // their ids
-	// numbers are those of the principals and realms, by name.
+	// numbers holds the numbers of the principals and realms, by name.
 	numbers map[string]uint16
 
-	// entrances holds the result of ports for each switch that it was called for. avoid empties it.
+	// entrances caches the result of ports for each switch. avoid empties it.
 	entrancesMu sync.Mutex
 	entrances   map[string]map[string][]uint32
 }
@@ -45,7 +45,7 @@ func New(t *topology.Topology, given *Numbering) (*Plan, error) {
 	return p, nil
 }
 
-// ChainOf returns the chain with an id; nil: there is none.
+// ChainOf returns the chain with an id, or nil if there is none.
 func (p *Plan) ChainOf(id uint8) *topology.Chain {
 	i := slices.IndexFunc(p.Topology.Chains, func(c *topology.Chain) bool { return c.ID == id })
 	if i < 0 {
@@ -54,7 +54,7 @@ func (p *Plan) ChainOf(id uint8) *topology.Chain {
 	return p.Topology.Chains[i]
 }
 
-// Avoid makes the ways go around some switches from now on, where there is a way around.
+// Avoid makes the routes bypass some switches from now on, where another path exists.
 func (p *Plan) Avoid(down map[string]bool) {
 	p.entrancesMu.Lock()
 	defer p.entrancesMu.Unlock()
@@ -75,8 +75,8 @@ func (p *Plan) walk(from, to string, enter func(at string, port uint32)) {
 	}
 }
 
-// ports returns, for each switch, its ingress ports on the routes from one switch to all others. It
-// walks to every switch, so the result is kept until the ways change.
+// ports returns, for each switch, its ingress ports on the routes from one switch to all others.
+// This walks to every switch, so the result is kept until the routes change.
 func (p *Plan) ports(from string) map[string][]uint32 {
 	p.entrancesMu.Lock()
 	defer p.entrancesMu.Unlock()
@@ -95,8 +95,9 @@ func (p *Plan) ports(from string) map[string][]uint32 {
 	return out
 }
 
-// peers returns what of a chain comes by which port of a switch: stamped writes on the way from a
-// member to the next, acknowledgements from the tail's side of the tree, answers from any member.
+// peers returns which messages of a chain arrive at which port of a switch: stamped writes on the
+// way from a member to the next, acknowledgements from the tail's side of the tree, and answers
+// from any member.
 func (p *Plan) peers(s *topology.Switch, conf chain.Config) map[uint32]Peer {
 	out := map[uint32]Peer{}
 	add := func(port uint32, part Peer) { out[port] = out[port].Or(part) }
@@ -120,8 +121,8 @@ func (p *Plan) peers(s *topology.Switch, conf chain.Config) map[uint32]Peer {
 	return out
 }
 
-// graph is the network in which all of some switches can be reached from one: without those that
-// are given up if they can, otherwise whole.
+// graph returns a network in which one switch can reach all of some others: the one without the
+// switches that are given up if possible, otherwise the full one.
 func (p *Plan) graph(from string, to ...string) *topology.Graph {
 	g := p.around.Load()
 	for _, s := range to {
@@ -132,7 +133,7 @@ func (p *Plan) graph(from string, to ...string) *topology.Graph {
 	return g
 }
 
-// towards is the route at a switch to an address that is at, or behind, another switch.
+// towards returns the route at a switch to an address that is at or behind another switch.
 func (p *Plan) towards(from *topology.Switch, to netip.Prefix, at string) (p4rt.Entry, bool) {
 	hop, ok := p.graph(from.Name, at).NextHop(from.Name, at)
 	if !ok {
@@ -141,16 +142,16 @@ func (p *Plan) towards(from *topology.Switch, to netip.Prefix, at string) (p4rt.
 	return forward(to, hop.Peer.MAC, hop.Number), true
 }
 
-// Grant is the access entry that says whether a principal may read and write in a realm.
+// Grant returns the access entry that says whether a principal may read and write in a realm.
 func (p *Plan) Grant(principal, realm string, read, write bool) p4rt.Entry {
 	return grantEntry(p.numbers[principal], p.numbers[realm], read, write)
 }
 
-// realm is the number of a key's realm, by the key's name.
+// realm returns the number of a key's realm, by the key's name.
 func (p *Plan) realm(name string) uint16 { return p.numbers[p.Topology.RealmOf(name)] }
 
-// Base is a switch's content independent of chains: the rights of its ports, its own address, and
-// the routes to hosts, switches and the controller.
+// Base returns a switch's content that does not depend on chains: the rights of its ports, its own
+// address, and the routes to hosts, switches and the controller.
 func (p *Plan) Base(s *topology.Switch) []p4rt.Entry {
 	var out []p4rt.Entry
 	for _, port := range s.Ports {
@@ -189,8 +190,8 @@ func (p *Plan) Base(s *topology.Switch) []p4rt.Entry {
 	return out
 }
 
-// IsBase says whether an entry of a table in baseTables is among those that base decides on; the
-// others are service addresses.
+// IsBase reports whether Base decides on an entry of a table in BaseTables. The other entries are
+// service addresses.
 func (p *Plan) IsBase(e p4rt.Entry) bool {
 	for _, k := range e.Match {
 		if v, ok := k.Value.(p4rt.Value); ok && (e.Table == "local_address" || e.Table == "ipv4_lpm") {
@@ -209,11 +210,11 @@ type Part struct {
 	Config p4rt.Entry
 	Peers  map[uint32]Peer // chain_peer, by port
 	Groups []p4rt.Group
-	Take   *p4rt.Entry // local_address of the service address, at members that may answer
-	Route  *p4rt.Entry // ipv4_lpm to it, at the others
+	Take   *p4rt.Entry // local_address entry of the service address, at members that may answer
+	Route  *p4rt.Entry // ipv4_lpm entry of the service address, at the other switches
 }
 
-// Chain is a switch's content for a configuration of a chain.
+// Chain returns a switch's content for a configuration of a chain.
 func (p *Plan) Chain(c *topology.Chain, s *topology.Switch, conf chain.Config) Part {
 	a := conf.Assignment(s.Name)
 	address := func(name string) netip.Addr {
@@ -227,9 +228,9 @@ func (p *Plan) Chain(c *topology.Chain, s *topology.Switch, conf chain.Config) P
 	ids := p.groups[s.Name][c.ID]
 	parity := conf.Epoch % 2
 	var out Part
-	// The tail's acknowledgements go down a tree to all members and the shadow, by way of others
-	// where need be; where a reply goes the same way, it is the acknowledgement. A chain of one
-	// without a shadow acknowledges to nobody.
+	// The tail's acknowledgements go down a tree to all members and the shadow, through other
+	// switches if necessary. Where a reply takes the same path, the reply itself is the
+	// acknowledgement. A chain of one without a shadow sends none.
 	var acks []p4rt.Replica
 	for _, port := range p.graph(a.Tail, conf.Learners()...).Tree(a.Tail, conf.Learners())[s.Name] {
 		acks = append(acks, p4rt.Replica{Port: port, Instance: instanceAck})
@@ -239,7 +240,7 @@ func (p *Plan) Chain(c *topology.Chain, s *topology.Switch, conf chain.Config) P
 		out.Groups = append(out.Groups, p4rt.Group{ID: uint32(part.ackGroup), Replicas: acks})
 		part.replyGroup = ids.reply[parity]
 		for _, port := range replyPorts(s) {
-			// The reply itself acknowledges on the way that it goes.
+			// The reply itself acknowledges along its path.
 			replicas := slices.DeleteFunc(slices.Clone(acks), func(r p4rt.Replica) bool { return r.Port == port })
 			out.Groups = append(out.Groups, p4rt.Group{ID: uint32(part.replyGroup) + port,
 				Replicas: append(replicas, p4rt.Replica{Port: port, Instance: instanceReply})})

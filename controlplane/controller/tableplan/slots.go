@@ -5,8 +5,8 @@ import (
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 )
 
-// Entry is the key_index entry of a key under its KEY_ID. While the key is being added its entry is
-// hidden, while it is being removed it is closed, and the entry of its alias is only for the
+// Entry returns the key_index entry of a key under its KEY_ID. The entry is hidden while the key
+// is being added, and closed while it is being removed. The entry of its alias is only for the
 // controller.
 func (p *Plan) Entry(k keyspace.Key) ops.Entry {
 	e := p.OpenEntry(k)
@@ -21,7 +21,8 @@ func (p *Plan) Entry(k keyspace.Key) ops.Entry {
 	return e
 }
 
-// OpenEntry is the key_index entry of a key that clients may use, whatever is done with it.
+// OpenEntry returns the key_index entry that a key has while clients may use it, whatever its
+// state.
 func (p *Plan) OpenEntry(k keyspace.Key) ops.Entry {
 	if k.Leftover() || k.ID == k.Alias {
 		return ops.Entry{ID: k.ID, Slot: k.Slot, Realm: controllerNumber}
@@ -29,7 +30,7 @@ func (p *Plan) OpenEntry(k keyspace.Key) ops.Entry {
 	return ops.Entry{ID: k.ID, Slot: k.Slot, Realm: p.realm(k.FinalName())}
 }
 
-// EntriesBy makes the entries of keys, or of their aliases.
+// EntriesBy returns a function that makes the entries of keys, or of their aliases.
 func (p *Plan) EntriesBy(alias bool) func(keyspace.Key) ops.Entry {
 	if alias {
 		return AliasEntry
@@ -37,7 +38,7 @@ func (p *Plan) EntriesBy(alias bool) func(keyspace.Key) ops.Entry {
 	return p.Entry
 }
 
-// AliasEntry is the entry of a key's alias.
+// AliasEntry returns the entry of a key's alias.
 func AliasEntry(k keyspace.Key) ops.Entry {
 	return ops.Entry{ID: k.Alias, Slot: k.Slot, Realm: controllerNumber}
 }

@@ -12,19 +12,19 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// WatchServer is a server that watches.
+// WatchServer is a server that watches keys.
 type WatchServer struct {
 	Address netip.Addr          // of its host
 	Port    uint16              // UDP
-	Keys    map[wire.Key]string // names
+	Keys    map[wire.Key]string // names of the watched keys
 	Until   time.Time
 }
 
-// Watches are all of them, by address. Workers of switches read it; it is replaced, and
-// not changed.
+// Watches holds all watching servers, by address. Workers of switches read it, so it is replaced
+// and never changed.
 type Watches map[netip.Addr]*WatchServer
 
-// MayRead says whether a host may read a key of this name.
+// MayRead reports whether a host may read a key of this name.
 func (p *Plan) MayRead(h *topology.Host, name string) bool {
 	realm := p.Topology.RealmOf(name)
 	granted := func(g topology.Grant) bool {
@@ -33,7 +33,7 @@ func (p *Plan) MayRead(h *topology.Host, name string) bool {
 	return h.Principal != "" && (h.Principal == realm || slices.ContainsFunc(p.Topology.Grants, granted))
 }
 
-// WatchTables are the tables of watches.
+// WatchTables lists the tables of watches.
 var WatchTables = []string{"watched_chain", "watched_key", "watcher"}
 
 // WatchPart is a switch's content for the watches of a chain.
@@ -43,7 +43,7 @@ type WatchPart struct {
 	Keys   []p4rt.Entry // watched_key and watcher
 }
 
-// Watch is a switch's content for the watches of a chain in a configuration.
+// Watch returns a switch's content for the watches of a chain in a configuration.
 func (p *Plan) Watch(c *topology.Chain, s *topology.Switch, conf chain.Config, all Watches) (out WatchPart) {
 	ends := slices.Clone(conf.Learners())
 	watched := map[wire.Key]bool{}
