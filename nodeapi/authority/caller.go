@@ -6,13 +6,13 @@ import (
 	"slices"
 )
 
-// Kind is how much is known about a caller.
+// Kind says how much the server knows about a caller.
 type Kind int
 
 const (
-	// Unknown: nothing that could be believed. It may do nothing.
+	// Unknown: nothing reliable is known about the caller. It may do nothing.
 	Unknown Kind = iota
-	// Process is one of this machine that is in no pod.
+	// Process is a process of this machine that is in no pod.
 	Process
 	// Pod is a process in a pod of Kubernetes'.
 	Pod
@@ -20,18 +20,19 @@ const (
 	TCP
 )
 
-// Caller is who is behind a connection. It is a value that does not change.
+// Caller identifies the program at the other end of a connection. It is immutable.
 type Caller struct {
 	Kind Kind
-	// Of a process of this machine, in a pod or not, as it was when it connected.
+	// Credentials of a local process, in a pod or not, at the time when it connected.
 	PID      int32
 	UID, GID uint32
 	Groups   []uint32 // its other groups
-	// PodUID is the pod's, as the kubelet writes it into the name of its control group.
+	// PodUID is the pod's UID, in the form in which the kubelet writes it into the control group's
+	// name.
 	PodUID string
 	// Address, by TCP.
 	Address string
-	// Why nothing is known (Unknown).
+	// The reason why nothing is known (for Unknown).
 	Why string
 }
 
@@ -41,8 +42,8 @@ func (c Caller) Is(d Caller) bool {
 		c.Address == d.Address && c.Why == d.Why && slices.Equal(c.Groups, d.Groups)
 }
 
-// Principal is the key under which identities of requests are kept, so that one caller does not get
-// the answers of another that claims the same name.
+// Principal is the key under which the server stores request identities, so that one caller does
+// not get the answers of another that claims the same name.
 func (c Caller) Principal() string {
 	switch c.Kind {
 	case Pod:
@@ -71,12 +72,12 @@ func (c Caller) String() string {
 // Verb is an operation on a namespace's keys.
 type Verb int
 
-// The verbs. Whoever may write may not therefore read.
+// The verbs. A caller that may write does not automatically have the right to read.
 const (
 	Read   Verb = iota
 	Watch       // keys, services, locks: follow changes
-	Write       // write to existing keys, and delete them
-	Create      // keys that are not there
+	Write       // write and delete existing keys
+	Create      // create keys that do not exist
 	numVerbs
 )
 
@@ -89,16 +90,17 @@ func (v Verb) String() string {
 	return verbs[v]
 }
 
-// Authorizer decides who may do what. It is safe for concurrent use.
+// Authorizer decides what each caller may do. It is safe for concurrent use.
 type Authorizer interface {
-	// Namespace is the caller's own namespace, for requests that name none. "": it has none.
-	// Namespace may wait, as long as ctx lets it, for information about a pod that has just
-	// started.
+	// Namespace is the caller's own namespace, which applies to requests that name none. "": the
+	// caller has none. Namespace may wait, as long as ctx lets it, for information about a pod that
+	// has just started.
 	Namespace(ctx context.Context, c Caller) (string, error)
 	// Authorize returns nil, or a *node.Error: CodePermissionDenied with the name of the rule that
-	// refuses, CodeInvalidArgument if the name cannot be a namespace's, CodeUnavailable if nobody
-	// can be asked, and CodeQuotaExceeded if the caller asks too much.
+	// refuses, CodeInvalidArgument if the name cannot be a namespace's, CodeUnavailable if the API
+	// server cannot be asked, and CodeQuotaExceeded if the caller causes too many questions.
 	Authorize(ctx context.Context, c Caller, v Verb, namespace string) error
-	// Subject is on whose account a caller's connections, watches and requests are.
+	// Subject names the account to which the caller's connections, watches and requests are
+	// charged.
 	Subject(c Caller) string
 }

@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// The kubelet makes a control group for each pod, and the runtime one in it for each container:
+// The kubelet makes a control group for each pod, and the container runtime creates one inside it
+// for each container:
 //
 //	cgroupfs  /kubepods/burstable/pod<UID>/<id>
 //	systemd   /kubepods.slice/kubepods-burstable.slice/
@@ -17,15 +18,17 @@ import (
 // The path may have more components before "kubepods": from --cgroup-root, in a cluster whose nodes
 // are containers, or "kubelet" in kind. If the reader has a control group namespace of its own (as
 // containers have, with version 2), the path begins with ".." for each step up to the common
-// ancestor, and the common part is left out. That is the kubelet's own folders at most.
+// ancestor, and the common part is left out. At most the kubelet's own folders are left out this
+// way.
 //
 // A process that may make control groups below its own (a container with a writable /sys/fs/cgroup,
-// a user whom systemd has delegated some) can give them any name. So the outermost folder of a pod
-// is its pod, and above that there is nothing that anybody but root has made: of systemd, slices
-// whose names continue each other from the root on (a user's own are below a service); of cgroupfs,
-// a prefix that the operator has named, or the one in which this process itself is a pod's.
+// a user whom systemd has delegated some) can give them any name. So the outermost pod folder in
+// the path determines the pod, and only root can have created the folders above it. With systemd,
+// these are slices whose names continue each other from the root on (a user's own slices are below
+// a service). With cgroupfs, they are a prefix that the operator has configured, or the prefix of
+// the pod that this process itself is in.
 
-// uid is a pod's: of the API server, or of a static pod, a hash without "-".
+// uid matches a pod's UID: one from the API server or, for a static pod, a hash without "-".
 const uidPattern = `([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12}|[0-9a-f]{32})`
 
 var (
@@ -34,10 +37,10 @@ var (
 )
 
 // ErrForged is wrapped by errors about control groups that contradict each other, or that look like
-// a pod's where there cannot be one.
+// a pod's in a place where no pod can be.
 var ErrForged = errors.New("control groups that nobody should have")
 
-// Cgroups knows pods by the control groups of their processes.
+// Cgroups identifies pods by the control groups of their processes.
 type Cgroups struct {
 	// Prefix is the path before "kubepods": "" or "/", or for example the kubelet's --cgroup-root.
 	Prefix string
@@ -96,8 +99,8 @@ func (g Cgroups) ofPath(path string) string {
 	return byFolders(steps, relative)
 }
 
-// bySystemd follows slices from the outermost on. Each has the name of the one around it, and more;
-// of a relative path the first may be any.
+// bySystemd follows slices from the outermost on. The name of each extends the name of the slice
+// around it. In a relative path the first slice may have any name.
 func bySystemd(steps []string, relative bool) string {
 	parent := ""
 	for i, s := range steps {
@@ -125,13 +128,13 @@ func continues(parent, slice string) bool {
 	return ok && above == parent
 }
 
-// kubeletFolders are those around a pod's, without systemd.
+// kubeletFolders are the folders around a pod's folder, without systemd.
 var kubeletFolders = []string{"kubelet", "kubepods", "burstable", "besteffort", "guaranteed"}
 
 // byFolders parses kubelet/kubepods/burstable/pod<UID>. A relative path may lack components on the
 // left.
 func byFolders(steps []string, relative bool) string {
-	level := 0 // of: kubelet, kubepods, a class
+	level := 0 // number of expected folders found so far: kubelet, kubepods, a class
 	for i, s := range steps {
 		switch {
 		case s == "kubelet" && level < 1:
@@ -152,7 +155,7 @@ func byFolders(steps []string, relative bool) string {
 }
 
 // PrefixOf finds the path before "kubepods" in the /proc/self/cgroup of a process that is in a pod
-// and has no control group namespace of its own; "" if that cannot be seen.
+// and has no control group namespace of its own; "" if it cannot be determined.
 func PrefixOf(own string) string {
 	for line := range strings.Lines(own) {
 		_, rest, _ := strings.Cut(line, ":")

@@ -1,8 +1,8 @@
-// Package authority decides who may do what at the node API. It identifies the caller of a
-// connection; at a Unix socket it uses the kernel's credentials, and the pod whose control group
-// the process is in. It knows the namespaces that a caller may use (Kubernetes' roles, a policy
-// file, or the permissions of the socket's file), and the share of the node that a namespace may
-// take.
+// Package authority decides what each caller of the node API may do. It identifies the caller of a
+// connection; on a Unix socket it uses the kernel's credentials, and the pod whose control group
+// the process is in. It determines the namespaces that a caller may use (Kubernetes' roles, a
+// policy file, or the permissions of the socket's file), and the share of the node that a namespace
+// may take.
 //
 // Pure code has files of its own: cgroup.go, names.go, policy.go, kubernetes.go, quota.go.
 // peer_linux.go asks the kernel, and policyfile.go reads files.

@@ -6,7 +6,7 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// denied is a refusal by the named rule. do tells what to do about it.
+// denied is a refusal by the named rule. do tells the user what to do about it.
 func denied(rule, do, format string, args ...any) *nodeapi.Error {
 	return &nodeapi.Error{Code: nodeapi.CodePermissionDenied, Do: do,
 		Message: fmt.Sprintf(format, args...) + " (rule " + rule + ")"}

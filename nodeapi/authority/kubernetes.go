@@ -14,13 +14,13 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// The virtual resource that roles name: there are no such objects.
+// The virtual resource that roles name; no such objects exist.
 const (
 	Group    = "netcraq.io"
 	Resource = "keys"
 )
 
-// kubernetesVerbs are the verbs of roles.
+// kubernetesVerbs are the verbs that roles use.
 var kubernetesVerbs = [numVerbs]string{Read: "get", Watch: "watch", Write: "update", Create: "create"}
 
 // Review is a question to the API server: may a service account do that with the keys of a
@@ -40,14 +40,14 @@ type Reviewer interface {
 type KubernetesOptions struct {
 	Pods     Pods
 	Reviewer Reviewer
-	// Hosts decides about processes that are in no pod; nil: they may do nothing.
+	// Hosts decides about processes that are in no pod; nil: such processes may do nothing.
 	Hosts Authorizer
-	// Durations, numbers and rates; 0: the value in the comment.
-	AllowedFor   time.Duration // an answer yes counts so long. 30 s
-	DeniedFor    time.Duration // an answer no. 10 s
-	ReviewTime   time.Duration // a question may take so long. 3 s
+	// Durations, numbers and rates; 0: the default that the comment names.
+	AllowedFor   time.Duration // how long a positive answer is valid. 30 s
+	DeniedFor    time.Duration // how long a negative answer is valid. 10 s
+	ReviewTime   time.Duration // timeout of one review. 3 s
 	Answers      int           // cached answers. 4,096
-	ReviewsASec  float64       // for the pods of one namespace. 10
+	ReviewsASec  float64       // reviews per second for the pods of one namespace. 10
 	ReviewsBurst int           // 50
 	PodWait      time.Duration // how long to wait for a pod that is not known yet. 3 s
 	Clock        interface{ Now() time.Time }
@@ -61,7 +61,7 @@ type Kubernetes struct {
 	asking  singleflight.Group
 
 	mu   sync.Mutex
-	rate map[string]*rate.Limiter // of reviews, by the namespace of the caller
+	rate map[string]*rate.Limiter // limits reviews, by the namespace of the caller
 }
 
 // NewKubernetes makes one.
@@ -90,8 +90,8 @@ func setDefault[T int | float64 | time.Duration](v *T, otherwise T) {
 	}
 }
 
-// Namespace implements [Authorizer]: a pod's is its own. The agent may hear of a pod later than the
-// pod begins to run.
+// Namespace implements [Authorizer]: a pod's namespace is the one it is in. Namespace may wait,
+// because the agent may learn of a pod only after it has begun to run.
 func (k *Kubernetes) Namespace(ctx context.Context, c Caller) (string, error) {
 	switch {
 	case c.Kind == Pod:
@@ -151,7 +151,7 @@ func (k *Kubernetes) Authorize(ctx context.Context, c Caller, v Verb, namespace 
 	return nil
 }
 
-// Subject implements [Authorizer]: of a pod it is its namespace.
+// Subject implements [Authorizer]. A pod's subject is its namespace.
 func (k *Kubernetes) Subject(c Caller) string {
 	if c.Kind == Pod {
 		if p, ok := k.o.Pods.Pod(c.PodUID); ok {
@@ -172,8 +172,8 @@ func podGone(c Caller) error {
 	return denied(rulePodGone, "connect again from a pod that runs", "%s is not, or not any more, a pod of this node", c)
 }
 
-// review returns a cached answer or asks. It fails if nobody can be asked: a caller without an
-// answer has no rights.
+// review returns a cached answer or asks. It fails if the API server cannot be asked, because a
+// caller without an answer has no rights.
 func (k *Kubernetes) review(ctx context.Context, q Review) (bool, error) {
 	if v, ok := k.answers.Get(q); ok {
 		return v.(bool), nil
@@ -182,7 +182,8 @@ func (k *Kubernetes) review(ctx context.Context, q Review) (bool, error) {
 		return false, &nodeapi.Error{Code: nodeapi.CodeQuotaExceeded, Do: "try again later, and use fewer namespaces",
 			Message: fmt.Sprintf("namespace %s asks for rights in other namespaces more than %g times a second", q.AccountNamespace, k.o.ReviewsASec)}
 	}
-	// Whoever asks the same meanwhile waits for this answer, which does not end with the first.
+	// Concurrent callers with the same question wait for this answer. It is not canceled when the
+	// first caller gives up.
 	answer := k.asking.DoChan(fmt.Sprintf("%q", q), func() (any, error) {
 		if v, ok := k.answers.Get(q); ok {
 			return v, nil
@@ -220,14 +221,15 @@ func unavailable(err error) error {
 		Message: fmt.Sprintf("the API server does not say whether this is allowed: %v", err)}
 }
 
-// mayAsk bounds how often one namespace's pods have the API server asked.
+// mayAsk limits how often requests of one namespace's pods cause a question to the API server.
 func (k *Kubernetes) mayAsk(namespace string) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := k.o.Clock.Now()
 	l := k.rate[namespace]
 	if l == nil {
-		for n, old := range k.rate { // forget namespaces that have not asked for a while
+		// forget namespaces whose pods have caused no question for a while
+		for n, old := range k.rate {
 			if old.TokensAt(now) >= float64(k.o.ReviewsBurst) {
 				delete(k.rate, n)
 			}

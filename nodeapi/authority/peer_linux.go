@@ -14,23 +14,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Identifier finds out who is behind a connection.
+// Identifier finds out which caller is behind a connection.
 type Identifier struct {
-	// Cgroups of pods; nil: there are no pods on this machine, and nothing is looked up.
+	// Cgroups finds the pod of a process; nil: this machine has no pods, so none are looked up.
 	Cgroups *Cgroups
 	// Proc is where procfs is mounted; "": /proc.
 	Proc string
 }
 
-// Identify returns who has connected. It never fails: a caller of which nothing is known is
-// Unknown.
+// Identify returns the caller that has connected. It never fails; if nothing is known about the
+// caller, the result is Unknown.
 //
-// For a Unix socket the kernel records the process that called connect (SO_PEERCRED), by its
-// number, which it reuses after that process has gone. So Identify holds the process by a pidfd
-// while it reads its control group, and then checks that it existed all the time. From Linux 6.5 on
-// the pidfd comes from the socket (SO_PEERPIDFD), and there is no gap. On older kernels it is
-// opened by number, so a process that gets that number between connect and accept is mistaken for
-// the one that connected.
+// For a Unix socket the kernel records the process that called connect (SO_PEERCRED)by its PID, and
+// reuses that number after the process has gone. So Identify holds the process by a pidfd while it
+// reads its control group, and then checks that it existed all the time. From Linux 6.5 on the
+// pidfd comes from the socket (SO_PEERPIDFD), and there is no gap. On older kernels it is opened by
+// number, so a process that gets that number between connect and accept is mistaken for the one
+// that connected.
 func (i Identifier) Identify(nc net.Conn) Caller {
 	if a := nc.RemoteAddr(); a != nil && a.Network() != "unix" {
 		return Caller{Kind: TCP, Address: a.String()}
@@ -87,7 +87,7 @@ func (i Identifier) identify(socket int) (Caller, error) {
 	return c, nil
 }
 
-// podOf finds the pod of a process that a pidfd holds.
+// podOf finds the pod of a process that a pidfd refers to.
 func (i Identifier) podOf(pidfd, pid int) (string, error) {
 	proc := i.Proc
 	if proc == "" {
@@ -124,7 +124,7 @@ func peerGroups(socket int) ([]uint32, error) {
 			return groups[:size/4], nil
 		case errno == unix.ERANGE && size > uint32(4*room):
 			room = int(size / 4)
-		case errno == unix.ENODATA: // the kernel is older than this option
+		case errno == unix.ENODATA: // the kernel does not have this option
 			return nil, nil
 		default:
 			return nil, fmt.Errorf("reading the groups of the caller (SO_PEERGROUPS): %w", errno)

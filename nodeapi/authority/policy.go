@@ -67,7 +67,7 @@ func (a Access) allows(v Verb) bool {
 	return false
 }
 
-// allNamespaces stands for each in a policy's access.
+// allNamespaces stands for all namespaces in a policy's access.
 const allNamespaces = "*"
 
 type policyFile struct {
@@ -85,13 +85,13 @@ type policyFile struct {
 	} `yaml:"namespaces"`
 }
 
-// Users finds numbers of users and groups by their names.
+// Users resolves names of users and groups to their numbers.
 type Users interface {
 	User(name string) (uint32, error)
 	Group(name string) (uint32, error)
 }
 
-// System are this machine's users and groups.
+// System resolves this machine's users and groups.
 type System struct{}
 
 // User implements [Users].
@@ -118,7 +118,7 @@ func number(s string) (uint32, error) {
 }
 
 // ParsePolicy reads a policy. It rejects a policy that it does not fully understand, because an
-// error in a policy must not open or close more than was meant.
+// error in a policy must not grant or deny more than the operator meant.
 func ParsePolicy(text []byte, users Users) (*Policy, error) {
 	d := yaml.NewDecoder(bytes.NewReader(text))
 	d.KnownFields(true)
@@ -196,7 +196,7 @@ func (p *Policy) readQuotas(nodes map[string]yaml.Node) error {
 		n := nodes[name]
 		b, err := yaml.Marshal(&n)
 		if err == nil {
-			d := yaml.NewDecoder(bytes.NewReader(b)) // Node.Decode takes unknown fields
+			d := yaml.NewDecoder(bytes.NewReader(b)) // Node.Decode accepts unknown fields
 			d.KnownFields(true)
 			err = d.Decode(&q)
 		}
@@ -228,7 +228,7 @@ func (p *Policy) readQuotas(nodes map[string]yaml.Node) error {
 	return nil
 }
 
-// resolve finds the number of a name, which may be a number.
+// resolve returns the number for a name, or the number itself if the name is a number.
 func resolve(name string, look func(string) (uint32, error)) (*uint32, error) {
 	if n, err := number(name); err == nil {
 		return &n, nil
@@ -267,7 +267,7 @@ func (p *Policy) HasDurable() bool {
 func (r *rule) is(c Caller) bool {
 	switch c.Kind {
 	case TCP:
-		return r.tcp // "all" are those of this machine
+		return r.tcp // "all" covers only callers on this machine
 	case Process:
 		return r.all || r.uid != nil && *r.uid == c.UID ||
 			r.gid != nil && (*r.gid == c.GID || slices.Contains(c.Groups, *r.gid))
@@ -329,8 +329,8 @@ func (p *Policy) stranger(c Caller) error {
 // rights in one.
 func (p *Policy) Subject(c Caller) string { return c.Principal() }
 
-// Files is the Authorizer without a policy: whoever may open the socket's file may do everything.
-// Own is the namespace of requests that name none.
+// Files is the Authorizer without a policy: any process that may open the socket's file may do
+// everything. Own is the namespace of requests that name none.
 type Files struct{ Own string }
 
 // Namespace implements [Authorizer].

@@ -18,7 +18,7 @@ type PolicyFile struct {
 	// Own is the namespace of callers that the policy names without a namespace. Set it before use.
 	Own string
 
-	// check, if there is one, refuses policies that cannot be kept here.
+	// check, if not nil, refuses policies that this server cannot enforce.
 	check func(*Policy) error
 
 	path  string
@@ -32,15 +32,15 @@ type loaded struct {
 }
 
 // stamp identifies a version of a file. An editor, and Kubernetes with a ConfigMap, replaces the
-// file by another one.
+// file by a new one.
 type stamp struct {
 	device, inode uint64
 	size          int64
 	modified      time.Time
 }
 
-// OpenPolicy reads a policy's file. check, if there is one, says which policies cannot be kept
-// here: at first, and when the file has changed.
+// OpenPolicy reads a policy's file. check, if not nil, refuses policies that this server cannot
+// enforce, both now and when the file changes.
 func OpenPolicy(path string, users Users, check func(*Policy) error) (*PolicyFile, error) {
 	f := &PolicyFile{path: path, users: users, check: check}
 	_, err := f.look()
@@ -127,7 +127,7 @@ func (f *PolicyFile) Subject(c Caller) string { return f.now.Load().Subject(c) }
 // Quota returns the limits of a subject.
 func (f *PolicyFile) Quota(subject string) Quota { return f.now.Load().Quota(subject) }
 
-// Durable is the policy's.
+// Durable is Policy.Durable of the current policy.
 func (f *PolicyFile) Durable(namespace string) (durable, said bool) {
 	return f.now.Load().Durable(namespace)
 }

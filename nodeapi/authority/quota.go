@@ -14,17 +14,17 @@ import (
 // Quota is how much of a node, and of the chains, one namespace may use. A value of 0 allows
 // nothing.
 type Quota struct {
-	// Connections and Watches (keys and prefixes that are followed) are at one time, at this node.
+	// Connections and Watches (followed keys and prefixes) are the most at one time on this node.
 	Connections int `yaml:"connections"`
 	Watches     int `yaml:"watches"`
-	// RequestsPerSecond is the average rate at this node; Burst is how many requests may come at
+	// RequestsPerSecond is the average rate on this node; Burst is how many requests may come at
 	// once.
 	RequestsPerSecond float64 `yaml:"requestsPerSecond"`
 	Burst             int     `yaml:"burst"`
-	// ListsPerSecond is the average rate of listed pages at this node. Five times as many may come
+	// ListsPerSecond is the average rate of listed pages on this node. Five times as many may come
 	// at once.
 	ListsPerSecond float64 `yaml:"listsPerSecond"`
-	// Keys are those of the namespace in all chains.
+	// Keys is the most keys of the namespace in all chains together.
 	Keys int `yaml:"keys"`
 }
 
@@ -61,8 +61,8 @@ type usage struct {
 	requests, lists      *rate.Limiter
 }
 
-// NewQuotas makes one. of returns the limits of a subject (see [Authorizer]); they may change, see
-// Changed. A nil clock is the wall clock.
+// NewQuotas creates a Quotas. of returns the limits of a subject (see [Authorizer]); they may
+// change, see Changed. A nil clock is the wall clock.
 func NewQuotas(of func(subject string) Quota, clock interface{ Now() time.Time }) *Quotas {
 	if clock == nil {
 		clock = wallClock{}
@@ -85,11 +85,11 @@ func (q *Quotas) Changed() {
 	}
 }
 
-// sweepEvery is the interval at which accounts are closed that have nothing to remember.
+// sweepEvery is the interval at which idle accounts are closed.
 const sweepEvery = time.Minute
 
-// sweep closes accounts that use nothing and have their full burst, so that connecting again gains
-// nothing. q.mu is held.
+// sweep closes accounts that use nothing and have their full burst, so that a caller gains nothing
+// by connecting again. q.mu is held.
 func (q *Quotas) sweep() {
 	now := q.clock.Now()
 	if now.Sub(q.swept) < sweepEvery {
@@ -131,7 +131,7 @@ func (q *Quotas) Connect(subject string) (*Account, error) {
 	return &Account{q, subject, u}, nil
 }
 
-// Close must be called once, when the connection has ended and its watches are given back.
+// Close must be called once, after the connection has ended and its watches have been released.
 func (a *Account) Close() {
 	a.q.mu.Lock()
 	defer a.q.mu.Unlock()
@@ -145,7 +145,7 @@ func (a *Account) Connections() int {
 	return a.u.connections
 }
 
-// Watch counts n keys and prefixes that are followed, until Unwatch.
+// Watch counts n more followed keys and prefixes, until Unwatch.
 func (a *Account) Watch(n int) error {
 	if n == 0 {
 		return nil
@@ -170,8 +170,8 @@ func (a *Account) Unwatch(n int) {
 	a.u.watches -= n
 }
 
-// Request counts a message that is as much work as n requests are. One that is more than the burst
-// takes all of it.
+// Request counts a message that costs as much work as n requests. A message that costs more than
+// the burst uses up the whole burst.
 func (a *Account) Request(n int) error {
 	if a.u.requests.AllowN(a.q.clock.Now(), max(min(n, a.u.requests.Burst()), 1)) {
 		return nil
@@ -190,7 +190,7 @@ func (a *Account) List() error {
 		float64(a.u.lists.Limit()), a.u.lists.Burst())
 }
 
-// Keys is how many keys a namespace may have.
+// Keys returns how many keys a namespace may have.
 func (q *Quotas) Keys(namespace string) int {
 	return q.of(namespace).Keys
 }

@@ -2,17 +2,17 @@
 // by a program's value or by the data of coordination. docs/coordination.md is normative.
 //
 // The first byte is the header: the kind in its lower four bits, and how the value is packed in the
-// three above them. The highest bit is 0. Behind it, by kind:
+// three above them. The highest bit is 0. After it follow, depending on the kind:
 //
 //	Plain     value
 //	Bound     lease (6 bytes), value
 //	Lease     time to live in milliseconds (3 bytes), the node that granted it
-//	Lock      lease (6 bytes), nonce (3 bytes), who leads
+//	Lock      lease (6 bytes), nonce (3 bytes), the leader's value
 //	Instance  lease (6 bytes), address
 //
 // Numbers are big-endian. A value that is shorter as a number, or as an IPv4 address with a port,
-// is packed as such, and comes out as the same text: the smallest profile has 16 bytes for all of
-// this.
+// is stored in that form and is decoded to the same text, because the smallest profile has 16 bytes
+// for all of this.
 package cell
 
 import (
@@ -31,7 +31,7 @@ type Kind byte
 // The kinds.
 const (
 	Plain    Kind = iota // a program's value
-	Bound                // a program's value that goes when its lease does
+	Bound                // a program's value that is deleted when its lease ends
 	Lease                // a lease
 	Lock                 // a lock, leadership or permit that a lease holds
 	Instance             // an instance of a service that lives while its lease does
@@ -41,10 +41,10 @@ const (
 // ReservedPrefix begins the names that the node API keeps for itself: programs cannot use them.
 const ReservedPrefix = "~"
 
-// Reserved says that programs may not read or write a name.
+// Reserved reports whether programs may not use a name.
 func Reserved(name string) bool { return strings.HasPrefix(name, ReservedPrefix) }
 
-// Bytes of the fields.
+// Sizes of the fields, in bytes.
 const (
 	leaseBytes = len(LeaseID{})
 	nonceBytes = 3
@@ -54,7 +54,7 @@ const (
 // MaxTTLMillis is the longest time to live that a cell can hold.
 const MaxTTLMillis = 1<<(8*ttlBytes) - 1
 
-// Overhead is how many bytes of a cell are not its value.
+// Overhead is how many bytes of a cell are not part of the value.
 func (k Kind) Overhead() int {
 	switch k {
 	case Bound, Instance:
@@ -67,8 +67,8 @@ func (k Kind) Overhead() int {
 	return 1
 }
 
-// LeaseID names a lease within its namespace. It is drawn at random: among 10,000 leases that live,
-// or are still referred to, a new one is like one of them with a chance of 1 to 28,000,000,000.
+// LeaseID names a lease within its namespace. It is chosen at random. With 10,000 leases that exist
+// or are still referred to, a new one equals one of them with a probability of 1 in 28,000,000,000.
 type LeaseID [6]byte
 
 func (id LeaseID) String() string { return hex.EncodeToString(id[:]) }
@@ -88,7 +88,7 @@ func ParseLeaseID(s string) (LeaseID, error) {
 // Nonce tells two cells of one lease apart.
 type Nonce [nonceBytes]byte
 
-// Cell is a value of the store, taken apart.
+// Cell is a value of the storein decoded form.
 type Cell struct {
 	Kind      Kind
 	Lease     LeaseID // in Bound, Lock and Instance: the lease it depends on
@@ -97,10 +97,10 @@ type Cell struct {
 	Value     []byte
 }
 
-// Hangs says that the cell counts only while its lease is there.
+// Hangs reports whether the cell counts only while its lease is there.
 func (c Cell) Hangs() bool { return c.Kind == Bound || c.Kind == Lock || c.Kind == Instance }
 
-// Encode gives the bytes for the store.
+// Encode returns the bytes to store.
 func (c Cell) Encode() []byte {
 	how, packed := pack(c.Value)
 	b := make([]byte, 0, c.Kind.Overhead()+len(packed))
@@ -120,7 +120,7 @@ func (c Cell) Encode() []byte {
 // directly.
 var ErrForeign = errors.New("the value was not written by the node API")
 
-// Decode takes a value of the store apart. Its Value may share b's memory.
+// Decode decodes a value from the store. Its Value may share b's memory.
 func Decode(b []byte) (Cell, error) {
 	if len(b) == 0 {
 		return Cell{}, ErrForeign

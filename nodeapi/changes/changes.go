@@ -15,17 +15,17 @@ import (
 
 // Keys is a source of streams: the keys of a namespace whose names begin with a prefix. Each record
 // is a node.Event in JSON, and its mark is the version. All changes of a key are in one partition,
-// in order. As with any watch, versions that are overtaken before they are reported are only
+// in order. As with any watch, versions that are replaced before they are reported are only
 // counted.
 type Keys struct {
-	// Watch is store.Store's Watch, with changes in the form that programs get.
+	// Watch is store.Store's Watchthat reports changes in the form for programs.
 	Watch func(ctx context.Context, w store.Watch, tell func([]nodeapi.Event)) error
 
 	Namespace, Prefix string
 }
 
-// Run implements source.Source. For keys that the stream still has it reports only newer versions;
-// for other keys it first reports their state again.
+// Run implements source.Source. For keys with records still in the stream, it reports only newer
+// versions; for other keys it first reports their state again.
 func (k *Keys) Run(ctx context.Context, to source.Sink) error {
 	after := map[string]wire.Version{}
 	to.Had(func(r stream.Record) {

@@ -9,23 +9,24 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// The functions below check whether an answer is still true before the server sends it again to a
-// caller that did not get it. The error says why it is not: CodeLeaseGone or CodeNotHeld. With any
-// other error it is not known. o belongs to the connection that gets the answer. It matters if the
-// request names no lease: what is bound to another connection's lease ends with that connection.
+// Before the server repeats an answer to a caller that did not get it, the functions below check
+// whether the answer is still true. If it is not, the error says why: CodeLeaseGone or CodeNotHeld.
+// Any other error means that this is unknown. o belongs to the connection that gets the answer. It
+// matters if the request names no lease, because everything bound to another connection's lease
+// ends with that connection.
 
-// LockStays looks after Lock's answer.
+// LockStays checks Lock's answer.
 func (s *Service) LockStays(ctx context.Context, ns string, o *Owner, d nodeapi.LockData, a nodeapi.LockAnswer) error {
 	return s.tokenStays(ctx, ns, o, d, a, lockPrefix)
 }
 
-// LeadershipStays looks after Campaign's answer.
+// LeadershipStays checks Campaign's answer.
 func (s *Service) LeadershipStays(ctx context.Context, ns string, o *Owner, d nodeapi.LockData,
 	a nodeapi.LockAnswer) error {
 	return s.tokenStays(ctx, ns, o, d, a, electionPrefix)
 }
 
-// PermitStays looks after Acquire's answer.
+// PermitStays checks Acquire's answer.
 func (s *Service) PermitStays(ctx context.Context, ns string, o *Owner, d nodeapi.LockData,
 	a nodeapi.LockAnswer) error {
 	return s.tokenStays(ctx, ns, o, d, a, permitPrefix)
@@ -47,7 +48,7 @@ func (s *Service) tokenStays(ctx context.Context, ns string, o *Owner, d nodeapi
 	return s.stays(ctx, o, d.Lease, a.Lease, key, version)
 }
 
-// RegistrationStays looks after RegisterService's answer.
+// RegistrationStays checks RegisterService's answer.
 func (s *Service) RegistrationStays(ctx context.Context, ns string, o *Owner, d nodeapi.ServiceData,
 	a nodeapi.Instance) error {
 	key, err := instanceKey(ns, d.Service, a.Instance)
@@ -57,7 +58,7 @@ func (s *Service) RegistrationStays(ctx context.Context, ns string, o *Owner, d 
 	return s.stays(ctx, o, d.Lease, a.Lease, key, 0)
 }
 
-// LeaseStays looks after the answers of Grant and KeepAlive.
+// LeaseStays checks the answers of Grant and KeepAlive.
 func (s *Service) LeaseStays(ctx context.Context, ns, lease string) error {
 	k, err := parseLease(ns, lease)
 	if err != nil {

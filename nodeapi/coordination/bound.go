@@ -27,7 +27,7 @@ func (s *Service) Get(ctx context.Context, key store.Key, eventual bool) (Value,
 
 // Resolve turns an item that was just read from the store into what a program sees. For a plain
 // item it only removes the header. For one that is bound to a lease it reads the lease, and deletes
-// the key if the lease is gone; it then returns the key's state after that. If the item was read
+// the key if the lease is gone; it then returns the state after the deletion. If the item was read
 // linearizably, Resolve is linearizable too.
 func (s *Service) Resolve(ctx context.Context, item store.Item, eventual bool) (Value, error) {
 	for {
@@ -48,14 +48,15 @@ func (s *Service) Resolve(ctx context.Context, item store.Item, eventual bool) (
 		switch alive, err := s.alive(ctx, k, item.Key, eventual); {
 		case err != nil:
 			return Value{}, err
-		case alive: // and so it was when the item was read, since a lease never comes back
+		// the lease was alive when the item was read, too, since a lease never comes back
+		case alive:
 			return Value{Item: found, Lease: k.id.String()}, nil
 		}
 		if eventual {
 			return Value{Item: store.Item{Key: item.Key, Version: item.Version}}, nil
 		}
-		// The lease may have been gone before the item was read, or after somebody wrote over it:
-		// the deletion finds out.
+		// The lease may have been gone before the item was read, or after somebody wrote over it,
+		// and the conditional deletion tells which.
 		after, deleted, err := s.store.CompareAndDelete(ctx, item.Key, item.Version)
 		if err != nil {
 			if after, err = s.store.Get(ctx, item.Key, false); err != nil {
@@ -71,7 +72,8 @@ func (s *Service) Resolve(ctx context.Context, item store.Item, eventual bool) (
 }
 
 // Watch is the store's Watch, and also watches the leases of the keys: a key whose lease lapses is
-// deleted, and the watch reports that. Each change goes through Resolve, or is another Service's.
+// deleted, and the watch reports that. Each change goes through Resolve, which may find a change
+// that another Service has made.
 func (s *Service) Watch(ctx context.Context, w store.Watch, tell func([]store.Change)) error {
 	hangs := map[string]*user{}
 	release := func(name string) {
@@ -133,9 +135,9 @@ func (s *Service) CompareAndSwap(ctx context.Context, key store.Key, expected wi
 	return v, false, err
 }
 
-// encode makes the cell, and refuses a value that does not fit, or a lease that is gone. After the
-// write, done registers the key as bound to the lease; if the lease has gone meanwhile, the key
-// goes, too.
+// encode builds the cell; it refuses a value that does not fit and a lease that is gone. After the
+// write, done registers the key as bound to the lease; if the lease has gone meanwhile, done
+// deletes the key.
 func (s *Service) encode(ctx context.Context, key store.Key, value []byte, lease string) (b []byte, done func(),
 	err error) {
 	if lease == "" {

@@ -8,7 +8,7 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// Campaign takes the leadership, or waits for it. Value tells who leads.
+// Campaign acquires the leadership, or waits for it. The value identifies the leader to others.
 func (s *Service) Campaign(ctx context.Context, ns string, o *Owner, d nodeapi.LockData) (nodeapi.LockAnswer, error) {
 	key, err := named(ns, electionPrefix, "election", d.Name, 0)
 	if err != nil {
@@ -21,7 +21,7 @@ func (s *Service) Campaign(ctx context.Context, ns string, o *Owner, d nodeapi.L
 	return s.hold(ctx, ns, o, d, taking{keys: []store.Key{key}, line: key, value: value})
 }
 
-// Resign gives the leadership back.
+// Resign gives up the leadership.
 func (s *Service) Resign(ctx context.Context, ns string, d nodeapi.UnlockData) error {
 	key, err := named(ns, electionPrefix, "election", d.Name, 0)
 	if err != nil {
@@ -34,7 +34,7 @@ func (s *Service) Resign(ctx context.Context, ns string, d nodeapi.UnlockData) e
 	return s.giveBack(ctx, key, version)
 }
 
-// Leader says who leads.
+// Leader returns the current leader.
 func (s *Service) Leader(ctx context.Context, ns string, d nodeapi.LeaderData) (nodeapi.LeaderAnswer, error) {
 	key, err := named(ns, electionPrefix, "election", d.Name, 0)
 	if err != nil {
@@ -48,13 +48,13 @@ func (s *Service) Leader(ctx context.Context, ns string, d nodeapi.LeaderData) (
 			return nodeapi.LeaderAnswer{}, err
 		case !item.Found:
 			return nodeapi.LeaderAnswer{}, nil
-		case !free: // nor was it when the item was read
+		case !free: // the lease was alive when the item was read, too
 			c, err := cell.Decode(item.Value)
 			return nodeapi.LeaderAnswer{Found: true, Value: string(c.Value), Token: token(item.Version)}, err
 		}
 		before := item.Version
 		if item, err = s.store.Get(ctx, key, false); err == nil && item.Version == before {
-			return nodeapi.LeaderAnswer{}, nil // its lease had gone before that
+			return nodeapi.LeaderAnswer{}, nil // its lease was gone before the item was read
 		}
 	}
 	return nodeapi.LeaderAnswer{}, err

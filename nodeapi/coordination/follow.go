@@ -8,30 +8,30 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// lease is what this Service knows about a lease: its last seen version, and since when no later
-// one was seen. After its time to live and the margin, this Service ends the lease. Guarded by
-// Service.mu.
+// lease is what this Service knows about a lease: the version that it saw last, and since when it
+// has seen no later one. When the time to live and the margin have passed since then, this Service
+// ends the lease. Guarded by Service.mu.
 type lease struct {
 	key     leaseKey
 	version wire.Version // 0: not read yet
 	value   []byte
-	mark    []byte // the node's that granted it
+	mark    []byte // mark of the node that granted it
 	ttl     time.Duration
-	since   time.Time // it had that version at this time at the latest
-	// newest is a time at which the version was still the newest one: a read began then which found
-	// it. Zero: of this version no such time is known.
+	since   time.Time // a time at which the lease already had that version
+	// newest is the start of a read that found this version, so the version was still the newest
+	// one then. Zero: no such time is known for this version.
 	newest time.Time
 	// lives is a time before the version was written, so that its holder was alive after it. Zero:
 	// no such time is known.
 	lives time.Time
-	// asking says that it is being read, and ask when it should be read, for those that need to
-	// know lives.
+	// asking is set while a read for lives is under way; ask is when the next such read is due.
 	asking bool
 	ask    time.Time
-	// keep says that the Service continues looking until the lease is gone: it was granted here, or
-	// something was bound to it here. Otherwise, without users, one look after its time is enough.
+	// keep makes the Service check the lease until it is gone, because it was granted here or
+	// something was bound to it here. Without keep and without users, one check after the time to
+	// live is enough.
 	keep  bool
-	bound map[store.Key]struct{} // keys that go with it
+	bound map[store.Key]struct{} // keys that are deleted with the lease
 	users map[*user]struct{}
 
 	timer     func() bool // stops the timer; nil: none runs
@@ -41,7 +41,7 @@ type lease struct {
 // user is a caller that waits for changes of a lease.
 type user struct {
 	lease *lease
-	watch bool // each version is to be seen as it comes, and not only in time
+	watch bool // report each new version at once, not only when it is next read
 	// wake is called, with Service.mu held, when the lease is gone, or was renewed. It must not
 	// block.
 	wake func(gone bool)
@@ -62,8 +62,8 @@ func (s *Service) get(k leaseKey) *lease {
 	return l
 }
 
-// see takes note of a lease's key as it was just read or written; here: by this Service. It gives
-// its time to live, and false if the lease is gone.
+// see records the state of a lease's key that was just read or written; here is set if this Service
+// wrote it. It returns the time to live, and false if the lease is gone.
 func (s *Service) see(k leaseKey, item store.Item, here bool) (time.Duration, bool) {
 	c, ttl, ok := leaseTTL(item)
 	if !ok {
@@ -93,7 +93,7 @@ func (s *Service) see(k leaseKey, item store.Item, here bool) (time.Duration, bo
 	return ttl, true
 }
 
-// livesSince notes that a version of the lease was written here, after begin.
+// livesSince records that this Service wrote a version of the lease after begin.
 func (s *Service) livesSince(k leaseKey, begin time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,8 +107,8 @@ func (s *Service) livesSince(k leaseKey, begin time.Time) {
 	}
 }
 
-// asks is the interval between reads of a lease whose signs of life matter: a version that appears
-// between two reads was written after the first.
+// asks is the interval between reads of a lease whose lives field somebody needs: a version that
+// appears between two reads was written after the first.
 func asks(ttl time.Duration) time.Duration { return max(ttl/8, firstPause) }
 
 // asked reads the lease, for lives.
@@ -135,7 +135,7 @@ func (s *Service) asked(ctx context.Context, l *lease) {
 	}
 }
 
-// lastSeen gives a lease's key as it was seen last, if it was.
+// lastSeen returns the last known state of a lease's key, if there is one.
 func (s *Service) lastSeen(k leaseKey) (store.Item, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,7 +161,7 @@ func (l *lease) disarm() {
 	}
 }
 
-// lookNow has the lease read, if it is still in the table.
+// lookNow makes the Service read the lease, if it is still in the table.
 func (s *Service) lookNow(k leaseKey) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,7 +170,7 @@ func (s *Service) lookNow(k leaseKey) {
 	}
 }
 
-// look reads the lease when its time may be over, and ends it if it is.
+// look reads the lease when its time may have run out, and ends it if so.
 func (s *Service) look(ctx context.Context, l *lease) {
 	item, err := s.store.Get(ctx, l.key.store(), false)
 	s.mu.Lock()
@@ -190,15 +190,16 @@ func (s *Service) look(ctx context.Context, l *lease) {
 		s.arm(l, rest)
 		s.mu.Unlock()
 		return
-	case !same && item.Found && l.version != 0 && !l.keep && len(l.users) == 0: // others look after it
+	// other Services check it
+	case !same && item.Found && l.version != 0 && !l.keep && len(l.users) == 0:
 		s.forget(l)
 		s.mu.Unlock()
 		return
 	}
 	s.mu.Unlock()
 	if same {
-		// If it was kept alive meanwhile this fails, and the newer version is seen like any other
-		// one.
+		// If the lease was renewed meanwhile, this write fails, and the newer version is then seen
+		// like any other.
 		if item, _, err = s.store.CompareAndDelete(ctx, l.key.store(), item.Version); err != nil {
 			s.mu.Lock()
 			if s.leases[l.key] == l {
@@ -255,8 +256,8 @@ func (s *Service) bind(k leaseKey, key store.Key) {
 	s.mu.Unlock()
 }
 
-// note does the same for a key that somebody else bound: if the lease is gone when this Service
-// looks at it next, the key goes.
+// note does the same for a key that another Service bound: if the lease is gone at this Service's
+// next check, the key is deleted.
 func (s *Service) note(k leaseKey, key store.Key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -270,7 +271,7 @@ func (s *Service) note(k leaseKey, key store.Key) {
 	}
 }
 
-// unbind takes that back.
+// unbind undoes bind and note.
 func (s *Service) unbind(k leaseKey, key store.Key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -280,7 +281,7 @@ func (s *Service) unbind(k leaseKey, key store.Key) {
 }
 
 // follow makes the Service watch a lease until unfollow. It calls wake when the lease is gone, and
-// when it was renewed: with watch as soon as that happens, and otherwise when somebody looks.
+// when it was renewed: with watch as soon as that happens, otherwise at the next read.
 func (s *Service) follow(k leaseKey, watch bool, wake func(gone bool)) *user {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -320,7 +321,7 @@ func (s *Service) unfollow(u *user) {
 	}
 }
 
-// watchLease sees each version of a lease until ctx ends.
+// watchLease records each version of a lease until ctx ends.
 func (s *Service) watchLease(ctx context.Context, k leaseKey) {
 	for pause := (pauses{s: s}); ; {
 		key := k.store()
@@ -330,7 +331,7 @@ func (s *Service) watchLease(ctx context.Context, k leaseKey) {
 					if c.Found {
 						s.see(k, c.Item, false)
 					} else {
-						s.lookNow(k) // a watch may be behind what was read
+						s.lookNow(k) // a watch may be older than the last read
 					}
 				}
 				pause = pauses{s: s}

@@ -77,7 +77,8 @@ func (s *Service) grant(ctx context.Context, ns string, millis int) (leaseKey, e
 		item, mine, err := s.swap(ctx, k.store(), 0, value)
 		switch {
 		case err != nil && !nothingDone(err):
-			s.behind(func(ctx context.Context) { // the write may still be executed, and nobody would know about it
+			// the write may still be executed, leaving a lease that nobody knows about
+			s.behind(func(ctx context.Context) {
 				if _, mine, _ := s.swap(ctx, k.store(), 0, value); mine {
 					_ = s.revoke(ctx, k)
 				}
@@ -93,7 +94,7 @@ func (s *Service) grant(ctx context.Context, ns string, millis int) (leaseKey, e
 	}
 }
 
-// KeepAlive lets a lease live for another time to live.
+// KeepAlive renews a lease for another time to live.
 func (s *Service) KeepAlive(ctx context.Context, ns string, d nodeapi.LeaseData) (nodeapi.LeaseAnswer, error) {
 	k, err := parseLease(ns, d.Lease)
 	if err != nil {
@@ -106,8 +107,8 @@ func (s *Service) KeepAlive(ctx context.Context, ns string, d nodeapi.LeaseData)
 	return nodeapi.LeaseAnswer{Lease: d.Lease, TTLMillis: int(ttl.Milliseconds())}, nil
 }
 
-// keepAlive gives the lease's key a new version, which everybody who counts its time sees. It never
-// makes the key: a lease that is gone stays so.
+// keepAlive gives the lease's key a new version, which every Service that tracks the lease sees. It
+// never creates the key, so a lease that is gone stays gone.
 func (s *Service) keepAlive(ctx context.Context, k leaseKey) (time.Duration, error) {
 	begin := s.clock.Now()
 	item, known := s.lastSeen(k)
@@ -182,15 +183,15 @@ func leaseTTL(item store.Item) (cell.Cell, time.Duration, bool) {
 	return c, time.Duration(c.TTLMillis) * time.Millisecond, true
 }
 
-// alive reads whether a lease exists, for a key that is or will be bound to it. eventual: as the
-// nearest member of its chain has it.
+// alive reads whether a lease exists, for a key that is or will be bound to it. eventual: read from
+// the nearest member of its chain.
 func (s *Service) alive(ctx context.Context, k leaseKey, hangs store.Key, eventual bool) (bool, error) {
 	item, err := s.store.Get(ctx, k.store(), eventual)
 	if err != nil {
 		return false, err
 	}
 	ok := false
-	if eventual { // it may be older than what is known: conclude nothing
+	if eventual { // the result may be older than what is known, so it proves nothing
 		_, _, ok = leaseTTL(item)
 	} else {
 		_, ok = s.see(k, item, false)
@@ -211,8 +212,8 @@ func nodeMark(name string, room int) []byte {
 	return append([]byte{0}, sum[:min(8, room-1)]...)
 }
 
-// nodeOf returns the name for a mark, and whether it is this node. A name of another node that was
-// too long is not known.
+// nodeOf returns the name for a mark, and whether it is this node. The name of another node is
+// unknown if it was too long.
 func (s *Service) nodeOf(mark []byte) (string, bool) {
 	if len(mark) > 0 && mark[0] == 0 {
 		if bytes.Equal(mark, nodeMark(s.node, len(mark))) {
@@ -223,9 +224,9 @@ func (s *Service) nodeOf(mark []byte) (string, bool) {
 	return string(mark), string(mark) == s.node
 }
 
-// swap writes value over version at, and finds out whether it did, even if the store cannot tell:
-// the value is unlike any other that anybody writes over that version. If it cannot find out before
-// ctx ends, the error is CodeOutcomeUnknown.
+// swap writes value over version at, and finds out whether it did, even if the store cannot tell,
+// because no other write over that version has the same value. If it cannot find out before ctx
+// ends, the error is CodeOutcomeUnknown.
 func (s *Service) swap(ctx context.Context, key store.Key, at wire.Version, value []byte) (store.Item, bool, error) {
 	for pause, unknown := (pauses{s: s}), false; ; {
 		item, swapped, err := s.store.CompareAndSwap(ctx, key, at, value)

@@ -11,7 +11,8 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// Lock takes a lock, or waits for it. o is the connection's, and needed where d names no lease.
+// Lock acquires a lock, or waits for it. o belongs to the connection and is needed if d names no
+// lease.
 func (s *Service) Lock(ctx context.Context, ns string, o *Owner, d nodeapi.LockData) (nodeapi.LockAnswer, error) {
 	key, err := named(ns, lockPrefix, "lock", d.Name, 0)
 	if err != nil {
@@ -20,7 +21,7 @@ func (s *Service) Lock(ctx context.Context, ns string, o *Owner, d nodeapi.LockD
 	return s.hold(ctx, ns, o, d, taking{keys: []store.Key{key}, line: key})
 }
 
-// Unlock gives a lock back.
+// Unlock releases a lock.
 func (s *Service) Unlock(ctx context.Context, ns string, d nodeapi.UnlockData) error {
 	key, err := named(ns, lockPrefix, "lock", d.Name, 0)
 	if err != nil {
@@ -43,7 +44,7 @@ func parseToken(token string) (wire.Version, error) {
 	return wire.Version(n), nil
 }
 
-// hold does a taking for the lease of d.
+// hold executes a taking for the lease that d names.
 func (s *Service) hold(ctx context.Context, ns string, o *Owner, d nodeapi.LockData, t taking) (nodeapi.LockAnswer,
 	error) {
 	if d.WaitMillis != nil && *d.WaitMillis < 0 {
@@ -74,20 +75,22 @@ func (s *Service) hold(ctx context.Context, ns string, o *Owner, d nodeapi.LockD
 	}
 	answer, err := t.run(ctx)
 	if answer.Held && d.Lease == "" && !o.has(t.lease) {
-		return nodeapi.LockAnswer{}, leaseGone(t.lease) // meanwhile; others may hold it
+		// the lease ended meanwhile; others may hold the lock
+		return nodeapi.LockAnswer{}, leaseGone(t.lease)
 	}
 	return answer, err
 }
 
-// taking is a call that takes one of several keys, which are alike.
+// taking is a call that acquires any one of several equivalent keys.
 type taking struct {
-	s      *Service
-	keys   []store.Key
-	line   store.Key                                     // stands for all of them
-	token  func(store.Key, wire.Version) (string, error) // nil: the version alone
-	value  []byte                                        // the cell's content in addition to the lease
+	s    *Service
+	keys []store.Key
+	line store.Key // queue key that stands for all of them
+	// computes the token; nil: the token is the version
+	token  func(store.Key, wire.Version) (string, error)
+	value  []byte // the cell's content in addition to the lease
 	lease  leaseKey
-	try    bool            // it does not wait
+	try    bool            // the call does not wait
 	over   <-chan struct{} // it waits until this is closed; nil: until its context ends
 	wake   chan struct{}
 	answer nodeapi.LockAnswer
@@ -130,7 +133,7 @@ type held struct {
 	lease leaseKey
 }
 
-// attempt takes the first free one of the keys. If none is free, it returns their holders.
+// attempt tries to take the first free key. If none is free, it returns their holders.
 func (t *taking) attempt(ctx context.Context) (bool, []held, error) {
 	var others []held
 	for _, key := range t.keys {
@@ -166,8 +169,8 @@ func (t *taking) attempt(ctx context.Context) (bool, []held, error) {
 	return false, others, nil
 }
 
-// holder returns the lease that a key is bound to, or that the key is free: it does not exist, or
-// its lease is gone.
+// holder returns the lease that a key is bound to, or reports that the key is free, because it does
+// not exist or its lease is gone.
 func (s *Service) holder(ctx context.Context, item store.Item) (leaseKey, bool, error) {
 	if !item.Found {
 		return leaseKey{}, true, nil
@@ -182,9 +185,9 @@ func (s *Service) holder(ctx context.Context, item store.Item) (leaseKey, bool, 
 	return k, !alive, err
 }
 
-// take takes a free key, if it still has item's version. It reads the caller's lease before or, if
-// the lease existed when it was last seen, at the same time. If the lease turns out to be gone, the
-// key is given back.
+// take takes a free key, if the key still has item's version. It reads the caller's lease first or,
+// if the lease existed when last seen, in parallel with the write. If the lease turns out to be
+// gone, the key is given back.
 func (t *taking) take(ctx context.Context, item store.Item) (store.Item, bool, error) {
 	looked := make(chan error, 1)
 	look := func() {
@@ -226,8 +229,8 @@ func (t *taking) take(ctx context.Context, item store.Item) (store.Item, bool, e
 	return after, taken, nil
 }
 
-// undo finds out the result of a take that nobody waits for any more, and gives back the key if it
-// was taken: the take could also be executed later.
+// undo determines the result of a take that was abandoned, and releases the key if it was taken.
+// The take may also be executed later.
 func (s *Service) undo(ctx context.Context, item store.Item, value []byte) {
 	for end, pause := s.clock.Now().Add(tryFor), (pauses{s: s}); ; {
 		after, taken, err := s.swap(ctx, item.Key, item.Version, value)
@@ -240,7 +243,7 @@ func (s *Service) undo(ctx context.Context, item store.Item, value []byte) {
 	}
 }
 
-// wait waits until one of the keys may be free. It says false if the call is to end.
+// wait waits until one of the keys may be free. It returns false if the call must end.
 func (t *taking) wait(ctx context.Context, others []held) (bool, error) {
 	lost := make(chan struct{})
 	defer t.s.unfollow(t.s.follow(t.lease, true, func(gone bool) {
@@ -262,7 +265,7 @@ func (t *taking) wait(ctx context.Context, others []held) (bool, error) {
 	defer stop()
 	go func() {
 		_ = t.s.store.Watch(watching, watch, func([]store.Change) { t.rouse() })
-		if t.s.sleep(watching, longestPause) { // it cannot be watched for now: look again
+		if t.s.sleep(watching, longestPause) { // the watch has failed: read again
 			t.rouse()
 		}
 	}()
@@ -285,9 +288,10 @@ func (t *taking) rouse() {
 	}
 }
 
-// giveBack deletes a key that was taken with a version, unless it has another one by now.
+// giveBack deletes a key that was taken with a version, unless the key has a different version by
+// now.
 func (s *Service) giveBack(ctx context.Context, key store.Key, version wire.Version) error {
-	unsure := false // an attempt may have given it back
+	unsure := false // an earlier attempt may have released the key
 	if k, ok := s.takenAs(key, version); ok {
 		after, deleted, err := s.store.CompareAndDelete(ctx, key, version)
 		switch {
@@ -314,7 +318,7 @@ func (s *Service) giveBack(ctx context.Context, key store.Key, version wire.Vers
 		}
 		return notHeld(version)
 	}
-	// From here on, whatever ends the version gives the key back.
+	// From here on, any write that replaces the version releases the key.
 	for pause := (pauses{s: s}); ; {
 		after, deleted, err := s.store.CompareAndDelete(ctx, key, version)
 		switch {
@@ -336,8 +340,8 @@ func notHeld(version wire.Version) error {
 	return nodeapi.Errorf(nodeapi.CodeNotHeld, "take it again", "it is not held by token %d (any more)", uint64(version))
 }
 
-// line are those who wait at this Service for the same keys. The first of them competes with other
-// Services; the others wait for their turn, in order of arrival.
+// line holds the calls that wait at this Service for the same keys. The first of them competes with
+// other Services; the others wait for their turn, in order of arrival.
 type line struct {
 	waiting []chan struct{}
 }

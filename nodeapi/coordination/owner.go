@@ -10,7 +10,7 @@ import (
 )
 
 // Owner holds the leases that the Service made for one connection: one for each namespace and time
-// to live. Everything that the connection asks for without a lease is bound to one of them. Owner
+// to live. If a request of the connection names no lease, its result is bound to one of them. Owner
 // keeps them alive until Close.
 type Owner struct {
 	s    *Service
@@ -21,7 +21,8 @@ type Owner struct {
 	mu     sync.Mutex
 	closed bool
 	leases map[ownedKey]*owned
-	mine   map[leaseKey]chan struct{} // all granted keys, and a channel to renew one at once
+	// the granted leases, each with a channel that triggers an immediate renewal
+	mine map[leaseKey]chan struct{}
 }
 
 type ownedKey struct {
@@ -29,7 +30,7 @@ type ownedKey struct {
 	millis    int
 }
 
-// owned is one of an Owner's leases. The goroutine that holds the channel may grant it, and read
+// owned is one of an Owner's leases. The goroutine that holds turn may grant the lease and read
 // key.
 type owned struct {
 	turn    chan struct{}
@@ -45,12 +46,12 @@ func (s *Service) NewOwner() *Owner {
 	return o
 }
 
-// Lost is closed when one of the leases has lapsed although it was to be kept alive, for example
-// because the store was unreachable for its time to live. What was bound to it is no longer held,
-// and its holder must be told.
+// Lost is closed when one of the leases has lapsed although the Owner should have kept it alive,
+// for example because the store was unreachable for its time to live. What was bound to it is no
+// longer held, and its holder must be told.
 func (o *Owner) Lost() <-chan struct{} { return o.lost }
 
-// Close ends the leases. It does not wait for that.
+// Close starts to end the leases, and does not wait until they have ended.
 func (o *Owner) Close() {
 	o.stop()
 	o.mu.Lock()
@@ -65,7 +66,7 @@ func (o *Owner) Close() {
 // end revokes a lease after Close.
 func (o *Owner) end(ctx context.Context, l *owned) {
 	select {
-	case l.turn <- struct{}{}: // a grant that is under way ends first
+	case l.turn <- struct{}{}: // wait for a grant that is under way
 	case <-ctx.Done():
 		return
 	}
@@ -80,7 +81,7 @@ func (o *Owner) end(ctx context.Context, l *owned) {
 	}
 }
 
-// lease returns the Owner's lease of a namespace and a time to live, and creates it if necessary.
+// lease returns the Owner's lease for a namespace and a time to live, and creates it if necessary.
 func (o *Owner) lease(ctx context.Context, ns string, millis int) (leaseKey, error) {
 	if millis == 0 {
 		millis = DefaultTTLMillis
@@ -144,7 +145,7 @@ func (o *Owner) keep(at ownedKey, l *owned, ttl time.Duration, last time.Time, n
 	}
 }
 
-// has records that the Owner made a lease.
+// has records a lease that the Owner was granted.
 func (o *Owner) has(k leaseKey) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -162,7 +163,7 @@ func (o *Owner) nudge(k leaseKey) {
 	}
 }
 
-// lose drops a lease that was lost: the next who asks gets a new one.
+// lose drops a lease that was lost: the next caller gets a new one.
 func (o *Owner) lose(at ownedKey, l *owned) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

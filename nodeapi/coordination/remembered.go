@@ -9,17 +9,19 @@ import (
 // be out of date: each write names the version that it replaces, and fails if the key has another
 // one. Service.mu guards it.
 type remembered struct {
-	taken map[store.Key]holding      // by this Service, and not known to have ended
-	free  map[store.Key]wire.Version // since this Service has deleted them, in that version
+	// keys that this Service has taken and that are not known to have been released
+	taken map[store.Key]holding
+	// keys that this Service has deleted, each with the version of the deletion
+	free map[store.Key]wire.Version
 }
 
-// holding is a key as it was taken.
+// holding describes how a key was taken.
 type holding struct {
 	lease   leaseKey
 	version wire.Version
 }
 
-// mostRemembered bounds each of the two. The Service reads what it does not remember.
+// mostRemembered bounds each of the two maps. The Service reads keys that it does not remember.
 const mostRemembered = 1 << 14
 
 func room[V any](of map[store.Key]V) {
@@ -39,7 +41,7 @@ func (s *Service) hasTaken(k leaseKey, item store.Item) {
 	s.remembered.taken[item.Key] = holding{k, item.Version}
 }
 
-// hasFreed remembers that a key was deleted, in the version that item has.
+// hasFreed remembers that a key was deleted; item has the version of the deletion.
 func (s *Service) hasFreed(item store.Item) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -47,8 +49,8 @@ func (s *Service) hasFreed(item store.Item) {
 	s.remembered.free[item.Key] = item.Version
 }
 
-// takenAs gives the lease for which a key was taken with a version, if that is remembered. It is
-// forgotten with that.
+// takenAs returns, and forgets, the lease for which a key was taken with a version, if that is
+// remembered.
 func (s *Service) takenAs(key store.Key, version wire.Version) (leaseKey, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -60,8 +62,7 @@ func (s *Service) takenAs(key store.Key, version wire.Version) (leaseKey, bool) 
 	return h.lease, true
 }
 
-// wasFree gives a key as it was when it was deleted here, if that is remembered. It is forgotten
-// with that.
+// wasFree returns, and forgets, a key's state when it was deleted here, if that is remembered.
 func (s *Service) wasFree(key store.Key) (store.Item, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,15 +12,14 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// MaxPermits is the most permits of a semaphore.
+// MaxPermits is the largest number of permits of a semaphore.
 const MaxPermits = 256
 
 // permitBits of a token say which permit it stands for.
 const permitBits = 8
 
-// Acquire takes one of the permits of a semaphore, or waits for it. Each permit is a key like a
-// lock's. A token is the key's version, with the number of the permit in the lowest bits of the
-// sequence.
+// Acquire acquires a permit of a semaphore, or waits for one. Each permit is a key like a lock's. A
+// token is the key's version with the permit's number in the lowest bits of the sequence.
 func (s *Service) Acquire(ctx context.Context, ns string, o *Owner, d nodeapi.LockData) (nodeapi.LockAnswer, error) {
 	if d.Permits < 1 || d.Permits > MaxPermits {
 		return nodeapi.LockAnswer{}, nodeapi.Errorf(nodeapi.CodeInvalidArgument, "say how many there are, the same in each call",
@@ -38,7 +37,7 @@ func (s *Service) Acquire(ctx context.Context, ns string, o *Owner, d nodeapi.Lo
 	return s.hold(ctx, ns, o, d, t)
 }
 
-// Release gives a permit back.
+// Release releases a permit.
 func (s *Service) Release(ctx context.Context, ns string, d nodeapi.UnlockData) error {
 	key, err := named(ns, permitPrefix, "semaphore", d.Name, len("/255"))
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package coordination implements leases, and what depends on them: keys that expire, locks,
-// leaders, semaphores and services. It needs only a store.Store, and a clock by which it measures
-// durations. docs/coordination.md says what it guarantees, and why.
+// Package coordination implements leases, and the features that depend on them: keys that expire,
+// locks, leaders, semaphores and services. It needs only a store.Store, and a clock by which it
+// measures durations. docs/coordination.md says what it guarantees, and why.
 package coordination
 
 import (
@@ -40,13 +40,13 @@ func (Monotonic) AfterFunc(d time.Duration, f func()) func() bool { return time.
 // check Now.
 type Unslewed struct{ Monotonic }
 
-// Now implements [Clock]. The moments that it gives are to be compared with each other only.
+// Now implements [Clock]. Its results can be compared only with each other.
 func (Unslewed) Now() time.Time { return time.Unix(0, 0).Add(clock.Raw()) }
 
 // Options of a Service.
 type Options struct {
-	// Clock must not be slewed, because it measures time that others measure too (margin). nil:
-	// Monotonic, which is enough for tests.
+	// Clock must not be slewed, because other Services measure the same time with their clocks
+	// (margin). nil: Monotonic, which is enough for tests.
 	Clock Clock
 	Node  string // the name of this node
 	// Sweep is the average time between two sweeps of a namespace. 0: DefaultSweep; negative: no
@@ -55,7 +55,7 @@ type Options struct {
 }
 
 // Service is a node's part in the coordination. Any number of Services, on any nodes, work on one
-// store, and none depends on another one to finish what it began. It is safe for concurrent use.
+// store, and none depends on another one to finish an operation. It is safe for concurrent use.
 type Service struct {
 	store store.Store
 	clock Clock
@@ -63,14 +63,14 @@ type Service struct {
 
 	sweepEvery time.Duration
 
-	ctx  context.Context // ends when the Service does
+	ctx  context.Context // canceled when the Service ends
 	stop context.CancelFunc
-	work sync.WaitGroup // work that goes on after the calls
+	work sync.WaitGroup // background work that outlives the calls
 
 	mu     sync.Mutex
 	closed bool
-	tidies int           // number of tasks that tidy up
-	tidy   chan struct{} // closed when nothing is, after Close
+	tidies int           // number of tasks that clean up
+	tidy   chan struct{} // closed after Close when no cleanup task is left
 	leases map[leaseKey]*lease
 	swept  map[string]bool
 	views  map[store.Key]*view
@@ -96,7 +96,7 @@ func New(st store.Store, o Options) *Service {
 	return s
 }
 
-// Close ends the Service. It tidies up until ctx ends, for example the leases of closed Owners; the
+// Close ends the Service. It cleans up until ctx ends, for example the leases of closed Owners; the
 // rest is left to expiry and to other Services.
 func (s *Service) Close(ctx context.Context) {
 	s.mu.Lock()
@@ -118,8 +118,8 @@ func (s *Service) Close(ctx context.Context) {
 	s.work.Wait()
 }
 
-// behind runs something that no call waits for, only Close. Once the Service is closed, only tasks
-// that tidy up may begin more.
+// behind runs a task that only Close waits for. Once the Service is closed, only cleanup tasks may
+// start more tasks.
 func (s *Service) behind(f func(ctx context.Context)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,7 +137,7 @@ func (s *Service) behind(f func(ctx context.Context)) {
 	})
 }
 
-// loop runs something until the Service ends, or until its purpose does.
+// loop runs a function until the Service ends, or until the function's own context does.
 func (s *Service) loop(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -146,7 +146,7 @@ func (s *Service) loop(f func()) {
 	}
 }
 
-// tryFor bounds how long the Service tries to tidy up after a failure.
+// tryFor bounds how long the Service tries to clean up after a failure.
 const tryFor = 10 * time.Minute
 
 // Pauses between attempts at a store that fails: the first, and the longest.
@@ -158,16 +158,16 @@ type pauses struct {
 	next time.Duration
 }
 
-// wait says false if ctx ended first.
+// wait returns false if ctx ended first.
 func (p *pauses) wait(ctx context.Context) bool {
 	p.next = min(max(2*p.next, firstPause), longestPause)
 	return p.s.sleep(ctx, p.next)
 }
 
-// sleep says false if ctx ended first.
+// sleep returns false if ctx ended first.
 func (s *Service) sleep(ctx context.Context, d time.Duration) bool { return s.sleepUntil(ctx, d, nil) }
 
-// sleepUntil is ended by wake, too.
+// sleepUntil is like sleep, but wake also ends it.
 func (s *Service) sleepUntil(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
 	over := make(chan struct{})
 	stop := s.clock.AfterFunc(d, func() { close(over) })
@@ -192,7 +192,8 @@ const (
 	nudgePrefix    = cell.ReservedPrefix + "nudge/"
 )
 
-// named is the key of something that a program has named. tail is how many bytes may come after it.
+// named builds a key from a name that a program has chosen. tail is how many further bytes may
+// follow it.
 func named(ns, prefix, what, name string, tail int) (store.Key, error) {
 	room := nodeapi.MaxKeyName - len(prefix) - tail
 	switch {
@@ -205,7 +206,7 @@ func named(ns, prefix, what, name string, tail int) (store.Key, error) {
 	return store.Key{Namespace: ns, Name: prefix + name}, nil
 }
 
-// nothingDone says that an error means that a write was not executed, and will not be.
+// nothingDone reports whether an error means that a write was not executed, and never will be.
 func nothingDone(err error) bool {
 	var e *nodeapi.Error
 	if !errors.As(err, &e) {
@@ -218,7 +219,7 @@ func nothingDone(err error) bool {
 	return true
 }
 
-// passing says that an error may go away by itself.
+// passing reports whether an error is transient.
 func passing(err error) bool {
 	var e *nodeapi.Error
 	if !errors.As(err, &e) {
@@ -240,7 +241,7 @@ func ended(ctx context.Context, what string) error {
 	return nodeapi.Errorf(nodeapi.CodeCanceled, "", "%s: canceled; nothing was done", what)
 }
 
-// fits refuses a value for which a cell of the namespace has no room.
+// fits refuses a value that is too long for a cell of the namespace.
 func (s *Service) fits(ns, what string, kind cell.Kind, value []byte) error {
 	room := s.store.MaxValue(ns) - kind.Overhead()
 	if n := cell.PackedLen(value); n > room {

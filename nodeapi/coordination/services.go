@@ -16,21 +16,22 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// Nearest is the order of instances that has those of this node first.
+// Nearest is the order that lists the instances on this node first.
 const Nearest = "nearest"
 
-// idleView is how long a Service continues following a service that nobody asks for.
+// idleView is how long a Service continues to follow a service after its last use.
 const idleView = time.Minute
 
-// showLife is when the lease of a new instance is renewed before its time: by then, those who
-// follow the service have heard of it, and they report it once they have seen that it is alive.
+// showLife is the delay after which the lease of a new instance is renewed early. By then the
+// followers of the service know of the instance, and they report it once they have seen a renewal.
 var showLife = []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, 750 * time.Millisecond}
 
-// grace is how long one that asks first waits for all instances to show that they live, where some
-// have.
+// grace is how long the first caller waits for the remaining instances to show that they are alive,
+// once some have done so.
 const grace = 100 * time.Millisecond
 
-// instanceKey is the key of an instance of a service, or with instance "", how those of all begin.
+// instanceKey is the key of an instance of a serviceor, with instance "", the common prefix of all
+// instances' keys.
 func instanceKey(ns, service, instance string) (store.Key, error) {
 	key, err := named(ns, servicePrefix, "service", service, 1)
 	if err != nil {
@@ -47,8 +48,8 @@ func instanceKey(ns, service, instance string) (store.Key, error) {
 	return key, nil
 }
 
-// RegisterService makes an instance of a service known, for as long as its lease lasts. One of the
-// same name gives way to it. o is the connection's, and needed where d names no lease.
+// RegisterService makes an instance of a service known, for as long as its lease lasts. It replaces
+// an instance of the same name. o belongs to the connection and is needed if d names no lease.
 func (s *Service) RegisterService(ctx context.Context, ns string, o *Owner, d nodeapi.ServiceData) (nodeapi.Instance,
 	error) {
 	if d.Instance == "" {
@@ -112,8 +113,8 @@ func (s *Service) RegisterService(ctx context.Context, ns string, o *Owner, d no
 	return nodeapi.Instance{Instance: d.Instance, Address: d.Address, Node: s.node, Lease: k.id.String()}, nil
 }
 
-// DeregisterService removes what this connection has registered, or what is bound to the lease that
-// d names. It is not an error if the instance is gone already.
+// DeregisterService removes the instance that this connection has registered, or the one that is
+// bound to the lease in d. It is not an error if the instance is gone already.
 func (s *Service) DeregisterService(ctx context.Context, ns string, o *Owner, d nodeapi.ServiceData) error {
 	key, err := instanceKey(ns, d.Service, d.Instance)
 	if err != nil {
@@ -136,7 +137,7 @@ func (s *Service) DeregisterService(ctx context.Context, ns string, o *Owner, d 
 	if err != nil && !errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeNotHeld}) {
 		return err
 	}
-	// It went, or gave way to another of its name.
+	// The instance is gone, or another one of its name has replaced it.
 	if v := s.following(ns, d.Service); v != nil {
 		if item, err := s.store.Get(ctx, key, false); err == nil { // otherwise its watch reports it
 			v.written(item)
@@ -145,7 +146,7 @@ func (s *Service) DeregisterService(ctx context.Context, ns string, o *Owner, d 
 	return nil
 }
 
-// following returns the view that follows a service here, nil if there is none.
+// following returns the view that follows a service here, or nil if there is none.
 func (s *Service) following(ns, service string) *view {
 	prefix, err := instanceKey(ns, service, "")
 	if err != nil {
@@ -156,8 +157,8 @@ func (s *Service) following(ns, service string) *view {
 	return s.views[prefix]
 }
 
-// written takes note of an instance that this Service has just written or taken back: the news of
-// that may come late.
+// written records an instance that this Service has just written or removed, because the watch may
+// report it late.
 func (v *view) written(item store.Item) {
 	v.take(item)
 	v.rouse()
@@ -168,8 +169,9 @@ func (v *view) written(item store.Item) {
 	}
 }
 
-// GetService returns the instances that are alive. If nobody has asked for the service here of
-// late, it does not know that at once: it waits until one has shown that it is alive, or none will.
+// GetService returns the instances that are alive. If the service was not used here recently, this
+// is not known immediately. GetService then waits until an instance has shown that it is alive, or
+// until it is clear that none will.
 func (s *Service) GetService(ctx context.Context, ns string, d nodeapi.GetServiceData) (nodeapi.ServiceAnswer, error) {
 	answer := nodeapi.ServiceAnswer{Service: d.Service, Instances: []nodeapi.Instance{}}
 	if d.Order != "" && d.Order != Nearest {
@@ -203,7 +205,7 @@ func (s *Service) distance(i nodeapi.Instance) int {
 	return 1
 }
 
-// WatchService tells the instances that live, and again with each change, until ctx ends.
+// WatchService reports the live instances, now and after each change, until ctx ends.
 func (s *Service) WatchService(ctx context.Context, ns, service string, tell func(nodeapi.ServiceAnswer)) error {
 	v, err := s.view(ns, service)
 	if err != nil {
@@ -228,26 +230,26 @@ func (s *Service) WatchService(ctx context.Context, ns, service string, tell fun
 	return err
 }
 
-// view is what a Service knows about a service while somebody asks for it: its instances, from a
-// watch of their keys, and their leases, each of which is followed.
+// view is what a Service knows about a service while it is in use: its instances, which it learns
+// from a watch of their keys, and their leases, each of which it follows.
 type view struct {
 	s      *Service
 	prefix store.Key
 	ctx    context.Context
 	stop   context.CancelFunc
-	poke   chan struct{} // something has become of a lease
-	taking sync.Mutex    // one item at a time
+	poke   chan struct{} // signals a change of a lease
+	taking sync.Mutex    // serializes take: one item at a time
 
 	// Guarded by Service.mu.
 	users   int
 	unused  func() bool
 	turns   int
 	nudged  bool
-	read    bool  // all that there was at the beginning has been read
+	read    bool  // the initial state has been read completely
 	err     error // why not
-	ready   bool  // state and settles are newer than that
+	ready   bool  // state and settles were updated after that
 	known   map[string]*instance
-	settles bool // it is worth to wait: for the first that lives, or for grace
+	settles bool // callers should wait for the first live instance, or for grace
 	born    time.Time
 	state   viewState
 }
@@ -255,14 +257,14 @@ type view struct {
 // viewState is a view's result, until next is closed.
 type viewState struct {
 	live  []nodeapi.Instance
-	until time.Time // from then on one of them may have died
+	until time.Time // after this time one of the instances may have died
 	next  chan struct{}
 }
 
 type instance struct {
 	version wire.Version
 	cell    cell.Cell
-	user    *user // nil: it is not there
+	user    *user // nil: the instance does not exist
 }
 
 // view finds or starts the view of a service. Its user calls leave when done.
@@ -293,7 +295,7 @@ func (s *Service) view(ns, service string) (*view, error) {
 	return v, nil
 }
 
-// leave ends the use of a view. After some time without any, it is given up.
+// leave ends the use of a view. A view without users is closed after some time.
 func (v *view) leave() {
 	s := v.s
 	s.mu.Lock()
@@ -328,7 +330,8 @@ func (v *view) now() viewState {
 func (v *view) settled(ctx context.Context) (viewState, error) {
 	for {
 		v.s.mu.Lock()
-		if v.ready && !v.s.clock.Now().Before(v.state.until) { // the process stood still, for example
+		// for example, the process was suspended
+		if v.ready && !v.s.clock.Now().Before(v.state.until) {
 			v.update()
 		}
 		state, ready, settles, err := v.state, v.ready, v.settles, v.err
@@ -368,7 +371,7 @@ func (v *view) watch() {
 	}
 }
 
-// readAll reads all instances that there are, since a watch does not say when it has told them.
+// readAll reads all existing instances, because a watch does not say when it has reported them all.
 func (v *view) readAll() error {
 	keys, err := v.s.store.List(v.ctx, v.prefix.Namespace, v.prefix.Name)
 	if err != nil {
@@ -384,10 +387,11 @@ func (v *view) readAll() error {
 	return nil
 }
 
-// take takes note of an instance's key.
+// take processes an item of an instance's key.
 func (v *view) take(item store.Item) {
 	name := strings.TrimPrefix(item.Key.Name, v.prefix.Name)
-	if name == "" || strings.Contains(name, "/") { // belongs to a service whose name begins like this one's
+	// the key belongs to a service whose name begins with this one's
+	if name == "" || strings.Contains(name, "/") {
 		return
 	}
 	c, err := cell.Decode(item.Value)
@@ -409,7 +413,7 @@ func (v *view) take(item store.Item) {
 	}
 	before := i.user
 	i.version, i.cell, i.user = item.Version, c, nil
-	if !there && v.read { // nothing older can come any more
+	if !there && v.read { // no older item can arrive any more
 		delete(v.known, name)
 	}
 	v.s.mu.Unlock()
@@ -464,10 +468,10 @@ func (v *view) run() {
 	}
 }
 
-// update determines which instances are alive, and for how long that will not change by itself. An
-// instance is alive for its lease's time to live after a version of the lease was written, or
-// rather after a time that was surely before that. So however late the news about it come, an
-// instance that has been gone for longer is not reported. s.mu is held.
+// update determines which instances are alive, and until when this cannot change by itself. An
+// instance counts as alive for its lease's time to live, measured from a time that was certainly
+// before the last write of the lease. So even if news arrives late, an instance that has been gone
+// for longer is never reported. s.mu is held.
 func (v *view) update() time.Duration {
 	s := v.s
 	now := s.clock.Now()
@@ -524,8 +528,8 @@ func (v *view) update() time.Duration {
 	return wait
 }
 
-// nudge asks the servers of instances to show at once that they are alive. If that fails, they show
-// it with the next renewal of their leases.
+// nudge asks the servers of instances to renew their leases at once, which shows that they are
+// alive. If that fails, the next regular renewal shows it.
 func (v *view) nudge() {
 	key := nudgeKey(v.prefix)
 	if _, err := v.s.store.Put(v.ctx, key, cell.Cell{}.Encode()); err == nil {
@@ -537,12 +541,13 @@ func nudgeKey(prefix store.Key) store.Key {
 	return store.Key{Namespace: prefix.Namespace, Name: nudgePrefix + strings.TrimPrefix(prefix.Name, servicePrefix)}
 }
 
-// keeping are the leases that are renewed at once when a service is nudged. Guarded by Service.mu.
+// keeping holds the leases that are renewed at once when a service is nudged. Guarded by
+// Service.mu.
 type keeping struct {
 	leases map[leaseKey]*Owner
 }
 
-// keepOnNudge has a lease kept alive when its service is nudged, as long as its Owner keeps it.
+// keepOnNudge renews a lease whenever its service is nudged, as long as its Owner keeps it.
 func (s *Service) keepOnNudge(ns, service string, o *Owner, lease leaseKey) {
 	prefix, err := instanceKey(ns, service, "")
 	if err != nil {

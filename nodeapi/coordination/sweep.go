@@ -9,16 +9,17 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// DefaultSweep is how long it is on average between two sweeps of a namespace by a Service that has
-// leases there.
+// DefaultSweep is the average time between two sweeps of a namespace by a Service with leases
+// there.
 const DefaultSweep = 10 * time.Minute
 
-// sweepPause is the time between two keys of a sweep, which should not slow down anyone.
+// sweepPause is the time between two keys of a sweep; it keeps a sweep from slowing down other
+// calls.
 const sweepPause = time.Millisecond
 
 // Sweep reads all keys of a namespace once. It finds keys whose lease has lapsed although no living
-// server knew about it, and leases that nobody has reported since. They go within their time to
-// live and an eighth.
+// server knew about it, and leases that nobody has reported since. These leases then end within
+// their time to live and an eighth of it.
 func (s *Service) Sweep(ctx context.Context, ns string) error {
 	keys, err := s.store.List(ctx, ns, "")
 	if err != nil {
@@ -46,16 +47,17 @@ func (s *Service) Sweep(ctx context.Context, ns string) error {
 	return nil
 }
 
-// sweeps sweeps a namespace now and then, from when the first lease there was seen. s.mu is held.
+// sweeps sweeps a namespace now and then, beginning when this Service first sees a lease there.
+// s.mu is held.
 func (s *Service) sweeps(ns string) {
 	if s.swept[ns] || s.sweepEvery < 0 || s.closed {
 		return
 	}
 	s.swept[ns] = true
 	s.work.Go(func() {
-		// Not all nodes at one time.
+		// A random delay, so that not all nodes sweep at the same time.
 		for s.sleep(s.ctx, s.sweepEvery/2+rand.N(s.sweepEvery)) {
-			_ = s.Sweep(s.ctx, ns) // the next sweep does what this one left out
+			_ = s.Sweep(s.ctx, ns) // the next sweep covers what this one left out
 		}
 	})
 }

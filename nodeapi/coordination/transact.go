@@ -38,19 +38,19 @@ type Write struct {
 	Delete bool
 }
 
-// Transacted is the result of a transaction.
+// Transacted holds the result of a transaction.
 type Transacted struct {
 	Done     bool
-	Versions []wire.Version // of what was written, in the order of the writes
-	// Failed are the keys whose comparisons did not hold, if it was not done. Values that would be
-	// more than nodeapi.MaxFailedBytes together are nil.
+	Versions []wire.Version // versions of the written keys, in the order of the writes
+	// Failed are the keys whose comparisons did not hold, if the transaction was not executed.
+	// Values that would exceed nodeapi.MaxFailedBytes in total are nil.
 	Failed []Value
 }
 
 // Transact writes programs' keys at one moment, if all comparisons hold then. The store compares
-// versions only. So a comparison with a value or with an absence is one with the version that the
-// key has when the Service finds that the comparison holds. If the store finds another version, the
-// Service looks again.
+// versions only. So the Service reads the key, checks the comparison with a value or with absence,
+// and then compares with the version that it has read. If the store finds another version, the
+// Service reads again.
 func (s *Service) Transact(ctx context.Context, ns string, compare []Comparison, writes []Write) (out Transacted,
 	err error) {
 	t := store.Transaction{Namespace: ns, Compare: make([]store.Comparison, len(compare))}
@@ -68,11 +68,11 @@ func (s *Service) Transact(ctx context.Context, ns string, compare []Comparison,
 	}
 	byVersion := !slices.ContainsFunc(compare, func(c Comparison) bool { return c.Version == nil })
 	for attempt, pause := 0, time.Millisecond; ; attempt, pause = attempt+1, min(2*pause, 50*time.Millisecond) {
-		// After two attempts, others have overtaken it. A random pause lets one of all through.
+		// If two attempts fail, other writers compete. A random pause lets one of them succeed.
 		if attempt > 1 && !s.sleep(ctx, rand.N(pause)) {
 			return Transacted{}, ended(ctx, "a transaction that others overtook")
 		}
-		if byVersion && attempt == 0 { // the store compares all there is
+		if byVersion && attempt == 0 { // the store itself compares everything
 			for i, c := range compare {
 				t.Compare[i] = store.Comparison{Name: c.Name, Version: *c.Version}
 			}
@@ -93,8 +93,8 @@ func (s *Service) Transact(ctx context.Context, ns string, compare []Comparison,
 	}
 }
 
-// compare reads the keys that a transaction compares, and puts their versions into t. It gives
-// those whose comparisons do not hold.
+// compare reads the keys that a transaction compares, and puts their versions into t. It returns
+// the keys whose comparisons do not hold.
 func (s *Service) compare(ctx context.Context, t *store.Transaction, all []Comparison) (failed []Value, err error) {
 	bytes := 0
 	for i, c := range all {

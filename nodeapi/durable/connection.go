@@ -24,38 +24,40 @@ import (
 type Access struct {
 	Endpoints     []string
 	CA, Cert, Key string // PEM files; "": none
-	User          string // of etcd's authentication; "": none
+	User          string // user name for etcd's authentication; "": none
 	PasswordFile  string
 }
 
-// Given says whether anything is.
+// Given reports whether any field is set.
 func (a Access) Given() bool { return len(a.Endpoints) > 0 }
 
-// Connection is one to gateways, or to etcd, from the moment that it can be made.
+// Connection is a connection to gateways or to etcd, which is established when they answer.
 type Connection struct {
 	endpoints []string
 	now       atomic.Pointer[clientv3.Client]
-	// away is the time when the connection was lost, in nanoseconds since began; 0: it is there.
+	// away is the time when the connection was lost, in nanoseconds since began; 0: the connection
+	// is up.
 	away     atomic.Int64
 	stop     context.CancelFunc
 	connects sync.WaitGroup
 }
 
-// Over is a connection by a client that is there, which Close closes.
+// Over wraps an existing client as a Connection, whose Close closes the client.
 func Over(client *clientv3.Client) *Connection {
 	c := &Connection{endpoints: client.Endpoints(), stop: func() {}}
 	c.now.Store(client)
 	return c
 }
 
-// Dial begins to connect. It fails if its arguments make no sense, but not if nothing answers.
+// Dial begins to connect. It fails on invalid arguments, but not if no endpoint answers.
 func Dial(a Access) (*Connection, error) {
 	config := clientv3.Config{
 		Endpoints: a.Endpoints, Logger: zap.NewNop(), RejectOldCluster: false,
-		// A connection that was cut off silently is noticed in 5 s.
+		// A connection that broke without notice is noticed in 5 s.
 		DialKeepAliveTime: 3 * time.Second, DialKeepAliveTimeout: 2 * time.Second, PermitWithoutStream: true,
 		DialOptions: []grpc.DialOption{
-			// gRPC's default waits two minutes between attempts when etcd was away for long.
+			// gRPC's default waits two minutes between attempts after etcd was unreachable for
+			// long.
 			grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond,
 				Multiplier: 1.6, Jitter: .2, MaxDelay: 2 * time.Second}, MinConnectTimeout: 5 * time.Second})},
 	}
@@ -101,7 +103,7 @@ func Dial(a Access) (*Connection, error) {
 	var ctx context.Context
 	ctx, c.stop = context.WithCancel(context.Background())
 	config.Context = ctx
-	// A client with a user requests a token first, and fails without one.
+	// A client with a user name first requests a token, and fails if it gets none.
 	c.connects.Go(func() {
 		for pause := firstPause; ; pause = min(2*pause, lastPause) {
 			if client, err := clientv3.New(config); err == nil {
@@ -128,24 +130,25 @@ func (c *Connection) Close() error {
 	return nil
 }
 
-// isThere reports whether there is a connection now, as far as is known.
+// isThere reports whether the connection is up, as far as is known.
 func (c *Connection) isThere() bool {
 	if c == nil || c.now.Load() == nil {
 		return false
 	}
 	state := c.now.Load().ActiveConnection().GetState()
-	return state == connectivity.Ready || state == connectivity.Idle // no call for a long time
+	// Idle: no call for a long time
+	return state == connectivity.Ready || state == connectivity.Idle
 }
 
-// noPatience is how long a call waits for a connection that has been away for longer than patience.
+// noPatience is how long a call waits if the connection has been down for longer than patience.
 const noPatience = 250 * time.Millisecond
 
 // began is the origin of times.
 var began = time.Now()
 
-// Wait waits for a connection, for patience at most, and only briefly if the connection has been
-// away for that long already, so that not many calls wait. Without a connection nothing is sent, so
-// after an error the caller knows that nothing was done.
+// Wait waits for a connectionfor at most patience. If the connection has already been down for that
+// long, it waits only briefly, so that calls do not pile up. Without a connection nothing is sent,
+// so after an error the caller knows that nothing was done.
 func (c *Connection) Wait(ctx context.Context, patience time.Duration) (*clientv3.Client, error) {
 	client := c.now.Load()
 	if client != nil && client.ActiveConnection().GetState() == connectivity.Ready {

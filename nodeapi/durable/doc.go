@@ -11,6 +11,7 @@
 // Tombstones are bound to an etcd lease, with which they expire after ten minutes or more; writing
 // a value removes the key from that lease.
 //
-// Keys are counted, and one is made, in a transaction on made/NAMESPACE: whoever counted before
-// another key was made counts again. So the quota holds exactly, whoever makes keys where.
+// Keys are counted and created in a transaction on made/NAMESPACE. If another key was created since
+// the count, the transaction fails and the caller counts again. So the quota holds exactly, no
+// matter which nodes create keys.
 package durable

@@ -28,39 +28,39 @@ const KeysPrefix = Prefix + "keys/"
 
 const madePrefix = Prefix + "made/"
 
-// MaxValue is the most bytes of a value: of a message's 256 KiB a value that is text may take six
-// for each of its own.
+// MaxValue is the largest size of a value, in bytes. A message may have 256 KiB, and a text value
+// may take six bytes of it for each byte of its own.
 const MaxValue = 16 << 10
 
-// epoch is that of the versions of durable keys. It is above those that chains come to, so that the
-// versions of a name, which are the tokens of a lock for example, grow when a namespace that was
-// volatile becomes durable.
+// epoch is the epoch in the versions of durable keys. It is higher than any epoch that chains
+// reach, so that the versions of a name, which are the tokens of a lock for example, grow when a
+// namespace that was volatile becomes durable.
 const epoch = 1 << 14
 
 // Options configure a Store. Zero values mean what their comments say.
 type Options struct {
-	// Etcd connects to a gateway, or to etcd if nothing is placed. The caller closes it.
+	// Etcd connects to a gateway, or to etcd if no keys are placed. The caller closes it.
 	Etcd *Connection
-	// Quota is how many keys a namespace may have. nil, or 0 for a namespace: DefaultQuota.
+	// Quota is how many keys a namespace may have. If it is nil or returns 0, DefaultQuota applies.
 	Quota func(namespace string) int
 	// Patience is how long a call waits for a connection before it is refused. 0: 3 s.
 	Patience time.Duration
-	// Kept is how long a deleted key's tombstone is kept at least. 0: ten minutes.
+	// Kept is how long a deleted key's tombstone is kept, at least. 0: ten minutes.
 	Kept time.Duration
 	// Metrics is the registry for counters; nil: none.
 	Metrics prometheus.Registerer
 }
 
-// DefaultQuota is how many keys a namespace may have unless something else is said.
+// DefaultQuota is how many keys a namespace may have unless configured otherwise.
 const DefaultQuota = 10_000
 
-// Store is the store. It is safe for concurrent use.
+// Store is the store of durable keys. It is safe for concurrent use.
 type Store struct {
 	o      Options
 	count  *metrics
 	graves graves
 	making store.Turns         // see makingTurn
-	reads  *semaphore.Weighted // of watches, which all begin when etcd comes back
+	reads  *semaphore.Weighted // limits watches' reads, which all begin when etcd comes back
 
 	ctx  context.Context // ends with Close
 	stop context.CancelFunc
@@ -91,20 +91,20 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// client is the way to etcd, if there is a connection, or there is one soon.
+// client returns the client of etcd if the connection is up, or comes up soon.
 func (s *Store) client(ctx context.Context) (*clientv3.Client, error) {
 	return s.o.Etcd.Wait(ctx, s.o.Patience)
 }
 
 func nameOf(k store.Key) string { return NamesOf(k.Namespace) + k.Name }
 
-// NamesOf begins the entries of a namespace's keys.
+// NamesOf returns the prefix of the entries of a namespace's keys.
 func NamesOf(namespace string) string { return KeysPrefix + namespace + "/" }
 
-// MadeName is the entry that is written with each key that is made in a namespace.
+// MadeName names the entry that is written whenever a key is created in a namespace.
 func MadeName(namespace string) string { return madePrefix + namespace }
 
-// version is the version of a key whose entry has a mod revision.
+// version converts the mod revision of a key's entry to a version.
 func version(revision int64) wire.Version { return epoch<<48 + wire.Version(revision) }
 
 // revision is the mod revision of a version; false: no durable key has such a version.
@@ -113,7 +113,7 @@ func revision(v wire.Version) (int64, bool) {
 	return r, r > 0
 }
 
-// item returns a key for its entry in etcd; nil: there is none.
+// item converts an entry in etcd to a key's item; nil: there is no entry.
 func item(key store.Key, kv *mvccpb.KeyValue) store.Item {
 	out := store.Item{Key: key}
 	if kv != nil {
@@ -149,8 +149,8 @@ func (s *Store) quota(namespace string) int {
 	return DefaultQuota
 }
 
-// Get implements [store.Store]. It is linearizable, eventual or not: a placed key is read at the
-// nearest member of its chain in any case, and one that is not placed is read at etcd.
+// Get implements [store.Store]. Every Get is linearizable, even an eventual one: a placed key is
+// read at the nearest member of its chain in any case, and one that is not placed is read at etcd.
 func (s *Store) Get(ctx context.Context, key store.Key, _ bool) (got store.Item, err error) {
 	defer s.count.took(callGet, time.Now(), &err)
 	return s.get(ctx, key)
@@ -168,7 +168,7 @@ func (s *Store) get(ctx context.Context, key store.Key) (store.Item, error) {
 	return item(key, only(got.Kvs)), nil
 }
 
-// page is how many names one answer of etcd's has.
+// page is the number of names in one answer of etcd.
 const page = 1000
 
 // List implements [store.Store]. Names of deleted keys are there until their tombstones go.
@@ -249,7 +249,7 @@ func scan(ctx context.Context, etcd *clientv3.Client, from string, most int64, e
 	}
 }
 
-// fits refuses values that are too long, and those that are a tombstone's.
+// fits refuses values that are too long, and those that look like a tombstone.
 func fits(key store.Key, value []byte) error {
 	switch {
 	case len(value) > MaxValue:

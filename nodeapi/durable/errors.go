@@ -15,7 +15,7 @@ import (
 // errLeaseGone says that etcd does not know a tombstone's lease: nothing was written.
 var errLeaseGone = errors.New("etcd does not know the lease of deleted keys")
 
-// failure gives an error of etcd's, or of the way there, its code.
+// failure assigns a code to an error of etcd or of the connection to it.
 func failure(ctx context.Context, doing string, err error, writes bool) error {
 	if ours := new(nodeapi.Error); errors.As(err, &ours) {
 		return err

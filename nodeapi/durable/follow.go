@@ -10,21 +10,21 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// follower is the one watch of a namespace's keys at etcd, for all watchers of a node there are.
+// follower is the one watch of a namespace's keys at etcdthat serves all watchers on this node.
 type follower struct {
 	ns   string
 	stop context.CancelFunc
 
 	mu sync.Mutex
-	// round counts the watches at etcd. For events before a watch began, its watchers read the
-	// keys; 0: none has begun.
+	// round counts the watches at etcd. For events before a watch began, the watchers read the
+	// keys. 0: no watch has begun.
 	round    uint64
 	byKey    map[string]map[*watcher]struct{}
 	byPrefix map[*watcher]struct{}
 	users    int // under Store.mu
 }
 
-// pauses of a follower whose watch at etcd has ended.
+// Pauses of a follower whose watch at etcd has ended.
 const (
 	firstPause = 100 * time.Millisecond
 	lastPause  = 2 * time.Second
@@ -82,7 +82,7 @@ func (f *follower) remove(w *watcher) {
 }
 
 // run watches at etcd until ctx ends. A watch that has lost events, because they were compacted
-// while etcd was unreachable, ends, and the next one makes all watchers read.
+// while etcd was unreachable, ends; when the next one begins, all watchers read their keys.
 func (f *follower) run(ctx context.Context, s *Store) {
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		if f.watch(ctx, s) {
@@ -102,7 +102,7 @@ func (f *follower) watch(ctx context.Context, s *Store) (began bool) {
 	if err != nil {
 		return false
 	}
-	// A member that is cut off from its cluster knows about nothing new.
+	// A member that is cut off from its cluster does not learn of changes.
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
 	for answer := range etcd.Watch(ctx, NamesOf(f.ns), clientv3.WithPrefix(), clientv3.WithCreatedNotify()) {

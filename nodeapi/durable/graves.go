@@ -10,8 +10,8 @@ import (
 )
 
 // graves has the etcd lease that tombstones are bound to. A lease is used for the minimum time that
-// tombstones are kept, and lives for twice as long. Nobody keeps it alive, so it ends whatever
-// dies.
+// tombstones are kept, and lives for twice as long. It is never renewed, so it ends even if nodes
+// die.
 type graves struct {
 	kept time.Duration
 

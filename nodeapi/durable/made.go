@@ -10,7 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// FollowMade reports, until ctx ends, which namespaces ever had a durable key: all of them,
+// FollowMade reports, until ctx ends, the list of all namespaces that ever had a durable key,
 // whenever a new one appears. It reports nothing before etcd has answered.
 func (s *Store) FollowMade(ctx context.Context, tell func(map[string]bool)) {
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {

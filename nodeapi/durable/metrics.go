@@ -16,7 +16,7 @@ const metricsPrefix = "netcraq_nodeapi_durable_"
 // maxCounted bounds the namespaces whose numbers of keys are shown: each is a time series.
 const maxCounted = 1000
 
-// The calls, as metrics name them.
+// The names of the calls in metrics.
 const (
 	callGet      = "get"
 	callPut      = "put"
@@ -73,7 +73,7 @@ func (m *metrics) unregister() {
 	}
 }
 
-// took counts a call that began at a time and ends now.
+// took counts a call that ends now, with the time at which it began.
 func (m *metrics) took(call string, began time.Time, err *error) {
 	m.seconds.WithLabelValues(call).Observe(time.Since(began).Seconds())
 	m.calls.WithLabelValues(call, codeOf(*err)).Inc()
@@ -94,7 +94,7 @@ func codeOf(err error) string {
 	return string(nodeapi.CodeInternal)
 }
 
-// has sets how many keys a namespace has.
+// has sets the gauge for a namespace's number of keys.
 func (m *metrics) has(namespace string, keys int64) {
 	m.mu.Lock()
 	room := m.counted[namespace] || len(m.counted) < maxCounted

@@ -15,8 +15,8 @@ import (
 )
 
 // transaction is a store.Transaction on its way to etcd, as one transaction there. Each key that it
-// writes is under a condition: that it has an entry, or that it has none. Which of the two holds is
-// known only from etcd, so the first attempt assumes that each key has one. If the attempt fails,
+// writes has a condition: either that it has an entry, or that it has none. Only etcd knows which
+// of the two holds, so the first attempt assumes that each key has an entry. If the attempt fails,
 // etcd answers with the entries, and the next attempt uses them.
 type transaction struct {
 	store.Transaction
@@ -26,7 +26,7 @@ type transaction struct {
 	expected map[string]int64
 	// missing are keys that have no entry, as far as is known.
 	missing map[string]bool
-	// counted says that made and keys are known: the mod revision of the namespace's MadeName, and
+	// counted is set if made and keys are known: the mod revision of the namespace's MadeName, and
 	// how many keys it has.
 	counted    bool
 	made, keys int64
@@ -62,7 +62,7 @@ func (s *Store) Transact(ctx context.Context, t store.Transaction) (out store.Tr
 
 // do attempts the transaction until etcd has executed it, or a comparison does not hold.
 func (x *transaction) do(ctx context.Context) (out store.Transacted, err error) {
-	var turn func() // for those that create keys; nil: not yet
+	var turn func() // releases the turn of transactions that create keys; nil: no turn taken yet
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		if x.creates() > 0 && !x.counted {
 			if turn == nil {
@@ -121,7 +121,7 @@ func (x *transaction) failure(ctx context.Context, err error, writes bool) error
 	return failure(ctx, fmt.Sprintf("a transaction on %d keys of the namespace %s", len(x.names), x.Namespace), err, writes)
 }
 
-// reads returns the requests for what learn needs.
+// reads returns the requests for the data that learn needs.
 func (x *transaction) reads(count bool) (ops []clientv3.Op) {
 	for _, name := range x.names {
 		ops = append(ops, clientv3.OpGet(x.entry(name), clientv3.WithKeysOnly()))
@@ -196,7 +196,9 @@ func (x *transaction) attempt(ctx context.Context) (done bool, at int64, err err
 	for _, w := range x.Write {
 		name := x.entry(w.Name)
 		missing := x.missing[w.Name]
-		if missing { // also if a comparison says it in other words, which package door does not accept
+		// needed even if a comparison implies it in another form, which package door does not
+		// accept
+		if missing {
 			when = append(when, clientv3.Compare(clientv3.CreateRevision(name), "=", 0))
 		} else if _, compared := x.expected[w.Name]; !compared {
 			when = append(when, exists(name))

@@ -34,7 +34,7 @@ type watcher struct {
 	round uint64 // see follower
 	news  map[string]news
 
-	// Of the goroutine only in Watch.
+	// The following fields are used only by the goroutine in Watch.
 	known map[string]known
 	read  uint64 // the round in which everything was read; 0: none
 }
@@ -45,7 +45,7 @@ type news struct {
 	removed bool
 }
 
-// known is the last report about a key.
+// known is the last reported state of a key.
 type known struct {
 	version wire.Version
 	found   bool
@@ -76,7 +76,7 @@ func (w *watcher) hear(name string, n news) {
 	w.signal()
 }
 
-// begun is the round, and whether something was heard.
+// begun returns the round, and whether there is news.
 func (w *watcher) begun() (round uint64, heard bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -121,8 +121,8 @@ func (s *Store) Watch(ctx context.Context, what store.Watch, tell func([]store.C
 	}
 }
 
-// changes returns what to report now. Until a watcher has read the earlier state, it reports
-// nothing that it heard.
+// changes returns what to report now. Until a watcher has read the earlier state, it holds back all
+// events.
 func (s *Store) changes(ctx context.Context, w *watcher) (out []store.Change, err error) {
 	round, heard := w.begun()
 	if round != w.read {
@@ -145,7 +145,7 @@ func (s *Store) changes(ctx context.Context, w *watcher) (out []store.Change, er
 	return out, nil
 }
 
-// is processes a key's entry, and adds a change to those to report if it is news.
+// `is` processes a key's entry, and adds a change to those to report if it is news.
 func (w *watcher) is(out []store.Change, name string, kv *mvccpb.KeyValue) []store.Change {
 	before, told := w.known[name]
 	now := item(store.Key{Namespace: w.w.Namespace, Name: name}, kv)
@@ -156,23 +156,25 @@ func (w *watcher) is(out []store.Change, name string, kv *mvccpb.KeyValue) []sto
 	switch {
 	case told && before.created == kv.CreateRevision && before.count > 0:
 		c.Overtaken = uint64(kv.Version - before.count - 1)
-	case told && before.created == 0, !told && w.read > 0: // it was made since
+	case told && before.created == 0, !told && w.read > 0: // the key was created since
 		c.Overtaken = uint64(kv.Version - 1)
 	}
 	w.known[name] = known{now.Version, now.Found, kv.CreateRevision, kv.Version}
 	return append(out, c)
 }
 
-// gone takes that a key has no entry since a version. Of a key that was deleted this is no news: it
-// is the tombstone that went.
+// gone processes that a key has had no entry since a version. For a deleted key this is not news,
+// because only its tombstone has expired.
 func (w *watcher) gone(out []store.Change, name string, at wire.Version) []store.Change {
 	before, told := w.known[name]
 	if told && (at <= before.version || !before.found) {
 		switch {
 		case at <= before.version:
 		case slices.Contains(w.w.Keys, name):
-			w.known[name] = known{version: before.version} // its next entry is counted again
-		default: // or nobody asked for it by name, and names come and go without end
+			// counting starts again with its next entry
+			w.known[name] = known{version: before.version}
+		// nobody asked for it by name, and remembering all such names would take unbounded memory
+		default:
 			delete(w.known, name)
 		}
 		return out
@@ -221,7 +223,7 @@ func (s *Store) readAll(ctx context.Context, w *watcher) (out []store.Change, er
 	if first {
 		knowAfter(ctx, etcd, w, there)
 	}
-	for name := range w.known { // and is no longer there
+	for name := range w.known { // known before, and no longer present
 		if _, ok := there[name]; !ok {
 			there[name] = nil
 		}
@@ -240,9 +242,9 @@ func (s *Store) readAll(ctx context.Context, w *watcher) (out []store.Change, er
 	return out, nil
 }
 
-// knowAfter takes the versions that the caller has as told. How often keys were written before
-// those etcd says about a former revision, as long as that is not compacted: without it, how much
-// was overtaken is not known, and not counted.
+// knowAfter treats the versions that the caller has as reported. It asks etcd, at that earlier
+// revision, how often each key had been written. If that revision is compacted, the number of
+// skipped versions is unknown and not counted.
 func knowAfter(ctx context.Context, etcd *clientv3.Client, w *watcher, there map[string]*mvccpb.KeyValue) {
 	for name, after := range w.w.After {
 		now, follows := there[name]

@@ -15,8 +15,8 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// write does a transaction: then, if all of the conditions hold, and otherwise a read of the entry.
-// It returns the entry that was found, or nil, and the revision.
+// write runs a transaction: it executes `then` if all of the conditions hold, and otherwise reads
+// the entry. It returns the entry that was found, or nil, and the revision.
 func (s *Store) write(ctx context.Context, key store.Key, when []clientv3.Cmp, then ...clientv3.Op) (done bool,
 	kv *mvccpb.KeyValue, revision int64, err error) {
 	etcd, err := s.client(ctx)
@@ -66,7 +66,7 @@ func (s *Store) Put(ctx context.Context, key store.Key, value []byte) (v wire.Ve
 			return 0, err
 		} else if made {
 			return got.Version, nil
-		} // otherwise somebody else has created it
+		} // otherwise another caller has created it
 	}
 }
 
@@ -143,8 +143,8 @@ func (s *Store) bury(ctx context.Context, key store.Key, when ...clientv3.Cmp) (
 	}
 }
 
-// make writes a key that is not there, if its namespace may have one more. Where it is there it
-// returns it.
+// make creates a key if it does not exist and its namespace may have one more. If the key exists,
+// make returns it.
 func (s *Store) make(ctx context.Context, key store.Key, value []byte) (store.Item, bool, error) {
 	fail := func(err error) (store.Item, bool, error) { return store.Item{}, false, err }
 	turn, err := s.makingTurn(ctx, key.Namespace)
@@ -195,8 +195,8 @@ func (s *Store) make(ctx context.Context, key store.Key, value []byte) (store.It
 	}
 }
 
-// mayMake returns why a namespace that has some keys may not have n more, or nil. The reason ends
-// with more.
+// mayMake returns why a namespace that has some keys may not have n more, or nil. more is appended
+// to the reason.
 func (s *Store) mayMake(ctx context.Context, namespace string, keys, n int64, more string) error {
 	if err := store.MayCreate(ctx); err != nil {
 		return err
@@ -211,7 +211,7 @@ func (s *Store) mayMake(ctx context.Context, namespace string, keys, n int64, mo
 }
 
 // makingTurn waits for the turn of a namespace. Calls of one node that create keys in a namespace
-// take turns, because of several at the same time only one would succeed.
+// take turns, because only one of several concurrent calls would succeed.
 func (s *Store) makingTurn(ctx context.Context, namespace string) (done func(), err error) {
 	return s.making.Wait(ctx, store.Key{Namespace: namespace})
 }

@@ -26,15 +26,16 @@ import (
 // patience is how long a source waits for a connection to etcd before the broker waits.
 const patience = 3 * time.Second
 
-// progressEvery is the interval at which a source asks etcd how far an idle partition is, and notes
-// it. Otherwise a restarted server could find that etcd has compacted since.
+// progressEvery is the interval at which a source asks etcd for the progress of an idle partition,
+// and records it. Otherwise a restarted server might resume from a revision that etcd has compacted
+// meanwhile.
 const progressEvery = 30 * time.Second
 
 // events is a source: the changes of the keys that begin with a prefix.
 type events struct {
 	etcd   *durable.Connection
 	prefix string
-	every  time.Duration // progressEvery, but in tests
+	every  time.Duration // progressEvery, except in tests
 }
 
 // filler fills one partition.
@@ -48,7 +49,7 @@ type filler struct {
 }
 
 // Run implements source.Source. It uses gRPC directly for the watch. etcd's client would buffer
-// without a bound what its caller does not take; here etcd waits.
+// without bound what its caller does not read; with gRPC, etcd waits instead.
 func (e *events) Run(ctx context.Context, to source.Sink) error {
 	client, err := e.etcd.Wait(ctx, patience)
 	if err != nil {
@@ -83,12 +84,13 @@ func (e *events) Run(ctx context.Context, to source.Sink) error {
 	}
 }
 
-// position is how far a partition is.
+// position says how far a partition has got.
 type position struct {
-	revision int64  // everything up to it was reported
-	partly   string // and, of the next one, everything before this key's event
-	state    bool   // the state must be reported, because the last reported revision is not known,
-	since    int64  // or etcd no longer has what came after this
+	revision int64  // everything up to this revision was reported
+	partly   string // and, from the next revision, all events before this key's
+	// the whole state must be reported, because the last reported revision is not known,
+	state bool
+	since int64 // or etcd no longer has what came after this
 }
 
 var stateBegins = []byte(`{"type":"` + nodeapi.EtcdState + `"`)
@@ -104,7 +106,7 @@ func (f *filler) where(now int64) position {
 		if bytes.HasPrefix(r.Data, stateBegins) {
 			_ = json.Unmarshal(r.Data, &marker)
 		}
-		if r.Mark == place.Mark { // the last record is one of these
+		if r.Mark == place.Mark { // the last record is one of these events
 			last = nodeapi.EtcdEvent{}
 			_ = json.Unmarshal(r.Data, &last)
 		}
@@ -135,15 +137,15 @@ func (f *filler) note(revision int64) error {
 	return f.to.Note(source.Note{Origin: f.origin, Mark: uint64(revision)})
 }
 
-// Bounds of a page of the state: it is larger where entries are small.
+// Bounds of a page of the state. A page has more entries if they are small.
 const (
 	firstPage, lastPage = 16, 1024
 	smallPage           = 256 << 10
 )
 
-// tellState tells all keys as they are at a revision.
+// tellState reports the state of all keys at a revision.
 func (f *filler) tellState(ctx context.Context, since, revision int64) (at position, err error) {
-	if err := f.note(0); err != nil { // the note is older, or of another etcd
+	if err := f.note(0); err != nil { // the note is older, or from another etcd
 		return at, err
 	}
 	begin := nodeapi.EtcdEvent{Type: nodeapi.EtcdState, Revision: revision, Since: since}
@@ -188,11 +190,12 @@ func (f *filler) tellState(ctx context.Context, since, revision int64) (at posit
 	return position{revision: revision}, f.note(revision)
 }
 
-// follow reports changes from a position on, and moves it. compacted says that etcd no longer has
-// the next ones. It also requests the last reported revision: if etcd has compacted to exactly that
-// revision, it still accepts the watch, but does not report the deletions of that revision.
+// follow reports changes from a position on, and advances it. compacted reports that etcd no longer
+// has the next changes. It also requests the last reported revision: if etcd has compacted to
+// exactly that revision, it still accepts the watch, but does not report the deletions of that
+// revision.
 func (f *filler) follow(ctx context.Context, at *position) (compacted bool, err error) {
-	// A member that is cut off from its cluster knows about nothing new.
+	// A member that is cut off from its cluster does not learn of changes.
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
 	w, err := etcdserverpb.NewWatchClient(f.client.ActiveConnection()).Watch(ctx,
@@ -248,8 +251,8 @@ func (f *filler) follow(ctx context.Context, at *position) (compacted bool, err 
 	}
 }
 
-// askProgress asks how far a watch is, until ctx ends. It does not ask a member of etcd which may
-// answer before it has sent all events up to there.
+// askProgress asks for the progress of a watch, until ctx ends. It does not ask a member of etcd
+// which may answer before it has sent all events up to that point.
 func (f *filler) askProgress(ctx context.Context, w etcdserverpb.Watch_WatchClient, member uint64) {
 	orders := false
 	tick := time.NewTicker(f.every)
@@ -262,14 +265,14 @@ func (f *filler) askProgress(ctx context.Context, w etcdserverpb.Watch_WatchClie
 			if !orders {
 				_, version, err := etcdversion.OfMember(ctx, member, f.client.Endpoints(), f.status)
 				if err != nil {
-					continue // a gateway's answer may have been another member's
+					continue // a gateway's answer may have come from another member
 				}
 				if orders = etcdversion.OrdersProgress(version); !orders {
-					return // as long as the watch lasts, this member has this version
+					return // the member's version does not change while the watch lasts
 				}
 			}
 			if w.Send(ask) != nil {
-				return // the receiver gets the reason
+				return // the receiving side gets the reason
 			}
 		case <-ctx.Done():
 			return
@@ -285,7 +288,7 @@ func (f *filler) status(ctx context.Context, endpoint string) (*etcdserverpb.Sta
 	return (*etcdserverpb.StatusResponse)(s), err
 }
 
-// tell reports events, in whole revisions of etcd.
+// tell reports events, always whole revisions of etcd.
 func (f *filler) tell(ctx context.Context, events []*mvccpb.Event, at *position) error {
 	var out []nodeapi.EtcdEvent
 	skipping := at.partly != ""

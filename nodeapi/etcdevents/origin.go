@@ -1,7 +1,7 @@
 // Package etcdevents fills streams with changes of an etcd's keys, from etcd's watch.
 //
-// The operator of the node's server says in a file (Open) which etcd that is, and which namespace
-// may read which of its keys. Programs name a prefix, and get it or are refused.
+// The operator of the node's server names the etcd in a file (Open), and which of its keys each
+// namespace may read. Programs request a prefix; the source accepts or refuses it.
 package etcdevents
 
 import (
@@ -28,11 +28,11 @@ type Rules map[string][]string
 type Origin struct {
 	etcd  *durable.Connection
 	rules Rules
-	// progressEvery is the interval at which etcd is asked how far a partition is.
+	// progressEvery is the interval at which etcd is asked for the progress of a partition.
 	progressEvery time.Duration
 }
 
-// New makes one. The caller closes the connection.
+// New creates an Origin. The caller closes the connection.
 func New(etcd *durable.Connection, r Rules) *Origin { return &Origin{etcd, r, progressEvery} }
 
 // maxFile bounds the operator's file, in bytes.

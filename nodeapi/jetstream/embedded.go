@@ -20,8 +20,8 @@ import (
 // own is this process's user at its own server, with all rights.
 const own = "netcraq"
 
-// startOwn runs a NATS server in this process, and connects to it. It waits for whoever has the
-// folder: its predecessor, which drains. end ends both.
+// startOwn runs a NATS server in this process, and connects to it. It waits until its predecessor,
+// which is draining, has released the folder. end stops the server and closes the connection.
 func startOwn(ctx context.Context, f *file, log *slog.Logger) (nc *nats.Conn, end func(), err error) {
 	if err := os.MkdirAll(f.Dir, 0o700); err != nil {
 		return nil, nil, err
@@ -70,7 +70,7 @@ func startOwn(ctx context.Context, f *file, log *slog.Logger) (nc *nats.Conn, en
 			return nil, nil, fmt.Errorf("the producer %s: %w", name, err)
 		}
 		// A producer learns that its records are kept, and nothing else: it can use neither the
-		// API, by which it could read or delete, nor hear messages to this process.
+		// API, by which it could read or delete, nor receive messages to this process.
 		o.Users = append(o.Users, &server.User{Username: name, Password: text, Permissions: &server.Permissions{
 			Publish:   &server.SubjectPermission{Allow: u.Publish},
 			Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>"}}}})

@@ -22,13 +22,13 @@ const (
 	codeFull        = 10077
 )
 
-const maxID = 256 // bytes of a record's
+const maxID = 256 // largest size of a record's id, in bytes
 
 // underWay bounds the messages that JetStream is asked to keep at the same time.
 const underWay = 256
 
-// Keep implements source.Keeper: one message after the other is published, since JetStream keeps
-// the next ones all the same when it refuses one.
+// Keep implements source.Keeper: one message after the other is published, because JetStream keeps
+// later messages even if it refuses one.
 func (m *messages) Keep(ctx context.Context, entries []source.Entry) (sequences []uint64, err error) {
 	for _, e := range entries {
 		if err := m.check(e); err != nil {
@@ -36,7 +36,8 @@ func (m *messages) Keep(ctx context.Context, entries []source.Entry) (sequences 
 		}
 	}
 	c := m.o.conn.Load()
-	if c == nil || !c.nc.IsConnected() { // otherwise the client would keep it, and send it when nobody waits any more
+	// otherwise the client would keep it, and send it after the caller has stopped waiting
+	if c == nil || !c.nc.IsConnected() {
 		return nil, away("there is no connection to JetStream")
 	}
 	select {
@@ -47,7 +48,7 @@ func (m *messages) Keep(ctx context.Context, entries []source.Entry) (sequences 
 	defer func() { <-m.o.keeping }()
 	for _, e := range entries {
 		options := []js.PublishOpt{js.WithExpectStream(m.stream), js.WithRetryAttempts(0)}
-		if e.ID != "" { // the same id of another namespace is another record
+		if e.ID != "" { // the same id in another namespace is a different record
 			options = append(options, js.WithMsgID(m.namespace+"/"+e.ID))
 		}
 		short, cancel := context.WithTimeout(ctx, patience)
@@ -68,7 +69,7 @@ func (m *messages) subjectOf(e source.Entry) string {
 	return m.subject
 }
 
-// check says whether a program may have this kept.
+// check reports whether a program may store this record.
 func (m *messages) check(e source.Entry) error {
 	subject := m.subjectOf(e)
 	switch {
@@ -81,7 +82,8 @@ func (m *messages) check(e source.Entry) error {
 	case len(e.ID) > maxID || !plain(e.ID):
 		return invalid("the id of a record has at most %d bytes of UTF-8, without spaces", maxID)
 	}
-	// NATS' own subjects are commands to it, and this process's are the answers that it waits for.
+	// NATS' own subjects are commands to it, and this process's inbox subjects carry the answers
+	// that it waits for.
 	if subject[0] != '$' && subject[0] != '_' {
 		for _, may := range m.may {
 			if server.SubjectMatchesFilter(subject, may) {
@@ -93,7 +95,7 @@ func (m *messages) check(e source.Entry) error {
 		"programs of the namespace %s may not append to JetStream's %.80q", m.namespace, subject)
 }
 
-// plain says whether a text is UTF-8 without spaces and controls, so that it can be in a header.
+// plain reports whether a text is UTF-8 without spaces and controls, so that it can be in a header.
 func plain(text string) bool {
 	return utf8.ValidString(text) && strings.IndexFunc(text, func(r rune) bool {
 		return unicode.IsSpace(r) || unicode.IsControl(r)
@@ -108,7 +110,8 @@ func away(format string, args ...any) error {
 	return nodeapi.Errorf(nodeapi.CodeUnavailable, "try again", format, args...)
 }
 
-// whyNot is why JetStream has not acknowledged a message, and whether it may have it.
+// whyNot returns why JetStream has not acknowledged a message, and whether it may have stored it
+// anyway.
 func whyNot(err error) error {
 	var said *js.APIError
 	switch {

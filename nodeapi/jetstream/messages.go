@@ -18,20 +18,20 @@ const patience = 5 * time.Second
 // noteEvery is the interval at which the position of an idle partition is noted.
 const noteEvery = 30 * time.Second
 
-// How much is requested before it is appended. This much is in this process's memory while a
-// consumer is slow.
+// How much is requested from JetStream ahead of appending. While a consumer is slow, this process
+// holds this much in memory.
 const (
 	messagesAhead = 256
 	bytesAhead    = 4 << 20
 )
 
-// messages are a source: those of a stream of JetStream. A record's data are a message's, its mark
-// the message's sequence.
+// messages is a source: the messages of a JetStream stream. A record has a message's data, and the
+// message's sequence as its mark.
 type messages struct {
 	o               *origin
 	stream, subject string
-	namespace       string   // of the stream that is filled
-	may             []string // the subjects to which programs of that may append
+	namespace       string   // namespace of the stream that is filled
+	may             []string // the subjects to which programs of that namespace may append
 }
 
 // Run implements source.Source. Its consumer at JetStream acknowledges nothing; its position is in
@@ -48,10 +48,12 @@ func (m *messages) Run(ctx context.Context, to source.Sink) error {
 	origin := info.Created.UTC().Format(time.RFC3339Nano)
 	place := to.Place()
 	after := max(place.Mark, place.Note.Mark)
-	if place.Next == 0 || place.Note.Origin != origin { // another stream of this name: all of it is new
+	// a different stream of this name, so all of it is new
+	if place.Next == 0 || place.Note.Origin != origin {
 		after = 0
 	}
-	after = min(after, info.State.LastSeq) // it was restored: the next message has this sequence again
+	// the stream was restored, so the next message reuses this sequence
+	after = min(after, info.State.LastSeq)
 	if first := info.State.FirstSeq; after > 0 && first > after+1 {
 		to.Missed(first - after - 1)
 	}
@@ -71,9 +73,11 @@ func (m *messages) Run(ctx context.Context, to source.Sink) error {
 	defer func() {
 		short, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
-		_ = c.js.DeleteConsumer(short, m.stream, consumer.CachedInfo().Name) // otherwise it expires by itself
+		// if this fails, the consumer expires by itself
+		_ = c.js.DeleteConsumer(short, m.stream, consumer.CachedInfo().Name)
 	}()
-	// The consumer goes with its stream: so it is this one's, if the stream is still the same.
+	// The consumer is deleted with its stream. So it belongs to this stream if the stream is still
+	// the same.
 	again, err := m.look(ctx, c)
 	if err != nil {
 		return err

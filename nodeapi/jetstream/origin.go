@@ -1,8 +1,8 @@
 // Package jetstream fills streams from NATS JetStream, and appends producers' records to it. The
 // NATS server runs in this process, or is a cluster of the operator's.
 //
-// The operator of the node's server says in a file (Kind's --jetstream) which namespace may use
-// which of JetStream's streams.
+// The operator of the node's server says in a file (Kind's --jetstream) which of JetStream's
+// streams each namespace may use.
 package jetstream
 
 import (
@@ -34,7 +34,7 @@ import (
 
 // file is the operator's configuration; docs/streams.md explains it.
 type file struct {
-	// Of the server in this process.
+	// Settings of the server in this process.
 	Dir       string
 	MaxBytes  int64  `yaml:"maxBytes"`
 	Listen    string // "": it has no listener
@@ -50,9 +50,11 @@ type file struct {
 	// Of a cluster.
 	CACert string `yaml:"cacert"`
 	Creds  string
-	// Namespaces has the streams of JetStream that each namespace may have; "*" are all.
+	// Namespaces lists the JetStream streams that each namespace may use; "*" stands for all
+	// namespaces.
 	Namespaces map[string][]string
-	// Append has the subjects to which programs of each namespace may append by the node API.
+	// Append lists the subjects to which programs of each namespace may append through the node
+	// API.
 	Append map[string][]string
 }
 
@@ -85,7 +87,7 @@ func Kind() sidecar.Kind {
 
 const maxFile = 1 << 20
 
-// readSafely reads a file that only its owner may write.
+// readSafely reads a file that only its owner can write.
 func readSafely(path string, forbidden os.FileMode) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -106,7 +108,7 @@ func readSafely(path string, forbidden os.FileMode) ([]byte, error) {
 	return text, err
 }
 
-// secret reads a password from a file that nobody else may read.
+// secret reads a password from a file that nobody else can read.
 func secret(path string) (string, error) {
 	text, err := readSafely(path, 0o077)
 	if err != nil {
@@ -176,21 +178,21 @@ func (f *file) check(cluster bool) error {
 	return nil
 }
 
-// always are the options of each connection. No producer may hear messages to this process: they
-// may subscribe to what begins with _INBOX.
+// always are the options of every connection. The inbox prefix keeps producers, which may subscribe
+// to subjects below _INBOX, from receiving messages to this process.
 var always = []nats.Option{nats.Name("netcraq"), nats.MaxReconnects(-1), nats.CustomInboxPrefix("_NETCRAQ"),
 	nats.ReconnectWait(500 * time.Millisecond), nats.RetryOnFailedConnect(true)}
 
-// origin is a JetStream whose streams fill others.
+// origin is a JetStream whose streams fill streams of the node API.
 type origin struct {
-	may  map[string][]string // streams that namespaces may have
-	to   map[string][]string // subjects to which they may append
+	may  map[string][]string // streams that each namespace may use
+	to   map[string][]string // subjects to which each namespace may append
 	conn atomic.Pointer[connection]
 	stop context.CancelFunc
 	work sync.WaitGroup
 	// keeping has an element for each append that is under way.
 	keeping chan struct{}
-	end     func() // called when work is done
+	end     func() // called after all work has ended
 }
 
 type connection struct {
@@ -250,7 +252,7 @@ func (o *origin) connect(ctx context.Context, f *file, urls []string, log *slog.
 	return nil
 }
 
-// make makes the streams that the operator wants in the server of this process, or changes them.
+// make creates or updates the streams that the operator wants in the server of this process.
 func (c *connection) make(ctx context.Context, f *file) error {
 	for name, s := range f.Streams {
 		ctx, cancel := context.WithTimeout(ctx, patience)
@@ -264,7 +266,7 @@ func (c *connection) make(ctx context.Context, f *file) error {
 	return nil
 }
 
-// close ends the connection, and the server if it is in this process.
+// close ends the connection, and the server if it runs in this process.
 func (o *origin) close() {
 	o.stop()
 	o.work.Wait()

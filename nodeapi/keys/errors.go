@@ -49,7 +49,7 @@ func (s *Store) failure(key store.Key, err error) error {
 		out.Do = "the node's server needs the right to ask the controller"
 	case errors.As(err, &said) && said.Code == admin.CodeInvalidArgument:
 		out.Code = nodeapi.CodeInvalidArgument
-	case errors.Is(err, context.Canceled): // client.ErrCanceled is one, too
+	case errors.Is(err, context.Canceled): // client.ErrCanceled is a context error, too
 		out.Code = nodeapi.CodeCanceled
 	case errors.Is(err, client.ErrCanceled):
 		out.Code = nodeapi.CodeCanceled
@@ -70,7 +70,7 @@ func (s *Store) failure(key store.Key, err error) error {
 	return out
 }
 
-// cause is an error without the name that a NameError puts before it.
+// cause is the error inside a NameError, without the name.
 func cause(err error) error {
 	var e *fromadmin.NameError
 	if errors.As(err, &e) {

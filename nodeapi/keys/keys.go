@@ -1,12 +1,12 @@
 // Package keys is the node API's store in the network's chains: store.Store over the packet client
 // and the controller's admin API. A key NAME of a namespace NS is the key node/NS/NAME of the
-// controller's directory (api/nodeapi.KeyName), in whichever chain that has put it.
+// controller's directory (api/nodeapi.KeyName), in the chain that the controller has chosen.
 //
 //	Store ──▶ fromadmin.Names: where is the key? ──▶ client: packets to its chain
 //	  │            └── makes it, with the namespace's chains and quota (POST /v1/keys)
 //	  └── nodeapi/watch: rounds of reads, and what a Push tells before
 //
-// Keys that are known keep working without a controller; looking up or creating a key needs one.
+// Known keys keep working without a controller; looking up or creating a key needs one.
 package keys
 
 import (
@@ -33,26 +33,27 @@ import (
 // Options configure a Store. Zero values mean what their comments say.
 type Options struct {
 	Admin *admin.Client
-	// Node says to the controller, and to people, whose sessions the writes are made with.
+	// Node tells the controller and operators to whom the sessions for writes belong.
 	Node string
-	// Sessions for each chain, which is how many writes may be on their way at once. 0: 32.
+	// Sessions is the number of sessions for each chain, which limits how many writes may be under
+	// way at once. 0: 32.
 	Sessions int
 	// Chains returns the chains that a namespace may use. nil, or none for a namespace: all.
 	Chains func(namespace string) []string
 	// Quota is how many keys a namespace may have. nil, or 0 for a namespace: DefaultQuota. The
-	// controller checks it when a key is made, so all nodes have to say the same.
+	// controller checks it when a key is made, so all nodes must use the same value.
 	Quota func(namespace string) int
-	// Patience is how long a controller that does not answer is asked again. 0: 3 s.
+	// Patience is how long requests to a controller that does not answer are retried. 0: 3 s.
 	Patience time.Duration
 	// Interval is that between two reads of a key that is watched. 0: a second.
 	Interval time.Duration
 	// Round is the interval between reads of keys that Push reports. 0: five seconds, and Interval
 	// at least.
 	Round time.Duration
-	// Unused is how long a key is without a value before it is removed from the network. 0: ten
+	// Unused is how long a key may be without a value before it is removed from the network. 0: ten
 	// minutes; below 0: it is not removed.
 	Unused time.Duration
-	// Push tells about commits as they happen; nil: watches hear of them by their own reads.
+	// Push reports commits as they happen; nil: watches learn of them by their own reads.
 	Push Push
 	// Metrics is the registry for counters; nil: none.
 	Metrics prometheus.Registerer
@@ -71,19 +72,18 @@ type Store struct {
 	// counts are those of watches.
 	counts counts
 
-	sweeper sync.WaitGroup // looks for keys that are not used
+	sweeper sync.WaitGroup // removes unused keys
 	stop    context.CancelFunc
 
 	mu     sync.Mutex
-	widths map[string]int // bytes of a value, by chain
+	widths map[string]int // largest value in bytes, by chain
 	least  int            // of all chains
 }
 
 var _ store.Store = (*Store)(nil)
 
 // New makes a store from the controller's description of its chains; ctx bounds only the time for
-// that. It fails if there are no chains yet, because the limit of a value's length is not known
-// then.
+// that. It fails if there are no chains yet, because the maximum length of a value is then unknown.
 func New(ctx context.Context, o Options) (*Store, error) {
 	o.Sessions = cmp.Or(o.Sessions, 32)
 	o.Interval = cmp.Or(o.Interval, time.Second)
@@ -106,7 +106,7 @@ func New(ctx context.Context, o Options) (*Store, error) {
 	return s, nil
 }
 
-// Close ends all calls and watches, and gives sessions back.
+// Close ends all calls and watches, and releases sessions.
 func (s *Store) Close() error {
 	s.stop()
 	s.sweeper.Wait()
@@ -115,7 +115,7 @@ func (s *Store) Close() error {
 	return s.names.Close()
 }
 
-// measure asks how wide the chains' values are.
+// measure asks the controller for the size of the chains' values.
 func (s *Store) measure(ctx context.Context) error {
 	chains, err := s.o.Admin.Chains(ctx)
 	if err != nil {
@@ -143,7 +143,7 @@ func (s *Store) chains(namespace string) []string {
 	return s.o.Chains(namespace)
 }
 
-// quota is how many keys a namespace may have.
+// quota returns how many keys a namespace may have.
 func (s *Store) quota(namespace string) int {
 	if s.o.Quota != nil {
 		if n := s.o.Quota(namespace); n != 0 {
@@ -167,7 +167,7 @@ func (s *Store) MaxValue(namespace string) int {
 	return cmp.Or(least, s.least)
 }
 
-// make has the controller make a key.
+// make makes the controller create a key.
 func (s *Store) make(ctx context.Context, name string) (*admin.Key, error) {
 	namespace, _, ok := nodeapi.ParseKeyName(name)
 	if !ok {
@@ -196,7 +196,7 @@ func (s *Store) Get(ctx context.Context, key store.Key, eventual bool) (store.It
 	return item(key, got), s.failure(key, err)
 }
 
-// fits refuses values that no key can have, before one is made for them.
+// fits refuses values that fit in no key, before a key is created for them.
 func (s *Store) fits(key store.Key, value []byte) error {
 	if most := s.MaxValue(key.Namespace); len(value) > most {
 		return &nodeapi.Error{Code: nodeapi.CodeTooLarge,
@@ -281,7 +281,7 @@ func (s *Store) List(ctx context.Context, namespace, prefix string) ([]store.Key
 	return out, nil
 }
 
-// Page implements [store.Store]. It gets names from the controller, and reads none of the keys.
+// Page implements [store.Store]. It gets names from the controller, and does not read the keys.
 func (s *Store) Page(ctx context.Context, r store.Range) (store.Page, error) {
 	keys, more, err := s.o.Admin.DirectoryPage(ctx, nodeapi.KeyName(r.Namespace, r.Prefix),
 		nodeapi.KeyName(r.Namespace, r.After), r.Most)
@@ -291,7 +291,7 @@ func (s *Store) Page(ctx context.Context, r store.Range) (store.Page, error) {
 	out := store.Page{More: more}
 	for i := range keys {
 		if _, _, known := s.names.Place(keys[i].Name); !known {
-			s.names.Learn(&keys[i]) // whoever reads the key need not ask for its place
+			s.names.Learn(&keys[i]) // so that reading the key needs no lookup
 		}
 		key := store.Key{Namespace: r.Namespace}
 		key.Name = strings.TrimPrefix(keys[i].Name, nodeapi.NamespacePrefix(r.Namespace))
@@ -305,7 +305,7 @@ func (s *Store) list(ctx context.Context, namespace, prefix string) ([]admin.Key
 	return keys, s.silent(ctx, err)
 }
 
-// silent makes ErrNoController of an error that no controller has answered with.
+// silent converts an error that did not come from a controller to ErrNoController.
 func (s *Store) silent(ctx context.Context, err error) error {
 	var said *admin.Error
 	if err != nil && !errors.As(err, &said) && ctx.Err() == nil {

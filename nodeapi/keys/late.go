@@ -12,39 +12,39 @@ import (
 )
 
 // Late is a store.Store that becomes ready when a controller has answered. Until then calls wait
-// for it, as after a server was replaced, but only for a small part of their time; and they do not
-// wait if there has been no controller for a while, because they can be retried. Services that need
-// no keys, such as streams, work meanwhile.
+// for a part of their time, which helps when a server was just replaced. If there has been no
+// controller for a while, calls fail at once, because they can be retried. Services that need no
+// keys, such as streams, work meanwhile.
 type Late struct {
 	now    atomic.Pointer[heldStore]
-	filled chan struct{} // closed when it is there
-	calls  time.Time     // when they stop waiting
+	filled chan struct{} // closed when there is a store
+	calls  time.Time     // when calls stop waiting
 }
 
 var _ store.Store = (*Late)(nil)
 
-// NewLate makes a store that is not there yet.
+// NewLate makes a store that is not ready yet.
 func NewLate() *Late {
 	return &Late{filled: make(chan struct{}), calls: time.Now().Add(latePatience)}
 }
 
-// heldStore is a store.Store that is to be closed.
+// heldStore is a store.Store that Close must close.
 type heldStore struct {
 	store.Store
 	close func() error
 }
 
 const (
-	lateTime  = 5 * time.Second // for the first answer about the chains
+	lateTime  = 5 * time.Second // timeout for the first description of the chains
 	lateAgain = 200 * time.Millisecond
 	// latePatience is how long after the start calls wait for a controller, and answerTime is the
-	// part of their time that they keep for the answer that there is none.
+	// part of their time that they reserve for the answer that there is none.
 	latePatience = 30 * time.Second
 	answerTime   = 250 * time.Millisecond
 )
 
-// Fill asks for the chains until a controller has answered or ctx ends. with wraps their store;
-// nil: the store is used as it is.
+// Fill asks for the chains until a controller has answered or ctx ends. `with` wraps the resulting
+// store; nil: no wrapper.
 func (l *Late) Fill(
 	ctx context.Context, o Options, with func(context.Context, store.Store) store.Store, log *slog.Logger,
 ) {
@@ -79,13 +79,13 @@ func (l *Late) Set(s store.Store, end func() error) {
 	close(l.filled)
 }
 
-// Filled is closed when there is a store.
+// Filled returns a channel that is closed when there is a store.
 func (l *Late) Filled() <-chan struct{} { return l.filled }
 
 // Close closes the store that is used. Fill must have returned, or its ctx have ended.
 func (l *Late) Close() {
 	if s := l.now.Load(); s != nil {
-		_ = s.close() // sessions that were not given back run out
+		_ = s.close() // sessions that were not released expire
 	}
 }
 

@@ -11,13 +11,14 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// Slots of unused keys are given back. Each node looks at all keys of the node API now and then. If
-// it has found a key without a value, and finds it again at the same version after the key was not
-// used for a while, it makes the controller remove it. The controller looks once more when nobody
-// can reach the key, and puts it back if somebody has written it. Any node may do this, so nodes
-// that have died leave nothing.
+// Slots of unused keys are released. Each node periodically checks all keys of the node API. If it
+// has found a key without a value, and finds it again at the same version after the key was not
+// used for a while, it makes the controller remove it. The controller first makes the key
+// unreachable, checks it once more, and restores it if it was written. Any node may do this, so
+// dead nodes leave no unused keys.
 
-// unusedReads is how many keys are read at a time: nobody waits for it.
+// unusedReads is how many keys are read at a time; few are enough, because nobody waits for the
+// result.
 const unusedReads = 4
 
 // unusedTime bounds one read, list or removal.
@@ -29,7 +30,7 @@ type unused struct {
 	since   time.Time
 }
 
-// sweep looks for keys that are not used until ctx ends.
+// sweep removes unused keys, repeatedly, until ctx ends.
 func (s *Store) sweep(ctx context.Context) {
 	found := map[store.Key]unused{}
 	for {
@@ -44,14 +45,14 @@ func (s *Store) sweep(ctx context.Context) {
 	}
 }
 
-// lookForUnused removes keys that were found deleted before and are as they were, and gives those
-// that are found so now.
+// lookForUnused removes keys that were found deleted before and have not changed since, and returns
+// those that are found deleted now.
 func (s *Store) lookForUnused(ctx context.Context, before map[store.Key]unused) map[store.Key]unused {
 	list, cancel := context.WithTimeout(ctx, unusedTime)
 	all, err := s.o.Admin.Directory(list, nodeapi.KeyPrefix, false)
 	cancel()
 	if err != nil {
-		return before // it is asked again later
+		return before // a later sweep asks again
 	}
 	var mu sync.Mutex
 	found := map[store.Key]unused{}

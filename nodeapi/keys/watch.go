@@ -14,8 +14,9 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/watch/watchrules"
 )
 
-// newHub makes the watches of a store. Rounds of reads find every change: at most an interval later
-// or, for keys that the Push reports (which is sooner), a round later.
+// newHub creates the watches of a store. Periodic reads find every change at most one interval
+// later. For keys that the Push reports (sooner, as a rule), the reads follow at most one round
+// later.
 func newHub(s *Store) *watch.Hub {
 	config := watch.Config{Round: s.o.Round, Unhelped: s.o.Interval, Listing: s.o.Interval}
 	if s.o.Push != nil {
@@ -34,17 +35,17 @@ func newHub(s *Store) *watch.Hub {
 	return watch.NewHub(&reader{s: s, lists: map[string]*list{}}, config)
 }
 
-// Watch implements [store.Store]. It reports a key's newest version as soon as the Push does; at
-// the latest an interval after it was committed or, if the Push should have reported it, a round.
-// It is later only while the key's chain does not answer, or the controller does not, if the key
+// Watch implements [store.Store]. It reports a key's newest version as soon as the Push does, and
+// at the latest one interval after the commit (one round, if the Push should have reported it). It
+// takes longer only while the key's chain does not answer, or the controller does not, if the key
 // has to be looked up. A key that is removed from the network with its value is reported as not
 // found, at a version above the last.
 func (s *Store) Watch(ctx context.Context, what store.Watch, tell func([]store.Change)) error {
 	return s.hub.Watch(ctx, what, tell)
 }
 
-// reader reads for watches. Of names that are not known to be anywhere one list asks for all, and
-// not a question for each.
+// reader reads for watches. For names whose place is unknown, it requests one list instead of
+// asking for each name.
 type reader struct {
 	s *Store
 
@@ -78,14 +79,15 @@ func (r *reader) Read(ctx context.Context, key store.Key) (watchrules.Reading, e
 	if !known {
 		return out, nil
 	}
-	// The difference between a version of the KEY_ID and of the name, by an example.
+	// The difference between the versions of the KEY_ID and of the name, computed from this item.
 	const example = 1 << 40
 	out.ID, out.Offset = id, state(true, nil, example).Version-example
 	out.Helped = r.s.o.Push != nil && r.s.o.Push.Helps(id)
 	return out, nil
 }
 
-// listed says whether a key is there, by a list that began not before a moment.
+// listed reports whether a key exists, according to a list that began no earlier than the given
+// time.
 func (r *reader) listed(ctx context.Context, key store.Key, notBefore time.Time) (bool, error) {
 	r.mu.Lock()
 	l := r.lists[key.Namespace]

@@ -15,7 +15,7 @@ type Defaults struct {
 // Made sets which namespaces ever had a durable key. Until then none is known.
 func (d *Defaults) Made(namespaces map[string]bool) { d.made.Store(&namespaces) }
 
-// Of is a namespace's default.
+// Of returns a namespace's default.
 func (d *Defaults) Of(namespace string) Default {
 	durable, said := d.Said(namespace)
 	if !said {

@@ -3,9 +3,9 @@
 // kind.
 //
 // If a namespace has keys of only one kind, every request goes to the store of that kind. If it may
-// have both kinds, a request goes first to the default's store and then, if the key is not there,
-// to the other. So a changed default hides no key, and keys in the default's store cost nothing
-// more.
+// have both kinds, a request goes first to the store of the default kind and then, if the key is
+// not there, to the other. So a changed default hides no keys, and keys of the default kind cost no
+// extra request.
 package kinds
 
 import (
@@ -21,7 +21,8 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// Default is which kind a namespace's new keys are, and whether it may have those of the other.
+// Default is which kind a namespace's new keys are, and whether the namespace may also have keys of
+// the other kind.
 type Default struct{ Durable, Both bool }
 
 // Store is a store of both kinds. It is safe for concurrent use.
@@ -30,7 +31,7 @@ type Store struct {
 	of                func(namespace string) Default
 
 	mu sync.Mutex
-	// alone are the watches of namespaces that had keys of one kind.
+	// alone holds the watches of namespaces that had keys of only one kind.
 	alone map[*alone]struct{}
 }
 
@@ -42,7 +43,7 @@ type alone struct {
 
 var _ store.Store = (*Store)(nil)
 
-// New makes a store of two. The result of of may change: see Changed.
+// New combines two stores. The result of of may change: see Changed.
 func New(volatile, durable store.Store, of func(namespace string) Default) *Store {
 	return &Store{volatile: volatile, durable: durable, of: of, alone: map[*alone]struct{}{}}
 }
@@ -51,8 +52,8 @@ func New(volatile, durable store.Store, of func(namespace string) Default) *Stor
 var errOther = nodeapi.Errorf(nodeapi.CodeUnavailable, "watch again, after the versions that are known",
 	"the namespace may have keys of another kind, volatile or durable, from now on")
 
-// Changed says that namespaces' defaults are others, perhaps. Watches that do not see all of their
-// namespace's keys then are ended.
+// Changed must be called when namespaces' defaults may have changed. It ends watches that no longer
+// see all keys of their namespace.
 func (s *Store) Changed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,10 +64,11 @@ func (s *Store) Changed() {
 	}
 }
 
-// Durable says whether a namespace's new keys are.
+// Durable says whether a namespace's new keys are durable.
 func (s *Store) Durable(namespace string) bool { return s.of(namespace).Durable }
 
-// stores are the default's store and the other, which is nil if it has no keys of the namespace.
+// stores returns the store of the default kind, and the other one or nil if the namespace has no
+// keys there.
 func (s *Store) stores(namespace string) (first, other store.Store) {
 	d := s.of(namespace)
 	if first, other = s.volatile, s.durable; d.Durable {
@@ -78,7 +80,7 @@ func (s *Store) stores(namespace string) (first, other store.Store) {
 	return first, other
 }
 
-// MaxValue implements [store.Store]: that of a new key.
+// MaxValue implements [store.Store]; it is the limit for a new key.
 func (s *Store) MaxValue(namespace string) int {
 	first, _ := s.stores(namespace)
 	return first.MaxValue(namespace)
@@ -109,7 +111,9 @@ func (s *Store) write(ctx context.Context, key store.Key,
 	}
 	there, missing := withoutCreating(ctx)
 	got, err := do(there, first)
-	tooLarge := errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeTooLarge}) // there, perhaps, but not for the other
+	// the key may be in the first store, but the value does not fit there; the other store might
+	// take it
+	tooLarge := errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeTooLarge})
 	if !missing(got, err) && !tooLarge {
 		return got, err
 	}
@@ -120,7 +124,7 @@ func (s *Store) write(ctx context.Context, key store.Key,
 	default:
 		if got, err := do(there, other); !missing(got, err) {
 			return got, err
-		} // it has gone meanwhile
+		} // the key has gone meanwhile
 	}
 	if tooLarge {
 		return got, err
@@ -128,7 +132,7 @@ func (s *Store) write(ctx context.Context, key store.Key,
 	return do(ctx, first)
 }
 
-// withoutCreating forbids a store to create a key; missing says that it has none.
+// withoutCreating forbids a store to create a key; missing reports whether the store found no key.
 func withoutCreating(ctx context.Context) (_ context.Context, missing func(result, error) bool) {
 	refused := nodeapi.Errorf(nodeapi.CodeInternal, "", "there is no such key")
 	return store.WithoutCreating(ctx, refused), func(got result, err error) bool {
@@ -174,15 +178,15 @@ func (s *Store) Delete(ctx context.Context, key store.Key) (wire.Version, error)
 	return got.Version, err
 }
 
-// Transact implements [store.Store], for durable keys. It refuses keys that are volatile, and those
-// that are not there if the default makes them volatile.
+// Transact implements [store.Store], for durable keys. It refuses keys that are volatile, and
+// missing keys if the default would make them volatile.
 func (s *Store) Transact(ctx context.Context, t store.Transaction) (store.Transacted, error) {
 	d := s.of(t.Namespace)
 	if !d.Both {
 		first, _ := s.stores(t.Namespace)
 		return first.Transact(ctx, t)
 	}
-	certain := map[string]bool{} // if the comparisons hold, and otherwise nothing is written
+	certain := map[string]bool{} // keys that are written if the comparisons hold
 	for _, c := range t.Compare {
 		certain[c.Name] = durable.IsVersion(c.Version) && !t.CheckOnly
 	}
@@ -201,7 +205,8 @@ func (s *Store) Transact(ctx context.Context, t store.Transaction) (store.Transa
 }
 
 // checkDurable refuses a key of a namespace that may have both kinds, unless the key is durable, or
-// would be if it was made. Of a key that is in both stores, the default's counts, as in Get.
+// would be durable if it were created. For a key in both stores, the one in the default store
+// counts, as in Get.
 func (s *Store) checkDurable(ctx context.Context, key store.Key, d Default) error {
 	first, other := s.stores(key.Namespace)
 	got, err := first.Get(ctx, key, false)
@@ -248,8 +253,8 @@ func (s *Store) Page(ctx context.Context, r store.Range) (store.Page, error) {
 	return store.Merge(page, more, r.Most), nil
 }
 
-// Watch implements [store.Store]. It ends with CodeUnavailable when the namespace may have keys of
-// the other kind, too, from then on.
+// Watch implements [store.Store]. It ends with CodeUnavailable as soon as the namespace may also
+// have keys of the other kind.
 func (s *Store) Watch(ctx context.Context, w store.Watch, tell func([]store.Change)) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)

@@ -14,19 +14,19 @@ import (
 	"github.com/netcraq/netcraq/client"
 )
 
-// asker tells the controller what is followed: all of it, when something has changed and before the
-// controller forgets it. Only one goroutine uses it.
+// asker tells the controller which keys are followed. It sends the complete set whenever it has
+// changed, and again before the controller forgets it. Only one goroutine uses it.
 type asker struct {
 	r        *Receiver
-	socket   *socket   // nil: there is none now
+	socket   *socket   // nil: no socket is open
 	said     bool      // the controller may hold keys for the socket
 	last     time.Time // time of the last request
-	again    time.Time // latest time of the next request, if there is something to say
+	again    time.Time // latest time of the next request, if there is anything to send
 	failures int       // in a row
 	until    time.Time // until then the controller holds what it was told; zero: nothing
-	settle   time.Time // when there are accepted keys to look at; zero: there are none
-	state    string    // what was logged last
-	looked   time.Time // when it asked for the chains
+	settle   time.Time // when review is next due for accepted keys; zero: never
+	state    string    // the state that was logged last
+	looked   time.Time // when the asker last asked for the chains
 }
 
 // run asks until the receiver is closed.
@@ -59,8 +59,8 @@ func (r *Receiver) run() {
 	}
 }
 
-// next is when the controller should be asked; false: there is nothing to say. Changes make it
-// earlier if the controller answers.
+// next is when the controller should be asked; false: there is nothing to send. Changes of the
+// followed keys move it forward while the controller answers.
 func (a *asker) next() (at time.Time, any bool) {
 	a.r.mu.RLock()
 	defer a.r.mu.RUnlock()
@@ -71,7 +71,7 @@ func (a *asker) next() (at time.Time, any bool) {
 	return at, a.said || len(a.r.keys) > 0
 }
 
-// chosen are the keys that the controller is asked for.
+// chosen returns the keys to request from the controller.
 func (a *asker) chosen() []uint32 {
 	r := a.r
 	r.mu.Lock()
@@ -93,12 +93,12 @@ func (a *asker) chosen() []uint32 {
 	return ids
 }
 
-// attempt tells the controller.
+// attempt sends one request to the controller.
 func (a *asker) attempt() {
 	a.last = time.Now()
 	ids := a.chosen()
 	if len(ids) == 0 && !a.said {
-		a.again, a.failures = a.last.Add(time.Hour), 0 // a change comes before
+		a.again, a.failures = a.last.Add(time.Hour), 0 // a change triggers a request before that
 		return
 	}
 	ctx, cancel := context.WithTimeout(a.r.ctx, a.r.pace.request)
@@ -151,7 +151,7 @@ func (a *asker) prepare(ctx context.Context, ids []uint32) error {
 	if a.socket != nil && a.socket.local().Addr() == local {
 		return nil
 	}
-	a.drop() // it belongs to a former address of the host
+	a.drop() // the socket belongs to a former address of the host
 	return a.open(local, 0)
 }
 
@@ -167,7 +167,8 @@ func (a *asker) open(local netip.Addr, port uint16) error {
 }
 
 // succeeds takes the place of a server of this host that watches at a port and has gone without
-// ending its watch: its port is free. It ignores ports that programs cannot open.
+// ending its watch. The predecessor's port is then free. Ports that programs cannot open are
+// ignored.
 func (a *asker) succeeds(err error) bool {
 	var said *admin.Error
 	if !errors.As(err, &said) || said.WatchedAt < 1024 || said.WatchedAt == wire.Port || a.socket == nil {
@@ -191,7 +192,7 @@ const (
 	mostTTL  = 5 * time.Minute
 )
 
-// accepted takes the controller's yes.
+// accepted processes the controller's acceptance.
 func (a *asker) accepted(ids []uint32, got *admin.Watch) {
 	r, now := a.r, time.Now()
 	resumed := a.failures > 0 || a.until.IsZero()
@@ -199,7 +200,7 @@ func (a *asker) accepted(ids []uint32, got *admin.Watch) {
 	a.failures = 0
 	a.again = a.last.Add(ttl/4 + rand.N(ttl/8))
 	a.said = len(ids) > 0
-	a.until = a.last.Add(ttl) // it counts from some moment after
+	a.until = a.last.Add(ttl) // the controller counts from some later moment
 	if !a.said {
 		a.until = time.Time{}
 	}
@@ -217,7 +218,8 @@ func (a *asker) accepted(ids []uint32, got *admin.Watch) {
 			if r.withdraw(e) {
 				lost = append(lost, e.key)
 			}
-		case e.accepted.IsZero() || resumed: // maybe by another controller, which begins to write its tables
+		// maybe accepted by another controller, which must first write its tables
+		case e.accepted.IsZero() || resumed:
 			e.accepted, e.settled = now, false
 			a.settle = earlier(a.settle, now.Add(r.pace.settle))
 		}
@@ -242,7 +244,8 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// withdraw takes back that the switch tells about a key, and says whether it did. r.mu is held.
+// withdraw records that the switch no longer reports a key, and returns whether it did report it.
+// r.mu is held.
 func (r *Receiver) withdraw(e *followed) bool {
 	was := e.helped
 	if was {
@@ -252,8 +255,8 @@ func (r *Receiver) withdraw(e *followed) bool {
 	return was
 }
 
-// review has keys read whose tables should be there by now, and those that the controller has
-// forgotten.
+// review triggers reads of keys whose tables should be in place by now, and of keys that the
+// controller has forgotten.
 func (a *asker) review(now time.Time) {
 	r := a.r
 	over := !a.until.IsZero() && !now.Before(a.until)
@@ -288,7 +291,7 @@ func (a *asker) review(now time.Time) {
 	r.hint(read)
 }
 
-// failed waits for longer and longer.
+// failed schedules the next attempt, with a growing pause.
 func (a *asker) failed(err error) {
 	p := a.r.pace
 	wait := min(p.failed<<min(a.failures, 16), p.failures)
@@ -306,13 +309,13 @@ func (a *asker) failed(err error) {
 	a.failures++
 	wait = wait/2 + rand.N(wait)
 	a.again = time.Now().Add(wait)
-	if a.until.IsZero() { // otherwise what it was told before still counts
+	if a.until.IsZero() { // otherwise the previously accepted keys stay valid
 		a.say(state, "the server polls watched keys, because no controller lets the switch report their commits. "+
 			"This goes on until one "+until, "error", err)
 	}
 }
 
-// drop closes the socket. What the controller may hold for it runs out.
+// drop closes the socket. The controller's entries for it expire.
 func (a *asker) drop() {
 	if a.socket != nil {
 		a.socket.close()
@@ -328,12 +331,12 @@ func (a *asker) say(state, text string, args ...any) {
 	}
 }
 
-// end withdraws everything that the controller was told.
+// end withdraws all keys from the controller.
 func (a *asker) end() {
 	if a.said && a.socket != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), a.r.pace.end)
 		defer cancel()
-		_, _ = a.tell(ctx, []uint32{}) // otherwise it runs out
+		_, _ = a.tell(ctx, []uint32{}) // if this fails, the entries expire
 	}
 	a.drop()
 }

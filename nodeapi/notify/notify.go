@@ -6,8 +6,8 @@
 //	    └── NOTIFY: key, version, value ◀── the host's switch ◀── acknowledgements ◀───┘
 //
 // No guarantee depends on it (docs/consistency.md, "What a watcher is promised"): periodic reads
-// find what is lost on the way, or before the tables are set up. Helps returns the keys that it
-// reports, so that those are read less often.
+// find what was lost in transit, or committed before the tables were set up. Helps tells which keys
+// the switch reports, so that those can be read less often.
 package notify
 
 import (
@@ -29,36 +29,37 @@ import (
 // Options configure a Receiver. Zero values mean what their comments say.
 type Options struct {
 	Admin *admin.Client
-	Log   *slog.Logger // nil: it says nothing
+	Log   *slog.Logger // nil: no log
 	// Metrics is the registry for counters; nil: none.
 	Metrics prometheus.Registerer
-	// Keys is how many it asks the controller for at most: those that were followed first. Others
-	// are for rounds of reads. 0: DefaultKeys.
+	// Keys is the largest number of keys to request from the controller; those that were followed
+	// first are chosen. The periodic reads cover the others. 0: DefaultKeys.
 	Keys int
 }
 
 // DefaultKeys is a quarter of the keys that one switch, or all together, can report.
 const DefaultKeys = 4096
 
-// pace is how long things take.
+// pace holds the receiver's intervals and timeouts.
 type pace struct {
 	gather   time.Duration // changes of the followed keys are sent together
 	settle   time.Duration // from a controller's acceptance until its tables are at the switches, roughly
 	request  time.Duration // to the controller
-	end      time.Duration // ... the last one
-	failed   time.Duration // from a failure to the next try; doubled each time ...
-	failures time.Duration // ... this at most
-	refused  time.Duration // if the controller refuses now: another server of this host may end
-	absent   time.Duration // if it does not support watches, or forbids them
-	chains   time.Duration // between two requests for the chains because of stray datagrams
-	lost     time.Duration // between two readings of all keys because datagrams were lost here
+	end      time.Duration // timeout of the last request to the controller
+	failed   time.Duration // pause after a failure, doubled each time
+	failures time.Duration // largest such pause
+	refused  time.Duration // pause after a refusal, because another server of this host may end
+	absent   time.Duration // pause if the controller does not support or forbids watches
+	// least time between two requests for the chains that stray datagrams cause
+	chains time.Duration
+	lost   time.Duration // least time between two reads of all keys that lost datagrams cause
 }
 
 var defaultPace = pace{gather: 250 * time.Millisecond, settle: 500 * time.Millisecond,
 	request: 3 * time.Second, end: time.Second, failed: 100 * time.Millisecond, failures: 2 * time.Second,
 	refused: 2 * time.Second, absent: 30 * time.Second, chains: 10 * time.Second, lost: time.Second}
 
-// Receiver is the server's end. It is safe for concurrent use.
+// Receiver is the server's side of notifications. It is safe for concurrent use.
 type Receiver struct {
 	o      Options
 	pace   pace
@@ -71,13 +72,13 @@ type Receiver struct {
 	changed chan struct{}
 	// chains are those that datagrams may come from.
 	chains atomic.Pointer[sources]
-	// doubted: a datagram did not look as the chains that are known let it expect.
+	// doubted is set when a datagram does not match the known chains.
 	doubted atomic.Bool
 
 	mu     sync.RWMutex
 	keys   map[wire.Key]*followed
 	number uint64 // number of keys that were ever followed
-	dirty  bool   // what is followed differs from what the controller was told
+	dirty  bool   // the followed keys differ from those that the controller knows
 	closed bool
 }
 
@@ -88,15 +89,15 @@ type followed struct {
 	key    wire.Key
 	number uint64 // order of arrival
 	told   []*follower
-	// accepted is when the controller accepted it; zero: it has not, or not any more.
+	// accepted is when the controller accepted it; zero: it has not, or no longer does.
 	accepted time.Time
-	settled  bool // pace.settle has gone by since
-	helped   bool // the switch tells about it
+	settled  bool // pace.settle has passed since then
+	helped   bool // the switch reports this key
 }
 
 type follower struct{ told func(keys.News) }
 
-// New makes a receiver. It asks the controller for nothing before something is followed.
+// New makes a receiver. It sends nothing to the controller until a key is followed.
 func New(o Options) *Receiver {
 	r := newReceiver(o, defaultPace)
 	r.work.Go(r.run)
@@ -115,7 +116,7 @@ func newReceiver(o Options, p pace) *Receiver {
 	return r
 }
 
-// Close makes the controller forget what this one follows, if the controller answers, and ends.
+// Close withdraws the followed keys from the controller, if it answers, and ends the Receiver.
 func (r *Receiver) Close() {
 	r.mu.Lock()
 	was := r.closed
@@ -140,7 +141,7 @@ func (r *Receiver) Follow(key wire.Key, told func(keys.News)) (stop func()) {
 		r.keys[key] = e
 		r.hasChanged()
 	}
-	// Replaced, and never changed, because tell reads them without the lock.
+	// Replaced as a whole and never modified, because tell reads them without the lock.
 	e.told = append(slices.Clip(e.told), f)
 	return func() {
 		r.mu.Lock()
@@ -158,7 +159,7 @@ func (r *Receiver) Follow(key wire.Key, told func(keys.News)) (stop func()) {
 	}
 }
 
-// hasChanged has run tell the controller. r.mu is held.
+// hasChanged makes run tell the controller. r.mu is held.
 func (r *Receiver) hasChanged() {
 	r.dirty = true
 	r.wake()
@@ -179,7 +180,7 @@ func (r *Receiver) Helps(key wire.Key) bool {
 	return e != nil && e.helped
 }
 
-// tell reports a commit to all who follow the key; false: nobody does.
+// tell reports a commit to all followers of the key; false: there are none.
 func (r *Receiver) tell(n keys.News) bool {
 	r.mu.RLock()
 	e := r.keys[n.Key]
@@ -194,14 +195,14 @@ func (r *Receiver) tell(n keys.News) bool {
 	return e != nil
 }
 
-// hint has keys read, because a notification of them may have been lost.
+// hint triggers reads of keys, because a notification of them may have been lost.
 func (r *Receiver) hint(all []wire.Key) {
 	for _, id := range all {
 		r.tell(keys.News{Key: id})
 	}
 }
 
-// helpedKeys are those that the switch tells about.
+// helpedKeys returns the keys that the switch reports.
 func (r *Receiver) helpedKeys() (all []wire.Key) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()

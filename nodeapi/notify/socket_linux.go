@@ -18,7 +18,8 @@ import (
 
 const (
 	// receiveBuffer is the requested size of the kernel's buffer for datagrams that are not read
-	// yet; the kernel gives net.core.rmem_max at most. What does not fit is lost, and counted.
+	// yet; the kernel grants at most net.core.rmem_max. Datagrams that do not fit are lost, and
+	// counted.
 	receiveBuffer = 4 << 20
 	// batch is how many one system call may read.
 	batch = 64
@@ -29,12 +30,12 @@ type socket struct {
 	conn *net.UDPConn
 	pc   *ipv4.PacketConn
 	in   []ipv4.Message
-	// overflown is how many the kernel has had no room for, as it said last.
+	// overflown is the kernel's last count of datagrams for which it had no room.
 	overflown uint32
-	toldLost  time.Time // when keys were last read because of it
+	toldLost  time.Time // when keys were last read because of losses
 }
 
-// openSocket opens one at a port; 0: any.
+// openSocket opens a socket at a port; 0: any port.
 func openSocket(local netip.Addr, port uint16) (*socket, error) {
 	conn, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(local, port)))
 	if err != nil {
@@ -46,7 +47,8 @@ func openSocket(local netip.Addr, port uint16) (*socket, error) {
 	}
 	s := &socket{conn: conn, pc: ipv4.NewPacketConn(conn)}
 	for range batch {
-		// One byte more than the longest, so that one that is too long does not look right.
+		// One byte more than the longest datagram, so that a longer one is not mistaken for a valid
+		// one.
 		s.in = append(s.in, ipv4.Message{OOB: make([]byte, unix.CmsgSpace(4)),
 			Buffers: [][]byte{make([]byte, wire.Profile8192.PacketBytes()+1)}})
 	}
@@ -59,8 +61,8 @@ func (s *socket) local() netip.AddrPort { return unmap(s.conn.LocalAddr().(*net.
 
 func unmap(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()) }
 
-// receive processes a socket's datagrams until it is closed. No datagram makes it wait, or write to
-// the log.
+// receive processes a socket's datagrams until it is closed. It never blocks or logs because of a
+// datagram.
 func (r *Receiver) receive(s *socket) {
 	for {
 		n, err := s.pc.ReadBatch(s.in, 0)
@@ -68,7 +70,8 @@ func (r *Receiver) receive(s *socket) {
 		case errors.Is(err, net.ErrClosed):
 			return
 		case err != nil:
-			time.Sleep(time.Millisecond) // a socket's errors are transient; they must not make a busy loop
+			// a socket's errors are transient, but must not cause a busy loop
+			time.Sleep(time.Millisecond)
 			continue
 		}
 		for _, m := range s.in[:n] {
@@ -83,22 +86,23 @@ func (r *Receiver) receive(s *socket) {
 // Outcomes of a datagram.
 const (
 	told       = "told"
-	badSource  = "source"  // it is from no chain's service address, or of another chain's key
-	badLength  = "length"  // ... or its length, or its value's, is not that of the chain's packets
-	badOp      = "op"      // it is no NOTIFY
-	badContent = "content" // its content is not a NOTIFY's
+	badSource  = "source"  // not from a chain's service address, or for a key of another chain
+	badLength  = "length"  // its length, or its value's length, does not match the chain's packets
+	badOp      = "op"      // not a NOTIFY
+	badContent = "content" // the content is not that of a NOTIFY
 	badKey     = "key"     // nobody follows the key
 	overflown  = "lost"    // the kernel had no room for it
 )
 
 var results = []string{told, badSource, badLength, badOp, badContent, badKey, overflown}
 
-// take takes a datagram.
+// take processes a datagram.
 func (r *Receiver) take(from netip.AddrPort, b []byte) {
 	result := r.judge(from, b)
 	r.count.results[result].Inc()
 	if (result == badSource || result == badLength) && !r.doubted.Load() {
-		r.doubted.Store(true) // maybe chains are others by now: run looks when it asks next
+		// the chains may have changed, so run asks for them with its next request
+		r.doubted.Store(true)
 	}
 }
 
@@ -130,8 +134,8 @@ func (r *Receiver) judge(from netip.AddrPort, b []byte) (result string) {
 	return told
 }
 
-// overflow reads the kernel's count of datagrams that it had no room for. Reads find what those
-// said, and a flood must not cause too many of them.
+// overflow reads the kernel's count of datagrams that it had no room for. Reads find the lost
+// changes, but a flood must not cause too many reads.
 func (s *socket) overflow(r *Receiver, oob []byte) {
 	if len(oob) == 0 {
 		return

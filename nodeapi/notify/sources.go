@@ -10,14 +10,14 @@ import (
 	"github.com/netcraq/netcraq/client/fromadmin"
 )
 
-// source is where notifications of a chain come from.
+// source describes the sender of a chain's notifications.
 type source struct {
 	chain   uint8
 	service netip.AddrPort
 	profile wire.Profile
 }
 
-// sources are those of all chains. They are not changed.
+// sources holds the sources of all chains. It is never modified.
 type sources struct {
 	all    []source // by chain
 	byAddr map[netip.AddrPort]source
@@ -44,7 +44,7 @@ func sourcesOf(chains []admin.Chain) (*sources, error) {
 	return out, nil
 }
 
-// has says whether a chain is known.
+// has reports whether a chain is known.
 func (s *sources) has(chain uint8) bool {
 	_, ok := slices.BinarySearchFunc(s.all, chain, func(x source, c uint8) int { return cmp.Compare(x.chain, c) })
 	return ok

@@ -7,7 +7,8 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/server/rpc"
 )
 
-// chargeMessage counts a message as so many requests, less those that its bytes counted as.
+// chargeMessage counts a message as n requests, minus the requests that its bytes were already
+// counted as.
 func (c *conn) chargeMessage(requests int) *nodeapi.Error {
 	if requests <= c.charged {
 		return nil
@@ -22,12 +23,12 @@ func (c *conn) charge(requests int) *nodeapi.Error {
 	if err == nil {
 		return nil
 	}
-	// All connections of the caller together are refused about a thousand messages a second.
+	// In total, the caller's connections get about a thousand refusals a second.
 	c.pause = max(10*time.Millisecond, time.Duration(c.account.Connections())*time.Millisecond)
 	return rpc.ToAnswer(err, false)
 }
 
-// rest is the pause after a message that was refused. It says whether the connection goes on.
+// rest is the pause after a message that was refused. It reports whether the connection goes on.
 func (c *conn) rest() bool {
 	t := time.NewTimer(c.pause)
 	defer t.Stop()
@@ -40,13 +41,13 @@ func (c *conn) rest() bool {
 	}
 }
 
-// admit finds out who has connected, and whether he may.
+// admit finds out which caller has connected, and whether it may connect.
 func (c *conn) admit() *nodeapi.Error {
 	peer := c.s.config.Identify.Identify(c.nc)
 	namespace, err := c.s.config.Authority.Namespace(c.ctx, peer)
 	c.mu.Lock()
 	c.peer, c.namespace = peer, namespace
-	if err == nil { // nothing is held yet
+	if err == nil { // no resources are held yet
 		c.part.leave()
 		c.part = c.s.budget.join(c.s.config.Authority.Subject(peer))
 		c.account, err = c.s.config.Quotas.Connect(c.part.subject)
@@ -58,7 +59,7 @@ func (c *conn) admit() *nodeapi.Error {
 	return nil
 }
 
-// enter puts a request among those under way, unless a bound is in the way.
+// enter adds a request to those under way, unless a limit is reached.
 func (c *conn) enter(k *call) *nodeapi.Error {
 	if !c.part.take(k.cost) {
 		return nodeapi.Errorf(nodeapi.CodeQuotaExceeded, "send it again later",

@@ -9,7 +9,7 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/server/rpc"
 )
 
-// begin prepares a request for run, refuses it, or does it at once. It waits while too much is
+// begin prepares a request for run, refuses it, or executes it at once. It waits while too much is
 // under way or unsent.
 func (c *conn) begin(r rpc.Request, size int) *call {
 	if r.ID < 1 || r.ID > maxID {
@@ -24,7 +24,8 @@ func (c *conn) begin(r rpc.Request, size int) *call {
 	data, err := k.understand(r)
 	if err != nil || k.f.inline != nil {
 		refused := c.chargeMessage(1)
-		if refused != nil && r.Func != nodeapi.FuncCancel { // it gives back what the caller has
+		// cancel frees resources, so it is never refused
+		if refused != nil && r.Func != nodeapi.FuncCancel {
 			err = refused
 		}
 	}
@@ -66,7 +67,8 @@ func (c *conn) begin(r rpc.Request, size int) *call {
 	} else {
 		k.term.parent, k.term.deadline = c.ctx, time.Now().Add(r.Timeout())
 		if r.Once != 0 && k.f.writes {
-			k.term.parent = c.s.ctx // its answer is kept, so it continues when the connection has ended
+			// the answer is kept for a retry, so it continues when the connection has ended
+			k.term.parent = c.s.ctx
 		}
 		k.term.waits, k.cancel = k.handOver, k.term.end
 	}
@@ -81,14 +83,14 @@ func (c *conn) begin(r rpc.Request, size int) *call {
 	return k
 }
 
-// release gives back the place among those in flight.
+// release frees a request's place among those in flight.
 func (k *call) release() {
 	if k.f.watches == nil {
 		<-k.c.slots
 	}
 }
 
-// run does a request and answers it.
+// run executes a request and answers it.
 func (k *call) run() {
 	ctx, data := k.ctx, k.data
 	var answer any
@@ -141,7 +143,8 @@ func (c *conn) finished(k *call, answer any, err error) {
 	}
 }
 
-// handOver has another goroutine read on, if the one that does the request was to do so.
+// handOver lets another goroutine continue reading, if the one that executes the request was to do
+// so.
 func (k *call) handOver() {
 	if k.reading.CompareAndSwap(true, false) {
 		k.c.s.readBy(k.c)
@@ -152,14 +155,13 @@ func (k *call) handOver() {
 // connection continues.
 func (k *call) more(ctx context.Context, answer any) bool { return k.moreWith(ctx, answer, nil) }
 
-// moreWith is more with descriptors that go alongside the answer. They are closed, whatever becomes
-// of it.
+// moreWith is more with descriptors that are sent with the answer. They are closed in any case.
 func (k *call) moreWith(ctx context.Context, answer any, files []*os.File) bool {
 	c := k.c
 	text := c.encode(&rpc.Response{ID: k.req.ID, Data: answer, More: true})
 	c.mu.Lock()
 	full := func() bool { return c.unsent > c.s.limits.backpressure() && !c.dead && ctx.Err() == nil }
-	if full() { // otherwise nothing is kept for it: there are many watches
+	if full() { // otherwise no goroutine is kept for it, because there are many watches
 		defer context.AfterFunc(ctx, func() {
 			c.mu.Lock()
 			defer c.mu.Unlock()

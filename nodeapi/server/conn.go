@@ -15,57 +15,57 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/server/rpc"
 )
 
-// ownBuffer is what each connection may hold without asking the server's budget.
+// ownBuffer is what each connection may use without charging the server's budget.
 const ownBuffer = 4 << 10
 
-// bytesPerRequest is how many bytes of a message, beyond ownBuffer, count as one request: to read
-// and to understand them takes about as long.
+// bytesPerRequest is how many bytes of a message, beyond ownBuffer, count as one request, because
+// reading and parsing them takes about as long as one request.
 const bytesPerRequest = 8 << 10
 
 // conn is one connection.
 type conn struct {
 	s   *Server
 	nc  net.Conn
-	raw syscall.RawConn // nil: it has no file
+	raw syscall.RawConn // nil: the connection has no file descriptor
 
 	// Set when the connection is admitted, before anything is read.
 	peer    authority.Caller
 	account *authority.Account
-	part    *part // of the server's budget
+	part    *part // this connection's part of the server's budget
 
-	ctx    context.Context // ends with the connection
+	ctx    context.Context // canceled when the connection ends
 	cancel context.CancelFunc
 
 	// The reader's.
 	framing   rpc.Format // nil: not chosen yet
-	admitted  bool       // who has connected is known, and may
-	first     bool       // no message was understood yet
+	admitted  bool       // the caller is known and may use the API
+	first     bool       // no message was parsed yet
 	buf       []byte
-	start     int         // of buf: where the next message begins
-	client    *onceClient // of hello; nil: it named none
-	namespace string      // of requests that name none
+	start     int         // offset in buf of the next message
+	client    *onceClient // the client that hello named; nil: none
+	namespace string      // namespace of requests that name none
 	slots     chan struct{}
-	pause     time.Duration // nothing more is read for so long
-	charged   int           // requests that the bytes of the message under way counted as
-	since     atomic.Int64  // when the message that is under way began, in ns; 0: there is none
+	pause     time.Duration // how long to wait before the next read
+	charged   int           // number of requests charged for the bytes of the message under way
+	since     atomic.Int64  // start of the message under way, in ns; 0: there is none
 
 	mu      sync.Mutex
-	room    sync.Cond // unsent has become less, or the connection has ended
+	room    sync.Cond // signaled when unsent has decreased or the connection has ended
 	calls   map[uint64]*call
-	watched int    // what watches count for
+	watched int    // keys and prefixes that watches follow
 	out     []byte // unsent
-	spare   []byte // the other buffer of answers
-	unsent  int    // len(out) and what is being written
+	spare   []byte // spare buffer for answers
+	unsent  int    // bytes in out and bytes being written
 	gone    uint64 // bytes that were ever written
 	passing []passing
 	writing bool
-	try     attempt   // of who is writing
-	wrote   time.Time // when the writer got on last
+	try     attempt   // state of the write under way
+	wrote   time.Time // when the writer last made progress
 	dead    bool
-	last    bool // no more requests are taken; it ends when none is under way
-	notices bool // the client wants to be told that the server drains
+	last    bool // no more requests are accepted; the connection ends when none is under way
+	notices bool // the client asked for notice when the server drains
 	noticed bool
-	// owner is of the leases that the connection has; nil: it needed none yet.
+	// owner holds the connection's own leases; nil: it has needed none yet.
 	owner *coordination.Owner
 
 	held   held
@@ -78,17 +78,17 @@ type call struct {
 	req       rpc.Request
 	f         *function
 	client    *onceClient
-	namespace string // where the request names none
+	namespace string // namespace used if the request names none
 	ctx       context.Context
 	data      any
 	cancel    func()
-	term      term // ctx, but of what is answered again and again
-	// reading is true while the goroutine that does it is to read on when it has: others do so from
-	// the moment that it waits for something.
+	term      term // the end of ctx, for requests with repeated answers
+	// reading is true while the goroutine that executes the request will itself continue reading
+	// afterwards. When it has to wait, another goroutine takes over reading.
 	reading atomic.Bool
 	cost    int64 // of the budget
 	watches int
-	// descriptors go with the answer, if that is no error.
+	// descriptors are sent with the answer, unless it is an error.
 	descriptors []*os.File
 }
 
@@ -99,14 +99,15 @@ func newConn(s *Server, nc net.Conn) *conn {
 	if file, ok := nc.(syscall.Conn); ok {
 		c.raw, _ = file.SyscallConn()
 	}
-	c.part = s.budget.join("") // until it is known who has connected
+	c.part = s.budget.join("") // until the caller is known
 	c.try.do = c.try.write
 	c.ctx, c.cancel = context.WithCancel(s.ctx)
 	s.metrics.connections.Inc()
 	return c
 }
 
-// next reads until there is a request to be done by the caller. nil: the connection has ended.
+// next reads until there is a request that the calling goroutine must execute. nil: the connection
+// has ended.
 func (c *conn) next() *call {
 	k := c.listen()
 	if k == nil {
@@ -115,7 +116,7 @@ func (c *conn) next() *call {
 	return k
 }
 
-// listen does what next does, but for the end.
+// listen does the work of next, except for ending the connection.
 func (c *conn) listen() *call {
 	if !c.admitted {
 		if refused := c.admit(); refused != nil {
@@ -156,7 +157,7 @@ func (c *conn) listen() *call {
 	}
 }
 
-// choose finds out the framing from the first bytes.
+// choose determines the framing from the first bytes.
 func (c *conn) choose() bool {
 	for len(c.buf) == 0 {
 		if !c.read() {
@@ -182,7 +183,7 @@ func (c *conn) choose() bool {
 	return true
 }
 
-// read gets more bytes. The buffer grows up to a message's length.
+// read gets more bytes. The buffer grows up to the maximum length of a message.
 func (c *conn) read() bool {
 	if c.start > 0 {
 		c.buf = c.buf[:copy(c.buf, c.buf[c.start:])]
@@ -209,10 +210,11 @@ func (c *conn) read() bool {
 	return (n > 0 || err == nil) && c.chargeBytes()
 }
 
-// chargeBytes counts what was read of a long message as requests, and says whether the connection
-// goes on. It waits while the caller has too many, since nothing can be answered yet. This time is
-// not the message's, so a low rate does not make it half a message. If no request is allowed within
-// MessageTime, the connection ends with the refusal.
+// chargeBytes counts the bytes read so far of a long message as requests, and reports whether the
+// connection continues. While the caller is over its rate it waits, because no answer can be sent
+// before the message is complete. This wait does not count towards MessageTime, so a low rate does
+// not cut a message off. If no request is allowed within MessageTime, the connection ends with the
+// refusal.
 func (c *conn) chargeBytes() bool {
 	for ; c.charged < (len(c.buf)-ownBuffer)/bytesPerRequest; c.charged++ {
 		begin := time.Now()
@@ -233,15 +235,15 @@ func (c *conn) chargeBytes() bool {
 	return true
 }
 
-// consume takes a message off the buffer.
+// consume removes a message from the buffer.
 func (c *conn) consume(n int) {
 	c.start += n
 	c.charged = 0
 	c.since.Store(0)
 }
 
-// message understands a message. It gives the request that is to be done, if there is one, and says
-// whether the connection goes on.
+// message parses a message. It returns the request to execute, if there is one, and whether the
+// connection continues.
 func (c *conn) message(message []byte) (k *call, more bool) {
 	if blank(message) {
 		c.chargeMessage(1)
@@ -252,8 +254,8 @@ func (c *conn) message(message []byte) (k *call, more bool) {
 		c.s.metrics.garbage.Inc()
 		failed := rpc.Invalid("%v", err)
 		if c.first && r.ID == 0 {
-			// Another protocol, of a browser for example that a page has talked into it: its next
-			// lines may be requests, but they are not its own.
+			// The sender speaks another protocol; for example, a web page made a browser send this.
+			// Its next lines might look like requests, but a third party chose them.
 			c.farewell(failed)
 			return nil, false
 		}

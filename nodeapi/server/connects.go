@@ -13,32 +13,33 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/server/rpc"
 )
 
-// connects bounds how often one process, or one address by TCP, connects. It decides before the
-// server finds out who the caller is, because that takes longer than to connect: a flood would fill
-// the kernel's queue of connections, and others would wait behind it.
+// connects limits how often one process, or one TCP address, connects. It decides before the server
+// identifies the caller, because identifying takes longer than connecting. Otherwise a flood would
+// fill the kernel's queue of connections, and other callers would wait behind it.
 type connects struct {
-	rate  rate.Limit // on average, a second
+	rate  rate.Limit // average connections a second
 	burst int        // at once
 
 	mu   sync.Mutex
 	from map[connector]*rate.Limiter
 }
 
-// connector is a process, or an address.
+// connector is the state of one process or address.
 type connector struct {
 	pid     int32
 	address string
 }
 
-// A process may connect at the average rate connectRate, and connectBurst times at once.
+// connectRate is the average rate at which a process may connect; connectBurst is how many
+// connections it may make at once.
 const (
 	connectRate  = 1000
 	connectBurst = 2048
 )
 
 // afterRefusal is the pause after a connection that was refused. Without it a flood keeps this
-// goroutine busy without end, and the Go scheduler then looks for news of the other connections
-// every 10 ms only. With it a full queue of connections (4,096) is worked off in half a second.
+// goroutine busy, and the Go scheduler then polls the other connections only every 10 ms. With it,
+// a full queue of connections (4,096) is worked off in half a second.
 const afterRefusal = 100 * time.Microsecond
 
 var tooManyConnects, _ = rpc.JSONLines{}.Append(nil, &rpc.Response{Err: nodeapi.Errorf(nodeapi.CodeQuotaExceeded,
@@ -48,7 +49,7 @@ var tooManyConnects, _ = rpc.JSONLines{}.Append(nil, &rpc.Response{Err: nodeapi.
 func (c *connects) allow(nc net.Conn) bool {
 	who, ok := connectorOf(nc)
 	if !ok {
-		return true // the server finds out why nothing is known
+		return true // serve it; the server then finds out why nothing is known about the caller
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -86,7 +87,7 @@ func connectorOf(nc net.Conn) (who connector, ok bool) {
 	return who, false
 }
 
-// sweep forgets those who have not connected lately.
+// sweep forgets connectors that have not connected lately.
 func (c *connects) sweep(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -19,7 +19,8 @@ func (c *conn) ownLeases() *coordination.Owner {
 		go func() {
 			select {
 			case <-o.Lost():
-				// This tells holders of something by this connection that it is no longer held.
+				// Ending the connection tells its client that the leases, and everything bound to
+				// them, are lost.
 				c.cutOff("lease lost")
 			case <-c.ctx.Done():
 			}
@@ -127,8 +128,8 @@ func registrationStays(ctx context.Context, k *call, d *nodeapi.ServiceData, a *
 	})
 }
 
-// stays looks in a namespace whether an answer is true still, if its caller may. Where that cannot
-// be found out, the request was executed, and more is not known.
+// stays checks in a namespace whether an answer is still true, if the caller has the right to. If
+// this cannot be determined, the answer says only that the request was executed.
 func stays(ctx context.Context, k *call, ns string, look func(ns string) error) error {
 	ns, err := k.place(ctx, ns)
 	if err != nil {
@@ -143,7 +144,7 @@ func stays(ctx context.Context, k *call, ns string, look func(ns string) error) 
 		"it was executed before; whether its lease is there still could not be read: %v", err)
 }
 
-// at does something in a namespace, if its caller may.
+// at runs a function in a namespace, if the caller has the right to.
 func at[D, A any](ctx context.Context, k *call, ns string, d D,
 	do func(context.Context, string, D) (A, error)) (any, error) {
 	ctx, ns, err := k.placeToWrite(ctx, ns)
@@ -157,12 +158,12 @@ func at[D, A any](ctx context.Context, k *call, ns string, d D,
 	return &answer, nil
 }
 
-// nothing is for functions that answer {}.
+// nothing adapts functions that answer {}.
 func nothing[D any](do func(context.Context, string, D) error) func(context.Context, string, D) (struct{}, error) {
 	return func(ctx context.Context, ns string, d D) (struct{}, error) { return struct{}{}, do(ctx, ns, d) }
 }
 
-// own is for functions that use the connection's own lease if the caller names none.
+// own adapts functions that use the connection's own lease if the caller names none.
 func own[D, A any](k *call, lease string,
 	do func(context.Context, string, *coordination.Owner, D) (A, error)) func(context.Context, string, D) (A, error) {
 	return func(ctx context.Context, ns string, d D) (A, error) {

@@ -12,10 +12,10 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// Descriptors travel with messages (SCM_RIGHTS): those of a message come with its first byte, so a
-// reader that has read a message has its descriptors, in the order of messages. A message with
-// descriptors begins a write of its own; one read never goes beyond the write that descriptors came
-// with.
+// Descriptors travel with messages (SCM_RIGHTS): a message's descriptors arrive with its first
+// byte. So a reader that has read a message also has its descriptors, in the order of messages. A
+// message with descriptors begins a write of its own; one read never goes beyond the write that
+// descriptors came with.
 
 // passing are descriptors that wait for their message to be written.
 type passing struct {
@@ -29,9 +29,9 @@ func closeAll(files []*os.File) {
 	}
 }
 
-// writePart writes as much as it may of b, which is the next that is to be written, and says how
-// much that was: descriptors go out with the first byte of their message. c.mu is held, and given
-// back while it writes.
+// writePart writes as much as it may of b, which is the next part to be written, and returns how
+// much it wrote; descriptors go out with the first byte of their message. c.mu is held, but
+// released during the write.
 func (c *conn) writePart(b []byte) (int, error) {
 	var files []*os.File
 	if len(c.passing) > 0 {
@@ -59,7 +59,7 @@ func (c *conn) writePart(b []byte) (int, error) {
 	return n, err
 }
 
-// flying counts descriptors that were sent and not read yet. The kernel counts them for the sending
+// flying counts descriptors that were sent but not read yet. The kernel counts them for the sending
 // user, and bounds them for each user. A client that does not read must not use that up for others.
 type flying struct {
 	mu  sync.Mutex
@@ -72,7 +72,7 @@ const (
 	mostFlyingEach = 128 // of a subject
 )
 
-// take counts descriptors, unless there are too many.
+// take counts descriptors, unless there would be too many.
 func (f *flying) take(subject string, n int) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -87,7 +87,8 @@ func (f *flying) take(subject string, n int) bool {
 	return true
 }
 
-// wait is take, as soon as there is room: many may subscribe at the same moment.
+// wait is like take, but waits until there is room, because many clients may subscribe at the same
+// moment.
 func (f *flying) wait(ctx context.Context, subject string, n int, most time.Duration) error {
 	late := time.NewTimer(most)
 	defer late.Stop()
@@ -113,8 +114,9 @@ func (f *flying) give(subject string, n int) {
 	}
 }
 
-// pass sends an answer with n descriptors, and waits until the client has read them, or has gone:
-// one that does not read is cut off after Limits.DescriptorTime, canceled or not.
+// pass sends an answer with n descriptors, and waits until the client has read them, or has gone. A
+// client that does not read is cut off after Limits.DescriptorTime, even if it has canceled the
+// request.
 func (k *call) pass(ctx context.Context, answer any, n int, open func() ([]*os.File, error)) error {
 	c, s := k.c, k.c.s
 	subject := s.config.Authority.Subject(c.peer)
@@ -150,7 +152,7 @@ func (k *call) pass(ctx context.Context, answer any, n int, open func() ([]*os.F
 
 const readEvery = 2 * time.Millisecond
 
-// wasRead says whether the client has read all that was sent, or has gone.
+// wasRead reports whether the client has read all that was sent, or has gone.
 func (c *conn) wasRead() bool {
 	c.mu.Lock()
 	unsent := c.unsent

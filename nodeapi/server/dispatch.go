@@ -14,21 +14,22 @@ const maxID = 1<<53 - 1 // the largest number that every language's JSON keeps
 // function is one function of the API.
 type function struct {
 	writes bool
-	waits  bool // it may wait for others; it stops when its caller has gone
-	// short is set for functions that compute little, and ask their context for Done before they
+	waits  bool // it may wait for other callers; it stops when its own caller has gone
+	// short is set for functions that compute littleand call Done on their context before they
 	// wait: see Server.work.
 	short bool
-	// requests is set for functions that count as more than one request: as how many.
+	// requests is set for functions that count as more than one request, and returns how many.
 	requests func(data any) int
-	// watches is set for functions that are answered again and again: how many keys and prefixes
-	// they follow.
+	// watches is set for functions that are answered again and again, and returns how many keys and
+	// prefixes they follow.
 	watches func(data any) int
 	read    func(f rpc.Format, raw []byte) (any, error)
-	// inline is set for functions that the reader runs at once, in order, and run for the others.
+	// inline is set for functions that the reader runs at once, in order; run is set for the
+	// others.
 	inline func(k *call, data any) (any, error)
 	run    func(ctx context.Context, k *call, data any) (any, error)
-	// stays is set for answers about the present: it says whether the answer is still true before
-	// it is sent again.
+	// stays is set for answers about the current state. It reports whether the answer is still true
+	// before it is sent again.
 	stays func(ctx context.Context, k *call, data, answer any) error
 }
 
@@ -49,7 +50,7 @@ func reads[D any](do func(ctx context.Context, k *call, d *D) (any, error)) *fun
 		run: func(ctx context.Context, k *call, data any) (any, error) { return do(ctx, k, data.(*D)) }}
 }
 
-// counting says of a function how many requests each of its requests counts as.
+// counting sets how many requests each request of a function counts as.
 func counting[D any](f *function, requests func(d *D) int) *function {
 	f.requests = func(data any) int { return requests(data.(*D)) }
 	return f
@@ -61,8 +62,8 @@ func writes[D any](do func(ctx context.Context, k *call, d *D) (any, error)) *fu
 	return f
 }
 
-// A request that names several keys, or makes several partitions, is as many requests. A number of
-// partitions that is refused makes none.
+// A request that names several keys, or makes several partitions, counts as that many requests. A
+// number of partitions that will be refused adds none.
 func keysOfGetMany(d *nodeapi.GetManyData) int   { return len(d.Keys) }
 func keysOfTransact(d *nodeapi.TransactData) int { return len(d.Compare) + len(d.Write) }
 func partitionsOf(d *nodeapi.OpenStreamData) int {
@@ -84,13 +85,13 @@ func watches[D any](cost func(*D) int, do func(ctx context.Context, k *call, d *
 	return f
 }
 
-// short says about a function that it is.
+// short marks a function as short.
 func short(f *function) *function {
 	f.short = true
 	return f
 }
 
-// checked says about a function how to find out whether its answer is true still.
+// checked sets how to find out whether a function's answer is still true.
 func checked[D, A any](f *function, stays func(ctx context.Context, k *call, d *D, a *A) error) *function {
 	f.stays = func(ctx context.Context, k *call, data, answer any) error {
 		return stays(ctx, k, data.(*D), answer.(*A))

@@ -9,7 +9,7 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/server/rpc"
 )
 
-// die ends the connection. why is "" where the client went, or the server is closed. c.mu is held.
+// die ends the connection. why is "" if the client has gone or the server is closed. c.mu is held.
 func (c *conn) die(why string) {
 	if c.dead {
 		return
@@ -50,7 +50,7 @@ func (c *conn) overdue(now time.Time) string {
 	return ""
 }
 
-// end is what becomes of a connection when nothing more is read from it.
+// end finishes a connection after reading from it has stopped.
 func (c *conn) end() {
 	c.cutOff("")
 	c.part.count(-int64(max(cap(c.buf)-ownBuffer, 0)))
@@ -67,7 +67,8 @@ func (c *conn) end() {
 	c.s.left(c)
 }
 
-// farewell says why the connection ends, waits a little until that is read, and ends it.
+// farewell tells the client why the connection ends, waits briefly for it to read that, and ends
+// the connection.
 func (c *conn) farewell(failed *nodeapi.Error) {
 	c.s.metrics.count("", failed.Code)
 	text := c.encode(&rpc.Response{Err: failed})
@@ -78,13 +79,13 @@ func (c *conn) farewell(failed *nodeapi.Error) {
 	linger(c.ctx, c.nc, c.buf[:cap(c.buf)])
 }
 
-// lingerFor is how long a server reads on from a client whose connection it ends, and lingerPause
-// the first of its pauses between two reads. Each pause is twice the one before, so a client that
-// sends without end costs eight reads.
+// lingerFor is how long a server continues reading from a client whose connection it ends, and
+// lingerPause the first of its pauses between two reads. Each pause is twice the one before, so a
+// client that sends without end costs eight reads.
 const lingerFor, lingerPause = time.Second, 10 * time.Millisecond
 
-// linger gives a client the time to read what was sent to it. A socket that is closed with unread
-// bytes in it may take away what it has sent.
+// linger gives a client time to read the last answers. If a socket is closed while it has unread
+// input, data that it has already sent may be lost.
 func linger(ctx context.Context, nc net.Conn, buf []byte) {
 	if half, ok := nc.(interface{ CloseWrite() error }); ok {
 		_ = half.CloseWrite()
@@ -102,7 +103,7 @@ func linger(ctx context.Context, nc net.Conn, buf []byte) {
 	}
 }
 
-// turningAway bounds how many connections are told at once why they are not served.
+// turningAway bounds how many turned-away connections are given the reason at the same time.
 var turningAway = make(chan struct{}, 64)
 
 // turnAway says, in JSON, why a connection is not served, and ends it.
@@ -124,7 +125,7 @@ func turnAway(nc net.Conn, failed *nodeapi.Error) {
 	}()
 }
 
-// tellDraining tells a client that wants to know that it should connect anew.
+// tellDraining tells a client that wants to know that it should reconnect.
 func (c *conn) tellDraining() {
 	c.mu.Lock()
 	if !c.notices || c.noticed || c.dead {
@@ -136,7 +137,7 @@ func (c *conn) tellDraining() {
 	c.send(&rpc.Response{Data: nodeapi.DrainNotice{Draining: true}})
 }
 
-// finish takes no more requests, and ends watches.
+// finish accepts no more requests, and ends watches.
 func (c *conn) finish() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"github.com/netcraq/netcraq/streams/files"
 )
 
-// held are the files that a connection holds, by openFiles: alongside those that requests hold,
-// which last as long.
+// held are the files that a connection holds through openFiles, in addition to those that its
+// requests hold.
 type held struct {
 	files map[heldName][]*files.File
 	over  bool // the connection has ended
@@ -19,8 +19,8 @@ type held struct {
 
 type heldName struct{ namespace, name string }
 
-// openFiles opens files for the connection, and gives back others, so that a reader needs one
-// exchange for each record. Nothing outlasts it but the count of held files.
+// openFiles opens files for the connection, and releases others, so that a reader needs only one
+// exchange for each record. After the call, only the count of held files remains.
 func openFiles(ctx context.Context, k *call, d *nodeapi.OpenFilesData) (any, error) {
 	if err := k.mayBePassed(); err != nil {
 		return nil, err
@@ -33,7 +33,7 @@ func openFiles(ctx context.Context, k *call, d *nodeapi.OpenFilesData) (any, err
 	}
 	b, ns, err := k.streamsIn(ctx, d.Namespace)
 	if err != nil {
-		// Giving back needs no right; the caller may have lost it.
+		// Releasing files needs no right, because the caller may have lost its rights.
 		if ns = d.Namespace; ns == "" {
 			ns = k.namespace
 		}
@@ -43,7 +43,8 @@ func openFiles(ctx context.Context, k *call, d *nodeapi.OpenFilesData) (any, err
 	if len(d.Files)+len(d.GiveBack) == 0 {
 		return nil, rpc.Invalid("give files or giveBack")
 	}
-	opened, err := b.Files().Open(ns, d.Files) // first, so that a file in both is not lost
+	// open before releasing, so that a file in both lists is not lost
+	opened, err := b.Files().Open(ns, d.Files)
 	k.c.giveBack(ns, d.GiveBack)
 	if err != nil {
 		return nil, err
@@ -80,7 +81,7 @@ func releaseAll(opened []*files.File) {
 	}
 }
 
-// lendAll has the answer of a request that succeeds go with descriptors of files.
+// lendAll sends descriptors of files with the answer of a successful request.
 func (k *call) lendAll(ctx context.Context, opened []*files.File) error {
 	s := k.c.s
 	subject := s.config.Authority.Subject(k.c.peer)
@@ -161,7 +162,7 @@ func (c *conn) giveAllBack() {
 	c.unhold(gone)
 }
 
-// unhold is the end of giving back. c.mu is held before, and not afterwards.
+// unhold finishes the release of files. The caller holds c.mu, which unhold unlocks.
 func (c *conn) unhold(gone []*files.File) {
 	c.watched -= len(gone)
 	c.mu.Unlock()
@@ -170,14 +171,14 @@ func (c *conn) unhold(gone []*files.File) {
 	c.account.Unwatch(len(gone))
 }
 
-// flight are descriptors that went with answers of requests that are over: nothing waits for them
-// to be read, so they are looked after, and who does not read them is cut off.
+// flight tracks descriptors that were sent with answers of finished requests. No request waits
+// until they are read, so the server checks them, and cuts off a client that does not read them.
 type flight struct {
 	n     int
 	since time.Time
 }
 
-// sendBeside puts descriptors alongside the message that is pushed next. c.mu is held.
+// sendBeside attaches descriptors to the message that is pushed next. c.mu is held.
 func (c *conn) sendBeside(files []*os.File) {
 	if c.dead {
 		closeAll(files)
@@ -192,7 +193,7 @@ func (c *conn) sendBeside(files []*os.File) {
 	c.flight.n += len(files)
 }
 
-// look checks whether what was sent was read, again and again until it was.
+// look checks repeatedly until the sent descriptors were read.
 func (c *conn) look() {
 	read := c.wasRead()
 	c.mu.Lock()

@@ -22,7 +22,7 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// checkNamespace says whether a namespace is a DNS label.
+// checkNamespace reports whether a namespace is a DNS label.
 func checkNamespace(ns string) error {
 	if len(ns) > nodeapi.MaxNamespace {
 		return nodeapi.Errorf(nodeapi.CodeTooLarge, "", "the namespace has %d bytes; it has at most %d", len(ns), nodeapi.MaxNamespace)
@@ -33,7 +33,7 @@ func checkNamespace(ns string) error {
 	return authority.CheckNamespace(ns)
 }
 
-// checkKey says whether a name may be a key's.
+// checkKey reports whether a name is valid for a key.
 func checkKey(name string) error {
 	switch {
 	case name == "":
@@ -51,7 +51,7 @@ func checkKey(name string) error {
 	return nil
 }
 
-// place says which namespace a request means, if its caller may do that there.
+// place returns the namespace that a request means, if the caller has the needed right there.
 func (k *call) place(ctx context.Context, ns string) (string, error) {
 	ns, err := k.named(ns)
 	if err != nil {
@@ -75,12 +75,12 @@ func (k *call) named(ns string) (string, error) {
 	return ns, checkNamespace(ns)
 }
 
-// may returns nil if the caller may do that in a namespace.
+// may returns nil if the caller has a right in a namespace.
 func (k *call) may(ctx context.Context, verb authority.Verb, ns string) error {
 	return k.c.s.config.Authority.Authorize(ctx, k.c.peer, verb, ns)
 }
 
-// creating tells the store if the caller may not make keys in a namespace.
+// creating tells the store when the caller may not create keys in a namespace.
 func (k *call) creating(ctx context.Context, ns string) context.Context {
 	if err := k.may(ctx, authority.Create, ns); err != nil {
 		return store.WithoutCreating(ctx, err)
@@ -101,7 +101,7 @@ func (k *call) placeToWrite(ctx context.Context, ns string) (context.Context, st
 	return k.creating(ctx, ns), ns, nil
 }
 
-// keyToWrite is key for functions that may create it.
+// keyToWrite is like key, for functions that may create the key.
 func (k *call) keyToWrite(ctx context.Context, key nodeapi.Key) (context.Context, store.Key, error) {
 	if err := checkKey(key.Key); err != nil {
 		return ctx, store.Key{}, err
@@ -110,7 +110,7 @@ func (k *call) keyToWrite(ctx context.Context, key nodeapi.Key) (context.Context
 	return ctx, store.Key{Namespace: ns, Name: key.Key}, err
 }
 
-// key says which key a request means, if its caller may do that there.
+// key returns the key that a request means, if the caller has the needed right there.
 func (k *call) key(ctx context.Context, key nodeapi.Key) (store.Key, error) {
 	if err := checkKey(key.Key); err != nil {
 		return store.Key{}, err
@@ -119,7 +119,7 @@ func (k *call) key(ctx context.Context, key nodeapi.Key) (store.Key, error) {
 	return store.Key{Namespace: ns, Name: key.Key}, err
 }
 
-// version writes a version as clients see it.
+// version formats a version for clients.
 func version(v wire.Version) string {
 	return strconv.FormatUint(uint64(v.Epoch()), 10) + "." + strconv.FormatUint(v.Sequence(), 10)
 }
@@ -133,7 +133,7 @@ func parseVersion(s string) (wire.Version, error) {
 	return 0, rpc.Invalid("%.64q is not a version: pass EPOCH.SEQUENCE, as in answers, or 0.0 for a key that was never written", s)
 }
 
-// item is a key's state as clients see it.
+// item converts a key's state to the form for clients.
 func item(i coordination.Value) nodeapi.Item {
 	out := nodeapi.Item{Key: i.Key.Name, Found: i.Found, Version: version(i.Version), Lease: i.Lease}
 	switch {
@@ -190,7 +190,7 @@ func getMany(ctx context.Context, k *call, d *nodeapi.GetManyData) (any, error) 
 	return &out, nil
 }
 
-// each calls do for the numbers 0 to n-1, several at a time if the subject's share of helpers
+// each calls `do` for the numbers 0 to n-1, several at a time if the subject's share of helpers
 // allows it.
 func (k *call) each(n int, do func(int)) {
 	var next atomic.Int64
@@ -203,7 +203,7 @@ func (k *call) each(n int, do func(int)) {
 	subject := k.c.part.subject
 	for range min(n, manyAtOnce) - 1 {
 		if !k.c.s.helpers.Take(subject, 1) {
-			break // calls of this subject have its share of them: this one takes longer
+			break // the subject's calls use up its share of helpers, so this call continues alone
 		}
 		others.Go(func() {
 			defer k.c.s.helpers.Give(subject, 1)
@@ -214,7 +214,7 @@ func (k *call) each(n int, do func(int)) {
 	others.Wait()
 }
 
-// bytesOf is the value of a request.
+// bytesOf decodes the value of a request.
 func bytesOf(d *nodeapi.PutData) ([]byte, error) { return valueOf(d.Value, d.ValueBase64) }
 
 // valueOf is a value of a request: text, or base64.
@@ -277,7 +277,7 @@ func remove(ctx context.Context, k *call, d *nodeapi.DeleteData) (any, error) {
 	if err != nil || deleted {
 		return &nodeapi.DeleteAnswer{Deleted: deleted, Item: gone(key, i.Version)}, err
 	}
-	// Nothing was written, whatever happens from here on.
+	// Nothing was writtenif an error occurs from here on.
 	v, err := k.c.s.coordination.Resolve(ctx, i, false)
 	if err != nil {
 		return nil, asRead(err)
@@ -328,7 +328,7 @@ func increment(ctx context.Context, k *call, d *nodeapi.IncrementData) (any, err
 			return &nodeapi.IncrementAnswer{Number: number + by, Value: text, Version: version(now.Version)}, nil
 		}
 		i = now
-		// Others try, too: a random wait lets one of them through.
+		// Other writers compete; a random wait lets one of them succeed.
 		select {
 		case <-time.After(rand.N(pause)):
 		case <-ctx.Done():
@@ -337,7 +337,7 @@ func increment(ctx context.Context, k *call, d *nodeapi.IncrementData) (any, err
 	}
 }
 
-// asRead turns an error into one before which nothing was written.
+// asRead converts an error to one that says that nothing was written.
 func asRead(err error) error {
 	var e *nodeapi.Error
 	if errors.As(err, &e) {

@@ -9,40 +9,39 @@ import (
 	"github.com/netcraq/netcraq/internal/shares"
 )
 
-// Limits are the server's own, in addition to those of the contract. 0 means the default in the
-// comment.
+// Limits are the server's own, in addition to those of the API. 0 means the default that the
+// comment names.
 type Limits struct {
-	// Connections are all of the server's. 16,384.
+	// Connections is the largest number of connections of the server. 16,384.
 	Connections int
-	// MessageTime is how long a message may be under way from its first byte to its last. 30 s.
+	// MessageTime is how long a message may take from its first byte to its last. 30 s.
 	MessageTime time.Duration
 	// StallTime is how long a client may leave sent data unread. 60 s.
 	StallTime time.Duration
 	// DescriptorTime is how long a client may leave descriptors sent to it unread. 10 s.
 	DescriptorTime time.Duration
-	// Buffered are the bytes of messages that are not complete, of requests that are under way and
-	// of answers that are not read, of all connections, beyond a small part that each one has. No
-	// subject has more of them than it leaves for others. 256 MiB.
+	// Buffered is the most bytes of incomplete messages, requests under way and unread answers, for
+	// all connections together, beyond a small allowance of each. No subject gets more of them than
+	// it leaves for others. 256 MiB.
 	Buffered int64
 	// OnceClients, OnceEach and OnceBytes bound the answers that are kept for requests with an
-	// identity: clients, answers of one client, and bytes of all. A full table forgets answers of
-	// the subject that uses most of it. 65,536; 4,096; 64 MiB.
+	// identity: the number of clients, of answers for one client, and of bytes in total. A full
+	// table forgets answers of the subject that uses most of it. 65,536; 4,096; 64 MiB.
 	OnceClients, OnceEach int
 	OnceBytes             int64
-	// AtOnce are the calls of the store at a time (store.Fair): more than are under way to the
-	// switches of a busy server, and few enough for others of its process to have their turns. 256.
+	// AtOnce is the most concurrent calls of the store (store.Fair). It exceeds what a busy server
+	// has under way to the switches, and is low enough to let other work of the process run. 256.
 	AtOnce int
-	// Lists are the lists that are under way at a time. Each may hold a page of values. No subject
-	// has more of them than it leaves for others. 64.
+	// Lists is the most concurrent lists. Each may hold a page of values. No subject gets more of
+	// them than it leaves for others. 64.
 	Lists int
-	// Helpers are the goroutines, besides the one that each has, which read the keys of getManys
-	// and lists.
-	// No subject has more of them than it leaves for others. 256.
+	// Helpers is the most additional goroutines that read the keys of getMany and list requests. No
+	// subject gets more of them than it leaves for others. 256.
 	Helpers int
 	// Farewell is how long, after the grace period, the server waits for requests under way. 1 s.
 	Farewell time.Duration
 
-	// For tests, which would take long with the contract's.
+	// Only for tests, which would take too long with the API's own limits.
 	unsent, inFlight, watches int
 	onceKept                  time.Duration
 }
@@ -73,15 +72,15 @@ func set[T int | int64 | time.Duration](v *T, otherwise T) {
 	}
 }
 
-// backpressure is from how many unsent bytes on nothing more is read from a client, and its watches
-// wait.
+// backpressure is the number of unsent bytes at which the server stops reading from a client and
+// its watches wait.
 func (l *Limits) backpressure() int { return l.unsent / 8 }
 
 func (l *Limits) patrolEvery() time.Duration {
 	return max(min(l.MessageTime, l.StallTime, l.onceKept)/8, 10*time.Millisecond)
 }
 
-// budget counts the bytes of all connections that are held for them, by subject.
+// budget counts the bytes that are held for all connections, by subject.
 type budget struct {
 	most int64
 	held atomic.Int64
@@ -98,7 +97,7 @@ type part struct {
 	conns   int // b.mu guards it
 }
 
-// join begins a connection of a subject.
+// join adds a connection of a subject.
 func (b *budget) join(subject string) *part {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -114,14 +113,14 @@ func (b *budget) join(subject string) *part {
 	return p
 }
 
-// leave ends a connection. Its requests under way may still hold something.
+// leave removes a connection. Its requests under way may still hold something.
 func (p *part) leave() {
 	p.b.mu.Lock()
 	defer p.b.mu.Unlock()
 	p.conns--
 }
 
-// sweep forgets subjects that have nothing.
+// sweep forgets subjects that hold nothing.
 func (b *budget) sweep() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -132,7 +131,7 @@ func (b *budget) sweep() {
 	}
 }
 
-// take takes n bytes, unless that is more than the subject's share.
+// take reserves n bytes, unless that is more than the subject's share.
 func (p *part) take(n int64) bool {
 	p.count(n)
 	if n <= 0 || shares.Fits(p.held.Load(), p.b.held.Load(), 0, p.b.most) {
@@ -142,7 +141,7 @@ func (p *part) take(n int64) bool {
 	return false
 }
 
-// count counts n bytes that are held in any case, or, where n is less than 0, given back.
+// count adds n bytes without a limit, or releases them if n is negative.
 func (p *part) count(n int64) {
 	p.b.held.Add(n)
 	p.held.Add(n)

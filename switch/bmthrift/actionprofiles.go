@@ -8,7 +8,7 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// Ids of members and groups begin at 1, as P4Runtime has it, handles at 0, as BMv2 has it.
+// P4Runtime numbers members and groups from 1; BMv2 numbers handles from 0.
 
 func idOf(h idl.Handle) uint32      { return uint32(h) + 1 }
 func handleOf(id uint32) idl.Handle { return idl.Handle(id - 1) }
@@ -23,7 +23,7 @@ func (h *handler) actionProfile(name string) (*bmv2json.ActionProfile, error) {
 	return p, nil
 }
 
-// freeID is the smallest id that is not in use.
+// freeID is the smallest unused id.
 func freeID[V any](used map[uint32]V) uint32 {
 	id := uint32(1)
 	for {

@@ -11,7 +11,7 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// maxCells is how many cells of a register are read or written by one call.
+// maxCells is the largest number of register cells that one call may read or write.
 const maxCells = 1 << 22
 
 func counterFailure(err error) error {
@@ -309,7 +309,8 @@ func (h *handler) register(name string) (*bmv2json.Register, error) {
 	return r, nil
 }
 
-// numberOf is the value of a cell. What 64 bits cannot say is an error, and never a part of it.
+// numberOf returns the value of a cell. A value that does not fit in 64 bits is an error; it is
+// never truncated.
 func numberOf(r *bmv2json.Register, b []byte) (int64, error) {
 	for len(b) > 8 {
 		if b[0] != 0 {
@@ -328,7 +329,7 @@ func numberOf(r *bmv2json.Register, b []byte) (int64, error) {
 	return int64(v), nil
 }
 
-// cellOf is a number as a cell of the register has it: its lowest bits, as in BMv2.
+// cellOf converts a number to a cell of the register: it keeps the lowest bits, as BMv2 does.
 func cellOf(r *bmv2json.Register, v int64) []byte {
 	out := make([]byte, bytesOf(r.Width))
 	sign := byte(0)
@@ -394,7 +395,7 @@ func (h *handler) BmRegisterReadAll(cxt int32, name string) (out []int64, err er
 	return out, err
 }
 
-// few refuses calls that would take too long or too much.
+// few refuses calls on so many cells that they that would take too long or too much.
 func few(r *bmv2json.Register, cells int) error {
 	if cells > maxCells {
 		return registerFailure(fmt.Errorf(
@@ -415,7 +416,7 @@ func (h *handler) BmRegisterWrite(cxt int32, name string, index int32, value int
 	})
 }
 
-// BmRegisterWriteRange implements the call of that name: the range ends before its end.
+// BmRegisterWriteRange implements the call of that name. The end of the range is exclusive.
 func (h *handler) BmRegisterWriteRange(cxt int32, name string,
 	first, end int32, value int64) error {
 	return h.write(cxt, func(p target.Pipeline) error {

@@ -32,7 +32,7 @@ type field struct {
 	wire     thrift.TType
 }
 
-// structs has the fields of each struct's type, as []field: tags are parsed once.
+// structs caches the fields of each struct's type as []field, so that tags are parsed only once.
 var structs sync.Map
 
 func fieldsOf(t reflect.Type) []field {
@@ -53,7 +53,7 @@ func fieldsOf(t reflect.Type) []field {
 	return out
 }
 
-// wireType is how the protocol names a type. Enums travel as int32, binary as string.
+// wireType is the protocol's code for a type. Enums travel as int32, binary as string.
 func wireType(t reflect.Type) thrift.TType {
 	switch t.Kind() {
 	case reflect.Pointer:
@@ -166,7 +166,7 @@ func encodeStruct(ctx context.Context, p thrift.TProtocol, v reflect.Value) erro
 	return p.WriteStructEnd(ctx)
 }
 
-// decode reads a value. What an earlier field of the same number has set is replaced.
+// decode reads a value. If a field number occurs twice, the later field replaces the earlier one.
 func decode(ctx context.Context, p thrift.TProtocol, v reflect.Value) error {
 	switch v.Kind() {
 	case reflect.Pointer:

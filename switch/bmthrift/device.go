@@ -11,7 +11,7 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// sessionOf is what a mirroring session copies to.
+// sessionOf returns the destinations of a mirroring session.
 func sessionOf(m mirror, groups map[uint32][]target.Replica) *target.CloneSession {
 	s := &target.CloneSession{Replicas: []target.Replica{}}
 	if m.port != nil {
@@ -75,7 +75,7 @@ func (h *handler) MirroringSessionGet(id int32) (out idl.MirroringConfig, err er
 			out.Mgid, out.Port = &group, m.port
 			return nil
 		}
-		// What P4Runtime has made may have more copies than this can say.
+		// A session that P4Runtime created may have more copies than this call can express.
 		if len(s.Replicas) > 0 {
 			port := int32(s.Replicas[0].Port)
 			out.Port = &port
@@ -98,7 +98,7 @@ func (h *handler) MirroringSessionAdd(id int32, c idl.MirroringConfig) error {
 	return err
 }
 
-// byNumber is how the older calls report an error: 1, and 0 for none.
+// byNumber converts an error for the older calls, which report 1 for any error and 0 for none.
 func (h *handler) byNumber(call string, err error) int32 {
 	if err == nil {
 		return 0
@@ -126,9 +126,9 @@ func (h *handler) MirroringMappingGetEgressPort(id int32) (int32, error) {
 	return *c.Port, nil
 }
 
-// setQueues changes queues between ingress and egress: of a port, and of a priority; nil stands for
-// all. The calls say how it went by a number, and clients do not look at it: so what is refused is
-// an exception.
+// setQueues changes the queues between ingress and egress, for one port and one priority; nil
+// stands for all. These calls return a status number that clients do not check, so setQueues
+// refuses with an exception.
 func (h *handler) setQueues(port, priority *int32,
 	do func(q target.QueueSetter, port *uint32, priority *int) error) (int32, error) {
 	q, ok := h.dev.(target.QueueSetter)
@@ -285,7 +285,7 @@ func (h *handler) BmGetConfig() (string, error) {
 
 // BmGetConfigMd5 implements the call of that name.
 func (h *handler) BmGetConfigMd5() ([]byte, error) {
-	sum := md5.Sum(h.state.Source()) // what clients compare with a file's
+	sum := md5.Sum(h.state.Source()) // clients compare it with the MD5 of a file
 	return sum[:], nil
 }
 
@@ -381,7 +381,8 @@ func (h *handler) BmSetCrc32CustomParameters(cxt int32, name string, c idl.CRC32
 		ReflectOut: c.RemainderReflected})
 }
 
-// BmSetToeplitzHashKey implements the call of that name: no program has such a hash here.
+// BmSetToeplitzHashKey implements the call of that name. It always fails, because no program has
+// such a hash here.
 func (h *handler) BmSetToeplitzHashKey(_ int32, name string, _ []byte) error {
 	return refusal(idl.ToeplitzCodeWrongTypeCalculation, "calculation %q is no Toeplitz hash", name)
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// explained is an error of the protocol, a code, with the text that it has no room for.
+// explained is a protocol error, which has only a code, together with a text for the log.
 type explained struct {
-	error // the exception, as it is sent
+	error // the exception that is sent
 	why   string
 }
 
@@ -22,7 +22,7 @@ func refusal[C ~int32](code C, format string, args ...any) error {
 	return &explained{&idl.Exception[C]{Code: code}, fmt.Sprintf(format, args...)}
 }
 
-// tableCodes are the codes of what engines report, where a call has none of its own.
+// tableCodes are the codes for engines' errors, for calls that define no codes of their own.
 var tableCodes = []struct {
 	err  error
 	code idl.TableCode
@@ -32,8 +32,8 @@ var tableCodes = []struct {
 	{target.ErrImmutable, idl.TableCodeImmutableTableEntries},
 }
 
-// tableFailure makes the exception for err. notFound and invalid are the codes of what an engine
-// calls so.
+// tableFailure makes the exception for err. notFound and invalid are the codes for errors that an
+// engine reports as such.
 func tableFailure(err error, notFound, invalid idl.TableCode) error {
 	if err == nil {
 		return nil

@@ -13,21 +13,21 @@ import (
 )
 
 // handler answers calls. What it keeps alongside the device's state is guarded by the state's own
-// lock: it is touched in State.Read and State.Write alone.
+// lock, so it is accessed only inside State.Read and State.Write.
 type handler struct {
 	dev   target.Device
 	state State
 	opts  Options
 	log   *slog.Logger
 	port  int
-	began time.Time // when the device's clock was 0
+	began time.Time // wall-clock time at which the device's clock was 0
 
-	prog    *bmv2json.Program // to which the following belongs
+	prog    *bmv2json.Program // the program that the following fields belong to
 	handles map[string]*handles
 	mc      *multicast
 
 	learner *learner // nil: nobody is notified
-	aged    uint64   // the notifications of idle entries
+	aged    uint64   // number of idle-entry notifications so far
 }
 
 func newHandler(dev target.Device, state State, opts Options, log *slog.Logger) *handler {
@@ -51,7 +51,7 @@ func (h *handler) logRefusal(call string, err error) {
 	h.log.Info("Thrift call refused", "call", call, "err", err)
 }
 
-// errContext is what is said about contexts that there are not.
+// errContext is the error for contexts that do not exist.
 var errContext = errors.New("a switch has one context, which is 0")
 
 // read calls f with the pipeline, serialized with other protocols.
@@ -70,7 +70,7 @@ func (h *handler) write(cxt int32, f func(target.Pipeline) error) error {
 	return h.state.Write(h.bound(f))
 }
 
-// bound drops what belongs to a program that is no more.
+// bound drops state of a program that is no longer loaded.
 func (h *handler) bound(f func(target.Pipeline) error) func(target.Pipeline) error {
 	return func(p target.Pipeline) error {
 		if prog := p.Program(); prog != h.prog {
@@ -114,7 +114,7 @@ func (h *handler) entries(p target.Pipeline, name string) (*bmv2json.Table, *han
 	return t, hs, all, nil
 }
 
-// sameMatch says whether an entry of the engine is one that the program has.
+// sameMatch says whether an entry of the engine is one that the program contains.
 func sameMatch(t *bmv2json.Table, match []bmv2json.KeyValue, e *target.TableEntry) bool {
 	for i, k := range t.Keys {
 		c, m := match[i], e.Match[i]
@@ -135,7 +135,7 @@ func sameMatch(t *bmv2json.Table, match []bmv2json.KeyValue, e *target.TableEntr
 	return true
 }
 
-// entry is the match of the entry with a handle.
+// entry returns the match of the entry that a handle stands for.
 func (h *handler) entry(p target.Pipeline, name string,
 	handle idl.Handle) (*bmv2json.Table, *handles, int, error) {
 	t, hs, err := h.table(name)
@@ -143,7 +143,7 @@ func (h *handler) entry(p target.Pipeline, name string,
 		return nil, nil, 0, err
 	}
 	i, code := hs.find(handle)
-	if code != 0 { // it may be one that another protocol has added
+	if code != 0 { // another protocol may have added the entry
 		if _, _, _, err := h.entries(p, name); err != nil {
 			return nil, nil, 0, err
 		}
@@ -155,7 +155,8 @@ func (h *handler) entry(p target.Pipeline, name string,
 	return t, hs, i, nil
 }
 
-// direct refuses the calls for tables with actions of their own at others, and the other way round.
+// direct refuses calls for direct tables (whose entries name actions) at indirect tables, and the
+// other way round.
 func direct(t *bmv2json.Table, want bool) error {
 	if (t.Kind == bmv2json.TableSimple) == want {
 		return nil
@@ -169,7 +170,7 @@ func direct(t *bmv2json.Table, want bool) error {
 		"table %s has no action profile: its entries name actions", t.Name)
 }
 
-// unsupported is the error of what this switch does not have.
+// unsupported is the error for calls that this switch does not support.
 func unsupported(format string, args ...any) error {
 	return fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), target.ErrUnsupported)
 }

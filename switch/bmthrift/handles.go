@@ -10,7 +10,8 @@ import (
 )
 
 const (
-	indexBits  = 24 // of a handle; above them is how often the index has been used before
+	// bits of a handle that hold the index; the bits above count earlier uses of the index
+	indexBits  = 24
 	indexMask  = 1<<indexBits - 1
 	maxVersion = 1<<7 - 1 // a handle is not negative
 )
@@ -22,19 +23,19 @@ type handles struct {
 	byKey map[string]int
 }
 
-// slot is what an index stands for.
+// slot is the table entry that an index stands for.
 type slot struct {
 	used    bool
 	version int
-	// match and priority alone
+	// match and priority only
 	entry target.TableEntry
-	// numbers the syncs in which the entry was there
+	// number of the last sync that found the entry
 	seen int
 }
 
 func newHandles() *handles { return &handles{byKey: map[string]int{}} }
 
-// keyOf tells the entries of a table apart.
+// keyOf returns a key that is unique among the entries of a table.
 func keyOf(e *target.TableEntry) string {
 	b := binary.BigEndian.AppendUint32(nil, uint32(e.Priority))
 	for _, m := range e.Match {
@@ -83,7 +84,7 @@ func (h *handles) remove(i int) {
 	h.free = append(h.free, i)
 }
 
-// find returns the index after a handle, or the code of what is wrong with it.
+// find returns the index after a handle, or an error code if the handle is not valid.
 func (h *handles) find(handle idl.Handle) (int, idl.TableCode) {
 	i := int(handle) & indexMask
 	switch {
@@ -95,8 +96,8 @@ func (h *handles) find(handle idl.Handle) (int, idl.TableCode) {
 	return i, 0
 }
 
-// sync learns what other protocols have added and removed. Constant entries come in the order in
-// which the program has them, and rank says which that is.
+// sync learns what other protocols have added and removed. Constant entries come in the order of
+// the program, which rank returns.
 func (h *handles) sync(entries []target.TableEntry, rank func(*target.TableEntry) int) {
 	var unknown []int
 	now := 0
@@ -116,7 +117,7 @@ func (h *handles) sync(entries []target.TableEntry, rank func(*target.TableEntry
 			h.remove(i)
 		}
 	}
-	// The engine gives entries in no order, and handles should not depend on chance.
+	// The engine lists entries in random order. Handles should not depend on it.
 	slices.SortFunc(unknown, func(a, b int) int {
 		return cmp.Or(cmp.Compare(rank(&entries[a]), rank(&entries[b])),
 			cmp.Compare(keyOf(&entries[a]), keyOf(&entries[b])))

@@ -10,24 +10,24 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// Publisher sends notifications to whoever listens: nanomsg.Publisher.
+// Publisher sends notifications to all listeners: nanomsg.Publisher.
 type Publisher interface {
 	// Publish sends a message. It does not block.
 	Publish(message []byte)
 }
 
 const (
-	// What BMv2 begins with: a notification for each sample.
+	// BMv2's defaults: one notification per sample.
 	defaultSamples = 1
 	defaultWait    = time.Second
 	// maxSamples bounds a notification, and maxUnacked the samples that are kept until a listener
-	// acknowledges them. Beyond it the oldest are taken for acknowledged.
+	// acknowledges them. Beyond maxUnacked, the oldest samples count as acknowledged.
 	maxSamples = 1 << 16
 	maxUnacked = 1 << 16
 )
 
 // learner collects the digests of a program and notifies listeners of them as BMv2 does: several
-// samples at a time, and none again that has not been acknowledged.
+// samples at a time, and no sample again until it has been acknowledged.
 type learner struct {
 	device uint64
 	to     Publisher
@@ -42,16 +42,16 @@ type learnList struct {
 	src     *bmv2json.LearnList
 	most    int
 	wait    time.Duration
-	buffer  []byte   // of the samples that are not sent yet
-	keys    []string // the same, one by one
-	id      uint64   // of the buffer that is filled
+	buffer  []byte   // the samples that are not sent yet
+	keys    []string // the keys of the samples in buffer
+	id      uint64   // id of the buffer that is being filled
 	known   map[string]bool
-	unacked map[uint64][]string // sample id -> sample; "" for what has been acknowledged
+	unacked map[uint64][]string // sample id -> sample; "" if it has been acknowledged
 	oldest  uint64
 	timer   *time.Timer
 }
 
-// of makes the lists those of the running program. The caller holds l.mu.
+// of replaces the lists by those of the running program. The caller holds l.mu.
 func (l *learner) of(prog *bmv2json.Program) {
 	if prog == l.prog {
 		return
@@ -76,7 +76,7 @@ func (x *learnList) stop() {
 	}
 }
 
-// digest takes what a packet of prog has sent.
+// digest accepts a digest that a packet of prog has sent.
 func (l *learner) digest(prog *bmv2json.Program, d target.Digest) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -103,7 +103,7 @@ func (l *learner) digest(prog *bmv2json.Program, d target.Digest) {
 	}
 }
 
-// wake sends what there is in a while.
+// wake schedules the next notification.
 func (l *learner) wake(x *learnList) {
 	id := x.id
 	x.timer = time.AfterFunc(x.wait, func() {
@@ -115,7 +115,7 @@ func (l *learner) wake(x *learnList) {
 	})
 }
 
-// send notifies the listeners of what has been collected.
+// send notifies the listeners of the collected samples.
 func (l *learner) send(x *learnList) {
 	x.stop()
 	m := append(make([]byte, 0, 32+len(x.buffer)), "LEA|"...)

@@ -10,13 +10,14 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// maxPriority converts between BMv2's priorities, of which the smallest wins, and P4Runtime's, of
-// which the largest does.
+// maxPriority converts between BMv2's priorities (the smallest wins) and P4Runtime's (the largest
+// wins).
 const maxPriority = math.MaxInt32
 
 func bytesOf(width int) int { return (width + 7) / 8 }
 
-// fits says whether b is a number of width bits in as many bytes as it takes.
+// fits says whether b is a number of at most width bits, encoded in exactly as many bytes as width
+// needs.
 func fits(b []byte, width int) bool {
 	if len(b) != bytesOf(width) {
 		return false
@@ -25,8 +26,8 @@ func fits(b []byte, width int) bool {
 	return spare == 0 || b[0]>>(8-spare) == 0
 }
 
-// normalized is the number b with width bits, however many zeros stand before it; nil if it is
-// larger.
+// normalized returns the number b in the size of width bits, without extra leading zeros; nil if b
+// is larger.
 func normalized(b []byte, width int) []byte {
 	n := bytesOf(width)
 	for len(b) > n {
@@ -190,12 +191,12 @@ func keyOfEntry(t *bmv2json.Table, e *target.TableEntry) (out idl.MatchKey) {
 	return out
 }
 
-// optionsOf is the priority of an entry as BMv2 counts it.
+// optionsOf returns the priority of an entry as BMv2 counts it.
 func optionsOf(t *bmv2json.Table, e *target.TableEntry) idl.EntryOptions {
 	p := int32(-1)
 	switch {
 	case !needsPriority(t): // in BMv2's words
-	case e.IsConst: // the program's numbers, turned round when it was loaded
+	case e.IsConst: // the program's own priorities, which were inverted when it was loaded
 		largest := 0
 		for _, c := range t.ConstEntries {
 			largest = max(largest, c.Priority)

@@ -11,8 +11,8 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// Limits of multicast: a map of ports is a string of as many characters as there may be ports, and
-// nodes belong to no group until they are associated.
+// Limits of multicast. A port map is a string with one character per possible port. Nodes belong to
+// no group until they are associated with one.
 const (
 	maxPorts = 512 // 9 bits, as in BMv2
 	maxLAGs  = 256
@@ -25,10 +25,10 @@ type node struct {
 	rid   uint16
 	ports []uint32
 	lags  []uint32
-	group uint32 // 0: of no group
+	group uint32 // 0: the node belongs to no group
 }
 
-// multicast is what the protocol knows about groups alongside their replicas.
+// multicast holds what the protocol keeps about groups in addition to their replicas.
 type multicast struct {
 	nodes  map[int32]*node
 	groups map[uint32][]int32 // in the order in which the nodes came
@@ -55,8 +55,8 @@ var (
 	errFull    = fmt.Errorf("there are %d nodes already", maxNodes)
 )
 
-// replicas are the copies that a group makes. Of a link aggregation group it is one port: BMv2
-// picks it by a hash that is 255 for every packet.
+// replicas are the copies that a group makes. A link aggregation group contributes only one port,
+// because BMv2 picks the port by a hash that is 255 for every packet.
 func (m *multicast) replicas(group uint32) []target.Replica {
 	out := []target.Replica{}
 	for _, h := range m.groups[group] {
@@ -118,7 +118,7 @@ func (m *multicast) freeHandle() int32 {
 	}
 }
 
-// apply makes the groups' replicas what the nodes say.
+// apply sets the groups' replicas according to the nodes.
 func (m *multicast) apply(p target.Pipeline, groups ...uint32) error {
 	for _, id := range groups {
 		if id == 0 {
@@ -132,14 +132,14 @@ func (m *multicast) apply(p target.Pipeline, groups ...uint32) error {
 	return nil
 }
 
-// follow makes the sessions that copy to a group copy to its members of now.
+// follow updates the sessions that copy to a group, so that they copy to its present members.
 func (m *multicast) follow(p target.Pipeline) {
 	groups := p.MulticastGroups()
 	sessions := p.CloneSessions()
 	for id, mi := range m.mirrors {
 		s := sessionOf(mi, groups)
 		if have, ok := sessions[id]; !ok || !slices.Equal(have.Replicas, s.Replicas) {
-			_ = p.SetCloneSession(id, s) // an id that was right before
+			_ = p.SetCloneSession(id, s) // cannot fail: this id was accepted before
 		}
 	}
 }
@@ -177,7 +177,7 @@ func (h *handler) createGroup(cxt, id int32) (int32, error) {
 		if id < 1 || id > maxRID {
 			return errGroupID
 		}
-		if _, ok := m.groups[uint32(id)]; !ok { // BMv2 takes it twice
+		if _, ok := m.groups[uint32(id)]; !ok { // BMv2 also accepts an id that exists
 			m.groups[uint32(id)] = []int32{}
 		}
 		return m.apply(p, uint32(id))
@@ -334,8 +334,8 @@ func (h *handler) setLAG(cxt int32, lag int16, ports string) error {
 	})
 }
 
-// The JSON in which the protocol lists multicast: groups name nodes, and these the entries in which
-// their ports are. Here there is one such entry for each node, with the node's handle.
+// The JSON in which the protocol lists multicast: groups name nodes, and nodes name the entries
+// that hold their ports. This server lists one such entry for each node, with the node's handle.
 type (
 	groupEntry struct {
 		ID    uint32  `json:"id"`

@@ -17,27 +17,27 @@ import (
 
 // Limits of a client's requests.
 const (
-	// maxMessage is the largest message that is taken, in bytes. The largest that is meant is a
-	// program's JSON.
+	// maxMessage is the largest message that the server accepts, in bytes. The largest legitimate
+	// message carries a program's JSON.
 	maxMessage = 16 << 20
-	// maxElements is how many elements a list in a message may have: decodeList makes room for all
-	// of them when it has read their number.
+	// maxElements is how many elements a list in a message may have, because decodeList allocates
+	// room for all of them as soon as it has read their number.
 	maxElements = 1 << 14
-	// A message of more than smallMessage bytes waits until it is one of bigMessages.
+	// A message of more than smallMessage bytes waits for one of the bigMessages tokens.
 	smallMessage = 1 << 20
 	bigMessages  = 2
 	// messageTime is how long a message may take from its first byte to its last, and how long a
 	// client may take to read an answer.
 	messageTime = 20 * time.Second
-	// maxConnections at a time. One more takes the place of the one that has been silent for the
-	// longest.
+	// maxConnections is the largest number of connections. A further connection replaces the one
+	// that has been silent for the longest.
 	maxConnections = 64
 )
 
 // State is the served state: p4rt.Local.
 type State interface {
-	// Read calls f with the pipeline that calls refer to, and nothing is written meanwhile; Write
-	// does so and makes the changes final.
+	// Read calls f with the pipeline that calls refer to, and excludes writes meanwhile. Write does
+	// the same and commits the changes.
 	Read(f func(target.Pipeline) error) error
 	Write(f func(target.Pipeline) error) error
 	// Load prepares a program from its JSON alongside the running one, Swap makes it the running
@@ -49,8 +49,8 @@ type State interface {
 	Source() []byte
 	// OnReplication sets a function that is called when others have changed groups and sessions.
 	OnReplication(f func(target.Pipeline))
-	// OnDigest sets who gets the digests of the running program, besides P4Runtime. f does not
-	// block.
+	// OnDigest sets a function that gets the digests of the running program, in addition to
+	// P4Runtime. f must not block.
 	OnDigest(f func(*bmv2json.Program, target.Digest))
 	// SetIdleTimeout and IdleTimeout are for an entry of a pipeline that Write or Read has given,
 	// and OnIdle sets a function that gets idle entries of the running one.
@@ -80,7 +80,7 @@ type Server struct {
 	log     *slog.Logger
 	handler *handler
 	conf    *thrift.TConfiguration
-	big     chan struct{} // has a token for each message that may be large
+	big     chan struct{} // holds a token for each large message that is being read
 
 	mu    sync.Mutex
 	open  map[*conn]struct{}
@@ -101,7 +101,7 @@ func New(dev target.Device, state State, opts Options) *Server {
 	return s
 }
 
-// Serve serves the connections of l until Close. Clients are told l's port.
+// Serve serves the connections of l until Close. The server reports l's port to clients.
 func (s *Server) Serve(l net.Listener) error {
 	if a, ok := l.Addr().(*net.TCPAddr); ok {
 		s.handler.port = a.Port
@@ -190,15 +190,15 @@ func (s *Server) serve(k *conn) {
 	}
 }
 
-// conn bounds what comes and goes by a connection.
+// conn bounds the data read from and written to a connection.
 type conn struct {
 	net.Conn
 	s *Server
 
 	busy  bool      // a call is being made; guarded by s.mu
-	since time.Time // of the last change of busy
+	since time.Time // time of the last change of busy
 
-	// of the message that is being read
+	// for the message that is being read
 	bytes int
 	token bool
 }
@@ -207,7 +207,7 @@ var errTooLarge = fmt.Errorf("a message of more than %d bytes", maxMessage)
 
 // Read implements net.Conn.
 func (k *conn) Read(b []byte) (int, error) {
-	if k.bytes == 0 { // between messages: as long as the client likes
+	if k.bytes == 0 { // between messages the client may stay silent as long as it likes
 		if err := k.SetReadDeadline(time.Time{}); err != nil {
 			return 0, err
 		}
@@ -246,10 +246,11 @@ func (k *conn) Write(b []byte) (int, error) {
 	return k.Conn.Write(b)
 }
 
-// whole marks the message as read: the time that the call then takes is not the client's doing.
+// whole marks the message as read, so that the time of the call itself does not count against the
+// client.
 func (k *conn) whole() { k.mark(true) }
 
-// release begins with the next message.
+// release starts to wait for the next message.
 func (k *conn) release() {
 	k.mark(false)
 	k.bytes = 0

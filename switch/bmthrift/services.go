@@ -171,7 +171,7 @@ type method struct {
 	args, result reflect.Type
 }
 
-// The fields of method.result.
+// The indices of fields of method.result.
 const success, exception = "Success", "Exception"
 
 // calls makes the methods of calls that the IDL gives no exception. Their errors travel as
@@ -188,7 +188,7 @@ func methods(r rows, throws reflect.Type) map[string]method {
 	for name, do := range r {
 		t := reflect.TypeOf(do)
 		var args, result []reflect.StructField
-		for i := 1; i < t.NumIn(); i++ { // 0 is the handler
+		for i := 1; i < t.NumIn(); i++ { // parameter 0 is the handler
 			args = append(args, reflect.StructField{Name: fmt.Sprint("Arg", i), Type: t.In(i),
 				Tag: reflect.StructTag(fmt.Sprintf(`thrift:"%d"`, i))})
 		}
@@ -213,7 +213,8 @@ func merge(groups ...map[string]method) map[string]method {
 	return out
 }
 
-// execute makes a call, and logs why it failed. The error is one that result has no field for.
+// execute makes a call, and logs why it failed. The returned error is one for which result has no
+// field.
 func (m method) execute(h *handler, name string, args reflect.Value) (result reflect.Value,
 	err error) {
 	in := []reflect.Value{reflect.ValueOf(h)}
@@ -240,8 +241,8 @@ func (m method) execute(h *handler, name string, args reflect.Value) (result ref
 	return result, err
 }
 
-// answer executes the next call that comes by p. It calls whole when it has read the message. An
-// error ends the connection.
+// answer executes the next call that arrives on p. It calls p.whole once it has read the message.
+// An error ends the connection.
 func (h *handler) answer(ctx context.Context, p thrift.TProtocol, whole func()) error {
 	name, kind, id, err := p.ReadMessageBegin(ctx)
 	if err != nil {

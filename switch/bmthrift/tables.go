@@ -45,7 +45,8 @@ func (h *handler) BmMtClearEntries(cxt int32, table string, resetDefault bool) e
 	})
 }
 
-// dataOf are the parameters of an action in as few bytes as their values take, as BMv2 says them.
+// dataOf are the parameters of an action in as few bytes as their values take, which is BMv2's
+// encoding.
 func dataOf(a *target.ActionCall) idl.ActionData {
 	out := idl.ActionData{}
 	for _, p := range a.Params {
@@ -75,7 +76,7 @@ func actionOf(e *target.TableEntry) (a idl.ActionEntry) {
 	return a
 }
 
-// describe is an entry of t as the protocol has it.
+// describe converts an entry of t to the protocol's form.
 func (h *handler) describe(p target.Pipeline, t *bmv2json.Table, hs *handles,
 	e *target.TableEntry) idl.Entry {
 	out := idl.Entry{MatchKey: keyOfEntry(t, e), Options: optionsOf(t, e),
@@ -90,7 +91,7 @@ func (h *handler) describe(p target.Pipeline, t *bmv2json.Table, hs *handles,
 	return out
 }
 
-// milliseconds is a duration as the protocol has it.
+// milliseconds converts a duration to the protocol's unit.
 func milliseconds(d time.Duration) int32 { return int32(min(d.Milliseconds(), math.MaxInt32)) }
 
 // BmMtGetEntries implements the call of that name.
@@ -346,8 +347,8 @@ func (h *handler) BmMtIndirectDeleteEntry(cxt int32, table string, handle idl.Ha
 	return h.remove(cxt, table, handle, false)
 }
 
-// BmMtSetEntryTTL implements the call of that name, and bm_mt_indirect_set_entry_ttl. 0 ms are not
-// a timeout.
+// BmMtSetEntryTTL implements the call of that name, and bm_mt_indirect_set_entry_ttl. 0 ms means no
+// timeout.
 func (h *handler) BmMtSetEntryTTL(cxt int32, table string, handle idl.Handle, ms int32) error {
 	return h.write(cxt, func(p target.Pipeline) error {
 		t, hs, i, err := h.entry(p, table, handle)
@@ -375,7 +376,7 @@ func defaultFailure(err error) error {
 	return tableFailure(err, idl.TableCodeInvalidMbrHandle, idl.TableCodeError)
 }
 
-// setDefault sets a default entry; fill of nil restores the program's own.
+// setDefault sets a default entry; if fill is nil, it restores the program's own default.
 func (h *handler) setDefault(cxt int32, table string, isDirect bool,
 	fill func(*bmv2json.Table, *target.TableEntry) error) error {
 	return h.write(cxt, func(p target.Pipeline) error {

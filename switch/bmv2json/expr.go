@@ -6,7 +6,7 @@ import "math/big"
 // sub-expressions.
 type ExprOp int
 
-// Leaves. Those after OpLookahead are only ever arguments of primitives, not parts of expressions.
+// Leaves. Those after OpLookahead occur only as arguments of primitives, never inside expressions.
 const (
 	OpField      ExprOp = iota // Field
 	OpConst                    // Const, of any size and sign
@@ -107,7 +107,7 @@ const (
 	TypeStack
 	TypeUnion
 	TypeUnionStack
-	TypeOther // arrays, strings: only ever arguments
+	TypeOther // arrays and strings, which occur only as arguments
 )
 
 func (t ExprType) String() string {
@@ -115,8 +115,8 @@ func (t ExprType) String() string {
 		"header union stack", "other"}[t]
 }
 
-// Expr is an expression or an argument of a primitive. Which members count follows from Op; see its
-// constants.
+// Expr is an expression or an argument of a primitive. Op determines which members are used; see
+// its constants.
 type Expr struct {
 	Op   ExprOp
 	Type ExprType
@@ -141,6 +141,6 @@ type Expr struct {
 	Index      int
 	Member     int
 	Offset     int
-	Width      int // OpLookahead, OpLocal, OpField and OpStackField: bits
+	Width      int // in bits; set for OpLookahead, OpLocal, OpField and OpStackField
 	Signed     bool
 }

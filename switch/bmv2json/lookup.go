@@ -1,6 +1,6 @@
 package bmv2json
 
-// index holds the maps behind the lookups by name.
+// index holds the maps for lookups by name.
 type index struct {
 	tables            map[string]*Table
 	actionProfiles    map[string]*ActionProfile
@@ -27,13 +27,14 @@ type index struct {
 // Table returns the table of that name in any pipeline, or nil.
 func (p *Program) Table(name string) *Table { return p.index.tables[name] }
 
-// Tables are the tables of all pipelines; Table.Index is the place in it.
+// Tables are the tables of all pipelines; Table.Index is the index in this slice.
 func (p *Program) Tables() []*Table { return p.index.allTables }
 
 // ActionProfile returns the action profile of that name, or nil.
 func (p *Program) ActionProfile(name string) *ActionProfile { return p.index.actionProfiles[name] }
 
-// ActionProfiles are the action profiles of all pipelines; ActionProfile.Index is the place in it.
+// ActionProfiles are the action profiles of all pipelines; ActionProfile.Index is the index in this
+// slice.
 func (p *Program) ActionProfiles() []*ActionProfile { return p.index.allActionProfiles }
 
 // Register returns the register array of that name, or nil.
@@ -51,8 +52,8 @@ func (p *Program) ValueSet(name string) *ValueSet { return p.index.valueSets[nam
 // Header returns the header instance of that name, or nil.
 func (p *Program) Header(name string) *Header { return p.index.headers[name] }
 
-// PSA reports whether p4c's PSA back end has written the program: ingress and egress have a parser
-// and a deparser each.
+// PSA reports whether p4c's PSA back end has written the program, so that ingress and egress each
+// have their own parser and deparser.
 func (p *Program) PSA() bool { return p.Parser("ingress_parser") != nil }
 
 // Parser returns the parser of that name, or nil.

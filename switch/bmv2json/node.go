@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// A ReadError says what is wrong, and at which place of the JSON.
+// A ReadError describes an error and its place in the JSON.
 type ReadError struct {
 	Path string // "pipelines[0].tables[3].actions"; empty for the document as a whole
 	Msg  string
@@ -24,9 +24,9 @@ func (e *ReadError) Error() string {
 	return "BMv2 JSON: " + e.Path + ": " + e.Msg
 }
 
-// fail leaves the reader with an error; Parse catches it. The document is a tree that is walked by
-// some fifty small functions, none of which has anything to do after an error, so a panic that
-// never leaves the package reads better here than fifty error returns.
+// fail leaves the reader with an error; Parse catches it. About fifty small functions walk the
+// document, and none of them has anything to clean up after an error. So a panic that never leaves
+// the package reads better here than fifty error returns.
 func fail(path, format string, args ...any) {
 	panic(&ReadError{Path: path, Msg: fmt.Sprintf(format, args...)})
 }
@@ -54,7 +54,7 @@ func parseDocument(data []byte) (node, error) {
 // versions of p4c wrote the line break of a log_msg as it is, and BMv2 reads that.
 func escapeControls(data []byte) []byte {
 	var out []byte
-	done, inside := 0, false // data[:done] is in out
+	done, inside := 0, false // data[:done] has been copied to out
 	for i := 0; i < len(data); i++ {
 		switch c := data[i]; {
 		case c == '"':
@@ -136,7 +136,7 @@ func (n node) list() []node {
 	return out
 }
 
-// optList is list, with a missing array taken as an empty one.
+// optList is like list, but treats a missing array as an empty one.
 func (n node) optList(key string) []node {
 	c := n.opt(key)
 	if c.isNull() {
@@ -224,7 +224,7 @@ func (n node) hexBytes(width int) []byte {
 	return v.FillBytes(make([]byte, (width+7)/8))
 }
 
-// rawBytes reads a hexstr as exactly size bytes, which need not be a number's.
+// rawBytes reads a hexstr as exactly size bytes, which need not form a number.
 func (n node) rawBytes(size int) []byte {
 	s := strings.TrimPrefix(n.str(), "0x")
 	if (len(s)+1)/2 != size {

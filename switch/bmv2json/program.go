@@ -4,7 +4,7 @@ import "math/big"
 
 // Program is one P4 program as p4c compiled it for BMv2.
 type Program struct {
-	Name         string // the P4 source file, as p4c was given it
+	Name         string // the P4 source fileas named on p4c's command line
 	Compiler     string
 	Major, Minor int // version of the JSON format
 
@@ -71,7 +71,7 @@ type Header struct {
 	Metadata bool
 	Omit     bool // "pi_omit": made by the compiler, of no interest to a control plane
 	// Stack and StackIndex say which element of which stack this is; Union and UnionIndex which
-	// member of which union. Nil if it is neither.
+	// member of which union. Both are nil if it is in neither.
 	Stack      *HeaderStack
 	StackIndex int
 	Union      *HeaderUnion
@@ -298,7 +298,7 @@ type Meter struct {
 	Rates  int
 	Size   int
 	Direct bool
-	Table  *Table   // of a direct meter
+	Table  *Table   // the table of a direct meter
 	Result FieldRef // field in which a direct meter stores the colour
 }
 
@@ -461,8 +461,8 @@ type Table struct {
 	SupportTimeout bool
 	Keys           []Key
 	Actions        []*Action
-	// Next is where control goes after the action at the same index ran. Where HitMiss is set it is
-	// empty, and Hit and Miss say so instead.
+	// Next is where control goes after the action at the same index ran. If HitMiss is set, Next is
+	// empty and Hit and Miss are used instead.
 	Next            []Node
 	HitMiss         bool
 	Hit, Miss       Node
@@ -512,7 +512,7 @@ type KeyValue struct {
 	PrefixLen int
 }
 
-// ConstEntry is an entry that stands in the program.
+// ConstEntry is an entry that is part of the program's source.
 type ConstEntry struct {
 	Path        string
 	Match       []KeyValue
@@ -530,7 +530,7 @@ type ActionProfile struct {
 	Path     string
 	MaxSize  int
 	Selector *Selector
-	Tables   []*Table // that use it; all have the same actions
+	Tables   []*Table // the tables that use it, which all have the same actions
 }
 
 // Selector says how a member of a group is chosen.

@@ -16,9 +16,9 @@ const (
 	// over 2,048 bits; varbit fields may be larger.
 	maxWidth = 1 << 16
 	// maxArray bounds the cells of a register, counter or meter array (BMv2 would try to allocate
-	// whatever is asked).
+	// any requested size).
 	maxArray = 1 << 27
-	// defaultSetSize is the members of a parser value set that does not say how many it may have.
+	// defaultSetSize is the capacity of a parser value set that declares none.
 	defaultSetSize = 256
 	// maxPriority bounds the BMv2 priority of a const entry.
 	maxPriority = 1<<31 - 1
@@ -115,7 +115,7 @@ type reader struct {
 	unionIDs     map[int]*HeaderUnion
 	unionTypes   map[string]*HeaderUnionType
 	unionStackOf map[string]*HeaderUnionType
-	params       []Param // of the action being read
+	params       []Param // parameters of the action being read
 	inParser     bool
 }
 
@@ -158,7 +158,7 @@ func (r *reader) version(root node) {
 	}
 	r.p.Major = supportedMajor
 	meta := root.opt("__meta__")
-	if meta.isNull() { // as before the format had versions; BMv2 takes it, too
+	if meta.isNull() { // files from before the format had versions; BMv2 accepts them, too
 		return
 	}
 	if n := meta.opt("version"); !n.isNull() {
@@ -353,7 +353,7 @@ func (r *reader) aliases(root node) {
 	}
 }
 
-// namesOnly reads what an engine has no more to do with than to know: errors, enums, extern
+// namesOnly reads objects of which an engine only needs the names and sizes: errors, enums, extern
 // instances, value sets.
 func (r *reader) namesOnly(root node) {
 	for _, n := range root.optList("errors") {
@@ -389,7 +389,8 @@ func (r *reader) namesOnly(root node) {
 	}
 }
 
-// attribute reads what an extern object was made with. p4c writes some numbers as numbers.
+// attribute reads a constructor argument of an extern object. p4c writes some of the numbers as
+// JSON numbers.
 func attribute(n node) Attribute {
 	v := n.get("value")
 	a := Attribute{Path: v.path}
@@ -419,7 +420,7 @@ func (e *ExternInstance) number(name string, limit int) int {
 }
 
 // externArrays finds the arrays of counters and meters among the extern objects. p4c writes PSA's
-// counters twice: the array is the same.
+// counters twice; both describe the same array.
 func (r *reader) externArrays() {
 	for _, e := range r.p.Externs {
 		at := node{path: e.Path}
@@ -447,8 +448,8 @@ func (r *reader) externArrays() {
 	}
 }
 
-// arrays reads registers, counters and meters. What a direct one is attached to is known only once
-// the tables are (directArrays).
+// arrays reads registers, counters and meters. The table of a direct one is known only after the
+// tables have been read (directArrays).
 func (r *reader) arrays(root node) {
 	for i, n := range root.optList("register_arrays") {
 		a := &Register{Name: n.get("name").str(), ID: n.get("id").int(), Index: i, Path: n.path,

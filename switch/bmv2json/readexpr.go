@@ -56,7 +56,7 @@ func (r *reader) expr(n node) *Expr {
 		}
 		return r.operation(v)
 	case "field":
-		// of a header that an expression chooses, which p4c writes so for its validity
+		// p4c writes the validity of a header that an expression chooses this way
 		if l := v.tuple(2); l[0].isObject() {
 			return r.chosenField(e, l[0], l[1])
 		}
@@ -127,13 +127,14 @@ func (r *reader) expr(n node) *Expr {
 		e.Op, e.Type, e.Str = OpString, TypeOther, v.str()
 	case "parameters_vector":
 		e.Op, e.Type = OpVector, TypeOther
-		if v.isObject() && len(v.object()) == 0 { // how p4c writes an empty one
+		if v.isObject() && len(v.object()) == 0 { // p4c writes an empty argument this way
 			break
 		}
 		for _, a := range v.list() {
 			e.Args = append(e.Args, r.typed(a, TypeData))
 		}
-	case "field_list": // of PSA's externs; a list of one is written without brackets
+	// argument of PSA's externs; p4c writes a list with one element without brackets
+	case "field_list":
 		e.Op, e.Type = OpVector, TypeOther
 		elements := []node{v}
 		if !v.isObject() {
@@ -148,8 +149,8 @@ func (r *reader) expr(n node) *Expr {
 	return e
 }
 
-// chosenField is a field, or the validity as a number, of the header that an operation chooses
-// while packets pass.
+// chosenField is a field, or the validity as a numberof a header that an operation chooses at run
+// time.
 func (r *reader) chosenField(e *Expr, of, name node) *Expr {
 	h := r.operation(of)
 	if h.Type != TypeHeader {
@@ -275,7 +276,7 @@ func (r *reader) operation(n node) *Expr {
 	return e
 }
 
-// HeaderTypeOf is the type of the header that e, of TypeHeader, stands for.
+// HeaderTypeOf is the type of the header that e, an expression of TypeHeader, yields.
 func HeaderTypeOf(e *Expr) *HeaderType {
 	switch e.Op {
 	case OpHeader:
@@ -296,7 +297,7 @@ func unionTypeOf(e *Expr) *HeaderUnionType {
 	return e.Left.UnionStack.Type
 }
 
-// source is an object's place in the P4 program, for people; "" if the JSON does not say.
+// source is an object's place in the P4 programfor error messages; "" if the JSON contains none.
 func source(n node) string {
 	s, _ := n.opt("source_info").v.(map[string]any)
 	file, _ := s["filename"].(string)

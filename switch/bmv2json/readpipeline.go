@@ -67,8 +67,7 @@ func (r *reader) pipelines(root node) {
 	}
 }
 
-// acyclic refuses a control flow with a loop: P4 has none, and an engine would never come out of
-// it.
+// acyclic refuses a control flow with a loop. P4 has no loops, and an engine would never leave one.
 func acyclic(pl *Pipeline) {
 	const visiting, done = 1, 2
 	state := map[Node]int{}

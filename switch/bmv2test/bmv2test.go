@@ -22,7 +22,7 @@ import (
 // Pipeline is a program on BMv2. It has no registers and value sets over P4Runtime: these methods,
 // and others that are not below, must not be called.
 type Pipeline struct {
-	target.Pipeline // nil: for the methods that are not here
+	target.Pipeline // nil; it provides the methods that this type does not implement
 
 	program *bmv2json.Program
 	device  uint64
@@ -34,8 +34,8 @@ type Pipeline struct {
 }
 
 // Connect becomes the controller of a switch that is starting, and pushes a program. packetIn, if
-// not nil, gets the frames that the switch sends to its CPU port, with the program's header in
-// front. ctx ends the connection.
+// not nil, gets the frames that the switch sends to its CPU port, starting with the program's
+// header. ctx ends the connection.
 func Connect(ctx context.Context, conn grpc.ClientConnInterface, device uint64, json []byte,
 	prog *bmv2json.Program, info *configv1.P4Info, packetIn func(frame []byte)) (*Pipeline, error) {
 	p := &Pipeline{program: prog, device: device, info: info, ids: map[string]uint32{},
@@ -100,7 +100,7 @@ func (p *Pipeline) arbitrate(ctx context.Context) (err error) {
 	return err
 }
 
-// header puts a controller header together from its fields, and split takes one apart.
+// header assembles a controller header from its fields; split parses one.
 func (p *Pipeline) header(name string, fields []*p4v1.PacketMetadata) []byte {
 	var out []byte
 	at := 0
@@ -148,7 +148,7 @@ func (p *Pipeline) metadata(name string) []*configv1.ControllerPacketMetadata_Me
 	return nil
 }
 
-// PacketOut sends a frame, with the program's header before it, by the CPU port.
+// PacketOut sends a frame through the CPU port, preceded by the program's header.
 func (p *Pipeline) PacketOut(frame []byte) error {
 	fields, payload := p.split("packet_out", frame)
 	return p.stream.Send(&p4v1.StreamMessageRequest{Update: &p4v1.StreamMessageRequest_Packet{
@@ -162,7 +162,7 @@ func (p *Pipeline) write(kind p4v1.Update_Type, e *p4v1.Entity) error {
 	_, err := p.client.Write(context.Background(),
 		&p4v1.WriteRequest{DeviceId: p.device, ElectionId: election,
 			Updates: []*p4v1.Update{{Type: kind, Entity: e}}})
-	for _, d := range status.Convert(err).Details() { // one for each update
+	for _, d := range status.Convert(err).Details() { // one detail for each update
 		if e, ok := d.(*p4v1.Error); ok && e.CanonicalCode != 0 {
 			err = fmt.Errorf("%w: %s", err, e.Message)
 		}
@@ -170,8 +170,8 @@ func (p *Pipeline) write(kind p4v1.Update_Type, e *p4v1.Entity) error {
 	return err
 }
 
-// entry is an entry as P4Runtime has it: matches that leave all bits open are not there, and values
-// are under their masks.
+// entry is an entry as P4Runtime has it. Matches that accept any value are left out, and values are
+// masked.
 func (p *Pipeline) entry(table string, e *target.TableEntry) *p4v1.TableEntry {
 	t := p.program.Table(table)
 	out := &p4v1.TableEntry{TableId: p.ids[table], Priority: int32(e.Priority)}
@@ -179,8 +179,8 @@ func (p *Pipeline) entry(table string, e *target.TableEntry) *p4v1.TableEntry {
 		k := t.Keys[i]
 		f := &p4v1.FieldMatch{FieldId: p.ids[table+" "+k.Name]}
 		kind := k.Kind
-		// in the JSON an optional key is a ternary one, and so is a prefix among these; a validity
-		// is an exact one here
+		// the JSON describes an optional key as ternary, and a prefix among these too; here a
+		// validity key is an exact one
 		for _, ti := range p.info.Tables {
 			for _, mf := range ti.MatchFields {
 				if ti.Preamble.Name == table && mf.Name == k.Name {

@@ -43,7 +43,8 @@ func ThriftFlags(t testing.TB, binary, address string) []string {
 	if filepath.Base(binary) != "simple_switch_grpc" {
 		return nil
 	}
-	help, _ := exec.Command(binary, "--help").CombinedOutput() // it ends with an error
+	// the program exits with an error after printing the help
+	help, _ := exec.Command(binary, "--help").CombinedOutput()
 	if !strings.Contains(string(help), "--thrift-port") {
 		return nil
 	}

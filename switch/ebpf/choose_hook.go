@@ -9,7 +9,7 @@ import (
 	"github.com/netcraq/netcraq/switch/netlinkdump"
 )
 
-// chooseHook decides where a port's frames are met, and prepares the peer of a veth.
+// chooseHook decides at which hook a port's frames are processed, and prepares the peer of a veth.
 func (d *device) chooseHook(q *port, l netlink.Link) {
 	q.At, q.reason = HookTC, "as asked"
 	if d.opts.Hook == HookTC {
@@ -35,7 +35,7 @@ func (d *device) chooseHook(q *port, l netlink.Link) {
 	q.At, q.reason = HookXDP, "the driver runs it natively"
 }
 
-// atTC makes tc the hook of a port for which XDP was asked.
+// atTC makes tc the hook of a port for which XDP was requested.
 func (d *device) atTC(q *port, why string) {
 	q.At, q.reason = HookTC, why
 	if d.opts.Hook == HookXDP {
@@ -58,10 +58,10 @@ func (d *device) features(ifindex int) (f uint64, err error) {
 	return f, err
 }
 
-// refresh says whether XDP programs may send by a port: its device takes frames from them (a veth
-// while its peer polls), and nobody has given it a queueing discipline that they would go past, for
-// a rate, a delay or a loss. Otherwise the frames go by tc. Where it cannot be found out all stays
-// as it is.
+// refresh finds out whether XDP programs may send through a port. Its device must accept frames
+// from them (a veth does while its peer polls), and must not have a configured queueing discipline
+// (rate, delay or loss), which such frames would bypass. Otherwise frames go through tc. If this
+// cannot be determined, nothing changes.
 func (d *device) refresh(q *port) {
 	if d.opts.Hook == HookTC || q.missing {
 		d.PortMap.SetXDP(q.Number, 0)
@@ -81,7 +81,7 @@ func (d *device) refresh(q *port) {
 	}
 }
 
-// shaped reports whether an interface has a queueing discipline that somebody has chosen.
+// shaped reports whether an interface has a queueing discipline that was configured.
 func (d *device) shaped(ifindex int) (yes bool, err error) {
 	err = d.netns.Do(func() error {
 		yes, err = attach.Shaped(ifindex)

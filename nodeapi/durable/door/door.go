@@ -1,13 +1,14 @@
-// Package door serves to nodes' stores of durable keys (nodeapi/durable) those requests to etcd
-// that they need, and nothing else. A node's agent has no certificate for etcd or for its gateways.
-// The agent that leads has one. It serves each node's connection here, in gRPC, and asks a gateway.
+// Package door lets nodes' stores of durable keys (nodeapi/durable) make the requests to etcd that
+// they need, and no others. A node's agent has no certificate for etcd or for its gateways. Only
+// the leading agent has one. It serves a gRPC connection of each node here, and forwards the
+// requests to a gateway.
 //
 //	agent: durable.Store ──gRPC──▶ Door ──gRPC──▶ etcd-monitor ──▶ etcd
 //	                               what begins with /netcraq.io/, in the form a Store asks it;
 //	                               so many keys, bytes a second, and watches
 //
-// An attacker on a node may read and change all durable keys of all namespaces, as it may all
-// volatile ones. It cannot reach etcd's other keys, cannot exceed the quotas of keys, and fills
+// An attacker on a node can read and change all durable keys of all namespaces, as it can all
+// volatile keys. It cannot reach etcd's other keys, cannot exceed the quotas of keys, and fills
 // etcd no faster than its rate.
 package door
 
@@ -36,13 +37,13 @@ import (
 
 // Options configure a Door. Zero values mean what their comments say.
 type Options struct {
-	// Etcd is the way to gateways.
+	// Etcd is the connection to the gateways.
 	Etcd *durable.Connection
-	// Keys is how many keys a namespace may have, and AllKeys all of them together. 0: DefaultKeys,
-	// DefaultAllKeys.
+	// Keys is how many keys a namespace may have, and AllKeys how many all namespaces may have
+	// together. 0: DefaultKeys, DefaultAllKeys.
 	Keys, AllKeys int
-	// NodeRate is how many bytes a second one node may write, and Rate all of them together. The
-	// burst of each is sixteen times as much. 0: DefaultNodeRate, DefaultRate.
+	// NodeRate is how many bytes a second one node may write, and Rate how many all nodes may write
+	// together. The burst of each is sixteen times the rate. 0: DefaultNodeRate, DefaultRate.
 	NodeRate, Rate float64
 	// Patience is how long a request waits for a connection to the gateways. 0: 3 s.
 	Patience time.Duration
@@ -60,14 +61,15 @@ const (
 
 // Bounds of one node's connection.
 const (
-	streams       = 256     // requests under way, watch streams among them
-	watchStreams  = 4       // ... at most this many for each
-	watches       = 1024    // watches; a store has one for each namespace
-	messageBytes  = 1 << 20 // of a request
-	valuesAtOnce  = 64      // entries with their values that one range may have
-	namesAtOnce   = 1000    // entries without
-	opsAtOnce     = 128     // in a transaction, as in etcd
-	maxName       = 400     // bytes of an entry's name: of the prefix, a namespace and a key
+	streams      = 256     // requests under way, including watch streams
+	watchStreams = 4       // watches on one watch stream
+	watches      = 1024    // watches; a store has one for each namespace
+	messageBytes = 1 << 20 // of a request
+	valuesAtOnce = 64      // entries with values that one range request may return
+	namesAtOnce  = 1000    // entries without
+	opsAtOnce    = 128     // operations in a transaction, as in etcd
+	// bytes of an entry's name, which consists of the prefix, a namespace and a key
+	maxName       = 400
 	maxLease      = 24 * time.Hour
 	leasesASecond = 1
 )
@@ -76,10 +78,10 @@ const (
 type Door struct {
 	o       Options
 	watches int64
-	rate    *rate.Limiter // of all nodes' writes
+	rate    *rate.Limiter // limits all nodes' writes
 
 	mu     sync.Mutex
-	nodes  map[string]*rate.Limiter // of each node's writes, over all of its connections
+	nodes  map[string]*rate.Limiter // limits each node's writes, over all of its connections
 	making int                      // keys that transactions under way make
 }
 
@@ -99,14 +101,14 @@ func (d *Door) limiterOf(node string) *rate.Limiter {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	l := d.nodes[node]
-	if l == nil { // a node's name is the API server's: there are as many as there are nodes
+	if l == nil { // node names come from the API server, so this map has at most one entry per node
 		l = limiter(d.o.NodeRate)
 		d.nodes[node] = l
 	}
 	return l
 }
 
-// Serve serves a node by a connection, until that or ctx ends.
+// Serve serves a node on a connection, until that or ctx ends.
 func (d *Door) Serve(ctx context.Context, node string, nc net.Conn) {
 	v := &visit{d: d, node: node, rate: d.limiterOf(node), leases: rate.NewLimiter(leasesASecond, 10)}
 	unknown := func(_ any, stream grpc.ServerStream) error {
@@ -121,11 +123,11 @@ func (d *Door) Serve(ctx context.Context, node string, nc net.Conn) {
 	pb.RegisterWatchServer(s, &watching{v: v})
 	pb.RegisterLeaseServer(s, &leasing{v: v})
 	defer context.AfterFunc(ctx, s.Stop)()
-	_ = s.Serve(oneconn.Listen(nc)) // it ends with the connection
+	_ = s.Serve(oneconn.Listen(nc)) // Serve ends with the connection
 	s.Stop()
 }
 
-// visit is one connection of a node's.
+// visit is one connection of a node.
 type visit struct {
 	pb.UnimplementedKVServer
 	d      *Door
@@ -154,7 +156,7 @@ func (v *visit) unary(ctx context.Context, request any, info *grpc.UnaryServerIn
 	return handle(ctx, request)
 }
 
-// etcd is the connection to it. Requests that are refused here were not sent.
+// etcd returns the connection to etcd. If it returns an error, nothing was sent.
 func (v *visit) etcd(ctx context.Context) (*clientv3.Client, error) {
 	client, err := v.d.o.Etcd.Wait(ctx, v.d.o.Patience)
 	if err != nil {
@@ -188,7 +190,8 @@ func (v *visit) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, err
 	if size > 0 {
 		now := time.Now()
 		if !v.rate.AllowN(now, size) || !v.d.rate.AllowN(now, size) {
-			return nil, rpctypes.ErrGRPCRequestTooManyRequests // etcd's word for it: nothing was done
+			// etcd's error for this; it says that nothing was done
+			return nil, rpctypes.ErrGRPCRequestTooManyRequests
 		}
 	}
 	if made.keys > 0 {
@@ -201,7 +204,7 @@ func (v *visit) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, err
 	return pb.NewKVClient(client.ActiveConnection()).Txn(ctx, r)
 }
 
-// makes counts n keys as under way, until done. It returns how many are, these included.
+// makes counts n keys as under way, until done. It returns how many are under way, including these.
 func (d *Door) makes(n int) (underWay int, done func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -214,9 +217,9 @@ func (d *Door) makes(n int) (underWay int, done func()) {
 }
 
 // room says whether a namespace may have more keys. It counts after the node did, and the
-// transaction that makes the keys is on there being no other in the namespace since. So it refuses
-// a transaction that expects the namespace's count to change first. Other namespaces' keys may be
-// made at the same time: all that are under way count towards AllKeys.
+// transaction that creates the keys succeeds only if no other key was created in the namespace
+// since. So it refuses a transaction that expects a later state of the namespace's count. Keys of
+// other namespaces may be created at the same time, so all keys under way count towards AllKeys.
 func (v *visit) room(ctx context.Context, client *clientv3.Client, more making, underWay int) error {
 	count := func(prefix string) clientv3.Op {
 		return clientv3.OpGet(prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
@@ -298,13 +301,13 @@ func (w *watching) Watch(from pb.Watch_WatchServer) error {
 	if err != nil {
 		return err
 	}
-	// A member that is cut off from its cluster knows about nothing new.
+	// A member that is cut off from its cluster does not learn of changes.
 	to, err := pb.NewWatchClient(client.ActiveConnection()).Watch(clientv3.WithRequireLeader(ctx))
 	if err != nil {
 		return err
 	}
 	refused := make(chan error, 1)
-	var there atomic.Int64 // watches: each ends with an answer that says so
+	var there atomic.Int64 // number of watches; each ends with an answer that says so
 	go func() {
 		defer cancel()
 		for {

@@ -14,7 +14,7 @@ import (
 
 var behind = []byte(clientv3.GetPrefixRangeEnd(durable.Prefix))
 
-// inside says whether a key, or a whole range, is below the prefix.
+// inside reports whether a key, or a whole range, is below the prefix.
 func inside(key, end []byte) bool {
 	switch {
 	case len(key) > maxName || len(end) > maxName || !bytes.HasPrefix(key, []byte(durable.Prefix)):
@@ -22,10 +22,11 @@ func inside(key, end []byte) bool {
 	case len(end) == 0:
 		return true
 	}
-	return !bytes.Equal(end, []byte{0}) && bytes.Compare(end, behind) <= 0 // \0 is the end of all keys
+	// an end of \0 means all keys
+	return !bytes.Equal(end, []byte{0}) && bytes.Compare(end, behind) <= 0
 }
 
-// mayRange says whether a node may send this read. It refuses reads that make etcd look at more
+// mayRange reports whether a node may send this read. It refuses reads that make etcd look at more
 // than it returns: with filters, or sorted by anything but the name.
 func (v *visit) mayRange(r *pb.RangeRequest) error {
 	switch {
@@ -51,14 +52,14 @@ func (v *visit) mayWatch(r *pb.WatchCreateRequest) error {
 	return nil
 }
 
-// making is how many keys a transaction makes in a namespace.
+// making describes the keys that a transaction creates in a namespace.
 type making struct {
 	namespace string
 	keys      int
 	counted   int64 // the revision that it expects the namespace's durable.MadeName to have
 }
 
-// mayTxn says whether a node may send this transaction. It may read, write existing keys, each
+// mayTxn reports whether a node may send this transaction. It may read, write existing keys, each
 // under a condition on that key, or create keys of one namespace as a Store does. size is the
 // number of bytes written.
 func (v *visit) mayTxn(r *pb.TxnRequest) (made making, size int, err error) {
@@ -96,7 +97,7 @@ func (v *visit) mayTxn(r *pb.TxnRequest) (made making, size int, err error) {
 	return made, size, nil
 }
 
-// mayWrite says whether a Store sends such writes, and returns the keys that they create.
+// mayWrite reports whether a Store would send such writes, and returns the keys that they create.
 func mayWrite(when []*pb.Compare, puts []*pb.PutRequest) (made making, ok bool) {
 	fences := 0
 	for _, p := range puts {
@@ -139,7 +140,7 @@ func isKey(entry []byte) string {
 	return ns
 }
 
-// find returns the first condition on a key that is so, or nil.
+// find returns the first condition on a key that satisfies is, or nil.
 func find(all []*pb.Compare, key []byte, is func(*pb.Compare) bool) *pb.Compare {
 	for _, c := range all {
 		if bytes.Equal(c.Key, key) && is(c) {
@@ -157,7 +158,7 @@ func isThere(c *pb.Compare) bool {
 	case c.Target == pb.Compare_MOD && c.Result == pb.Compare_EQUAL:
 		return c.GetModRevision() > 0
 	}
-	// Of a key without an entry no comparison of values holds.
+	// For a key without an entry, no comparison of values holds.
 	return c.Target == pb.Compare_VALUE && c.Result == pb.Compare_NOT_EQUAL
 }
 

@@ -1,6 +1,6 @@
 package idl
 
-// The codes with which calls fail, a type for each kind of call.
+// The codes with which calls fail. Each kind of call has its own type.
 type (
 	TableCode     int32
 	CounterCode   int32

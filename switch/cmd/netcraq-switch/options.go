@@ -22,7 +22,7 @@ import (
 type options struct {
 	ports          []portSpec
 	deviceID       uint64
-	json           string // the program; "" with --no-p4
+	json           string // file of the program; "" with --no-p4
 	noP4           bool
 	p4info         string
 	engine         string
@@ -30,7 +30,7 @@ type options struct {
 	onlyUDP        uint16
 	faults         string
 	maxConnections int
-	pcap           string // directory; "" for none
+	pcap           string // directory for captures; "" for none
 	dump           int    // bytes of each frame to log
 
 	logConsole bool
@@ -43,13 +43,14 @@ type options struct {
 	grpc     grpcOptions
 	cpuPort  uint32 // 0: none
 	dropPort uint32
-	// of each port's queue
+	// packets in each port's queue
 	priorities int
 
 	events interp.Events // nil: not called
 
-	ignored []string // options of BMv2 that were given and mean nothing here, with the reason
-	unused  string   // the program that was given alongside --no-p4
+	// options of BMv2 that were given but have no effect here, each with the reason
+	ignored []string
+	unused  string // the program that was given alongside --no-p4
 	help    bool
 	version bool
 	jsonVer bool
@@ -63,12 +64,12 @@ type grpcOptions struct {
 	requireClientCert bool
 }
 
-// thriftOptions are of the Thrift server.
+// thriftOptions configure the Thrift server.
 type thriftOptions struct {
-	port         uint16 // 0: there is none
+	port         uint16 // TCP port; 0: no Thrift server
 	addr         string
 	swapDisabled bool
-	// where digests are published, as nanomsg has it
+	// nanomsg address at which digests are published
 	notifications      string
 	notificationsGiven bool
 }
@@ -94,8 +95,8 @@ const (
 	defaultConnections = 64
 )
 
-// levelTrace is below slog's lowest: each packet's way through the program, on the interpreter, and
-// each frame, with --dump-packet-data.
+// levelTrace is below slog's lowest level. It logs each packet's path through the program
+// (interpreter only) and, with --dump-packet-data, each frame.
 const levelTrace = userspace.LevelTrace
 
 var levels = map[string]slog.Level{
@@ -103,8 +104,8 @@ var levels = map[string]slog.Level{
 	"error": slog.LevelError,
 }
 
-// foreign are the options of BMv2's simple_switch_grpc that have no meaning here, with what is said
-// about them. Scripts written for BMv2 pass them.
+// foreign are the options of BMv2's simple_switch_grpc that have no meaning here, each with the
+// warning for it. Scripts written for BMv2 pass them.
 var foreign = []struct {
 	name     string
 	hasValue bool
@@ -120,7 +121,7 @@ var foreign = []struct {
 	{"ret-zero-on-invalid-hdr-read", false, "reading an invalid header gives what was there"},
 }
 
-// foreignTarget are those that come after "--".
+// foreignTarget are the foreign options that follow "--".
 var foreignTarget = []struct {
 	name     string
 	hasValue bool
@@ -202,14 +203,14 @@ func parseOptions(args []string) (*options, error) {
 	return o, f.check(o)
 }
 
-// adjoined puts values of options that may go without one next to them, as pflag wants it: "--pcap
-// DIR" is "--pcap=DIR" to BMv2, unless the next word is an option.
+// adjoined joins options whose value is optional with their values, as pflag requires: BMv2 reads
+// "--pcap DIR" as "--pcap=DIR" unless the next word is an option.
 func adjoined(s *pflag.FlagSet, args []string) (out []string) {
 	for i := 0; i < len(args); i++ {
 		a := args[i]
 		if name, long := strings.CutPrefix(a, "--"); long && i+1 < len(args) &&
 			!strings.HasPrefix(args[i+1], "-") {
-			// (not those of truth values, which take none)
+			// (except for boolean options, which take none)
 			if flag := s.Lookup(name); flag != nil && flag.NoOptDefVal != "" &&
 				flag.Value.Type() != "bool" {
 				i++
@@ -243,11 +244,11 @@ func abbreviable(s *pflag.FlagSet) {
 	})
 }
 
-// decimal is an option's number, which pflag would take for an octal one after a 0.
+// decimal is a numeric option. pflag would read a number with a leading 0 as octal.
 type decimal[T uint16 | uint32 | uint64 | int] struct{ to *T }
 
 func (d decimal[T]) String() string {
-	if d.to == nil { // as pflag asks for the zero value
+	if d.to == nil { // pflag calls this on the zero value
 		return "0"
 	}
 	return fmt.Sprint(*d.to)
@@ -363,12 +364,12 @@ func addForeign(s *pflag.FlagSet, name string, hasValue bool) {
 	_ = s.MarkHidden(name)
 }
 
-// check turns what was given into what is meant.
+// check validates the given options and converts them.
 func (f *flagSets) check(o *options) error {
 	o.grpc.given = f.target.Changed("grpc-server-addr")
 	o.thrift.notificationsGiven = f.main.Changed("notifications-addr")
 	switch {
-	case o.thrift.port == 0: // digests are published for those who speak Thrift
+	case o.thrift.port == 0: // only Thrift clients use published digests
 		o.thrift.notifications = ""
 	case !o.thrift.notificationsGiven:
 		o.thrift.notifications = fmt.Sprintf("ipc:///tmp/bmv2-%d-notifications.ipc", o.deviceID)

@@ -35,13 +35,14 @@ import (
 	"github.com/netcraq/netcraq/switch/userspace"
 )
 
-// jsonVersion is the newest version of the BMv2 JSON format that is read; any 2.x is.
+// jsonVersion is the newest version of the BMv2 JSON format that this switch knows; it reads any
+// 2.x.
 const jsonVersion = "2.23"
 
-// engine is something that runs programs.
+// engine is an implementation that runs P4 programs.
 type engine struct {
 	name string
-	// start makes a device. why is for target.Device.Engine.
+	// start makes a device. why is the reason that target.Device.Engine reports.
 	start func(o *options, why string, log *slog.Logger, p ports.Options) (target.Device, error)
 }
 
@@ -80,7 +81,7 @@ func startEBPF(o *options, why string, log *slog.Logger, p ports.Options) (engin
 			if out {
 				direction = ports.Tx
 			}
-			if name := names[port]; name != "" { // the controller's frames are none of an interface
+			if name := names[port]; name != "" { // frames of the controller belong to no interface
 				p.Tap(at, name, direction, frame)
 			}
 			if p.AfterBatch != nil {
@@ -97,8 +98,8 @@ func startInterp(o *options, why string, log *slog.Logger, p ports.Options) (eng
 		OnlyUDP: o.onlyUDP, Log: log, Ports: p, Priorities: o.priorities, Events: o.events})
 }
 
-// startEngine makes the device of the command line. The choice of "auto" is made twice: here, by
-// what the kernel and the options allow, and for each program, by what the engine can run.
+// startEngine makes the device of the command line. With "auto" the switch chooses twice: here, by
+// what the kernel and the options allow, and again for each program, by what the engine can run.
 func startEngine(o *options, log *slog.Logger, p ports.Options) (target.Device, error) {
 	if o.engine == "auto" {
 		fast, err := startEBPF(o, "the first choice of --engine auto", log, p)
@@ -126,7 +127,7 @@ func startEngine(o *options, log *slog.Logger, p ports.Options) (target.Device, 
 // run runs the switch until ctx ends.
 func run(ctx context.Context, o *options, stdout, stderr io.Writer) error {
 	if runtime.GOMAXPROCS(0) < 2 {
-		runtime.GOMAXPROCS(2) // the packet thread is one
+		runtime.GOMAXPROCS(2) // one for the packet thread, one for everything else
 	}
 	log, closeLog, err := openLog(o, stdout, stderr)
 	if err != nil {
@@ -145,7 +146,7 @@ func run(ctx context.Context, o *options, stdout, stderr io.Writer) error {
 	}
 	defer closePorts()
 
-	// What can fail for reasons of its own comes before interfaces are touched.
+	// First do the steps that may fail on their own, before interfaces are touched.
 	program, err := readProgram(o)
 	if err != nil {
 		return err
@@ -159,7 +160,7 @@ func run(ctx context.Context, o *options, stdout, stderr io.Writer) error {
 	case err == nil:
 		defer listener.Close()
 	case o.thrift.port != 0 && !o.grpc.given && errors.Is(err, syscall.EADDRINUSE):
-		// Scripts for BMv2's simple_switch start several, and say nothing about P4Runtime.
+		// Scripts for BMv2's simple_switch start several, and do not configure P4Runtime.
 		log.Warn(
 			"P4Runtime is not served: another has its port. Give --grpc-server-addr after --",
 			"err", err)
@@ -199,7 +200,7 @@ func run(ctx context.Context, o *options, stdout, stderr io.Writer) error {
 			return err
 		}
 	}
-	// Whoever waits for the port (p4-utils does) sends packets as soon as it is there.
+	// Programs that wait for the port (p4-utils does) send packets as soon as it is open.
 	var forThrift net.Listener
 	if o.thrift.port != 0 {
 		if forThrift, err = o.thrift.listen(); err != nil {
@@ -248,7 +249,7 @@ func run(ctx context.Context, o *options, stdout, stderr io.Writer) error {
 }
 
 // publish makes the publisher of notifications; nil if there is none. Any process can occupy the
-// default address: then the switch does without.
+// default address, in which case the switch runs without a publisher.
 func (o *thriftOptions) publish(log *slog.Logger) (*nanomsg.Publisher, error) {
 	if o.notifications == "" {
 		return nil, nil
@@ -265,7 +266,7 @@ func (o *thriftOptions) publish(log *slog.Logger) (*nanomsg.Publisher, error) {
 }
 
 // publishEvents begins to publish the event log, if one is requested. Scripts for BMv2 request one
-// whether or not anybody listens: so if it is impossible, the switch does without.
+// whether or not anybody listens, so if it is impossible, the switch runs without it.
 func (o *options) publishEvents(log *slog.Logger) (done func()) {
 	if o.nanolog == "" {
 		return func() {}
@@ -300,7 +301,7 @@ func openLog(o *options, stdout, stderr io.Writer) (*slog.Logger, func(), error)
 		ReplaceAttr: nameTrace})), done, nil
 }
 
-// nameTrace gives the lowest level its name, which slog does not know.
+// nameTrace names levelTrace, which slog does not know.
 func nameTrace(_ []string, a slog.Attr) slog.Attr {
 	if level, ok := a.Value.Any().(slog.Level); ok && level == levelTrace {
 		return slog.String(a.Key, "TRACE")
@@ -350,7 +351,7 @@ func portOptions(o *options, log *slog.Logger) (ports.Options, func(), error) {
 	return p, done, nil
 }
 
-// startProgram is the program that the switch starts with; nil parts if there is none.
+// startProgram loads the program that the switch starts with; the results are nil if there is none.
 type startProgram struct {
 	prog   *bmv2json.Program
 	json   []byte                         // of prog

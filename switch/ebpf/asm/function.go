@@ -9,8 +9,8 @@ import (
 	"github.com/cilium/ebpf/btf"
 )
 
-// Registers that mean the same in all of a function. R0 to R5 are clobbered by calls and hold
-// values within one node of the control flow only, so that at every place where paths meet the
+// Registers that have the same meaning throughout a function. R0 to R5 are clobbered by calls and
+// hold values within one node of the control flow only, so that at every place where paths meet the
 // verifier finds the same state in every register that is still read, and need not follow each path
 // to its end.
 const (
@@ -26,7 +26,7 @@ type Function struct {
 	ins    []asm.Instruction
 	labels map[string]int // where they stand in ins
 	fresh  int
-	Where  string // the place in the JSON that is being translated, for refusals
+	Where  string // the place in the JSON that is being translated; used in refusals
 }
 
 // New begins a function. The name is its label for others of the program.
@@ -72,8 +72,8 @@ func (c *Function) Call(fn asm.BuiltinFunc) { c.Emit(fn.Call()) }
 
 // CallFunction calls another function of the program, with the arguments that R1 and R2 hold.
 func (c *Function) CallFunction(name string) {
-	// The verifier takes all of R1 to R5 for arguments: what is in them would tell paths apart that
-	// are the same.
+	// The verifier counts all of R1 to R5 as arguments, so leftover values would make identical
+	// paths look different.
 	c.Emit(asm.Mov.Imm(asm.R3, 0), asm.Mov.Imm(asm.R4, 0), asm.Mov.Imm(asm.R5, 0))
 	c.Emit(asm.Instruction{OpCode: asm.OpCode(asm.JumpClass).SetJumpOp(asm.Call),
 		Src: asm.PseudoCall, Constant: -1}.WithReference(name))
@@ -93,7 +93,7 @@ func isJump(in asm.Instruction) bool {
 // isAlways reports whether an instruction is a jump without a condition.
 func isAlways(in asm.Instruction) bool { return isJump(in) && in.OpCode.JumpOp() == asm.Ja }
 
-// target is the instruction that the jump i goes to, past jumps that stand there themselves.
+// target is the instruction that the jump i goes to, skipping over jumps to jumps.
 func (c *Function) target(i int) (int, error) {
 	ref := c.ins[i].Reference()
 	at, ok := c.labels[ref]
@@ -110,7 +110,8 @@ func (c *Function) target(i int) (int, error) {
 	return at, nil
 }
 
-// reach finds what can be reached from the function's beginning, and where jumps go to.
+// reach finds the instructions that can be reached from the function's beginning, and where jumps
+// go to.
 func (c *Function) reach() (reached []bool, to []int, err error) {
 	n := len(c.ins)
 	reached, to = make([]bool, n+1), make([]int, n)
@@ -224,7 +225,7 @@ func Link(functions []*Function) (asm.Instructions, error) {
 }
 
 // Inline puts a function that clang has compiled in here. It takes the context from R1, its other
-// arguments from R2 to R5, and its result is in R0; of the other registers Ctx alone survives. The
+// arguments from R2 to R5, and its result is in R0. Of the other registers only Ctx survives. The
 // stack that it uses is below base, where Ctx is kept.
 func (c *Function) Inline(ins asm.Instructions, base int16) {
 	done, targets := c.NewLabel("inlined"), map[int]string{}
@@ -246,7 +247,7 @@ func (c *Function) Inline(ins asm.Instructions, base int16) {
 		switch {
 		case isJump(in):
 			in = in.WithReference(targets[i+1+int(in.Offset)])
-			in.Offset = -1 // to be filled in
+			in.Offset = -1 // filled in later
 		case class.IsJump() && in.OpCode.JumpOp() == asm.Exit:
 			in = asm.Ja.Label(done)
 		case class.IsLoad() && in.Src == asm.R10, class.IsStore() && in.Dst == asm.R10:
@@ -284,7 +285,7 @@ func (c *Function) StoreConstant(base asm.Register, off int, v int32, size int) 
 		Constant: int64(v)})
 }
 
-// SizeOf is the width of an access of 1, 2, 4 or 8 bytes.
+// SizeOf returns the instruction size for an access of 1, 2, 4 or 8 bytes.
 func SizeOf(bytes int) asm.Size {
 	switch bytes {
 	case 1:

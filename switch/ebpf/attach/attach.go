@@ -14,26 +14,26 @@ import (
 	"github.com/netcraq/netcraq/switch/offload"
 )
 
-// Attachment is the programs of one port: always at tc, and also at XDP if the port is there. All
+// Attachment is the programs of one port: always at tc, and also at XDP if the port uses XDP. All
 // its functions are called on the thread of the namespace.
 type Attachment struct {
 	name    string
 	Ifindex int
 	At      Hook // HookTC or HookXDP: where frames are met first
-	clsact  bool // at tc by a filter, not by tcx
-	// Late: the filter comes after those of others. It says nothing about tcx.
+	clsact  bool // at tc: attached as a clsact filter instead of through tcx
+	// Late makes the filter run after other programs' filters. It has no effect on tcx.
 	Late bool
-	// After is the name of a program at tcx that frames meet first, if it exists; "": none.
+	// After is the name of a program at tcx that runs before this one, if it exists; "": none.
 	After string
 
 	tc         link.Link // nil where clsact or nothing is attached
 	filter     bool      // clsact's
-	discipline bool      // clsact came with the filter
+	discipline bool      // clsact was created with the filter
 	XDP        link.Link
 }
 
-// New is an interface, by its name and index, with nothing attached yet. It is served at tc, by a
-// filter of clsact if that is requested, until At is changed.
+// New is an interface, by its name and index, with nothing attached yet. It uses tc (with a clsact
+// filter if requested) until At is changed.
 func New(name string, index int, clsact bool) Attachment {
 	return Attachment{name: name, Ifindex: index, At: HookTC, clsact: clsact}
 }
@@ -43,8 +43,8 @@ func (a *Attachment) Attached() bool { return a.tc != nil || a.filter }
 
 // Change replaces the old pipeline's programs at the port by another pipeline's; xdp is used if the
 // port is at XDP. At every moment exactly one program processes a frame completely: frames that the
-// old program at XDP has handed over are finished by the old program at tc, which stays behind the
-// new one until finish is called.
+// old program at XDP has handed over are finished by the old program at tc, which stays attached
+// after the new one until finish is called.
 func (a *Attachment) Change(tc, xdp *ebpf.Program) (finish func(), err error) {
 	finish = func() {}
 	switch {
@@ -84,7 +84,8 @@ func (a *Attachment) Change(tc, xdp *ebpf.Program) (finish func(), err error) {
 	return finish, nil
 }
 
-// attachTCX attaches a program before others, as at XDP, except for the one that is named After.
+// attachTCX attaches a program before all others, as at XDP, except for the one that is named
+// After.
 func (a *Attachment) attachTCX(prog *ebpf.Program) (link.Link, error) {
 	anchor, err := a.first()
 	if err != nil {
@@ -98,7 +99,7 @@ func (a *Attachment) attachTCX(prog *ebpf.Program) (link.Link, error) {
 	return l, nil
 }
 
-// first is the place of a program that comes before all others but the one that is named After.
+// first is the attach position before all other programs except the one named After.
 func (a *Attachment) first() (link.Anchor, error) {
 	if a.After == "" {
 		return link.Head(), nil
@@ -127,9 +128,9 @@ func attachXDP(ifindex int, prog *ebpf.Program) (link.Link, error) {
 	return l, nil
 }
 
-// Lost reports whether somebody has removed a program from the port ("bpftool link detach", "tc
-// filter del"). Change attaches it again. Checking clsact's filters takes time in proportion to
-// their number, so the caller says whether to.
+// Lost reports whether a program was removed from the port from outside ("bpftool link detach", "tc
+// filter del"). Change attaches it again. Checking clsact filters takes time in proportion to their
+// number, so the caller decides whether to check them.
 func (a *Attachment) Lost(filters bool) (lost bool, err error) {
 	for _, l := range []*link.Link{&a.tc, &a.XDP} {
 		if *l == nil {
@@ -170,15 +171,15 @@ func (a *Attachment) Close() {
 
 // ---- clsact: the hook of kernels before 6.6 ----
 //
-// A filter stays when the process that made it dies, and answers reads until the read lease that
-// the program checks has run out; package offload removes it then.
+// A filter stays attached when the process that created it dies. It keeps answering reads until the
+// read lease that the program checks has expired; package offload then removes it.
 
-// Priorities of filters: a new program runs before the old one, as long as frames are on their way
-// that are the old one's.
+// Priorities of filters. A new program runs before the old one as long as frames of the old one are
+// still in flight.
 const (
 	filterNew    = 1
 	filterSteady = 2
-	filterLate   = 0xb000 // is added to both
+	filterLate   = 0xb000 // added to both priorities
 )
 
 func (a *Attachment) bpfFilter(priority uint16, prog *ebpf.Program) (*netlink.BpfFilter, error) {
@@ -199,8 +200,8 @@ func (a *Attachment) bpfFilter(priority uint16, prog *ebpf.Program) (*netlink.Bp
 	return f, nil
 }
 
-// setFilter puts the program into the interface's clsact queueing discipline, which is made if need
-// be. finish puts it into the place of the one before.
+// setFilter puts the program into the interface's clsact queueing discipline, and creates that if
+// necessary. finish moves it to the place of the previous program.
 func (a *Attachment) setFilter(prog *ebpf.Program) (finish func(), err error) {
 	finish = func() {}
 	switch err := netlink.QdiscAdd(offload.Discipline(a.Ifindex)); {
@@ -264,7 +265,7 @@ func (a *Attachment) removeFilter(priority uint16) error {
 // removeFilters takes the program away, and clsact if it came with it.
 func (a *Attachment) removeFilters() {
 	for _, priority := range []uint16{filterNew, filterSteady} {
-		// the interface may be gone, and only a push that failed leaves both
+		// the interface may be gone; only a failed push leaves both filters
 		_ = a.removeFilter(priority)
 	}
 	a.filter = false

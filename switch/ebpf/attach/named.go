@@ -18,14 +18,14 @@ func Named(ifindex int, names ...string) ([]ebpf.ProgramID, error) {
 	return NamedAt(ebpf.AttachTCXIngress, ifindex, names...)
 }
 
-// NamedAt returns those programs at tcx of an interface, of the calling thread's network namespace,
-// that have one of some names, in the order in which frames meet them. at is AttachTCXIngress or
-// AttachTCXEgress. The error wraps ebpf.ErrNotSupported if the kernel has no tcx (before Linux
+// NamedAt returns the programs with the given names at tcx of an interface in the calling thread's
+// network namespace, in execution order. at is AttachTCXIngress or AttachTCXEgress. The error wraps
+// ebpf.ErrNotSupported if the kernel has no tcx (before Linux
 // 6.6).
 func NamedAt(at ebpf.AttachType, ifindex int, names ...string) (out []ebpf.ProgramID, err error) {
 	q, err := link.QueryPrograms(link.QueryOptions{Target: ifindex, Attach: at})
 	if err != nil {
-		if errors.Is(err, unix.EINVAL) { // what kernels without tcx say
+		if errors.Is(err, unix.EINVAL) { // the error of kernels without tcx
 			err = ebpf.ErrNotSupported
 		}
 		return nil, fmt.Errorf("looking at the programs of interface %d: %w", ifindex, err)
@@ -52,7 +52,7 @@ func Detach(ifindex int, programs ...ebpf.ProgramID) error {
 	return DetachAt(ebpf.AttachTCXIngress, ifindex, programs...)
 }
 
-// DetachAt takes programs at tcx off an interface that no link keeps there.
+// DetachAt takes programs at tcx off an interface if no link holds them.
 func DetachAt(at ebpf.AttachType, ifindex int, programs ...ebpf.ProgramID) error {
 	for _, id := range programs {
 		p, err := ebpf.NewProgramFromID(id)

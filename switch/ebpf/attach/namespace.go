@@ -10,7 +10,7 @@ import (
 )
 
 // Namespace is a thread that stays in one network namespace. Interfaces are found, programs
-// attached and packet-outs run there, whatever thread asks for it.
+// attached and packet-outs run on this thread, whichever thread makes the call.
 type Namespace struct {
 	work chan func()
 
@@ -30,12 +30,12 @@ func EnterNamespace() (*Namespace, error) {
 	return newNamespace(fd)
 }
 
-// newNamespace makes a thread in the network namespace that a file stands for.
+// newNamespace makes a thread in the network namespace that a file refers to.
 func newNamespace(fd int) (*Namespace, error) {
 	n := &Namespace{work: make(chan func())}
 	entered := make(chan error)
 	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		err := unix.Setns(fd, unix.CLONE_NEWNET)
 		entered <- err
 		if err != nil {

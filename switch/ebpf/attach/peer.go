@@ -18,16 +18,16 @@ import (
 // Peer is the other end of a veth pair of which this switch has one end at XDP. It is prepared as
 // follows:
 //
-//   - Its sender must finish what XDP does not see: checksums and 802.1Q tags are put into the
+//   - Its sender must finish what XDP does not see: it writes checksums and 802.1Q tags into the
 //     frame (tx-checksumming and tx-vlan-offload off).
 //   - It must take frames from XDP: a veth does while it polls (NAPI), which it does with a program
 //     at XDP of its own. One that passes everything is enough.
 //
-// Both are undone by release, and by the kernel and the next switch (package offload) where this
-// one is killed.
+// Both are undone by release. If this switch is killed, the kernel and the next switch (package
+// offload) undo them.
 type Peer struct {
-	Namespace *Namespace // its namespace: a thread of its own, or the switch's
-	own       bool       // space is to be closed
+	Namespace *Namespace // the peer's namespace, served by its own thread or the switch's
+	own       bool       // Release must close Namespace
 	iface     string
 	ifindex   int
 	settings  *offload.Change
@@ -37,7 +37,7 @@ type Peer struct {
 // actionPass is XDP_PASS of linux/bpf.h.
 const actionPass = 2
 
-// passName is how switches know each other's programs on peers.
+// passName is the name by which switches recognize each other's programs on peers.
 const passName = "netcraq_pass"
 
 // PreparePeer prepares the other end of a veth. It is called outside the thread of home.
@@ -45,8 +45,9 @@ func PreparePeer(home *Namespace, port *netlink.Veth) (*Peer, error) {
 	return preparePeer(home, port, (*Peer).EnsureProgram, offload.TxChecksums, offload.TxVLAN)
 }
 
-// FinishFrames makes the sender at the other end of a veth finish checksums, and so cut segments to
-// the interface's MTU, until the peer is released. It is called outside the thread of home.
+// FinishFrames makes the sender at the other end of a veth finish checksums, and therefore split
+// large segments to the interface's MTU, until the peer is released. It is called outside the
+// thread of home.
 func FinishFrames(home *Namespace, port *netlink.Veth) (*Peer, error) {
 	return preparePeer(home, port, func(*Peer) error { return nil }, offload.TxChecksums)
 }
@@ -110,7 +111,8 @@ func (p *Peer) EnsureProgram() error {
 	defer prog.Close()
 	p.program, err = link.AttachXDP(link.XDPOptions{Program: prog, Interface: p.ifindex,
 		Flags: link.XDPDriverMode})
-	if err != nil && !errors.Is(err, unix.EBUSY) { // busy: somebody was faster, which is as good
+	// EBUSY: another process has just attached one, which serves as well
+	if err != nil && !errors.Is(err, unix.EBUSY) {
 		return fmt.Errorf("attaching a program to the veth's peer %s: %w", p.iface, err)
 	}
 	return nil
@@ -134,8 +136,8 @@ func removePass(ifindex int) bool {
 	if err != nil || l.Attrs().Xdp == nil {
 		return false
 	}
-	// Links know interfaces only by index, of whatever namespace. Each of these programs is loaded
-	// for one interface, so its id tells which link is meant.
+	// Links identify interfaces only by index, and indices repeat across namespaces. Each of these
+	// programs is loaded for one interface, so its id tells which link is meant.
 	id := ebpf.ProgramID(l.Attrs().Xdp.ProgId)
 	prog, err := ebpf.NewProgramFromID(id)
 	if err != nil {
@@ -157,8 +159,8 @@ func removePass(ifindex int) bool {
 	return false
 }
 
-// findNamespace makes a thread in the network namespace that home knows by an id: among those of
-// processes, and those with a name.
+// findNamespace makes a thread in the network namespace that home knows by an id. It searches the
+// namespaces of processes and the named ones.
 func findNamespace(home *Namespace, nsid int) (*Namespace, error) {
 	var paths []string
 	for _, pattern := range []string{"/run/netns/*", "/proc/[0-9]*/ns/net"} {

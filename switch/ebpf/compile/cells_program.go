@@ -80,7 +80,7 @@ func CellsProgram(p *memory.Plan, f emit.Maps) (insns asm.Instructions, err erro
 	return t.Link(main)
 }
 
-// turnIfWriting counts the registers' version up if the cells program writes.
+// turnIfWriting increments the registers' version if the cells program writes.
 func (t *translator) turnIfWriting() {
 	if !t.locks.Versioned() {
 		return

@@ -1,5 +1,5 @@
-// Package compile translates a checked program of package bmv2json into BPF instructions. It stands
-// on a shelf of packages with one subject each, which import only those above them in this list:
+// Package compile translates a checked program of package bmv2json into BPF instructions. It builds
+// on packages with one subject each. Each of them imports only packages above it in this list:
 //
 //	analysis   what the program does, read from it
 //	affine     what the index of a register is in terms of a slot, a session, ...
@@ -16,9 +16,9 @@
 //	tables     lookups
 //	control    ingress and egress: nodes, steps, actions
 //
-// The first five decide, and yield plain data. The others write instructions. Here all is put
-// together, in the order in which a packet comes by: ingress.go, then traffic_manager.go, which has
-// egress too. [Translate] writes the program for one hook.
+// The first five decide, and yield plain data. The others write instructions. Package compile
+// combines them, in the order in which a packet passes: ingress.go, then traffic_manager.go, which
+// includes egress. [Translate] writes the program for one hook.
 //
 // Nothing here talks to the kernel: a program is a function of the plan, the hook, the maps'
 // numbers and the settings. Constructs that cannot be translated are refused with their place in

@@ -14,7 +14,7 @@ import (
 	"github.com/netcraq/netcraq/internal/streamload"
 )
 
-// consumer reads some partitions, by one of JetStream's ways, and works.
+// consumer reads some partitions in one of JetStream's ways, and does work for each record.
 type consumer struct {
 	streamload.Meter
 	url, name  string
@@ -60,8 +60,8 @@ func (c *consumer) run(ctx context.Context, in io.Reader, out io.Writer) (err er
 	})
 }
 
-// open makes a consumer of a partition at JetStream: from now on JetStream keeps what it has not
-// read. Acknowledging a message acknowledges all before it, as releasing an object does.
+// open makes a consumer of a partition at JetStream: from now on JetStream keeps the messages that
+// it has not read. Acknowledging a message acknowledges all before it, as releasing an object does.
 func (c *consumer) open(ctx context.Context, nc *nats.Conn, j js.JetStream, n int) (
 	func(context.Context) error, error) {
 	cfg := js.ConsumerConfig{Durable: c.name, AckPolicy: js.AckAllPolicy, MaxAckPending: -1, MemoryStorage: true}
@@ -80,10 +80,10 @@ func (c *consumer) open(ctx context.Context, nc *nats.Conn, j js.JetStream, n in
 }
 
 // ahead is how many messages are requested at once. With a limit in bytes the client may stall
-// until its request expires, and then say that no heartbeat came.
+// until its request expires, and then report a missing heartbeat.
 const ahead = 1024
 
-// messages has the client ask for messages while it has some left.
+// messages makes the client request more messages before it has used up the last ones.
 func (r *reader) messages(ctx context.Context, at js.Consumer) error {
 	all, err := at.Messages(js.PullMaxMessages(ahead), js.WithMessagesErrOnMissingHeartbeat(false)) // it asks again
 	if err != nil {
@@ -101,11 +101,12 @@ func (r *reader) messages(ctx context.Context, at js.Consumer) error {
 	}
 }
 
-// fetched is how many messages are fetched at once. With FetchBytes the client would allocate room
-// for a million.
+// fetched is how many messages are fetched at once. With FetchBytes the client would allocate space
+// for a million messages.
 const fetched = 1024
 
-// fetch asks for a batch after the other. Messages come as they are there, before a batch is full.
+// fetch requests one batch after the other. Messages arrive as they become available, before a
+// batch is full.
 func (r *reader) fetch(ctx context.Context, at js.Consumer) error {
 	for ctx.Err() == nil {
 		batch, err := at.Fetch(fetched, js.FetchMaxWait(time.Second))
@@ -124,7 +125,7 @@ func (r *reader) fetch(ctx context.Context, at js.Consumer) error {
 	return ctx.Err()
 }
 
-// pushed has JetStream send messages, at its pace and with its flow control.
+// pushed lets JetStream push messages at its own pace, with its flow control.
 func (r *reader) pushed(ctx context.Context, at js.PushConsumer) error {
 	failed := make(chan error, 1)
 	handling, err := at.Consume(func(m js.Msg) {
@@ -147,7 +148,8 @@ func (r *reader) pushed(ctx context.Context, at js.PushConsumer) error {
 	}
 }
 
-// take works on a message, and acknowledges it if there were enough.
+// take processes a message, and acknowledges it if enough messages have come since the last
+// acknowledgement.
 func (r *reader) take(m js.Msg) error {
 	data, at := m.Data(), time.Time{}
 	if r.work == "windows" {

@@ -14,7 +14,7 @@ import (
 
 // producer publishes to some partitions: in each, one chunk after the other. It publishes all
 // records of a chunk at once, each as a message, and the next chunk when JetStream has acknowledged
-// them. What a full stream refuses is published again, and counted as missed.
+// them. Messages that a full stream refuses are published again and counted as missed.
 type producer struct {
 	streamload.Meter
 	url           string

@@ -14,9 +14,9 @@ import (
 	js "github.com/nats-io/nats.go/jetstream"
 )
 
-// server is JetStream, with a stream for each partition. Such a stream keeps what a consumer has
-// not acknowledged, and refuses messages when it is full. So producers cannot go faster than
-// consumers, as with our broker.
+// server is JetStream, with a stream for each partition. Such a stream keeps messages until a
+// consumer acknowledges them, and refuses messages when it is full. So producers cannot go faster
+// than consumers, as with our broker.
 type server struct {
 	dir, storage string
 	partitions   int
@@ -69,7 +69,7 @@ func (s *server) run(ctx context.Context, out io.Writer) error {
 	return nil
 }
 
-// patient is how long a server of a busy machine may say nothing.
+// patient is how long a server on a busy machine may stay silent.
 const patient = 30 * time.Second
 
 // dial connects.

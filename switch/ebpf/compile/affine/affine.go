@@ -10,16 +10,16 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// Form is what is known about a value, relative to when a packet gets the registers: scale times a
-// base, which is an expression's value at that time, plus between least and most. Without a base it
-// is only the bounds.
+// Form describes what is known about a value: scale times a base, plus an offset between least and
+// most. The base is the value of an expression at the time when a packet locks the registers.
+// Without a base, only the bounds are known.
 type Form struct {
 	Base  *bmv2json.Expr
-	Key   string // of the base: equal for equal bases
+	Key   string // identifies the base; equal for equal bases
 	Scale uint64 // at least 1 if there is a base
 	Least uint64
-	Most  uint64 // math.MaxUint64: it may be anything, less than 0 too
-	Limit uint64 // of the base, by its width
+	Most  uint64 // math.MaxUint64: no bound is known; the offset may even be negative
+	Limit uint64 // upper bound of the base, from its width
 }
 
 // Unknown is the form of an unknown value.
@@ -34,14 +34,14 @@ func Constant(k uint64) Form { return Form{Least: k, Most: k} }
 // IsUnknown reports whether nothing is known.
 func (n Form) IsUnknown() bool { return n.Most == math.MaxUint64 }
 
-// isBase reports whether it is the base, no more and no less.
+// isBase reports whether the form is exactly the base.
 func (n Form) isBase() bool { return n.Base != nil && n.Scale == 1 && n.Most == 0 }
 
 // mostScale bounds scales and distances, so that nothing here overflows.
 const mostScale = 1 << 20
 
-// greatest is the largest value that it may have, of a base that is less than bound; false if that
-// is not known.
+// greatest returns the largest possible value if the base is less than bound; false if that is
+// unknown.
 func (n Form) greatest(bound uint64) (uint64, bool) {
 	switch {
 	case n.IsUnknown():
@@ -56,7 +56,7 @@ func (n Form) greatest(bound uint64) (uint64, bool) {
 	return 0, false
 }
 
-// loose is what is known without relying on a base: how large it is at most by the base's width.
+// loose returns a form without a base: the bound follows from the base's width.
 func (n Form) loose() Form {
 	if g, ok := n.greatest(math.MaxUint64); ok && n.Base != nil {
 		return AtMost(g)
@@ -79,8 +79,8 @@ func (n Form) Either(m Form) Form {
 	return n
 }
 
-// Evaluator finds the forms of expressions. A user that relies on a base makes sure that the base
-// was less than bound when the packet got the registers.
+// Evaluator finds the forms of expressions. A user that relies on a base must ensure that the base
+// was less than bound when the packet locked the registers.
 type Evaluator struct {
 	Bound uint64
 	Field func(bmv2json.FieldRef) Form
@@ -159,7 +159,7 @@ func (w Evaluator) Evaluate(e *bmv2json.Expr) Form {
 }
 
 func sum(a, b Form) Form {
-	if a.Key != b.Key { // the one that has the smaller values is a distance from the other
+	if a.Key != b.Key { // the smaller one counts as an offset from the other
 		if b.Base != nil && a.loose().Most < b.loose().Most || a.Base == nil {
 			a, b = b, a
 		}
@@ -184,8 +184,7 @@ func times(a Form, k uint64) Form {
 // masked is what is known about n & k.
 func (w Evaluator) masked(n Form, k uint64) Form {
 	if k&(k+1) == 0 {
-		// A base itself may become another one, so what is said about it does not rely on its
-		// bound.
+		// A base itself may become another one, so this result does not rely on its bound.
 		bound := w.Bound
 		if n.isBase() {
 			bound = math.MaxUint64

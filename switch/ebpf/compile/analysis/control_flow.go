@@ -5,7 +5,7 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// Nodes lists the nodes of a pipeline that control can come to, each before those after it.
+// Nodes lists the nodes of a pipeline that control can reach, in topological order.
 func Nodes(p *bmv2json.Pipeline) (order []bmv2json.Node) {
 	state := map[bmv2json.Node]int{}
 	var visit func(bmv2json.Node)
@@ -88,7 +88,7 @@ func WritesRegister(n bmv2json.Node) bool {
 
 // LockedNodes finds the nodes inside of the locked section.
 func LockedNodes(order []bmv2json.Node) map[bmv2json.Node]bool {
-	// a register may have been touched, or may still be, itself included
+	// a register may have been touched before the node (or may be after it), the node included
 	before, after := map[bmv2json.Node]bool{}, map[bmv2json.Node]bool{}
 	for _, n := range order {
 		before[n] = before[n] || TouchesRegister(n)

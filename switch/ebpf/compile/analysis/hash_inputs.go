@@ -12,7 +12,7 @@ func HeaderOfInput(in *bmv2json.CalcInput) *bmv2json.Header {
 	return in.Field.Header
 }
 
-// NeededBy is the header that must be valid for an input to be there; nil: it always is.
+// NeededBy is the header that must be valid for an input to exist; nil: it always exists.
 func NeededBy(in *bmv2json.CalcInput) *bmv2json.Header {
 	if h := HeaderOfInput(in); h != nil && !h.Metadata {
 		return h
@@ -20,7 +20,7 @@ func NeededBy(in *bmv2json.CalcInput) *bmv2json.Header {
 	return nil
 }
 
-// WidthOfInput is an input's width in bits: of one with a part of variable length the largest.
+// WidthOfInput is an input's width in bits; with a variable-length part, the largest width.
 func WidthOfInput(in *bmv2json.CalcInput) int {
 	if in.Header == nil {
 		return in.Width
@@ -53,8 +53,8 @@ func WithoutPayload(k *bmv2json.Calculation) (inputs []bmv2json.CalcInput, paylo
 	return inputs, payload
 }
 
-// FixedPlaces reports whether every bit of the inputs has its place as soon as all of their headers
-// are valid, which needed lists.
+// FixedPlaces reports whether every bit of the inputs has a fixed place as soon as all of their
+// headers are valid; needed lists those headers.
 func FixedPlaces(inputs []bmv2json.CalcInput) (ok bool, needed []*bmv2json.Header) {
 	ok = true
 	seen := map[*bmv2json.Header]bool{nil: true}
@@ -93,7 +93,7 @@ func AlignedPlaces(inputs []bmv2json.CalcInput, payload bool, unit int) bool {
 	return !payload || settled(nil)
 }
 
-// InputBits is how many bits the inputs are at most.
+// InputBits is the largest total width of the inputs, in bits.
 func InputBits(inputs []bmv2json.CalcInput) (bits int) {
 	for i := range inputs {
 		if inputs[i].Header != nil {

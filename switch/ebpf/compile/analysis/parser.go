@@ -8,14 +8,14 @@ import (
 )
 
 // EarlyHeaders finds the headers that the parser may look at, or write to, before it has extracted
-// them, or extract and make invalid again. Their fields are 0 when it begins; those of others are
-// made 0 when it has ended without extracting them.
+// them, or extract and make invalid again. Their fields are set to 0 when the parser begins. The
+// fields of other headers are set to 0 only if the parser ends without extracting them.
 func EarlyHeaders(prog *bmv2json.Program) map[*bmv2json.Header]bool {
 	early := map[*bmv2json.Header]bool{}
 	if len(prog.Parsers) == 0 || prog.Parsers[0].Init == nil {
 		return early
 	}
-	// What every way to a state has extracted. It only shrinks.
+	// The headers that every path to a state has extracted. The set only shrinks.
 	extracted := map[*bmv2json.ParseState]map[*bmv2json.Header]bool{prog.Parsers[0].Init: {}}
 	pending := []*bmv2json.ParseState{prog.Parsers[0].Init}
 	for len(pending) > 0 {
@@ -39,7 +39,7 @@ func EarlyHeaders(prog *bmv2json.Program) map[*bmv2json.Header]bool {
 					WalkExpr(e, see)
 				}
 			}
-			// A member of a union that is extracted makes another one invalid, whose fields stay.
+			// A member of a union that is extracted makes another one invalidbut keeps its fields.
 			if o.Header != nil && o.Header.Union != nil {
 				early[o.Header] = true
 			}
@@ -48,7 +48,8 @@ func EarlyHeaders(prog *bmv2json.Program) map[*bmv2json.Header]bool {
 					early[h] = true
 				}
 			}
-			// the elements of a stack are extracted one after the other: nobody counts them here
+			// the elements of a stack are extracted one after the other; this analysis does not
+			// count them
 			if o.Header != nil {
 				have[o.Header] = true
 			}

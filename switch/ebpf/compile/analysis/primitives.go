@@ -7,8 +7,8 @@ import (
 
 // Primitives has the types of each primitive's arguments: d data, b data or bool, l a place to
 // store a number, v a varbit field, h header, u header union, s stack, r register, c counter, k
-// calculation, m meter. It is also the list of what this engine can do; docs/switch.md is made from
-// it.
+// calculation, m meter. It is also the list of supported primitives; docs/switch.md is generated
+// from it.
 var Primitives = map[string]string{
 	"assign": "lb", "modify_field": "lb", "assign_VL": "vv", "assign_header": "hh",
 	"assign_union": "uu", "assign_header_stack": "ss", "assign_union_stack": "ss",
@@ -26,8 +26,8 @@ var Primitives = map[string]string{
 }
 
 // CheckPrimitives refuses calls whose arguments do not fit their primitives; planning relies on
-// that. A primitive that this engine does not have is refused where it is translated: nothing may
-// use its action.
+// that. An unsupported primitive is refused only when it is translated, because its action may be
+// unused.
 func CheckPrimitives(prog *bmv2json.Program) {
 	check := func(p *bmv2json.Primitive) {
 		if _, ok := Primitives[p.Op]; ok {
@@ -50,7 +50,7 @@ func CheckPrimitives(prog *bmv2json.Program) {
 	}
 }
 
-// CheckArgs refuses a call that this engine does not have, or with other arguments than it takes.
+// CheckArgs refuses a call to an unsupported primitive, or with arguments that do not fit it.
 func CheckArgs(p *bmv2json.Primitive) {
 	types, ok := Primitives[p.Op]
 	if !ok {
@@ -94,7 +94,7 @@ func CheckArgs(p *bmv2json.Primitive) {
 	}
 }
 
-// AssignedCondition is the condition that an assignment to a field turns into a number.
+// AssignedCondition returns the condition if an assignment to a field converts one to a number.
 func AssignedCondition(p *bmv2json.Primitive) (cond *bmv2json.Expr, ok bool) {
 	if p.Op != "assign" || p.Args[0].Op != bmv2json.OpField || ir.Wide(p.Args[0].Width) {
 		return nil, false

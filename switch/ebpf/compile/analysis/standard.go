@@ -5,8 +5,8 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// RefusePriorities refuses a program that gives packets priorities: there are no queues here in
-// which one would overtake another.
+// RefusePriorities refuses a program that gives packets priorities, because this engine has no
+// priority queues.
 func RefusePriorities(prog *bmv2json.Program) {
 	priority := prog.FieldNamed("intrinsic_metadata", "priority")
 	if priority.IsZero() {

@@ -13,8 +13,8 @@ type ReadFields struct {
 // Contains reports whether a field is among them.
 func (s ReadFields) Contains(r bmv2json.FieldRef) bool { return s.fields[r] || s.headers[r.Header] }
 
-// FieldsRead are the fields that anything reads but the tables, actions and conditions of a
-// pipeline; without one, that anything reads.
+// FieldsRead are the fields that anything outside a pipeline's tables, actions and conditions
+// reads; without a pipeline, that anything reads.
 func FieldsRead(prog *bmv2json.Program, without *bmv2json.Pipeline) ReadFields {
 	out := ReadFields{map[bmv2json.FieldRef]bool{}, map[*bmv2json.Header]bool{}}
 	see := func(e *bmv2json.Expr) {
@@ -70,8 +70,8 @@ type visitor struct {
 	header    func(*bmv2json.Header)
 }
 
-// visitOutsidePipelines tells about what is used by all that is not a pipeline's, nor an order of
-// headers: parsers, calculations, selectors, checksums and lists.
+// visitOutsidePipelines visits what parts outside the pipelines use, except for orders of headers:
+// parsers, calculations, selectors, checksums and lists.
 func visitOutsidePipelines(prog *bmv2json.Program, u visitor) {
 	for _, q := range prog.Parsers {
 		for _, s := range q.States {
@@ -127,11 +127,11 @@ func walkReads(q *bmv2json.Primitive, see func(*bmv2json.Expr)) {
 	}
 	args := q.Args
 	if len(args) > 0 && args[0].Op != bmv2json.OpField && args[0].Op != bmv2json.OpHeader {
-		WalkExpr(args[0], see) // the index in its stack
+		WalkExpr(args[0], see) // the index of the element in its stack
 	}
 	switch q.Op {
 	case "mark_to_drop", "add_header", "remove_header":
-		return // their argument is a header of which they read nothing
+		return // their argument is a header, and they read none of its fields
 	case "assign", "modify_field", "register_read", "modify_field_with_hash_based_offset",
 		"modify_field_rng_uniform":
 		args = args[min(1, len(args)):]

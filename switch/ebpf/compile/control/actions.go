@@ -109,7 +109,7 @@ func (t *Control) primitive(p *bmv2json.Primitive, exit string) {
 			ir.Refuse(p.Path, "%s in a parser", p.Op)
 		}
 		t.delivery.EmitRequest(p)
-	default: // the arithmetic of P4_14
+	default: // P4_14 arithmetic
 		t.AssignTo(t.PlaceOf(arg[0]), t.ArithmeticOf(p))
 	}
 }

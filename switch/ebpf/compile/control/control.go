@@ -22,7 +22,7 @@ type Control struct {
 	externs  *externs.Externs
 	tables   *tables.Tables
 	pipeline *pipelineState
-	Steps    []*paths.Step // ingress, where its paths have been found
+	Steps    []*paths.Step // the steps of ingress, if its paths have been found
 }
 
 // New makes the writer of a program's pipelines. It also writes the primitives that the parser

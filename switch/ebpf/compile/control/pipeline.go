@@ -22,9 +22,9 @@ import (
 // one (package locking).
 //
 // Egress has a section of its own: a packet's ingress and egress are not one step in BMv2 either.
-// Meters have a lock of their own, as in BMv2, held only while one is used (externs/meter.go): a
-// program that uses one early would otherwise hold the registers' lock for everything that follows.
-// A packet that takes both takes the registers' first.
+// Meters have a lock of their own, as in BMv2, held only while one is used (externs/meter.go).
+// Otherwise a program that uses a meter early would hold the registers' lock for everything that
+// follows. A packet that takes both locks takes the registers' lock first.
 
 // pipelineState is the pipeline that is being translated.
 type pipelineState struct {
@@ -58,7 +58,7 @@ func (t *Control) RunPipeline(name string) {
 	// may be touched before can still be entered from outside.
 	type edge struct {
 		to bmv2json.Node
-		in bool // takes the lock; otherwise gives it back
+		in bool // true: the edge takes the lock; false: it releases the lock
 	}
 	edges := map[edge]string{}
 	var pending []edge
@@ -112,8 +112,8 @@ func (t *Control) RunPipeline(name string) {
 	t.Bind(label(nil))
 }
 
-// emitNode emits one node. Toward is the label of the way to another one; following is that of the
-// node that is emitted next.
+// emitNode emits one node. toward is the label of the edge to another node; following is that of
+// the node that is emitted next.
 func (t *Control) emitNode(n bmv2json.Node, following string, toward func(bmv2json.Node) string) {
 	switch n := n.(type) {
 	case *bmv2json.Conditional:

@@ -15,20 +15,20 @@ import (
 type stepWriter struct {
 	*Control
 	labels map[*paths.Step]string
-	// the ways across the border of the section that has the registers: each has code of its own
+	// the edges across the border of the locked section; each has its own code
 	edges     map[stepEdge]string
 	crossings []stepEdge
 }
 
-// stepEdge is a way to a step from one that is inside of the section, or is not.
+// stepEdge is an edge to a step from a step inside or outside of the locked section.
 type stepEdge struct {
 	inside bool
 	to     *paths.Step
 }
 
 // emitSteps emits a pipeline whose paths have been found. As in RunPipeline, control leaves it at
-// its end, and what crosses the border of the section that has the registers takes or gives back
-// their lock; here each step is inside of it, or is not.
+// its end, and edges across the border of the locked section take or release the registers' lock.
+// Here each step is wholly inside or outside of the section.
 func (t *Control) emitSteps(name string, order []*paths.Step) {
 	w := &stepWriter{t, map[*paths.Step]string{}, map[stepEdge]string{}, nil}
 	for _, s := range order {
@@ -65,7 +65,7 @@ func (t *Control) emitSteps(name string, order []*paths.Step) {
 	t.Bind(name + ".end")
 }
 
-// toward is the label of the way to a step.
+// toward is the label of the edge to a step.
 func (w *stepWriter) toward(inside bool, to *paths.Step) string {
 	if inside == to.Inside {
 		return w.labels[to]
@@ -87,8 +87,8 @@ func (w *stepWriter) cross(to *paths.Step) {
 	}
 }
 
-// emit emits a step, and reports whether it continues in one way, which is then still to be
-// written. The step following stands after it.
+// emit emits a step, and reports whether it continues with a single edge that is still to be
+// written. The code of the step following comes right after it.
 func (w *stepWriter) emit(name string, s, following *paths.Step) (goesOn bool) {
 	switch s.Kind {
 	case paths.StepEnd:
@@ -134,7 +134,7 @@ func (w *stepWriter) emit(name string, s, following *paths.Step) (goesOn bool) {
 	return true
 }
 
-// emitWayOn continues after a step with one way on.
+// emitWayOn continues after a step with a single outgoing edge.
 func (w *stepWriter) emitWayOn(s, following *paths.Step) {
 	to := s.Next[0]
 	if following == to && to.Inside != s.Inside {
@@ -178,7 +178,7 @@ func (t *Control) emitLookup(s *paths.Step, toward func(bool, *paths.Step) strin
 	t.dispatch(tp, o.Missed, to)
 }
 
-// dispatch goes to the step of the action that a table's word names: of the word in Entry, or, of a
+// dispatch goes to the step of the action that a table's word names. The word is in Entry or, for a
 // table with slots, in PHVAction.
 func (t *Control) dispatch(tp *memory.TablePlan, steps []*paths.Step, to func(*paths.Step) string) {
 	if len(steps) == 0 {

@@ -14,8 +14,8 @@ type tableWriter struct {
 	plan *memory.TablePlan
 	src  *bmv2json.Table
 	next func(bmv2json.Node) // continues with a node
-	miss string              // where packets go that no entry matches
-	run  string              // where an entry's action begins
+	miss string              // label for packets that match no entry
+	run  string              // label at which an entry's action begins
 }
 
 // applyTable emits a table.
@@ -45,7 +45,7 @@ func (t *Control) applyTable(tp *memory.TablePlan, next func(bmv2json.Node)) {
 	w.actions()
 }
 
-// constantDefault runs the default action that stands in the program.
+// constantDefault runs the default action that is fixed in the program.
 func (w *tableWriter) constantDefault() {
 	w.Constants = w.src.Default.Params
 	if w.Constants == nil {
@@ -74,7 +74,7 @@ func (w *tableWriter) defaultEntry() {
 	}
 }
 
-// withoutEntry is the node that follows where there is not even a default entry.
+// withoutEntry is the node that follows if there is not even a default entry.
 func (w *tableWriter) withoutEntry() bmv2json.Node {
 	if w.src.HitMiss {
 		return w.src.Miss
@@ -106,7 +106,7 @@ func (w *tableWriter) actions() {
 	}
 	w.Jump(w.pipeline.end) // a table without actions
 	if w.src.Kind == bmv2json.TableIndirectWS {
-		w.Bind(w.run + ".empty") // a group without members does nothing
+		w.Bind(w.run + ".empty") // an empty group does nothing
 		if w.src.HitMiss {
 			w.ifHit()
 		}

@@ -8,11 +8,11 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 )
 
-// MarkEntry is before there is a PHV.
+// MarkEntry is the mark before the PHV exists.
 const MarkEntry = "(the frame is there)"
 
-// PutMark puts a mark here, between two nodes: no register but PHV and Ctx, and Entry and Temp in
-// the parser, is in use.
+// PutMark puts a mark here, between two nodes. Only the registers PHV and Ctx are in use there, and
+// in the parser also Entry and Temp.
 func (t *Control) PutMark(name string) {
 	p := t.Maps.Timing
 	if p == nil {
@@ -31,8 +31,8 @@ func (t *Control) PutMark(name string) {
 	if p.Stop != n+1 {
 		return
 	}
-	// The verifier takes what is after a jump that is always taken for dead code, and refuses it:
-	// so it is one of which it does not know that.
+	// The verifier treats code after an always-taken jump as dead and refuses it. So the jump
+	// depends on a value that the verifier does not know.
 	on, free := t.NewLabel("on"), t.NewLabel("free")
 	ifindex := emit.SKBIfindex
 	if t.Hook == emit.XDP {

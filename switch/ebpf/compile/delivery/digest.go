@@ -19,14 +19,14 @@ func (t *Delivery) GenerateDigest(p *bmv2json.Primitive) {
 	t.Store(code.PHV, t.Digest, t.Compute(ir.And(t.Index(id), ir.Const(0xffff)), 0), 2)
 }
 
-// StartDigest makes a packet one that has asked for no digest.
+// StartDigest clears a packet's request for a digest.
 func (t *Delivery) StartDigest() {
 	if t.Digest != 0 {
 		t.StoreConstant(code.PHV, t.Digest, 0, 2)
 	}
 }
 
-// sendDigest sends the digest that ingress has asked for. It uses all registers but PHV and Ctx.
+// sendDigest sends the digest that ingress has requested. It uses all registers but PHV and Ctx.
 func (t *Delivery) sendDigest() {
 	if t.Digest == 0 {
 		return

@@ -26,7 +26,7 @@ import (
 // requests has no code for them.
 
 const (
-	maxPasses = 4096 // how often a packet may come back: as the interpreter has it
+	maxPasses = 4096 // how often a packet may come back; the same as in the interpreter
 
 	// Kinds of slots, besides those of xdp_to_tc.go.
 	reinjectCloneIngress = 16
@@ -57,7 +57,7 @@ func (t *Delivery) ClearRequests() {
 	t.StoreConstant(code.PHV, q.Cloning, 0, 1)
 }
 
-// StartRequests does it for a packet that has come in.
+// StartRequests clears the requests, and the count of passes, of a packet that has just arrived.
 func (t *Delivery) StartRequests() {
 	if t.Requests.Any() {
 		t.ClearRequests()
@@ -66,7 +66,7 @@ func (t *Delivery) StartRequests() {
 	}
 }
 
-// EmitRequest emits a primitive that asks for something.
+// EmitRequest emits a primitive that makes a request.
 func (t *Delivery) EmitRequest(p *bmv2json.Primitive) {
 	q, arg := &t.Requests, p.Args
 	number := func(e *bmv2json.Expr, mask uint64) asm.Register {
@@ -139,8 +139,8 @@ func (t *Delivery) AfterRequests() {
 	}
 }
 
-// reinject puts a copy of the frame in front of the port again, with the PHV in a slot. Where that
-// cannot be the copy is lost, and counted. It uses all registers but PHV and Ctx.
+// reinject puts a copy of the frame in front of the port again, with the PHV in a slot. If that is
+// impossible, the copy is lost and counted. It uses all registers but PHV and Ctx.
 func (t *Delivery) reinject(kind int32) {
 	lost, done := t.NewLabel("lost"), t.NewLabel("back")
 	t.tryReinject(kind, lost)
@@ -156,11 +156,12 @@ func (t *Delivery) tryReinject(kind int32, failed string) {
 	t.Emit(asm.JGE.Imm(asm.R1, maxPasses, failed), asm.Add.Imm(asm.R1, 1))
 	t.Store(code.PHV, t.Requests.Passes, asm.R1, 4)
 	t.fillSlot(kind, failed)
-	// The number becomes a mark that is nobody else's, and never 0.
+	// The number becomes a mark that no other program uses, and that is never 0.
 	t.Emit(asm.Mov.Reg(asm.R1, code.Entry))
 	t.maskSlot(asm.R1)
 	t.Store(code.Ctx, emit.SKBMark, asm.R1, 4)
-	// Back to the port it came by; what came from the controller has none, and goes to any.
+	// Send it back to the port it arrived at. A frame from the controller has no such port and goes
+	// to any.
 	port, own := t.NewLabel("port"), t.NewLabel("own")
 	t.Load(asm.R2, code.Ctx, emit.SKBIfindex, 4)
 	t.Emit(asm.JNE.Imm(asm.R2, 1, own))
@@ -203,7 +204,7 @@ func (t *Delivery) ResumeReinjected(copies, parse, ended string) {
 	t.Emit(asm.JEq.Imm(asm.R0, slotBusy, plain), asm.Mov.Reg(asm.R1, asm.R0),
 		asm.And.Imm(asm.R1, 0x7fffffff), asm.JNE.Reg(asm.R1, code.Entry, plain))
 	t.Load(asm.R1, code.Temp, memory.SlotKind, 4)
-	// a metadata cookie has its own way to come back
+	// a metadata cookie has its own way back
 	t.Emit(asm.JLT.Imm(asm.R1, reinjectCloneIngress, plain))
 	t.Emit(asm.Mov.Reg(asm.R3, asm.R0), asm.Mov.Imm(asm.R2, slotBusy),
 		code.Atomic(asm.CmpXchg, code.Temp, asm.R2, memory.SlotNumber), asm.JNE.Reg(asm.R0, asm.R3, plain))
@@ -227,14 +228,14 @@ func (t *Delivery) ResumeReinjected(copies, parse, ended string) {
 	t.Jump(parse)
 
 	if t.Requests.Clones {
-		// A clone of what egress has left: its PHV, with the metadata of the field list alone.
+		// A clone of what egress has left: its PHVwith only the metadata of the field list.
 		t.Bind(egressClone)
 		t.readSlot()
 		t.restoreFieldList(instanceEgressClone, t.Requests.List)
 		t.RestoreTags("ingress.drop")
 		t.Jump(copies)
 
-		// What a clone was made of, as ingress has left it.
+		// The packet that was cloned, as ingress left it.
 		t.Bind(rest)
 		t.readSlot()
 		t.freeSlot()
@@ -268,8 +269,8 @@ func (t *Delivery) freeSlot() {
 	t.Emit(asm.Mov.Imm(asm.R1, 0), code.Atomic(asm.Xchg, code.Temp, asm.R1, memory.SlotNumber))
 }
 
-// restoreFields copies the fields of a list from the slot at Temp. Which list it is only the packet
-// knows.
+// restoreFields copies the fields of a list from the slot at Temp. The list is known only at run
+// time.
 func (t *Delivery) restoreFields(list int) {
 	for _, l := range t.Prog.FieldLists {
 		other := t.NewLabel("list")

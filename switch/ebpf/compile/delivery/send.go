@@ -61,7 +61,7 @@ func (t *Delivery) SendFrame(copied bool) {
 		end()
 		return
 	}
-	// A packet-out is run without a device under it that could carry a redirect out.
+	// A packet-out runs without a device that could carry out a redirect.
 	received := t.NewLabel("received")
 	t.Load(asm.R1, code.PHV, memory.PHVPort, 4)
 	t.Emit(asm.JNE.Imm(asm.R1, int32(t.CPUPort), received))
@@ -74,8 +74,8 @@ func (t *Delivery) SendFrame(copied bool) {
 	end()
 }
 
-// sendFromXDP sends the frame by the port in R8: back by its own interface, by another one that
-// takes frames from XDP, or through tc.
+// sendFromXDP sends the frame to the port in R8: back through its own interface, through another
+// one that accepts frames from XDP, or through tc.
 func (t *Delivery) sendFromXDP(nowhere string) {
 	other, up := t.NewLabel("other"), t.NewLabel("up")
 	t.Emit(asm.JGE.Imm(asm.R8, memory.MaxPorts, nowhere), asm.LSh.Imm(asm.R8, 2),
@@ -124,7 +124,7 @@ func (t *Delivery) TapFrame(direction int32, port func(dst asm.Register)) {
 }
 
 // sendToRing puts the frame into a ring, from which the process takes packet-ins or the tap's
-// frames, after before bytes that first writes at R0. It is lost if the ring is full.
+// frames, preceded by `before` bytes that `first` writes at R0. It is lost if the ring is full.
 func (t *Delivery) sendToRing(ring int, first func(), before int) {
 	no := t.NewLabel("lost")
 	t.StoreConstant(asm.R10, -4, 0, 4)

@@ -8,8 +8,8 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 )
 
-// truncateFrame makes the frame no longer than was asked for. The last frame is cut; of one that is
-// needed again (copied) restore puts back what truncateFrame has taken off.
+// truncateFrame limits the frame to the requested length. If the frame is needed again (copied),
+// restore puts back the bytes that were cut off.
 func (t *Delivery) truncateFrame(copied bool, drop string) (restore func()) {
 	q := &t.Requests
 	if !q.Any() {
@@ -43,16 +43,16 @@ func (t *Delivery) truncateFrame(copied bool, drop string) (restore func()) {
 	return func() { t.restoreLength(copied) }
 }
 
-// wantedOnStack is the length to which CutTail cuts.
+// wantedOnStack is the stack slot of the length to which CutTail cuts.
 const wantedOnStack = -80
 
 // leastLengths are where transport headers begin: of IPv4 and IPv6, without and with a tag, and of
 // IPv4 with all options.
 var leastLengths = []int32{34, 38, 54, 58, 74}
 
-// CutTail makes the frame at tc R2 bytes long. The kernel cuts no frame shorter than to where its
-// transport header begins or began, which whoever sent it has noted, a packet socket too. Such a
-// frame keeps as much, with zeros behind its end, as Ethernet fills frames that are too short.
+// CutTail makes the frame at tc R2 bytes long. The kernel cuts no frame below the start of its
+// transport header, which the sender (even a packet socket) has recorded. Such a frame keeps that
+// length and is filled with zeros after the requested end, as Ethernet pads short frames.
 func (t *Delivery) CutTail(drop string) {
 	done := t.NewLabel("cut")
 	t.Store(asm.R10, wantedOnStack, asm.R2, 8)
@@ -82,7 +82,7 @@ func (t *Delivery) CutTail(drop string) {
 	t.Bind(done)
 }
 
-// lengthOnStack is the length of the frame before it was cut; 0 if it was not.
+// lengthOnStack is the stack slot of the frame's length before it was cut; 0 if it was not.
 const lengthOnStack = -72
 
 func (t *Delivery) restoreLength(tail bool) {
@@ -100,8 +100,8 @@ func (t *Delivery) restoreLength(tail bool) {
 	t.Bind(whole)
 }
 
-// moveTail copies what is cut off from the frame to a buffer of its own, or back: what goes to the
-// controller, or to the tap, passes through the other one before that.
+// moveTail copies the cut-off bytes from the frame to a separate buffer, or back. The usual buffer
+// is not free, because frames to the controller or the tap pass through it.
 func (t *Delivery) moveTail(off bool, failed string) {
 	t.StoreConstant(asm.R10, -4, memory.BufferOfTail, 4)
 	t.Emit(asm.LoadMapPtr(asm.R1, t.Maps.Buffer), asm.Mov.Reg(asm.R2, asm.R10),

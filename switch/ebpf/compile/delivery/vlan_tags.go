@@ -13,7 +13,7 @@ func (t *Delivery) RestoreTags(drop string) {
 	none, done := t.NewLabel("untagged"), t.NewLabel("tagged")
 	const tags, addresses = -24, -40 // on the stack
 	t.Emit(asm.Mov.Imm(code.Temp, 0))
-	for i := range 2 { // popping a tag takes the next one out of the frame
+	for i := range 2 { // popping a tag makes the kernel take the next tag out of the frame
 		t.Load(asm.R1, code.Ctx, emit.SKBVLANPresent, 4)
 		if i == 0 {
 			t.Emit(asm.JEq.Imm(asm.R1, 0, none))

@@ -25,20 +25,21 @@ import (
 // repeats them.
 const (
 	// A metadata cookie.
-	cookieMagic  = 0  // 8 bytes: of the switch
+	cookieMagic  = 0  // 8 bytes: magic number of the switch
 	cookieNumber = 8  // 8 bytes: the run number
 	cookieOwner  = 16 // 8 bytes: the pipeline's number
 	cookieSize   = 24
 
 	// Kinds of slots, besides those of recirculate.go.
-	ResumeCopies      = 1 // on after ingress: the traffic manager
-	resumeSend        = 2 // on after deparsing: out by the port in egress_port
-	resumeDeparse     = 3 // on after egress: the headers, which are longer than XDP has room for
-	resumeAfterEgress = 4 // on after the egress pipeline, with what it has asked for
+	ResumeCopies = 1 // continue after ingress: the traffic manager
+	resumeSend   = 2 // continue after deparsing: send to the port in egress_port
+	// continue after egress: write headers that are longer than XDP has room for
+	resumeDeparse     = 3
+	resumeAfterEgress = 4 // continue after the egress pipeline: serve its requests
 )
 
-// slotBusy keeps others away from a slot. A slot that is filled but was not taken yet may be filled
-// again: its frame, 512 behind, is lost.
+// slotBusy keeps others away from a slot. A slot that was filled but not read yet may be filled
+// again after 512 further frames; the earlier frame is then lost.
 const slotBusy = -1
 
 // fillSlot copies the PHV into the next slot: Temp points to it then, and Entry is its number.
@@ -59,7 +60,7 @@ func (t *Delivery) fillSlot(kind int32, lost string) {
 		asm.Mov.Imm(asm.R2, int32(t.PHVBytes)), asm.Mov.Reg(asm.R3, code.PHV))
 	t.Call(asm.FnProbeReadKernel)
 	t.Emit(asm.JNE.Imm(asm.R0, 0, free))
-	// after what was copied, on every machine
+	// after the copy, in the memory order of every machine
 	t.Emit(asm.Mov.Reg(asm.R1, code.Entry), code.Atomic(asm.Xchg, code.Temp, asm.R1, memory.SlotNumber))
 	t.Jump(filled)
 	t.Bind(free)
@@ -112,7 +113,7 @@ func (t *Delivery) ResumeFromXDP(copies, deparse, leave, send string) {
 	t.Load(asm.R4, asm.R2, cookieOwner, 8)
 	t.LoadConstant(asm.R5, t.Maps.Number)
 	t.Emit(asm.JNE.Reg(asm.R4, asm.R5, foreign))
-	// used: what lies in front of a frame may go with it to another port
+	// mark the cookie as used, because bytes in front of a frame may travel with it to another port
 	t.StoreConstant(asm.R2, cookieMagic, 0, 8)
 
 	t.LookupPHV("ingress.drop")
@@ -140,8 +141,8 @@ func (t *Delivery) ResumeFromXDP(copies, deparse, leave, send string) {
 	t.Bind(free)
 	t.Emit(asm.Mov.Imm(asm.R1, 0), code.Atomic(asm.Xchg, code.Temp, asm.R1, memory.SlotNumber))
 	t.Jump(stale)
-	// of the program before or after this one: if that is still attached, behind this one, it takes
-	// the frame
+	// the cookie belongs to the previous or next program: if that one is still attached after this
+	// one, it takes the frame
 	t.Bind(foreign)
 	t.Emit(asm.LoadMapValue(asm.R1, t.Maps.Ports, memory.PortsPrevious))
 	t.Load(asm.R1, asm.R1, 0, 8)

@@ -13,16 +13,16 @@ import (
 )
 
 // Reading the clock takes longer than anything else in a program, and few packets need the time. So
-// if only the ingress pipeline reads ingress_global_timestamp, it is read from the clock when a
-// packet first needs it: in front of the statement or, in the condition of a branch or an
-// assignment, in front of the comparison that needs it, so that what stands before it may decide
-// without. A packet always has the same time. That time may be later than its arrival, by the
-// processing so far: of two times that a packet could have, it gets the later, with which less is
-// still valid.
+// if only the ingress pipeline reads ingress_global_timestamp, the program reads the clock when a
+// packet first needs it: before the statement or, in the condition of a branch or an assignment,
+// before the comparison that needs it, so that earlier comparisons may decide without the clock. A
+// packet sees the same time throughout. That time may be later than its arrival by the processing
+// so far, which is the safe direction: at a later time, less is still valid.
 //
-// bpf_ktime_get_coarse_ns would take a sixth of it, but says when the last timer interrupt was.
-// That may be as long ago as the CPU that has the interrupt stands still, a virtual one for longer
-// than any lease, while another one continues with packets: no margin makes it safe.
+// bpf_ktime_get_coarse_ns would take a sixth of the time, but it returns the time of the last timer
+// interrupt. If the CPU that handles this interrupt stands still (a virtual CPU may do so for
+// longer than any lease) while another CPU continues with packets, that time is arbitrarily old. No
+// margin makes it safe.
 
 // StartClock begins a packet; if the clock is read late, it has not been read yet.
 func (t *Emitter) StartClock() {
@@ -33,7 +33,7 @@ func (t *Emitter) StartClock() {
 	t.StoreTimestamp(t.Std.IngressTime)
 }
 
-// readClock makes the packet's time known. It leaves nothing in the registers 0 to 5.
+// readClock makes the packet's time known. It clobbers the registers 0 to 5.
 func (t *Emitter) readClock() {
 	known := t.NewLabel("time")
 	t.Load(asm.R0, code.PHV, memory.PHVAsked, 8)
@@ -60,7 +60,7 @@ func (t *Emitter) asksTime(e *bmv2json.Expr) (asks bool) {
 	return asks
 }
 
-// StartStatement begins a statement that computes some expressions, with what they need before.
+// StartStatement begins a statement that computes some expressionsand first emits what they need.
 func (t *Emitter) StartStatement(list ...ir.Operand) {
 	if t.LateClock && slices.ContainsFunc(list, func(o ir.Operand) bool {
 		return t.asksTime(o.Expr())
@@ -71,8 +71,8 @@ func (t *Emitter) StartStatement(list ...ir.Operand) {
 	t.BeginStatement(list...)
 }
 
-// StartBranch begins a statement that branches by a condition, and does not use registers for
-// anything else meanwhile: if possible, the clock is read where the condition needs it.
+// StartBranch begins a statement that branches by a conditionand uses no registers for anything
+// else meanwhile: if possible, the clock is read where the condition needs it.
 func (t *Emitter) StartBranch(cond *bmv2json.Expr) {
 	if !t.LateClock || !plainCondition(cond) {
 		t.StartStatement(ir.NewOperand(cond, 1))

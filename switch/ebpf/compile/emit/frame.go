@@ -18,7 +18,7 @@ func (t *Emitter) FrameLength(dst asm.Register) {
 	t.Emit(asm.Mov.Reg(dst, asm.R0))
 }
 
-// Helpers that work on the packet's bytes differ in name only.
+// The helpers that access the packet's bytes have the same arguments and differ only in name.
 const fnXDPGetBuffLen = asm.FnXdpGetBuffLen
 
 // LoadBytes reads R4 bytes of the frame from R2 on to R3.

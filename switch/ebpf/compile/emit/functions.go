@@ -24,11 +24,11 @@ func (t *Emitter) AddFunction(name string, write func()) {
 	t.functions = append(t.functions, f)
 }
 
-// EmitLater keeps a part of a function's code for its end.
+// EmitLater postpones a part of a function's code to the function's end.
 func (t *Emitter) EmitLater(emit func()) { t.later = append(t.later, emit) }
 
-// FlushLater emits them. Their knowledge about fields is only about the packets that come to them:
-// code emitted after them must not use it.
+// FlushLater emits the postponed parts. What they know about fields holds only for the packets that
+// reach them, so code emitted after them must not use it.
 func (t *Emitter) FlushLater() {
 	facts, params, constants := t.Facts, t.Params, t.Constants
 	for len(t.later) > 0 {
@@ -39,7 +39,7 @@ func (t *Emitter) FlushLater() {
 	}
 }
 
-// WriteFunction writes a function, leaving the one that is being written alone.
+// WriteFunction writes a function, without touching the one that is being written.
 func (t *Emitter) WriteFunction(name string, write func()) *code.Function {
 	outer := t.Function
 	t.Function = code.New(name)

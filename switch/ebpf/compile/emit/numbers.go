@@ -8,7 +8,7 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// NumberOnStack holds a number while operands are computed.
+// NumberOnStack is the stack slot that holds a number while operands are computed.
 const NumberOnStack = -80
 
 // StoreNumber stores the number in R1 into a field, cut to its width; the upper words of a wide one
@@ -29,7 +29,8 @@ func (t *Emitter) StoreNumber(dst *bmv2json.Expr) {
 	t.Store(code.PHV, pl.Off+(n-1)*8, asm.R1, 8)
 }
 
-// Random64 leaves 64 random bits in R0. They are the kernel's: not those of the interpreter.
+// Random64 leaves 64 random bits in R0. They come from the kernel, so they differ from the
+// interpreter's.
 func (t *Emitter) Random64() {
 	t.Call(asm.FnGetPrandomU32)
 	t.Emit(asm.LSh.Imm(asm.R0, 32))

@@ -25,8 +25,8 @@ func (t *Emitter) LookupPHV(drop string) {
 }
 
 // WidenBounds makes the verifier forget what it knows about a register, by way of memory, and tells
-// it that the register is no more than most (it goes to never if it is). If many paths meet that
-// differ in a number only, the verifier would otherwise follow all of them to the end.
+// it that the register is no more than most (it goes to never if it is). Otherwise, where many
+// paths meet that differ only in a number, the verifier would follow all of them to the end.
 func (t *Emitter) WidenBounds(r asm.Register, most int, never string) {
 	t.Store(code.PHV, memory.PHVSpill, r, 8)
 	t.Load(r, code.PHV, memory.PHVSpill, 8)

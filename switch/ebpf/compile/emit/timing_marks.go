@@ -3,7 +3,7 @@ package emit
 // TimingMarks measure a program in parts: it has marks at the nodes of its control flow, and may
 // record which of them a packet passes, or end at one.
 type TimingMarks struct {
-	Trace int // a map: if not 0, each mark that a packet passes is written there
+	Trace int // file descriptor of a map to which each passed mark is written; 0: none
 	Stop  int // 1 + the number of the mark at which a packet ends; 0: none
 
 	Marks []string // the program's marks, by number, after it was translated

@@ -6,7 +6,7 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile/locking"
 )
 
-// Externs writes calls of externs.
+// Externs emits calls of externs.
 type Externs struct {
 	*emit.Emitter
 	locks   *locking.Locks

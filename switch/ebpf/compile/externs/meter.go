@@ -8,8 +8,8 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 )
 
-// meterFunction is the function that asks a meter: R1 is how many tokens the packet needs, R2 where
-// the cell is. It returns the colour in R0.
+// meterFunction is the function that queries a meter: R1 is the number of tokens that the packet
+// needs, R2 the address of the cell. It returns the colour in R0.
 func (t *Externs) meterFunction() string {
 	const name = "meter"
 	return t.FunctionOnce(name, func() {
@@ -17,7 +17,8 @@ func (t *Externs) meterFunction() string {
 		green, busy := "meter.green", "meter.busy"
 		t.Emit(asm.Mov.Reg(need, asm.R1), asm.Mov.Reg(cell, asm.R2))
 		t.locks.Acquire(t.MeterLock, busy)
-		t.Load(asm.R1, cell, memory.MeterSet, 8) // it may have been taken away meanwhile
+		// the configuration may have been removed meanwhile
+		t.Load(asm.R1, cell, memory.MeterSet, 8)
 		t.Emit(asm.JEq.Imm(asm.R1, 0, green))
 		t.Call(asm.FnKtimeGetBootNs)
 		t.LoadConstant(asm.R1, uint64(t.Started))
@@ -26,8 +27,8 @@ func (t *Externs) meterFunction() string {
 			at := memory.MeterPeak + i*memory.BucketBytes
 			same, fits, enough, less := t.NewLabel("same"), t.NewLabel("fits"),
 				t.NewLabel("enough"), t.NewLabel("less")
-			// Made since the clock's zero: the whole seconds and the rest, so that nothing
-			// overflows.
+			// Tokens produced since the clock's zero: the whole seconds and the rest, so that
+			// nothing overflows.
 			t.Load(asm.R3, cell, at, 8)
 			t.Emit(asm.Mov.Reg(made, micros), asm.Div.Imm(made, 1_000_000),
 				asm.Mul.Reg(made, asm.R3))
@@ -57,7 +58,7 @@ func (t *Externs) meterFunction() string {
 		t.Bind(green)
 		t.locks.Release(t.MeterLock)
 		t.Emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
-		// nobody holds it for so long; a meter that cannot be asked lets nothing through
+		// nothing holds the lock for that long; a meter that cannot be locked lets nothing through
 		t.Bind(busy)
 		t.Emit(asm.Mov.Imm(asm.R0, 2), asm.Return())
 	})

@@ -54,7 +54,7 @@ func (t *Externs) WriteRegister(r *bmv2json.Register, index, src *bmv2json.Expr)
 		}
 		t.CellAddress(a, t.Index(index), end)
 		n := ir.WordsOf(r.Width)
-		t.Emit(asm.Mov.Reg(asm.R0, asm.R2)) // the last register that values are computed in
+		t.Emit(asm.Mov.Reg(asm.R0, asm.R2)) // the last register used for computing values
 		for i := range n {
 			v := ir.And(t.Word(src, i), ir.Const(ir.Ones(min(64, r.Width-64*i))))
 			if v.RegistersNeeded() >= len(ir.Registers) {

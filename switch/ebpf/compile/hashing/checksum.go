@@ -10,8 +10,8 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// VerifyChecksums sets checksum_error if a checksum that the program verifies is wrong. One whose
-// field is in a header that is not valid, or whose condition does not hold, counts as right.
+// VerifyChecksums sets checksum_error if a checksum that the program verifies is wrong. A checksum
+// counts as correct if its field's header is not valid or its condition does not hold.
 func (t *Hashes) VerifyChecksums() {
 	for _, k := range t.Prog.Checksums {
 		if !k.Verify {
@@ -91,16 +91,16 @@ func (t *Hashes) checksum(k *bmv2json.Calculation) {
 
 // internetChecksum computes the checksum of RFC 1071 into R1.
 //
-// The inputs are one string of bits, cut into 16-bit words. Modulo 65,535 a bit counts for 2 to the
-// power of its place, whatever the word, so each field is added as a number shifted to its place in
-// the last 16 bits that it touches; the order does not matter.
+// The inputs form one string of bits, cut into 16-bit words. Modulo 65,535 the value of a bit
+// depends only on its place within a word, so each field is added as a number shifted to its place
+// in the last 16 bits that it touches; the order does not matter.
 //
-// The place is known beforehand if no header that may be missing moves what is after it by anything
-// but whole words, or where all headers are there. For packets without one of the others the bytes
-// are put together as for a hash.
+// The place is known at compile time if every optional header before it has a whole number of
+// words, or if all headers are valid. For packets that lack one of the other headers, the bytes are
+// put together as for a hash.
 func (t *Hashes) internetChecksum(k *bmv2json.Calculation, inputs []bmv2json.CalcInput,
 	payload bool) {
-	if payload { // first, as it calls
+	if payload { // first, because it makes a call
 		t.payloadSum()
 	}
 	if analysis.AlignedPlaces(inputs, payload, 16) {
@@ -174,7 +174,7 @@ func (t *Hashes) addToChecksum(in *bmv2json.CalcInput, bit int) int {
 		t.Compute(v, 1)
 		t.Emit(asm.Add.Reg(asm.R1, asm.R2))
 	}
-	// In parts of 32 bits, so that what is shifted fits, and many of them add up.
+	// In parts of 32 bits, so that shifted values fit and many of them can be added.
 	t.operands(in, t.Where, func(word func(int) *ir.Value, width int) {
 		for left := width; left > 0; {
 			n := left % 32
@@ -188,7 +188,7 @@ func (t *Hashes) addToChecksum(in *bmv2json.CalcInput, bit int) int {
 	return bit
 }
 
-// payloadOnStack is where the sum of the payload waits.
+// payloadOnStack is the stack slot that keeps the sum of the payload.
 const payloadOnStack = -112
 
 const (
@@ -206,8 +206,8 @@ func (t *Hashes) payloadSum() {
 	t.FunctionOnce(name, t.sumPayload)
 }
 
-// addPayload adds that sum to R1. Where the payload begins on an odd byte its words are turned
-// round, as they are in a machine with the low byte first.
+// addPayload adds that sum to R1. If the payload begins on an odd byte, the bytes of its words are
+// swapped, and likewise on a little-endian machine.
 func (t *Hashes) addPayload(odd bool) {
 	t.Load(asm.R2, asm.R10, payloadOnStack, 8)
 	if odd {
@@ -223,7 +223,7 @@ const (
 	sumShared = -40 // where it starts
 	sumCtx    = 0
 	sumPHV    = 8
-	sumAt     = 16 // how far into the frame
+	sumAt     = 16 // offset in the frame
 	sumSum    = 24
 )
 
@@ -261,7 +261,7 @@ func (t *Hashes) sumChunk() {
 	t.Emit(asm.JEq.Imm(asm.R0, 0, end), asm.Mov.Reg(code.Temp, asm.R0))
 	whole := t.NewLabel("whole")
 	t.Load(asm.R4, code.PHV, memory.PHVLen, 4)
-	if t.Requests.Any() { // what is cut off is not payload any more, as in BMv2
+	if t.Requests.Any() { // cut-off bytes do not count as payload, as in BMv2
 		uncut := t.NewLabel("uncut")
 		t.Load(asm.R1, code.PHV, t.Requests.Cut, 4)
 		t.Load(asm.R2, code.PHV, memory.PHVHead, 4)
@@ -273,10 +273,10 @@ func (t *Hashes) sumChunk() {
 	t.Emit(asm.JLE.Reg(asm.R4, asm.R2, end), asm.Sub.Reg(asm.R4, asm.R2),
 		asm.JLE.Imm(asm.R4, payloadChunk, whole), asm.Mov.Imm(asm.R4, payloadChunk))
 	t.Bind(whole)
-	// never: for the verifier
+	// never true; needed by the verifier
 	t.Emit(asm.JEq.Imm(asm.R4, 0, end), asm.JGT.Imm(asm.R4, payloadChunk, end))
 	t.Emit(asm.Mov.Reg(asm.R3, code.Temp), asm.Add.Reg(asm.R3, asm.R4))
-	t.StoreConstant(asm.R3, 0, 0, 4) // what fills the last word
+	t.StoreConstant(asm.R3, 0, 0, 4) // zeros that fill the last word
 	t.Store(asm.R10, -16, asm.R4, 8)
 	t.Emit(asm.Mov.Reg(asm.R1, asm.R2), asm.Add.Reg(asm.R1, asm.R4))
 	t.Store(code.Entry, sumAt, asm.R1, 8)

@@ -41,7 +41,7 @@ func (t *Hashes) EmitHash(p *bmv2json.Primitive) {
 	}
 	t.ComputeHash(k)
 	t.Store(asm.R10, emit.NumberOnStack, asm.R0, 8)
-	// The size may be 0, which is as good as 1.
+	// The size may be 0, which has the same effect as 1.
 	one := t.NewLabel("one")
 	t.Compute(t.Word(p.Args[3], 0), 0)
 	t.Load(asm.R0, asm.R10, emit.NumberOnStack, 8)
@@ -62,7 +62,7 @@ func (t *Hashes) callHash(name string) {
 	t.CallFunction(t.hashFunction(name))
 }
 
-// hashFunction is the function that goes over the bytes: R1 is how many there are, R2 where. It
+// hashFunction is the function that processes the bytes: R1 is their number, R2 their address. It
 // returns the value in R0.
 func (t *Hashes) hashFunction(name string) string {
 	full := "hash_" + name
@@ -100,7 +100,7 @@ func (t *Hashes) hashFunction(name string) string {
 			}
 		case name == "identity": // the first eight bytes, or all where there are fewer
 			t.Emit(asm.JGE.Imm(i, 8, done), asm.LSh.Imm(v, 8), asm.Or.Reg(v, asm.R2))
-		default: // by words: the byte goes to its place in one
+		default: // word by word: shift the byte to its place in the word
 			size := map[string]int32{"csum16": 2, "xor16": 2, "xor32": 4}[name]
 			t.Emit(asm.Mov.Reg(asm.R3, i), asm.And.Imm(asm.R3, size-1), asm.Xor.Imm(asm.R3, size-1),
 				asm.LSh.Imm(asm.R3, 3), asm.LSh.Reg(asm.R2, asm.R3))

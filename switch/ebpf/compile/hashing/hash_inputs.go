@@ -13,8 +13,8 @@ import (
 
 // The inputs of hashes and checksums are fields, headers and constants of any widths, put together
 // bit by bit as BMv2 does. Parts of headers that are not valid are left out, so the place of each
-// bit is known only as the packet passes. There are three ways to the bytes; the first that fits is
-// taken:
+// bit is known only as the packet passes. There are three ways to assemble the bytes, and the first
+// that fits is used:
 //
 //   - runs of inputs that come and go together are whole bytes: each is put behind those before it
 //     (hashInput);
@@ -24,7 +24,7 @@ import (
 // A csum16 whose words fall the same way whichever headers are valid needs no bytes at all
 // (checksum.go).
 
-// operands gives what one input of fixed width is made of, the fields of a header one by one: the
+// operands returns the parts of one input of fixed width, the fields of a header one by one: the
 // 64-bit words of each, the lowest first, and its width.
 func (t *Hashes) operands(in *bmv2json.CalcInput, where string,
 	visit func(word func(int) *ir.Value, width int)) {
@@ -54,7 +54,7 @@ type piece struct {
 	width int
 }
 
-// pieces cuts an input of fixed width up, from the top bit on.
+// pieces splits an input of fixed width, beginning at the top bit.
 func (t *Hashes) pieces(in *bmv2json.CalcInput, where string) (out []piece) {
 	t.operands(in, where, func(word func(int) *ir.Value, width int) {
 		for w := ir.WordsOf(width) - 1; w >= 0; w-- {
@@ -65,8 +65,8 @@ func (t *Hashes) pieces(in *bmv2json.CalcInput, where string) (out []piece) {
 	return out
 }
 
-// hashInput puts the inputs of a calculation together at Plan.HashIn; Temp is how many bytes there
-// are. Entry, which may hold a table's entry, is kept.
+// hashInput puts the inputs of a calculation together at Plan.HashIn and leaves their number of
+// bytes in Temp. It preserves Entry, which may hold a table's entry.
 func (t *Hashes) hashInput(k *bmv2json.Calculation, inputs []bmv2json.CalcInput) {
 	t.checkLength(k, inputs)
 	type run struct {
@@ -105,7 +105,7 @@ func (t *Hashes) hashInput(k *bmv2json.Calculation, inputs []bmv2json.CalcInput)
 			t.Load(asm.R1, code.PHV, t.Layout.Validity(r.needed), 1)
 			t.Emit(asm.JEq.Imm(asm.R1, 0, absent))
 		}
-		t.Emit(asm.JGT.Imm(code.Temp, int32(most), absent)) // never: for the verifier
+		t.Emit(asm.JGT.Imm(code.Temp, int32(most), absent)) // never true; needed by the verifier
 		t.Emit(asm.Mov.Reg(asm.R0, code.PHV), asm.Add.Reg(asm.R0, code.Temp))
 		t.putPieces(pieces)
 		t.Emit(asm.Add.Imm(code.Temp, int32((r.bits+7)/8)))
@@ -114,13 +114,14 @@ func (t *Hashes) hashInput(k *bmv2json.Calculation, inputs []bmv2json.CalcInput)
 	}
 }
 
-// hashInputEach does the same for a checksum whose packets with all headers are dealt with.
+// hashInputEach does the same for a checksum, where packets with all headers have already been
+// handled.
 func (t *Hashes) hashInputEach(k *bmv2json.Calculation, inputs []bmv2json.CalcInput) {
 	t.checkLength(k, inputs)
 	t.putEach(k, inputs)
 }
 
-// checkLength refuses what is more than a hash can take.
+// checkLength refuses an input that is longer than a hash accepts.
 func (t *Hashes) checkLength(k *bmv2json.Calculation, inputs []bmv2json.CalcInput) {
 	if n := (analysis.InputBits(inputs) + 7) / 8; n > memory.MaxHashInput {
 		ir.Refuse(k.Path,
@@ -137,7 +138,8 @@ func (t *Hashes) unlessAll(headers []*bmv2json.Header, other string) {
 	}
 }
 
-// putAll does what hashInput does where all headers are valid, and has putEach do it where not.
+// putAll does the work of hashInput for packets whose headers are all valid, and calls putEach for
+// the others.
 func (t *Hashes) putAll(k *bmv2json.Calculation, inputs []bmv2json.CalcInput) {
 	ok, needed := analysis.FixedPlaces(inputs)
 	if !ok {
@@ -204,13 +206,13 @@ func (t *Hashes) putPieces(pieces []piece) {
 	flush()
 }
 
-// eachBits is how many bits are put at a time where their place is counted: with the 7 bits at most
-// that the byte has already they leave the last of 8 bytes free, so that the byte in which the next
-// ones begin is always one that was written.
+// eachBits is how many bits putEach writes at a time. Together with at most 7 bits that the first
+// byte already has, they leave the last of 8 bytes free. So the byte in which the next bits begin
+// has always been written.
 const eachBits = 48
 
-// putEach puts each input after those before it, wherever that is: Temp counts the bits, and is the
-// number of bytes in the end.
+// putEach puts each input after those before it, at a place known only at run time: Temp counts the
+// bits and finally holds the number of bytes.
 func (t *Hashes) putEach(k *bmv2json.Calculation, inputs []bmv2json.CalcInput) {
 	never := t.NewLabel("never")
 	t.Emit(asm.Mov.Imm(code.Temp, 0))
@@ -233,8 +235,7 @@ func (t *Hashes) putEach(k *bmv2json.Calculation, inputs []bmv2json.CalcInput) {
 	t.Emit(asm.Add.Imm(code.Temp, 7), asm.RSh.Imm(code.Temp, 3))
 }
 
-// putInput puts one input after those before it. Where there can be no such packet, it goes to
-// never.
+// putInput puts one input after those before it. For impossible packets it jumps to never.
 func (t *Hashes) putInput(in *bmv2json.CalcInput, where, never string) {
 	fixedWidth := func(in *bmv2json.CalcInput) {
 		for _, p := range t.pieces(in, where) {
@@ -263,8 +264,7 @@ func (t *Hashes) putInput(in *bmv2json.CalcInput, where, never string) {
 	}
 }
 
-// putBits puts as many bits as R2 says, 1 to eachBits, behind those before them: they are the low
-// ones of R1, above which there are none.
+// putBits appends R2 bits (1 to eachBits): the low bits of R1, whose other bits must be 0.
 func (t *Hashes) putBits() {
 	t.Emit(asm.Mov.Reg(asm.R3, code.Temp), asm.And.Imm(asm.R3, 7), asm.Add.Reg(asm.R3, asm.R2))
 	t.Emit(asm.Mov.Imm(asm.R4, 64), asm.Sub.Reg(asm.R4, asm.R3), asm.LSh.Reg(asm.R1, asm.R4))

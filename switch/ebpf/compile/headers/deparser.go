@@ -11,8 +11,8 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// Deparse writes the valid headers, in the deparser's order, over the frame's old ones. Where they
-// are longer or shorter in all, the payload moves.
+// Deparse writes the valid headers, in the deparser's order, over the frame's old ones. If their
+// total length changes, the payload moves.
 func (t *Headers) Deparse(drop string) {
 	if len(t.Prog.Deparsers) == 0 {
 		return
@@ -59,19 +59,19 @@ func (t *Headers) Deparse(drop string) {
 	t.Bind(done)
 }
 
-// manyHeaders is from how many headers on, or parser states, the verifier would follow too many
-// sums of their lengths: each selection of headers has one. What makes it widen their bounds costs
-// a packet a store and a load for each.
+// manyHeaders is the number of headers, or parser states, from which on the verifier would follow
+// too many sums of their lengths (each combination of headers has one). Widening the bounds costs
+// each packet a store and a load per header.
 const manyHeaders = 8
 
-// manyLengths reports whether headers may have too many lengths in all for the verifier.
+// manyLengths reports whether headers may have too many different total lengths for the verifier.
 func manyLengths(d *bmv2json.Deparser) bool {
 	return analysis.HasVarbit(d) || len(d.Order) > manyHeaders
 }
 
-// deparseByCopy writes the headers wherever their bytes are, even outside of the frame's linear
-// part. Small headers are put together in Plan.Out and written at once; blocks are written from
-// their place.
+// deparseByCopy writes the headers wherever their bytes in the frame are, even outside of the
+// frame's linear part. Small headers are put together in Plan.Out and written at once; blocks are
+// written from their place.
 func (t *Headers) deparseByCopy(d *bmv2json.Deparser, drop string) {
 	// Entry: where in the frame the next flush goes; Temp: how much of Plan.Out is filled.
 	t.Emit(asm.Mov.Imm(code.Entry, 0), asm.Mov.Imm(code.Temp, 0))
@@ -112,7 +112,7 @@ func (t *Headers) deparseByCopy(d *bmv2json.Deparser, drop string) {
 	t.flush(room, drop)
 }
 
-// flush writes what is in Plan.Out to the frame.
+// flush writes the content of Plan.Out to the frame.
 func (t *Headers) flush(room int, drop string) {
 	if room == 0 {
 		return
@@ -128,7 +128,7 @@ func (t *Headers) flush(room int, drop string) {
 }
 
 // writeFields writes a header to R3+out. Fields that do not fill whole bytes are put together in a
-// word first. exact says that no byte after the header may be written.
+// word first. If exact is set, it must not write any byte after the header.
 func (t *Headers) writeFields(h *bmv2json.HeaderType, base, out int, exact bool) {
 	t.writeFieldRange(h, 0, len(h.Fields), base, out, exact)
 }
@@ -188,7 +188,8 @@ func (t *Headers) writeFieldRange(h *bmv2json.HeaderType, first, last, base, out
 			if w == n-1 {
 				width = f.Width - 64*(n-1)
 			}
-			if filled == 0 && width == 64 && ir.Wide(f.Width) { // a word that stays as it is
+			// a full word needs no shift or mask
+			if filled == 0 && width == 64 && ir.Wide(f.Width) {
 				t.Load(asm.R1, code.PHV, p.Off+(n-1-w)*8, 8)
 				t.Store(asm.R3, out+from/8, asm.R1, 8)
 				from += 64
@@ -203,7 +204,7 @@ func (t *Headers) writeFieldRange(h *bmv2json.HeaderType, first, last, base, out
 }
 
 // putBytes writes the low size bytes of v, big-endian, to R3+off. Unless exact is set it may write
-// up to 8 bytes; those after it are written later, or unused.
+// up to 8 bytes; the bytes after v are written later or are unused.
 func (t *Headers) putBytes(v *ir.Value, off, size int, exact bool) {
 	wide := size
 	switch {
@@ -218,7 +219,7 @@ func (t *Headers) putBytes(v *ir.Value, off, size int, exact bool) {
 		t.putRegister(off, size, wide, exact)
 		return
 	}
-	// R3 is taken: the registers after it are what is left to compute in.
+	// R3 is in use, so only the registers after it are free for computing.
 	if v.RegistersNeeded() > 2 {
 		t.Emit(asm.Mov.Reg(asm.R0, asm.R3))
 		t.Compute(v, 0)
@@ -232,8 +233,8 @@ func (t *Headers) putBytes(v *ir.Value, off, size int, exact bool) {
 	t.putRegister(off, size, wide, exact)
 }
 
-// putRegister writes the first size bytes of R1, as memory has them, to R3+off: wide bytes at once,
-// or, if that must be exact, in pieces.
+// putRegister writes the first size bytes of R1in memory order to R3+off: `wide` bytes at once or,
+// if it must be exact, in pieces.
 func (t *Headers) putRegister(off, size, wide int, exact bool) {
 	if !exact || size == wide {
 		t.Store(asm.R3, off, asm.R1, wide)
@@ -265,8 +266,8 @@ func (t *Headers) resize(drop string) {
 		t.Call(asm.FnSkbChangeHead)
 		t.Emit(asm.JNE.Imm(asm.R0, 0, drop))
 		t.Jump(done)
-		// Nothing takes bytes from a frame's front at tc whatever the protocol, so the payload
-		// moves forward and the end is cut off.
+		// No helper removes bytes from the front of a frame at tc for every protocol, so the
+		// payload moves forward and the end is cut off.
 		t.Bind(shrink)
 		t.StoreConstant(asm.R10, -4, 0, 4)
 		t.Emit(asm.LoadMapPtr(asm.R1, t.Maps.Buffer), asm.Mov.Reg(asm.R2, asm.R10),
