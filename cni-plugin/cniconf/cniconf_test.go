@@ -207,6 +207,10 @@ func TestKeepOwn(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var said syncbuffer.Buffer
 	done := make(chan error, 1)
+	defer func() { // before the folders are removed
+		cancel()
+		check(t, <-done)
+	}()
 	go func() {
 		done <- c.Keep(ctx, dir, Plugins{From: from, To: to, Own: "netcraq-cni"}, slog.New(slog.NewTextHandler(&said, nil)))
 	}()
@@ -217,12 +221,11 @@ func TestKeepOwn(t *testing.T) {
 		check(t, os.Remove(path))
 		poll.Until(t, 10*time.Second, path+" is there again", there, said.String)
 	}
-	check(t, os.RemoveAll(to))
+	// It may write a plugin again while the others are being removed.
+	poll.Nil(t, 10*time.Second, "the folder is removed", func() error { return os.RemoveAll(to) }, said.String)
 	poll.Until(t, 10*time.Second, "the folder is made again", func() bool {
 		return get(t, to, "netcraq-cni") != ""
 	}, said.String)
-	cancel()
-	check(t, <-done)
 }
 
 // TestFolderGone: Keep ends where the path leads to a folder that was removed, as a container's

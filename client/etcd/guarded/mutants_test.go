@@ -71,12 +71,14 @@ var edits = []struct{ file, old, new string }{
 	}
 	version, err := s.cas(ctx, g.key, g.version, b)
 `},
-	{"read.go", `		// Whether it was executed`, `		if s.without == "populate CAS" {
+	{"read.go", `		s.cas(ctx, k, at.version, b)
+`, `		if s.without == "populate CAS" {
 			if now, err := s.look(ctx, k); err == nil && now.cell.Kind != slotcodec.Guard {
 				at = now
 			}
 		}
-		// Whether it was executed`},
+		s.cas(ctx, k, at.version, b)
+`},
 	{"read.go", `		s.breakStaleGuard(ctx, k, at)
 `, `		s.breakStaleGuard(ctx, k, at)
 		if s.without == "populate clear" {
@@ -121,8 +123,7 @@ var edits = []struct{ file, old, new string }{
 		`nobodys = now.forged; nobodys != nil && s.without != "forged stays" {`},
 	{"guard.go", `version: left.version, before: left.after}, nil`, `version: left.version,
 			before: map[bool][]byte{false: left.after, true: left.before}[s.without == "handed on"]}, nil`},
-	{"guard.go", `	case isChanged(err) && remembered: // it is so no more: once more, with a look
-`, `	case isChanged(err) && remembered && s.without == "remembered":
+	{"guard.go", `	case isChanged(err) && remembered:`, `	case isChanged(err) && remembered && s.without == "remembered":
 		if now, err = s.look(ctx, g.key); err == nil {
 			if version, err = s.cas(ctx, g.key, now.version, mine); err == nil {
 				g.version = version
@@ -130,8 +131,7 @@ var edits = []struct{ file, old, new string }{
 			}
 		}
 		return false, nil
-	case isChanged(err) && remembered: // it is so no more: once more, with a look
-`},
+	case isChanged(err) && remembered:`},
 	{"write.go", `	t.work.rest = func() { s.publishAll(ctx, t.guards) }
 `, `	t.work.rest = func() { s.publishAll(ctx, t.guards) }
 	if s.without == "published late" {
@@ -142,10 +142,10 @@ var edits = []struct{ file, old, new string }{
 		}
 	}
 `},
-	{"read.go", `	if !s.Open() { // since`, `	if s.without == "header" {
+	{"read.go", `	if !s.Open() {`, `	if s.without == "header" {
 		revision = newest
 	}
-	if !s.Open() { // since`},
+	if !s.Open() {`},
 	{"read.go", `if at.revision() > newest {`, `if at.revision() > newest && s.without != "ahead" {`},
 	{"server.go", `	forged     map[wire.Key]forged
 }
