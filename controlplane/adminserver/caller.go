@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Caller is who asks, as the kernel or a token says.
+// Caller identifies the sender of a request, as reported by the kernel or a token.
 type Caller struct {
 	// Unix: the request came through a Unix socket. The following fields are what the kernel says
 	// about the process that has connected (unix(7), SO_PEERCRED), in this process's namespaces.
@@ -30,7 +30,7 @@ type Caller struct {
 	// node's.
 	Node string
 
-	// ReadOnly: nothing may be changed in this caller's name.
+	// ReadOnly says that the caller may not change anything.
 	ReadOnly bool
 }
 
@@ -143,7 +143,8 @@ func peerGroups(fd int) []uint32 {
 	}
 }
 
-// allowed says whether a process may ask: root, this process's own user, and those that were named.
+// allowed reports whether a process may use the API: root, this process's own user, and the users
+// that were named.
 func (s *Server) allowed(p peer) bool {
 	if p.caller.UID == 0 || int(p.caller.UID) == os.Geteuid() || slices.Contains(s.uids, p.caller.UID) {
 		return true

@@ -29,7 +29,7 @@ import (
 const (
 	maxRequests    = 128 // under way, without streams of events
 	maxStreams     = 64
-	maxOpen        = 16  // of what needs no name: health, metrics, the page's files
+	maxOpen        = 16  // requests that need no authentication: health, metrics, the page's files
 	maxAlive       = 16  // of other controllers, which watch this one's life
 	maxConnections = 256 // at each address
 	// of them at a socket from users without access, so that these do not take the place of others
@@ -48,7 +48,7 @@ type Config struct {
 	Users     []string // names or numbers of more users for the sockets
 	Group     string   // name or number of the group of the sockets; "": unchanged
 	Token     string   // the file with the token for TCP; made, with mode 0600, if it is not there
-	ReadToken string   // ... with the one that lets look only
+	ReadToken string   // the file with the read-only token
 }
 
 // DefaultEndpoints are the endpoints unless told otherwise.
@@ -64,7 +64,7 @@ func (c *Config) Flags(f *pflag.FlagSet) {
 	f.StringVar(&c.ReadToken, "admin-read-token", admin.DefaultReadToken(), "`FILE` with the read-only token for HOST:PORT, created if missing")
 }
 
-// Server serves the admin API at its addresses, to those who may ask.
+// Server serves the admin API at its addresses to authorized callers.
 type Server struct {
 	log         *slog.Logger
 	uids        []uint32
@@ -144,7 +144,8 @@ func number(s string, look func(string) (string, error)) (uint32, error) {
 	return uint32(n), err
 }
 
-// listenUnix makes a socket. What a dead process has left there goes; a living one's is an error.
+// listenUnix makes a socket. It replaces a dead process's socket; a live process's socket is an
+// error.
 func (s *Server) listenUnix(path string) error {
 	if !filepath.IsAbs(path) {
 		return fmt.Errorf("%q is not the path of a socket, such as %s", path, admin.SystemSocket)
@@ -179,7 +180,7 @@ func (s *Server) listenUnix(path string) error {
 	}
 	mode := os.FileMode(0o660)
 	if len(s.uids) > 0 {
-		mode = 0o666 // the kernel says who connects
+		mode = 0o666 // the kernel identifies the callers
 	}
 	return os.Chmod(path, mode)
 }
@@ -210,7 +211,7 @@ func (s *Server) listenTCP(address string, c Config) (err error) {
 	return nil
 }
 
-// Addresses are its addresses, in the form for clients.
+// Addresses returns the server's addresses, in the form for clients.
 func (s *Server) Addresses() []string {
 	var out []string
 	for _, l := range s.listeners {
@@ -223,7 +224,7 @@ func (s *Server) Addresses() []string {
 	return out
 }
 
-// TCP is the first TCP address; nil: none.
+// TCP returns the first TCP address; nil: there is none.
 func (s *Server) TCP() net.Addr { return s.tcp }
 
 // Tokens are the tokens for TCP, as an Authorization for another controller of the same network.
@@ -279,7 +280,7 @@ type peers struct {
 	strangers chan struct{}
 }
 
-// peerConn has it in its address, which is not lost where a connection is wrapped.
+// peerConn stores the peer in its address, which is not lost when a connection is wrapped.
 type peerConn struct {
 	*net.UnixConn
 	peer peer
@@ -413,7 +414,7 @@ func (s *Server) door(next http.Handler) http.Handler {
 	})
 }
 
-// byToken is who asks over TCP.
+// byToken returns the caller of a request over TCP.
 func (s *Server) byToken(r *http.Request) (Caller, bool) {
 	if kind, token, ok := strings.Cut(r.Header.Get("Authorization"), " "); ok && strings.EqualFold(kind, "Bearer") {
 		all, read := same(token, s.token), same(token, s.read) // both, always

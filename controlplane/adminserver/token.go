@@ -75,14 +75,13 @@ func newSecret() string {
 	return hex.EncodeToString(b)
 }
 
-// same compares secrets in a time that does not depend on what they are.
+// same compares secrets in a time that does not depend on their content.
 func same(a, b string) bool {
 	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
 }
 
-// passes are secrets that were given out for a while: links for one use, browsers' cookies. Only
-// their sums are kept.
+// passes are temporary secrets: one-time links and browsers' cookies. Only their hashes are kept.
 type passes struct {
 	life time.Duration
 	most int
@@ -95,7 +94,7 @@ func newPasses(life time.Duration, most int) *passes {
 	return &passes{life: life, most: most, until: map[[sha256.Size]byte]time.Time{}}
 }
 
-// issue makes one. Where there are too many, the one that ends next ends now.
+// issue makes a secret. If there are too many, the one that expires next is dropped.
 func (p *passes) issue() string {
 	secret := newSecret()
 	p.mu.Lock()
@@ -116,7 +115,7 @@ func (p *passes) issue() string {
 	return secret
 }
 
-// holds says whether one is good; with use it is no longer after that.
+// holds reports whether a secret is valid; with use, the secret becomes invalid.
 func (p *passes) holds(secret string, use bool) bool {
 	sum := sha256.Sum256([]byte(secret)) // looking up a sum tells nothing about the secret
 	p.mu.Lock()

@@ -26,9 +26,9 @@ func Alive(id Identity) http.Handler {
 	})
 }
 
-// hasEnded waits until a leader's process has ended (true) or ctx (false). That it has is only said
-// about one that has shown itself at the address: its kernel has ended the connection, and takes no
-// other there. Of a machine that is silent nothing is said.
+// hasEnded waits until a leader's process has ended (true) or ctx has (false). It returns true
+// only for a process that it has reached at the address: that process's kernel has ended the
+// connection, and accepts no other there. It concludes nothing from a silent machine.
 func hasEnded(ctx context.Context, leader Identity) bool {
 	if leader.Admin == "" {
 		return false

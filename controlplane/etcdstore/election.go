@@ -20,9 +20,9 @@ import (
 
 // Times of an election.
 const (
-	// ttlSeconds is how long a leader that is not heard of stays leader, unless a candidate notices
-	// that its process has ended (watchLeader). etcd gives no leases shorter than one and a half of
-	// its own election timeouts, which is 2 s by default.
+	// ttlSeconds is how long a silent leader stays leader, unless a candidate notices that the
+	// leader's process has ended (watchLeader). etcd gives no leases shorter than one and a half
+	// of its own election timeouts, which is 2 s by default.
 	ttlSeconds = 3
 	// Leading is how long a leader may rely on an answer that it leads, if nothing else confirms it
 	// (leases).
@@ -168,8 +168,8 @@ func (t *Term) notLeading() error {
 	return fmt.Errorf("%w: %w", saved.ErrNotLeading, t.Err())
 }
 
-// watchLeader tells who leads, and ends the lease of a leader whose process has ended, so that
-// nobody waits for it to run out.
+// watchLeader reports the leader, and ends the lease of a leader whose process has ended, so that
+// no candidate waits for the lease to run out.
 func (c *Candidate) watchLeader(ctx context.Context, e *concurrency.Election, observe func(Identity)) {
 	for ctx.Err() == nil {
 		r, err := e.Leader(ctx)

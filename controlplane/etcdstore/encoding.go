@@ -21,10 +21,10 @@ const (
 	revisionName = "revision"
 )
 
-// revision is the value of "revision", which each transaction writes. The directory's floor is in
-// it, and no key of its own: controllers of before write only the leader's number there, and refuse
-// keys that they do not know. So one of them can take over; and who comes after it finds that the
-// floor was not kept.
+// revision is the value of "revision", which each transaction writes. It contains the directory's
+// floor, which has no key of its own, because older controllers refuse keys that they do not know.
+// Older controllers write only the leader's number there, so one of them can take over, and its
+// successor sees that the floor was not kept.
 type revision struct {
 	Leader int64         `json:"leader"`
 	Floor  *wire.Version `json:"floor"`
@@ -126,8 +126,8 @@ type Change struct {
 // Made notes that a change was made.
 func (m *Image) Made(c Change) { c.note(m) }
 
-// firstParts only grow, and keep KEY_IDs that were used from being used again. They are written
-// before the keys that have gone. A leader that ends in between has then forgotten nothing.
+// firstParts only grow, and prevent the reuse of KEY_IDs. They are written before keys are
+// deleted, so a leader that ends in between has forgotten nothing.
 var firstParts = []string{"next", "retired"}
 
 // Transactions makes an image show s, by the changes of one transaction after the other, each of at

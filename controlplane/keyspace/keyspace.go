@@ -1,10 +1,10 @@
-// Package keyspace says which keys are in the network: the name of each (an etcd key, or any
-// other), its KEY_ID on the wire, and its slot in the switches' registers. It is pure bookkeeping,
-// kept in memory; the controller's Store saves it, in a file or in etcd.
+// Package keyspace tracks which keys are in the network: the name of each (an etcd key, or any
+// other), its KEY_ID on the wire, and its slot in the switches' registers. It is pure bookkeeping
+// in memory; the controller's Store saves it, in a file or in etcd.
 //
-// A KEY_ID is the chain's number (8 bits) and a number that counts up (24 bits). Numbers are not
-// used again until all have been: a late write of a client that still knows a removed key by its
-// KEY_ID must not hit another key. Slots are used again at once, the lowest free one first; that is
+// A KEY_ID consists of the chain's number (8 bits) and a counter (24 bits). A number is not reused
+// until all have been used, because a late write of a client that still knows a removed key by its
+// KEY_ID must not reach another key. Slots are reused at once, the lowest free one first. That is
 // safe because a slot's versions are never reset.
 package keyspace
 
@@ -28,7 +28,7 @@ var (
 	ErrShare    = errors.New("as many as one may have") // of the caller
 )
 
-// State is how far a key's placing has come.
+// State says how far the placement of a key has come.
 type State string
 
 const (
@@ -39,7 +39,7 @@ const (
 	Taken    State = "taken"    // it is being moved, and only its alias has entries
 )
 
-// numberMask is the part of a KEY_ID (32 bits) that counts up: 24 bits. The others are its chain's.
+// numberMask selects the counter in a KEY_ID: 24 of 32 bits. The others are the chain's number.
 const numberMask = 1<<24 - 1
 
 // MaxName is the longest name, in bytes.
@@ -51,27 +51,28 @@ type Key struct {
 	ID    wire.Key `json:"id"`
 	Slot  int      `json:"slot"`
 	State State    `json:"state"`
-	// Alias is another KEY_ID for the slot, which only the controller knows; 0: none. A key has one
-	// while it is moved.
+	// Alias is another KEY_ID for the slot, which only the controller knows; 0: none. A key has an
+	// alias while it is being moved.
 	Alias wire.Key `json:"alias,omitempty"`
-	// Offset makes a version of the KEY_ID one of the name: it is added. See versions.go.
+	// Offset is added to a version of the KEY_ID to get the version of the name. See versions.go.
 	Offset uint64 `json:"offset,omitempty"`
-	// Made is the version by name of the key's first write, and Empty says that it was a tombstone:
-	// while the version is Made, nobody has written the key.
+	// Made is the version by name of the key's first write, and Empty says that this write was a
+	// tombstone. While the key's version is Made, no client has written it.
 	Made  wire.Version `json:"made,omitempty"`
 	Empty bool         `json:"empty,omitempty"`
-	// Undone says that a key in state Removing was never Placed: nobody has been told about it, and
-	// the name has no versions by it.
+	// Undone says that a key in state Removing was never Placed: no client was told about it, so
+	// it has left no versions for its name.
 	Undone bool `json:"undone,omitempty"`
-	// Maker is the caller that asked for the key, if its share is limited; see AddFor.
+	// Maker is the caller that requested the key, if its share is limited; see AddFor.
 	Maker string `json:"maker,omitempty"`
 }
 
-// Hidden says whether clients must find no key under its KEY_ID: it is being added, or its addition
-// was never finished and it is being removed. Its slot may still have an earlier key's content.
+// Hidden reports whether clients must find no key under its KEY_ID: it is being added, or it is
+// being removed before its addition was finished. Its slot may still have an earlier key's
+// content.
 func (k Key) Hidden() bool { return k.State == Adding || k.State == Removing && k.Undone }
 
-// Space is where a chain may place keys: Count slots from First on, the same at each of its
+// Space says where a chain may place keys: Count slots from First on, the same at each of its
 // switches.
 type Space struct {
 	Chain uint8 `json:"chain"`
@@ -79,55 +80,55 @@ type Space struct {
 	Count int   `json:"count"`
 }
 
-// Snapshot is a directory as it is saved. Its keys may be those of other snapshots as well: they
-// are only to be read, except for Sort.
+// Snapshot is the saved form of a directory. Several snapshots may share their keys, so callers
+// must only read them, except by Sort.
 type Snapshot struct {
-	// Edit counts the changes of a directory: two snapshots of one directory with the same Edit are
-	// the same. 0: of no directory.
+	// Edit counts the changes of a directory. Two snapshots of one directory with the same Edit
+	// are equal. 0: the snapshot is not from a directory.
 	Edit uint64           `json:"-"`
 	Keys []Key            `json:"keys"`
 	Next map[uint8]uint32 `json:"next"` // by chain: where the search for the next number starts
-	// Retired are KEY_IDs beyond that which somebody chose and which are free again.
+	// Retired lists KEY_IDs beyond Next that callers chose explicitly and that are free again.
 	Retired []wire.Key `json:"retired,omitempty"`
 	// Floor is the highest version by name of the keys that were removed.
 	Floor wire.Version `json:"floor,omitempty"`
 }
 
-// Directory is the keys of all chains. It is not safe for concurrent use.
+// Directory holds the keys of all chains. It is not safe for concurrent use.
 type Directory struct {
 	spaces map[uint8]Space
 	names  map[string]*Key
 	ids    map[wire.Key]*Key
-	slots  map[int]*Key // of all chains: spaces may have moved since a key was placed
+	slots  map[int]*Key // of all chains, because spaces may have moved since a key was placed
 	counts map[uint8]int
 	next   map[uint8]uint32
 	// A KEY_ID that has been used does not come back in another slot, where its versions would
-	// begin again lower: an acknowledgement of its earlier life that is late would be taken for a
-	// newer one. Those below next are not given again; of those beyond it, these.
+	// restart lower: a late acknowledgement from its earlier life would look newer. KEY_IDs below
+	// next are not given again; retired lists the used ones beyond next.
 	retired map[wire.Key]bool
-	lowest  map[uint8]int // no slot of the chain's space below is free
+	lowest  map[uint8]int // all slots of the chain's space below this one are in use
 	groups  map[string]int
 	makers  map[maker]int
 	floor   wire.Version
 
-	edit     uint64 // how many changes there were
+	edit     uint64 // number of changes so far
 	snapshot *Snapshot
-	chains   map[uint8][]Key // what Chain has answered since the last change
+	chains   map[uint8][]Key // cached results of Chain since the last change
 }
 
-// maker is somebody who makes keys in a chain.
+// maker is a caller that makes keys in a chain.
 type maker struct {
 	chain uint8
 	name  string
 }
 
-// changed forgets what was made of the keys as they were.
+// changed counts a change, and drops cached results.
 func (d *Directory) changed() {
 	d.edit++
 	d.snapshot, d.chains = nil, map[uint8][]Key{}
 }
 
-// New makes a directory from its saved state (the zero Snapshot: nothing).
+// New makes a directory from its saved state (the zero Snapshot: an empty one).
 func New(spaces []Space, s Snapshot) (*Directory, error) {
 	d := &Directory{spaces: map[uint8]Space{}, names: map[string]*Key{}, ids: map[wire.Key]*Key{},
 		slots:  map[int]*Key{},
@@ -155,13 +156,13 @@ func New(spaces []Space, s Snapshot) (*Directory, error) {
 	return d, nil
 }
 
-// SetSpaces sets the chains from now on, and their slots. Keys stay where they are.
+// SetSpaces sets the chains and their slots from now on. Existing keys stay where they are.
 func (d *Directory) SetSpaces(spaces []Space) {
 	clear(d.spaces)
 	for _, sp := range spaces {
 		d.spaces[sp.Chain] = sp
 		d.lowest[sp.Chain] = sp.First
-		if _, ok := d.next[sp.Chain]; !ok { // a chain that comes back continues counting
+		if _, ok := d.next[sp.Chain]; !ok { // a chain that comes back continues its counter
 			d.next[sp.Chain] = 1
 		}
 	}
@@ -183,7 +184,7 @@ func (d *Directory) put(k Key) *Key {
 	return p
 }
 
-// countMaker counts a key of somebody who may not have all.
+// countMaker counts a key of a caller whose share is limited.
 func (d *Directory) countMaker(k *Key, n int) {
 	if k.Maker == "" {
 		return
@@ -194,8 +195,9 @@ func (d *Directory) countMaker(k *Key, n int) {
 	}
 }
 
-// Snapshot is the directory as it is to be saved, its keys in no order. A directory of many keys is
-// saved with every step of a chain's change, and mostly has not changed itself.
+// Snapshot returns the directory for saving, its keys in no particular order. It is cached,
+// because a large directory is saved with every step of a chain's change, and usually has not
+// changed itself.
 func (d *Directory) Snapshot() Snapshot {
 	if d.snapshot == nil {
 		d.snapshot = &Snapshot{Edit: d.edit + 1, Next: maps.Clone(d.next), Keys: make([]Key, 0,
@@ -207,7 +209,7 @@ func (d *Directory) Snapshot() Snapshot {
 	return *d.snapshot
 }
 
-// List is those keys whose names start with prefix and that are wanted, by name.
+// List returns the keys whose names start with prefix and for which want is true, by name.
 func (s *Snapshot) List(prefix string, want func(Key) bool) []Key {
 	var out []Key
 	for _, k := range s.Keys {
@@ -219,20 +221,20 @@ func (s *Snapshot) List(prefix string, want func(Key) bool) []Key {
 	return out
 }
 
-// Sort puts a snapshot's keys into the order of their names.
+// Sort sorts a snapshot's keys by name.
 func (s *Snapshot) Sort() { sortKeys(s.Keys) }
 
 func sortKeys(keys []Key) {
 	slices.SortFunc(keys, func(a, b Key) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// Add records a key as Adding. id nil: the next free number is taken.
+// Add records a key as Adding. If id is nil, it takes the next free number.
 func (d *Directory) Add(chain uint8, name string, id *wire.Key) (Key, error) {
 	return d.AddFor("", chain, name, id)
 }
 
-// AddFor is Add for a caller that may have one key of a chain, or as many as leave as many slots
-// free there for others. by "": no limit.
+// AddFor is Add for a caller with a limited share: it may have one key of a chain, or more as long
+// as at least as many slots stay free there for others. by "": no limit.
 func (d *Directory) AddFor(by string, chain uint8, name string, id *wire.Key) (Key, error) {
 	sp, ok := d.spaces[chain]
 	switch {
@@ -280,7 +282,7 @@ func (d *Directory) AddFor(by string, chain uint8, name string, id *wire.Key) (K
 	return *d.put(k), nil
 }
 
-// number is a KEY_ID that has not been used for as long as possible.
+// number returns a KEY_ID that has not been used for as long as possible.
 func (d *Directory) number(chain uint8) wire.Key {
 	const numbers = numberMask + 1
 	n := d.next[chain] % numbers
@@ -291,12 +293,13 @@ func (d *Directory) number(chain uint8) wire.Key {
 	return wire.MakeKey(chain, n)
 }
 
-// skipped is how many numbers Skip passes over: many more than are given between two copies of a
-// directory, and few of the 2^24 that there are.
+// skipped is how many numbers Skip passes over. It is many more than are given between two copies
+// of a directory, and few of the 2^24 that exist.
 const skipped = 1 << 16
 
-// Skip skips numbers that a chain's keys may have had since the directory was saved, if it turns
-// out to be an earlier one. Adopt the keys that still have some of them before.
+// Skip skips numbers that a chain's keys may have used since the directory was saved, if the
+// directory turns out to be an earlier one. Before that, adopt the keys that still have some of
+// them.
 func (d *Directory) Skip(chain uint8) {
 	if n := d.next[chain]; n+skipped <= numberMask {
 		d.next[chain] = n + skipped
@@ -304,13 +307,13 @@ func (d *Directory) Skip(chain uint8) {
 	d.changed()
 }
 
-// used says whether a KEY_ID may have been a key's, or an alias, before.
+// used reports whether a KEY_ID may have been a key's, or an alias, before.
 func (d *Directory) used(id wire.Key) bool {
 	return uint32(id)&numberMask < d.next[id.Chain()] || d.retired[id]
 }
 
-// Used returns which KEY_IDs of a chain may have been a key's, or an alias, up to now. The function
-// stays as it is, and may be called from any goroutine.
+// Used returns a function that reports which KEY_IDs of a chain may have been a key's, or an
+// alias, up to now. Later changes do not affect the function, and any goroutine may call it.
 func (d *Directory) Used(chain uint8) func(wire.Key) bool {
 	next, retired := d.next[chain], map[wire.Key]bool{}
 	for id := range d.retired {
@@ -337,9 +340,9 @@ func (d *Directory) StayPut(id wire.Key) {
 	}
 }
 
-// FinishMove gives a key's name to another key, which is Placed then. last is the key's last
-// version: by name, the other's first write has the same. The old key remains as a slot, under its
-// alias, as a key in state Removing.
+// FinishMove gives a key's name to another key, which becomes Placed. last is the key's last
+// version, and becomes the version by name of the other key's first write. The old key remains,
+// under its alias, as a key in state Removing that only holds its slot.
 func (d *Directory) FinishMove(from, to wire.Key, last wire.Version) (left Key) {
 	old, now := *d.ids[from], d.ids[to]
 	d.Delete(from)
@@ -352,12 +355,12 @@ func (d *Directory) FinishMove(from, to wire.Key, last wire.Version) (left Key) 
 	return d.leftover(&old)
 }
 
-// leftover is the remains of a key whose name is another's, or nobody's.
+// leftover makes the remains of a key whose name belongs to another key now, or to none.
 func (d *Directory) leftover(old *Key) Key {
 	return *d.put(Key{Name: movedPrefix + old.Alias.String(), ID: old.Alias, Slot: old.Slot, State: Removing})
 }
 
-// Release takes a key's name away, as FinishMove does, but gives it to nobody.
+// Release takes a key's name away, as FinishMove does, but gives it to no other key.
 func (d *Directory) Release(id wire.Key, last wire.Version) (left Key) {
 	old := *d.ids[id]
 	d.Leave(id, last)
@@ -373,26 +376,28 @@ func (d *Directory) rename(k *Key, name string) {
 	d.count(name, 1)
 }
 
-// movedPrefix starts the names of the remains of moved keys, and MovingPrefix those of keys that
-// will take the place of others.
+// movedPrefix starts the names of the remains of moved keys. MovingPrefix starts the names of keys
+// that will replace others.
 const (
 	movedPrefix  = "moved:"
 	MovingPrefix = "moving:"
 )
 
-// FinalName is the name of a key, or the one that it is to have when it has taken another's place.
+// FinalName returns the name of a key, or the one that it will have once it has replaced another
+// key.
 func (k Key) FinalName() string { return strings.TrimPrefix(k.Name, MovingPrefix) }
 
-// Leftover says whether a key is the remains of one that was moved away.
+// Leftover reports whether a key is the remains of one that was moved away.
 func (k Key) Leftover() bool { return strings.HasPrefix(k.Name, movedPrefix) }
 
-// adoptedPrefix starts the names of keys that were found in the switches and nobody remembers.
+// adoptedPrefix starts the names of keys that were found in the switches and are unknown to the
+// directory.
 const adoptedPrefix = "keyid:"
 
 // Adopt adds keys that were found in the switches, by their KEY_IDs and slots, under names made of
-// their KEY_IDs, and returns those that it has added. Pass all found keys in one call. It does not
-// add a KEY_ID that was given before, whose key was removed or has moved away, nor one whose slot
-// is another key's.
+// their KEY_IDs, and returns those that it added. Pass all found keys in one call. It does not add
+// a KEY_ID that was given before, whose key was removed or has moved away, or one whose slot
+// belongs to another key.
 func (d *Directory) Adopt(found map[wire.Key]int) (adopted []Key) {
 	var fit []wire.Key
 	for _, id := range slices.Sorted(maps.Keys(found)) {
@@ -413,8 +418,8 @@ func (d *Directory) Adopt(found map[wire.Key]int) (adopted []Key) {
 	return adopted
 }
 
-// Retire records that a KEY_ID was used, by whomever, and must not be given again. It says whether
-// that is new.
+// Retire records that a KEY_ID was used, by any controller, and must not be given again. It
+// reports whether that is new.
 func (d *Directory) Retire(id wire.Key) bool {
 	unknown := !d.used(id) && d.ids[id] == nil
 	if unknown {
@@ -433,7 +438,7 @@ func (d *Directory) SetState(id wire.Key, s State) {
 	}
 }
 
-// Delete forgets a key; its slot is free.
+// Delete forgets a key and frees its slot.
 func (d *Directory) Delete(id wire.Key) {
 	k := d.ids[id]
 	if k == nil {
@@ -480,7 +485,7 @@ func (d *Directory) Find(chain uint8, nameOrID string) (Key, error) {
 	return Key{}, fmt.Errorf("%w: no key %q is placed in chain %d", ErrNotFound, nameOrID, chain)
 }
 
-// List is the keys whose names start with prefix, by name.
+// List returns the keys whose names start with prefix, by name.
 func (d *Directory) List(prefix string) []Key {
 	var out []Key
 	for name, k := range d.names {
@@ -492,7 +497,7 @@ func (d *Directory) List(prefix string) []Key {
 	return out
 }
 
-// Chain is the keys of a chain, by KEY_ID.
+// Chain returns the keys of a chain, by KEY_ID.
 func (d *Directory) Chain(chain uint8) []Key {
 	if out, ok := d.chains[chain]; ok {
 		return out

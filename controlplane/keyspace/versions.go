@@ -6,28 +6,29 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// The versions of a name. Switches give a key's versions by its slot and its chain's epoch, so they
-// start again, and perhaps lower, when the key moves to another chain, or is removed and comes
-// back. A client that knows keys by name must not see that: it compares versions, swaps by them,
-// and hands them out as fencing tokens. So a name has versions of its own: those of its KEY_ID plus
-// an offset that the directory has with the key.
+// The versions of a name. Switches give a key's versions by its slot and its chain's epoch. So
+// they start again, perhaps lower, when the key moves to another chain, or is removed and added
+// again. A client that knows keys by name must not see that, because it compares versions, swaps
+// by them, and hands them out as fencing tokens. So a name has versions of its own: those of its
+// KEY_ID plus an offset that the directory stores with the key.
 //
-//   - A key that moves keeps its version by name: the value is the same, and nobody has written it.
-//   - A key that is removed leaves the highest of its versions in the floor, which is one for all
-//     names, and a key that is added begins above it. So a name that comes back goes on above what
-//     it had, and no version that somebody has kept is met again.
+//   - A key that moves keeps its version by name: its value is the same, and no client has written
+//     it.
+//   - A key that is removed raises the floor to the highest of its versions. There is one floor
+//     for all names, and a key that is added starts above it. So a name that comes back continues
+//     above its earlier versions, and never repeats a version that a client may have kept.
 //
-// Both are exact only as long as the directory is not lost, nor an earlier copy put back.
+// Both hold only as long as the directory is not lost and no earlier copy of it is restored.
 
-// LastFloor is the highest floor above which keys are added. It leaves room for the versions of the
-// keys that are there.
+// LastFloor is the highest floor above which keys can be added. It leaves room for the versions of
+// the existing keys.
 const LastFloor = wire.Version(0xFF00) << 48
 
-// Version is the version by name of a version of the KEY_ID.
+// Version returns the version by name that corresponds to a version of the KEY_ID.
 func (k Key) Version(v wire.Version) wire.Version { return v + wire.Version(k.Offset) }
 
-// Written records the first write of a key that is being added, which is a tombstone if the key is
-// empty: first is its version under the KEY_ID.
+// Written records the first write of a key that is being added. first is its version under the
+// KEY_ID. empty says that the write is a tombstone.
 func (d *Directory) Written(id wire.Key, first wire.Version, empty bool) {
 	k := d.ids[id]
 	if k == nil {
@@ -41,14 +42,14 @@ func (d *Directory) Written(id wire.Key, first wire.Version, empty bool) {
 	d.changed()
 }
 
-// takeOver continues the versions of a key whose last one was last.
+// takeOver continues the versions of an old key whose last version was last.
 func (k *Key) takeOver(old *Key, last wire.Version) {
 	first := k.Made - wire.Version(k.Offset)
 	k.Offset = uint64(old.Version(last) - first)
 	k.Made, k.Empty = old.Made, old.Empty
 }
 
-// Leave records that a key which is about to be deleted had no version above last.
+// Leave records that a key that is about to be deleted had no version above last.
 func (d *Directory) Leave(id wire.Key, last wire.Version) {
 	k := d.ids[id]
 	if k == nil || k.Leftover() || strings.HasPrefix(k.Name, MovingPrefix) { // the name lives on
@@ -60,8 +61,8 @@ func (d *Directory) Leave(id wire.Key, last wire.Version) {
 	}
 }
 
-// groupOf is the part of a name up to its second slash: the keys of a namespace of the node API
-// are one group.
+// groupOf returns the part of a name up to its second slash. The keys of a namespace of the node
+// API form one group.
 func groupOf(name string) (string, bool) {
 	first := strings.IndexByte(name, '/')
 	if first < 0 {
@@ -82,8 +83,8 @@ func (d *Directory) count(name string, n int) {
 	}
 }
 
-// CountPrefix is the number of keys whose names start with prefix. It is fast if the prefix has two
-// slashes and ends with the second.
+// CountPrefix returns the number of keys whose names start with prefix. It is fast if the prefix
+// contains two slashes and ends with the second.
 func (d *Directory) CountPrefix(prefix string) (n int) {
 	if g, ok := groupOf(prefix); ok && g == prefix {
 		return d.groups[g]

@@ -22,7 +22,7 @@ const (
 type Placement struct {
 	// Prometheus is the URL of one that scrapes the gateways; "": only pins are placed.
 	Prometheus string
-	// Window is what rates are taken over.
+	// Window is the time over which rates are computed.
 	Window time.Duration
 	// Prefix is what the names of the gateways' own keys in etcd begin with.
 	Prefix string
@@ -31,9 +31,9 @@ type Placement struct {
 	Leaving func(chain string) bool
 }
 
-// New makes what places keys of an etcd in a network. Without the conditions, that this process
-// leads, it must not be run; without a network and an etcd it says whether the configuration can
-// be.
+// New makes the controller that places an etcd's keys in a network. The conditions require that
+// this process leads; without them it must not be run. Without a network and an etcd, New only
+// checks the configuration.
 func (p *Placement) New(network placementcontroller.Network, etcd *clientv3.Client, log *slog.Logger,
 	conditions ...clientv3.Cmp) (*placementcontroller.Controller, error) {
 	var source placementcontroller.Source = noSource{}

@@ -38,8 +38,8 @@ type Term struct {
 // campaign.
 const retryPause = time.Second
 
-// Run leads again and again until ctx ends. One that is alone leads once; what Lead says is what
-// Run says then.
+// Run leads again and again until ctx ends. A process without etcd leads only once, and Run
+// returns what Lead returns.
 func Run(ctx context.Context, c Config) error {
 	if c.Etcd == nil {
 		return c.Lead(ctx, &Term{store: c.Store})

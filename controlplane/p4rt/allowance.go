@@ -10,36 +10,36 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// A switch may be in the hands of an attacker, and its answers are read into the controller's
-// memory. A few bytes of an answer become many in memory: an entity of two bytes is an object of a
-// hundred. So each question has an allowance, which follows from the program and the question, and
-// an answer that exceeds it is given up.
+// An attacker may control a switch, and the controller reads the switch's answers into memory. A
+// few bytes of an answer become many in memory: an entity of two bytes is an object of a hundred.
+// So each request has an allowance, which follows from the program and the request, and the
+// controller abandons an answer that exceeds it.
 
-// ErrAnswerTooLarge says that a switch answers more than the question can have.
+// ErrAnswerTooLarge says that a switch's answer is larger than the request allows.
 var ErrAnswerTooLarge = errors.New("the switch answers more than the question can have")
 
 const (
-	// largestMessage bounds what no question is for, in bytes: packets, errors, and answers to
-	// requests that change something.
+	// largestMessage bounds, in bytes, messages other than answers to reads: packets, errors, and
+	// answers to requests that change something.
 	largestMessage = 1 << 20
-	// largestPipeline bounds the answer to the question for the program, in bytes.
+	// largestPipeline bounds the answer to a request for the program, in bytes.
 	largestPipeline = 4 << 20
-	// largestHeader bounds the header and the trailer of an answer, in bytes. The trailer has what
-	// is wrong with each of the updates of a batch.
+	// largestHeader bounds the header and the trailer of an answer, in bytes. The trailer has the
+	// errors of the single updates of a batch.
 	largestHeader = 1 << 20
 	// largestGroup bounds a multicast group, largestGroups all of them, in bytes.
 	largestGroup, largestGroups = 64 << 10, 4 << 20
 	// mostGroups is how many groups there can be: v1model has 16 bits for their ids.
 	mostGroups = 1 << 16
-	// mostUnknown and largestUnknown bound entities of which the program says nothing.
+	// mostUnknown and largestUnknown bound entities that the program does not describe.
 	mostUnknown, largestUnknown = 1 << 16, 256
 )
 
-// allowance is what the rest of an answer may have.
+// allowance is what the rest of an answer may contain.
 type allowance struct {
-	entities int // and messages without any
+	entities int // including messages without entities
 	bytes    int
-	largest  int // of the entities, in bytes
+	largest  int // largest entity, in bytes
 }
 
 // allow adds entities of up to so many bytes each.
@@ -49,7 +49,7 @@ func (a *allowance) allow(entities, largest int) {
 	a.largest = max(a.largest, largest)
 }
 
-// spend takes entities and bytes off.
+// spend subtracts entities and bytes.
 func (a *allowance) spend(entities, bytes int) error {
 	a.entities -= entities
 	a.bytes -= bytes
@@ -59,7 +59,7 @@ func (a *allowance) spend(entities, bytes int) error {
 	return nil
 }
 
-// allowance is what the answer to a question can have.
+// allowance returns what the answer to a request may contain.
 func (i *Info) allowance(what []*v1.Entity) *allowance {
 	a := &allowance{}
 	for _, e := range what {
@@ -92,7 +92,7 @@ func (i *Info) allowance(what []*v1.Entity) *allowance {
 		case *v1.Entity_RegisterEntry:
 			one := e.RegisterEntry.GetIndex() != nil
 			allowEach(a, i.registers, e.RegisterEntry.GetRegisterId(), func(r *configv1.Register) (int, int) {
-				size := 4096 // of cells that are not plain bit strings
+				size := 4096 // for cells that are not plain bit strings
 				if w := r.GetTypeSpec().GetBitstring().GetBit().GetBitwidth(); w > 0 {
 					size = int(w+7)/8 + 64
 				}
@@ -106,12 +106,12 @@ func (i *Info) allowance(what []*v1.Entity) *allowance {
 			a.allow(mostUnknown, largestUnknown)
 		}
 	}
-	a.entities = 2*a.entities + 16 // a message may have one entity, and the last one none
+	a.entities = 2*a.entities + 16 // a message may contain only one entity, and the last one none
 	a.bytes += 4 << 10
 	return a
 }
 
-// allowEach allows what is asked of one object of the program, or of all with the id 0.
+// allowEach adds the allowance for one object of the program, or for all if the id is 0.
 func allowEach[T any](a *allowance, x index[T], id uint32, size func(T) (entities, largest int)) {
 	if e, ok := x.byID[id]; ok {
 		a.allow(size(e))
@@ -126,7 +126,8 @@ func allowEach[T any](a *allowance, x index[T], id uint32, size func(T) (entitie
 	}
 }
 
-// cells is the number of cells, from a size that the program may leave open, or one.
+// cells returns the number of cells: 1 if one is set, otherwise the size, which the program may
+// leave open.
 func cells(size int64, one bool) int {
 	switch {
 	case one:
@@ -137,8 +138,8 @@ func cells(size int64, one bool) int {
 	return int(min(size, 1<<24))
 }
 
-// entryBytes is how large an entry of a table can be, encoded: its fields, its action with the
-// parameters, and what a switch may tell besides.
+// entryBytes returns the maximum size of a table entry when encoded: its match fields, its action
+// with the parameters, and additional data that a switch may return.
 func (i *Info) entryBytes(t *configv1.Table) int {
 	n, params := 192, 0
 	for _, f := range t.MatchFields {
@@ -154,7 +155,7 @@ func (i *Info) entryBytes(t *configv1.Table) int {
 	return n + params
 }
 
-// valueBytes is how many bytes a value has; the width 0 is that of strings.
+// valueBytes returns the size of a value in bytes; the width 0 is that of strings.
 func valueBytes(width int32) int {
 	if width <= 0 {
 		return 128
@@ -162,8 +163,8 @@ func valueBytes(width int32) int {
 	return int(width+7) / 8
 }
 
-// each calls f with each entity of an encoded ReadResponse, which is made an object only if it
-// is in the allowance.
+// each calls f with each entity of an encoded ReadResponse. It decodes an entity only if the
+// allowance permits it.
 func (a *allowance) each(info *Info, response []byte, f func(*v1.Entity) error) error {
 	if err := a.spend(1, len(response)); err != nil {
 		return err
@@ -197,8 +198,8 @@ func (a *allowance) each(info *Info, response []byte, f func(*v1.Entity) error) 
 	return nil
 }
 
-// checkShape says whether an entry has more parts than one of its table can have. They take few
-// bytes if they are empty, and are objects all the same.
+// checkShape rejects an entry that has more parts than an entry of its table can have. Empty parts
+// take few bytes, but still become objects.
 func (i *Info) checkShape(te *v1.TableEntry) error {
 	t, ok := i.tables.byID[te.GetTableId()]
 	if !ok {

@@ -15,13 +15,13 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Cells of registers. A controller compares two switches while a chain takes no writes, and then
-// ten milliseconds count. A P4Runtime response has one Entity for each cell; to have the protobuf
-// library make objects of them takes several times as long as reading them does, so they are read
-// from the encoding.
+// Cells of registers. A controller compares two switches while a chain accepts no writes, so ten
+// milliseconds matter. A P4Runtime response has one Entity for each cell. Decoding these with the
+// protobuf library takes several times as long as reading them, so this file reads the cells
+// directly from the encoding.
 
-// ReadRegisterCells reads some cells of a register, in the order of cells. Where the target has no
-// registers over P4Runtime, IsUnsupported(err).
+// ReadRegisterCells reads some cells of a register, in the order of cells. If the target does not
+// offer registers over P4Runtime, IsUnsupported(err) is true.
 func (c *Client) ReadRegisterCells(ctx context.Context, register string, cells []int) ([]Value, error) {
 	size, _, err := c.o.Info.RegisterSize(register)
 	if err != nil {
@@ -30,8 +30,8 @@ func (c *Client) ReadRegisterCells(ctx context.Context, register string, cells [
 	if len(cells) == 0 {
 		return nil, nil
 	}
-	// To ask for each by itself costs more than the cells that nobody wants: each is then a request
-	// to be read.
+	// Requesting many single cells costs more than reading cells that nobody needs, because the
+	// switch must parse a request for each.
 	all := len(cells) > size/16
 	var what []*v1.Entity
 	if all {
@@ -72,19 +72,19 @@ func (c *Client) ReadRegisterCells(ctx context.Context, register string, cells [
 	return out, nil
 }
 
-// An extension of netcraq-switch to P4Runtime (switch/p4rtserver, since.go): it names a state of a
-// register that it has reported, and to a caller that gives the name it reports only what has
-// changed since. Other switches report everything.
+// An extension of P4Runtime by netcraq-switch (switch/p4rtserver, since.go). The switch names the
+// state of a register that it has reported. To a caller that sends that name it reports only what
+// has changed since. Other switches report everything.
 const (
 	sinceHeader    = "netcraq-since"
 	snapshotHeader = "netcraq-snapshot"
 )
 
-// toldFor is how long the content of whole registers is kept for incremental reads: a recovery's
-// reads follow one another.
+// toldFor is how long the content of whole registers is kept for incremental reads. A recovery's
+// reads come shortly after one another.
 const toldFor = 10 * time.Second
 
-// told is what a switch has told about whole registers, by their names.
+// told holds what a switch has reported about whole registers, by their names.
 type told struct {
 	mu   sync.Mutex
 	kept map[string]*whole
@@ -96,7 +96,7 @@ type whole struct {
 	cells    []Value
 }
 
-// take returns the content of a register, and hands it to the caller; nil if there is none.
+// take removes the content of a register and returns it; nil if there is none.
 func (t *told) take(register string) *whole {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -105,7 +105,7 @@ func (t *told) take(register string) *whole {
 	return w
 }
 
-// keep keeps it for a while.
+// keep stores the content of a register for a while.
 func (t *told) keep(register string, w *whole) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -122,8 +122,8 @@ func (t *told) keep(register string, w *whole) {
 	})
 }
 
-// readWhole reads all cells of a register: only the changes, if it was read not long ago. The
-// caller must not change the cells.
+// readWhole reads all cells of a register. If the register was read recently, it reads only the
+// changes. The caller must not change the cells.
 func (c *Client) readWhole(ctx context.Context, register string, size int, what []*v1.Entity) ([]Value, error) {
 	was := c.told.take(register)
 	since := ""
@@ -141,8 +141,9 @@ func (c *Client) readWhole(ctx context.Context, register string, size int, what 
 	return cells, nil
 }
 
-// readCells reads cells of one register into the places of their indices, and returns the answer's
-// header. Where that says that it has only what is other than it was, the rest is put there, too.
+// readCells reads cells of one register into the positions of their indices, and returns the
+// answer's header. If the header says that the answer has only the changes, readCells takes the
+// other cells from was.
 func (c *Client) readCells(ctx context.Context, into []Value, was *whole, what []*v1.Entity) (metadata.MD, error) {
 	ctx, cancel := c.rpcContext(ctx)
 	defer cancel()
@@ -169,7 +170,7 @@ func (c *Client) readCells(ctx context.Context, into []Value, was *whole, what [
 			return header, nil
 		}
 		if err == nil {
-			err = allowed.spend(1, len(b)) // cells of the message are put where there is place for them
+			err = allowed.spend(1, len(b)) // the cells of the message are stored in existing memory
 		}
 		if err != nil {
 			return nil, err
@@ -186,7 +187,7 @@ func (c *Client) readCells(ctx context.Context, into []Value, was *whole, what [
 	}
 }
 
-// encoded is gRPC's codec for protobuf, but that responses are not decoded.
+// encoded is gRPC's codec for protobuf, except that it does not decode responses.
 type encoded struct{}
 
 // Name implements encoding.Codec: the bytes on the wire are protobuf.
@@ -281,7 +282,7 @@ func field(b []byte, want protowire.Number) (value, rest []byte, err error) {
 	return nil, nil, protowire.ParseError(size)
 }
 
-// only is the bytes of a field of a message, nil if it is not there.
+// only returns the bytes of a message's field, nil if it is absent.
 func only(b []byte, want protowire.Number) (value []byte, err error) {
 	for len(b) > 0 && value == nil {
 		if value, b, err = field(b, want); err != nil {
@@ -291,7 +292,7 @@ func only(b []byte, want protowire.Number) (value []byte, err error) {
 	return value, nil
 }
 
-// number is a field that is a number, 0 if it is not there.
+// number returns a numeric field, 0 if it is absent.
 func number(b []byte, want protowire.Number) (v uint64, err error) {
 	for len(b) > 0 {
 		n, typ, size := protowire.ConsumeTag(b)

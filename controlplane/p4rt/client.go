@@ -23,8 +23,8 @@ import (
 	"github.com/netcraq/netcraq/api/buildinfo"
 )
 
-// ElectionID orders the controllers of a switch: the highest is primary (P4Runtime 1.5, section 5).
-// It must not be zero, nor another controller's.
+// ElectionID orders the controllers of a switch: the highest is primary (P4Runtime 1.5, section
+// 5). It must not be zero, and no two controllers may have the same.
 type ElectionID struct{ High, Low uint64 }
 
 func (e ElectionID) proto() *v1.Uint128 { return &v1.Uint128{High: e.High, Low: e.Low} }
@@ -41,35 +41,35 @@ type Options struct {
 	Name     string // for messages
 	Target   string // host:port of the P4Runtime server
 	DeviceID uint64
-	// ElectionID is that of the first stream. Each further one adds 1 to Low: then late requests of
-	// a stream that was given up come from somebody who is no longer primary.
+	// ElectionID is the election id of the first stream. Each further stream adds 1 to Low, so
+	// that late requests of an abandoned stream come from a controller that is no longer primary.
 	ElectionID ElectionID
 	Info       *Info // of the controller's program
 
-	// RPCTimeout bounds each request (0: 10 s). Pushing a large program to a slow target is the
-	// longest.
+	// RPCTimeout bounds each request (0: 10 s). The longest is pushing a large program to a slow
+	// target.
 	RPCTimeout time.Duration
 	// MinBackoff and MaxBackoff bound the wait before connecting again (0: 100 ms and 2 s).
 	MinBackoff, MaxBackoff time.Duration
 	// BatchSize is the largest number of updates in one Write request (0: 500). Servers refuse
 	// messages over 4 MB unless told otherwise.
 	BatchSize int
-	// TLS makes the connection TLS: its RootCAs verify the switch's certificate, which must be for
-	// its ServerName ("": the host of Target), and its Certificates or GetClientCertificate are for
-	// a switch that asks. nil: plain text, in which nobody authenticates.
+	// TLS makes the client use TLS. Its RootCAs verify the switch's certificate, which must be for
+	// its ServerName ("": the host of Target). Its Certificates or GetClientCertificate are for a
+	// switch that requires a client certificate. nil: plain text, without any authentication.
 	TLS *tls.Config
 	// DialOptions replace the transport, TLS included; for tests.
 	DialOptions []grpc.DialOption
 	Log         *slog.Logger
 }
 
-// Handler gets the stream's events. Its functions run one at a time on the stream's goroutine, must
-// return soon, and may be nil.
+// Handler receives the stream's events. Its functions run one at a time on the stream's goroutine
+// and must return soon. They may be nil.
 type Handler struct {
 	StateChanged func(State)
 	PacketIn     func(PacketIn)
-	// StreamError gets the switch's error about a message on the stream, such as a packet-out that
-	// it could not send.
+	// StreamError receives the switch's error about a message on the stream, such as a packet-out
+	// that it could not send.
 	StreamError func(error)
 }
 
@@ -78,7 +78,7 @@ type Phase int
 
 const (
 	Disconnected Phase = iota
-	Backup             // connected, but another controller is primary, or none: reads work, writes do not
+	Backup             // connected, but this controller is not primary: reads work, writes do not
 	Primary
 )
 
@@ -87,14 +87,15 @@ func (p Phase) String() string { return [...]string{"disconnected", "backup", "p
 // State is the state of a connection.
 type State struct {
 	Phase Phase
-	// Stream counts the streams opened so far: if it has grown between two states, the connection
+	// Stream counts the streams opened so far. If it has grown between two states, the connection
 	// was lost in between.
 	Stream int
-	// Primary is the election id of the primary controller; zero if there is none, or it is not
+	// Primary is the election id of the primary controller; zero if there is none, or if it is not
 	// known.
 	Primary ElectionID
-	// Version is the version of NetCRAQ that the switch runs, as 0.2.0-rc1. It is empty if the
-	// switch does not say it: it is not connected, older than 0.1.0, or another P4Runtime server.
+	// Version is the version of NetCRAQ that the switch runs, such as 0.2.0-rc1. It is empty if
+	// the switch does not report it: it is not connected, older than 0.1.0, or another P4Runtime
+	// server.
 	Version string
 	// Err says why the connection is not there (Disconnected).
 	Err error
@@ -102,17 +103,17 @@ type State struct {
 
 // Errors of requests that only a primary may make.
 var (
-	// ErrNotPrimary: another controller is primary, or none. Nothing was done.
+	// ErrNotPrimary says that another controller is primary, or none. The request had no effect.
 	ErrNotPrimary = errors.New("this controller is not primary at the switch")
-	// ErrNotConnected: there is no stream to the switch, or not the one that a request was for.
-	// Nothing was done.
+	// ErrNotConnected says that there is no stream to the switch, or not the one that the request
+	// was for. The request had no effect.
 	ErrNotConnected = errors.New("the switch is not connected")
-	// ErrOutcomeUnknown: the switch may have executed the request, may not have, and may do so yet.
-	// The client has ended the stream (outcome.go).
+	// ErrOutcomeUnknown says that the switch may or may not have executed the request, or may
+	// still do so. The client has ended the stream (outcome.go).
 	ErrOutcomeUnknown = errors.New("whether it was executed is not known")
 )
 
-// Client is a connection to one switch that comes back by itself. Its methods are safe for
+// Client is a connection to one switch that reconnects by itself. Its methods are safe for
 // concurrent use.
 type Client struct {
 	o       Options
@@ -122,15 +123,15 @@ type Client struct {
 
 	mu       sync.Mutex
 	state    State
-	election ElectionID // of the present stream, or of the last
+	election ElectionID // of the present stream, or of the last one
 	stream   *stream    // nil unless connected
 
-	sendMu sync.Mutex // a stream takes one Send at a time
+	sendMu sync.Mutex // a stream allows one Send at a time
 
-	told told // whole registers, as they were read last
+	told told // contents of whole registers, from the last reads
 }
 
-// New makes a client. It connects in Run.
+// New makes a client. Run connects it.
 func New(o Options, h Handler) (*Client, error) {
 	if o.ElectionID == (ElectionID{}) {
 		return nil, fmt.Errorf("connecting to %s: the election id must not be zero", o.Name)
@@ -161,13 +162,13 @@ func New(o Options, h Handler) (*Client, error) {
 	dial = append([]grpc.DialOption{
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(largestMessage)),
 		grpc.WithMaxHeaderListSize(largestHeader),
-		// All cells of a register are megabytes: they should not wait for leave to be sent, 64 KiB
-		// at a time.
+		// All cells of a register are megabytes, which should not wait for flow control every 64
+		// KiB.
 		grpc.WithInitialWindowSize(8 << 20), grpc.WithInitialConnWindowSize(16 << 20),
-		// A request is sent once. gRPC would send it again by a policy that the resolver of a name
-		// can bring along, after an attempt of which nobody knows whether it was executed. What it
-		// sends again by itself is what no switch has taken: what never left, or was refused by the
-		// transport.
+		// The client sends a request only once. gRPC would otherwise repeat it by a policy that a
+		// name's resolver can supply, after an attempt whose outcome is unknown. gRPC still
+		// repeats requests that no switch has received: those that never left, or that the
+		// transport refused.
 		grpc.WithDisableRetry(), grpc.WithDisableServiceConfig(),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff: backoff.Config{BaseDelay: o.MinBackoff, Multiplier: 1.6, Jitter: 0.2,
@@ -188,7 +189,7 @@ func (c *Client) Name() string { return c.o.Name }
 // Target is the address of the switch's P4Runtime server.
 func (c *Client) Target() string { return c.o.Target }
 
-// Info is the P4Info that the client works with.
+// Info returns the P4Info that the client works with.
 func (c *Client) Info() *Info { return c.o.Info }
 
 // State is the state of the connection now.
@@ -198,7 +199,7 @@ func (c *Client) State() State {
 	return c.state
 }
 
-// electionID is what requests say who they come from.
+// electionID returns the election id that requests carry.
 func (c *Client) electionID() ElectionID {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -217,8 +218,8 @@ func (c *Client) Run(ctx context.Context) {
 			return
 		}
 		c.setState(State{Phase: Disconnected, Err: err}, nil)
-		// Streams that are ended here soon after their beginning follow each other ever more
-		// slowly: the next one may not work either.
+		// If this side keeps ending streams soon after their start, the client reconnects more and
+		// more slowly, because the next one may not work either.
 		if connected && (!ended || time.Since(began) > c.o.MaxBackoff) {
 			wait = c.o.MinBackoff
 		}
@@ -232,7 +233,7 @@ func (c *Client) Run(ctx context.Context) {
 }
 
 // session opens a stream, arbitrates, and receives until the stream ends. connected says whether
-// the switch ever answered, ended whether the stream was ended on this side.
+// the switch ever answered. ended says whether this side ended the stream.
 func (c *Client) session(ctx context.Context) (connected, ended bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -250,7 +251,7 @@ func (c *Client) session(ctx context.Context) (connected, ended bool, err error)
 		Arbitration: &v1.MasterArbitrationUpdate{
 			DeviceId: c.o.DeviceID, ElectionId: election.proto(),
 		}}})
-	if err != nil && !errors.Is(err, io.EOF) { // EOF: the stream's own error comes from Recv
+	if err != nil && !errors.Is(err, io.EOF) { // for EOF, Recv returns the stream's own error
 		return false, false, fmt.Errorf("connecting to %s at %s: %w", c.o.Name, c.o.Target, err)
 	}
 	silent := fmt.Errorf("%s at %s did not answer the arbitration within %v", c.o.Name, c.o.Target, c.o.RPCTimeout)
@@ -258,7 +259,7 @@ func (c *Client) session(ctx context.Context) (connected, ended bool, err error)
 	defer timer.Stop()
 	for {
 		m, err := channel.Recv()
-		if cause := context.Cause(ctx); cause != nil { // it was ended here
+		if cause := context.Cause(ctx); cause != nil { // this side has ended it
 			return connected, true, cause
 		}
 		if err != nil {
@@ -281,7 +282,7 @@ func (c *Client) session(ctx context.Context) (connected, ended bool, err error)
 	}
 }
 
-// streamEnd says in words why the switch ended the stream.
+// streamEnd explains why the switch ended the stream.
 func (c *Client) streamEnd(err error) error {
 	switch {
 	case errors.Is(err, io.EOF):
@@ -300,12 +301,12 @@ func (c *Client) streamEnd(err error) error {
 	return fmt.Errorf("the stream to %s at %s: %w", c.o.Name, c.o.Target, err)
 }
 
-// maxVersion is the most bytes of a switch's version. Events and the admin API repeat the version,
-// so a switch must not choose its length.
+// maxVersion is the maximum length of a switch's version, in bytes. Events and the admin API
+// repeat the version, so a switch must not choose its length.
 const maxVersion = 64
 
-// versionIn returns the version of NetCRAQ in the header of a stream that has brought an answer,
-// and "" if the header has none.
+// versionIn returns the version of NetCRAQ from the header of a stream that has received an
+// answer, or "" if the header has none.
 func versionIn(channel v1.P4Runtime_StreamChannelClient) string {
 	header, err := channel.Header()
 	said := header.Get(buildinfo.Metadata)
@@ -315,7 +316,7 @@ func versionIn(channel v1.P4Runtime_StreamChannelClient) string {
 	return said[0]
 }
 
-// arbitrated processes the result of the arbitration.
+// arbitrated handles the result of the arbitration.
 func (c *Client) arbitrated(st *stream, a *v1.MasterArbitrationUpdate, version string) {
 	s := State{Phase: Backup, Primary: ElectionID{a.GetElectionId().GetHigh(), a.GetElectionId().GetLow()},
 		Stream: st.number, Version: version}
@@ -340,8 +341,8 @@ func (c *Client) setState(s State, stream *stream) {
 	}
 }
 
-// PacketOut sends a packet by way of the switch; see Info.PacketOut. There is no answer: a switch
-// that cannot send it may say so to Handler.StreamError.
+// PacketOut sends a packet through the switch; see Info.PacketOut. There is no answer. A switch
+// that cannot send the packet may report that to Handler.StreamError.
 func (c *Client) PacketOut(payload []byte, metadata map[string]uint64) error {
 	p, err := c.o.Info.PacketOut(payload, metadata)
 	if err != nil {
@@ -350,7 +351,7 @@ func (c *Client) PacketOut(payload []byte, metadata map[string]uint64) error {
 	return c.SendPacket(p)
 }
 
-// SendPacket sends a packet-out that is made already.
+// SendPacket sends a packet-out that has been built already.
 func (c *Client) SendPacket(p *v1.PacketOut) error {
 	c.mu.Lock()
 	stream, phase, reason := c.stream, c.state.Phase, c.state.Err
@@ -376,21 +377,21 @@ func reasonOr(err error) error {
 	return err
 }
 
-// rpcContext bounds a request that has no earlier deadline.
+// rpcContext limits the time of a request that has no earlier deadline.
 func (c *Client) rpcContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, c.o.RPCTimeout)
 }
 
-// Read calls f with each entity that the switch has for the request's entities. An answer that has
-// more than the question can have is given up (ErrAnswerTooLarge). A read that is
-// given up leaves nothing behind: it changes nothing at the switch, whenever that comes to it, and
-// its answer goes with its call. So it does not end the stream, as a Write of unknown outcome does.
+// Read calls f with each entity that the switch has for the request's entities. It abandons an
+// answer that is larger than the request allows (ErrAnswerTooLarge). An abandoned read has no
+// lasting effect: it changes nothing at the switch whenever it is executed, and its answer is
+// dropped with the call. So it does not end the stream, unlike a Write with an unknown outcome.
 func (c *Client) Read(ctx context.Context, f func(*v1.Entity) error, what ...*v1.Entity) error {
 	ctx, cancel := c.rpcContext(ctx)
 	defer cancel()
 	fail := func(err error) error { return fmt.Errorf("reading from %s: %w", c.o.Name, err) }
 	allowed := c.o.Info.allowance(what)
-	// A read of all counters of a large program is one message from some targets.
+	// Some targets answer a read of all counters of a large program with one message.
 	stream, err := c.rpc.Read(ctx, &v1.ReadRequest{DeviceId: c.o.DeviceID, Entities: what},
 		grpc.ForceCodec(encoded{}), grpc.MaxCallRecvMsgSize(allowed.bytes))
 	if err != nil {
@@ -405,7 +406,7 @@ func (c *Client) Read(ctx context.Context, f func(*v1.Entity) error, what ...*v1
 		if err != nil {
 			return fail(err)
 		}
-		var failed error // f's own, which is returned as it is
+		var failed error // f's own error, which is returned unchanged
 		err = allowed.each(c.o.Info, b, func(e *v1.Entity) error {
 			failed = f(e)
 			return failed
@@ -419,7 +420,7 @@ func (c *Client) Read(ctx context.Context, f func(*v1.Entity) error, what ...*v1
 	}
 }
 
-// ReadTable reads all entries of a table but its default.
+// ReadTable reads all entries of a table except its default.
 func (c *Client) ReadTable(ctx context.Context, table string) ([]*v1.TableEntry, error) {
 	t, err := c.o.Info.tables.find(table)
 	if err != nil {
@@ -435,7 +436,7 @@ func (c *Client) ReadTable(ctx context.Context, table string) ([]*v1.TableEntry,
 	return out, err
 }
 
-// ReadDefault reads the default entry of a table, nil if the switch shows none.
+// ReadDefault reads the default entry of a table; nil if the switch does not return it.
 func (c *Client) ReadDefault(ctx context.Context, table string) (*v1.TableEntry, error) {
 	t, err := c.o.Info.tables.find(table)
 	if err != nil {
@@ -463,8 +464,7 @@ func (c *Client) ReadGroups(ctx context.Context) ([]Group, error) {
 	return out, err
 }
 
-// ReadMeter reads the peak rates (packets or bytes a second) of the cells of a meter that are
-// configured.
+// ReadMeter reads the peak rates (packets or bytes per second) of the configured cells of a meter.
 func (c *Client) ReadMeter(ctx context.Context, meter string) (map[int]int64, error) {
 	m, err := c.o.Info.meters.find(meter)
 	if err != nil {
@@ -530,8 +530,8 @@ func (c *Client) ReadCounterCells(ctx context.Context, counter string, cells []i
 	return out, err
 }
 
-// ReadRegister reads one cell of a register. Where the target has no registers over P4Runtime,
-// IsUnsupported(err).
+// ReadRegister reads one cell of a register. If the target does not offer registers over
+// P4Runtime, IsUnsupported(err) is true.
 func (c *Client) ReadRegister(ctx context.Context, register string, index int) (Value, error) {
 	what, err := c.o.Info.registerEntity(register, index, nil)
 	if err != nil {
@@ -550,8 +550,8 @@ func (c *Client) ReadRegister(ctx context.Context, register string, index int) (
 	return out, err
 }
 
-// WriteRegister sets one cell of a register. Where the target has no registers over P4Runtime,
-// IsUnsupported(err).
+// WriteRegister sets one cell of a register. If the target does not offer registers over
+// P4Runtime, IsUnsupported(err) is true.
 func (c *Client) WriteRegister(ctx context.Context, register string, index int, value any) error {
 	e, err := c.o.Info.registerEntity(register, index, value)
 	if err != nil {

@@ -90,7 +90,7 @@ func Insert(e *v1.Entity) *v1.Update { return &v1.Update{Type: v1.Update_INSERT,
 func Modify(e *v1.Entity) *v1.Update { return &v1.Update{Type: v1.Update_MODIFY, Entity: e} }
 func Delete(e *v1.Entity) *v1.Update { return &v1.Update{Type: v1.Update_DELETE, Entity: e} }
 
-// counterEntity asks for one cell of a counter, or all with index < 0.
+// counterEntity names one cell of a counter, or all cells if index < 0.
 func (i *Info) counterEntity(name string, index int) (*v1.Entity, error) {
 	c, err := i.counters.find(name)
 	if err != nil {
@@ -106,8 +106,8 @@ func (i *Info) counterEntity(name string, index int) (*v1.Entity, error) {
 	return &v1.Entity{Entity: &v1.Entity_CounterEntry{CounterEntry: ce}}, nil
 }
 
-// EncodeMeter makes the protobuf of one cell of a meter that lets through perSecond packets (or
-// bytes) a second and as many at a time as burst; 0 a second: whatever comes.
+// EncodeMeter makes the protobuf of one cell of a meter that passes perSecond packets (or bytes)
+// per second, and bursts of up to burst; perSecond 0: no limit.
 func (i *Info) EncodeMeter(name string, index int, perSecond, burst int64) (*v1.Entity, error) {
 	m, err := i.meters.find(name)
 	if err != nil {
@@ -123,7 +123,7 @@ func (i *Info) EncodeMeter(name string, index int, perSecond, burst int64) (*v1.
 	return &v1.Entity{Entity: &v1.Entity_MeterEntry{MeterEntry: me}}, nil
 }
 
-// registerEntity names one cell of a register, or all with index < 0.
+// registerEntity names one cell of a register, or all cells if index < 0.
 func (i *Info) registerEntity(name string, index int, value any) (*v1.Entity, error) {
 	r, err := i.registers.find(name)
 	if err != nil {

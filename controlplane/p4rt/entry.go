@@ -10,14 +10,15 @@ import (
 	v1 "github.com/p4lang/p4runtime/go/p4/v1"
 )
 
-// Entry is a table entry by names. Encode turns it into the protobuf, Decode back.
+// Entry is a table entry in terms of names. Encode converts it to the protobuf, Decode converts it
+// back.
 type Entry struct {
 	Table    string
 	Match    Match  // empty in a default entry
 	Action   string // "" in a default entry: the program's own default
 	Params   Params
-	Priority int32 // larger wins; only, and then above 0, in tables with a ternary, range or optional key
-	Default  bool  // the table's default entry, for packets that no entry matches
+	Priority int32 // higher wins; above 0 in tables with a ternary, range or optional key, otherwise 0
+	Default  bool  // it is the table's default entry, for packets that no entry matches
 }
 
 // Match is what an entry matches, by the names of the table's match fields. A field that is left
@@ -28,12 +29,12 @@ type Match map[string]Key
 // returns Values.
 type Params map[string]any
 
-// Key is the match on one field. Its kind must be the field's.
+// Key is the match on one field. Its kind must be that of the field.
 type Key struct {
 	Kind   configv1.MatchField_MatchType
-	Value  any // the low bound of a range
-	Mask   any // in a ternary match; the high bound of a range
-	Prefix int // bits, of an LPM match
+	Value  any // the lower bound in a range match
+	Mask   any // in a ternary match; the upper bound in a range match
+	Prefix int // prefix length in bits, in an LPM match
 }
 
 // Exact matches one value.
@@ -44,12 +45,12 @@ func LPM(value any, prefix int) Key {
 	return Key{Kind: configv1.MatchField_LPM, Value: value, Prefix: prefix}
 }
 
-// Ternary matches if the bits that are set in mask are as in value.
+// Ternary matches values that equal value in the bits that are set in mask.
 func Ternary(value, mask any) Key {
 	return Key{Kind: configv1.MatchField_TERNARY, Value: value, Mask: mask}
 }
 
-// Range matches from low to high, both included.
+// Range matches values from low to high, inclusive.
 func Range(low, high any) Key { return Key{Kind: configv1.MatchField_RANGE, Value: low, Mask: high} }
 
 // Optional matches one value; a field that is left out of the Match matches any.
@@ -141,8 +142,8 @@ func encodeMatch(t *configv1.Table, e Entry) ([]*v1.FieldMatch, error) {
 	return out, nil
 }
 
-// encodeKey makes one field's match; nil if it matches anything, which P4Runtime says by leaving it
-// out (section 9.1.1).
+// encodeKey encodes one field's match. It returns nil if the match accepts anything, which
+// P4Runtime expresses by leaving the field out (section 9.1.1).
 func encodeKey(f *configv1.MatchField, k Key) (*v1.FieldMatch, error) {
 	if k.Kind != f.GetMatchType() {
 		return nil, fmt.Errorf("a match of kind %v given for a field of kind %v", k.Kind, f.GetMatchType())
@@ -237,8 +238,8 @@ func (i *Info) encodeAction(t *configv1.Table, e Entry) (*v1.Action, error) {
 	return out, nil
 }
 
-// Decode gives the names back to an entry that was read from a target. An indirect table's entry
-// (action profile) is refused.
+// Decode converts an entry that was read from a target back to names. It refuses entries of
+// indirect tables (action profiles).
 func (i *Info) Decode(te *v1.TableEntry) (Entry, error) {
 	t, ok := i.tables.byID[te.GetTableId()]
 	if !ok {
@@ -300,7 +301,7 @@ func (e Entry) Param(name string) Value {
 	return v
 }
 
-// String is the entry for people: "ipv4_lpm ipv4_dst=10.0.0.1/32 ->
+// String formats the entry for people: "ipv4_lpm ipv4_dst=10.0.0.1/32 ->
 // forward(dst_mac=02:00:00:00:00:01, port=0x3)".
 func (e Entry) String() string {
 	var b strings.Builder

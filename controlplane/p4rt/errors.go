@@ -12,17 +12,17 @@ import (
 
 // UpdateError is a switch's error for one update of a batch.
 type UpdateError struct {
-	Index   int // in the updates given to Write
+	Index   int // index in the updates given to Write
 	Update  *v1.Update
 	Code    codes.Code
 	Message string
 }
 
-// WriteError is a batch that failed in part: the updates that failed, in order. The others took
-// effect.
+// WriteError reports a batch that failed in part. It holds the failed updates, in order. The other
+// updates took effect.
 type WriteError struct {
 	Switch  string
-	Total   int // updates in the batch
+	Total   int // number of updates in the batch
 	Updates []UpdateError
 
 	info *Info
@@ -47,7 +47,7 @@ func (e *WriteError) Error() string {
 	return b.String()
 }
 
-// Code is the common code of all failed updates, Unknown if they differ.
+// Code returns the common code of all failed updates, or Unknown if they differ.
 func (e *WriteError) Code() codes.Code {
 	for _, u := range e.Updates[1:] {
 		if u.Code != e.Updates[0].Code {
@@ -57,9 +57,9 @@ func (e *WriteError) Code() codes.Code {
 	return e.Updates[0].Code
 }
 
-// unpackWriteError finds the updates' own errors in a failed Write (P4Runtime 1.5, section 12.3:
-// one detail for each update, in order, OK for those that took effect). An error without such
-// details is the whole request's and comes back as it is.
+// unpackWriteError extracts the errors of single updates from a failed Write (P4Runtime 1.5,
+// section 12.3: one detail for each update, in order, OK for those that took effect). An error
+// without such details concerns the whole request and is returned unchanged.
 func unpackWriteError(info *Info, name string, updates []*v1.Update, err error) error {
 	details := status.Convert(err).Details()
 	if len(details) != len(updates) {
@@ -81,7 +81,7 @@ func unpackWriteError(info *Info, name string, updates []*v1.Update, err error) 
 	return we
 }
 
-// Describe is an update for people: "INSERT ipv4_lpm ipv4_dst=10.0.0.1/32 -> forward(...)".
+// Describe formats an update for people: "INSERT ipv4_lpm ipv4_dst=10.0.0.1/32 -> forward(...)".
 func Describe(info *Info, u *v1.Update) string {
 	what := ""
 	switch e := u.GetEntity().GetEntity().(type) {
@@ -113,8 +113,8 @@ func Describe(info *Info, u *v1.Update) string {
 	return u.GetType().String() + " " + what
 }
 
-// IsUnsupported says whether a target refused something that it does not implement, as
-// simple_switch_grpc does registers.
+// IsUnsupported reports whether a target refused something that it does not implement, as
+// simple_switch_grpc refuses registers.
 func IsUnsupported(err error) bool {
 	var we *WriteError
 	if errors.As(err, &we) {

@@ -9,10 +9,10 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// SameMeaning says whether two programs have the same tables, actions, registers and so on, by
-// their ids: then what controllers have written to one can stay when it is replaced by the other.
-// Their names, annotations and order do not matter. The names of fields of keys and parameters do:
-// their ids only count them.
+// SameMeaning reports whether two programs have the same tables, actions, registers and so on, by
+// their ids. If so, the content that controllers have written to one can stay when the other
+// replaces it. Names, annotations and order do not matter, except for the names of key fields and
+// parameters, whose ids are only counters.
 func SameMeaning(a, b *configv1.P4Info) bool {
 	a, b = proto.CloneOf(a), proto.CloneOf(b)
 	for _, info := range []*configv1.P4Info{a, b} {
@@ -22,8 +22,8 @@ func SameMeaning(a, b *configv1.P4Info) bool {
 	return proto.Equal(a, b)
 }
 
-// Agree says whether everything that two programs both have, by id, means the same in both. Then a
-// controller of one program can use those parts of the other, if they exist. Parts of only one
+// Agree reports whether everything that both programs have, by id, means the same in both. If so,
+// a controller of one program can use those parts of the other, if they exist. Parts of only one
 // program do not matter.
 func Agree(a, b *configv1.P4Info) bool {
 	a, b = proto.CloneOf(a), proto.CloneOf(b)
@@ -84,17 +84,17 @@ func forgetNames(m protoreflect.Message) {
 	})
 }
 
-// idOf is the id of what has one of its own; 0: it has none.
+// idOf returns the id of a message that has one; 0: it has none.
 func idOf(m protoreflect.Message) uint64 {
 	if p := m.Descriptor().Fields().ByName("preamble"); p != nil {
 		m = m.Get(p).Message()
 	} else if m.Descriptor().Name() != "ActionRef" {
-		return 0 // a key's fields and an action's parameters: in the order of the program
+		return 0 // a key's fields and an action's parameters stay in the order of the program
 	}
 	return m.Get(m.Descriptor().Fields().ByName("id")).Uint()
 }
 
-// sortByID puts what has an id of its own in the order of the ids.
+// sortByID sorts messages that have ids by their ids.
 func sortByID(l protoreflect.List) {
 	all := make([]protoreflect.Message, l.Len())
 	for i := range all {

@@ -13,27 +13,28 @@ import (
 
 // The outcome of a request that changes the switch: Write and SetForwardingPipelineConfig.
 //
-// The switch's own answer is final: whatever the request did is done, and it does nothing more.
-// Everything else leaves the outcome open. A deadline, a cancelled call or a lost connection ends
-// the call here, but the request may be in a buffer on its way, or wait at the switch, and be
-// executed after requests that were sent later. So the client ends the stream after such a request.
-// The next stream has a higher election id, and a switch executes nothing under an earlier one once
-// it has answered the arbitration. The switch's content then can be read, and does not change.
+// The switch's own answer is final: all effects of the request have happened, and there will be no
+// more. Everything else leaves the outcome open. A deadline, a cancelled call or a lost connection
+// ends the call here. But the request may still be in a buffer on its way, or wait at the switch,
+// and be executed after requests that were sent later. So the client ends the stream after such a
+// request. The next stream has a higher election id, and a switch executes nothing under an
+// earlier one once it has answered the arbitration. Then the client can read the switch's content,
+// which no longer changes.
 //
 // A request belongs to the stream under whose election id it is sent. When the stream ends, for
-// whatever reason, requests under way end with it, and their outcome is unknown.
+// whatever reason, requests that are under way end with it, and their outcome is unknown.
 
 // stream is one stream to the switch, with its own election id.
 type stream struct {
 	v1.P4Runtime_StreamChannelClient
-	number   int // State.Stream
+	number   int // number of the stream (State.Stream)
 	election ElectionID
 	ctx      context.Context // ends with the stream
 	end      context.CancelCauseFunc
 }
 
-// Reconnect ends a stream (State.Stream), unless another has taken its place. The client opens the
-// next one, with a higher election id. why is the State's Err meanwhile.
+// Reconnect ends a stream (State.Stream), unless another one has replaced it. The client then
+// opens the next stream, with a higher election id. why is the State's Err meanwhile.
 func (c *Client) Reconnect(stream int, why error) {
 	c.mu.Lock()
 	st := c.stream
@@ -43,10 +44,11 @@ func (c *Client) Reconnect(stream int, why error) {
 	}
 }
 
-// anyStream is the number of whichever stream there is.
+// anyStream stands for the present stream, whatever its number.
 const anyStream = -1
 
-// primaryStream is the stream of a number, if there is one and it is this controller's as primary.
+// primaryStream returns the stream with a number, if it exists and this controller is primary in
+// it.
 func (c *Client) primaryStream(number int) (*stream, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -65,7 +67,7 @@ func (c *Client) primaryStream(number int) (*stream, error) {
 }
 
 // change makes a request that changes the switch, under a stream's election id. Its error is the
-// switch's own answer, or wraps ErrNotConnected where the stream was over before, or
+// switch's own answer, or wraps ErrNotConnected if the stream had ended before, or
 // ErrOutcomeUnknown.
 func (c *Client) change(ctx context.Context, st *stream, request func(context.Context) error) error {
 	if st.ctx.Err() != nil {
@@ -79,7 +81,8 @@ func (c *Client) change(ctx context.Context, st *stream, request func(context.Co
 	defer context.AfterFunc(st.ctx, cancel)()
 	err := request(ctx)
 	if over := context.Cause(st.ctx); over != nil {
-		// Even an answer is worth nothing now: what ended the stream may be executed after it.
+		// Even an answer is worthless now: the switch may execute whatever ended the stream after
+		// it.
 		return fmt.Errorf("%w: %w", ErrOutcomeUnknown, over)
 	}
 	if isAnswer(err) {
@@ -90,12 +93,12 @@ func (c *Client) change(ctx context.Context, st *stream, request func(context.Co
 	return err
 }
 
-// isAnswer says whether the error of a request is the switch's own answer to it. These are the
-// codes with which P4Runtime has a server refuse a request as a whole (sections 12 and 14) and that
-// nothing on the way produces by accident. UNKNOWN without the updates' own errors is not one of
-// them: gRPC uses it for errors that it does not understand. Nor is ABORTED, which only says that
-// something else came in between, nor RESOURCE_EXHAUSTED, with which HTTP/2 ends a call that may be
-// under way.
+// isAnswer reports whether the error of a request is the switch's own answer to it. The codes are
+// those with which a P4Runtime server refuses a whole request (sections 12 and 14) and that
+// nothing on the path produces by accident. UNKNOWN without errors of single updates is not one of
+// them, because gRPC uses it for errors that it does not understand. ABORTED only says that
+// something else came in between. With RESOURCE_EXHAUSTED, HTTP/2 may end a call that is under
+// way.
 func isAnswer(err error) bool {
 	var we *WriteError
 	if err == nil || errors.As(err, &we) {
@@ -109,7 +112,7 @@ func isAnswer(err error) bool {
 	return false
 }
 
-// later waits for a stream after one that has ended, in which this controller is primary.
+// later waits for a stream after one that has ended, and in which this controller is primary.
 func (c *Client) later(ctx context.Context, after *stream) (*stream, error) {
 	ctx, cancel := c.rpcContext(ctx)
 	defer cancel()
@@ -128,16 +131,16 @@ func (c *Client) later(ctx context.Context, after *stream) (*stream, error) {
 
 // Write sends updates, in order, in as many requests as BatchSize requires, all under the election
 // id of the stream at its beginning. A switch continues after an update that fails
-// (CONTINUE_ON_ERROR); a *WriteError has the failed ones. Any other error is a whole request's: the
-// updates before it took effect, those after it were not sent, and its own did not, unless the
-// error wraps ErrOutcomeUnknown.
+// (CONTINUE_ON_ERROR); a *WriteError lists the failed updates. Any other error concerns a whole
+// request: the updates of earlier requests took effect, those of later ones were not sent, and
+// those of the failed one had no effect, unless the error wraps ErrOutcomeUnknown.
 func (c *Client) Write(ctx context.Context, updates ...*v1.Update) error {
 	return c.WriteIn(ctx, anyStream, updates...)
 }
 
-// WriteIn is Write under a given stream (State.Stream): ErrNotConnected if that is over. A caller
-// whose writes depend on what it has read names the stream in which it has read it. Between two
-// streams the switch may have been replaced.
+// WriteIn is Write under a given stream (State.Stream). It returns ErrNotConnected if that stream
+// has ended. A caller whose writes depend on what it has read names the stream in which it read
+// it, because between two streams the switch may have been replaced.
 func (c *Client) WriteIn(ctx context.Context, stream int, updates ...*v1.Update) error {
 	fail := func(err error) error { return fmt.Errorf("writing to %s: %w", c.o.Name, err) }
 	st, err := c.primaryStream(stream)
@@ -180,7 +183,7 @@ func (c *Client) writeBatch(ctx context.Context, st *stream, batch []*v1.Update)
 	})
 }
 
-// notPrimary is ErrNotPrimary where a request was refused for that.
+// notPrimary returns ErrNotPrimary if a request was refused for that reason.
 func notPrimary(err error) error {
 	var we *WriteError
 	if !errors.As(err, &we) && status.Code(err) == codes.PermissionDenied {

@@ -14,9 +14,9 @@ type PacketIn struct {
 	Metadata map[string]uint64 // the fields of the program's controller header "packet_in", by name
 }
 
-// PacketOut makes a packet-out. metadata gives the fields of the program's controller header
-// "packet_out" by name; those left out are 0: all must be sent (P4Runtime 1.5, section 16.1), and
-// padding is a field like any other.
+// PacketOut makes a packet-out. metadata sets the fields of the program's controller header
+// "packet_out" by name. Fields that are left out are sent as 0, because all must be sent
+// (P4Runtime 1.5, section 16.1). Padding counts as a field.
 func (i *Info) PacketOut(payload []byte, metadata map[string]uint64) (*v1.PacketOut, error) {
 	h, err := i.packets.find("packet_out")
 	if err != nil {

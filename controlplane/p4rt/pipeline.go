@@ -24,12 +24,13 @@ import (
 type Pipeline struct {
 	Info         *Info
 	DeviceConfig []byte
-	// Cookie is a hash of both, kept by the switch with the program: the same cookie means that the
-	// same program is running already. Never 0.
+	// Cookie is a hash of both, which the switch keeps with the program. The same cookie means
+	// that the same program is already running. It is never 0.
 	Cookie uint64
 }
 
-// LoadPipeline reads a program as p4c wrote it. The JSON may be compressed (NAME.json.gz).
+// LoadPipeline reads a program in the form that p4c writes. The JSON may be compressed
+// (NAME.json.gz).
 func LoadPipeline(p4info, deviceConfig string) (*Pipeline, error) {
 	info, err := LoadInfo(p4info)
 	if err != nil {
@@ -49,7 +50,7 @@ func LoadPipeline(p4info, deviceConfig string) (*Pipeline, error) {
 	return p, nil
 }
 
-// NewPipeline makes a pipeline of its parts.
+// NewPipeline makes a pipeline from its parts.
 func NewPipeline(info *Info, deviceConfig []byte) (*Pipeline, error) {
 	if !json.Valid(deviceConfig) {
 		return nil, fmt.Errorf("this is not JSON; give the file that p4c-bm2-ss wrote (-o)")
@@ -62,7 +63,7 @@ func NewPipeline(info *Info, deviceConfig []byte) (*Pipeline, error) {
 	h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(b)))) // so that no byte can move from one part to the other
 	h.Write(b)
 	h.Write(deviceConfig)
-	cookie := binary.BigEndian.Uint64(h.Sum(nil)) | 1 // not 0, which is what a switch without a cookie shows
+	cookie := binary.BigEndian.Uint64(h.Sum(nil)) | 1 // not 0, the value that a switch without a cookie reports
 	return &Pipeline{Info: info, DeviceConfig: deviceConfig, Cookie: cookie}, nil
 }
 
@@ -70,17 +71,17 @@ func NewPipeline(info *Info, deviceConfig []byte) (*Pipeline, error) {
 type Pushed int
 
 const (
-	Kept      Pushed = iota // the program was running: nothing was touched
+	Kept      Pushed = iota // the program was already running, and nothing was changed
 	Committed               // the program was loaded; the switch's state starts empty
-	// another build of it was running: the switch loaded this one and kept what it could of its
-	// tables. Registers are kept by some (netcraq-switch), and empty in others (BMv2)
+	// another build of the program was running: the switch loaded this one and kept what it could
+	// of its tables. Some switches keep registers (netcraq-switch), others empty them (BMv2)
 	Reconciled
 )
 
 func (p Pushed) String() string { return [...]string{"kept", "committed", "reconciled"}[p] }
 
-// Cookie returns the cookie of the switch's program: 0 if it runs none, or one that was loaded
-// without a cookie.
+// Cookie returns the cookie of the switch's program. It is 0 if the switch runs no program, or one
+// that was loaded without a cookie.
 func (c *Client) Cookie(ctx context.Context) (uint64, error) {
 	config, err := c.pipelineConfig(ctx, v1.GetForwardingPipelineConfigRequest_COOKIE_ONLY)
 	return config.GetCookie().GetCookie(), err
@@ -103,7 +104,7 @@ func (c *Client) pipelineConfig(ctx context.Context, what v1.GetForwardingPipeli
 	return nil, fmt.Errorf("asking %s for its pipeline: %w", c.o.Name, err)
 }
 
-// Running returns the P4Info of the switch's program, nil if it runs none, and its cookie.
+// Running returns the P4Info and the cookie of the switch's program; nil if it runs none.
 func (c *Client) Running(ctx context.Context) (*configv1.P4Info, uint64, error) {
 	config, err := c.pipelineConfig(ctx, v1.GetForwardingPipelineConfigRequest_P4INFO_AND_COOKIE)
 	return config.GetP4Info(), config.GetCookie().GetCookie(), err
@@ -124,8 +125,8 @@ func (c *Client) EnsurePipeline(ctx context.Context, p *Pipeline) (Pushed, error
 		return Kept, nil
 	}
 	if running.GetCookie().GetCookie() != 0 {
-		// Another program, or another build of this one. Only where its ids mean the same can what
-		// is in its tables stay.
+		// Another program, or another build of this one. Its table entries can stay only if its
+		// ids mean the same.
 		running, err = c.pipelineConfig(ctx, v1.GetForwardingPipelineConfigRequest_P4INFO_AND_COOKIE)
 		if err != nil {
 			return Kept, err
@@ -137,10 +138,10 @@ func (c *Client) EnsurePipeline(ctx context.Context, p *Pipeline) (Pushed, error
 				return Reconciled, nil
 			case code == codes.Unimplemented:
 			case isAnswer(err) && code != codes.PermissionDenied, code == codes.Unknown, code == codes.Internal:
-				// A refusal. PI refuses in the middle (it replays counters with INSERT, which it
-				// does not support), with UNKNOWN, so the stream has ended. It accepts no other
-				// program until it is told to continue with this one. A target that is not in the
-				// middle of anything refuses this, which does no harm.
+				// The switch has refused. PI refuses in the middle of loading (it replays counters
+				// with INSERT, which it does not support), with UNKNOWN, so the stream has ended.
+				// It accepts no other program until it is told to continue with this one. A target
+				// that is not in the middle of loading refuses that request, which does no harm.
 				if errors.Is(err, ErrOutcomeUnknown) {
 					if st, err = c.later(ctx, st); err != nil {
 						return Kept, c.notLoaded(err)
@@ -152,7 +153,7 @@ func (c *Client) EnsurePipeline(ctx context.Context, p *Pipeline) (Pushed, error
 						return Kept, c.notLoaded(err)
 					}
 				}
-			default: // no refusal to reconcile
+			default: // not a refusal to reconcile
 				return Kept, err
 			}
 		}
@@ -160,8 +161,8 @@ func (c *Client) EnsurePipeline(ctx context.Context, p *Pipeline) (Pushed, error
 	return Committed, c.setPipeline(ctx, st, p, v1.SetForwardingPipelineConfigRequest_VERIFY_AND_COMMIT)
 }
 
-// ReloadIn loads p into the switch although it runs it already: that empties all its tables,
-// registers and counters. It does so under a certain stream (State.Stream), as WriteIn does.
+// ReloadIn loads p into the switch although the switch already runs it, which empties all tables,
+// registers and counters. It does so under a given stream (State.Stream), like WriteIn.
 func (c *Client) ReloadIn(ctx context.Context, stream int, p *Pipeline) error {
 	st, err := c.primaryStream(stream)
 	if err != nil {
@@ -170,7 +171,7 @@ func (c *Client) ReloadIn(ctx context.Context, stream int, p *Pipeline) error {
 	return c.setPipeline(ctx, st, p, v1.SetForwardingPipelineConfigRequest_VERIFY_AND_COMMIT)
 }
 
-// Reload is ReloadIn under the stream that there is.
+// Reload is ReloadIn under the present stream.
 func (c *Client) Reload(ctx context.Context, p *Pipeline) error { return c.ReloadIn(ctx, anyStream, p) }
 
 func (c *Client) notLoaded(err error) error {

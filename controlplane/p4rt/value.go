@@ -10,8 +10,8 @@ import (
 	"reflect"
 )
 
-// Value is an unsigned number of any width as P4Runtime carries it: big-endian. The canonical form
-// has no leading zero bytes but is at least one byte long.
+// Value is an unsigned number of any width in the form that P4Runtime uses: big-endian. The
+// canonical form has no leading zero bytes but at least one byte.
 type Value []byte
 
 // Uint64 is the value's low 64 bits.
@@ -60,7 +60,7 @@ func (v Value) String() string { return "0x" + hex.EncodeToString(v.Canonical())
 func (v Value) padded(n int) []byte {
 	c := v.Canonical()
 	out := make([]byte, n)
-	if len(c) > n { // a zero in no bytes
+	if len(c) > n { // the value zero in a field of no bytes
 		return out
 	}
 	copy(out[n-len(c):], c)

@@ -27,9 +27,9 @@ var (
 	ErrFull     = errors.New("not enough sessions are free")
 )
 
-// Gap is how many requests an earlier holder may have sent that no switch had seen yet when it was
-// looked at. The numbers of a new lease keep away from those, so that they cannot be mistaken for
-// the new holder's.
+// Gap is how many requests an earlier holder may have sent that no switch had recorded yet when
+// the switches were read. The numbers of a new lease stay clear of those, so that they cannot be
+// mistaken for the new holder's.
 const Gap = 1024
 
 // Begin is what the record of a session is set to when it is leased, so that the holder's first
@@ -53,8 +53,8 @@ type Lease struct {
 	Owner string   `json:"owner,omitempty"`
 	Host  string   `json:"host,omitempty"` // the host that may use them; "": any that may use sessions without a lease
 	IDs   []uint16 `json:"ids"`
-	// Begin is what the records of IDs were set to before the holder heard of the lease; empty: it
-	// is not known.
+	// Begin holds the values that the records of IDs were set to before the holder learned about
+	// the lease; empty: they are not known.
 	Begin []uint32 `json:"begin,omitempty"`
 	until Time
 	freed Time // not 0: nobody holds it any more; its ids are free from then on
@@ -138,7 +138,7 @@ func (t *Table) Begin(lease string, begin []uint32) {
 	}
 }
 
-// Begun is what the records of the sessions that their holders may use were set to, as far as it is
+// Begun returns the values that the records of the sessions in use were set to, as far as they are
 // known.
 func (t *Table) Begun(now Time) map[uint16]uint32 {
 	out := map[uint16]uint32{}

@@ -8,18 +8,19 @@ import (
 	"strings"
 )
 
-// Who may do what (docs/security.md). A host's port has a principal, a key has a realm, and a grant
-// says what the one may do in the other. What is not granted is refused.
+// Access control (docs/security.md). A host's port has a principal, and a key has a realm. A grant
+// says what a principal may do in a realm. Everything that is not granted is refused.
 
-// DefaultRealm is the realm of every key that no other realm claims. Hosts for which the file says
-// nothing have the principal of that name, which may do everything everywhere.
+// DefaultRealm is the realm of every key that no other realm claims. It is also the name of the
+// principal of hosts that the file does not restrict, which may do everything everywhere.
 const DefaultRealm = "default"
 
-// ControllerSessions is how many sessions, from 1, the P4 program reserves for the controller.
+// ControllerSessions is how many sessions, starting from 1, the P4 program reserves for the
+// controller.
 const ControllerSessions = 64
 
-// Realm is the keys whose names begin with one of some prefixes. If two realms claim a key, the
-// longer prefix counts.
+// Realm is the set of keys whose names begin with one of some prefixes. If two realms claim a key,
+// the longer prefix wins.
 type Realm struct {
 	Name     string
 	Prefixes []string
@@ -28,14 +29,14 @@ type Realm struct {
 // Equal says whether two realms are the same.
 func (r Realm) Equal(o Realm) bool { return r.Name == o.Name && slices.Equal(r.Prefixes, o.Prefixes) }
 
-// Grant is a principal's right in a realm. In the realm of its own name it may do everything, and
-// needs no grant.
+// Grant is a principal's right in a realm. A principal needs no grant for the realm with its own
+// name, where it may do everything.
 type Grant struct {
 	Principal, Realm string
 	Read, Write      bool
 }
 
-// RealmOf is the realm of a key, by its name.
+// RealmOf returns the realm of a key, by the key's name.
 func (t *Topology) RealmOf(key string) string {
 	realm, longest := DefaultRealm, -1
 	for _, r := range t.Realms {
@@ -56,12 +57,12 @@ func (t *Topology) Host(find func(*Host) bool) *Host {
 	return nil
 }
 
-// Open says whether some host may do everything with any session.
+// Open reports whether some host may do everything with any session.
 func (t *Topology) Open() bool {
 	return t.Host(func(h *Host) bool { return h.Open }) != nil
 }
 
-// MaxRate is the highest rate of packets a second that targets' meters take.
+// MaxRate is the highest rate that targets' meters accept, in packets per second.
 const MaxRate = 1 << 31
 
 func (p *parser) realms(f *Spec) {
@@ -94,7 +95,7 @@ func (p *parser) realms(f *Spec) {
 	}
 }
 
-// authority says who a host is to the switches.
+// authority reads which principal a host has.
 func (p *parser) authority(path string, h *Host, f *HostSpec) {
 	h.Rate = p.hostRate
 	if f.Rate != nil {
@@ -103,7 +104,7 @@ func (p *parser) authority(path string, h *Host, f *HostSpec) {
 			p.add(path+".rate", f.Name, "give packets a second, at most %d, or 0 for no bound", MaxRate)
 		}
 	}
-	// A field that is there and says nothing is a slip, and not a host that may do everything.
+	// An empty access field is a slip, and must not make the host unrestricted.
 	if f.Access == nil && p.lines[path+".access"] > 0 {
 		p.add(path+".access", f.Name, "it is empty: give read or write for each realm, {} for none, or leave it out for a host that may do everything")
 	}
@@ -124,9 +125,9 @@ func (p *parser) authority(path string, h *Host, f *HostSpec) {
 	}
 }
 
-// grants collects what hosts were given. Hosts of one principal have one set of rights.
+// grants collects the grants of hosts. Hosts of one principal share one set of rights.
 func (p *parser) grants(f *Spec) {
-	said := map[string]string{} // by principal, the host that said it
+	said := map[string]string{} // by principal, the first host that defined its grants
 	given := map[string]map[string]string{}
 	for i, s := range f.Hosts {
 		if s.Access == nil || s.Principal == "" && len(*s.Access) == 0 {

@@ -4,17 +4,17 @@ import (
 	"slices"
 )
 
-// Graph is the network of the switches that are up, with the shortest way between any two. Of
-// equally short ways it takes the one whose first port has the lowest number; following it switch
-// by switch comes to an end, since each step is on a shortest way.
+// Graph is the network of the switches that are up, with a shortest path between any two. Of
+// equally short paths it uses the one whose first port has the lowest number. Following it switch
+// by switch always ends, because each step is on a shortest path.
 type Graph struct {
 	t    *Topology
 	down map[string]bool
-	// distance[a][b] is the number of links from a to b; absent if there is no way.
+	// distance[a][b] is the number of links from a to b; absent if there is no path.
 	distance map[string]map[string]int
 }
 
-// Graph makes the graph of all switches but those that are down (nil: none is).
+// Graph makes the graph of all switches except those in down (nil: none).
 func (t *Topology) Graph(down map[string]bool) *Graph {
 	g := &Graph{t: t, down: down, distance: map[string]map[string]int{}}
 	for _, s := range t.Switches {
@@ -42,14 +42,14 @@ func (g *Graph) distances(from *Switch) map[string]int {
 	return dist
 }
 
-// Distance is the number of links between two switches; ok is false if there is no way, or either
-// is down.
+// Distance returns the number of links between two switches; ok is false if there is no path, or
+// if either is down.
 func (g *Graph) Distance(from, to string) (links int, ok bool) {
 	links, ok = g.distance[from][to]
 	return links, ok
 }
 
-// NextHop is the port by which from sends packets for another switch.
+// NextHop returns the port through which from sends packets for another switch.
 func (g *Graph) NextHop(from, to string) (Port, bool) {
 	here, ok := g.Distance(from, to)
 	if !ok || here == 0 {
@@ -63,11 +63,11 @@ func (g *Graph) NextHop(from, to string) (Port, bool) {
 			return p, true
 		}
 	}
-	return Port{}, false // not reached: some neighbour is one closer
+	return Port{}, false // unreachable: some neighbour is one link closer
 }
 
-// Nearest is the member with the shortest way from a switch, the first of several; "" if none can
-// be reached.
+// Nearest returns the member with the shortest path from a switch, the first one if there are
+// several; "" if none can be reached.
 func (g *Graph) Nearest(from string, members []string) string {
 	best, bestDistance := "", 0
 	for _, m := range members {
@@ -78,14 +78,14 @@ func (g *Graph) Nearest(from string, members []string) string {
 	return best
 }
 
-// Tree is a tree rooted at root, along shortest ways, that covers the members which can be reached:
-// for each switch on it that has children, the ports that lead to them. A copy sent down it crosses
-// each link once and reaches each switch on it once.
+// Tree returns a tree rooted at root, along shortest paths, that covers all reachable members. For
+// each switch with children it lists the ports that lead to them. A copy that is sent down the
+// tree crosses each link once and reaches each switch on it once.
 func (g *Graph) Tree(root string, members []string) map[string][]uint32 {
 	tree := map[string][]uint32{}
 	for _, m := range members {
-		// Up from the member to the root. A switch's parent does not depend on the member, so the
-		// ways join and do not cross.
+		// Up from the member to the root. A switch's parent does not depend on the member, so
+		// paths join and do not cross.
 		for at := m; at != root; {
 			up, ok := g.NextHop(at, root)
 			if !ok {

@@ -66,7 +66,7 @@ func (p *parser) controller(f *Spec) {
 	p.t.Sessions = s
 }
 
-// address reads an IPv4 address that only owner may have.
+// address reads an IPv4 address that must be unique to owner.
 func (p *parser) address(path, what, s, owner string) netip.Addr {
 	a, err := netip.ParseAddr(s)
 	switch {
@@ -85,9 +85,9 @@ func (p *parser) address(path, what, s, owner string) netip.Addr {
 	return a
 }
 
-// mac reads the MAC address of owner. A switch's is its own in the whole network, a host's at its
-// switch: packets to a host are given its MAC address by its switch only, so hosts of two switches
-// may have the same.
+// mac reads the MAC address of owner. A switch's must be unique in the whole network, a host's at
+// its switch. Only a host's switch uses the host's MAC address, so hosts of two switches may have
+// the same.
 func (p *parser) mac(path, what, s, owner, at string) net.HardwareAddr {
 	m, err := net.ParseMAC(s)
 	taken := cmp.Or(p.macs[m.String()], p.macs[at+" "+m.String()])
@@ -108,7 +108,7 @@ func (p *parser) mac(path, what, s, owner, at string) net.HardwareAddr {
 	return m
 }
 
-// name checks a name and says whether it can be used.
+// objectName checks a name and reports whether it can be used.
 func (p *parser) objectName(path, name, kind string, taken bool) bool {
 	if strings.Contains(name, ":") { // a port is written SWITCH:PORT
 		p.add(path, name, "a name may not contain a colon, a slash or white space")
@@ -117,8 +117,8 @@ func (p *parser) objectName(path, name, kind string, taken bool) bool {
 	return p.authorityName(path, name, kind, taken)
 }
 
-// authorityName checks the name of a principal or a realm, which may have a colon: it says whose
-// names follow, as in ns:team.
+// authorityName checks the name of a principal or a realm. The name may have a prefix that ends
+// with a colon, as in ns:team.
 func (p *parser) authorityName(path, name, kind string, taken bool) bool {
 	switch {
 	case name == "":
@@ -153,7 +153,7 @@ func (p *parser) addSwitch(i int, f *SwitchSpec) {
 	s.Address = p.address(path+".address", f.Name, f.Address, "switch "+f.Name)
 	if f.MAC != "" {
 		s.MAC = p.mac(path+".mac", f.Name, f.MAC, "switch "+f.Name, "")
-	} else if s.Address.Is4() { // locally administered, from the address, which is unique
+	} else if s.Address.Is4() { // locally administered, derived from the address, which is unique
 		a := s.Address.As4()
 		s.MAC = net.HardwareAddr{0x02, 0x4E, a[0], a[1], a[2], a[3]}
 		if p.macs[s.MAC.String()] == "" {
@@ -185,7 +185,7 @@ func (p *parser) addPrefix(path string, s *Switch, text string) {
 	s.Prefixes = append(s.Prefixes, prefix)
 }
 
-// endpoint reads "s1:2" and says whose port it is, if it is free.
+// endpoint reads "s1:2" and returns the switch and the port, if the port is free.
 func (p *parser) endpoint(path, what, s string) (*Switch, uint32, bool) {
 	name, number, ok := strings.Cut(s, ":")
 	n, err := strconv.Atoi(number)
@@ -270,8 +270,7 @@ func (p *parser) addHost(i int, f *HostSpec) {
 	p.t.Hosts = append(p.t.Hosts, h)
 }
 
-// checkPorts compares a switch's own list of ports, where it has one, with what links and hosts
-// say.
+// checkPorts compares a switch's own list of ports, if it has one, with the links and hosts.
 func (p *parser) checkPorts(i int, f *SwitchSpec) {
 	s := p.t.switches[f.Name]
 	if s == nil || f.Ports == nil {
@@ -349,8 +348,8 @@ func (p *parser) addChain(i int, f *ChainSpec) {
 			p.add(path+".leaseMillis", f.Name, "a lease of %d ms: give 20 to 60000, or 0 for none (the paper's fail-stop assumption)", *ms)
 		}
 	}
-	// Half a lease costs nothing, because the lease has to run out in any case. Without one a
-	// member that is given up is taken to have stopped.
+	// Half a lease costs nothing, because the lease has to run out in any case. Without a lease, a
+	// member that is given up is assumed to have stopped.
 	c.Patience = max(c.Lease/2, 50*time.Millisecond)
 	if c.Lease == 0 {
 		c.Patience = time.Second
@@ -398,7 +397,7 @@ func (p *parser) addChain(i int, f *ChainSpec) {
 	p.t.Chains = append(p.t.Chains, c)
 }
 
-// checkConnected sees that there is a way from everywhere to everywhere.
+// checkConnected checks that every switch can reach every other.
 func (p *parser) checkConnected() {
 	g := p.t.Graph(nil)
 	first := p.t.Switches[0]

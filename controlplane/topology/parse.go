@@ -36,8 +36,8 @@ func (e *Error) Error() string {
 	return s + ": " + e.Text
 }
 
-// Load reads and checks a file. The error of a file with mistakes joins an *Error for each, in the
-// order of their lines.
+// Load reads and checks a file. If the file has mistakes, the error joins an *Error for each, in
+// the order of their lines.
 func Load(path string) (*Topology, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -54,13 +54,13 @@ func Load(path string) (*Topology, error) {
 // parser collects mistakes.
 type parser struct {
 	name   string
-	lines  map[string]int // of each object, by its path: "switches[2].address"
+	lines  map[string]int // line of each object, by its path, such as "switches[2].address"
 	errors []*Error
 
 	t         *Topology
 	hostRate  int
 	loopback  bool                  // addresses of 127.0.0.0/8 are allowed
-	addresses map[netip.Addr]string // who has it
+	addresses map[netip.Addr]string // owner of each address
 	macs      map[string]string
 }
 
@@ -71,8 +71,8 @@ func Parse(b []byte, name string) (*Topology, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Mistakes in a file. A program that calls New may set these in other ways (certificates of its
-	// own, chains that come later).
+	// These are mistakes in a file. A program that calls New may set these things in other ways
+	// (certificates of its own, chains that come later).
 	for i, s := range f.Switches {
 		if s.Server != "" && f.TLS.CA == "" {
 			p.add(fmt.Sprintf("switches[%d].serverName", i), s.Name, "a server name is for TLS, and there is none: give p4runtimeTLS with ca at the top of the file")
@@ -85,8 +85,8 @@ func Parse(b []byte, name string) (*Topology, error) {
 }
 
 // ReadSpec reads a file for a program that adds to it (the compiled program, chains) before New
-// checks it. Its paths become relative to where the program runs. Only the file's form is checked
-// here.
+// checks it. It makes the file's paths relative to the working directory. It checks only the
+// file's form.
 func ReadSpec(path string) (Spec, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -95,7 +95,7 @@ func ReadSpec(path string) (Spec, error) {
 	p := newParser(path)
 	f, err := p.read(b)
 	if err == nil {
-		err = p.err() // fields that there are not
+		err = p.err() // unknown fields
 	}
 	if err != nil {
 		return Spec{}, err
@@ -104,7 +104,7 @@ func ReadSpec(path string) (Spec, error) {
 	return *f, nil
 }
 
-// relativeTo makes relative paths in a file's folder relative to where the program runs.
+// relativeTo makes paths that are relative to a file's folder relative to the working directory.
 func relativeTo(dir string, paths ...*string) {
 	for _, p := range paths {
 		if *p != "" && !filepath.IsAbs(*p) {
@@ -113,7 +113,7 @@ func relativeTo(dir string, paths ...*string) {
 	}
 }
 
-// read reads a file's content, and notes fields that there are not.
+// read parses a file's content, and notes unknown fields.
 func (p *parser) read(b []byte) (*Spec, error) {
 	if json.Valid(b) { // JSON may be indented by tabs, YAML may not; in valid JSON a tab is always white space
 		b = bytes.ReplaceAll(b, []byte{'\t'}, []byte{' '})
@@ -137,13 +137,13 @@ func (p *parser) read(b []byte) (*Spec, error) {
 			n, _ := strconv.Atoi(line)
 			p.errors = append(p.errors, &Error{File: p.name, Line: n, Text: text})
 		}
-		return nil, p.err() // what follows would only complain about what could not be read
+		return nil, p.err() // later checks would only complain about what could not be read
 	}
 	return &f, nil
 }
 
-// New checks a Spec that a program has made. name is its source, for messages. It may have no
-// chains yet. Its paths are relative to where the program runs.
+// New checks a Spec that a program has made. name is its source, for messages. The Spec may have
+// no chains yet. Its paths are relative to the working directory.
 func New(s Spec, name string) (*Topology, error) {
 	return newParser(name).check(&s)
 }
@@ -153,7 +153,7 @@ func newParser(name string) *parser {
 		t: &Topology{switches: map[string]*Switch{}}}
 }
 
-// check makes the topology.
+// check checks the Spec and makes the topology.
 func (p *parser) check(f *Spec) (*Topology, error) {
 	p.loopback = f.Loopback
 	p.program(f)
@@ -198,7 +198,7 @@ func (p *parser) err() error {
 	return errors.Join(out...)
 }
 
-// add notes a mistake at path ("switches[2].address"); what names the object for people ("s3").
+// add notes a mistake at path ("switches[2].address"). what names the object for people ("s3").
 func (p *parser) add(path, what, format string, args ...any) {
 	line := p.lines[path]
 	for at := path; line == 0 && at != ""; { // a field that is missing: the line of what it is missing in
@@ -211,7 +211,7 @@ func (p *parser) add(path, what, format string, args ...any) {
 	p.errors = append(p.errors, &Error{File: p.name, Line: line, Object: path, Text: fmt.Sprintf(format, args...)})
 }
 
-// walk notes the line of every object and reports fields that the file may not have.
+// walk notes the line of every object and reports unknown fields.
 func (p *parser) walk(n *yaml.Node, t reflect.Type, path string) {
 	p.lines[path] = n.Line
 	for t.Kind() == reflect.Pointer {

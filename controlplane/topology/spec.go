@@ -1,7 +1,7 @@
 package topology
 
-// Spec is a topology as written: the form of the file, with the names of its fields, for programs
-// that make topologies (New). example.yaml explains the fields and their defaults.
+// Spec is a topology in the form of the file, with the file's field names, for programs that make
+// topologies (New). example.yaml explains the fields and their defaults.
 type Spec struct {
 	Program    ProgramSpec    `yaml:"program"`
 	TLS        TLSSpec        `yaml:"p4runtimeTLS"`
@@ -14,7 +14,7 @@ type Spec struct {
 	Realms     []RealmSpec    `yaml:"realms"`
 	Chains     []ChainSpec    `yaml:"chains"`
 	// Loopback allows addresses of 127.0.0.0/8, for networks inside one process whose only host is
-	// this machine (devnet.Loopback). A file cannot ask for it.
+	// this machine (devnet.Loopback). A file cannot set it.
 	Loopback bool `yaml:"-"`
 }
 
@@ -37,7 +37,7 @@ type ControllerSpec struct {
 	Address string `yaml:"address"`
 }
 
-// SessionsSpec says who may use which sessions.
+// SessionsSpec says which sessions the controller and clients may use.
 type SessionsSpec struct {
 	Controller *int `yaml:"controller"`
 	Last       int  `yaml:"last"`

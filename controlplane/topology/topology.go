@@ -1,12 +1,12 @@
-// Package topology reads the one file that describes a NetCRAQ network (switches, links, hosts,
+// Package topology reads the file that describes a NetCRAQ network (switches, links, hosts,
 // chains), checks it, and derives everything that follows from it: each switch's neighbours, the
-// way from each switch to each address, which ports lead to hosts, and the tree by which
+// path from each switch to each address, which ports lead to hosts, and the tree along which
 // acknowledgements travel. Everything here is pure and deterministic: the same file gives the same
 // network.
 //
-// The file is YAML (or JSON, which is YAML too); example.yaml next to this file is a commented one.
-// A mistake is reported with its line, the object and what to do about it, and all mistakes are
-// reported at once.
+// The file is YAML (or JSON, which is also YAML). example.yaml next to this file is a commented
+// example. Each mistake is reported with its line, the object and what to do about it, and all
+// mistakes are reported at once.
 package topology
 
 import (
@@ -26,13 +26,13 @@ const (
 	MaxChains = 256 // the chain is the top byte of a KEY_ID
 )
 
-// DefaultRejoin is how long a member that was lost must have been steady before it is brought in
-// again, unless the file gives another time.
+// DefaultRejoin is how long a lost member must have been steady before it is brought in again,
+// unless the file gives another time.
 const DefaultRejoin = 3 * time.Second
 
-// DefaultController is the controller's own address in the data plane unless the file gives
-// another: link-local (RFC 3927), so no host has it, and with the protocol's letters in it (78.67
-// is "NC").
+// DefaultController is the controller's own address in the data plane, unless the file gives
+// another. It is link-local (RFC 3927), so no host has it. It contains the protocol's letters
+// (78.67 is "NC").
 var DefaultController = netip.MustParseAddr("169.254.78.67")
 
 // Topology is a checked file.
@@ -52,28 +52,29 @@ type Topology struct {
 
 // Program is the compiled P4 program that all switches run.
 type Program struct {
-	ValueBits int    // 0: whatever the P4Info says
-	JSON      string // paths; relative ones have been resolved against the file's directory
+	ValueBits int    // 0: the value from the P4Info
+	JSON      string // a path; relative ones have been resolved against the file's directory
 	P4Info    string
 }
 
-// TLS has the controller's certificate for the switches' P4Runtime servers, and the CA that signs
-// theirs: PEM files. The zero TLS: the connections are plain text.
+// TLS names the PEM files for the connections to the switches' P4Runtime servers: the controller's
+// certificate, and the CA that signs the switches' certificates. The zero TLS: the connections are
+// plain text.
 type TLS struct {
-	CA   string // certificates that sign those of the switches
-	Cert string // the controller's own, "" if switches require none ...
-	Key  string // ... and its key
+	CA   string // file with the CA of the switches' certificates
+	Cert string // file with the controller's own certificate; "" if switches require none
+	Key  string // file with the key of Cert
 }
 
-// Controller is the controller's place in the network.
+// Controller describes the controller in the data plane.
 type Controller struct {
-	Address netip.Addr // the source of its packets; each switch sends packets to this address to the controller
+	Address netip.Addr // source address of its packets; each switch sends packets to this address to the controller
 }
 
-// Sessions says who gets which session ids.
+// Sessions divides the session ids.
 type Sessions struct {
 	Controller int           // ids 1 to Controller are the controller's own
-	Last       int           // the last id for clients; 0: as many as the program has
+	Last       int           // the last id for clients; 0: the program's last
 	TTL        time.Duration // a client must keep its lease on its sessions alive within this time
 }
 
@@ -81,33 +82,34 @@ type Sessions struct {
 type Switch struct {
 	Name      string
 	P4Runtime string // host:port
-	// ServerName is the name that the certificate of its P4Runtime server must have, where there is
+	// ServerName is the name that the certificate of its P4Runtime server must have, if there is
 	// TLS; "": the host of P4Runtime.
 	ServerName string
 	DeviceID   uint64
 	Address    netip.Addr       // its own address in the data plane
 	MAC        net.HardwareAddr // Ethernet destination of frames to it
-	// Prefixes are addresses that are all behind it, such as those of a Kubernetes node's pods:
-	// other switches have one route for each prefix, and none for each of its hosts.
+	// Prefixes are prefixes whose addresses are all behind this switch, such as those of a
+	// Kubernetes node's pods. Other switches have one route for each prefix, and none for each of
+	// its hosts.
 	Prefixes []netip.Prefix
 	Ports    []Port // by number
 }
 
-// Covers says whether an address is in one of its prefixes.
+// Covers reports whether an address is in one of the switch's prefixes.
 func (s *Switch) Covers(a netip.Addr) bool {
 	return slices.ContainsFunc(s.Prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// Port is a port of a switch. One of Peer and Host is set, or neither: the port leads nowhere
-// (yet), and is treated as a host's.
+// Port is a port of a switch. At most one of Peer and Host is set. If neither is, the port leads
+// nowhere (yet), and is treated as a host's.
 type Port struct {
 	Number   uint32
-	Peer     *Switch // the switch at the other end ...
-	PeerPort uint32  // ... and its port
+	Peer     *Switch // the switch at the other end
+	PeerPort uint32  // the port of Peer
 	Host     *Host
 }
 
-// LeadsTo is the other end, for people.
+// LeadsTo describes the other end, for people.
 func (p Port) LeadsTo() string {
 	switch {
 	case p.Peer != nil:
@@ -126,35 +128,36 @@ type Host struct {
 	Switch *Switch
 	Port   uint32
 
-	// Principal is whom its requests are from (docs/security.md); "": its port is closed.
+	// Principal names the sender of its requests for access control (docs/security.md); "": its
+	// port is closed.
 	Principal string
-	// Open: a host of a lab network for which the file says nothing. It may do everything, also
-	// with sessions that it has not leased.
+	// Open marks a host of a lab network that the file does not restrict. It may do everything,
+	// even with sessions that it has not leased.
 	Open bool
-	// Rate is how many NetCRAQ packets a second it may send; 0: as many as it can.
+	// Rate limits the NetCRAQ packets that it may send, per second; 0: no limit.
 	Rate int
 }
 
-// Chain is a chain as the file wants it.
+// Chain is a chain as the file describes it.
 type Chain struct {
 	Name    string
 	ID      uint8
 	Address netip.Addr    // the service address
 	Members []string      // head first
-	Lease   time.Duration // 0: without
-	// Patience is how long a member may be out of the controller's reach before the chain continues
-	// without it; 0: until an operator says so.
+	Lease   time.Duration // 0: no leases
+	// Patience is how long a member may be out of the controller's reach before the chain
+	// continues without it; 0: until an operator decides.
 	Patience time.Duration
-	// ShortLease is how long leases are, and ShortPatience what Patience is, while everything is
-	// prompt; 0: as Lease and Patience say at all times.
+	// ShortLease is the length of leases, and ShortPatience is the Patience, while everything is
+	// prompt; 0: Lease and Patience always apply.
 	ShortLease, ShortPatience time.Duration
-	// Rejoin is how long a member that was lost must have been steady, the first time, before it is
-	// brought in again; 0: until an operator says so.
+	// Rejoin is how long a lost member must have been steady, the first time, before it is brought
+	// in again; 0: until an operator decides.
 	Rejoin time.Duration
 	// Length is how many members it should have, if another program chooses them; 0: as many as it
-	// was made with, and its operator has named since.
+	// started with, changed by its operator since.
 	Length int
-	Slots  int // how many key slots it may use; 0: a share of the program's
+	Slots  int // number of key slots it may use; 0: a share of the program's
 }
 
 // Switch finds a switch by name, nil if there is none.
@@ -169,7 +172,7 @@ func (s *Switch) Port(number uint32) (Port, bool) {
 	return s.Ports[i], true
 }
 
-// Equal says whether two topologies are the same.
+// Equal reports whether two topologies are the same.
 func (t *Topology) Equal(o *Topology) bool {
 	same := t.Program == o.Program && t.TLS == o.TLS && t.Controller == o.Controller && t.Sessions == o.Sessions
 	return same && slices.EqualFunc(t.Switches, o.Switches, equalSwitches) &&
@@ -194,10 +197,9 @@ func equalSwitches(a, b *Switch) bool {
 	})
 }
 
-// Keeping is the topology plus switches of an earlier one, which some chain still needs: those of
-// the names that it lacks. Their hosts are gone. A link of theirs remains if its other end exists
-// and leads nowhere else now. It fails if one of them has an address or id that something else has
-// now.
+// Keeping returns the topology plus the named switches of an earlier one that some chain still
+// needs. Their hosts are gone. A link of theirs remains if its other end exists and leads nowhere
+// else now. Keeping fails if one of them has an address or id that another object has now.
 func (t *Topology) Keeping(old *Topology, names []string) (*Topology, error) {
 	kept := *t
 	kept.Switches, kept.Hosts, kept.switches = nil, nil, map[string]*Switch{}
@@ -259,8 +261,8 @@ func (t *Topology) Keeping(old *Topology, names []string) (*Topology, error) {
 	return &kept, nil
 }
 
-// owner says what in the topology has a switch's address, MAC address, or P4Runtime server; "" if
-// nothing has.
+// owner returns which object of the topology has a switch's address, MAC address, or P4Runtime
+// server; "" if none has.
 func (t *Topology) owner(s *Switch) string {
 	for _, o := range t.Switches {
 		if o.Address == s.Address || bytes.Equal(o.MAC, s.MAC) ||

@@ -18,11 +18,11 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Keep-alives of leases go to etcd on a few streams for all clients of the same identity. Of one
-// lease one request at a time is on its way, and its answer is that of all that were waiting when
-// it was sent: each client's answer is to a renewal that etcd made after the client had asked, so
-// the lease lives as long from then on as the answer says. A lease that several clients keep alive
-// is renewed ten times a second at most.
+// Keep-alives of leases go to etcd on a few streams, shared by all clients with the same identity.
+// At most one request per lease is on its way, and its answer goes to all clients that were
+// waiting when it was sent. So each client's answer belongs to a renewal that etcd made after the
+// client had asked, and the lease lives from then on for as long as the answer says. A lease that
+// several clients keep alive is renewed at most ten times a second.
 
 const (
 	keepStreams = 8                      // to etcd, which renews one lease after the other on each
@@ -172,7 +172,7 @@ func (g *Gateway) keepAlives(down grpc.ServerStream) error {
 	}
 }
 
-// renew has a lease renewed. It says whether the client's stream continues.
+// renew renews a lease at etcd. It returns whether the client's stream continues.
 func (k *keeper) renew(c *keepClient, who string, md metadata.MD, r *pb.LeaseKeepAliveRequest,
 	answer chan pieces) bool {
 	err := k.on(uint64(r.ID)%keepStreams, who, md, func(st *keepStream) error { return st.renew(c, r, answer) })
@@ -182,7 +182,7 @@ func (k *keeper) renew(c *keepClient, who string, md metadata.MD, r *pb.LeaseKee
 	return err == nil
 }
 
-// join has a client's stream end when etcd ends its own.
+// join ends a client's stream when etcd ends its own.
 func (k *keeper) join(c *keepClient, who string, md metadata.MD) error {
 	return k.on(0, who, md, func(st *keepStream) error {
 		st.mu.Lock()

@@ -8,10 +8,11 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// Which of etcd's members a linearizable read is for. Whoever answers it asks the member that leads
-// how far the store is. Where the answer is small that takes longer than the answer, and so the one
-// that leads is asked at once. A large answer costs each member the same, and the members have them
-// in turn. How large an answer will be is not known, but how large the last one was.
+// These rules choose the member of etcd that a linearizable read is sent to. Whichever member
+// answers first asks the leader how far the store is. If the answer is small, that takes longer
+// than the answer itself, so the read goes directly to the leader. A large answer costs each
+// member the same, so such reads go to the members in turn. The size of an answer is not known in
+// advance, so the gateway goes by the size of the last one.
 
 // target is which member a request is for.
 type target int

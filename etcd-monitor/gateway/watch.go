@@ -111,8 +111,8 @@ func (m *madeAt) counts(answer watchAnswer) bool {
 	return m.made && (m.open < 0 || answer.revision > m.revision)
 }
 
-// question is a client's: how far are its watches? etcd is asked on all streams that they are on,
-// and the answer is the least of etcd's.
+// question is a client's request for the progress of its watches. The gateway asks etcd on all
+// streams that carry them, and answers with the lowest revision.
 type question struct {
 	stream *watchStream
 	until  time.Time
@@ -399,7 +399,7 @@ func (q *question) hears(on any, answer watchAnswer) {
 	}
 }
 
-// pump takes etcd's answers on the client's own stream, until there are no more, and says why.
+// pump reads etcd's answers on the client's own stream until there are no more, and returns why.
 func (s *watchStream) pump(up grpc.ClientStream) error {
 	return receiveAll(up, func(f frame) error {
 		a, ok, err := s.g.watchAnswer(f)

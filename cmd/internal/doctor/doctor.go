@@ -1,6 +1,6 @@
-// Package doctor looks at a machine that NetCRAQ is to run on, or runs on, and says in words what
-// is wrong there and what to do. It changes nothing: what it probes in the kernel is gone when it
-// returns. What it may not look at, it names.
+// Package doctor checks a machine on which NetCRAQ runs or will run, and explains what is wrong
+// there and what to do. It changes nothing: its probes are gone from the kernel when it returns.
+// It names everything that it may not read.
 package doctor
 
 import (

@@ -1,6 +1,6 @@
-// Package p4rttest is a P4Runtime server for tests. It keeps all writes in memory, runs no packets,
-// and fails when a test asks for it. With PI set it has the habits of simple_switch_grpc that a
-// client must allow for.
+// Package p4rttest is a P4Runtime server for tests. It keeps all writes in memory, processes no
+// packets, and fails when a test asks for it. With PI set it behaves like simple_switch_grpc in
+// the respects that a client must allow for.
 package p4rttest
 
 import (
@@ -32,22 +32,24 @@ type Server struct {
 	v1.UnimplementedP4RuntimeServer
 
 	DeviceID uint64
-	// PI: registers are not implemented, values that are read are padded to whole fields,
-	// RECONCILE_AND_COMMIT is refused as UNKNOWN and then nothing else is loaded before a COMMIT.
+	// PI makes the server behave like PI: registers are not implemented, values that are read are
+	// padded to whole fields, and RECONCILE_AND_COMMIT is refused as UNKNOWN, after which nothing
+	// else is loaded before a COMMIT.
 	PI bool
-	// Refuse, if set, is called for each update before it is made.
+	// Refuse, if set, is called before each update; an error refuses the update.
 	Refuse func(*v1.Update) error
-	// PacketOut, if set, gets the packets that the primary sends.
+	// PacketOut, if set, receives the packets that the primary sends.
 	PacketOut func(*v1.PacketOut)
 	// RefuseProgram, if not nil, is called before a program is loaded; its error is the answer.
 	RefuseProgram func() error
-	// Hold, if set, is called for each *v1.WriteRequest and *v1.SetForwardingPipelineConfigRequest
-	// before anything else. If it returns an error, the request is held until Deliver, as by a slow
-	// network, and its caller gets that error; ErrSilent: no answer.
+	// Hold, if set, is called first for each *v1.WriteRequest and
+	// *v1.SetForwardingPipelineConfigRequest. If it returns an error, the server holds the request
+	// until Deliver, as a slow network would, and the caller gets that error; ErrSilent: the
+	// caller gets no answer.
 	Hold func(request any) error
-	// Version, if set, is the version of NetCRAQ that it says it has.
+	// Version, if set, is the version of NetCRAQ that the server reports.
 	Version string
-	// TLS makes it a server of TLS.
+	// TLS makes the server use TLS.
 	TLS *tls.Config
 
 	Addr string // after Start
@@ -55,8 +57,8 @@ type Server struct {
 	mu      sync.Mutex
 	grpc    *grpc.Server
 	streams []*connection
-	// of all that were ever primary: nobody with a lower one becomes it (P4Runtime 1.4.1, section
-	// 5.3)
+	// highest is the highest election id that has been primary. A controller with a lower one does
+	// not become primary (P4Runtime 1.4.1, section 5.3).
 	highest  p4rt.ElectionID
 	config   *v1.ForwardingPipelineConfig
 	entries  map[string]*v1.TableEntry
@@ -77,10 +79,10 @@ type connection struct {
 	end      chan struct{}
 }
 
-// ErrSilent has Hold put a request aside without an answer.
+// ErrSilent makes Hold set a request aside without an answer.
 var ErrSilent = errors.New("no answer")
 
-// hold says whether a request was put aside, and then what its caller gets.
+// hold reports whether a request was set aside, and what its caller gets in that case.
 func (s *Server) hold(ctx context.Context, request any, do func() error) (bool, error) {
 	if s.Hold == nil {
 		return false, nil
@@ -99,7 +101,7 @@ func (s *Server) hold(ctx context.Context, request any, do func() error) (bool, 
 	return true, err
 }
 
-// Held is how many requests are put aside.
+// Held returns how many requests are set aside.
 func (s *Server) Held() int { s.mu.Lock(); defer s.mu.Unlock(); return len(s.held) }
 
 // Deliver delivers the held requests, in order. It returns their answers.
@@ -140,8 +142,8 @@ func (s *Server) Start() error {
 	return nil
 }
 
-// Stop ends all connections. The state stays: Start serves it again, as a switch does whose
-// management network was away.
+// Stop ends all connections. The state stays, and Start serves it again, like a switch whose
+// management network was down.
 func (s *Server) Stop() {
 	s.mu.Lock()
 	g := s.grpc
@@ -149,15 +151,14 @@ func (s *Server) Stop() {
 	g.Stop()
 }
 
-// Empty empties the tables as a load of the running program does, whoever asked for it. The streams
-// stay.
+// Empty empties the tables, as loading the running program again would. The streams stay.
 func (s *Server) Empty() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.wipe()
 }
 
-// Forget drops the pipeline and all state, as a restarted switch has.
+// Forget drops the pipeline and all state, as a restart does.
 func (s *Server) Forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -182,11 +183,12 @@ func (s *Server) BreakStreams() {
 	s.streams = nil
 }
 
-// Writes is how many updates took effect so far; Batches the sizes of the requests.
+// Writes returns how many updates have taken effect so far; Batches returns the sizes of the
+// requests.
 func (s *Server) Writes() int    { s.mu.Lock(); defer s.mu.Unlock(); return s.writes }
 func (s *Server) Batches() []int { s.mu.Lock(); defer s.mu.Unlock(); return slices.Clone(s.batches) }
 
-// Streams is how many streams there were so far.
+// Streams returns how many streams there have been so far.
 func (s *Server) Streams() int { s.mu.Lock(); defer s.mu.Unlock(); return s.met }
 
 // DeviceConfig is the p4_device_config of the running pipeline.
@@ -241,8 +243,8 @@ func (c *connection) sendMessage(m *v1.StreamMessageResponse) error {
 	return c.stream.Send(m)
 }
 
-// primary is the connection with the highest election id that there has been, nil if it is not
-// there. s.mu is held.
+// primary returns the connection with the highest election id that there has been, or nil if that
+// connection has ended. The caller must hold s.mu.
 func (s *Server) primary() *connection {
 	for _, c := range s.streams {
 		if c.election == s.highest {
@@ -257,7 +259,7 @@ func (s *Server) isPrimary(id *v1.Uint128) bool {
 	return p != nil && p.election == p4rt.ElectionID{High: id.GetHigh(), Low: id.GetLow()}
 }
 
-// announce tells all connections who is primary. s.mu is held.
+// announce tells all connections which controller is primary. The caller must hold s.mu.
 func (s *Server) announce() {
 	p := s.primary()
 	for _, c := range s.streams {
@@ -447,7 +449,7 @@ func (s *Server) write(r *v1.WriteRequest) (*v1.WriteResponse, error) {
 	return nil, st.Err()
 }
 
-// update says whether an update is possible.
+// update applies an update, or returns why that is not possible.
 func (s *Server) update(u *v1.Update) error {
 	exists := false
 	switch e := u.Entity.Entity.(type) {

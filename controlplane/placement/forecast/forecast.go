@@ -1,11 +1,11 @@
-// Package forecast estimates the gain and cost of placing hot keys in the network, from a gateway's
-// counts of real traffic. It needs no switches: a gateway that only passes requests on to etcd
-// counts the same.
+// Package forecast estimates the gain and cost of placing hot keys in the network, from a
+// gateway's counts of real traffic. It needs no switches: a gateway that only forwards requests to
+// etcd counts in the same way.
 //
 // A forecast compares two samples of a gateway's metrics. A key's score is that of package policy
-// (reads a second, less the cost of its writes), so a forecast names the keys that the controller
-// would place. It does not know the sizes of values: a key whose value does not fit a slot is named
-// all the same.
+// (reads per second, less the cost of its writes), so a forecast names the keys that the controller
+// would place. It does not know the sizes of values, so it may also name a key whose value does not
+// fit a slot.
 package forecast
 
 import (
@@ -28,8 +28,8 @@ import (
 type Sample struct {
 	At      time.Time
 	Gets    float64         // reads of one key
-	Network float64         // those that the network answered
-	Keys    map[string]Heat // of the keys that are read most, by their printable names
+	Network float64         // gets that the network answered
+	Keys    map[string]Heat // the most-read keys, by their printable names
 	Etcd    Mean            // etcd's time for a get
 	Switch  Mean            // the switches' time for a read
 }
@@ -40,7 +40,7 @@ type Heat struct{ Reads, Writes float64 }
 // Mean is a sum of times, in seconds, and their number.
 type Mean struct{ Sum, Count float64 }
 
-// since is the mean of the times after an earlier sample, in seconds; 0: there is none.
+// since returns the mean of the times after an earlier sample, in seconds; 0: there are none.
 func (m Mean) since(before Mean) float64 {
 	if m.Count <= before.Count {
 		return 0
@@ -143,8 +143,8 @@ type Forecast struct {
 
 // Options are the assumptions of a forecast.
 type Options struct {
-	Slots  int           // of the chains
-	Switch time.Duration // time of a read at the switches, if the gateway has not measured it
+	Slots  int           // total slots of the chains
+	Switch time.Duration // assumed time of a read at the switches, if the gateway has not measured it
 	Limits policy.Limits
 }
 
@@ -161,7 +161,7 @@ func New(before, after *Sample, o Options) (*Forecast, error) {
 	}
 	for name, h := range after.Keys {
 		was := before.Keys[name]
-		if was.Reads > h.Reads || was.Writes > h.Writes { // it has lost its counter meanwhile, and got another
+		if was.Reads > h.Reads || was.Writes > h.Writes { // the gateway has made a new counter meanwhile
 			was = Heat{}
 		}
 		k := Key{Name: name, Reads: (h.Reads - was.Reads) / f.Seconds, Writes: (h.Writes - was.Writes) / f.Seconds}
@@ -187,7 +187,7 @@ func New(before, after *Sample, o Options) (*Forecast, error) {
 	return f, nil
 }
 
-// judge gives every key its verdict: slots go to the highest scores.
+// judge gives every key its verdict. The keys with the highest scores get the slots.
 func (f *Forecast) judge(o Options) {
 	score := func(i int) float64 {
 		return o.Limits.Score(policy.Heat{Reads: f.Keys[i].Reads, Writes: f.Keys[i].Writes})

@@ -24,7 +24,7 @@ type Network interface {
 	Chains(context.Context) ([]admin.Chain, error)
 	Directory(ctx context.Context, prefix string, state bool) ([]admin.Key, error)
 	Lookup(ctx context.Context, name string, state bool) (*admin.Key, error)
-	// LookupTail is Lookup with the key's state at the last member of its chain alone.
+	// LookupTail is Lookup, with the key's state at only the last member of its chain.
 	LookupTail(ctx context.Context, name string) (*admin.Key, error)
 	AddKeys(ctx context.Context, chain string, keys []admin.KeySpec) ([]admin.Key, error)
 	RemoveKey(ctx context.Context, chain, nameOrID string) error
@@ -33,37 +33,38 @@ type Network interface {
 	Announce(kind, chain, message string)
 }
 
-// Source says how hot keys are: *Prometheus.
+// Source reports how hot keys are. It is implemented by *Prometheus.
 type Source interface {
 	Heat(ctx context.Context) (map[string]policy.Heat, error)
-	// Scalar is the value of a query that has one.
+	// Scalar returns the value of a query with a single result.
 	Scalar(ctx context.Context, query string) (float64, bool)
-	// Name says where it asks, and over which time rates are taken.
+	// Name returns the URL of the source, and the window over which rates are computed.
 	Name() (url, window string)
 }
 
-// Options make a Controller.
+// Options are the parameters of New.
 type Options struct {
 	Network Network
 	Source  Source
 	Etcd    *clientv3.Client
 	// Prefix is where gateways and placement keep their state in etcd (placement.DefaultPrefix).
 	Prefix string
-	// Conditions are those of every write to etcd: that this controller leads.
+	// Conditions are added to every write to etcd. They require that this controller leads.
 	Conditions []clientv3.Cmp
 	Limits     policy.Limits
 	// Interval is the time between decisions.
 	Interval time.Duration
-	// Leaving returns the chains that must give up etcd's keys; nil: none.
+	// Leaving reports whether a chain must give up etcd's keys; nil: no chain must.
 	Leaving func(chain string) bool
 	Log     *slog.Logger
 
-	// step, in tests, is told about each step before it is made; an error is the process being
-	// killed there.
+	// step, in tests, is called with each step before it is made. An error simulates that the
+	// process is killed there.
 	step func(string) error
-	// tryAgain is how long a move that failed is not tried again; 0: tryAgain.
+	// tryAgain is how long to wait before a failed move is tried again; 0: the constant tryAgain.
 	tryAgain time.Duration
-	// dictionaryRest is how old a dictionary must be; 0: dictionaryRest.
+	// dictionaryRest is the minimum age of a dictionary before it is used; 0: the constant
+	// dictionaryRest.
 	dictionaryRest time.Duration
 }
 
@@ -80,42 +81,42 @@ type Controller struct {
 	meter   *meter
 	metrics *metrics
 	wake    chan struct{}
-	looks   chan string // placed keys that changed in etcd
+	looks   chan string // placed keys that changed in etcd, to be checked
 
-	// What only run's goroutine touches.
-	running   context.Context            // Run's
-	entries   map[string]placement.Entry // as etcd has them; nil: to be read
+	// Only run's goroutine uses the following fields.
+	running   context.Context            // Run's context
+	entries   map[string]placement.Entry // the entries in etcd; nil: they must be read again
 	listed    time.Time
-	retry     map[string]time.Time // keys whose last move failed: when it may be tried again
-	counted   time.Time            // when counters were read ...
-	countFor  time.Duration        // ... and how long that took
-	finishing []policy.Move        // an earlier controller's
-	written   plan                 // as etcd has it
-	checked   map[string]time.Time // when slots were looked at
+	retry     map[string]time.Time // keys whose last move failed, with the time of the next try
+	counted   time.Time            // when the switches' counters were last read
+	countFor  time.Duration        // how long reading the counters took
+	finishing []policy.Move        // unfinished moves of an earlier controller
+	written   plan                 // the plan that etcd has
+	checked   map[string]time.Time // when each slot was last checked
 
 	dictionary dictionaries
 
-	ruling sync.Mutex // while rules are read from etcd, and while one is chosen
+	ruling sync.Mutex // held while rules are read from etcd, and while one is changed
 
 	mu          sync.Mutex
 	rules       *policy.Rules
-	faults      map[string]placement.Fault // of placed keys, until they are removed
+	faults      map[string]placement.Fault // by placed key, until it is removed
 	unreachable map[string]*unreachable    // placed keys that gateways could not write
-	where       map[string]position        // of placed keys
+	where       map[string]position        // positions of placed keys
 	sourceError string                     // the source's last error
 	verdicts    map[string]policy.Verdict
 	shown       admin.Placement
 }
 
-// position is where a key is placed.
+// position says where a key is placed.
 type position struct {
 	chain   string
 	id      uint32
-	version uint64 // of the slot, when it was made
+	version uint64 // the slot's version when the key was placed
 	since   time.Time
 }
 
-// New makes a controller. It touches nothing yet.
+// New makes a controller. It contacts neither the network nor etcd yet.
 func New(o Options) (*Controller, error) {
 	planner, err := policy.NewPlanner(o.Limits)
 	if err != nil {
@@ -145,7 +146,7 @@ func New(o Options) (*Controller, error) {
 	p.values = newValues(o.Etcd, func(key string) {
 		select {
 		case p.looks <- key:
-		default: // the rounds look at all of them in turn
+		default: // the periodic rounds check all slots in turn
 		}
 	})
 	p.pinned = newPinned(o.Etcd, p.soon)
@@ -155,7 +156,7 @@ func New(o Options) (*Controller, error) {
 	return p, nil
 }
 
-// Metrics are placement's metrics, to be registered.
+// Metrics returns placement's metrics, to be registered.
 func (p *Controller) Metrics() prometheus.Collector { return p.metrics }
 
 // Run works until ctx ends. Placed keys stay placed.
@@ -189,7 +190,7 @@ func (p *Controller) Run(ctx context.Context) {
 	}
 }
 
-// errKilled: a test ended the controller in the middle of what it did.
+// errKilled says that a test ended the controller in the middle of a step.
 var errKilled = errors.New("killed")
 
 func (p *Controller) step(what string, args ...any) error {
@@ -222,13 +223,14 @@ func (p *Controller) problem(err error) {
 	}
 }
 
-// Name of a placed key in the controller's directory: what is not placed for etcd has other names.
+// namePrefix starts the names of placed keys in the controller's directory. Other keys have other
+// names.
 const namePrefix = "etcd:"
 
 // DirectoryName is the name of a placed etcd key in the controller's directory.
 func DirectoryName(key string) string { return namePrefix + placement.Printable(key) }
 
-// begin takes over what an earlier controller has left in etcd.
+// begin takes over the state that an earlier controller left in etcd.
 func (p *Controller) begin(ctx context.Context) error {
 	old, err := p.store.plan(ctx)
 	if err != nil {
@@ -248,7 +250,7 @@ func (p *Controller) begin(ctx context.Context) error {
 	return nil
 }
 
-// round looks at everything, decides and acts.
+// round makes one decision from everything that is known, and carries it out.
 func (p *Controller) round(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
@@ -282,7 +284,7 @@ func (p *Controller) round(ctx context.Context) error {
 		if err = p.reconcile(ctx, chains); err != nil {
 			return err
 		}
-		if chains, err = p.o.Network.Chains(ctx); err != nil { // who has how many free slots now
+		if chains, err = p.o.Network.Chains(ctx); err != nil { // read again, for the present number of free slots
 			return err
 		}
 	}
@@ -312,7 +314,8 @@ func (p *Controller) round(ctx context.Context) error {
 	return nil
 }
 
-// readRules reads the rules from etcd. Meanwhile none is chosen here, which would be forgotten.
+// readRules reads the rules from etcd. No rule can be set here meanwhile, because it would be
+// lost.
 func (p *Controller) readRules(ctx context.Context) (rules *policy.Rules, wrong []string, err error) {
 	p.ruling.Lock()
 	defer p.ruling.Unlock()
@@ -325,7 +328,7 @@ func (p *Controller) readRules(ctx context.Context) (rules *policy.Rules, wrong 
 	return rules, wrong, nil
 }
 
-// hear asks the source; nil: nothing is known.
+// hear reads the heat of keys from the source; nil: it is not known.
 func (p *Controller) hear(ctx context.Context) (map[string]policy.Heat, time.Time) {
 	heat, err := p.o.Source.Heat(ctx)
 	trouble := ""
@@ -350,7 +353,7 @@ func (p *Controller) hear(ctx context.Context) (map[string]policy.Heat, time.Tim
 	return heat, time.Now()
 }
 
-// count reads the switches' counters of placed keys. It takes a tenth of the time at most.
+// count reads the switches' counters of placed keys. It uses at most a tenth of the time.
 func (p *Controller) count(ctx context.Context, chains []admin.Chain) {
 	start := time.Now()
 	if len(p.entries) == 0 || start.Sub(p.counted) < 10*p.countFor {
@@ -380,7 +383,7 @@ func (p *Controller) count(ctx context.Context, chains []admin.Chain) {
 	p.meter.forget(p.counted, time.Minute)
 }
 
-// gather puts together what the planner is to know.
+// gather collects the planner's input.
 func (p *Controller) gather(ctx context.Context, now time.Time, rules *policy.Rules, chains []admin.Chain,
 	heat map[string]policy.Heat) policy.Input {
 	in := policy.Input{Now: now, Rules: rules, Dictionary: p.dictionary.known}
@@ -399,7 +402,7 @@ func (p *Controller) gather(ctx context.Context, now time.Time, rules *policy.Ru
 		k := policy.Key{Name: key, Chain: e.Chain, Since: p.where[key].since,
 			Value: p.values.of(key).Value, Fault: p.faults[key]}
 		at, ok := p.meter.heat(now, e.ID, members[e.Chain], lately)
-		if heat != nil && ok { // without Prometheus placement is blind on one eye, and does nothing
+		if heat != nil && ok { // without Prometheus placement has only half of the picture, and does nothing
 			h := heat[key]
 			k.Heard, k.Heat = true, policy.Heat{Reads: max(h.Reads, at.Reads), Writes: max(h.Writes, at.Writes)}
 		}
@@ -447,7 +450,7 @@ func (p *Controller) gather(ctx context.Context, now time.Time, rules *policy.Ru
 	p.values.ask(ctx, ask, p.pinned.has)
 	for _, k := range candidates {
 		if err := placement.Check(p.o.Prefix, k.Name); err != nil && !strings.HasPrefix(k.Name, p.o.Prefix) {
-			continue // an empty or endless name: no key of etcd's
+			continue // an empty or overlong name, which cannot be an etcd key
 		}
 		k.Value = p.values.of(k.Name).Value
 		in.Keys = append(in.Keys, k)
@@ -455,7 +458,7 @@ func (p *Controller) gather(ctx context.Context, now time.Time, rules *policy.Ru
 	return in
 }
 
-// record writes what is under way, and who stays away, if that has changed.
+// record writes the pending moves and the absent keys to etcd, if they have changed.
 func (p *Controller) record(ctx context.Context, moves []policy.Move) error {
 	next := plan{Moves: moves}
 	for key, a := range p.planner.Away() {
@@ -489,8 +492,7 @@ func samePlan(a, b plan) bool {
 	return true
 }
 
-// watchPlaced watches the placed keys in etcd, and forgets what it knew about keys that are long
-// gone.
+// watchPlaced watches the placed keys in etcd, and forgets keys that were removed long ago.
 func (p *Controller) watchPlaced() {
 	keys := map[string]bool{}
 	for k := range p.entries {

@@ -5,19 +5,20 @@ import (
 	"time"
 )
 
-// dictionaryRest is how long gateways have to read a new dictionary, and slots that were found
-// unfit just before to be looked at, before what did not fit is tried again.
+// dictionaryRest is how long to wait after a new dictionary appears before values that did not fit
+// are tried again. In that time gateways read the dictionary, and slots that were just found unfit
+// are checked.
 const dictionaryRest = 15 * time.Second
 
-// dictionaries are the newest that all gateways should know (0: none), and the newest that there
-// is, since when.
+// dictionaries holds the newest dictionary that all gateways should know (0: none), the newest one
+// that exists, and since when it does.
 type dictionaries struct {
 	known, newest uint32
 	since         time.Time
 }
 
-// lookForDictionaries sees whether there is a new one. What is there when this controller begins is
-// taken to be known.
+// lookForDictionaries checks whether there is a new dictionary. Dictionaries that exist when this
+// controller starts are assumed to be known to the gateways.
 func (p *Controller) lookForDictionaries(ctx context.Context, now time.Time) error {
 	newest, err := p.store.dictionary(ctx)
 	if err != nil {

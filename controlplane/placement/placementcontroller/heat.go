@@ -19,21 +19,22 @@ import (
 	"github.com/netcraq/netcraq/controlplane/placement/policy"
 )
 
-// Queries to Prometheus: the metrics of the gateways (etcd-monitor/hotkeys; a test there compares).
-// A key is the label of ReadsMetric and WritesMetric, in the form of placement.Printable.
+// Queries to Prometheus about the gateways' metrics (etcd-monitor/hotkeys, where a test compares
+// the names). A key is the label of ReadsMetric and WritesMetric, in the form of
+// placement.Printable.
 const (
 	ReadsMetric  = "etcd_monitor_key_reads_total"
 	WritesMetric = "etcd_monitor_key_writes_total"
 	KeyLabel     = "key"
 )
 
-// Top is how many keys Prometheus is asked for: the most read, and the most written.
+// Top is how many of the most-read keys, and of the most-written ones, Prometheus is asked for.
 const Top = 2000
 
-// maxAnswer is the longest answer that is read, in bytes: Top keys of 4 kB each.
+// maxAnswer is the longest accepted answer, in bytes: Top keys of 4 kB each.
 const maxAnswer = 16 << 20
 
-// Prometheus asks a Prometheus server.
+// Prometheus queries a Prometheus server.
 type Prometheus struct {
 	api    promv1.API
 	url    string
@@ -41,8 +42,8 @@ type Prometheus struct {
 	wait   time.Duration
 }
 
-// NewPrometheus takes the server's URL, the time that rates are taken over (at least twice its
-// scrape interval, or it has no rates), and how long it may take to answer.
+// NewPrometheus makes a source from the server's URL, the window over which rates are computed (at
+// least twice the scrape interval, or there are no rates), and the time limit for an answer.
 func NewPrometheus(address string, window, wait time.Duration) (*Prometheus, error) {
 	if !strings.Contains(address, "://") {
 		address = "http://" + address
@@ -62,7 +63,7 @@ func NewPrometheus(address string, window, wait time.Duration) (*Prometheus, err
 	return &Prometheus{promv1.NewAPI(c), u.Redacted(), model.Duration(window), wait}, nil
 }
 
-// limited bounds the length of answers.
+// limited limits the length of answers.
 type limited struct{ http.RoundTripper }
 
 func (l limited) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -73,11 +74,11 @@ func (l limited) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// Name is its URL and the window.
+// Name returns the URL and the window.
 func (p *Prometheus) Name() (url, window string) { return p.url, p.window.String() }
 
-// Heat is the heat of the hottest keys. Impossible rates, or an answer that is too long, make the
-// whole answer an error: a source that is wrong about one key may be wrong about others.
+// Heat returns the heat of the hottest keys. If a rate is impossible or the answer is too long,
+// Heat rejects the whole answer: a source that is wrong about one key may be wrong about others.
 func (p *Prometheus) Heat(ctx context.Context) (map[string]policy.Heat, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.wait)
 	defer cancel()
@@ -99,7 +100,7 @@ func (p *Prometheus) Heat(ctx context.Context) (map[string]policy.Heat, error) {
 	return out, nil
 }
 
-// rates is a counter's rate for each key, the highest Top.
+// rates returns a counter's rate for each of the Top keys with the highest rates.
 func (p *Prometheus) rates(ctx context.Context, metric string) (map[string]float64, error) {
 	query := fmt.Sprintf("topk(%d, sum by (%s) (rate(%s[%s])))", Top, KeyLabel, metric, p.window)
 	vector, err := p.ask(ctx, query)
@@ -117,7 +118,7 @@ func (p *Prometheus) rates(ctx context.Context, metric string) (map[string]float
 		}
 		key, err := placement.ParsePrintable(string(s.Metric[KeyLabel]))
 		if err != nil || key == "" {
-			continue // not of our gateways
+			continue // not from NetCRAQ's gateways
 		}
 		out[key] = x
 	}
@@ -151,7 +152,7 @@ func (p *Prometheus) failed(ctx context.Context, query string, err error) error 
 	return fmt.Errorf("Prometheus at %s: %w", p.url, err)
 }
 
-// Scalar is the value of a query that has one; false: it has none.
+// Scalar returns the value of a query with a single result; false: there is none.
 func (p *Prometheus) Scalar(ctx context.Context, query string) (float64, bool) {
 	ctx, cancel := context.WithTimeout(ctx, p.wait)
 	defer cancel()

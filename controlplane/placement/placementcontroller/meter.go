@@ -8,8 +8,8 @@ import (
 	"github.com/netcraq/netcraq/controlplane/placement/policy"
 )
 
-// meter makes rates of the switches' counters of placed keys. It is a pure calculation: the same
-// readings give the same rates.
+// meter computes rates from the switches' counters of placed keys. It is a pure calculation: the
+// same readings give the same rates.
 type meter struct {
 	smooth time.Duration // time constant of the moving average
 	slots  map[meterAt]*reading
@@ -32,7 +32,7 @@ func newMeter(smooth time.Duration) *meter {
 	return &meter{smooth: smooth, slots: map[meterAt]*reading{}}
 }
 
-// take notes what a switch has counted.
+// take adds a reading of a switch's counters.
 func (m *meter) take(now time.Time, sw string, slots []admin.SlotCounters) {
 	for _, s := range slots {
 		at := meterAt{sw, s.KeyID}
@@ -58,12 +58,12 @@ func (m *meter) take(now time.Time, sw string, slots []admin.SlotCounters) {
 	}
 }
 
-// versionsPerWrite is how many versions a slot takes for one write of its key: the guard, and what
-// is published.
+// versionsPerWrite is how many versions a slot uses for one write of its key: one for the guard,
+// and one for the published value.
 const versionsPerWrite = 2
 
-// heat is what the members of a chain have counted of a key. It is not known unless all of them
-// were read lately: one that is missing would make the key look colder than it is.
+// heat returns the rates of a key that the members of a chain have counted. The rates are known
+// only if all members were read lately: without one of them, the key would look colder than it is.
 func (m *meter) heat(now time.Time, id uint32, members []string, lately time.Duration) (policy.Heat, bool) {
 	var h policy.Heat
 	for _, sw := range members {
@@ -78,7 +78,7 @@ func (m *meter) heat(now time.Time, id uint32, members []string, lately time.Dur
 	return h, len(members) > 0
 }
 
-// forget drops what was read long ago.
+// forget drops readings from before a time.
 func (m *meter) forget(now time.Time, older time.Duration) {
 	for at, r := range m.slots {
 		if now.Sub(r.at) > older {

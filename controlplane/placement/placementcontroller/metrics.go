@@ -4,8 +4,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics is what placement counts. It is one collector, so that it can be registered and
-// unregistered with the term of a leader.
+// metrics are placement's metrics. They are one collector, so that they can be registered and
+// unregistered with a leader's term.
 type metrics struct {
 	sourceUp prometheus.Gauge
 	moves    *prometheus.CounterVec

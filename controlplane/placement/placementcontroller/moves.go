@@ -16,18 +16,18 @@ import (
 
 // Times of moves.
 const (
-	relist     = 30 * time.Second // after which entries are read again, though nobody else writes them
-	moving     = 10 * time.Second // for one step
+	relist     = 30 * time.Second // interval at which entries are read again, in case another process wrote them
+	moving     = 10 * time.Second // time limit of one step
 	removeSome = 8                // keys at a time
 )
 
-// reconcile makes the entries in etcd and the keys in the switches agree. Differences come from a
-// move that was not finished, or from somebody else's changes to either:
+// reconcile makes the entries in etcd and the keys in the switches agree. They differ if a move
+// was not finished, or if someone else has changed either:
 //
-//   - a key in the switches without an entry that has its KEY_ID: no gateway reads it. It is
-//     removed.
-//   - an entry whose KEY_ID is not in the switches: the removal was done but for the entry. It is
-//     deleted.
+//   - A key in the switches has no entry with its KEY_ID, so no gateway reads it. reconcile
+//     removes the key.
+//   - The KEY_ID of an entry is not in the switches: a removal finished except for the entry.
+//     reconcile deletes the entry.
 func (p *Controller) reconcile(ctx context.Context, chains []admin.Chain) error {
 	if p.entries == nil || time.Since(p.listed) > relist {
 		if err := p.list(ctx); err != nil {
@@ -41,7 +41,7 @@ func (p *Controller) reconcile(ctx context.Context, chains []admin.Chain) error 
 	there := map[string]admin.Key{}
 	for _, k := range ours {
 		key, err := placement.ParsePrintable(strings.TrimPrefix(k.Name, namePrefix))
-		if err != nil { // somebody's who has chosen such a name
+		if err != nil { // someone else has chosen a name of this form
 			continue
 		}
 		e, ok := p.entries[key]
@@ -72,8 +72,8 @@ func (p *Controller) reconcile(ctx context.Context, chains []admin.Chain) error 
 			}
 		}
 		if name, ok := names[e.ID]; ok {
-			// The controller has lost its directory, and found the key in the switches: gateways
-			// read it there.
+			// The controller has lost its directory, and found the key in the switches, where
+			// gateways still read it.
 			if !ready(chains, e.Chain) || p.fromSwitches(ctx, e.Chain, name) != nil {
 				continue
 			}
@@ -89,7 +89,7 @@ func (p *Controller) reconcile(ctx context.Context, chains []admin.Chain) error 
 	return nil
 }
 
-// names are what the keys in the switches are called, by KEY_ID.
+// names returns the names of the keys in the switches, by KEY_ID.
 func (p *Controller) names(ctx context.Context) (map[uint32]string, error) {
 	all, err := p.o.Network.Directory(ctx, "", false)
 	if err != nil {
@@ -111,7 +111,7 @@ func ready(chains []admin.Chain, name string) bool {
 	return false
 }
 
-// list reads the entries.
+// list reads the entries from etcd.
 func (p *Controller) list(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, asking)
 	defer cancel()
@@ -142,7 +142,7 @@ func (p *Controller) list(ctx context.Context) error {
 	return nil
 }
 
-// fromSwitches removes a key from the switches. That it is not there is as good.
+// fromSwitches removes a key from the switches. It succeeds if the key is not there.
 func (p *Controller) fromSwitches(ctx context.Context, chain, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, moving)
 	defer cancel()
@@ -159,7 +159,7 @@ func (p *Controller) unlist(ctx context.Context, key string, e placement.Entry) 
 	defer cancel()
 	err := p.placed.Delete(ctx, key, e.Mod, p.o.Conditions...)
 	if err != nil {
-		p.entries = nil // whatever is there now
+		p.entries = nil // read the entries again, whatever they are now
 		return err
 	}
 	delete(p.entries, key)
@@ -171,7 +171,7 @@ func (p *Controller) unlist(ctx context.Context, key string, e placement.Entry) 
 	return nil
 }
 
-// unfinished is what is left to do of moves.
+// unfinished returns those moves that are not done yet.
 func (p *Controller) unfinished(moves []policy.Move) []policy.Move {
 	var out []policy.Move
 	for _, m := range moves {
@@ -182,8 +182,8 @@ func (p *Controller) unfinished(moves []policy.Move) []policy.Move {
 	return out
 }
 
-// carryOut makes moves: removals first, then additions. A move that fails is noted, and decided on
-// again later; an error means that none can be made.
+// carryOut makes moves: removals first, then additions. It notes a move that fails, which is
+// decided on again later. An error means that no move can be made.
 func (p *Controller) carryOut(ctx context.Context, moves []policy.Move) error {
 	var mu sync.Mutex
 	var stop error
@@ -197,7 +197,7 @@ func (p *Controller) carryOut(ctx context.Context, moves []policy.Move) error {
 		}
 	}
 	gone := map[string]error{}
-	if p.o.step != nil { // one after another
+	if p.o.step != nil { // in tests: one after another
 		for _, m := range removals {
 			if err := p.step("remove %s", m.Key); err != nil {
 				return err
@@ -262,7 +262,7 @@ func (p *Controller) add(ctx context.Context, chain string, moves []policy.Move)
 			continue
 		}
 		version, err := versions[i].version, versions[i].err
-		if err != nil { // the next round takes it out of the switches
+		if err != nil { // the next round removes the key from the switches
 			p.moved(m, err)
 			continue
 		}
@@ -275,7 +275,7 @@ func (p *Controller) add(ctx context.Context, chain string, moves []policy.Move)
 		cancel()
 		if err != nil {
 			p.moved(m, err)
-			p.entries = nil // what is there is not known; the switches have keys that may have no entries
+			p.entries = nil // etcd's content is not known; the switches may have keys without entries
 			return err
 		}
 		p.entries[string(m.Key)] = e
@@ -288,14 +288,14 @@ func (p *Controller) add(ctx context.Context, chain string, moves []policy.Move)
 	return nil
 }
 
-// made is the version in which a slot was made.
+// made holds the version that a slot had when its key was placed.
 type made struct {
 	version uint64
 	err     error
 }
 
-// made looks in which versions slots were made: gateways believe that a slot without a seal is
-// clear in that one alone.
+// made returns the versions that slots had when their keys were placed. A slot without a seal
+// counts as clear for gateways only in that version.
 func (p *Controller) made(ctx context.Context, keys []admin.Key) []made {
 	out := make([]made, len(keys))
 	var some []int
@@ -312,7 +312,7 @@ func (p *Controller) made(ctx context.Context, keys []admin.Key) []made {
 			out[i].err = fmt.Errorf("looking at its slot: %w", err)
 			return
 		}
-		for _, s := range k.State { // any member that has committed it: all have the same
+		for _, s := range k.State { // any member that has committed the version will do, because all have the same
 			if s.Status == "OK" && s.Version == s.Newest && k.KeyID == keys[i].KeyID {
 				if string(s.Value) != slotcodec.Unsealed || s.Version == 0 {
 					out[i].err = fmt.Errorf("somebody has written its slot, as soon as it was made: %x, version %d", s.Value, s.Version)
@@ -336,10 +336,10 @@ func keysOf(moves []policy.Move) string {
 	return strings.Join(out, " ")
 }
 
-// recentMoves is how many are shown.
+// recentMoves is how many moves are shown.
 const recentMoves = 100
 
-// moved notes what became of a move.
+// moved notes the result of a move.
 func (p *Controller) moved(m policy.Move, err error) {
 	key := string(m.Key)
 	text := placement.Printable(key)

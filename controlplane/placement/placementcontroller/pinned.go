@@ -10,18 +10,18 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// pinnedAtMost bounds how many keys of a pinned prefix are known: more than any chain has slots
-// for.
+// pinnedAtMost limits how many keys of a pinned prefix are tracked. It exceeds the slots of any
+// chain.
 const pinnedAtMost = 1 << 17
 
-// pinned knows which keys there are under the prefixes that are pinned, by watching each. It is
-// safe for concurrent use.
+// pinned tracks which keys exist under the pinned prefixes, by watching each prefix. It is safe
+// for concurrent use.
 type pinned struct {
 	client  *clientv3.Client
-	created func() // a key has come
+	created func() // called when a key appears
 
 	mu      sync.Mutex
-	there   map[string]map[string]bool // by prefix
+	there   map[string]map[string]bool // existing keys, by prefix
 	watches map[string]context.CancelFunc
 }
 
@@ -50,7 +50,7 @@ func (p *pinned) follow(ctx context.Context, prefixes []string) {
 	}
 }
 
-// keys are those that are there, in order.
+// keys returns the existing keys, in order.
 func (p *pinned) keys() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -61,7 +61,7 @@ func (p *pinned) keys() []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
-// has says whether a key is there.
+// has reports whether a key exists.
 func (p *pinned) has(key string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -73,7 +73,7 @@ func (p *pinned) has(key string) bool {
 	return false
 }
 
-// watch lists a prefix's keys and watches them from then on, again and again.
+// watch lists a prefix's keys and watches them, and starts again after an error.
 func (p *pinned) watch(ctx context.Context, prefix string) {
 	for pause := 50 * time.Millisecond; ctx.Err() == nil; pause = min(2*pause, 5*time.Second) {
 		asked, cancel := context.WithTimeout(ctx, asking)
@@ -89,7 +89,7 @@ func (p *pinned) watch(ctx context.Context, prefix string) {
 			pause = 50 * time.Millisecond
 			for w := range p.client.Watch(ctx, prefix, clientv3.WithPrefix(), clientv3.WithRev(r.Header.Revision+1)) {
 				if w.Err() != nil {
-					break // compacted, or etcd is not what it was: list them again
+					break // compacted, or etcd was replaced: list them again
 				}
 				p.change(ctx, func() (came bool) {
 					for _, e := range w.Events {
@@ -112,7 +112,8 @@ func (p *pinned) watch(ctx context.Context, prefix string) {
 	}
 }
 
-// change notes what was seen, if the prefix is still watched; f says whether a key has come.
+// change applies an observation, if the prefix is still watched. f returns whether a key has
+// appeared.
 func (p *pinned) change(ctx context.Context, f func() bool) {
 	p.mu.Lock()
 	came := ctx.Err() == nil && f()

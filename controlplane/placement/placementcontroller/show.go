@@ -15,7 +15,7 @@ import (
 // othersShown is how many keys that are not placed are shown.
 const othersShown = 100
 
-// show makes what was decided ready to be shown.
+// show prepares the decision for display.
 func (p *Controller) show(verdicts []policy.Verdict, chains []admin.Chain, heat map[string]policy.Heat,
 	heard time.Time, underWay []policy.Move) {
 	next := admin.Placement{Prefix: p.o.Prefix, Limits: limitsOf(p.planner.Limits()),
@@ -79,8 +79,8 @@ func (p *Controller) show(verdicts []policy.Verdict, chains []admin.Chain, heat 
 	p.shown = next
 }
 
-// TrafficQueries are about all gateways together: reads a second, the share that the network
-// answered, and medians there and at etcd. %s is the window.
+// TrafficQueries cover all gateways together: reads per second, the share that the network
+// answered, and the median times in the network and at etcd. %s is the window.
 var TrafficQueries = [4]string{
 	`sum(rate(etcd_monitor_reads_total[%s]))`,
 	`sum(rate(etcd_monitor_reads_total{answered="network"}[%[1]s])) / sum(rate(etcd_monitor_reads_total[%[1]s]))`,
@@ -88,7 +88,7 @@ var TrafficQueries = [4]string{
 	`histogram_quantile(0.5, sum by (le) (rate(etcd_monitor_etcd_seconds_bucket{kind="get"}[%s])))`,
 }
 
-// traffic asks for what all gateways do; nil if it is not known.
+// traffic queries the totals of all gateways; an element is nil if it is not known.
 func (p *Controller) traffic() (out [4]*float64) {
 	_, window := p.o.Source.Name()
 	for i, q := range TrafficQueries {
@@ -107,7 +107,7 @@ func limitsOf(l policy.Limits) map[string]any {
 		"retry": l.Retry.String(), "movesPerMinute": l.MovesPerMinute, "burst": l.Burst, "compression": l.Compression}
 }
 
-// describe is a verdict as it is shown, with where the key is by now.
+// describe converts a verdict for display, and adds where the key is now.
 func (p *Controller) describe(v policy.Verdict) admin.PlacementKey {
 	k := admin.PlacementKey{Key: placement.Printable(v.Key), Code: string(v.Code), Reason: v.Reason}
 	if v.Heard {
@@ -133,7 +133,7 @@ func (p *Controller) Show(context.Context) (*admin.Placement, error) {
 	return &out, nil
 }
 
-// Why returns the reason for a key's place.
+// Why returns why a key is placed or not.
 func (p *Controller) Why(_ context.Context, text string) (*admin.PlacementKey, error) {
 	key, err := placement.ParsePrintable(text)
 	if err != nil || key == "" {
@@ -160,7 +160,7 @@ func (p *Controller) Why(_ context.Context, text string) (*admin.PlacementKey, e
 }
 
 // SetRule records an operator's choice: pin, unpin, exclude, include, or clear, which takes back
-// whatever was chosen.
+// the earlier choice.
 func (p *Controller) SetRule(ctx context.Context, r admin.PlacementRule) (*admin.PlacementKey, error) {
 	name, err := placement.ParsePrintable(r.Key)
 	if err != nil {
@@ -169,7 +169,7 @@ func (p *Controller) SetRule(ctx context.Context, r admin.PlacementRule) (*admin
 	s := policy.Subject{Name: name, Prefix: r.Prefix}
 	p.ruling.Lock()
 	defer p.ruling.Unlock()
-	rules, _, err := p.store.rules(ctx) // a round has some of a moment ago, or, at the beginning, none
+	rules, _, err := p.store.rules(ctx) // a round's rules may be slightly old, or not read yet
 	if err != nil {
 		return nil, admin.Errorf(admin.CodeUnavailable, "%v", err)
 	}
@@ -184,8 +184,8 @@ func (p *Controller) SetRule(ctx context.Context, r admin.PlacementRule) (*admin
 			return nil, admin.Errorf(admin.CodeNotFound, "nothing was chosen about %s", s)
 		}
 	case string(policy.Include):
-		// Taking the exclusion back is enough, unless there is a wider one, or one that nobody has
-		// chosen.
+		// Taking the exclusion back is enough, unless there is also a wider exclusion or a default
+		// one.
 		rules.Clear(s)
 		if c, _, _ := rules.Of(name); c == policy.Exclude {
 			store = policy.Include

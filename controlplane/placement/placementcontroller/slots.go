@@ -16,20 +16,20 @@ import (
 // Parameters of reading slots.
 const (
 	checkAtOnce  = 8
-	checkInRound = 32                   // in turn, whatever happens to their keys
-	lookPause    = 5 * time.Millisecond // at least, between looks because of changes in etcd
-	looksTake    = 10                   // looks take this part of the time at most: each write is cause for one
-	looking      = 2 * time.Second      // for one look
+	checkInRound = 32                   // slots that a round checks in turn, whatever happens to their keys
+	lookPause    = 5 * time.Millisecond // minimum pause between checks that changes in etcd cause
+	looksTake    = 10                   // checks use at most one tenth of the time, because each write causes one
+	looking      = 2 * time.Second      // time limit of one check
 )
 
-// look looks at slots whose keys have changed in etcd.
+// look checks slots whose keys have changed in etcd.
 func (p *Controller) look(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case key := <-p.looks:
-			// Changes of one key that come together are one.
+			// Several waiting changes of one key need only one check.
 			changed := map[string]bool{key: true}
 			for n := len(p.looks); n > 0; n-- {
 				changed[<-p.looks] = true
@@ -47,12 +47,12 @@ func (p *Controller) look(ctx context.Context) {
 	}
 }
 
-// pauseAfter is how long nothing is looked at after a look that took so long.
+// pauseAfter returns how long to pause after a check, given how long the check took.
 func pauseAfter(took time.Duration) time.Duration {
 	return min(max(lookPause, (looksTake-1)*took), looking)
 }
 
-// checkSome looks at the slots that were not looked at for the longest time.
+// checkSome checks the slots whose last check is the oldest.
 func (p *Controller) checkSome(ctx context.Context) {
 	var keys []string
 	for key := range p.entries {
@@ -74,7 +74,7 @@ func (p *Controller) checkSome(ctx context.Context) {
 	}
 }
 
-// check looks at a placed key's slot, and notes what is wrong with it.
+// check reads a placed key's slot, and notes any fault.
 func (p *Controller) check(ctx context.Context, key string) {
 	p.mu.Lock()
 	at, ok := p.where[key]
@@ -82,7 +82,7 @@ func (p *Controller) check(ctx context.Context, key string) {
 	if !ok {
 		return
 	}
-	etcd := p.values.of(key) // before the slot: what is in the slot then must not be older
+	etcd := p.values.of(key) // read before the slot, so that the slot must not be older
 	ctx, cancel := context.WithTimeout(ctx, looking)
 	defer cancel()
 	k, err := p.o.Network.LookupTail(ctx, DirectoryName(key))
@@ -111,15 +111,15 @@ func (p *Controller) check(ctx context.Context, key string) {
 	}
 }
 
-// judge says what is wrong with a slot that placement made in a version, as the tail has it, of a
-// key that etcd was seen to have like that before the slot was read. Whether a seal is a gateway's
-// only gateways can tell.
+// judge returns what is wrong with a slot that placement filled in a version. It takes the slot's
+// state at the tail, and the key's state in etcd as it was seen before the slot was read. Only
+// gateways can tell whether a seal is a gateway's.
 func judge(slot admin.KeyState, made uint64, etcd seen) (placement.Fault, string) {
 	switch slot.Status {
 	case "NOT_FOUND":
 		return placement.SlotLost, "its slot is empty: every member of the chain was restarted, or somebody removed it"
 	case "OK":
-	default: // it did not answer, or a write is on its way to it
+	default: // the member did not answer, or a write is on its way to it
 		return placement.NoFault, ""
 	}
 	if made == 0 {
@@ -133,7 +133,7 @@ func judge(slot admin.KeyState, made uint64, etcd seen) (placement.Fault, string
 	case err != nil:
 		return placement.Forged, fmt.Sprintf("no gateway has written its slot: %v", err)
 	case kind == slotcodec.Unfit:
-		if etcd.Lease { // that is the better reason, and placement knows it by itself
+		if etcd.Lease { // the lease is the better reason, and placement can see it by itself
 			return placement.NoFault, ""
 		}
 		return placement.ValueTooLarge, "a gateway could not put the value into its slot"

@@ -15,7 +15,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/placement/policy"
 )
 
-// store is placement's data in etcd besides the placed keys, under the gateways' prefix:
+// store is placement's data in etcd, in addition to the placed keys, under the gateways' prefix:
 //
 //	policy/keys/KEY          {"choice": "pin", ...}: the operator's choice about a key
 //	policy/prefixes/PREFIX   ... about all keys that begin with PREFIX
@@ -24,19 +24,19 @@ import (
 type store struct {
 	kv         clientv3.KV
 	prefix     string
-	conditions []clientv3.Cmp // of every write: that this controller leads
+	conditions []clientv3.Cmp // for every write: that this controller leads
 }
 
-// errNotLeading: a write's conditions did not hold.
+// errNotLeading says that a write's conditions did not hold.
 var errNotLeading = errors.New("this controller does not lead any more")
 
-// choice is a rule as etcd has it.
+// choice is the stored form of a rule.
 type choice struct {
 	Choice policy.Choice `json:"choice"`
 	Time   time.Time     `json:"time"`
 }
 
-// plan is what was decided, as etcd has it.
+// plan is the stored form of the last decision.
 type plan struct {
 	Moves []policy.Move             `json:"moves"`
 	Away  map[string]policy.Absence `json:"away,omitempty"` // by the key's text
@@ -46,7 +46,7 @@ func (s *store) ruleName(x policy.Subject) string {
 	return s.prefix + "policy/" + map[bool]string{false: "keys/", true: "prefixes/"}[x.Prefix] + x.Name
 }
 
-// rules reads the operator's rules. Those that cannot be are left out and named.
+// rules reads the operator's rules. It leaves out unreadable rules, and returns their names.
 func (s *store) rules(ctx context.Context) (*policy.Rules, []string, error) {
 	ctx, cancel := context.WithTimeout(ctx, asking)
 	defer cancel()
@@ -74,8 +74,8 @@ func (s *store) rules(ctx context.Context) (*policy.Rules, []string, error) {
 	return rules, wrong, nil
 }
 
-// dictionary is the newest version of the gateways' dictionaries (client/etcd/slotcodec), 0 if
-// there is none.
+// dictionary returns the newest version of the gateways' dictionaries (client/etcd/slotcodec), 0
+// if there is none.
 func (s *store) dictionary(ctx context.Context) (uint32, error) {
 	ctx, cancel := context.WithTimeout(ctx, asking)
 	defer cancel()
@@ -86,7 +86,7 @@ func (s *store) dictionary(ctx context.Context) (uint32, error) {
 	}
 	newest := uint64(0)
 	for _, kv := range r.Kvs {
-		// what is not a version no gateway reads
+		// gateways ignore names that are not a version
 		if v, err := strconv.ParseUint(strings.TrimPrefix(string(kv.Key), prefix), 10, 32); err == nil {
 			newest = max(newest, v)
 		}
@@ -94,7 +94,7 @@ func (s *store) dictionary(ctx context.Context) (uint32, error) {
 	return uint32(newest), nil
 }
 
-// setRule records a choice; "" takes it back.
+// setRule stores a choice; "" deletes it.
 func (s *store) setRule(ctx context.Context, x policy.Subject, c policy.Choice, now time.Time) error {
 	op := clientv3.OpDelete(s.ruleName(x))
 	if c != "" {
@@ -110,7 +110,7 @@ func (s *store) setRule(ctx context.Context, x policy.Subject, c policy.Choice, 
 	return nil
 }
 
-// plan reads the plan; an empty one if there is none.
+// plan reads the plan, which is empty if none is stored.
 func (s *store) plan(ctx context.Context) (*plan, error) {
 	ctx, cancel := context.WithTimeout(ctx, asking)
 	defer cancel()

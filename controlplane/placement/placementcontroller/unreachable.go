@@ -9,23 +9,24 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/placement"
 )
 
-// unreachable is a placed key that a gateway could not write, because its slot did not answer that
-// gateway. Mostly that is a chain in the middle of a failover, which is over in a moment, and the
-// hottest keys are not to leave the network for it. So it is looked whether anybody gets to write
-// the slot after the chain is ready. If nobody does, it is the gateway that is cut off from the
-// chain, and the key has to go: what has a slot cannot be written by who cannot reach it.
+// unreachable is a placed key that a gateway could not write, because the key's slot did not
+// answer that gateway. Usually the chain is in the middle of a failover, which is over in a
+// moment, and the hottest keys should not leave the network for that. So placement waits until the
+// chain is ready, and checks whether any gateway then writes the slot. If none does, that gateway
+// is cut off from the chain, and the key must be removed: a gateway that cannot reach a key's slot
+// cannot write the key.
 type unreachable struct {
-	id      uint32    // the placement that is meant
-	since   time.Time // when the slot was looked at, with the chain ready; zero: not yet
-	version uint64    // the newest that it had
+	id      uint32    // id of the placement that the report is about
+	since   time.Time // when the slot was first read with the chain ready; zero: not yet
+	version uint64    // the newest version that the slot had then
 }
 
-// unreachableWait is how long nobody gets to write a slot, with the chain ready, before its key
-// goes.
+// unreachableWait is how long no gateway may write a slot, with the chain ready, before its key is
+// removed.
 const unreachableWait = 5 * time.Second
 
-// Evict takes a key out of the network for a gateway that cannot write it, unless it turns out that
-// it, or another one, can by now.
+// Evict removes a key from the network for a gateway that cannot write it, unless a gateway writes
+// it meanwhile.
 func (p *Controller) Evict(_ context.Context, e admin.PlacementEviction) error {
 	key, err := placement.ParsePrintable(e.Key)
 	if err != nil {
@@ -40,7 +41,7 @@ func (p *Controller) Evict(_ context.Context, e admin.PlacementEviction) error {
 	}
 	p.mu.Lock()
 	at, ok := p.where[key]
-	// A gateway may not have heard that the key was placed again since.
+	// A gateway may not know yet that the key was placed again.
 	mine := ok && (e.KeyID == 0 || e.KeyID == at.id)
 	news := mine && (p.unreachable[key] == nil || p.unreachable[key].id != at.id)
 	if news {
@@ -57,9 +58,9 @@ func (p *Controller) Evict(_ context.Context, e admin.PlacementEviction) error {
 	return nil
 }
 
-// forged takes a key out of the network in whose slot a gateway has found what no gateway has
-// written. Only gateways can tell, so there is nothing to look at: who may ask this may take keys
-// out of the network, for as long as a key with a fault stays away, and no more.
+// forged removes a key in whose slot a gateway has found content that no gateway has written. Only
+// gateways can tell, so there is nothing to check. The effect of a false report is limited: a
+// caller can only keep keys out of the network for as long as a key with a fault stays away.
 func (p *Controller) forged(key string, e admin.PlacementEviction) error {
 	p.mu.Lock()
 	at, ok := p.where[key]
@@ -84,7 +85,7 @@ func (p *Controller) forged(key string, e admin.PlacementEviction) error {
 	return nil
 }
 
-// judgeUnreachable looks at the slots that gateways did not reach.
+// judgeUnreachable checks the slots that gateways did not reach.
 func (p *Controller) judgeUnreachable(ctx context.Context, chains []admin.Chain) {
 	p.mu.Lock()
 	pending := map[string]position{}
@@ -107,7 +108,7 @@ func (p *Controller) judgeUnreachable(ctx context.Context, chains []admin.Chain)
 			case m.since.IsZero():
 				m.since, m.version = time.Now(), version
 				return false
-			case ok && version != m.version: // somebody gets through
+			case ok && version != m.version: // some gateway reaches the slot
 				return true
 			case time.Since(m.since) < unreachableWait:
 				return false
@@ -121,8 +122,8 @@ func (p *Controller) judgeUnreachable(ctx context.Context, chains []admin.Chain)
 	}
 }
 
-// updateUnreachable changes the state of a key whose slot a gateway did not reach under the lock,
-// and forgets it where that says so.
+// updateUnreachable changes, under the lock, the state of a key whose slot a gateway did not
+// reach. It forgets the key if change returns false.
 func (p *Controller) updateUnreachable(key string, change func(*unreachable) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -131,7 +132,7 @@ func (p *Controller) updateUnreachable(key string, change func(*unreachable) boo
 	}
 }
 
-// newest is the newest version of a key's slot, at its chain's head.
+// newest returns the newest version of a key's slot, at its chain's head.
 func (p *Controller) newest(ctx context.Context, key string) (uint64, bool) {
 	ctx, cancel := context.WithTimeout(ctx, looking)
 	defer cancel()

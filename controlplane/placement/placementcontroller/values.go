@@ -10,11 +10,11 @@ import (
 	"github.com/netcraq/netcraq/controlplane/placement/policy"
 )
 
-// seen is what etcd was last seen to have for a key.
+// seen is the last known state of a key in etcd.
 type seen struct {
 	policy.Value
-	revision int64     // the key's mod revision; of an absent key, one at which it was absent
-	at       time.Time // when that was so, or later
+	revision int64     // the key's mod revision; for an absent key, a revision at which it was absent
+	at       time.Time // a time at which that was so
 }
 
 func seenIn(r *clientv3.GetResponse, now time.Time) seen {
@@ -25,19 +25,19 @@ func seenIn(r *clientv3.GetResponse, now time.Time) seen {
 	return seen{policy.Value{Known: true, Bytes: len(kv.Value), Lease: kv.Lease != 0}, kv.ModRevision, now}
 }
 
-// Parameters of reading keys that may be placed from etcd.
+// Limits for reading from etcd keys that may be placed.
 const (
-	asking      = 2 * time.Second  // for one answer
-	askedBefore = 30 * time.Second // after which it is asked again
+	asking      = 2 * time.Second  // time limit of one answer
+	askedBefore = 30 * time.Second // how long an answer is valid
 	askAtOnce   = 16
 	askInRound  = 256
 )
 
-// values knows what etcd has for the keys that matter: those that are placed, by watching each, and
-// those that may be, by asking. It is safe for concurrent use.
+// values holds the state in etcd of the keys that matter. It watches the placed keys, and reads
+// the candidates. It is safe for concurrent use.
 type values struct {
 	client  *clientv3.Client
-	changed func(key string) // a placed key is not what it was, or is watched from now on
+	changed func(key string) // called when a placed key has changed, or is watched from now on
 
 	mu      sync.Mutex
 	known   map[string]seen
@@ -48,15 +48,15 @@ func newValues(c *clientv3.Client, changed func(string)) *values {
 	return &values{client: c, changed: changed, known: map[string]seen{}, watches: map[string]context.CancelFunc{}}
 }
 
-// of is what is known about a key.
+// of returns what is known about a key.
 func (v *values) of(key string) seen {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.known[key]
 }
 
-// ask asks about keys that are not watched, the first ones first, as far as that is due. there says
-// about which it is known that they exist by now.
+// ask reads keys that are not watched and whose last answer is too old, the first ones first.
+// there reports which keys are already known to exist.
 func (v *values) ask(ctx context.Context, keys []string, there func(string) bool) {
 	now := time.Now()
 	var due []string
@@ -76,8 +76,8 @@ func (v *values) ask(ctx context.Context, keys []string, there func(string) bool
 	ctx, cancel := context.WithTimeout(ctx, asking)
 	defer cancel()
 	each(due, askAtOnce, func(k string) {
-		// What it finds may be old by the time it is used: the gateways, too, look at what they put
-		// into a slot.
+		// The result may be old by the time it is used, but gateways also check what they put into
+		// a slot.
 		if r, err := v.client.Get(ctx, k, clientv3.WithSerializable()); err == nil {
 			v.mu.Lock()
 			v.known[k] = seenIn(r, now)
@@ -105,10 +105,10 @@ func (v *values) watch(ctx context.Context, keys map[string]bool) {
 	}
 }
 
-// follow reads a key and watches it from then on, again and again.
+// follow reads a key and watches it, and starts again after an error.
 func (v *values) follow(ctx context.Context, key string) {
 	for pause := 50 * time.Millisecond; ctx.Err() == nil; pause = min(2*pause, 5*time.Second) {
-		// Linearizable: what the network has is compared with it.
+		// Linearizable, because the network's content is compared with it.
 		asked, cancel := context.WithTimeout(ctx, asking)
 		r, err := v.client.Get(asked, key)
 		cancel()
@@ -117,7 +117,7 @@ func (v *values) follow(ctx context.Context, key string) {
 			pause = 50 * time.Millisecond
 			for w := range v.client.Watch(ctx, key, clientv3.WithRev(r.Header.Revision+1)) {
 				if w.Err() != nil {
-					break // compacted, or etcd is not what it was: ask again
+					break // compacted, or etcd was replaced: read it again
 				}
 				for _, e := range w.Events {
 					s := seen{policy.Value{Known: true, Absent: e.Type == clientv3.EventTypeDelete,
@@ -133,7 +133,7 @@ func (v *values) follow(ctx context.Context, key string) {
 	}
 }
 
-// note takes in what was seen of a watched key, if it is still watched.
+// note stores an observation of a watched key, if the key is still watched.
 func (v *values) note(ctx context.Context, key string, s seen) {
 	v.mu.Lock()
 	if ctx.Err() == nil {
@@ -145,7 +145,8 @@ func (v *values) note(ctx context.Context, key string, s seen) {
 	}
 }
 
-// each calls f for all, some at a time, and returns when all are done.
+// each calls f for all elements, at most atOnce at a time, and returns when all calls have
+// returned.
 func each[T any](all []T, atOnce int, f func(T)) {
 	var wg sync.WaitGroup
 	window := make(chan struct{}, atOnce)

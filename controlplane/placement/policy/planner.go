@@ -11,15 +11,15 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/slotcodec"
 )
 
-// Planner decides which keys ought to be placed. It remembers since when keys are hot or not worth
-// their slots, and who was removed when. It is not safe for concurrent use.
+// Planner decides which keys should be placed. It remembers since when keys have been hot or not
+// worth their slots, and when each removed key was removed. It is not safe for concurrent use.
 type Planner struct {
 	limits Limits
 
-	hot      map[string]time.Time // candidates: since when they could have a slot
-	gone     map[string]time.Time // placed keys: since when they do not exist
-	idle     map[string]time.Time // placed keys: since when they are read too little ...
-	costly   map[string]time.Time // ... and since when their writes cost more than they save
+	hot      map[string]time.Time // candidates: since when they have qualified for a slot
+	gone     map[string]time.Time // placed keys: since when they have not existed
+	idle     map[string]time.Time // placed keys: since when they have been read too little
+	costly   map[string]time.Time // placed keys: since when their writes have cost more than their reads save
 	away     map[string]Absence
 	budget   float64 // moves that may be made now
 	budgetAt time.Time
@@ -29,14 +29,14 @@ type Planner struct {
 type Absence struct {
 	Until time.Time `json:"until"`
 	Code  Code      `json:"code"`
-	// Bytes is the size of the value that did not fit: a smaller one may be tried. 0: it does not
-	// matter.
+	// Bytes is the size of the value that did not fit, so that a smaller one may be tried. 0: the
+	// size does not matter.
 	Bytes int `json:"bytes,omitempty"`
-	// Dictionary is the newest with which it did not fit.
+	// Dictionary is the newest dictionary with which the value did not fit.
 	Dictionary uint32 `json:"dictionary,omitempty"`
 }
 
-// NewPlanner makes a planner of limits, which must be in order (Check).
+// NewPlanner makes a planner with limits, which must be valid (Check).
 func NewPlanner(l Limits) (*Planner, error) {
 	if err := l.Check(); err != nil {
 		return nil, err
@@ -45,19 +45,19 @@ func NewPlanner(l Limits) (*Planner, error) {
 		idle: map[string]time.Time{}, costly: map[string]time.Time{}, away: map[string]Absence{}}, nil
 }
 
-// Limits are the limits it keeps.
+// Limits returns the planner's limits.
 func (p *Planner) Limits() Limits { return p.limits }
 
 // maxAway bounds how many absences are remembered.
 const maxAway = 4096
 
-// Away is who stays away, for whoever keeps it through a restart.
+// Away returns the absent keys, for callers that keep them across a restart.
 func (p *Planner) Away() map[string]Absence { return maps.Clone(p.away) }
 
 // Recall takes over an earlier planner's Away.
 func (p *Planner) Recall(away map[string]Absence) { p.away = maps.Clone(away) }
 
-// candidate is a key that is being decided on.
+// candidate is a key that a round considers.
 type candidate struct {
 	*Key
 	verdict Verdict
@@ -71,13 +71,13 @@ type candidate struct {
 type round struct {
 	p      *Planner
 	in     Input
-	chains map[string]*Chain // those of in, with the free slots that are left
+	chains map[string]*Chain // the chains of in, with their remaining free slots
 	all    []*candidate
 	moves  []Move
 }
 
-// Decide returns the moves to make now, in order, and the reason for each key's place (by name). It
-// assumes that they are made: after a failed move it decides again.
+// Decide returns the moves to make now, in order, and every considered key's verdict (by name). It
+// assumes that the moves succeed. After a failed move, the next call decides again.
 func (p *Planner) Decide(in Input) ([]Move, []Verdict) {
 	r := &round{p: p, in: in, chains: map[string]*Chain{}}
 	for _, c := range in.Chains {
@@ -146,7 +146,7 @@ func (p *Planner) forget(all []*candidate, now time.Time) {
 	}
 }
 
-// since notes that something holds for a key, and says since when.
+// since notes that a condition holds for a key, and returns for how long it has held.
 func since(m map[string]time.Time, key string, now time.Time) time.Duration {
 	at, ok := m[key]
 	if !ok || at.After(now) {
@@ -168,7 +168,7 @@ func (c *candidate) sayPinned() {
 	c.say(Pinned, "pinned by an operator")
 }
 
-// move makes the verdict's move.
+// move adds the move of a candidate's verdict.
 func (r *round) move(c *candidate, op Op, chain string) {
 	c.verdict.Move = op
 	r.moves = append(r.moves, Move{Op: op, Key: []byte(c.Name), Chain: chain, Code: c.verdict.Code,
@@ -183,7 +183,7 @@ func (r *round) move(c *candidate, op Op, chain string) {
 	if ch := r.chains[chain]; ch != nil {
 		ch.Free++
 	}
-	if c.verdict.Code == Leaving { // another chain may take it at once
+	if c.verdict.Code == Leaving { // another chain may place it at once
 		return
 	}
 	a := Absence{Until: r.in.Now.Add(r.p.limits.Cooldown), Code: Resting}
@@ -205,7 +205,7 @@ func (r *round) move(c *candidate, op Op, chain string) {
 	r.p.away[c.Name] = a
 }
 
-// spend takes moves from the budget, if it has them.
+// spend takes moves from the budget, if it has enough.
 func (r *round) spend(n int) bool {
 	if r.p.budget < float64(n) {
 		return false
@@ -214,7 +214,8 @@ func (r *round) spend(n int) bool {
 	return true
 }
 
-// barred gives a key its verdict where it may not be placed, whatever its heat.
+// barred gives a verdict to a key that may not be placed whatever its heat, and reports whether it
+// did.
 func (r *round) barred(c *candidate) bool {
 	choice, by, byDefault := r.in.Rules.Of(c.Name)
 	pinned := ""
@@ -259,13 +260,14 @@ func (r *round) barred(c *candidate) bool {
 	return true
 }
 
-// fits says whether a value may fit a chain's cells.
+// fits reports whether a value may fit a chain's cells.
 func (r *round) fits(c *candidate, ch *Chain) bool {
 	return ch.Cell >= slotcodec.LeastSlot && (c.Value.Absent || !c.Value.Known ||
 		float64(c.Value.Bytes) <= float64(ch.Cell-overhead)*r.p.limits.Compression)
 }
 
-// narrow says whether a key is, or would be, if no slot holds a sealed cell.
+// narrow reports whether a key that is, or would be, placed could not be because no slot holds a
+// sealed cell.
 func (r *round) narrow(c *candidate) bool {
 	if ch := r.chains[c.Chain]; ch != nil {
 		return ch.Cell < slotcodec.LeastSlot
@@ -293,7 +295,7 @@ func (r *round) fitsSome(c *candidate) bool {
 	return false
 }
 
-// leave decides which placed keys go whatever the candidates are.
+// leave decides which placed keys must go, regardless of the candidates.
 func (r *round) leave() {
 	l, now := r.p.limits, r.in.Now
 	for _, c := range r.all {
@@ -356,7 +358,7 @@ func (r *round) leave() {
 	}
 }
 
-// enter decides which candidates come, and who goes for them.
+// enter decides which candidates are placed, and which keys make room for them.
 func (r *round) enter() {
 	var pinned, heard []*candidate
 	for _, c := range r.all {
@@ -381,8 +383,8 @@ func (r *round) enter() {
 	for _, c := range pinned {
 		r.enterPinned(c)
 	}
-	// Whether a candidate comes into a free slot or has to take another's is settled before the
-	// first one has come, so that since means what it says.
+	// Whether a candidate can use a free slot or must replace a key is decided before the first
+	// candidate is placed, so that the times of since stay comparable.
 	type chance struct {
 		c    *candidate
 		room bool
@@ -400,19 +402,20 @@ func (r *round) enter() {
 	}
 }
 
-// named says whether an operator has chosen that this very key be placed, or may be.
+// named reports whether an operator has chosen that this very key be placed, or may be.
 //
-// What does not exist is placed only then. Some clients read a key that never exists because the
-// answer's header has the store's revision: kube-apiserver does so before each list that it answers
-// from its cache, which has to have come as far (GetCurrentResourceVersion). The revision of an
-// answer from the network may be older, and the list would be. A placed key that is deleted stays
-// for a while: who reads it then has known it.
+// Only such a key is placed while it does not exist. Some clients read a key that never exists
+// because the answer's header has the store's revision. For example, kube-apiserver does so before
+// each list that it answers from its cache, to learn how recent the cache must be
+// (GetCurrentResourceVersion). The revision of an answer from the network may be older, and then
+// the list would be, too. A placed key that is deleted stays for a while, because clients that
+// read it then have known it.
 func (r *round) named(c *candidate) bool {
 	choice, by, byDefault := r.in.Rules.Of(c.Name)
 	return choice != "" && !by.Prefix && !byDefault
 }
 
-// staysAway gives a key that was removed a short while ago its verdict.
+// staysAway gives a verdict to a key that was removed a short while ago.
 func (r *round) staysAway(c *candidate) bool {
 	a, ok := r.p.away[c.Name]
 	left := a.Until.Sub(r.in.Now)
@@ -433,8 +436,8 @@ func (r *round) staysAway(c *candidate) bool {
 	return true
 }
 
-// room is the ready chain with the most free slots of those whose cells a key fits, nil if there is
-// none.
+// room returns, among the ready chains whose cells fit a key, the one with the most free slots;
+// nil if there is none.
 func (r *round) room(c *candidate) *Chain {
 	var best *Chain
 	for _, ch := range r.in.Chains {
@@ -446,8 +449,8 @@ func (r *round) room(c *candidate) *Chain {
 	return best
 }
 
-// coldest is the placed key that is worth its slot least, among those that may go for a key; nil if
-// there is none. any: MinResidency does not protect.
+// coldest returns the placed key with the lowest score among those that may make room for a key;
+// nil if there is none. any: MinResidency does not protect keys.
 func (r *round) coldest(c *candidate, any bool) *candidate {
 	var worst *candidate
 	for _, v := range r.all {
@@ -486,8 +489,8 @@ func (r *round) enterPinned(c *candidate) {
 	r.move(c, Place, ch.Name)
 }
 
-// warm says whether a candidate has been hot enough for long enough, and gives it its verdict if
-// not.
+// warm reports whether a candidate has been hot enough for long enough, and gives it its verdict
+// if not.
 func (r *round) warm(c *candidate, room bool, victim *candidate) bool {
 	l := r.p.limits
 	bar := l.MinScore
@@ -517,7 +520,7 @@ func (r *round) warm(c *candidate, room bool, victim *candidate) bool {
 	return false
 }
 
-// enterHot places a candidate that is warm, or says why not.
+// enterHot places a candidate that is warm, or records why not.
 func (r *round) enterHot(c *candidate, room bool) {
 	l := r.p.limits
 	if ch := r.room(c); ch != nil {
@@ -532,8 +535,8 @@ func (r *round) enterHot(c *candidate, room bool) {
 	v := r.coldest(c, false)
 	switch {
 	case room || v == nil:
-		// the last free slots went to hotter ones: whether it is hot enough to take another's is to
-		// be seen for AdmitAfter, too
+		// hotter candidates took the last free slots; whether this one is hot enough to replace a
+		// key must also hold for AdmitAfter
 		c.say(Full, "score %s; hotter keys took the last slots at this moment", rate(c.score))
 		delete(r.p.hot, c.Name)
 	case c.score < l.ReplaceRatio*v.score:
@@ -549,7 +552,7 @@ func (r *round) enterHot(c *candidate, room bool) {
 	}
 }
 
-// short is a duration without what does not matter.
+// short formats a duration without insignificant parts.
 func short(d time.Duration) time.Duration {
 	if d < time.Second {
 		return d.Round(time.Millisecond)

@@ -33,20 +33,20 @@ func (s Subject) String() string {
 	return placement.Printable(s.Name)
 }
 
-// Rules are the operator's. Of those about a key the narrowest holds: that about the key itself,
-// then that about the longest prefix.
+// Rules are the operator's rules. The narrowest rule about a key applies: the one about the key
+// itself, otherwise the one about the longest prefix.
 type Rules struct {
-	own    string // the gateway's own prefix: nobody's choice
+	own    string // the gateways' own prefix, which no rule can change
 	normal map[Subject]Choice
 	chosen map[Subject]Choice
 }
 
-// HealthKey is the key that kube-apiserver reads to see whether etcd answers. An answer from the
-// network would say nothing about that.
+// HealthKey is the key that kube-apiserver reads to check that etcd answers. An answer from the
+// network would not show that.
 const HealthKey = "/registry/health"
 
-// NewRules are the rules before anybody has chosen any: the health key and placement.Credentials
-// are excluded. own is the prefix of the gateways' own state.
+// NewRules returns the default rules: the health key and placement.Credentials are excluded. own
+// is the prefix of the gateways' own state.
 func NewRules(own string) *Rules {
 	r := &Rules{own: own, normal: map[Subject]Choice{{Name: HealthKey}: Exclude}, chosen: map[Subject]Choice{}}
 	for _, prefix := range placement.Credentials {
@@ -55,8 +55,7 @@ func NewRules(own string) *Rules {
 	return r
 }
 
-// Set chooses, and Clear takes a choice back. Anything but an exclusion is refused for the
-// gateway's own keys.
+// Set stores a choice. For the gateways' own keys, it refuses everything but an exclusion.
 func (r *Rules) Set(s Subject, c Choice) error {
 	switch {
 	case s.Name == "":
@@ -77,11 +76,11 @@ func (r *Rules) Clear(s Subject) bool {
 	return ok
 }
 
-// Chosen is the operator's choice for exactly this subject; "" if there is none.
+// Chosen returns the operator's choice for exactly this subject; "" if there is none.
 func (r *Rules) Chosen(s Subject) Choice { return r.chosen[s] }
 
-// Of is the choice that holds for a key, and its rule; "" if there is none. byDefault: nobody has
-// made it.
+// Of returns the choice that applies to a key, and its rule; "" if there is none. byDefault: no
+// operator has made the choice.
 func (r *Rules) Of(key string) (c Choice, by Subject, byDefault bool) {
 	if r.own != "" && strings.HasPrefix(key, r.own) {
 		return Exclude, Subject{r.own, true}, true
@@ -103,11 +102,11 @@ func (r *Rules) Of(key string) (c Choice, by Subject, byDefault bool) {
 	return "", Subject{}, false
 }
 
-// Pins are the keys that are pinned by name, in order.
+// Pins returns the keys that are pinned by name, in order.
 func (r *Rules) Pins() []string { return r.pins(false) }
 
-// PinnedPrefixes are the prefixes all of whose keys are pinned, except for those with a narrower
-// rule; in order.
+// PinnedPrefixes returns, in order, the prefixes all of whose keys are pinned, except for keys
+// with a narrower rule.
 func (r *Rules) PinnedPrefixes() []string { return r.pins(true) }
 
 func (r *Rules) pins(prefix bool) []string {
@@ -125,7 +124,7 @@ func (r *Rules) pins(prefix bool) []string {
 type Rule struct {
 	Subject
 	Choice  Choice
-	Default bool // nobody has made this choice
+	Default bool // no operator has made this choice
 }
 
 // All lists the rules, defaults first.

@@ -23,7 +23,7 @@ type Move struct {
 // Code is the kind of a verdict, for programs.
 type Code string
 
-// The kinds of verdicts. Those of keys that are placed and stay:
+// The kinds of verdicts about keys that are placed and stay placed:
 const (
 	Pinned Code = "pinned"  // by an operator
 	Serves Code = "serves"  // it is worth its slot
@@ -32,7 +32,7 @@ const (
 	NoRate Code = "no-rate" // its heat is not known
 )
 
-// Those of keys that are not placed and stay so:
+// Verdicts about keys that are not placed and stay so:
 const (
 	Own             Code = "own"              // the gateways' own
 	Excluded        Code = "excluded"         // by a rule
@@ -56,7 +56,7 @@ const (
 	NotSampled      Code = "not-sampled"      // it is not among the keys that whoever measures has named
 )
 
-// Those of moves:
+// Verdicts with a move:
 const (
 	Hot      Code = "hot"      // placed for its heat
 	MakeRoom Code = "room"     // removed to make room
@@ -64,12 +64,12 @@ const (
 	Leaving  Code = "leaving"  // removed because its chain is to hold no keys
 )
 
-// formerly are the words of earlier versions, which plans in etcd may have.
+// formerly maps the codes of earlier versions, which plans in etcd may contain.
 var formerly = map[string]Code{"silent": NoRate, "unfit": ValueTooLarge, "broken": SlotLost, "mute": SlotUnreachable, "absent": KeyAbsent,
 	"unheard": NotSampled}
 
-// UnmarshalText implements encoding.TextUnmarshaler: a controller that is upgraded in place reads
-// its former records.
+// UnmarshalText implements encoding.TextUnmarshaler. It accepts former codes, because an upgraded
+// controller reads its earlier records.
 func (c *Code) UnmarshalText(text []byte) error {
 	if now, ok := formerly[string(text)]; ok {
 		*c = now
@@ -79,16 +79,16 @@ func (c *Code) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Verdict is the reason for a key's place.
+// Verdict says why a key is placed or not.
 type Verdict struct {
 	Key    string
-	Chain  string // its chain before the move that follows from the verdict
+	Chain  string // the key's chain before Move
 	Heat   Heat
 	Heard  bool
-	Score  float64 // valid where Heard
+	Score  float64 // valid if Heard
 	Code   Code
 	Reason string
-	Move   Op // the move that follows; "": none
+	Move   Op // the resulting move; "": none
 }
 
 func rate(x float64) string {

@@ -15,11 +15,11 @@ type Heat struct {
 	Writes float64 `json:"writes"`
 }
 
-// MaxRate is the highest plausible rate, in requests a second: above what all switches of a network
-// answer.
+// MaxRate is the highest plausible rate, in requests per second. It is higher than all switches of
+// a network can answer.
 const MaxRate = 1e9
 
-// Valid says whether both rates can be.
+// Valid reports whether both rates are plausible.
 func (h Heat) Valid() bool {
 	ok := func(x float64) bool { return !math.IsNaN(x) && x >= 0 && x <= MaxRate }
 	return ok(h.Reads) && ok(h.Writes)
@@ -28,19 +28,19 @@ func (h Heat) Valid() bool {
 // Chain is a chain that can take keys.
 type Chain struct {
 	Name  string
-	Cell  int  // bytes that a slot holds for a sealed cell, seal and all
+	Cell  int  // bytes that a slot holds for a sealed cell, including the seal
 	Free  int  // unused slots
 	Ready bool // keys can be added and removed now
-	// Leaving is a chain that must hold no keys: it gets none, and its keys are removed.
+	// Leaving marks a chain that must hold no keys: it gets none, and its keys are removed.
 	Leaving bool
 }
 
 // Value is a key's value in etcd.
 type Value struct {
-	Known  bool // etcd was asked
+	Known  bool // etcd has been asked
 	Absent bool // there is no such key
 	Bytes  int  // length of the value in etcd
-	Lease  bool // the key is attached to a lease: etcd deletes it by itself
+	Lease  bool // the key is attached to a lease, so etcd deletes it by itself
 }
 
 // Key is the known state of one key, placed or not.
@@ -57,42 +57,42 @@ type Key struct {
 // Placed says whether the key is placed.
 func (k *Key) Placed() bool { return k.Chain != "" }
 
-// Input is all that is known at one moment.
+// Input is everything that is known at one moment.
 type Input struct {
 	Now    time.Time
-	Keys   []Key // each name once
+	Keys   []Key // each name only once
 	Chains []Chain
 	Rules  *Rules
-	// Dictionary is the newest version of a dictionary that gateways have had time to read; 0:
-	// none. A value that did not fit a cell may fit with a newer one.
+	// Dictionary is the newest dictionary that gateways have had time to read; 0: none. A value
+	// that did not fit a cell may fit with a newer one.
 	Dictionary uint32
 }
 
-// Limits keep moves few. The zero value is not usable: begin with DefaultLimits.
+// Limits keep the number of moves low. The zero value is not usable: start with DefaultLimits.
 type Limits struct {
-	MinScore     float64 // score from which a key is worth a free slot, in reads a second
-	WriteCost    float64 // reads that one write costs
-	ReplaceRatio float64 // factor by which a candidate must be hotter than the key that it replaces; above 1
+	MinScore     float64 // minimum score for a free slot, in reads per second
+	WriteCost    float64 // how many reads one write costs
+	ReplaceRatio float64 // a candidate's score must exceed the replaced key's by this factor; above 1
 
-	AdmitAfter   time.Duration // how long a candidate is hot, or a placed key not worth its writes, before it moves
-	MinResidency time.Duration // how long a key that was placed is not removed to make room
-	Cooldown     time.Duration // how long a key that was removed is not placed again
-	Gone         time.Duration // how long a placed key may not exist before its slot is given back
-	Idle         time.Duration // how long a placed key may be read less than MinScore before its slot is given back
-	Retry        time.Duration // how long a key with a fault is not placed again
+	AdmitAfter   time.Duration // how long a candidate must be hot, or a placed key too costly, before it moves
+	MinResidency time.Duration // how long a placed key cannot be removed to make room
+	Cooldown     time.Duration // how long a removed key cannot be placed again
+	Gone         time.Duration // how long a placed key may be absent in etcd before it loses its slot
+	Idle         time.Duration // how long a placed key may score less than MinScore in reads before it loses its slot
+	Retry        time.Duration // how long a key with a fault cannot be placed again
 
 	MovesPerMinute float64
 	Burst          int // moves that may be made at once after a quiet time
 
-	// Compression is how much smaller a value can be hoped to become: a value of more than
-	// Compression cells is not tried. One that is tried and does not fit is known by its slot
+	// Compression is the best compression ratio that placement counts on: it does not try a value
+	// of more than Compression cells. If it tries a value that does not fit, the slot shows that
 	// (placement.ValueTooLarge).
 	Compression float64
 }
 
-// overhead is what a slot holds alongside the value, in bytes, while revisions are small: its kind
-// and three revisions as varints (client/etcd/slotcodec), and the seal. A value that does not fit
-// with more is found out by trying.
+// overhead is what a slot holds in addition to the value, in bytes, while revisions are small: its
+// kind, three revisions as varints (client/etcd/slotcodec), and the seal. Whether a value fits
+// with a larger overhead is found out by trying.
 const overhead = 8 + slotcodec.SealOverhead
 
 // DefaultLimits suit rates measured over 10 to 60 seconds.
@@ -124,5 +124,5 @@ func (l Limits) Check() error {
 	return nil
 }
 
-// Score is the benefit of placing a key, in reads a second.
+// Score returns the benefit of placing a key, in reads per second.
 func (l Limits) Score(h Heat) float64 { return h.Reads - l.WriteCost*h.Writes }
