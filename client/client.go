@@ -34,10 +34,10 @@ var (
 )
 
 type (
-	// OpError says which operation failed, why, and what is known of it.
+	// OpError says which operation failed, why, and what is known about its outcome.
 	OpError = calls.OpError
-	// Request is one operation, for Do and Batch. Its Deadline and Tag are the client's: leave
-	// them.
+	// Request is one operation, for Do and Batch. The client sets its Deadline and Tag; leave them
+	// unset.
 	Request = calls.Request
 	// Result is the result of an operation.
 	Result = calls.Result
@@ -53,8 +53,8 @@ type Config struct {
 	// addresses for when it does not answer.
 	Addresses []netip.AddrPort
 	// Services is the chain's service address if it is not one of Addresses (for a client of
-	// several chains: all of theirs). Answers come from there even if a switch was asked at its own
-	// address. Packets from other addresses are not answers.
+	// several chains: all of their service addresses). Answers come from there even if a switch was
+	// asked at its own address. Packets from other addresses are not answers.
 	Services []netip.AddrPort
 	// Profile of the switches' program. 0: 128 bits.
 	Profile wire.Profile
@@ -75,15 +75,15 @@ type Config struct {
 type Client struct {
 	cfg    Config
 	socket *socket
-	start  time.Time // the machine's time 0
+	start  time.Time // wall-clock time at which the machine's clock is 0
 	done   sync.WaitGroup
 	stop   context.CancelFunc
 
 	mu        sync.Mutex
 	machine   *calls.Machine
 	sessions  []Session
-	renewable bool          // others can be had when no session is left
-	none      chan struct{} // no session is left
+	renewable bool          // the source can provide new sessions when none is left
+	none      chan struct{} // closed when no session is left
 	pumping   bool          // a goroutine is taking the machine's actions and executing them
 	timer     *time.Timer
 	armed     time.Duration // time of the timer; 0: it is not set
@@ -91,7 +91,7 @@ type Client struct {
 }
 
 // New makes a client, with sessions if the configuration has a source of them; ctx bounds only the
-// time for getting those.
+// time for obtaining them.
 func New(ctx context.Context, cfg Config) (*Client, error) {
 	if cfg.Profile == 0 {
 		cfg.Profile = wire.Profile128
@@ -129,7 +129,7 @@ func New(ctx context.Context, cfg Config) (*Client, error) {
 	return c, nil
 }
 
-// Close ends all calls with ErrClosed and gives the sessions back.
+// Close ends all calls with ErrClosed and releases the sessions.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	if c.closed {
@@ -157,8 +157,8 @@ func (c *Client) Close() error {
 // Option changes how one call is made.
 type Option func(*Request)
 
-// Eventual lets any member answer a read with its last committed value: the read does not go to the
-// tail, and needs no lease.
+// Eventual lets any member answer a read with its last committed value. The read does not go to the
+// tail and needs no read lease.
 func Eventual() Option { return func(r *Request) { r.Eventual = true } }
 
 // AskAddresses sends the call to these addresses rather than to the client's.
@@ -182,20 +182,21 @@ func (c *Client) Delete(ctx context.Context, key wire.Key, options ...Option) (R
 
 // CompareAndSwap writes the value if the key's version is the expected one (0: the key was never
 // written). Otherwise the error is ErrCASFailed, and its OpError has the committed version and
-// value. Expected versions must come from answers: one that was made up may come true later, for a
-// copy of the request that is late.
+// value. Expected versions must come from answers. If a program invents one, the key may reach it
+// later, and a late copy of the request would then be executed.
 func (c *Client) CompareAndSwap(ctx context.Context, key wire.Key, expected wire.Version, value []byte,
 	options ...Option) (Result, error) {
 	return c.call(ctx, Request{Op: wire.CAS, Key: key, Expected: expected, Value: value}, options)
 }
 
-// CompareAndDelete deletes the key if its version is the expected one; otherwise as CompareAndSwap.
+// CompareAndDelete deletes the key if its version is the expected one; otherwise it behaves like
+// CompareAndSwap.
 func (c *Client) CompareAndDelete(ctx context.Context, key wire.Key, expected wire.Version, options ...Option) (
 	Result, error) {
 	return c.call(ctx, Request{Op: wire.CAS, Key: key, Expected: expected, Delete: true}, options)
 }
 
-// Batch does requests at the same time, as far as there are sessions for the writes, and returns
+// Batch executes requests concurrently, as far as there are sessions for the writes, and returns
 // their results in the same order. The order in which requests of one batch are executed is not
 // defined.
 func (c *Client) Batch(ctx context.Context, requests []Request) []Result {
@@ -213,14 +214,15 @@ func (c *Client) Batch(ctx context.Context, requests []Request) []Result {
 }
 
 // Do starts a request and calls done with its result, once. Calls of done come one after the other,
-// possibly before Do returns, and hold up the client meanwhile: done may call Do, but must not wait
-// for anything, least of all for another call of this client.
+// possibly before Do returns, and block the client meanwhile. So done may call Do, but must not
+// wait for anything, especially not for another call of this client.
 func (c *Client) Do(ctx context.Context, r Request, done func(Result)) {
 	if ctx.Done() == nil {
 		c.submit(ctx, r, done)
 		return
 	}
-	// The call's id is not known before it has begun, and by then it may be done, or its context.
+	// The call's id is known only after it has begun. By then, the call or its context may already
+	// be done.
 	var mu sync.Mutex
 	var over bool
 	var stop func() bool
@@ -243,8 +245,8 @@ func (c *Client) Do(ctx context.Context, r Request, done func(Result)) {
 	}
 }
 
-// Await does a request, and waits for its result. It asks ctx for Done only when the request is on
-// its way.
+// Await executes a request and waits for its result. It calls ctx.Done only after the request was
+// sent.
 func (c *Client) Await(ctx context.Context, r Request) Result {
 	result, _ := c.call(ctx, r, nil)
 	return result
@@ -257,10 +259,10 @@ func (c *Client) Stats() Stats {
 	return c.machine.Stats()
 }
 
-// Now does a request if its answer is there as soon as it has been sent, as that of a switch in
-// this machine's kernel is, and waits for nothing. ok is false if it is not: then the request is
-// given up, and of a write it is not known whether it is, or will be, executed. Where answers have
-// not come so soon lately it does nothing, mostly.
+// Now executes a request without waiting. This works if the answer is available as soon as the
+// request has been sent, for example from a switch in this machine's kernel. If there is no answer
+// yet, ok is false and the request is abandoned; a write may then have been executed, or may still
+// be. If answers have not arrived that quickly lately, Now mostly does nothing.
 func (c *Client) Now(r Request) (result Result, ok bool) {
 	if !c.socket.prompt.hopeful() {
 		return Result{}, false
@@ -299,8 +301,8 @@ func (c *Client) call(ctx context.Context, r Request, options []Option) (Result,
 	return res, res.Err
 }
 
-// submit gives the machine a request, and has its packet sent. ok is false when it was over before
-// it was sent; done was called then.
+// submit passes a request to the machine and sends its packet. ok is false if the call ended before
+// anything was sent; done has then been called.
 func (c *Client) submit(ctx context.Context, r Request, done func(Result)) (id calls.CallID, ok bool) {
 	over := func(err error) {
 		done(Result{Err: &OpError{Op: r.Op, Delete: r.Delete, Key: r.Key, Err: err, Detail: "nothing was sent"}})
@@ -333,7 +335,7 @@ func (c *Client) abort(ctx context.Context, id calls.CallID) {
 	c.mu.Unlock()
 }
 
-// reason is why a context is done, as a call's error.
+// reason converts the reason why a context is done to a call's error.
 func reason(ctx context.Context) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return ErrTimeout
@@ -349,7 +351,7 @@ const pumpRounds = 16
 
 // pump executes the machine's actions, and sets the timer. The caller has locked mu, which pump
 // unlocks while it sends and while it delivers results. Only one goroutine does this at a time. It
-// also executes what others add meanwhile, so that packets leave in batches when there are many.
+// also executes actions that other goroutines add meanwhile, so that many packets leave in batches.
 func (c *Client) pump() {
 	if c.pumping {
 		return
@@ -397,8 +399,8 @@ func (c *Client) deliver(done *calls.Completion) {
 }
 
 // arm makes the timer fire at the time, or earlier. It is set back only by firing: with tens of
-// thousands of calls a second that come and go before their timers, this costs one timer event a
-// retransmission time rather than one a call.
+// thousands of calls a second that finish before their timers, there is one timer event per
+// retransmission time instead of one per call.
 func (c *Client) arm(at time.Duration) {
 	if c.closed {
 		return
@@ -437,7 +439,7 @@ func (c *Client) receive() {
 	}
 }
 
-// take gives the machine packets that have come. The caller has locked mu.
+// take passes received packets to the machine. The caller has locked mu.
 func (c *Client) take(packets []received) {
 	if len(packets) == 0 {
 		return

@@ -13,9 +13,9 @@ import (
 // call is one request until it is answered.
 type call struct {
 	id      CallID
-	req     Request // without its value, which is in bytes
+	req     Request // the request, without its value, which is in bytes
 	packet  wire.Packet
-	bytes   []byte // the packet as it is sent, every time
+	bytes   []byte // the packet; every transmission sends the same bytes
 	session *session
 	number  uint32
 	addrs   []netip.AddrPort
@@ -23,18 +23,18 @@ type call struct {
 	state    callState
 	at       int // index in addrs of the last transmission
 	attempts int
-	unsent   int  // of them, those that did not leave this machine (Unsent)
+	unsent   int  // transmissions that did not leave this machine (Unsent)
 	silent   int  // transmissions without an answer in time
 	refusals int  // RETRY, NOT_SERVING and NO_CHAIN answers so far
 	noChain  int  // NO_CHAIN answers in a row
-	retrial  bool // it tries the first address, which others have given up
+	retrial  bool // this call tries the first address again, which other calls have given up
 
 	started   time.Duration
 	firstSent time.Duration
-	last      wire.Status // of the last refusal, if refusals > 0
+	last      wire.Status // status of the last refusal, if refusals > 0
 
-	foreign        netip.AddrPort // sender of an answer that may not answer, if there was one
-	refusedSession uint16         // the last one that the switches rejected; 0: none
+	foreign        netip.AddrPort // last sender of an answer that is not allowed to answer, if any
+	refusedSession uint16         // the last session that the switches rejected; 0: none
 
 	wake  time.Duration
 	timer int // index in the heap; -1: none
@@ -43,13 +43,13 @@ type call struct {
 type callState uint8
 
 const (
-	queued  callState = iota // a write that waits for a session
-	waiting                  // for an answer; at wake: no longer
-	pausing                  // after a refusal; at wake: send again
+	queued  callState = iota // a write is waiting for a session
+	waiting                  // waiting for an answer; at wake, it stops waiting
+	pausing                  // pausing after a refusal; at wake, it sends again
 	done
 )
 
-// sendNumbered sends the call's packet under the session and the number that it has got.
+// sendNumbered sends the call's packet under the session and the number that it was assigned.
 func (m *Machine) sendNumbered(now time.Duration, c *call) {
 	if c.session != nil {
 		c.packet.Session = c.session.id
@@ -108,13 +108,13 @@ func (m *Machine) wake(now time.Duration, c *call) {
 		c.at = (c.at + 1) % len(c.addrs)
 		m.stats.Retransmits++
 		m.transmit(now, c)
-	default: // pausing; a queued call wakes at its deadline only
+	default: // the call is pausing; a queued call wakes at its deadline only
 		m.stats.Resent++
 		m.transmit(now, c)
 	}
 }
 
-// waitedFor says what a call that has timed out was waiting for.
+// waitedFor returns what a call that has timed out was waiting for.
 func (c *call) waitedFor() string {
 	switch {
 	case c.attempts > 0 && c.attempts == c.unsent:
@@ -131,13 +131,13 @@ func (c *call) waitedFor() string {
 	return "no answer"
 }
 
-// isAnsweredBy says whether a reply with the call's session and number is to the call.
+// isAnsweredBy reports whether a reply with the call's session and number is to the call.
 func (c *call) isAnsweredBy(p *wire.Packet) bool {
 	reply, ok := c.packet.Op.Reply()
 	return ok && p.Op == reply && p.Key == c.packet.Key
 }
 
-// answer takes a reply that belongs to the call.
+// answer processes a reply that belongs to the call.
 func (m *Machine) answer(now time.Duration, c *call, from netip.AddrPort, p *wire.Packet) {
 	status := p.Status
 	if p.Op == wire.ReadReply && status == wire.OK && p.Tombstone {
@@ -152,7 +152,8 @@ func (m *Machine) answer(now time.Duration, c *call, from netip.AddrPort, p *wir
 		m.hit(c)
 	}
 	if c.refusals == 0 {
-		m.trip.took(min(now-c.firstSent, m.cfg.Retransmit)) // so a longer time is soon forgotten
+		// so an unusually long time is soon forgotten
+		m.trip.took(min(now-c.firstSent, m.cfg.Retransmit))
 	}
 	r := Result{Version: p.Version, From: from, Epoch: p.Epoch}
 	isWrite := p.Op != wire.ReadReply
@@ -171,8 +172,9 @@ func (m *Machine) answer(now time.Duration, c *call, from netip.AddrPort, p *wir
 		r.Err = e
 	case status == wire.CASFailed && p.Op == wire.CASReply:
 		e := &OpError{Err: ErrCASFailed, Version: p.Version, Found: !p.Tombstone, Value: slices.Clone(p.Value)}
-		// With a session the head would have recognized an executed one. Without, or if it was sent
-		// under another session before, this answer may be to a copy of one that was executed.
+		// With a session, the head would have recognized a CAS that it had executed. Without one,
+		// or if the CAS was sent under another session before, this may be the answer to a second
+		// copy of an executed CAS.
 		e.OutcomeUnknown = c.session == nil || c.refusedSession != 0
 		r.Err = e
 	case status == wire.Full && isWrite:
@@ -182,7 +184,7 @@ func (m *Machine) answer(now time.Duration, c *call, from netip.AddrPort, p *wir
 	case status == wire.BadSession && isWrite:
 		if c.session != nil {
 			m.pool.retire(c.session)
-			// A copy may have been executed while the session was still taken. A CAS cannot be
+			// A copy may have been executed while the session was still accepted. A CAS cannot be
 			// executed again then.
 			if p.Op == wire.CASReply && m.pool.mayHave() {
 				m.changeSession(now, c)
@@ -199,7 +201,8 @@ func (m *Machine) answer(now time.Duration, c *call, from netip.AddrPort, p *wir
 	m.finish(now, c, r)
 }
 
-// deniedAccess is the right that an operation needs in the key's realm, by the op of its answer.
+// deniedAccess is the right that an operation needs in the key's realm, derived from the op of its
+// answer.
 var deniedAccess = map[wire.Op]string{wire.ReadReply: "read in", wire.WriteReply: "write in", wire.CASReply: "read and write in"}
 
 // badSession explains BAD_SESSION.
@@ -207,15 +210,17 @@ func badSession(id uint16) string {
 	return fmt.Sprintf("session %d is not leased to this host, not any more, or is beyond the switches' session table", id)
 }
 
-// refused takes an answer that asks for another try.
+// refused processes an answer that asks for another try.
 func (m *Machine) refused(now time.Duration, c *call, status wire.Status, from netip.AddrPort) {
 	m.stats.Refusals++
 	if c.state != waiting {
-		return // it is going to be sent again already: a second copy's refusal must not make a second one of us
+		// it will be sent again anyway; the refusal of a second copy must not cause another
+		// transmission
+		return
 	}
 	if status == wire.NoChain && from != c.addrs[c.at] {
-		// it comes from the address that was asked, and this one was asked earlier: it has been
-		// counted, or skipped
+		// this refusal is from an address that was asked earlier, which has already been counted or
+		// skipped
 		return
 	}
 	c.refusals++
@@ -271,14 +276,14 @@ func (m *Machine) miss(now time.Duration, c *call) {
 func (m *Machine) hit(c *call) {
 	switch {
 	case c.req.To != nil:
-	case c.retrial: // the first address is back
+	case c.retrial: // the first address serves again
 		m.preferred, m.misses = 0, 0
 	case c.at == m.preferred:
 		m.misses = 0
 	}
 }
 
-// fail ends a call; e says why.
+// fail ends a call; e is the reason.
 func (m *Machine) fail(now time.Duration, c *call, e *OpError) {
 	e.OutcomeUnknown = c.req.Op != wire.Read && c.attempts > c.unsent
 	m.finish(now, c, Result{Err: e})
@@ -299,7 +304,7 @@ func (m *Machine) finish(now time.Duration, c *call, r Result) {
 	if c.attempts > 0 {
 		r.RTT = now - c.firstSent
 	}
-	// while it waits for a session; no call has it, since numbers begin at 1
+	// number of a call that waits for a session; no sent call has it, because numbers begin at 1
 	delete(m.pending, pendingKey{c.packet.Session, c.number})
 	c.state = done
 	m.timers.remove(c)

@@ -1,5 +1,5 @@
 // Package calls is the NetCRAQ client without sockets, clocks and goroutines: a machine that takes
-// events and says what to send and which calls are done.
+// events and says what to send and which calls have finished.
 //
 //	        Start, Cancel ──▶ ┌─────────┐ ──▶ Sends        (packets and where to)
 //	Receive (a UDP payload) ──▶│ Machine │
@@ -20,7 +20,8 @@
 //
 // A call is one request that is sent until it is answered. Every transmission is the same packet:
 // same session, same request number, same value. So a write is executed once however often it is
-// sent, because the head remembers each session's last request and the version that it gave it.
+// sent, because the head remembers each session's last request and the version that it assigned to
+// it.
 //
 //   - No answer within the retransmission time (the paper's 50 ms): the same packet to the next
 //     address of the list. After each round through the list the time doubles, up to a limit.
@@ -28,7 +29,7 @@
 //     jitter: the same packet to the same address.
 //   - NOT_SERVING, NO_CHAIN: the same packet to the next address at once; once all have said so,
 //     after a pause.
-//   - BAD_SESSION: the switches do not take its session, which is not used again. A CAS begins
+//   - BAD_SESSION: the switches do not accept the session, which is not used again. A CAS begins
 //     again with another session, for which it waits where there is none but the caller gets others
 //     (Machine.AwaitSessions). If a copy was executed under the first, its version is gone and it
 //     fails; a WRITE would be executed twice, and ends.

@@ -28,17 +28,17 @@ var (
 	ErrInvalid = errors.New("invalid request")
 	// ErrNoChain: every address that was asked answered that it has no chain of the key's number.
 	ErrNoChain = errors.New("no such chain")
-	// ErrDenied: the client's host may not do that in the key's realm. Trying again does not help;
-	// the operator can grant it.
+	// ErrDenied: the client's host lacks the right for this operation in the key's realm. Trying
+	// again does not help; the operator can grant it.
 	ErrDenied = errors.New("access denied")
 	// ErrBadSession: the switches do not accept the session. It is not leased to the client's host,
-	// or not any more, or it is beyond the switches' session table (SESSIONS). The machine does not
-	// use it again, and has no other session for the write.
+	// or no longer leased, or it is beyond the switches' session table (SESSIONS). The machine does
+	// not use it again, and has no other session for the write.
 	ErrBadSession = errors.New("session not taken")
-	// ErrNoSession: a write, while the machine has no session (any more), and Config.AtLeastOnce is
-	// not set. Nothing was sent.
+	// ErrNoSession: a write was requested while the machine has no session, and Config.AtLeastOnce
+	// is not set. Nothing was sent.
 	ErrNoSession = errors.New("no session to write with")
-	// ErrSessionLost: the write's session was taken away while it was on its way
+	// ErrSessionLost: the write's session was withdrawn while it was under way
 	// (Machine.DropSession).
 	ErrSessionLost = errors.New("session lost")
 	// ErrFull: the dirty cells of the key are full; only from a program compiled with
@@ -56,15 +56,15 @@ type OpError struct {
 	Delete   bool     // a Write or CAS of a tombstone
 	Key      wire.Key //
 	Err      error    // one of this package's
-	Detail   string   // more about Err, for people
+	Detail   string   // more about Err, for error messages
 	Attempts int      // packets that left this machine
 	Elapsed  time.Duration
-	LastTo   netip.AddrPort // the last address that was asked, if any was
+	LastTo   netip.AddrPort // the last address to which a packet was sent, if any
 
-	// OutcomeUnknown: a write that may have been executed, or may still be. It is false for reads,
-	// for writes of which nothing was sent, and for a CAS with a session that failed. Any other
-	// refusal of a write is about one copy of its packet, and networks duplicate packets: another
-	// copy may arrive, or have arrived, at a switch that has the key, the right or the session
+	// OutcomeUnknown: the write may have been executed, or may still be. It is false for reads, for
+	// writes of which nothing was sent, and for a failed CAS with a session. Any other refusal of a
+	// write is about one copy of its packet, and networks duplicate packets: another copy may
+	// arrive, or have arrived, at a switch that has the key, the right or the session
 	// (docs/protocol.md, "What a client knows about a write").
 	OutcomeUnknown bool
 
@@ -75,7 +75,7 @@ type OpError struct {
 	Found   bool
 }
 
-// Error is one sentence for people.
+// Error returns one sentence that describes the failure.
 func (e *OpError) Error() string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "%s %v: %v", opName(e.Op, e.Delete), e.Key, e.Err)
@@ -119,7 +119,7 @@ func (e *OpError) Unwrap() []error {
 	return []error{e.Err}
 }
 
-// opName is the operation's name for people.
+// opName is the operation's name in messages.
 func opName(op wire.Op, del bool) string {
 	switch {
 	case op == wire.Read:

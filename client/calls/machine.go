@@ -22,7 +22,7 @@ const (
 
 // Config configures a Machine. Zero durations mean their defaults.
 type Config struct {
-	Profile wire.Profile // of the switches' program
+	Profile wire.Profile // the profile of the switches' program
 	// addresses to send to, in order of preference: the chain's service address, and switches' own
 	// addresses
 	Addresses []netip.AddrPort
@@ -37,16 +37,16 @@ type Config struct {
 	// next address. It doubles with each round through the addresses, up to MaxRetransmit (default:
 	// four times Retransmit).
 	Retransmit, MaxRetransmit time.Duration
-	// FastRetransmit, if set, makes the first wait for an answer adaptive: as long as answers take
-	// (RFC 6298), between FastRetransmit and Retransmit, once there was one. So a lost frame, or a
-	// head that has failed, costs little more than it must. Writes without a session wait for
+	// FastRetransmit, if set, makes the first wait for an answer adaptive: after the first answer,
+	// it follows the measured round-trip times (RFC 6298), between FastRetransmit and Retransmit.
+	// So a lost frame or a failed head causes little delay. Writes without a session wait for
 	// Retransmit, because each copy of them is executed.
 	FastRetransmit time.Duration
 	// RetryPause is the pause before a refused request is sent again. It doubles with each refusal,
 	// up to MaxRetryPause; the second half of it is random.
 	RetryPause, MaxRetryPause time.Duration
-	// ReturnAfter is the time after which a machine that has given up the first address for another
-	// one tries the first again, with one call.
+	// ReturnAfter is the time after which a machine that has changed from the first address to
+	// another one tries the first again, with one call.
 	ReturnAfter time.Duration
 
 	// AtLeastOnce lets writes go without a session while the machine has none: the head then
@@ -119,28 +119,33 @@ type Stats struct {
 	Started     uint64 // calls
 	Completed   uint64 // calls, failed ones included
 	Sent        uint64 // packets
-	Retransmits uint64 // the part of Sent that was sent because no answer came in time
-	// the part of Sent that was sent because the last packet was refused (RETRY, NOT_SERVING,
-	// NO_CHAIN), or its session was (BAD_SESSION)
-	Resent    uint64
-	Received  uint64 // packets
-	Refusals  uint64 // of Received: RETRY, NOT_SERVING, NO_CHAIN, and BAD_SESSION where the write began again
-	Strays    uint64 // the part of Received that answers calls that are done (duplicates, late ones) or were never made
+	Retransmits uint64 // packets in Sent that were sent because no answer came in time
+	// packets in Sent that were sent because the last packet (RETRY, NOT_SERVING, NO_CHAIN) or its
+	// session (BAD_SESSION) was refused
+	Resent   uint64
+	Received uint64 // packets
+	// packets in Received with RETRY, NOT_SERVING, NO_CHAIN, and BAD_SESSION where the write began
+	// again
+	Refusals uint64
+	// packets in Received that answer finished calls (duplicates, late ones) or were never made
+	Strays    uint64
 	Malformed uint64 // of Received
-	// the part of Received from an address or a port that was not asked and is not a chain's. These
-	// are ignored
+	// packets in Received from an address or port that was not asked and is not a chain's; they are
+	// ignored
 	Foreign uint64
 }
 
 // Machine is a client. It is not safe for concurrent use. Times are durations since any fixed
 // moment and must not go back.
 type Machine struct {
-	cfg     Config
-	sources []netip.AddrPort // addresses that answers come from, the most usual first, without requests' own addresses
+	cfg Config
+	// addresses from which answers may come, the most usual first, without the requests' own
+	// addresses
+	sources []netip.AddrPort
 	rand    *rand.Rand
 	stats   Stats
 	lastID  CallID
-	lastNum uint32 // for reads, and for writes without a session
+	lastNum uint32 // last number used for reads and for writes without a session
 	calls   map[CallID]*call
 	pending map[pendingKey]*call // calls that have sent something
 	timers  timerHeap
@@ -149,8 +154,8 @@ type Machine struct {
 	trip roundTrip
 
 	preferred int           // index in cfg.Addresses that calls start with
-	misses    int           // unanswered in a row there
-	returnAt  time.Duration // when to try the first address again, while another one is preferred
+	misses    int           // calls in a row that were unanswered there
+	returnAt  time.Duration // when to try the first address again, if another one is preferred
 
 	sends, spareSends             []Send
 	completions, spareCompletions []Completion
@@ -281,14 +286,15 @@ func (m *Machine) prepare(c *call) *OpError {
 	c.packet = p
 	c.req.Value = nil
 	var err error
-	if c.bytes, err = p.Marshal(m.cfg.Profile); err != nil { // everything that Marshal refuses was refused above
+	// everything that Marshal refuses has been refused above
+	if c.bytes, err = p.Marshal(m.cfg.Profile); err != nil {
 		return refuse(ErrInvalid, "%v", err)
 	}
 	c.packet.Value = nil
 	return nil
 }
 
-// nextNumber is a number that no call without a session has now.
+// nextNumber is a number that no current call without a session has.
 func (m *Machine) nextNumber() uint32 {
 	for {
 		m.lastNum++
@@ -324,7 +330,7 @@ func (m *Machine) AbortAll(now time.Duration, why error) {
 		ids = append(ids, id)
 	}
 	slices.Sort(ids)
-	m.pool.waiting = nil // or each end would begin the next one
+	m.pool.waiting = nil // otherwise the end of each call would begin the next one
 	for _, id := range ids {
 		m.Abort(now, id, why)
 	}

@@ -6,11 +6,11 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// roundTrip estimates how long an answer takes (RFC 6298, section 2). It measures the time from a
-// call's first packet on, whichever copy was answered. That is longer than a round trip if a packet
-// was sent again, and never shorter. Karn's rule leaves such calls out; then a chain that has
-// become slow would be asked too soon for ever, because all calls are sent twice and none is
-// measured.
+// roundTrip estimates how long an answer takes (RFC 6298, section 2). It measures from a call's
+// first packet to its answer, no matter which copy was answered. That is longer than a round trip
+// if a packet was sent again, and never shorter. Karn's rule leaves such calls out. With it, the
+// client of a chain that has become slow would retransmit too early forever, because every call is
+// sent twice and none is measured.
 type roundTrip struct{ smoothed, variation time.Duration }
 
 // took records the duration of a call.
@@ -24,7 +24,7 @@ func (r *roundTrip) took(d time.Duration) {
 	r.smoothed = max(r.smoothed, 1)
 }
 
-// patience is how long to wait for an answer to a call before its packet is sent again the first
+// patience is how long to wait for an answer before a call's packet is sent again for the first
 // time.
 func (m *Machine) patience(c *call) time.Duration {
 	fast, most := m.cfg.FastRetransmit, m.cfg.Retransmit

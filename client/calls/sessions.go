@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Session is a session id and the number of its next request. Nobody else may write under the id.
+// Session is a session id and the number of its next request. No other writer may use the id.
 // Numbers start at 1. An id that was used before continues above the largest number that it was
 // used with; otherwise the switches drop its writes as old ones.
 type Session struct {
@@ -15,20 +15,20 @@ type Session struct {
 	NextRequest uint32
 }
 
-// session is one that the machine writes with.
+// session is a session that the machine uses for writes.
 type session struct {
 	id      uint16
 	next    uint32
-	user    *call // the one write that is on its way
+	user    *call // the one write that is under way
 	retired bool
 }
 
 // sessionPool gives each write a session of its own while it is on its way.
 type sessionPool struct {
 	byID    map[uint16]*session
-	free    []*session // the one that has rested longest first
-	waiting []*call    // writes, in order; those that are done meanwhile stay until their turn
-	awaited bool       // the caller provides others when there is none
+	free    []*session // unused sessions, the one that has been unused longest first
+	waiting []*call    // writes, in order; writes that finish meanwhile stay until their turn
+	awaited bool       // the caller provides new sessions when there is none
 }
 
 func newSessionPool() sessionPool { return sessionPool{byID: make(map[uint16]*session)} }
@@ -47,8 +47,8 @@ func (m *Machine) AddSession(now time.Duration, s Session) error {
 	return nil
 }
 
-// DropSession takes a session away, because it may no longer be used (its lease has run out). A
-// write that is on its way with it ends with ErrSessionLost.
+// DropSession removes a session, because it may no longer be used (its lease has run out). A write
+// that is under way with it ends with ErrSessionLost.
 func (m *Machine) DropSession(now time.Duration, id uint16) {
 	s := m.pool.byID[id]
 	if s == nil {
@@ -60,15 +60,14 @@ func (m *Machine) DropSession(now time.Duration, id uint16) {
 	}
 }
 
-// AwaitSessions says whether the caller will add sessions (Sessions) when there are none: then
-// writes wait for one. Otherwise, which is the initial state, they fail, including those that wait
-// already.
+// AwaitSessions sets whether the caller will add sessions when there are none. If so, writes wait
+// for one. Otherwise (the initial state) they fail, including writes that are already waiting.
 func (m *Machine) AwaitSessions(now time.Duration, await bool) {
 	m.pool.awaited = await
 	m.serve(now)
 }
 
-// Sessions is how many sessions the machine has.
+// Sessions returns how many sessions the machine has.
 func (m *Machine) Sessions() int { return len(m.pool.byID) }
 
 // mayHave says whether there is a session for a waiting write, now or later.
@@ -94,7 +93,7 @@ func (m *Machine) findSession(now time.Duration, c *call) {
 	case len(m.pool.byID) == 0 && m.cfg.AtLeastOnce:
 		c.number = m.nextNumber()
 		m.sendNumbered(now, c)
-	case m.pool.mayHave() && c.refusedSession != 0: // it had its turn already
+	case m.pool.mayHave() && c.refusedSession != 0: // the CAS has already had its turn
 		m.pool.waiting = slices.Insert(m.pool.waiting, 0, c)
 		m.waitForSession(c)
 	case m.pool.mayHave():
@@ -113,9 +112,9 @@ func (m *Machine) waitForSession(c *call) {
 	}
 }
 
-// changeSession sends a CAS with another session, as the switches do not take the one that it was
-// sent with. They may have taken it from an earlier copy: then its version is gone, and it fails. A
-// WRITE would be executed a second time.
+// changeSession sends a CAS with another session, because the switches do not accept the one under
+// which it was sent. They may have accepted it with an earlier copy; then the expected version is
+// gone, and the CAS fails. A WRITE would be executed a second time.
 func (m *Machine) changeSession(now time.Duration, c *call) {
 	m.stats.Refusals++
 	delete(m.pending, pendingKey{c.packet.Session, c.number})
@@ -126,14 +125,15 @@ func (m *Machine) changeSession(now time.Duration, c *call) {
 	m.findSession(now, c)
 }
 
-// assign gives a write the session that has rested longest, and that session's next number. The
-// number is used up by that, whatever comes of the write (the package comment says why).
+// assign gives a write the session that has rested longest, and that session's next number. That
+// uses up the number, regardless of the write's outcome (the package comment says why).
 func (p *sessionPool) assign(c *call) {
 	s := p.free[0]
 	p.free = p.free[1:]
 	c.session, s.user = s, c
 	c.number = s.next
-	if s.next == math.MaxUint32 { // 0 would be older than all: the session has no number left
+	// the next number would be 0, which is older than all: the session has no numbers left
+	if s.next == math.MaxUint32 {
 		p.retire(s)
 	}
 	s.next++
@@ -148,8 +148,8 @@ func (m *Machine) release(now time.Duration, s *session) {
 	m.serve(now)
 }
 
-// serve gives free sessions to waiting writes. If there is no session and none will come, those
-// fail.
+// serve gives free sessions to waiting writes. If there is no session and none will come, the
+// waiting writes fail.
 func (m *Machine) serve(now time.Duration) {
 	for len(m.pool.waiting) > 0 && (len(m.pool.free) > 0 || !m.pool.mayHave()) {
 		c := m.pool.waiting[0]

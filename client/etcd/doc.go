@@ -25,13 +25,13 @@
 //     the realm of etcd's keys (their names in the controller's directory begin with "etcd:"),
 //     and a path by UDP to the chain's service address.
 //
-// New says which of the first two it lacks, and does not begin. If the switches refuse a write, it
+// New fails if one of the first two is missing, and says which. If the switches refuse a write, it
 // fails with PermissionDenied, and nothing was written; if they refuse a read, etcd answers it
 // (Stats counts it as "denied").
 //
 // If the client has a user name, etcd may check its permissions, so the network answers no read.
-// Without one the client checks four times a second whether etcd lets everybody read, as gateways
-// do. Writes take guards in either case.
+// Without a user name, the client checks four times a second whether etcd lets everybody read, as
+// gateways do. Writes take guards in either case.
 //
 // All writers of placed keys must be gateways or programs of this package. A program that writes
 // one only through clientv3 bypasses the guards. So does one that calls clientv3.NewKV(c) instead

@@ -34,8 +34,8 @@ const askWait = 3 * time.Second
 // Config configures a Client. Controller is required; the rest may be left out.
 type Config struct {
 	// Controller is the address of the controllers' admin API: a URL, HOST:PORT, unix:///PATH, or
-	// several of them with commas. The API says where the chains are, and leases the sessions with
-	// which slots are written.
+	// several of them with commas. The API says where the chains are, and leases the sessions that
+	// are used to write slots.
 	Controller string
 	// Token is the file with the token for the controller; it is read again for each request. "":
 	// none.
@@ -56,12 +56,12 @@ type Config struct {
 }
 
 // Client is clientv3's KV and Watcher, with placed keys read from the network and written under
-// their guards. It is safe for concurrent use. Close is also its Watcher's.
+// their guards. It is safe for concurrent use. Its Close also closes the Watcher.
 type Client struct {
 	clientv3.KV
 
 	service *service.Service
-	own     *clientv3.Client // for the service's own business
+	own     *clientv3.Client // client for the service's own requests
 	watcher clientv3.Watcher
 	counts  *counts
 	close   func() error
@@ -73,8 +73,8 @@ var (
 )
 
 // Use makes an etcd client read placed keys from the network from now on. It makes a Client and
-// replaces c's KV and Watcher by its own; c.Close ends it. Call it before others use c, and before
-// c's KV is wrapped in anything else (such as clientv3's package namespace).
+// replaces c's KV and Watcher by those of the Client; c.Close ends it. Call it before others use c,
+// and before c's KV is wrapped in anything else (such as clientv3's package namespace).
 func Use(ctx context.Context, c *clientv3.Client, cfg Config) (*Client, error) {
 	n, err := New(ctx, c, cfg)
 	if err != nil {
@@ -87,9 +87,9 @@ func Use(ctx context.Context, c *clientv3.Client, cfg Config) (*Client, error) {
 	return n, nil
 }
 
-// New makes a Client that asks etcd by c's connection, under c's name, and leaves c as it is. It
-// fails where this program lacks a right that it needs (the package's comment has them), or etcd
-// does not answer in ctx's time, which bounds only the beginning. Close it before c.
+// New makes a Client that uses c's connection and user name, and does not change c. It fails if
+// this program lacks a right that it needs (the package's comment lists them), or if etcd does not
+// answer before ctx ends. ctx bounds only the start. Close it before c.
 func New(ctx context.Context, c *clientv3.Client, cfg Config) (*Client, error) {
 	if c.ActiveConnection() == nil {
 		return nil, errors.New("etcd: this client has no connection to etcd: give one that clientv3.New has made")
@@ -115,7 +115,7 @@ func New(ctx context.Context, c *clientv3.Client, cfg Config) (*Client, error) {
 		controller.Close()
 		return nil, err
 	}
-	// c's KV and Watcher will soon be those of this very Client.
+	// c's KV and Watcher will soon be replaced by this Client.
 	own := clientv3.NewCtxClient(context.Background())
 	own.KV, own.Lease, own.Watcher = clientv3.NewKV(c), clientv3.NewLease(c), clientv3.NewWatcher(c)
 	newest := new(guardedshell.Newest)
@@ -149,8 +149,8 @@ func New(ctx context.Context, c *clientv3.Client, cfg Config) (*Client, error) {
 	return n, nil
 }
 
-// mayAsk checks that the controller accepts this program's requests. A controller that does not
-// answer is no reason not to begin: etcd answers meanwhile.
+// mayAsk checks that the controller accepts this program's requests. If the controller does not
+// answer, the Client starts anyway, because etcd answers meanwhile.
 func mayAsk(ctx context.Context, controller *admin.Client) error {
 	ctx, cancel := context.WithTimeout(ctx, askWait)
 	defer cancel()
@@ -162,7 +162,7 @@ func mayAsk(ctx context.Context, controller *admin.Client) error {
 	return nil
 }
 
-// refused says which right a program lacks if etcd does not let it read what it needs.
+// refused reports which right a program lacks if etcd does not let it read what it needs.
 func refused(c *clientv3.Client, prefix string, err error) error {
 	switch etcderrors.Code(err) {
 	case codes.PermissionDenied, codes.InvalidArgument, codes.Unauthenticated:
@@ -175,8 +175,8 @@ func refused(c *clientv3.Client, prefix string, err error) error {
 	return fmt.Errorf("etcd: %w", err)
 }
 
-// Close ends it: others break the guards that it holds, and its session in etcd ends. Requests
-// under way fail; make no later ones.
+// Close ends the Client and its session in etcd. Other gateways break the guards that it still
+// holds. Requests under way fail; make no requests after Close.
 func (n *Client) Close() error { return n.close() }
 
 // Watch implements clientv3.Watcher.
@@ -187,10 +187,11 @@ func (n *Client) Watch(ctx context.Context, key string, opts ...clientv3.OpOptio
 // RequestProgress implements clientv3.Watcher.
 func (n *Client) RequestProgress(ctx context.Context) error { return n.watcher.RequestProgress(ctx) }
 
-// Stats says how many reads of one key the network has answered, and why not the others.
+// Stats reports how many single-key reads the network has answered, and why it has not answered the
+// others.
 func (n *Client) Stats() Stats { return n.counts.stats() }
 
-// keys is the guarded service as the client of a key-value service, as clientv3 wants it.
+// keys presents the guarded service as the client of a key-value service that clientv3 needs.
 type keys struct{ server pb.KVServer }
 
 func (k keys) Range(ctx context.Context, r *pb.RangeRequest, o ...grpc.CallOption) (*pb.RangeResponse, error) {
@@ -215,7 +216,7 @@ func (k keys) Compact(ctx context.Context, r *pb.CompactionRequest, o ...grpc.Ca
 	return k.server.Compact(withOptions(ctx, o), r)
 }
 
-// options is the key under which a request's context has clientv3's call options (limits of
+// options is the key under which a request's context holds clientv3's call options (limits of
 // messages), for requests to etcd.
 type options struct{}
 
@@ -223,12 +224,12 @@ func withOptions(ctx context.Context, o []grpc.CallOption) context.Context {
 	return context.WithValue(ctx, options{}, o)
 }
 
-// asked is etcd, asked as clientv3 asks it.
+// asked sends requests to etcd with the call options of clientv3.
 type asked struct{ next pb.KVClient }
 
 func of(ctx context.Context, o []grpc.CallOption) []grpc.CallOption {
 	of, ok := ctx.Value(options{}).([]grpc.CallOption)
-	if !ok { // not a client's request: etcd's answer may have any size
+	if !ok { // not a client's request, so etcd's answer may have any size
 		of = []grpc.CallOption{grpc.MaxCallRecvMsgSize(math.MaxInt32)}
 	}
 	return append(of[:len(of):len(of)], o...)

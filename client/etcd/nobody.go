@@ -11,7 +11,7 @@ import (
 // authStore.AuthInfoFromTLS).
 const notTheName = "grpcgateway-accept"
 
-// asNobody reads in etcd without a user, whatever the certificate says, to find out whether etcd
+// asNobody reads in etcd without a user, regardless of the certificate, to find out whether etcd
 // checks identities. It is for clients without a user.
 type asNobody struct{ clientv3.KV }
 

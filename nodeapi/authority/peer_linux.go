@@ -25,9 +25,9 @@ type Identifier struct {
 // Identify returns the caller that has connected. It never fails; if nothing is known about the
 // caller, the result is Unknown.
 //
-// For a Unix socket the kernel records the process that called connect (SO_PEERCRED)by its PID, and
-// reuses that number after the process has gone. So Identify holds the process by a pidfd while it
-// reads its control group, and then checks that it existed all the time. From Linux 6.5 on the
+// For a Unix socket the kernel records the process that called connect (SO_PEERCRED) by its PID,
+// and reuses that number after the process has gone. So Identify holds the process by a pidfd while
+// it reads its control group, and then checks that it existed all the time. From Linux 6.5 on the
 // pidfd comes from the socket (SO_PEERPIDFD), and there is no gap. On older kernels it is opened by
 // number, so a process that gets that number between connect and accept is mistaken for the one
 // that connected.

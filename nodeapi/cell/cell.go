@@ -88,7 +88,7 @@ func ParseLeaseID(s string) (LeaseID, error) {
 // Nonce tells two cells of one lease apart.
 type Nonce [nonceBytes]byte
 
-// Cell is a value of the storein decoded form.
+// Cell is a value of the store in decoded form.
 type Cell struct {
 	Kind      Kind
 	Lease     LeaseID // in Bound, Lock and Instance: the lease it depends on

@@ -18,7 +18,7 @@ import (
 // in order. As with any watch, versions that are replaced before they are reported are only
 // counted.
 type Keys struct {
-	// Watch is store.Store's Watchthat reports changes in the form for programs.
+	// Watch is store.Store's Watch that reports changes in the form for programs.
 	Watch func(ctx context.Context, w store.Watch, tell func([]nodeapi.Event)) error
 
 	Namespace, Prefix string

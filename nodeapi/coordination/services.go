@@ -30,7 +30,7 @@ var showLife = []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, 75
 // once some have done so.
 const grace = 100 * time.Millisecond
 
-// instanceKey is the key of an instance of a serviceor, with instance "", the common prefix of all
+// instanceKey is the key of an instance of a service or, with instance "", the common prefix of all
 // instances' keys.
 func instanceKey(ns, service, instance string) (store.Key, error) {
 	key, err := named(ns, servicePrefix, "service", service, 1)

@@ -146,9 +146,9 @@ const noPatience = 250 * time.Millisecond
 // began is the origin of times.
 var began = time.Now()
 
-// Wait waits for a connectionfor at most patience. If the connection has already been down for that
-// long, it waits only briefly, so that calls do not pile up. Without a connection nothing is sent,
-// so after an error the caller knows that nothing was done.
+// Wait waits for a connection for at most patience. If the connection has already been down for
+// that long, it waits only briefly, so that calls do not pile up. Without a connection nothing is
+// sent, so after an error the caller knows that nothing was done.
 func (c *Connection) Wait(ctx context.Context, patience time.Duration) (*clientv3.Client, error) {
 	client := c.now.Load()
 	if client != nil && client.ActiveConnection().GetState() == connectivity.Ready {

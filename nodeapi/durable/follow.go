@@ -10,7 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// follower is the one watch of a namespace's keys at etcdthat serves all watchers on this node.
+// follower is the one watch of a namespace's keys at etcd that serves all watchers on this node.
 type follower struct {
 	ns   string
 	stop context.CancelFunc

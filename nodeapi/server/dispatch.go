@@ -15,7 +15,7 @@ const maxID = 1<<53 - 1 // the largest number that every language's JSON keeps
 type function struct {
 	writes bool
 	waits  bool // it may wait for other callers; it stops when its own caller has gone
-	// short is set for functions that compute littleand call Done on their context before they
+	// short is set for functions that compute little and call Done on their context before they
 	// wait: see Server.work.
 	short bool
 	// requests is set for functions that count as more than one request, and returns how many.

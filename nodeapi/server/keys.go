@@ -277,7 +277,7 @@ func remove(ctx context.Context, k *call, d *nodeapi.DeleteData) (any, error) {
 	if err != nil || deleted {
 		return &nodeapi.DeleteAnswer{Deleted: deleted, Item: gone(key, i.Version)}, err
 	}
-	// Nothing was writtenif an error occurs from here on.
+	// Nothing was written if an error occurs from here on.
 	v, err := k.c.s.coordination.Resolve(ctx, i, false)
 	if err != nil {
 		return nil, asRead(err)

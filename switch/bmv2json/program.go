@@ -4,7 +4,7 @@ import "math/big"
 
 // Program is one P4 program as p4c compiled it for BMv2.
 type Program struct {
-	Name         string // the P4 source fileas named on p4c's command line
+	Name         string // the P4 source file as named on p4c's command line
 	Compiler     string
 	Major, Minor int // version of the JSON format
 

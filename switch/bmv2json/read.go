@@ -353,8 +353,8 @@ func (r *reader) aliases(root node) {
 	}
 }
 
-// namesOnly reads objects of which an engine only needs the names and sizes: errors, enums, extern
-// instances, value sets.
+// namesOnly reads objects of which an engine only needs to know that they exist: errors, enums,
+// extern instances, value sets.
 func (r *reader) namesOnly(root node) {
 	for _, n := range root.optList("errors") {
 		l := n.tuple(2)

@@ -149,7 +149,7 @@ func (r *reader) expr(n node) *Expr {
 	return e
 }
 
-// chosenField is a field, or the validity as a numberof a header that an operation chooses at run
+// chosenField is a field, or the validity as a number of a header that an operation chooses at run
 // time.
 func (r *reader) chosenField(e *Expr, of, name node) *Expr {
 	h := r.operation(of)
@@ -297,7 +297,7 @@ func unionTypeOf(e *Expr) *HeaderUnionType {
 	return e.Left.UnionStack.Type
 }
 
-// source is an object's place in the P4 programfor error messages; "" if the JSON contains none.
+// source is an object's place in the P4 program for error messages; "" if the JSON contains none.
 func source(n node) string {
 	s, _ := n.opt("source_info").v.(map[string]any)
 	file, _ := s["filename"].(string)

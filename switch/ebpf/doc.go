@@ -2,10 +2,10 @@
 // interfaces that are the switch's ports. [New] makes a [target.Device], the engine: committing a
 // program translates the checked [bmv2json.Program] into eBPF instructions (without a compiler on
 // the user's machine), has the kernel verify them, and attaches them to each port. A frame that the
-// program sends never leaves the kernel; only frames for the controller come to this process. These
+// program sends never leaves the kernel; only frames for the controller reach this process. These
 // packages do the work; imports go only downwards:
 //
-//	      ebpf           the engine: ports that come and go, programs that take each other's place
+//	      ebpf           the engine: ports, and the replacement of programs
 //	     /    \
 //	runtime   attach     a program's maps and entries  |  hooks, devices, namespaces
 //	   |
@@ -21,19 +21,19 @@
 //
 // The packet's fields live in the PHV, a per-CPU map value that R6 points to (ir/layout.go). The
 // verifier does not know its content, so all paths that lead to a node look the same to it, and a
-// program of hundreds of tables and conditions is verified in milliseconds: each node once, not
-// once for each path.
+// program of hundreds of tables and conditions is verified in milliseconds, because it visits each
+// node once instead of once for each path.
 //
 // State (registers, counters, entries' parameters, multicast groups) is one memory-mapped value of
 // one map (compile/memory/plan.go). Tables with small keys are arrays in it, with larger exact keys
-// BPF hash tables, with a prefix BPF tries, with masks or ranges lists (table.go and
+// BPF hash tables, keys with a prefix BPF tries, and keys with masks or ranges lists (table.go and
 // priority_list.go of compile/memory). Looking up gives one word, so that an entry is seen as a
 // whole or not at all.
 //
-// A packet's operations on registers in ingress, or in egress, are one step to packets on other
-// CPUs: a lock is held from the first register on a packet's path to the last (compile/control) or,
-// if packets meet, the locks of what it touches (compile/locking).
+// A packet's operations on registers in ingress, or in egress, are atomic to packets on other CPUs.
+// The packet holds a lock from the first register on its path to the last (compile/control) or, if
+// packets contend, finer locks for the cells that it touches (compile/locking).
 //
-// There are no silent differences: anything not in [Supported] is refused when the program is
+// No difference is silent: anything that is not in [Supported] is refused when the program is
 // verified or committed, with its place in the JSON.
 package ebpf

@@ -22,7 +22,7 @@ import (
 
 // Options configure a switch.
 type Options struct {
-	// Why says why this engine was chosen, for people.
+	// Why says why this engine was chosen, for messages to operators.
 	Why string
 	// Hook says where programs are attached.
 	Hook Hook
@@ -35,28 +35,28 @@ type Options struct {
 	// are dropped. All other frames go on to the host's stack. The interfaces keep their offloads,
 	// except for XDP: no offload that is on by default merges plain UDP.
 	OnlyUDP uint16
-	// Mark, if not 0, is the mark of the frames that the switch sends, by which other programs at
-	// an interface recognize them. Frames that leave by XDP have none.
+	// Mark, if not 0, is the mark of the frames that the switch sends, so that other programs at an
+	// interface recognize them. Frames that leave through XDP have no mark.
 	Mark uint32
 	// LateFilters: with HookClsact, the program's filters come after those of others.
 	LateFilters bool
-	// After is the name of a program at tcx that frames meet before the switch's, if it is at a
-	// port's interface when the port is made. "": the switch's comes before all others.
+	// After is the name of a program at tcx that runs before the switch's, if it is attached to a
+	// port's interface when the port is created. "": the switch's program runs before all others.
 	After string
-	// Tap, if not nil, is called with each frame as it comes in by a port and as it goes out by
+	// Tap, if not nil, is called with each frame as it arrives at a port and as it leaves through
 	// one. It must not keep the frame. When the process does not keep up, frames are missed.
 	Tap func(at time.Time, port uint32, out bool, frame []byte)
 	// Log receives events of ports. nil means slog.Default().
 	Log *slog.Logger
-	// Restored, if not nil, is called when somebody has removed the program from a port and the
-	// switch has put it back, or could not. It must not call the switch.
+	// Restored, if not nil, is called when a program was removed from a port from outside and the
+	// switch has restored it, or failed to. It must not call the switch.
 	Restored func(iface string, err error)
 
-	clsact bool // attach with clsact where tcx is there, too: for tests
-	// frames go to OnPacketIn after their port's number (4 bytes), not out: for tests without
-	// interfaces
+	clsact bool // use clsact even if the kernel has tcx, for tests
+	// frames go to OnPacketIn after their port's number (4 bytes), instead of being sent, for tests
+	// without interfaces
 	captured bool
-	unlocked bool // packets take no lock: for the test that shows what it is for
+	unlocked bool // packets take no lock, for the test that shows why the lock is needed
 	general  bool // the program is not recompiled automatically for its tables' content: for tests
 }
 
@@ -76,7 +76,7 @@ type device struct {
 	*runtime.Switch
 
 	swapping sync.Mutex    // held while ports change from one program to another; taken before mu
-	queues   *queues.Watch // nil while no program asks for depths; guarded by swapping
+	queues   *queues.Watch // nil while no program reads queue depths; guarded by swapping
 
 	mu       sync.Mutex // guards what follows
 	closed   bool
@@ -85,8 +85,9 @@ type device struct {
 	// interfaces could not be checked, and that was logged
 	lookupsFail bool
 	looks       int                              // at the ports
-	committed   atomic.Pointer[runtime.Pipeline] // the same, for readers without mu
-	stripesSet  atomic.Bool                      // by Stripe: the switch itself leaves it so
+	committed   atomic.Pointer[runtime.Pipeline] // the committed pipeline, for readers without mu
+	// set by Stripe; the switch then does not change the mode itself
+	stripesSet atomic.Bool
 
 	handlers sync.Mutex
 	onPacket func([]byte)
@@ -180,7 +181,7 @@ func (d *device) Verify(prog *bmv2json.Program) error {
 }
 
 // Commit implements [target.Device]. The new program takes over port by port; exactly one of the
-// two processes a packet.
+// two programs processes a packet.
 func (d *device) Commit(prog *bmv2json.Program) error {
 	p, err := runtime.NewPipeline(prog, d.Switch)
 	if err != nil {
@@ -202,8 +203,8 @@ func (d *device) Prepare(prog *bmv2json.Program) (target.Pipeline, error) {
 	return p, nil
 }
 
-// Activate implements [target.Preparer]. While handOver runs no port is one: frames that come are
-// dropped.
+// Activate implements [target.Preparer]. While handOver runs, no interface is a port, so arriving
+// frames are dropped.
 func (d *device) Activate(next target.Pipeline, handOver func() error) error {
 	p, ok := next.(*runtime.Pipeline)
 	if !ok {
@@ -256,7 +257,7 @@ func (d *device) Activate(next target.Pipeline, handOver func() error) error {
 		if err == nil {
 			continue
 		}
-		for _, r := range d.ports { // all back to what was
+		for _, r := range d.ports { // restore the previous program on all ports
 			if old != nil {
 				finish, e := d.attach(r, old)
 				finishes, err = append(finishes, finish), errors.Join(err, e)
@@ -299,7 +300,7 @@ func (d *device) OnDigest(f func(target.Digest)) {
 	d.handlers.Unlock()
 }
 
-// deliverPacketIn gives a packet-in to the subscriber.
+// deliverPacketIn passes a packet-in to the subscriber.
 func (d *device) deliverPacketIn(frame []byte) {
 	d.handlers.Lock()
 	handle := d.onPacket
@@ -307,7 +308,7 @@ func (d *device) deliverPacketIn(frame []byte) {
 	handle(frame)
 }
 
-// tapDelivery gives records of the tap's ring to Options.Tap; nil if there is none.
+// tapDelivery passes records of the tap's ring to Options.Tap; nil if there is none.
 func (d *device) tapDelivery() func(record []byte) {
 	if d.opts.Tap == nil {
 		return nil
@@ -319,14 +320,14 @@ func (d *device) tapDelivery() func(record []byte) {
 	}
 }
 
-// deliverDigest gives a digest to the subscriber.
+// deliverDigest passes a digest to the subscriber.
 func (d *device) deliverDigest(record []byte) {
 	p := d.committed.Load()
 	if p == nil {
 		return
 	}
 	m, ok := p.DecodeDigest(record)
-	if !ok { // of a program that is gone
+	if !ok { // the digest is from a program that is gone
 		return
 	}
 	d.handlers.Lock()
@@ -335,7 +336,7 @@ func (d *device) deliverDigest(record []byte) {
 	handle(m)
 }
 
-// deliverMessage logs what the program has said.
+// deliverMessage logs a program's log_msg.
 func (d *device) deliverMessage(record []byte) {
 	p := d.committed.Load()
 	if p == nil {
@@ -363,7 +364,7 @@ func (d *device) Close() error {
 	}
 	d.closed = true
 	if d.queues != nil {
-		d.mu.Unlock() // which it asks for ports
+		d.mu.Unlock() // the restoring goroutine needs mu
 		d.queues.Stop()
 		d.mu.Lock()
 		d.queues = nil
@@ -381,7 +382,7 @@ func (d *device) Close() error {
 		d.pipeline.Close()
 	}
 	if d.netns != nil {
-		d.netns.Close() // after the packet-outs that are under way
+		d.netns.Close() // waits for packet-outs that are under way
 	}
 	if d.Switch != nil {
 		d.Switch.Close()

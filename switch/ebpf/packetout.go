@@ -25,7 +25,7 @@ func (d *device) PacketOut(frame []byte) error {
 		return fmt.Errorf("packet-out of %d bytes (%d to %d): %w", len(frame),
 			memory.PacketOutLeast, memory.PacketOutMax, target.ErrInvalid)
 	}
-	return d.netns.Do(func() error { // one at a time: the thread is one
+	return d.netns.Do(func() error { // one at a time, because there is only one thread
 		copy(d.PacketOuts.Mem[memory.PacketOutFrame:], frame)
 		d.PacketOuts.Store(memory.PacketOutLength, uint64(len(frame)))
 		defer d.PacketOuts.Store(memory.PacketOutLength, 0)

@@ -17,17 +17,17 @@ import (
 type port struct {
 	target.Port
 	attach.Attachment              // nothing is attached while no program is committed
-	reason            string       // it is where it is
+	reason            string       // why the port uses this hook
 	peer              *attach.Peer // nil except for a veth at XDP
 	// the interface's counts when it became the port, and when they were last read
 	zero, seen target.PortCounters
 	settings   *offload.Change
-	tags       *offload.Change // of those too, where XDP meets the frames
+	tags       *offload.Change // offload settings for tags, too, if frames are processed at XDP
 	missing    bool            // the interface is not there
-	unrepaired bool            // somebody has taken a program off, and it cannot be put back
+	unrepaired bool            // a program was removed from outside, and it cannot be restored
 }
 
-// SetInterface makes an interface that of a port; 0 is none.
+// SetInterface assigns an interface to a port; 0 is none.
 func (d *device) setInterface(number uint32, ifindex int) {
 	some := ifindex
 	for _, q := range d.ports {
@@ -38,8 +38,8 @@ func (d *device) setInterface(number uint32, ifindex int) {
 	d.PortMap.SetInterface(number, ifindex, some)
 }
 
-// attach makes a pipeline's programs those of a port. finish is to be called when all frames that
-// were on their way are gone.
+// attach attaches a pipeline's programs to a port. Call finish after all frames that were in flight
+// are gone.
 func (d *device) attach(q *port, p *runtime.Pipeline) (finish func(), err error) {
 	finish = func() {}
 	if q.missing {
@@ -50,7 +50,7 @@ func (d *device) attach(q *port, p *runtime.Pipeline) (finish func(), err error)
 		return err
 	})
 	if err != nil && q.At == HookXDP && q.XDP == nil && q.Attached() {
-		// The driver was asked without success. At tc the port works as well.
+		// The driver refused XDP. At tc the port works as well.
 		d.atTC(q, err.Error())
 		err = nil
 	}
@@ -112,10 +112,10 @@ func (d *device) openPort(q *port) error {
 	q.seen = q.zero
 	_ = d.netns.Do(func() error {
 		var err error
-		// A program would see one large frame for several.
+		// Otherwise a program would see one large frame in place of several.
 		off := []offload.Setting{offload.GenericReceive, offload.LargeReceive}
 		if d.opts.OnlyUDP != 0 {
-			off = nil // TCP's, which the host is faster with
+			off = nil // keep TCP's offloads, which make the host faster
 		}
 		if q.settings, err = offload.Off(q.Iface, index, off...); err != nil {
 			d.log.Warn("frames that came in one by one may be seen as one, "+
@@ -193,7 +193,7 @@ func countersOf(l netlink.Link) target.PortCounters {
 		TxBytes: s.TxBytes, TxDropped: s.TxDropped}
 }
 
-// Ports implements [target.Device]. The counts are the interfaces', since they became ports.
+// Ports implements [target.Device]. The counts are those of the interfaces since they became ports.
 func (d *device) Ports() map[target.Port]target.PortCounters {
 	d.mu.Lock()
 	defer d.mu.Unlock()

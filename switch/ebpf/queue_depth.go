@@ -2,8 +2,8 @@ package ebpf
 
 import "github.com/netcraq/netcraq/switch/queues"
 
-// watchQueues counts what waits at ports while the program that runs asks for it. d.swapping is
-// held, d.mu is not.
+// watchQueues counts packets that wait at ports while the running program reads queue depths. The
+// caller holds d.swapping, but not d.mu.
 func (d *device) watchQueues() {
 	d.mu.Lock()
 	wanted := !d.closed && d.pipeline != nil && d.pipeline.ReadsQueueDepth()

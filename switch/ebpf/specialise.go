@@ -7,9 +7,9 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// specialise replaces the running program by one that is made for its tables' content, if that has
-// changed. Both have the same state: a packet goes through one of the two, and it makes no
-// difference which. With now, it does not wait until tables have stopped changing.
+// specialise replaces the running program by one that is compiled for its tables' content, if that
+// has changed. Both have the same state: a packet goes through one of the two, and both have the
+// same effect. With now, it does not wait until tables have stopped changing.
 func (d *device) specialise(now bool) error {
 	p := d.committed.Load()
 	if p == nil {
@@ -21,7 +21,7 @@ func (d *device) specialise(now bool) error {
 	}
 	d.swapping.Lock()
 	defer d.swapping.Unlock()
-	if !next.Striped { // it must not run where others take stripes
+	if !next.Striped { // it must not run while other programs take stripes
 		if err := p.SetStripes(false); err != nil && !errors.Is(err, target.ErrNoPipeline) {
 			next.Close()
 			return err
@@ -34,7 +34,7 @@ func (d *device) specialise(now bool) error {
 		return nil
 	}
 	var old *runtime.Specialised
-	// Packet-outs are run on the same thread, so none has the old program by now.
+	// Packet-outs are run on the same thread, so none is using the old program by now.
 	_ = d.netns.Do(func() error { old = p.Replace(next); return nil })
 	var finishes []func()
 	for _, q := range d.ports {
@@ -49,7 +49,7 @@ func (d *device) specialise(now bool) error {
 		}
 		return nil
 	})
-	old.Close() // where a port could not be given the new one, the kernel keeps this one for it
+	old.Close() // if a port could not get the new program, the kernel keeps the old one for it
 	if err != nil && !old.Striped {
 		p.StayWithOneLock()
 	}

@@ -19,7 +19,7 @@ func Code(err error) codes.Code {
 	return status.Code(err)
 }
 
-// Definite says whether an error means that etcd did not execute a request and never will: etcd
+// Definite reports whether an error means that etcd did not execute a request and never will: etcd
 // looked at it and refused it.
 func Definite(err error) bool {
 	switch Code(err) {
@@ -27,8 +27,8 @@ func Definite(err error) bool {
 		codes.FailedPrecondition, codes.OutOfRange, codes.Unimplemented:
 		return true
 	case codes.ResourceExhausted:
-		// Of these etcd's own are given before anything is proposed; gRPC has others, about answers
-		// that are too large.
+		// Of these codes, etcd itself returns its own before it proposes anything. gRPC has others,
+		// for answers that are too large.
 		return errors.Is(rpctypes.Error(err), rpctypes.ErrNoSpace) ||
 			errors.Is(rpctypes.Error(err), rpctypes.ErrTooManyRequests)
 	}

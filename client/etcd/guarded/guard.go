@@ -13,7 +13,7 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/slotcodec"
 )
 
-// Pauses between looks at a slot that somebody else has guarded, or that does not answer: they
+// Pauses between looks at a slot that another gateway has guarded, or that does not answer: they
 // begin at shortest and double each time, less up to half by chance.
 const (
 	shortest       = 200 * time.Microsecond
@@ -21,7 +21,7 @@ const (
 	longestGuarded = 2 * time.Millisecond
 )
 
-// How long a write waits for news of a placement that is being ended before it asks etcd.
+// How long a write waits for news that a placement is being ended before it asks etcd.
 const (
 	endedShortest = 20 * time.Millisecond
 	endedLongest  = time.Second
@@ -43,7 +43,7 @@ type pause time.Duration
 
 func newPause() pause { return pause(shortest) }
 
-// next returns a random time between half of twice the last one, and that.
+// next doubles the pause, and returns a random time between half of it and all of it.
 func (p *pause) next(r Runtime, most time.Duration) time.Duration {
 	d := time.Duration(*p)
 	*p = pause(min(2*d, most))
@@ -53,19 +53,18 @@ func (p *pause) next(r Runtime, most time.Duration) time.Duration {
 // guard is a slot that a write of this gateway has made unreadable.
 type guard struct {
 	key     placedKey
-	lease   int64 // of the session, and the number, in the guard
+	lease   int64 // session lease and number that identify the guard
 	number  uint64
-	version wire.Version // of the slot with the guard
+	version wire.Version // version of the slot that holds the guard
 	before  []byte       // the cell that the slot had
 	after   []byte       // the cell to publish
 
-	// unknown: of a CAS to the guard, on version was, it is not known whether it was or will be
-	// executed.
+	// unknown: it is not known whether a CAS to the guard, on version was, was or will be executed.
 	unknown bool
 	was     wire.Version
 }
 
-// takeAll guards keys. Those that it returns are guarded, even with an error.
+// takeAll guards keys. The returned guards are in place, even if there is an error.
 func (s *Server) takeAll(ctx context.Context, lease int64, keys []placedKey) (held []*guard, err error) {
 	if len(keys) > 1 {
 		if held, err = s.takeFree(ctx, lease, keys); err != nil {
@@ -82,9 +81,9 @@ func (s *Server) takeAll(ctx context.Context, lease int64, keys []placedKey) (he
 	return held, nil
 }
 
-// takeFree guards the first of several keys, in parallel. Keys that cannot be guarded at once must
-// be waited for while only keys before them are guarded, so guards of keys after them are given
-// back first.
+// takeFree guards the first of several keys, in parallel. While it waits for a key, only earlier
+// keys may be guarded. So if a key cannot be guarded at once, guards of later keys are released
+// first.
 func (s *Server) takeFree(ctx context.Context, lease int64, keys []placedKey) ([]*guard, error) {
 	var tried []*guard
 	for _, k := range keys {
@@ -114,7 +113,7 @@ func (s *Server) takeFree(ctx context.Context, lease int64, keys []placedKey) ([
 	return append(held, g), nil
 }
 
-// beside does n things in parallel, each of which ends by itself, and waits for all of them.
+// beside runs n functions in parallel, each of which ends by itself, and waits for all of them.
 func (s *Server) beside(n int, do func(int)) {
 	var others []chan struct{}
 	for i := 1; i < n; i++ {
@@ -147,7 +146,7 @@ func (s *Server) take(ctx context.Context, lease int64, k placedKey) (*guard, er
 		return nil, over(ctx)
 	}
 	if left != nil {
-		// etcd has what the write before would have published.
+		// etcd has the state that the previous write would have published.
 		return &guard{key: k, lease: lease, number: left.number, version: left.version, before: left.after}, nil
 	}
 	g := s.newGuard(lease, k)
@@ -162,13 +161,13 @@ func (s *Server) take(ctx context.Context, lease int64, k placedKey) (*guard, er
 	return g, s.hold(ctx, g)
 }
 
-// hold waits for the guard of a key that this gateway's other writes leave to this one. With an
-// error, the next write has its turn.
+// hold waits until this gateway's other writes hand the guard of a key to this one. With an error,
+// the next write has its turn.
 func (s *Server) hold(ctx context.Context, g *guard) error {
 	err := s.contend(ctx, g)
 	switch {
 	case err == nil:
-	case g.unknown: // the key is this write's until that is known
+	case g.unknown: // this write keeps the key until the result is known
 		s.finishGuard(ctx, g, s.release)
 	default:
 		s.queues.leave(g.key.Name)
@@ -176,14 +175,14 @@ func (s *Server) hold(ctx context.Context, g *guard) error {
 	return err
 }
 
-// mine is the cell of a guard.
+// mine is the cell of a guard of this gateway.
 func (s *Server) mine(g *guard) ([]byte, error) {
 	// the chain need not be known yet
 	return s.Codec.Codec().Encode(slotcodec.Cell{Kind: slotcodec.Guard, Lease: g.lease, Number: g.number},
 		slotcodec.GuardSize)
 }
 
-// attempt tries once to guard a key, without waiting for other gateways, and says whether it is
+// attempt tries once to guard a key, without waiting for other gateways, and reports whether it is
 // guarded. An error means that the switches do not let this gateway guard it.
 func (s *Server) attempt(ctx context.Context, g *guard) (bool, error) {
 	mine, err := s.mine(g)
@@ -205,7 +204,7 @@ func (s *Server) attempt(ctx context.Context, g *guard) (bool, error) {
 	case err == nil:
 		g.version = version
 		return true, nil
-	case isChanged(err) && remembered: // it has changed: once more, with a read
+	case isChanged(err) && remembered: // the slot has changed: try again, after a read
 		return s.attempt(ctx, g)
 	case isGone(err), isChanged(err):
 	case isDenied(err):
@@ -216,14 +215,14 @@ func (s *Server) attempt(ctx context.Context, g *guard) (bool, error) {
 	return false, nil
 }
 
-// contend tries until the slot has the guard. Where it fails, g says whether a CAS is on its way.
+// contend tries until the slot has the guard. If it fails, g says whether a CAS is still under way.
 func (s *Server) contend(ctx context.Context, g *guard) error {
 	mine, err := s.mine(g)
 	if err != nil {
 		return err
 	}
 	var waited, silent time.Duration
-	ask := breakAfter // when to ask whether the other's session exists
+	ask := breakAfter // when to ask whether the other gateway's session exists
 	limit := aliveFirst
 	asked := false    // the evictor was asked to evict the key
 	var nobodys error // the slot has a cell that no gateway has written
@@ -245,7 +244,7 @@ func (s *Server) contend(ctx context.Context, g *guard) error {
 		changed := s.Directory.Changed()
 		now, err := s.lookHard(ctx, g.key)
 		if isGone(err) {
-			g.unknown = false // nothing can be executed on a slot that is gone
+			g.unknown = false // no CAS can be executed on a slot that is gone
 			return err
 		}
 		if isDenied(err) && !g.unknown {
@@ -259,7 +258,7 @@ func (s *Server) contend(ctx context.Context, g *guard) error {
 				s.Evictor.Evict(g.key, placement.SlotUnreachable, "a write cannot guard it: the network does not answer")
 			}
 			if !s.stillPlaced(g.key) {
-				g.unknown = false // its slot is gone
+				g.unknown = false // the key's slot is gone
 				return errAgain
 			}
 			continue
@@ -273,8 +272,8 @@ func (s *Server) contend(ctx context.Context, g *guard) error {
 			g.unknown = false
 		}
 		if nobodys = now.forged; nobodys != nil {
-			// It is not known whose guard may have been there, nor which value it protects. So it
-			// stays as it is until the key is out of the network.
+			// It is not known whose guard may have been there, nor which value it protects. So the
+			// slot stays unchanged until the key has been removed from the network.
 			s.fault(g.key, now.version, nobodys)
 			s.Runtime.Wait(ctx, changed, p.next(s.Runtime, longest))
 			if !s.stillPlaced(g.key) {
@@ -313,15 +312,15 @@ func (s *Server) contend(ctx context.Context, g *guard) error {
 	}
 }
 
-// denied ends a write whose slot the switches do not let this gateway change. A right may have been
-// taken away between two copies of one CAS, of which the first was executed: then there is a guard
-// of this session, which others can break when the session is gone.
+// denied ends a write whose slot the switches do not let this gateway change. The right may have
+// been withdrawn between two copies of one CAS after the first was executed. Then a guard of this
+// session remains, which others can break when the session is gone.
 func (s *Server) denied(g *guard, why error) error {
 	s.Sessions.GiveUp(g.lease)
 	return status.Errorf(codes.PermissionDenied, "etcd-monitor: the switches do not let this host change the slot of %q, which is in the network, so it cannot be written from here: grant its principal the realm of etcd's keys, or write through a gateway; nothing was written: %v", g.key.Name, why)
 }
 
-// finishGuards does something to each guard, and waits for it as long as the network answers.
+// finishGuards applies an operation to each guard, and waits for it as long as the network answers.
 func (s *Server) finishGuards(ctx context.Context, guards []*guard, how func(context.Context, *guard) bool) {
 	s.beside(len(guards), func(i int) { s.finishGuard(ctx, guards[i], how) })
 }
@@ -359,11 +358,11 @@ func (s *Server) publishAll(ctx context.Context, guards []*guard) {
 	s.finishGuards(ctx, now, s.publish)
 }
 
-// publish replaces a guard by etcd's present state. It says whether the guard is known to be
+// publish replaces a guard by etcd's present state. It reports whether the guard is known to be
 // replaced, by this gateway or another one.
 func (s *Server) publish(ctx context.Context, g *guard) bool { return s.replace(ctx, g, g.after) }
 
-// release puts back the cell from before the guard: nothing was written.
+// release restores the cell from before the guard, because nothing was written.
 func (s *Server) release(ctx context.Context, g *guard) bool {
 	if g.unknown && !s.resolve(ctx, g) {
 		return false
@@ -382,8 +381,8 @@ func (s *Server) replace(ctx context.Context, g *guard, b []byte) bool {
 	return err == nil || isChanged(err) || isGone(err)
 }
 
-// resolve finds out the result of a CAS to the guard. It says whether that is known; if so and the
-// guard exists, g has its version.
+// resolve finds out the result of a CAS to the guard. It reports whether that is known; if so and
+// the guard exists, g has its version.
 func (s *Server) resolve(ctx context.Context, g *guard) bool {
 	now, err := s.lookHard(ctx, g.key)
 	switch {
@@ -393,7 +392,7 @@ func (s *Server) resolve(ctx context.Context, g *guard) bool {
 	case now.guardedBy(g.lease, g.number):
 		g.version = now.version
 	case now.version == g.was:
-		// It may be executed yet. When the slot has another version, it cannot be.
+		// It may still be executed, until the slot has another version.
 		_, err := s.cas(ctx, g.key, now.version, now.plain)
 		if err != nil && !isGone(err) {
 			return false
@@ -403,8 +402,8 @@ func (s *Server) resolve(ctx context.Context, g *guard) bool {
 	return true
 }
 
-// orphan abandons guards of writes whose result at etcd is not known: nobody may replace them until
-// their session is gone. This gateway does not delay the keys' next writes.
+// orphan abandons guards of writes whose result at etcd is not known. No one may replace such a
+// guard until its session is gone. This gateway does not hold up the keys' next writes.
 func (s *Server) orphan(ctx context.Context, guards []*guard) {
 	for _, g := range guards {
 		s.queues.leave(g.key.Name)

@@ -11,7 +11,7 @@ const mostLeft = 1024
 
 // left remembers the cells that this gateway's writes have left in slots, with their versions. A
 // key that is written again is then guarded by a CAS on that version, without reading its slot
-// first. The slot may have changed since.
+// first. If the slot has changed since, the CAS fails.
 type left struct {
 	mu    sync.Mutex
 	slots map[string]leftSlot // by the key's name
@@ -30,7 +30,7 @@ func newLeft() *left { return &left{slots: map[string]leftSlot{}} }
 func (l *left) put(key placedKey, version wire.Version, plain []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for name := range l.slots { // any one: a key that is written often is soon back
+	for name := range l.slots { // drop any entry; a key that is written often is soon back
 		if len(l.slots) < mostLeft {
 			break
 		}
@@ -39,7 +39,7 @@ func (l *left) put(key placedKey, version wire.Version, plain []byte) {
 	l.slots[key.Name] = leftSlot{key, version, plain}
 }
 
-// knows says whether the cell in a placement's slot is remembered.
+// knows reports whether the cell in a placement's slot is remembered.
 func (l *left) knows(key placedKey) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

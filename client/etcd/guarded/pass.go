@@ -14,21 +14,21 @@ import (
 // Passage is a request that can be passed to etcd as bytes, because it touches no placed or
 // reserved keys. A write is still sent on the condition that this is so at etcd (the fence).
 type Passage struct {
-	// Method and Request are for etcd: Method "" is the client's method, and the pieces of Request
-	// are one message.
+	// Method and Request go to etcd. Method "" means the client's method. The pieces of Request
+	// form one message.
 	Method  string
 	Request [][]byte
 	// See must be called with the beginning of etcd's answer (64 bytes are enough), before the
 	// client gets it.
 	See func(head []byte)
-	// Answer makes the client's answer of etcd's; nil: it is the same. Without ok nothing was
-	// executed, and the request is the Server's to serve.
+	// Answer converts etcd's answer to the client's; nil: they are the same. If ok is false,
+	// nothing was executed and the Server must serve the request.
 	Answer func(message []byte) (answer [][]byte, ok bool)
-	// Refused says whether an error of etcd's is about the added parts of the request: then nothing
-	// was executed, and the Server must serve the request.
+	// Refused reports whether an error of etcd is about the parts that were added to the request.
+	// If so, nothing was executed and the Server must serve the request.
 	Refused func(code codes.Code, message string) bool
 
-	// The kind; one of these.
+	// The kind of passage; exactly one of these is set.
 	Range       *pb.RangeRequest
 	Put         []byte // the key
 	DeleteRange *pb.DeleteRangeRequest
@@ -51,13 +51,13 @@ const (
 	headerField      protowire.Number = 1 // of all answers
 	succeededField   protowire.Number = 2 // of TxnResponse
 	responsesField   protowire.Number = 3 // of TxnResponse
-	putOpField       protowire.Number = 2 // in RequestOp and ResponseOp, as the following
+	putOpField       protowire.Number = 2 // in RequestOp and ResponseOp, like the following ones
 	deleteOpField    protowire.Number = 3
 	txnOpField       protowire.Number = 4
 	mostFieldsOfAPut                  = 6 // that PutRequest has
 )
 
-// Pass returns how to pass a request to etcd as its bytes; nil: the Server's methods must serve it,
+// Pass returns how to pass a request's bytes to etcd; nil: the Server's methods must serve it,
 // which also report what is wrong with it. Do not change the bytes afterwards.
 func (s *Server) Pass(method string, request []byte) *Passage {
 	switch method {
@@ -69,7 +69,7 @@ func (s *Server) Pass(method string, request []byte) *Passage {
 			return nil
 		}
 		if s.MaxRequestBytes > 0 && len(request)+MoreRequestBytes/8 > s.MaxRequestBytes {
-			return nil // it may be too large, which is counted exactly elsewhere
+			return nil // the request may be too large; the Server computes its size exactly
 		}
 		p := s.passWrite(putOpField, request, []span{{Key: string(key)}})
 		if p != nil {
@@ -135,7 +135,8 @@ func (s *Server) passPlanned(field protowire.Number, request []byte, op *pb.Requ
 // passWrite wraps a write that touches no placed key in a transaction on the fence, around its
 // bytes.
 func (s *Server) passWrite(field protowire.Number, request []byte, spans []span) *Passage {
-	known := s.Directory.Revision() // before the directory is searched, so that all of it is known
+	// before the directory is searched, so that all changes up to it are known
+	known := s.Directory.Revision()
 	for _, sp := range spans {
 		if len(s.Directory.LookupRange(sp.Key, sp.End)) > 0 {
 			return nil
@@ -164,15 +165,15 @@ func (s *Server) passWrite(field protowire.Number, request []byte, spans []span)
 	}
 }
 
-// refusedForMany says whether etcd finds that a transaction has too many operations: the fence is
-// one, and there are ways to have them in less (Server.commit).
+// refusedForMany reports whether etcd says that a transaction has too many operations. The fence
+// adds one, and Server.commit can regroup the operations.
 func refusedForMany(code codes.Code, message string) bool {
 	many := status.Convert(rpctypes.ErrGRPCTooManyOps)
 	return code == many.Code() && message == many.Message()
 }
 
-// unwrapped is etcd's answer to a request that was made a transaction, as it would have been to the
-// request: with the transaction's header in the place of its own, which is empty.
+// unwrapped converts etcd's answer to a request that was wrapped in a transaction to the answer for
+// the request itself. The transaction's header replaces the request's own header, which is empty.
 func (s *Server) unwrapped(field protowire.Number, message []byte) (answer [][]byte, ok bool) {
 	var header, response []byte
 	succeeded := false
@@ -215,7 +216,7 @@ func (s *Server) unwrapped(field protowire.Number, message []byte) (answer [][]b
 	return answer, true
 }
 
-// fields goes through the fields of a message. It says whether it is one.
+// fields iterates over the fields of a message. It reports whether the bytes are a valid message.
 func fields(message []byte, each func(protowire.Number, protowire.Type, []byte, uint64)) bool {
 	for len(message) > 0 {
 		num, typ, n := protowire.ConsumeTag(message)
@@ -241,8 +242,8 @@ func fields(message []byte, each func(protowire.Number, protowire.Type, []byte, 
 	return true
 }
 
-// keyOfPut is the key of a PutRequest, if it is unambiguous: of a repeated field the last one
-// counts, and the meaning of an unknown field is not known.
+// keyOfPut returns the key of a PutRequest if it is unambiguous. If a field is repeated, the last
+// one counts; a request with unknown fields is ambiguous.
 func keyOfPut(request []byte) (key []byte, ok bool) {
 	var there [mostFieldsOfAPut + 1]bool
 	ok = fields(request, func(num protowire.Number, typ protowire.Type, value []byte, _ uint64) {
@@ -258,7 +259,7 @@ func keyOfPut(request []byte) (key []byte, ok bool) {
 	return key, ok && !there[0]
 }
 
-// sawHead takes note of the header at the beginning of an answer.
+// sawHead records the header at the beginning of an answer.
 func (s *Server) sawHead(head []byte) {
 	num, typ, n := protowire.ConsumeTag(head)
 	if n < 0 || num != headerField || typ != protowire.BytesType {

@@ -10,7 +10,7 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/reserved"
 )
 
-// span is the keys in [Key, End), as in etcd's requests.
+// span stands for the keys in [Key, End), as in etcd's requests.
 type span = reserved.Span
 
 // open is the end of a range without an end: all keys from the first on.
@@ -18,12 +18,13 @@ const open = reserved.Open
 
 // work is a write: the operation for etcd, and the keys that it may change.
 type work struct {
-	op    *pb.RequestOp // the client's operation, without what the client may not read or change
-	spans []span        // ranges that it may change
-	// operations is how many the client asks for, as etcd counts them.
+	// the client's operation, without the parts that the client may not read or change
+	op    *pb.RequestOp
+	spans []span // ranges of keys that it may change
+	// operations is the number of operations that the client requests, as etcd counts them.
 	operations int
-	back       back // makes the client's answer of etcd's; nil: it is the same
-	// rest is the work that remains when the client has its answer; nil: none.
+	back       back // converts etcd's answer to the client's; nil: they are the same
+	// rest is the work that remains after the client has its answer; nil: none.
 	rest func()
 }
 
@@ -31,7 +32,8 @@ type work struct {
 // is the same.
 type back func(*pb.ResponseOp) *pb.ResponseOp
 
-// answer is etcd's answer to a planned operation as its answer to the client's would have been.
+// answer converts etcd's answer to a planned operation to the answer that the client's operation
+// would have got.
 func (w *work) answer(r *pb.ResponseOp) *pb.ResponseOp { return w.back.of(r) }
 
 func (b back) of(r *pb.ResponseOp) *pb.ResponseOp {
@@ -58,8 +60,8 @@ func (s *Server) plan(op *pb.RequestOp) (*work, error) {
 	return w, nil
 }
 
-// requestBytes is how large etcd takes a write for that is sent to it as it is: as an entry of its
-// log, with a number of 9 bytes.
+// requestBytes is the size that etcd counts for a write that is sent unchanged: the size of its log
+// entry, with a number of 9 bytes.
 func requestBytes(op *pb.RequestOp) int {
 	q := &pb.InternalRaftRequest{Header: &pb.RequestHeader{ID: 1 << 62}}
 	switch r := op.GetRequest().(type) {
@@ -123,7 +125,7 @@ func (s *Server) planTxn(w *work, op *pb.RequestOp, t *pb.TxnRequest) (*pb.Reque
 	if ways == nil {
 		ways = [][]*pb.Compare{t.Compare}
 	}
-	// If the first way does not hold the second one is tried, and so on.
+	// If the conditions of the first alternative do not hold, etcd tries the second one, and so on.
 	otherwise := failure.ops
 	for _, way := range slices.Backward(ways) {
 		op = txnOp(&pb.TxnRequest{Compare: way, Success: success.ops, Failure: otherwise})
@@ -172,8 +174,8 @@ func (s *Server) planOps(w *work, ops []*pb.RequestOp) (planned, error) {
 	return p, nil
 }
 
-// planDelete leaves the reserved keys out of a deletion. One that spans them becomes several, in a
-// transaction without conditions, so that there is one answer in its place.
+// planDelete leaves the reserved keys out of a deletion. A deletion that spans them becomes several
+// deletions in a transaction without conditions, so that there is still a single answer.
 func (s *Server) planDelete(w *work, op *pb.RequestOp, r *pb.DeleteRangeRequest) (*pb.RequestOp, back, error) {
 	parts := s.reserved.Without(string(r.Key), string(r.RangeEnd))
 	if len(parts) == 0 {
@@ -223,7 +225,7 @@ func boundingRange(spans []span) span {
 	return h
 }
 
-// upTo is the end of a span, also of one key's.
+// upTo returns the end of a span, even of a span with a single key.
 func upTo(s span) string {
 	if s.End == "" {
 		return s.Key + "\x00"
@@ -239,7 +241,7 @@ func later(a, b string) string {
 	return max(a, b)
 }
 
-// placedIn returns the placed keys that a write may change, in order, each once.
+// placedIn returns the placed keys that a write may change, in order and without duplicates.
 func (s *Server) placedIn(w *work) []placedKey {
 	var keys []placedKey
 	for _, sp := range w.spans {
@@ -259,7 +261,7 @@ func compare(a, b string) int {
 	return 0
 }
 
-// only is the one key-value pair of an answer, or nil.
+// only returns the single key-value pair of an answer, or nil.
 func only(kvs []*mvccpb.KeyValue) *mvccpb.KeyValue {
 	if len(kvs) == 0 {
 		return nil

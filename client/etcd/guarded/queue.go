@@ -7,13 +7,14 @@ import (
 )
 
 // queues gives a key to one write of this gateway at a time, in order of arrival. So writes of one
-// gateway do not take guards from each other in the network, where chance decides who is first.
+// gateway do not take guards from each other in the network, where chance decides which one is
+// first.
 type queues struct {
 	mu   *sync.Mutex
 	keys map[string]*queue
 }
 
-// queue is who has a key, and then who waits.
+// queue lists the write that has a key, followed by the writes that wait.
 type queue struct {
 	turns []*turn
 	// writes that have had the key since the queue was empty, or since another gateway could have
@@ -23,23 +24,23 @@ type queue struct {
 
 // turn is a write's place in a queue.
 type turn struct {
-	come  chan struct{} // closed when it is this write's
+	come  chan struct{} // closed when this write gets the key
 	key   placedKey
-	lease int64  // of the session with which the write would guard the key
-	guard *guard // guard that the write before has left for this one
+	lease int64  // lease of the session with which the write would guard the key
+	guard *guard // guard that the previous write has left for this one
 }
 
 // inARow is how many writes of one gateway follow each other without a gap. Then another gateway
-// has its chance, which checks every longestGuarded whether the key is free; otherwise it would
-// have to check in the moment between one write's publication and the next one's guard.
+// has its chance, which checks every longestGuarded whether the key is free. Without a gap, its
+// check would have to hit the moment between one write's publication and the next one's guard.
 const inARow = 8
 
 func newQueues() queues {
 	return queues{mu: new(sync.Mutex), keys: map[string]*queue{}}
 }
 
-// enter waits for a key. If it says so, leave or hand must follow; the key may have a guard
-// already, which is the caller's then.
+// enter waits for a key. If it returns true, leave or hand must follow. The key may already have a
+// guard, which then belongs to the caller.
 func (q queues) enter(ctx context.Context, r Runtime, key placedKey, lease int64) (*guard, bool) {
 	t := &turn{come: make(chan struct{}), key: key, lease: lease}
 	q.mu.Lock()
@@ -77,7 +78,7 @@ func (q queues) enterFree(key placedKey, lease int64) bool {
 	return true
 }
 
-// hand gives a key, together with its guard, to the next waiting write, if that has the same
+// hand gives a key, together with its guard, to the next waiting write if that write has the same
 // session and placement, and if it is not another gateway's turn. Otherwise it does nothing.
 func (q queues) hand(g *guard) bool {
 	q.mu.Lock()
@@ -93,7 +94,7 @@ func (q queues) hand(g *guard) bool {
 	return true
 }
 
-// leave lets the next one have a key.
+// leave lets the next write have a key.
 func (q queues) leave(key string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

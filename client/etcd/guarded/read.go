@@ -19,14 +19,14 @@ const (
 	reasonPlace    = "unplaced" // the key is not placed
 	reasonExcluded = "excluded" // the key's reads are not answered by the network
 	reasonClosed   = "closed"   // no read is
-	reasonHeader   = "header"   // etcd has not answered anything yet, so it is not known who it is
-	reasonGone     = "gone"     // the slot is not there
+	reasonHeader   = "header"   // etcd has not answered anything yet, so its identity is not known
+	reasonGone     = "gone"     // the slot does not exist
 	reasonSilent   = "silent"   // the slot did not answer in time
 	reasonDenied   = "denied"   // the switches do not let this gateway read it
 	reasonFormat   = "unreadable"
 	reasonForged   = "forged" // the slot has a cell that no gateway has written
-	reasonKey      = "key"    // it is sealed with an unknown key; etcd is asked for that key
-	reasonAhead    = "ahead"  // it is newer than etcd's last answer to this gateway
+	reasonKey      = "key"    // the cell is sealed with an unknown key; etcd is asked for that key
+	reasonAhead    = "ahead"  // the cell is newer than etcd's last answer to this gateway
 )
 
 // Range implements pb.KVServer.
@@ -42,7 +42,7 @@ func (s *Server) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeRespon
 	answer, err := s.fromEtcd(ctx, r)
 	switch {
 	case err != nil || seen == nil || !plain(r):
-	case seen.clear: // before etcd was asked
+	case seen.clear: // the slot was clear before etcd was asked
 		s.populate(ctx, seen.key, seen.at, answer)
 	case answer.Header.Revision < seen.at.revision():
 		s.fault(seen.key, seen.at.version, fmt.Errorf("it says that it is of revision %d, and etcd had come to %d after that: was etcd restored from a snapshot?", seen.at.revision(), answer.Header.Revision))
@@ -50,11 +50,11 @@ func (s *Server) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeRespon
 	return answer, err
 }
 
-// seen is what a read found in the slot before etcd has to answer it.
+// seen is what a read found in the slot, if etcd has to answer the read.
 type seen struct {
 	key   placement.Key
 	at    slot
-	clear bool // it may be populated; otherwise it is newer than etcd's last answer
+	clear bool // the slot may be populated; otherwise its cell is newer than etcd's last answer
 }
 
 // part asks etcd for the client's part of a range that also spans reserved keys.
@@ -85,8 +85,8 @@ func (s *Server) fromEtcd(ctx context.Context, r *pb.RangeRequest) (*pb.RangeRes
 	return answer, err
 }
 
-// eligible says whether a slot can answer a request: for one key, at the present revision. The slot
-// has everything that can be asked about that key.
+// eligible reports whether a slot can answer a request: for one key, at the present revision. The
+// slot has everything that can be asked about that key.
 func eligible(r *pb.RangeRequest) bool {
 	_, order := pb.RangeRequest_SortOrder_name[int32(r.SortOrder)]
 	_, target := pb.RangeRequest_SortTarget_name[int32(r.SortTarget)]
@@ -94,11 +94,11 @@ func eligible(r *pb.RangeRequest) bool {
 		r.MinModRevision == 0 && r.MaxModRevision == 0 && r.MinCreateRevision == 0 && r.MaxCreateRevision == 0
 }
 
-// plain says whether etcd's answer to a request has all that a slot needs.
+// plain reports whether etcd's answer to a request contains everything that a slot needs.
 func plain(r *pb.RangeRequest) bool { return !r.Serializable && !r.KeysOnly && !r.CountOnly }
 
-// RangeNow answers a read of a placed key from its slot, if that takes no waiting. If it does,
-// nothing was counted, and the caller must call Range.
+// RangeNow answers a read of a placed key from its slot, if that needs no waiting. Otherwise
+// nothing was counted and the caller must call Range.
 func (s *Server) RangeNow(r *pb.RangeRequest) (*pb.RangeResponse, bool) {
 	if s.reserved.Touches(string(r.Key), string(r.RangeEnd)) {
 		return nil, false
@@ -141,7 +141,7 @@ func (s *Server) inNetwork(r *pb.RangeRequest) (k placement.Key, reason string) 
 }
 
 // fromNetwork answers a request from the slot of its key. If it cannot, it returns what it read
-// there, if that matters after etcd's answer.
+// there, in case that matters after etcd's answer.
 func (s *Server) fromNetwork(ctx context.Context, r *pb.RangeRequest) (*pb.RangeResponse, *seen) {
 	k, reason := s.inNetwork(r)
 	if reason != "" {
@@ -230,8 +230,8 @@ func (s *Server) answerOf(r *pb.RangeRequest, at *slot, before int64) (answer *p
 		RaftTerm: known.RaftTerm, Revision: revision}), ""
 }
 
-// learnLater asks etcd, behind the reader's back, for the key that a slot is sealed with: the next
-// reader has it, or it turns out that no gateway has written the slot.
+// learnLater asks etcd in the background for the key that a slot is sealed with: the next reader
+// then has the key, or it is known that no gateway has written the slot.
 func (s *Server) learnLater(ctx context.Context, k placement.Key, at slot) {
 	if !s.begin(s.learning, k.Name) {
 		return
@@ -291,13 +291,14 @@ func (s *Server) populate(ctx context.Context, k placement.Key, at slot, answer 
 		defer s.end(s.populating, k.Name)
 		ctx, cancel := s.Runtime.Detach(ctx)
 		defer cancel()
-		// Whether it was executed, or will be, is no matter: it is right as long as the version is
-		// the same.
+		// It does not matter whether the CAS was or will be executed, because it is correct as long
+		// as the version is the same.
 		s.cas(ctx, k, at.version, b)
 	})
 }
 
-// begin says whether no other goroutine works on a key; if so, end must follow.
+// begin reports whether no other goroutine is working on a key. If so, the caller must call end
+// afterwards.
 func (s *Server) begin(at map[string]bool, key string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -314,8 +315,8 @@ func (s *Server) end(at map[string]bool, key string) {
 	delete(at, key)
 }
 
-// breakStaleGuard looks again, after a while, at a guard that a reader has seen, and breaks it if
-// its session is gone: the key may not be written again for long.
+// breakStaleGuard checks a guard that a reader has seen again after a while, and breaks it if its
+// session is gone. Otherwise the guard could stay until the key's next write.
 func (s *Server) breakStaleGuard(ctx context.Context, k placement.Key, at slot) {
 	if !s.begin(s.breaking, k.Name) {
 		return

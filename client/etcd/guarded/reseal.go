@@ -8,13 +8,13 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/slotcodec"
 )
 
-// resealPause is between two slots that Reseal looks at.
+// resealPause is the pause between two slots that Reseal reads.
 const resealPause = 5 * time.Millisecond
 
-// Reseal looks at the slots of all placed keys once, and seals with the current key what was sealed
-// with an older one. Otherwise a cell that nobody writes any more would need its key for ever. The
-// content of slots does not change. Guards are left to their owners. It returns the keys that are
-// still in use, and whether it has seen every slot.
+// Reseal reads the slots of all placed keys once, and reseals cells that were sealed with an older
+// key. Otherwise a cell that is never written again would need its old key forever. The content of
+// slots does not change. Guards are left to their owners. It returns the keys that are still in
+// use, and whether it has seen every slot.
 func (s *Server) Reseal(ctx context.Context) (used map[uint32]bool, whole bool) {
 	used, whole = map[uint32]bool{}, true
 	for _, k := range s.Directory.LookupRange("\x00", open) {
@@ -34,7 +34,7 @@ func (s *Server) Reseal(ctx context.Context) (used map[uint32]bool, whole bool) 
 		}
 		primary, _ := s.Seals.Ring().Primary()
 		switch with := seal.Key(at.bytes); {
-		case with == 0 || with == primary: // placement's, or as it should be
+		case with == 0 || with == primary: // written by placement, or sealed with the current key
 		case at.cell.Kind == slotcodec.Guard:
 			used[with] = true
 		default:

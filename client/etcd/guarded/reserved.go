@@ -12,8 +12,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// The project's own keys are in etcd, and no client reads them through a gateway: not by their
-// names, which is refused, nor among others, which leaves them out, nor by comparing.
+// The project's own keys are in etcd, and no client can read them through a gateway. The gateway
+// refuses requests for their names, leaves them out of ranges, and hides them from comparisons.
 
 // planRange leaves the reserved keys out of a read. A range that spans them becomes several ranges
 // in a transaction, so that there is still one answer.
@@ -53,9 +53,9 @@ func (s *Server) planRange(op *pb.RequestOp, r *pb.RangeRequest) (*pb.RequestOp,
 // are unchanged.
 //
 // etcd compares each key of a range or, if there is none, a key that does not exist: its revision,
-// version and lease are 0, and its value never equals anything. If a condition holds for such a
-// key, it holds for a range if it holds for each part. Any other condition holds if it does for at
-// least one part, and the others have no keys.
+// version and lease are 0, and its value never equals anything. A condition that holds for such a
+// key holds for a range if it holds for each part. Any other condition holds for a range if it
+// holds for at least one part and the other parts have no keys.
 func (s *Server) planCompare(all []*pb.Compare) (ways [][]*pb.Compare, err error) {
 	touches := func(c *pb.Compare) bool { return s.reserved.Touches(string(c.Key), string(c.RangeEnd)) }
 	if !slices.ContainsFunc(all, touches) {
@@ -83,8 +83,8 @@ func (s *Server) planCompare(all []*pb.Compare) (ways [][]*pb.Compare, err error
 	return ways, nil
 }
 
-// mostWays bounds the nested transactions that one may become: enough for two such conditions, if
-// the reserved keys have one prefix. etcd would not accept many more.
+// mostWays bounds the nested transactions that a transaction may become. It is enough for two such
+// conditions, if the reserved keys have one prefix. etcd would not accept many more.
 const mostWays = 9
 
 // compareParts turns a condition on a range into conditions on its parts: the alternatives in which
@@ -106,7 +106,7 @@ func compareParts(c *pb.Compare, parts []span) (ways [][]*pb.Compare) {
 	}
 	none := pb.Compare{Target: pb.Compare_CREATE, Result: pb.Compare_LESS,
 		TargetUnion: &pb.Compare_CreateRevision{CreateRevision: 1}}
-	for some := 1; some < 1<<len(parts); some++ { // the parts that have keys
+	for some := 1; some < 1<<len(parts); some++ { // `some` is the set of parts that have keys
 		var way []*pb.Compare
 		for i, p := range parts {
 			if some>>i&1 == 1 {
@@ -120,7 +120,7 @@ func compareParts(c *pb.Compare, parts []span) (ways [][]*pb.Compare) {
 	return ways
 }
 
-// holdsForNone says whether a condition holds for a key that does not exist.
+// holdsForNone reports whether a condition holds for a key that does not exist.
 func holdsForNone(c *pb.Compare) bool {
 	var with int64
 	switch c.Target {
@@ -148,7 +148,7 @@ func holdsForNone(c *pb.Compare) bool {
 	return true
 }
 
-// limitedByKey says whether etcd takes the first keys, one more than the limit, and sorts only
+// limitedByKey reports whether etcd takes only the first keys (one more than the limit) and sorts
 // those: it does so if a sort target is given and no order.
 func limitedByKey(r *pb.RangeRequest) bool {
 	return r.Limit > 0 && r.SortOrder == pb.RangeRequest_NONE && r.MinModRevision == 0 &&

@@ -22,8 +22,8 @@ import (
 
 // Config configures a Server. Fields that may be nil say so.
 type Config struct {
-	// Etcd gets the clients' requests, with their identity: interceptors on the way must not add a
-	// name of the gateway's own.
+	// Etcd gets the clients' requests, with their identity: interceptors in between must not add
+	// the gateway's own user name.
 	Etcd      pb.KVClient
 	Slots     Slots
 	Directory Directory
@@ -35,30 +35,29 @@ type Config struct {
 	Observer  Observer // nil: nobody
 	Evictor   Evictor  // nil: nobody
 
-	// Prefix is that of all that is the gateways' in etcd.
+	// Prefix is the prefix of all of the gateways' own keys in etcd.
 	Prefix string
 	// Reserved are further prefixes of keys that clients must not see: the controllers'. Keys that
 	// begin with Prefix are reserved, too.
 	Reserved []string
 	// MaxTxnOps and MaxRequestBytes limit a client's transaction and write, like etcd's flags of
-	// these names. Set them for an etcd whose own limits are higher, so that it accepts the parts
-	// that a gateway adds to writes (MoreTxnOps, MoreRequestBytes). 0: etcd's limits apply, and
+	// these names. Set them for an etcd whose own limits are higher by MoreTxnOps and
+	// MoreRequestBytes, the parts that a gateway adds to writes. 0: etcd's limits apply, and
 	// clients get a little less.
 	MaxTxnOps, MaxRequestBytes int
-	// Excluded says which keys' reads are not answered by the network though they are placed; nil:
-	// Health alone.
+	// Excluded selects placed keys whose reads the network must not answer; nil: only Health.
 	Excluded func(key string) bool
-	// Patience is how long a write is tried before it is sent to etcd, if its client waits that
-	// long; 0: DefaultPatience, below 0: no limit.
+	// Patience is how long a gateway may try a write before it sends it
+	// to etcd, if the client waits that long; 0: DefaultPatience, below 0: no limit.
 	Patience time.Duration
-	// Open says whether the network may answer reads: it must return false if etcd would have
+	// Open reports whether the network may answer reads: it must return false if etcd would have
 	// checked the caller's identity. nil: always.
 	Open func() bool
 }
 
-// How much more than its clients an etcd has to take, so that they can have as much through a
-// gateway as at etcd itself: of each operation of a transaction the key may be read again, and of
-// each request the keys are there up to four times.
+// How much larger etcd's limits must be than the clients', so that clients have the same limits
+// through a gateway as at etcd itself. A gateway may read the key of each operation in a
+// transaction again, and a request may contain its keys up to four times.
 const (
 	MoreTxnOps       = 160
 	MoreRequestBytes = 512 << 10
@@ -68,23 +67,25 @@ const (
 // be broken.
 const DefaultPatience = 15 * time.Second
 
-// Health says whether a key is read to see whether etcd answers. Kubernetes' API servers do that
-// with /registry/health, which does not exist, several times a second.
+// Health reports whether a key is read only to test whether etcd answers. Kubernetes' API servers
+// do that with /registry/health, which does not exist, several times a second.
 func Health(key string) bool { return key == "/registry/health" }
 
 // Server is the key-value service. It is safe for concurrent use.
 type Server struct {
 	Config
-	header   atomic.Pointer[pb.ResponseHeader] // of etcd's newest answer, with its identity
-	number   atomic.Uint64                     // of the last guard
-	taken    atomic.Int64                      // so many operations etcd is known to accept in a transaction
+	// header of etcd's newest answer, with etcd's identity
+	header atomic.Pointer[pb.ResponseHeader]
+	number atomic.Uint64 // number of the last guard
+	// number of operations that etcd is known to accept in a transaction
+	taken    atomic.Int64
 	queues   queues
 	left     *left
 	reserved reserved.Keys // hidden from clients
 
 	mu         sync.Mutex
 	populating map[string]bool // keys that a reader is putting into their slots
-	breaking   map[string]bool // keys whose guard a reader has seen, and looks at again
+	breaking   map[string]bool // keys whose guard a reader has seen, and checks again
 	learning   map[string]bool // unknown sealing keys that etcd is being asked for
 	forged     map[wire.Key]forged
 }
@@ -113,7 +114,7 @@ func New(cfg Config) *Server {
 		learning: map[string]bool{}, forged: map[wire.Key]forged{}}
 }
 
-// saw takes note of the header of an answer of etcd.
+// saw records the header of an answer from etcd.
 func (s *Server) saw(h *pb.ResponseHeader) {
 	if h == nil {
 		return
@@ -197,16 +198,17 @@ func (s *Server) encode(c slotcodec.Cell, size int) []byte {
 	return []byte{byte(slotcodec.Unfit)}
 }
 
-// errPatience: a write was tried for as long as this gateway tries.
+// errPatience: this gateway has tried to execute a write for as long as Patience allows.
 var errPatience = errors.New("the write of a key that is in the network could not be done in time")
 
 // errClosed: the gateway is being closed.
 var errClosed = errors.New("this gateway is being closed")
 
-// over says why ctx is done, as etcd's server would.
+// over returns the error with which etcd's server would report that ctx is done.
 func over(ctx context.Context) error {
 	why := context.Cause(ctx)
-	if why == nil || errors.Is(why, rpctypes.ErrStopped) { // a wait was ended by the runtime, and ctx will be
+	// the runtime has ended a wait, and ctx will end, too
+	if why == nil || errors.Is(why, rpctypes.ErrStopped) {
 		why = errClosed
 	}
 	if errors.Is(why, errPatience) || errors.Is(why, errClosed) {

@@ -17,15 +17,17 @@ import (
 
 // slot is the result of reading a slot.
 type slot struct {
-	cell    slotcodec.Cell // its kind is 0 if it could not be read
+	cell    slotcodec.Cell // the cell; its kind is 0 if it could not be decoded
 	plain   []byte         // unsealed content: nil if it could not be opened
-	bytes   []byte         // as they are in the slot
+	bytes   []byte         // the slot's bytes, unchanged
 	version wire.Version
-	forged  error  // no gateway has written this: it answers nobody, and nobody overwrites it
-	key     uint32 // the number of the key that it takes to open it, if that is not known here (yet)
+	// set if no gateway has written the content; it is never used as an answer, and never
+	// overwritten
+	forged error
+	key    uint32 // number of the sealing key of this cell, if the key is not known here (yet)
 }
 
-// guardedBy says whether a slot has the guard of a session and number.
+// guardedBy reports whether a slot holds the guard of a session and number.
 func (s *slot) guardedBy(lease int64, number uint64) bool {
 	return s.cell.Kind == slotcodec.Guard && s.cell.Lease == lease && s.cell.Number == number
 }
@@ -42,8 +44,8 @@ func (s *Server) look(ctx context.Context, k placement.Key) (slot, error) {
 	return s.read(ctx, k, b, version), nil
 }
 
-// lookHard reads a slot, and asks etcd for an unknown sealing key: then it is known whether a
-// gateway has written it.
+// lookHard reads a slot, and asks etcd for an unknown sealing key. After that it is known whether a
+// gateway has written the cell.
 func (s *Server) lookHard(ctx context.Context, k placement.Key) (slot, error) {
 	at, err := s.look(ctx, k)
 	if err != nil || at.key == 0 {
@@ -86,12 +88,12 @@ func (s *Server) read(ctx context.Context, k placement.Key, b []byte, version wi
 	var dictionary *slotcodec.DictionaryError
 	switch {
 	case errors.As(err, &dictionary):
-		s.Runtime.Go(func() { // the next reader has it
+		s.Runtime.Go(func() { // the next reader will have the key
 			ctx, cancel := s.Runtime.Detach(context.WithoutCancel(ctx))
 			defer cancel()
 			s.Codec.Want(ctx, dictionary.Version)
 		})
-	case err != nil: // a gateway of another kind: its meaning is not known
+	case err != nil: // another kind of gateway wrote it, so its meaning is not known
 		at.forged = err
 	}
 	return at
@@ -108,7 +110,7 @@ func (s *Server) open(k placement.Key, b []byte, version wire.Version) ([]byte, 
 	return s.Seals.Ring().Open(b, s.place(k, version))
 }
 
-// cas replaces a slot's cell, sealed for the version that the slot has then.
+// cas replaces a slot's cell, sealed for the version that the slot will have after it.
 func (s *Server) cas(ctx context.Context, k placement.Key, expected wire.Version, plain []byte) (wire.Version, error) {
 	b, err := s.Seals.Ring().Seal(plain, s.place(k, seal.After(k.Name, wire.Key(k.ID), expected).Version))
 	if err != nil {
@@ -121,8 +123,8 @@ func (s *Server) place(k placement.Key, version wire.Version) seal.Place {
 	return seal.Place{Name: k.Name, ID: wire.Key(k.ID), Version: version}
 }
 
-// fault has the key evicted from a slot whose content no gateway has written. It counts this once
-// for each version.
+// fault requests the eviction of a key from a slot whose content no gateway has written. It counts
+// this once for each version.
 func (s *Server) fault(k placement.Key, version wire.Version, why error) {
 	s.mu.Lock()
 	was, known := s.forged[wire.Key(k.ID)]
@@ -153,7 +155,7 @@ func (s *Server) cellOf(kv *mvccpb.KeyValue, revision int64) slotcodec.Cell {
 	switch {
 	case kv == nil:
 		return slotcodec.Cell{Kind: slotcodec.Absent, Revision: revision}
-	case kv.Lease != 0: // etcd will delete it without telling anybody
+	case kv.Lease != 0: // etcd will delete it without telling gateways
 		return slotcodec.Cell{Kind: slotcodec.Unfit}
 	}
 	value := kv.Value
@@ -171,8 +173,8 @@ const (
 	aliveLongest = 10 * time.Second
 )
 
-// alive asks etcd whether a session is there, linearizably and within a limit, which is a quarter
-// longer the next time if that was too short.
+// alive asks etcd whether a session exists, with a linearizable read and a time limit. If the limit
+// was too short, the next one is a quarter longer.
 func (s *Server) alive(ctx context.Context, lease int64, limit *time.Duration) (bool, error) {
 	ctx, cancel := s.Runtime.Limit(ctx, *limit)
 	defer cancel()
@@ -185,17 +187,17 @@ func (s *Server) alive(ctx context.Context, lease int64, limit *time.Duration) (
 	return r.Count > 0, nil
 }
 
-// isGone says whether an error of a slot means that the placement is over, or being ended.
+// isGone reports whether an error of a slot means that the placement is over, or being ended.
 func isGone(err error) bool { return errors.Is(err, calls.ErrNotFound) }
 
-// isChanged says whether an error of a slot means that it has another version than was expected.
+// isChanged reports whether an error of a slot means that it has another version than was expected.
 func isChanged(err error) bool { return errors.Is(err, calls.ErrCASFailed) }
 
-// isDenied says whether an error of a slot means that the switches do not let this gateway's host
-// do that: trying again does not help, and it says nothing of the slot.
+// isDenied reports whether an error of a slot means that the switches deny this gateway's host the
+// operation. Trying again does not help, and the error says nothing about the slot.
 func isDenied(err error) bool { return errors.Is(err, calls.ErrDenied) }
 
-// stillPlaced says whether a placement is, as far as is known, the key's present one.
+// stillPlaced reports whether a placement is, as far as is known, the key's present one.
 func (s *Server) stillPlaced(k placement.Key) bool {
 	e, ok := s.Directory.Lookup(k.Name)
 	return ok && e.Mod == k.Mod

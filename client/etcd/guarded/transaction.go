@@ -16,18 +16,18 @@ import (
 type transaction struct {
 	work   *work
 	known  int64    // revision up to which the directory is known
-	lease  int64    // of the session that holds the guards; 0: none
-	guards []*guard // their keys are read after the write, if
+	lease  int64    // lease of the session that holds the guards; 0: none
+	guards []*guard // guards whose keys are read after the write, if
 	read   bool     // says so
 }
 
 // outcome is the result of a transaction that etcd has answered.
 type outcome struct {
-	// a condition of the gateway's does not hold, and nothing was executed; of the rest only
-	// sessionGone means something
+	// one of the gateway's conditions does not hold and nothing was executed; of the other fields
+	// only sessionGone is meaningful
 	again       bool
-	sessionGone bool           // it is that on the session
-	answer      *pb.ResponseOp // to the client's operation
+	sessionGone bool           // the failed condition is the one on the session
+	answer      *pb.ResponseOp // answer to the client's operation
 	header      *pb.ResponseHeader
 	read        []*pb.ResponseOp // results for the guarded keys, in order; nil: not read
 }
@@ -76,7 +76,7 @@ func tooMany(err error) bool { return errors.Is(err, rpctypes.ErrGRPCTooManyOps)
 
 func tooLarge(err error) bool { return errors.Is(err, rpctypes.ErrGRPCRequestTooLarge) }
 
-// takes asks etcd whether it takes a number of operations.
+// takes asks etcd whether it accepts a number of operations.
 func (s *Server) takes(ctx context.Context, operations int) (bool, error) {
 	if int64(operations) <= s.taken.Load() {
 		return true, nil
@@ -88,18 +88,19 @@ func (s *Server) takes(ctx context.Context, operations int) (bool, error) {
 	_, err := s.Etcd.Txn(ctx, q)
 	switch {
 	case tooMany(err), etcderrors.Code(err) == codes.ResourceExhausted && !etcderrors.Definite(err):
-		// of these it does not even read as many
+		// etcd does not even read this many operations
 		return false, nil
-	case err != nil && !etcderrors.Definite(err): // a caller that may not read that was counted as well
+	// a denied read also shows that etcd accepted the number of operations
+	case err != nil && !etcderrors.Definite(err):
 		return false, err
 	}
 	s.taken.Store(int64(operations))
 	return true, nil
 }
 
-// operations is how many operations a request has as etcd counts them (checkTxnRequest): of each
-// transaction the most of its conditions and of either branch, and those of one within it in
-// addition.
+// operations is how many operations a request has as etcd counts them (checkTxnRequest). For each
+// transaction it takes the maximum of the number of conditions and of the operations in either
+// branch, and adds the counts of nested transactions.
 func operations(op *pb.RequestOp) int {
 	t := op.GetRequestTxn()
 	if t == nil {
@@ -149,7 +150,8 @@ func spread(t *pb.TxnRequest, most int) (*pb.RequestOp, back, bool) {
 	return nil, nil, false
 }
 
-// groups puts operations together, so that they take n places, with transactions of a size in each.
+// groups puts operations together, so that they take n places, with transactions of a given size in
+// each place.
 func groups(ops []*pb.RequestOp, slots, size int) (out []*pb.RequestOp, ok bool) {
 	whole := len(ops) <= slots
 	var group *pb.TxnRequest
@@ -170,7 +172,7 @@ func groups(ops []*pb.RequestOp, slots, size int) (out []*pb.RequestOp, ok bool)
 	return out, len(out) <= slots
 }
 
-// conditions are the gateway's.
+// conditions returns the gateway's conditions.
 func (s *Server) conditions(t *transaction) []*pb.Compare {
 	h := boundingRange(t.work.spans)
 	all := []*pb.Compare{placement.Fence(s.Prefix, h.Key, h.End, t.known)}
@@ -213,8 +215,8 @@ func (s *Server) wrapped(ctx context.Context, t *transaction, op *pb.RequestOp, 
 }
 
 // flat puts the gateway's conditions among the client's, for a transaction that does nothing if a
-// condition does not hold. It reads what the gateway's conditions are about, to find out whose
-// condition did not hold.
+// condition does not hold. It then reads the keys of the gateway's conditions, to find out whether
+// one of those failed.
 func (s *Server) flat(ctx context.Context, t *transaction, client *pb.TxnRequest) (outcome, error) {
 	h := boundingRange(t.work.spans)
 	from, to := placement.Range(s.Prefix, h.Key, h.End)

@@ -12,8 +12,8 @@ import (
 
 // Warm populates the slots of newly placed keys, until ctx is done, so that their first readers
 // need not ask etcd: in a cluster many objects are read a few times in their first second, and then
-// never again. It populates as a reader does, under the same rule, so several gateways may do it,
-// and none has to.
+// never again. It populates as a reader does, under the same rule, so any number of gateways may do
+// it.
 func (s *Server) Warm(ctx context.Context) {
 	seen := map[wire.Key]bool{}
 	for _, k := range s.Directory.LookupRange("\x00", open) {

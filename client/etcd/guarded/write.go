@@ -13,14 +13,14 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/slotcodec"
 )
 
-// errAgain: nothing was executed, and the write is to be planned again.
+// errAgain: nothing was executed, and the write must be planned again.
 var errAgain = errors.New("to be tried again")
 
-// write does a write, and returns etcd's answer to its operation and the header of the answer. The
-// client's context bounds only the wait; the write completes even if the client cancels.
+// write executes a write, and returns etcd's answer to its operation and the header of the answer.
+// The client's context bounds only the wait; the write completes even if the client cancels.
 func (s *Server) write(ctx context.Context, w *work) (*pb.ResponseOp, *pb.ResponseHeader, error) {
 	if len(w.spans) == 0 {
-		// Only a malformed request comes here: etcd reports what is wrong with it.
+		// Only a malformed request gets here; etcd reports what is wrong with it.
 		w.spans = []span{{}}
 	}
 	var answer *pb.ResponseOp
@@ -62,8 +62,8 @@ func (s *Server) try(ctx, client context.Context, w *work) (*pb.ResponseOp, *pb.
 		case err == nil:
 			return answer, header, nil
 		case isGone(err):
-			// The placement is being ended. The directory will say so; whoever ends it may have
-			// died and have a successor only later.
+			// The placement is being ended. The directory will show this, but perhaps late, because
+			// the process that was ending it may have died.
 			s.Runtime.Wait(ctx, changed, ended.next(s.Runtime, endedLongest))
 			s.refresh(ctx)
 		case errors.Is(err, errAgain):
@@ -89,7 +89,8 @@ func (s *Server) refresh(ctx context.Context) error {
 // once plans a write with the known state of the directory, guards the placed keys, and makes etcd
 // execute it.
 func (s *Server) once(ctx, client context.Context, w *work) (*pb.ResponseOp, *pb.ResponseHeader, error) {
-	known := s.Directory.Revision() // before the directory is searched, so that all of it is known
+	// before the directory is searched, so that all changes up to it are known
+	known := s.Directory.Revision()
 	keys := s.placedIn(w)
 	t := &transaction{work: w, known: known}
 	if len(keys) == 0 {
@@ -119,7 +120,7 @@ func (s *Server) once(ctx, client context.Context, w *work) (*pb.ResponseOp, *pb
 
 // guarded makes etcd execute a write whose keys are guarded, and publishes the result.
 func (s *Server) guarded(ctx context.Context, t *transaction) (*pb.ResponseOp, *pb.ResponseHeader, error) {
-	// a client that does not wait must not make the write's outcome unknown
+	// a client that stops waiting must not make the write's outcome unknown
 	detached, cancel := s.Runtime.Detach(ctx)
 	defer cancel()
 	t.read = s.Open() // if etcd checks identities, it would refuse this to callers that may only write
@@ -132,7 +133,8 @@ func (s *Server) guarded(ctx context.Context, t *transaction) (*pb.ResponseOp, *
 		return nil, nil, err
 	case err != nil:
 		s.Observer.GuardedWrite("refused")
-		// what was there is right, but a reader can find that out: a list of codes is not a proof
+		// the previous content is probably still right, but a list of error codes does not prove
+		// it, so leave that to a reader
 		for _, g := range t.guards {
 			g.before = []byte{byte(slotcodec.Clear)}
 		}
@@ -163,12 +165,12 @@ func rangeOp(r *pb.RangeRequest) *pb.RequestOp {
 	return &pb.RequestOp{Request: &pb.RequestOp_RequestRange{RequestRange: r}}
 }
 
-// countOf asks whether a key is there.
+// countOf returns a request that asks whether a key exists.
 func countOf(key string) *pb.RangeRequest {
 	return &pb.RangeRequest{Key: []byte(key), CountOnly: true}
 }
 
-// unavailable is the client's error for a write that cannot be done now.
+// unavailable is the error to the client for a write that cannot be executed now.
 func (s *Server) unavailable(ctx context.Context, what string, why error) error {
 	if ctx.Err() != nil {
 		return over(ctx)
@@ -176,7 +178,7 @@ func (s *Server) unavailable(ctx context.Context, what string, why error) error 
 	return status.Errorf(codes.Unavailable, "etcd-monitor: %s, so keys that are in the network cannot be written: %v", what, why)
 }
 
-// unknown is the client's error if the gateway is closed while its write is on the way.
+// unknown is the error to the client if the gateway is closed while its write is on the way.
 func (s *Server) unknown() error {
 	return status.Errorf(codes.Unavailable, "etcd-monitor: %v; the write may or may not have happened: read the key before you retry", errClosed)
 }

@@ -12,10 +12,10 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/etcderrors"
 )
 
-// How often etcd is asked whether everybody may read, with which timeout, and how long its last
-// answer holds. etcd cannot begin to check identities while it answers nobody. A gateway that is
-// cut off from etcd does not see such a change, so the answer holds only for a short time: as long
-// as etcd takes to elect a new leader and to answer the next question.
+// How often the gateway asks etcd whether everybody may read, the timeout of this request, and how
+// long the last answer is valid. While etcd answers no one, it cannot start to check identities. A
+// gateway that is cut off from etcd does not see such a change, so the answer holds only for a
+// short time: as long as etcd takes to elect a new leader and to answer the next question.
 const (
 	authEvery = 250 * time.Millisecond
 	authWait  = time.Second
@@ -26,12 +26,12 @@ const (
 var begin = clock.Now()
 
 // Everybody knows whether etcd lets everybody read (its authentication is not enabled). Only then
-// may the network answer a read, because it does not check who asks. It finds out by reading
-// without a user.
+// may the network answer a read, because the network does not check the reader's identity. It finds
+// out by reading without a user.
 type Everybody struct {
 	newest interface{ Saw(revision int64) }
 	prefix string
-	now    func() time.Duration // since begin, or by a test's clock
+	now    func() time.Duration // time since begin, or of a test's clock
 	ctx    context.Context
 	stop   context.CancelFunc
 	done   sync.WaitGroup
@@ -56,7 +56,8 @@ func newEverybody(client clientv3.KV, prefix string, newest interface{ Saw(revis
 	e.ctx, e.stop = context.WithCancel(context.Background())
 	e.done.Go(func() {
 		for e.ctx.Err() == nil {
-			e.done.Go(func() { e.ask(client) }) // one that has no answer keeps no other waiting
+			// a request without an answer does not delay the next one
+			e.done.Go(func() { e.ask(client) })
 			select {
 			case <-e.ctx.Done():
 			case <-time.After(authEvery):
@@ -73,12 +74,12 @@ func (e *Everybody) Close() {
 	e.close()
 }
 
-// Open says whether everybody may read: guarded.Config.Open.
+// Open reports whether everybody may read: guarded.Config.Open.
 func (e *Everybody) Open() bool { return int64(e.now()) < e.until.Load() }
 
-// Enabling passes on a request that may enable etcd's authentication. When it has succeeded, no
-// gateway answers a read from the network any more: this one has stopped before it, and Enabling
-// waits for those that etcd cannot tell.
+// Enabling passes on a request that may enable etcd's authentication. After it has succeeded, no
+// gateway answers reads from the network. This one has stopped before the request, and Enabling
+// waits until those that etcd cannot reach have stopped, too.
 func (e *Everybody) Enabling(ctx context.Context, pass func() error) error {
 	e.mu.Lock()
 	e.enabling++
@@ -99,7 +100,7 @@ func (e *Everybody) Enabling(ctx context.Context, pass func() error) error {
 	return err
 }
 
-// close makes etcd answer reads until it has been asked again.
+// close makes reads go to etcd until etcd has been asked again.
 func (e *Everybody) close() {
 	e.mu.Lock()
 	defer e.mu.Unlock()

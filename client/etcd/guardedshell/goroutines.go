@@ -12,9 +12,9 @@ import (
 // detached bounds work that continues without its caller: etcd's own limit for a request is 7 s.
 const detached = 10 * time.Second
 
-// abandoned is how long it may take when the caller has left. A write whose outcome is not known
-// then is given up with its session: that costs all others of the session another try, so it must
-// be rare; but writes of the same key wait for it.
+// abandoned is how long work may take after its caller has left. If the outcome of a write is not
+// known by then, the gateway gives up the write and its session. That forces all other writes of
+// the session to retry, so it must be rare; on the other hand, writes of the same key wait for it.
 const abandoned = 2 * time.Second
 
 // Goroutines is the guarded.Runtime of a gateway.
@@ -24,7 +24,7 @@ type Goroutines struct {
 	work sync.WaitGroup
 
 	mu     sync.Mutex
-	closed bool // work no longer waits for new items
+	closed bool // no new work is accepted
 }
 
 // NewGoroutines makes a Runtime.
@@ -34,8 +34,8 @@ func NewGoroutines() *Goroutines {
 	return g
 }
 
-// Close ends all work and waits for its end. Guards that are held stay, and are broken by others
-// when this gateway's session is gone.
+// Close ends all work and waits for its end. Guards that are held stay, and other gateways break
+// them when this gateway's session is gone.
 func (g *Goroutines) Close() {
 	g.stop()
 	g.mu.Lock()
@@ -44,8 +44,8 @@ func (g *Goroutines) Close() {
 	g.work.Wait()
 }
 
-// Go implements guarded.Runtime. Work that a request begins while everything is being closed finds
-// its contexts ended; nobody waits for it.
+// Go implements guarded.Runtime. Work that a request begins while everything is being closed gets
+// contexts that have ended; Close does not wait for it.
 func (g *Goroutines) Go(work func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

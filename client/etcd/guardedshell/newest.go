@@ -6,10 +6,10 @@ import "sync/atomic"
 // zero value has seen none.
 type Newest struct{ revision atomic.Int64 }
 
-// Revision is the newest revision seen, 0 before any.
+// Revision returns the newest revision seen, or 0 if there is none yet.
 func (n *Newest) Revision() int64 { return n.revision.Load() }
 
-// Saw takes note of a revision.
+// Saw records a revision.
 func (n *Newest) Saw(revision int64) {
 	for {
 		now := n.revision.Load()

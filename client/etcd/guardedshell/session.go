@@ -25,7 +25,7 @@ const firstTry = time.Second
 const sessionPause = 100 * time.Millisecond
 
 // Leases are the guarded.Sessions of a gateway: one lease in etcd after the other, each with a key
-// that is there while the lease lives.
+// that exists while the lease lives.
 type Leases struct {
 	client *clientv3.Client
 	prefix string
@@ -35,14 +35,14 @@ type Leases struct {
 	done   sync.WaitGroup
 
 	mu      sync.Mutex
-	lease   int64         // of the current session; 0: none
+	lease   int64         // lease of the current session; 0: none
 	ended   chan struct{} // closed when the current session is given up
 	changed chan struct{} // closed at the next change of lease
-	err     error         // why there is none
+	err     error         // why there is no session
 }
 
-// NewLeases begins to have sessions, until Close. prefix is that of all of the gateways' keys. A
-// ttl of 0 is SessionTTL; a nil log is no log.
+// NewLeases starts to keep a session, until Close. prefix is the prefix of all of the gateways'
+// keys. A ttl of 0 is SessionTTL; a nil log is no log.
 func NewLeases(client *clientv3.Client, prefix string, ttl time.Duration, log *zap.Logger) *Leases {
 	if ttl == 0 {
 		ttl = SessionTTL
@@ -56,7 +56,7 @@ func NewLeases(client *clientv3.Client, prefix string, ttl time.Duration, log *z
 	return l
 }
 
-// Close ends the session, in etcd too if it answers within a second.
+// Close ends the session, also in etcd, if it answers within a second.
 func (l *Leases) Close() {
 	l.stop()
 	l.done.Wait()
@@ -134,7 +134,7 @@ func (l *Leases) run(ctx context.Context) {
 }
 
 // open makes a lease with a session key, within the given time, and keeps it alive until alive is
-// closed. A lease whose creation was not answered runs out by itself.
+// closed. If the creation of a lease is not answered, the lease expires by itself.
 func (l *Leases) open(ctx context.Context, within time.Duration) (
 	clientv3.LeaseID, <-chan *clientv3.LeaseKeepAliveResponse, error) {
 	try, cancel := context.WithTimeout(ctx, within)
@@ -164,8 +164,8 @@ func drained(alive <-chan *clientv3.LeaseKeepAliveResponse) <-chan struct{} {
 	return over
 }
 
-// end ends a lease in etcd, and its key with it. Until it is ended or has run out, guards of the
-// session stay.
+// end ends a lease in etcd, which also deletes its key. Guards of the session stay until the lease
+// has ended or expired.
 func (l *Leases) end(ctx context.Context, lease clientv3.LeaseID) {
 	for over := time.Now().Add(2 * l.ttl); time.Now().Before(over); {
 		closing := ctx.Err() != nil

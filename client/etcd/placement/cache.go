@@ -20,7 +20,7 @@ type Change struct {
 }
 
 // Cache is the directory as of a revision. It is safe for concurrent use. A Follower fills it; so
-// can whoever gets changes by other ways (a simulator).
+// can other sources of changes, such as a simulator.
 type Cache struct {
 	mu       sync.RWMutex
 	keys     *btree.BTreeG[Key]
@@ -28,14 +28,14 @@ type Cache struct {
 	changed  chan struct{}
 }
 
-// NewCache makes a cache that knows nothing: it is as of revision 0.
+// NewCache makes a cache that is empty, as of revision 0.
 func NewCache() *Cache { return &Cache{keys: newTree(), changed: make(chan struct{})} }
 
 func newTree() *btree.BTreeG[Key] {
 	return btree.NewG(32, func(a, b Key) bool { return a.Name < b.Name })
 }
 
-// Reset replaces all that is known by the directory as of a revision, unless a newer one is known.
+// Reset replaces the content by the directory as of a revision, unless a newer one is known.
 func (c *Cache) Reset(revision int64, entries map[string]Entry) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -50,7 +50,7 @@ func (c *Cache) Reset(revision int64, entries map[string]Entry) {
 }
 
 // Apply makes changes, in their order. All changes up to the last one's revision that the cache
-// does not know must be among them; those that it knows are passed over.
+// does not know must be among them; changes that it already knows are skipped.
 func (c *Cache) Apply(changes []Change) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -71,7 +71,7 @@ func (c *Cache) Apply(changes []Change) {
 	}
 }
 
-// advance goes to a revision, and tells those who wait for news. The caller has locked mu.
+// advance goes to a revision, and wakes waiters. The caller has locked mu.
 func (c *Cache) advance(revision int64) {
 	c.revision = revision
 	close(c.changed)
@@ -123,8 +123,8 @@ func (c *Cache) Revision() int64 {
 	return c.revision
 }
 
-// Changed is closed at the next change after this call. Whoever waits for something takes the
-// channel first, then looks, then waits.
+// Changed is closed at the next change after this call. To wait for something, first get the
+// channel, then check, then wait.
 func (c *Cache) Changed() <-chan struct{} {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

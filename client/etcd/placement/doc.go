@@ -6,12 +6,13 @@
 //
 // KEY is the etcd key, byte for byte; VERSION is the slot's when it was made.
 //
-// The mod revision of that key identifies the placement: a key that is removed and placed again has
-// another one, and another KEY_ID.
+// The mod revision of that key identifies the placement: a key that is removed and placed again
+// gets a new one, and a new KEY_ID.
 //
-// A Store changes the directory, on the condition that it is as the caller last saw it. A Follower
-// follows it with a watch, so what it knows may be old. Revision says how old: every change up to
-// it is known. That is all a gateway needs. It reads slots by a KEY_ID that may be out of date,
-// which is harmless because a KEY_ID is never given to another key; and it writes under the
-// condition (Fence) that no placement in the ranges it touches is newer than what it knows.
+// A Store changes the directory, on the condition that it has not changed since the caller last
+// read it. A Follower follows it with a watch, so what it knows may be old. Its Revision says how
+// old: it knows every change up to that revision. That is all a gateway needs. It reads slots by a
+// KEY_ID that may be out of date, which is harmless because a KEY_ID is never given to another key;
+// and it writes under the condition (Fence) that no placement in the ranges it touches is newer
+// than what it knows.
 package placement

@@ -16,21 +16,21 @@ const DefaultPrefix = "/netcraq/gateway/"
 // MaxKey is the longest key that can be placed, in bytes.
 const MaxKey = 4096
 
-// ErrInvalid: an entry, or a key, that cannot be.
+// ErrInvalid: the entry or key is not valid.
 var ErrInvalid = errors.New("invalid placement")
 
 // Entry is the placement of one key.
 type Entry struct {
 	ID    uint32 // its KEY_ID, which names it in the network (wire.Key)
 	Chain string // the name of the chain that ID belongs to
-	// Version is that of the slot (wire.Version) when placement had made it, with
-	// slotcodec.Unsealed in it. 0: the entry was written before there was such a thing, and nothing
-	// in the slot is believed.
+	// Version is the slot's version (wire.Version) after placement created it with
+	// slotcodec.Unsealed in it. 0: the entry is from before this field existed, and gateways trust
+	// nothing in the slot.
 	Version uint64
 	Mod     int64 // the mod revision of the entry in etcd, which names this placement
 }
 
-// record is an Entry as etcd has it.
+// record is the form of an Entry in etcd.
 type record struct {
 	ID      uint32 `json:"id"`
 	Chain   string `json:"chain"`
@@ -40,7 +40,7 @@ type record struct {
 func (e Entry) marshal() string {
 	b, err := json.Marshal(record{ID: e.ID, Chain: e.Chain, Version: e.Version})
 	if err != nil {
-		panic(err) // numbers and a string
+		panic(err) // cannot fail: the record has only numbers and a string
 	}
 	return string(b)
 }
@@ -61,7 +61,7 @@ func (e Entry) check() error {
 	return nil
 }
 
-// Check says whether a key can be placed at all, under the gateways' prefix.
+// Check returns why a key cannot be placed, or nil. prefix is the gateways' own prefix.
 func Check(prefix, key string) error {
 	switch {
 	case key == "":
@@ -74,12 +74,12 @@ func Check(prefix, key string) error {
 	return nil
 }
 
-// Name is the etcd key that holds the placement of a key.
+// Name returns the etcd key that holds the placement of a key.
 func Name(prefix, key string) string { return prefix + "placed/" + key }
 
-// Range is the range of etcd keys that holds the placements of the keys in [key, end), where key
-// and end are as in etcd's requests: no end is the one key, and an end of one zero byte is all keys
-// from key on.
+// Range returns the range of etcd keys that holds the placements of the keys in [key, end), where
+// key and end are as in etcd's requests: no end is the one key, and an end of one zero byte is all
+// keys from key on.
 func Range(prefix, key, end string) (string, string) {
 	switch end {
 	case "":
@@ -90,9 +90,9 @@ func Range(prefix, key, end string) (string, string) {
 	return Name(prefix, key), Name(prefix, end)
 }
 
-// Fence is the condition that no placement in the range [key, end) is newer than revision, so that
-// a gateway which knows the directory as of revision knows which of these keys are placed. (Some
-// may no longer be placed; treating those as placed does no harm.)
+// Fence returns the condition that no placement in the range [key, end) is newer than revision, so
+// that a gateway which knows the directory as of revision knows which of these keys are placed.
+// (Some may no longer be placed; treating those as placed does no harm.)
 func Fence(prefix, key, end string, revision int64) *pb.Compare {
 	from, to := Range(prefix, key, end)
 	c := &pb.Compare{

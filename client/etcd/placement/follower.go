@@ -9,7 +9,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// pause is how long a follower waits before it repeats what has failed.
+// pause is how long a follower waits before it retries after a failure.
 const pause = 100 * time.Millisecond
 
 // Follower follows the directory with a watch in etcd. While etcd does not answer it keeps what it
@@ -23,7 +23,7 @@ type Follower struct {
 	done    sync.WaitGroup
 }
 
-// Follow reads the directory, for which ctx bounds the time, and follows it until Close. A nil log
+// Follow reads the directory (ctx bounds the time for that) and follows it until Close. A nil log
 // is no log.
 func Follow(ctx context.Context, client *clientv3.Client, prefix string, log *zap.Logger) (*Follower, error) {
 	if log == nil {
@@ -39,7 +39,7 @@ func Follow(ctx context.Context, client *clientv3.Client, prefix string, log *za
 	return f, nil
 }
 
-// Close stops following. What is known stays known.
+// Close stops following. The cache keeps its content.
 func (f *Follower) Close() {
 	f.stop()
 	f.done.Wait()
@@ -64,7 +64,7 @@ func (f *Follower) complain(key string, why error) {
 }
 
 // follow watches from the known revision on. A watch that ends (compaction, no leader, permission)
-// begins again with the present state.
+// starts again from the present state.
 func (f *Follower) follow(ctx context.Context) {
 	for ctx.Err() == nil {
 		f.watch(ctx)

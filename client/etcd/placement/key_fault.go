@@ -1,7 +1,7 @@
 package placement
 
-// Fault is why a key cannot stay placed, found by looking at its slot: by placement, or by a
-// gateway that asks for the key to be taken out of the network.
+// Fault is why a key cannot stay placed, found by placement or by a gateway when it reads the key's
+// slot. A gateway then requests the removal of the key from the network.
 type Fault string
 
 // The faults.
@@ -15,7 +15,7 @@ const (
 	Forged          Fault = "forged"           // the slot has a cell that no gateway has written
 )
 
-// ParseFault is a fault as a gateway names it. Gateways of an earlier version say mute for
+// ParseFault parses a gateway's name for a fault. Gateways of an earlier version use "mute" for
 // SlotUnreachable.
 func ParseFault(text string) Fault {
 	if text == "mute" {

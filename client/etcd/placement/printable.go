@@ -32,7 +32,7 @@ func Printable(key string) string {
 	return b.String()
 }
 
-// ParsePrintable is the key that Printable wrote.
+// ParsePrintable returns the key from the text that Printable wrote.
 func ParsePrintable(text string) (string, error) {
 	if !strings.Contains(text, `\`) {
 		return text, nil

@@ -9,14 +9,15 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// ErrChanged: the directory is not as the caller saw it (the key is placed, or placed again, or no
-// longer placed), or one of its conditions does not hold. Nothing was written.
+// ErrChanged: the directory differs from what the caller saw (the key is placed, or placed again,
+// or no longer placed), or one of its conditions does not hold. Nothing was written.
 var ErrChanged = errors.New("the placement has changed")
 
 // Store changes the directory in etcd. Any number of stores may work at the same time.
 type Store struct {
-	KV     clientv3.KV
-	Prefix string // of all of the gateways' keys: DefaultPrefix, unless there is a reason for another one
+	KV clientv3.KV
+	// prefix of all of the gateways' keys: DefaultPrefix, unless there is a reason for another one
+	Prefix string
 }
 
 // Put writes the placement of a key that has none. It fails with ErrChanged if the key has one, or
@@ -47,9 +48,9 @@ func (s Store) Put(ctx context.Context, key string, e Entry, conditions ...clien
 	return e, nil
 }
 
-// Delete deletes the placement with mod revision was of a key. It fails with ErrChanged if the key
-// has another one by now, or none, or if a condition does not hold. After any other error it is not
-// known whether it was deleted.
+// Delete deletes the placement of a key that has the mod revision was. It fails with ErrChanged if
+// the key has another one by now, or none, or if a condition does not hold. After any other error
+// it is not known whether it was deleted.
 func (s Store) Delete(ctx context.Context, key string, was int64, conditions ...clientv3.Cmp) error {
 	name := Name(s.Prefix, key)
 	r, err := s.KV.Txn(ctx).If(append(slices.Clone(conditions),
@@ -65,8 +66,8 @@ func (s Store) Delete(ctx context.Context, key string, was int64, conditions ...
 }
 
 // List reads the whole directory, linearizably, and returns its revision. Entries that cannot be
-// parsed are left out, and broken has them by key. Nobody can read a slot through them, but they
-// exist, and can be deleted by their mod revision.
+// parsed are left out and returned in broken, by key. They cannot be used to read a slot, but they
+// can be deleted by their mod revision.
 func (s Store) List(ctx context.Context) (entries map[string]Entry, broken map[string]error,
 	revision int64, err error) {
 	prefix := Name(s.Prefix, "")

@@ -1,6 +1,6 @@
-// Package readsource lets a client of the gateway ask who answered a read: a request with the gRPC
-// metadata Header gets an answer with the header of the same name, which says "network", or "etcd:
-// " and why. Other requests cost nothing and get none.
+// Package readsource lets a client of the gateway find out what answered a read. A request with the
+// gRPC metadata Header gets an answer with the header of the same name: "network", or "etcd: " and
+// the reason. Other requests get no such header and cost nothing extra.
 package readsource
 
 import (
@@ -19,9 +19,10 @@ const Network = "network"
 // Etcd returns the header's value if etcd has answered, with the reason why the network has not.
 func Etcd(why string) string { return "etcd: " + why }
 
-// Answered tells the client of a request who answers it, if it has asked.
+// Answered tells the client of a request what answers it, if the client has asked.
 func Answered(ctx context.Context, who string) {
 	if len(metadata.ValueFromIncomingContext(ctx, Header)) > 0 {
-		_ = grpc.SetHeader(ctx, metadata.Pairs(Header, who)) // outside a request of gRPC's there is no client to tell
+		// outside a gRPC request there is no client to tell
+		_ = grpc.SetHeader(ctx, metadata.Pairs(Header, who))
 	}
 }

@@ -1,4 +1,4 @@
-// Package reserved knows the keys of etcd that belong to the project itself: those of the gateways
+// Package reserved knows the keys in etcd that belong to the project itself: those of the gateways
 // (docs/etcd.md) and of the controllers (docs/operations.md). No client of a gateway reads, writes
 // or watches them. A request for a range that includes them is answered without them.
 package reserved
@@ -16,17 +16,17 @@ import (
 // Open is the end of a Span without an end: all keys from the first on.
 const Open = "\x00"
 
-// Span is the keys in [Key, End), as in etcd's requests: no End is the one key, and Open all keys
-// from Key on.
+// Span stands for the keys in [Key, End), as in etcd's requests: no End is the one key, and Open
+// all keys from Key on.
 type Span struct{ Key, End string }
 
 // Keys are all keys that begin with one of some prefixes. The zero value is none.
 type Keys struct {
 	prefixes []string // in order; none begins with another
-	ends     []string // the end of each one's range
+	ends     []string // the end of each prefix's range
 }
 
-// With is the keys that begin with any of some prefixes; an empty one is not heeded.
+// With returns the Keys for some prefixes; it ignores empty ones.
 func With(prefixes ...string) Keys {
 	var k Keys
 	sorted := slices.Clone(prefixes)
@@ -44,13 +44,13 @@ func With(prefixes ...string) Keys {
 // Prefixes returns the prefixes, in order; none of them begins with another.
 func (k Keys) Prefixes() []string { return k.prefixes }
 
-// Has says whether a key is one of them.
+// Has reports whether a key is one of these keys.
 func (k Keys) Has(key string) bool {
 	return slices.ContainsFunc(k.prefixes, func(p string) bool { return strings.HasPrefix(key, p) })
 }
 
-// Touches says whether some of them are in [key, end). A span without a first key, which etcd
-// refuses, touches none, nor does one that ends before it begins.
+// Touches reports whether some of these keys are in [key, end). A span without a first key, which
+// etcd refuses, touches none, nor does one that ends before it begins.
 func (k Keys) Touches(key, end string) bool {
 	switch {
 	case key == "":
@@ -66,11 +66,11 @@ func (k Keys) Touches(key, end string) bool {
 	return false
 }
 
-// before says whether a key is before an end.
+// before reports whether a key is before an end.
 func before(key, end string) bool { return end == Open || key < end }
 
-// Without returns the parts of a span, in order, that contain none of them. For a span that touches
-// none it returns the span itself.
+// Without returns the parts of a span, in order, that contain none of these keys. If a span touches
+// none, it returns the span itself.
 func (k Keys) Without(key, end string) (parts []Span) {
 	if !k.Touches(key, end) {
 		return []Span{{key, end}}
@@ -88,7 +88,7 @@ func (k Keys) Without(key, end string) (parts []Span) {
 		if key < p {
 			parts = append(parts, Span{key, p})
 		}
-		if key = k.ends[i]; key == Open { // nothing comes after them
+		if key = k.ends[i]; key == Open { // no keys come after this prefix
 			return parts
 		}
 	}
@@ -98,7 +98,7 @@ func (k Keys) Without(key, end string) (parts []Span) {
 	return parts
 }
 
-// Denied is the answer to a request for only such keys.
+// Denied is the error for a request for only such keys.
 func (k Keys) Denied() error {
 	return status.Error(codes.PermissionDenied, fmt.Sprintf("etcd-monitor: the keys under %s are NetCRAQ's own, and neither read nor changed through a gateway", strings.Join(k.prefixes, ", ")))
 }

@@ -11,17 +11,17 @@
 //
 // # The sequence
 //
-// A cell comes into a slot by CAS, and an executed CAS gives the slot the sequence after the one
-// that it expects (docs/protocol.md). So the gateway that seals a cell knows its sequence. That
-// keeps an old cell of the same key from being put back, because a slot's sequences never come
-// again.
+// A gateway writes a cell into a slot by CAS, and an executed CAS gives the slot the sequence after
+// the expected one (docs/protocol.md). So the gateway knows the cell's sequence when it seals the
+// cell. An attacker cannot put back an old cell of the same key, because a slot's sequences never
+// repeat.
 //
 // # The keys
 //
-// They are in etcd under PREFIX seal/keys, one value that is changed by transactions on its mod
-// revision ([Keys]): a Tink keyset, and when each key was made. The first gateway makes the first
-// one. A gateway seals with the newest that it knows, and reads etcd again when it meets the number
-// of a key that it does not know.
+// The keys are in etcd under PREFIX seal/keys, in one value that is changed by transactions on its
+// mod revision ([Keys]). It contains a Tink keyset and each key's creation time. The first gateway
+// creates the first key. A gateway seals with the newest key that it knows, and reads etcd again
+// when it finds a cell with an unknown key number.
 //
 // # Why AES-256-GCM
 //

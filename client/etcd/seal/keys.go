@@ -17,12 +17,12 @@ const (
 	DefaultAge = 24 * time.Hour
 	// MaxSeals is how many cells one gateway seals with a key before it asks for another one.
 	MaxSeals = 1 << 28
-	// Kept is the minimum time for which a replaced sealing key is kept: a gateway that has not
-	// heard of its successor may still seal with it, and those cells must be opened.
+	// Kept is the minimum time for which a replaced sealing key is kept. A gateway that does not
+	// know its successor may still seal with it, and those cells must be opened.
 	Kept = 24 * time.Hour
 
-	again    = 100 * time.Millisecond // between two looks at etcd for a key that is not known
-	due      = time.Minute            // between two looks at the age
+	again    = 100 * time.Millisecond // least time between two reads of etcd for an unknown key
+	due      = time.Minute            // time between two checks of the key's age
 	askWait  = 5 * time.Second
 	tryAgain = time.Second
 )
@@ -31,10 +31,10 @@ const (
 // a gateway.
 func Prefix(own string) string { return own + "seal/" }
 
-// errChanged: somebody else has changed the keys at the same time.
+// errChanged: another gateway has changed the keys at the same time.
 var errChanged = errors.New("somebody else has changed the keys")
 
-// Keys are the keys in etcd, and a ring of those that were there when it was last read. It is safe
+// Keys manages the sealing keys in etcd, with a ring of the keys as of the last read. It is safe
 // for concurrent use.
 type Keys struct {
 	kv   clientv3.KV
@@ -46,13 +46,13 @@ type Keys struct {
 	began    time.Time  // when etcd was last asked, with an answer
 }
 
-// NewKeys makes keys that have read nothing yet: Ensure must have succeeded before anything is
-// sealed. prefix is that of all that is the gateways'.
+// NewKeys creates Keys that have read nothing yet. Ensure must succeed before anything is sealed.
+// prefix is the prefix of all of the gateways' own keys.
 func NewKeys(kv clientv3.KV, prefix string) *Keys {
 	return &Keys{kv: kv, name: Prefix(prefix) + "keys"}
 }
 
-// Ring is the keys as they were last read; nil before that.
+// Ring returns the keys as they were last read; nil before that.
 func (k *Keys) Ring() *Ring { return k.ring.Load() }
 
 // Ensure reads the keys, and makes the first one if there is none.
@@ -79,7 +79,7 @@ func (k *Keys) Load(ctx context.Context) error {
 	return k.change(ctx, func(*Ring) (*Ring, error) { return nil, nil })
 }
 
-// load reads the keys, and says whether there are any. The caller has locked mu.
+// load reads the keys, and reports whether there are any. The caller has locked mu.
 func (k *Keys) load(ctx context.Context) (bool, error) {
 	began := time.Now()
 	r, err := k.kv.Get(ctx, k.name)
@@ -102,8 +102,8 @@ func (k *Keys) load(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// store writes a ring, if the keys have not changed since a revision (0: never written), and uses
-// it. The caller has locked mu.
+// store writes a ring, if the keys have not changed since a revision (0: never written), and then
+// adopts it. The caller has locked mu.
 func (k *Keys) store(ctx context.Context, r *Ring, was int64) error {
 	text, err := r.marshal()
 	if err != nil {
@@ -153,8 +153,9 @@ func (k *Keys) change(ctx context.Context, how func(*Ring) (*Ring, error)) error
 	}
 }
 
-// Rotate makes a new sealing key. The existing ones stay, for opening, unless drop says that they
-// go at once: then no sealed cell opens any more, and every placed key is placed again.
+// Rotate makes a new sealing key. The existing ones stay, for opening, unless drop is set. With
+// drop they are deleted at once; then no existing sealed cell can be opened, and every placed key
+// is placed again.
 func (k *Keys) Rotate(ctx context.Context, drop bool) (id uint32, err error) {
 	err = k.change(ctx, func(r *Ring) (*Ring, error) {
 		next, err := r.Rotated()
@@ -176,8 +177,8 @@ func (k *Keys) Rotate(ctx context.Context, drop bool) (id uint32, err error) {
 	return id, err
 }
 
-// RotateIf makes a new key if the one that is sealed with is that of a number: of several gateways
-// that find it too old, one makes a new one.
+// RotateIf makes a new key if the current sealing key has the given number. So if several gateways
+// find the key too old, only one makes a new one.
 func (k *Keys) RotateIf(ctx context.Context, primary uint32) error {
 	return k.change(ctx, func(r *Ring) (*Ring, error) {
 		if id, _ := r.Primary(); id != primary {
@@ -187,8 +188,8 @@ func (k *Keys) RotateIf(ctx context.Context, primary uint32) error {
 	})
 }
 
-// Prune drops the keys that were replaced [Kept] ago and that no cell is sealed with any more: used
-// are those that the caller has found in slots, after looking at all of them.
+// Prune drops the keys that were replaced at least [Kept] ago and are no longer in use. used are
+// the keys that the caller has found in slots, after reading all of them.
 func (k *Keys) Prune(ctx context.Context, used map[uint32]bool, now time.Time) error {
 	return k.change(ctx, func(r *Ring) (*Ring, error) {
 		var old []uint32
@@ -204,8 +205,8 @@ func (k *Keys) Prune(ctx context.Context, used map[uint32]bool, now time.Time) e
 	})
 }
 
-// Want says whether a key is known after etcd was asked; the question begins after the call. It
-// asks at most ten times a second, and waits for its turn as long as ctx lasts.
+// Want asks etcd for a key, with a request that begins after the call, and reports whether the key
+// is then known. It asks at most ten times a second, and waits for its turn until ctx ends.
 func (k *Keys) Want(ctx context.Context, id uint32) (bool, error) {
 	called := time.Now()
 	k.mu.Lock()
@@ -232,13 +233,13 @@ func (k *Keys) Want(ctx context.Context, id uint32) (bool, error) {
 	return k.Ring().Knows(id), nil
 }
 
-// Watcher is as much of etcd's client as following takes.
+// Watcher is the part of etcd's client that Follow needs.
 type Watcher interface {
 	Watch(ctx context.Context, key string, opts ...clientv3.OpOption) clientv3.WatchChan
 }
 
-// Follow keeps the ring as etcd has it, and replaces the key that is sealed with when it is older
-// than age (0: never) or has sealed too much, until ctx ends.
+// Follow keeps the ring in step with etcd, and replaces the current sealing key when it is older
+// than age (0: never) or has sealed too many cells, until ctx ends.
 func (k *Keys) Follow(ctx context.Context, etcd Watcher, age time.Duration, log *slog.Logger) {
 	said := ""
 	look := func() {
@@ -283,7 +284,7 @@ func (k *Keys) known() int64 {
 	return k.revision
 }
 
-// look reads the keys, and makes a new one if that is due.
+// look reads the keys, and makes a new one if one is due.
 func (k *Keys) look(ctx context.Context, age time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, askWait)
 	defer cancel()

@@ -18,14 +18,14 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/slotcodec"
 )
 
-// Overhead is how many bytes a sealed cell has more than the cell.
+// Overhead is how many bytes sealing adds to a cell.
 const Overhead = slotcodec.SealOverhead
 
-// tinkPrefix is how many bytes say which key it was: a byte that is 1, and the key's number (Tink's
+// tinkPrefix is how many bytes identify the key: a byte that is 1, and the key's number (Tink's
 // TINK output prefix).
 const tinkPrefix = 5
 
-// ErrForged: no gateway has sealed these bytes for this place.
+// ErrForged: these bytes were not sealed by a gateway for this place.
 var ErrForged = errors.New("not sealed by a gateway for this slot")
 
 // UnknownKeyError says that a cell is sealed with a key that is not known here. Only etcd can say
@@ -39,18 +39,18 @@ func (e *UnknownKeyError) Error() string {
 // Place identifies where a cell is: the slot, and the slot's version with the cell in it. Only the
 // sequence of the version matters.
 type Place struct {
-	Name    string // of the key in etcd
+	Name    string // name of the key in etcd
 	ID      wire.Key
 	Version wire.Version
 }
 
-// After is the place of a cell that replaces the one in version expected, by CAS.
+// After returns the place of a cell that replaces, by CAS, the cell with the expected version.
 func After(name string, id wire.Key, expected wire.Version) Place {
 	return Place{name, id, wire.MakeVersion(expected.Epoch(), expected.Sequence()+1)}
 }
 
-// Ring has the keys to seal and open with. It is immutable, except for the count of sealed cells,
-// and safe for concurrent use.
+// Ring holds the keys for sealing and opening. It is immutable, except for the count of sealed
+// cells, and safe for concurrent use.
 type Ring struct {
 	handle  *keyset.Handle
 	aead    tink.AEAD
@@ -115,7 +115,7 @@ func (r *Ring) marshal() (string, error) {
 	return string(out), nil
 }
 
-// Rotated is a ring with a new key, which is sealed with from then on.
+// Rotated is a ring with a new key, which seals from then on.
 func (r *Ring) Rotated() (*Ring, error) {
 	m := keyset.NewManagerFromHandle(r.handle)
 	id, err := m.Add(aead.AES256GCMKeyTemplate())
@@ -128,7 +128,7 @@ func (r *Ring) Rotated() (*Ring, error) {
 	return r.of(m)
 }
 
-// Without is a ring without some keys. The one that is sealed with stays.
+// Without is a ring without some keys. The current sealing key stays.
 func (r *Ring) Without(ids ...uint32) (*Ring, error) {
 	m := keyset.NewManagerFromHandle(r.handle)
 	for _, id := range ids {
@@ -150,10 +150,10 @@ func (r *Ring) of(m *keyset.Manager) (*Ring, error) {
 	return newRing(h, r.made)
 }
 
-// Primary is the number of the key that is sealed with, and when it was made.
+// Primary returns the number and the creation time of the current sealing key.
 func (r *Ring) Primary() (id uint32, made time.Time) { return r.primary, r.made[r.primary] }
 
-// replaced is when the key was made that came after a key; for the newest, the end of all time.
+// replaced returns when a key's successor was created; for the newest key, the end of time.
 func (r *Ring) replaced(id uint32) time.Time {
 	at := time.Unix(1<<40, 0)
 	for _, t := range r.made {
@@ -164,13 +164,13 @@ func (r *Ring) replaced(id uint32) time.Time {
 	return at
 }
 
-// Knows says whether a key is there.
+// Knows reports whether the ring has a key.
 func (r *Ring) Knows(id uint32) bool {
 	_, ok := r.made[id]
 	return ok
 }
 
-// Keys are the numbers of all keys, and when they were made.
+// Keys returns the numbers and creation times of all keys.
 func (r *Ring) Keys() map[uint32]time.Time {
 	out := make(map[uint32]time.Time, len(r.made))
 	for id, t := range r.made {
@@ -198,9 +198,9 @@ func (r *Ring) Seal(cell []byte, at Place) ([]byte, error) {
 	return append(head, closed...), nil
 }
 
-// Open gives the cell that was sealed for this place. It fails with an *UnknownKeyError if that
-// takes a key which is not in the ring, and with ErrForged if it was not sealed with one of the
-// ring for this place.
+// Open returns the cell that was sealed for this place. It fails with an *UnknownKeyError if its
+// key is not in the ring, and with ErrForged if the cell was not sealed for this place with a key
+// of the ring.
 func (r *Ring) Open(sealed []byte, at Place) ([]byte, error) {
 	_, _, size, err := slotcodec.ReadSlot(sealed)
 	switch {
@@ -224,7 +224,7 @@ func (r *Ring) Open(sealed []byte, at Place) ([]byte, error) {
 	return append(cell, rest...), nil
 }
 
-// Key is the number of the key that a cell was sealed with; 0 if it is not sealed.
+// Key returns the number of the key with which a cell was sealed; 0 if it is not sealed.
 func Key(sealed []byte) uint32 {
 	_, _, size, err := slotcodec.ReadSlot(sealed)
 	if err != nil || len(sealed) < size+tinkPrefix {

@@ -1,6 +1,6 @@
-// Package service is etcd's key-value service with placed keys read from the network, put together
-// as it ships: a guarded.Server and all that it works with. A gateway (etcd-monitor) serves one to
-// others; a program that needs no gateway (package etcd, above this one) has one of its own.
+// Package service is etcd's key-value service with placed keys read from the network, assembled for
+// production: a guarded.Server and everything it needs. A gateway (etcd-monitor) serves one to
+// clients; a program that needs no gateway (package etcd, above this one) has its own.
 package service
 
 import (
@@ -25,19 +25,21 @@ import (
 
 const (
 	directoryWait     = 5 * time.Second // for one attempt to read the directory of placed keys from etcd
-	dictionariesEvery = time.Minute     // it is looked for new dictionaries
+	dictionariesEvery = time.Minute     // interval between checks for new dictionaries
 	resealEvery       = time.Hour       // interval at which all slots are searched for cells with an old key
-	resealSoon        = 5 * time.Second // it is looked whether there is a new key
-	resealAgain       = time.Minute     // between two times, however many new keys there are
-	pruneWait         = 5 * time.Second // for etcd to drop old keys
+	resealSoon        = 5 * time.Second // interval between checks for a new key
+	// least time between two such searches, regardless of the number of new keys
+	resealAgain = time.Minute
+	pruneWait   = 5 * time.Second // timeout for dropping old keys in etcd
 )
 
-// Patience is how long a write of a placed key whose client waits longer is tried.
+// Patience is how long a gateway tries to execute a write of a placed key, even if its client waits
+// longer.
 const Patience = 10 * time.Second
 
 // Config configures a Service. Fields that may be nil say so.
 type Config struct {
-	// Own is the client for the service's own business in etcd: its KV, Lease and Watcher are used
+	// Own is the client for the service's own requests to etcd: its KV, Lease and Watcher are used
 	// directly, not through a guarded service. The caller closes it, after the Service.
 	Own *clientv3.Client
 	// Nobody reads in etcd without a user: see [guardedshell.NewEverybody]. nil: the network
@@ -51,25 +53,25 @@ type Config struct {
 	Prefix                     string
 	Reserved                   []string
 	MaxTxnOps, MaxRequestBytes int
-	// Controller says where the chains are and leases their sessions, under the name Owner.
+	// Controller is asked where the chains are, and leases their sessions under the name Owner.
 	Controller *admin.Client
 	Owner      string
 	// RoundTrip gets the round trip times of the switches; nil: none.
 	RoundTrip func(operation string, d time.Duration)
-	// Keeper makes the service look after all slots in the background: it populates those of new
-	// placements, makes a new sealing key when the newest is SealAge old, and seals again what is
-	// sealed with an old one. Gateways do this. Several may, and none has to.
+	// Keeper makes the service maintain all slots in the background. It populates the slots of new
+	// placements, makes a new sealing key when the newest is SealAge old, and reseals cells with an
+	// old key. Gateways set it; any number of them may.
 	Keeper  bool
 	SealAge time.Duration
-	Log     *slog.Logger // of the service; nil: no log
-	Detail  *zap.Logger  // for the log of etcd's client; nil: no log
+	Log     *slog.Logger // log of the service; nil: no log
+	Detail  *zap.Logger  // log of etcd's client; nil: no log
 }
 
-// Service is etcd's key-value service with placed keys read from the network, as it ships: a
-// [guarded.Server], and all that it works with.
+// Service is etcd's key-value service with placed keys read from the network, assembled for
+// production: a [guarded.Server] and everything it needs.
 type Service struct {
 	*guarded.Server
-	*guardedshell.Everybody // nil where Nobody was
+	*guardedshell.Everybody // nil if Config.Nobody was nil
 	follower                *placement.Follower
 	chains                  *slotclient.Chains
 	sessions                *guardedshell.Leases
@@ -78,8 +80,8 @@ type Service struct {
 	work                    sync.WaitGroup
 }
 
-// Open begins one. It must know which keys are placed, and what their cells are sealed with, and
-// fails if etcd does not say. ctx bounds only that.
+// Open starts a Service. It must learn from etcd which keys are placed and with which keys their
+// cells are sealed, and fails if etcd does not answer. ctx bounds only that.
 func Open(ctx context.Context, cfg Config) (*Service, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -143,8 +145,8 @@ func (s *Service) Close() {
 	s.follower.Close()
 }
 
-// FollowDictionaries reads the dictionaries for values, closes loaded when it has tried, and reads
-// them again when a new one appears, and once a minute, until ctx ends.
+// FollowDictionaries reads the dictionaries for values and closes loaded after the first attempt.
+// It reads them again when a new one appears and once a minute, until ctx ends.
 func FollowDictionaries(ctx context.Context, etcd clientv3.Watcher, library *slotcodec.Library,
 	loaded chan<- struct{}, log *slog.Logger) {
 	var news clientv3.WatchChan
@@ -168,7 +170,7 @@ func FollowDictionaries(ctx context.Context, etcd clientv3.Watcher, library *slo
 		case <-ctx.Done():
 		case <-again:
 		case _, open := <-news:
-			if !open { // etcd has ended it
+			if !open { // etcd has ended the watch
 				news = nil
 				select {
 				case <-ctx.Done():
@@ -182,11 +184,11 @@ func FollowDictionaries(ctx context.Context, etcd clientv3.Watcher, library *slo
 	}
 }
 
-// reseal seals again what is sealed with old keys, and drops keys that are no longer needed, until
-// ctx ends.
+// reseal reseals cells that are sealed with old keys, and drops keys that are no longer needed,
+// until ctx ends.
 func reseal(ctx context.Context, server *guarded.Server, keys *seal.Keys, log *slog.Logger) {
-	var done uint32    // the key that everything was seen to be sealed with
-	var last time.Time // when that was tried
+	var done uint32    // the key with which all cells were found to be sealed
+	var last time.Time // when resealing was last tried
 	for wait(ctx, resealSoon); ctx.Err() == nil; wait(ctx, resealSoon) {
 		primary, _ := keys.Ring().Primary()
 		if since := time.Since(last); since < resealAgain || primary == done && since < resealEvery {

@@ -12,25 +12,27 @@ import (
 	"github.com/netcraq/netcraq/client"
 )
 
-// Timeouts for the network. A round trip takes a fraction of a millisecond; a client for this sends
-// again after Retransmit, so a lost packet does not make the network silent.
+// Timeouts for the network. A round trip takes a fraction of a millisecond; a client for this
+// network sends again after Retransmit, so one lost packet does not make the network count as
+// silent.
 const (
 	Retransmit = 2 * time.Millisecond
 	readWait   = 5 * time.Millisecond
 	casWait    = 50 * time.Millisecond
 )
 
-// A chain that has not answered silentReads reads in a row is silent: one reader asks it again
-// after silentFirst, the next one after twice as long, and so on; the others go to etcd without a
-// wait. Writes have no alternative, so they always ask; an answer to one ends the silence.
+// A chain that has not answered silentReads reads in a row counts as silent. One reader asks it
+// again after silentFirst, another after twice that time, and so on; all other readers go to etcd
+// without waiting. Writes have no alternative, so they always ask; an answer to one ends the
+// silence.
 const (
 	silentReads = 3
 	silentFirst = 10 * time.Millisecond
 	silentMost  = 200 * time.Millisecond
 )
 
-// Network is the guarded.Slots of a gateway: chains of switches, each with a client of its own. It
-// is safe for concurrent use.
+// Network is a gateway's guarded.Slots: chains of switches, each with its own client. It is safe
+// for concurrent use.
 type Network struct {
 	observe func(operation string, d time.Duration)
 	mu      sync.RWMutex
@@ -40,7 +42,8 @@ type Network struct {
 type chainSlots struct {
 	client *client.Client
 	size   int
-	quiet  atomic.Bool // it is silent, or a read was missed lately: lock mu to decide
+	// the chain is silent, or a read was missed lately; if set, lock mu to decide
+	quiet atomic.Bool
 
 	mu     sync.Mutex
 	missed int           // reads in a row that were not answered
@@ -49,7 +52,7 @@ type chainSlots struct {
 	until  time.Duration // when a reader should ask again, since begin
 }
 
-// begin is the time that silences are counted from, on a clock that does not stand still.
+// begin is the time from which silences are measured, on a clock that does not stand still.
 var begin = clock.Now()
 
 // answered: the chain is not silent.
@@ -63,9 +66,9 @@ func (c *chainSlots) answered() {
 	c.quiet.Store(false)
 }
 
-// unanswered: a read that was begun and given up at these times had no answer. Reads that were on
-// their way together count once, because a pause of this machine's CPU or one lost packet affects
-// them all.
+// unanswered: a read that began and was abandoned at these times had no answer. Reads that were
+// under way at the same time count once, because a pause of this machine's CPU or one lost packet
+// affects them all.
 func (c *chainSlots) unanswered(begun, ended time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -80,7 +83,7 @@ func (c *chainSlots) unanswered(begun, ended time.Duration) {
 	c.quiet.Store(true)
 }
 
-// silentAt says whether a reader should ask somebody else. When it is time for another try, it
+// silentAt reports whether a reader should ask etcd instead. When it is time for another try, it
 // returns false to one reader.
 func (c *chainSlots) silentAt(now time.Duration) bool {
 	if !c.quiet.Load() {
@@ -94,7 +97,7 @@ func (c *chainSlots) silentAt(now time.Duration) bool {
 	case now < c.until:
 		return true
 	}
-	c.until = now + silentMost // should nothing be heard of this one
+	c.until = now + silentMost // in case this attempt never reports back
 	return false
 }
 

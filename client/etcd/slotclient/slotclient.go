@@ -1,9 +1,10 @@
-// Package slotclient keeps a gateway's network (Network) in step with the controller: a client for
-// each chain, with sessions that the controller leases, a new one when a chain's addresses change.
+// Package slotclient keeps a gateway's network (Network) in step with the controller. Each chain
+// has a client, with sessions that the controller leases, and gets a new client when its addresses
+// change.
 //
 // Existing clients work without the controller: while it does not answer, its last answer stays
-// valid, except for the sessions, whose lease runs out after a while. Without sessions a slot
-// cannot be changed, so writes of placed keys wait then.
+// valid. Only the lease of the sessions expires after a while. Slots cannot be changed without
+// sessions, so writes of placed keys then wait.
 package slotclient
 
 import (
@@ -23,13 +24,15 @@ import (
 )
 
 const (
-	askEvery   = time.Second     // the controller which chains there are
-	askWait    = 3 * time.Second // for its answer, also to a request for sessions
-	lingering  = time.Second     // for calls under way with a client that was replaced
-	evictEvery = time.Second     // at most, for each placement
+	askEvery = time.Second // interval between questions to the controller about its chains
+	// timeout for the controller's answer, also to a request for sessions
+	askWait    = 3 * time.Second
+	lingering  = time.Second // time for calls under way with a replaced client
+	evictEvery = time.Second // least time between requests to evict the same placement
 	// evictForget is how long requests to end a placement are remembered.
 	evictForget = time.Minute
-	// Sessions is the number for each chain: so many slots can be changed at the same time.
+	// Sessions is the number of sessions for each chain, and so the number of slots that can be
+	// changed at the same time.
 	Sessions = 32
 )
 
@@ -43,13 +46,13 @@ type Chains struct {
 	stop    context.CancelFunc
 	work    sync.WaitGroup
 
-	known map[uint8]known // used only by the goroutine that follows
+	known map[uint8]known // used only by the goroutine of Follow
 
 	mu      sync.Mutex
 	evicted map[uint32]evicted // placements that the controller was last asked to end
 }
 
-// known is a chain as it was when its client was made.
+// known describes a chain at the time when its client was created.
 type known struct {
 	name      string
 	addresses []netip.AddrPort
@@ -59,10 +62,10 @@ type known struct {
 // evicted is a placement that the controller was asked to end.
 type evicted struct {
 	at   time.Time
-	told bool // and it was logged that its slot is forged
+	told bool // it was logged that the slot is forged
 }
 
-// Follow begins to follow a controller, until Close. owner is the name of the sessions at the
+// Follow starts to follow a controller, until Close. owner is the name of the sessions at the
 // controller.
 func Follow(c *admin.Client, network *Network, owner string, log *slog.Logger) *Chains {
 	ch := &Chains{api: c, network: network, owner: owner, log: log, known: map[uint8]known{},
@@ -72,16 +75,16 @@ func Follow(c *admin.Client, network *Network, owner string, log *slog.Logger) *
 	return ch
 }
 
-// Close ends following, and gives the sessions back. The network is without chains then.
+// Close ends following and releases the sessions. Afterwards the network has no chains.
 func (c *Chains) Close() {
-	c.mu.Lock() // no Evict begins work after this
+	c.mu.Lock() // no Evict starts work after this
 	c.stop()
 	c.mu.Unlock()
 	c.work.Wait()
 }
 
 func (c *Chains) run() {
-	said := "" // the last error: each is logged once
+	said := "" // the last error, so that each is logged once
 	for c.ctx.Err() == nil {
 		problem := ""
 		if err := c.look(); err != nil && c.ctx.Err() == nil {
@@ -115,7 +118,7 @@ func (c *Chains) look() error {
 	var trouble error
 	for i := range chains {
 		if err := c.connect(ctx, &chains[i]); err != nil {
-			trouble = err // and on with the others
+			trouble = err // continue with the other chains
 		}
 	}
 	for id, k := range c.known {
@@ -129,7 +132,7 @@ func (c *Chains) look() error {
 }
 
 // connect makes a client for a chain that is new, or whose addresses or width have changed. The
-// order of the addresses matters: clients begin with the first.
+// order of the addresses matters, because clients begin with the first.
 func (c *Chains) connect(ctx context.Context, chain *admin.Chain) error {
 	addresses, err := fromadmin.Addresses(chain)
 	if err != nil {
@@ -182,7 +185,7 @@ func (c *Chains) Evict(key placement.Key, fault placement.Fault, reason string) 
 	if c.ctx.Err() != nil || now.Sub(was.at) < evictEvery {
 		return
 	}
-	for id, e := range c.evicted { // placements that are over by now
+	for id, e := range c.evicted { // forget placements that have ended
 		if now.Sub(e.at) >= evictForget {
 			delete(c.evicted, id)
 		}
@@ -193,7 +196,7 @@ func (c *Chains) Evict(key placement.Key, fault placement.Fault, reason string) 
 	}
 	c.evicted[key.ID] = evicted{now, was.told}
 	if fault == placement.SlotUnreachable {
-		fault = placement.NoFault // which means the same, also to controllers of an earlier version
+		fault = placement.NoFault // no fault means the same, and earlier controllers understand it
 	}
 	c.work.Go(func() {
 		ctx, cancel := context.WithTimeout(c.ctx, askWait)

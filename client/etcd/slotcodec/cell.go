@@ -17,10 +17,10 @@ const (
 	Value  Kind = 2 // what etcd has
 	Absent Kind = 4 // etcd has no such key
 	Guard  Kind = 5 // a gateway is about to change the key in etcd, or has just done so
-	Unfit  Kind = 6 // the key has a value that cannot be here
+	Unfit  Kind = 6 // the key's value cannot be stored in the slot
 )
 
-// compressed is the first byte of a value that is compressed.
+// compressed is the first byte of a compressed value.
 const compressed = 3
 
 func (k Kind) String() string {
@@ -44,16 +44,15 @@ func (k Kind) String() string {
 type Cell struct {
 	Kind Kind
 
-	// Of a value, as etcd's KeyValue has them. Version, the number of changes since the key's
-	// creation, is at most Mod - Create + 1.
+	// For a value, as in etcd's KeyValue. Version, the number of changes since the key's creation,
+	// is at most Mod - Create + 1.
 	Create, Mod, Version int64
 	Value                []byte
 
-	// Revision is one of etcd's at which the key was absent.
+	// Revision is a revision of etcd at which the key was absent.
 	Revision int64
 
-	// Of a guard: the lease of the session that took it, and the number that the session gave to
-	// the write.
+	// For a guard: the lease of the session that took it, and the session's number for the write.
 	Lease  int64
 	Number uint64
 }
@@ -61,11 +60,11 @@ type Cell struct {
 // MaxNumber is the largest number of a guard: with it, and any lease, a guard has GuardSize bytes.
 const MaxNumber = 1<<42 - 1
 
-// GuardSize is the maximum length of a guard: a sealed slot has at least as much room beyond its
-// seal.
+// GuardSize is the maximum length of a guard. A sealed slot has at least this much space in
+// addition to its seal.
 const GuardSize = 16
 
-// MaxValue is the most bytes of a value, uncompressed, that Encode takes and Decode gives.
+// MaxValue is the largest uncompressed value, in bytes, that Encode accepts and Decode returns.
 const MaxValue = 64 << 10
 
 // The kinds of failure; errors wrap one of them.
@@ -74,12 +73,12 @@ var (
 	ErrTooLarge = errors.New("too large for the slot")
 	// ErrMalformed: these bytes are not a cell.
 	ErrMalformed = errors.New("malformed cell")
-	// ErrDictionary: the value is compressed with a dictionary that is not known here. It wraps
-	// into a *DictionaryError, which says which.
+	// ErrDictionary: the value is compressed with a dictionary that is not known here. A
+	// *DictionaryError wraps it and says which one.
 	ErrDictionary = errors.New("unknown dictionary")
 )
 
-// DictionaryError says which dictionary a cell needs. It is an ErrDictionary.
+// DictionaryError says which dictionary a cell needs. It wraps ErrDictionary.
 type DictionaryError struct{ Version uint32 }
 
 func (e *DictionaryError) Error() string {
@@ -98,7 +97,7 @@ func (c *Codec) Encode(cell Cell, size int) ([]byte, error) {
 	if err := cell.check(); err != nil {
 		return nil, err
 	}
-	if size < 1 { // of a slot of unknown size
+	if size < 1 { // the slot's size is unknown
 		return nil, fmt.Errorf("%w: it has %d bytes", ErrTooLarge, size)
 	}
 	b := make([]byte, 1, min(size, 64))
@@ -129,7 +128,7 @@ func (c *Codec) Encode(cell Cell, size int) ([]byte, error) {
 	return b, nil
 }
 
-// check says whether a cell can be.
+// check reports what is wrong with a cell, if anything.
 func (c *Cell) check() error {
 	want := Cell{Kind: c.Kind}
 	switch c.Kind {
@@ -202,13 +201,13 @@ func (c *Codec) Decode(b []byte) (Cell, error) {
 	return cell, nil
 }
 
-// reader takes numbers from the front of bytes, until one is wrong.
+// reader reads numbers from the front of bytes, until one is malformed.
 type reader struct {
 	rest []byte
 	err  error
 }
 
-// number is a varint in its shortest form that an int64 holds.
+// number reads a varint in its shortest form that fits in an int64.
 func (r *reader) number() int64 {
 	if r.err != nil {
 		return 0

@@ -14,13 +14,13 @@ const level = zstd.SpeedBetterCompression
 // magic begins a zstd frame (RFC 8878, 3.1.1: 0xFD2FB528, the lowest byte first).
 const magic = "\x28\xb5\x2f\xfd"
 
-// workers is how many values are compressed, or decompressed, at the same time.
+// workers is the number of values that are compressed, or decompressed, at the same time.
 const workers = 2
 
 // Codec encodes and decodes cells with the dictionaries that it was made with. It does not change
 // and is safe for concurrent use.
 type Codec struct {
-	newest  uint32 // of the dictionaries; 0: none
+	newest  uint32 // newest version of the dictionaries; 0: none
 	known   map[uint32]bool
 	encoder *zstd.Encoder
 	decoder *zstd.Decoder
@@ -64,7 +64,7 @@ func NewCodec(dictionaries ...[]byte) (*Codec, error) {
 // Newest is the version of the dictionary with which values are compressed; 0: none.
 func (c *Codec) Newest() uint32 { return c.newest }
 
-// Knows says whether the codec has a dictionary.
+// Knows reports whether the codec has a dictionary.
 func (c *Codec) Knows(version uint32) bool { return c.known[version] }
 
 // Version is the version of a dictionary.
@@ -79,8 +79,8 @@ func Version(dictionary []byte) (uint32, error) {
 	return d.ID(), nil
 }
 
-// compress is the value as it is in a cell, or nil if that is not smaller than the value or has
-// more than size bytes.
+// compress returns the compressed value for a cell, or nil if it is not smaller than the value or
+// exceeds size bytes.
 func (c *Codec) compress(value []byte, size int) []byte {
 	if len(value) > MaxValue || len(value) < 8 {
 		return nil

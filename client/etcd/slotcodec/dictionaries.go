@@ -12,8 +12,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Library is the dictionaries in etcd, under PREFIX dictionaries/VERSION, and a codec with those
-// that were there when it was last read. It is safe for concurrent use.
+// Library manages the dictionaries in etcd, under PREFIX dictionaries/VERSION, and a codec with the
+// dictionaries as of the last read. It is safe for concurrent use.
 type Library struct {
 	kv     clientv3.KV
 	prefix string // of the dictionaries
@@ -21,13 +21,13 @@ type Library struct {
 	mu     sync.Mutex // held while etcd is asked
 }
 
-// NewLibrary makes a library that has read nothing yet. prefix is that of all that is the
-// gateways'.
+// NewLibrary makes a library that has read nothing yet. prefix is the prefix of all of the
+// gateways' own keys.
 func NewLibrary(kv clientv3.KV, prefix string) *Library {
 	l := &Library{kv: kv, prefix: prefix + "dictionaries/"}
 	c, err := NewCodec()
 	if err != nil {
-		panic(err) // its options are constants
+		panic(err) // cannot fail: its options are constants
 	}
 	l.codec.Store(c)
 	return l
@@ -36,7 +36,7 @@ func NewLibrary(kv clientv3.KV, prefix string) *Library {
 // Prefix begins the names of the dictionaries in etcd.
 func (l *Library) Prefix() string { return l.prefix }
 
-// Codec has all dictionaries that are known here.
+// Codec returns a codec with all dictionaries that are known here.
 func (l *Library) Codec() *Codec { return l.codec.Load() }
 
 // Load reads all dictionaries. One that cannot be used is left out, and named in the error; the
@@ -75,7 +75,7 @@ func (l *Library) load(ctx context.Context) error {
 		news = news || !known.Knows(version)
 		use = append(use, kv.Value)
 	}
-	if !news { // making a codec is work
+	if !news { // making a codec is expensive
 		return bad
 	}
 	c, err := NewCodec(use...)
@@ -86,7 +86,8 @@ func (l *Library) load(ctx context.Context) error {
 	return bad
 }
 
-// Want reads the dictionaries if the given version is not known yet, and says whether it is then.
+// Want reads the dictionaries if the given version is not known yet, and reports whether it is
+// known afterwards.
 func (l *Library) Want(ctx context.Context, version uint32) (bool, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

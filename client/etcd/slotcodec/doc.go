@@ -13,13 +13,13 @@
 // is one zstd frame (RFC 8878) without its magic number and checksum. Its Dictionary_ID is the
 // version of the dictionary it needs.
 //
-// A slot has it sealed (package seal), which takes 33 bytes of the chain's profile. A guard of 16
-// bytes, 49 with its seal, is the smallest thing that has to fit.
+// In a slot the cell is sealed (package seal), which takes 33 bytes of the chain's profile. A guard
+// of 16 bytes, 49 with its seal, is the smallest thing that has to fit.
 //
 // # Dictionaries
 //
-// Kubernetes' objects resemble each other, and a zstd dictionary of some typical ones makes the
-// others several times smaller: Train makes it from an export of etcd. Gateways share dictionaries
-// through etcd (Library). A version is given to one dictionary only, and dictionaries are not
-// deleted: slots may hold values that need them.
+// Kubernetes' objects resemble each other, so with a zstd dictionary of some typical objects, the
+// others become several times smaller. Train makes such a dictionary from an export of etcd.
+// Gateways share dictionaries through etcd (Library). A version is assigned to only one dictionary,
+// and dictionaries are not deleted: slots may hold values that need them.
 package slotcodec

@@ -13,17 +13,17 @@ const Sealed = 0x80
 // nonce, 16 for the tag.
 const SealOverhead = 33
 
-// LeastSlot is how many bytes a slot must hold for keys of etcd's: as many as the longest guard
-// has, sealed.
+// LeastSlot is how many bytes a slot must hold for etcd's keys: the size of the longest guard,
+// sealed.
 const LeastSlot = GuardSize + SealOverhead
 
 // Unsealed is the one slot that is not sealed: Clear, as placement writes it when it makes a slot.
-// It holds in the version only of the placement (placement.Entry.Version).
+// It is valid only in the version that the placement names (placement.Entry.Version).
 const Unsealed = string(rune(Clear))
 
 // ReadSlot reads the head of a slot, which is in plain text: its kind and, for a Value and an
-// Absent, the revision that follows (an unsigned varint). That is the value's mod revision, or the
-// one at which the key was known not to exist. size is the length of the head in bytes. Only
+// Absent, the revision that follows (an unsigned varint). The revision is the value's mod revision,
+// or one at which the key was known not to exist. size is the length of the head in bytes. Only
 // gateways can tell whether the head is true.
 func ReadSlot(slot []byte) (kind Kind, revision int64, size int, err error) {
 	if len(slot) == 0 {

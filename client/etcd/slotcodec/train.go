@@ -14,14 +14,14 @@ import (
 const DictionarySize = 16 << 10
 
 const (
-	minSamples = 16   // fewer values are not a sample of anything
+	minSamples = 16   // fewer values are not a representative sample
 	maxSamples = 4096 // from which the entropy tables are made
-	judges     = 128  // values that the choice is judged by
-	candidates = 48   // tried in each round
+	judges     = 128  // values by which the choice is judged
+	candidates = 48   // candidates tried in each round
 	trainSeed  = 0x4E43
 )
 
-// KV is a key and its value, as etcd's JSON has them.
+// KV is a key and its value, in etcd's JSON format.
 type KV struct {
 	Key   []byte `json:"key"`
 	Value []byte `json:"value"`
@@ -42,7 +42,7 @@ func ReadExport(r io.Reader) ([]KV, error) {
 }
 
 // Train makes a dictionary of the given version (1 or more) and about size bytes of values, from
-// samples of the values that are to be compressed.
+// samples of the values to be compressed.
 //
 // The dictionary's content is whole samples. Each is the one that, for its own size, reduces the
 // size of all others most. If objects are near copies of each other, as Kubernetes' are, that is
@@ -78,7 +78,7 @@ func Train(samples [][]byte, version uint32, size int) ([]byte, error) {
 	return d, nil
 }
 
-// choose puts samples together, at most size bytes of them.
+// choose selects samples, at most size bytes in total.
 func choose(r *rand.Rand, samples [][]byte, size int) ([]byte, error) {
 	judge := samples[:min(len(samples), judges)]
 	var history []byte

@@ -11,20 +11,21 @@ import (
 )
 
 // A switch with Options.OnlyUDP shares its interfaces with the host: the program gets packets to or
-// from that UDP port, and everything else goes on as if there were no switch.
+// from that UDP port, and everything else continues as if there were no switch.
 //
 //	               ┌ to or from the UDP port, untagged, whole, without options ─▶ the program
 //	frame ─▶ IPv4? ┤ to or from it, but tagged, a first fragment or with options ─▶ dropped
 //	               └ all else ─▶ the next program at the hook, and the host's stack
 //
-// The middle line is for safety: the program would not recognize such a packet as its own and could
-// route it unseen, and the host would take the tags off and route it, or deliver it to whoever
-// waits for an answer from that port. Package udpmatch says which encapsulations are seen through.
+// The middle line is for safety. The program would not recognize such a packet as its own and might
+// route it unseen. The host would remove the tags and route the packet, or deliver it to a socket
+// that waits for an answer from that port. Package udpmatch lists the encapsulations that the
+// filter looks into.
 
-// hostFilterStack is what the filter's bytes are below on the stack.
+// hostFilterStack is the stack offset below which the filter keeps its bytes.
 const hostFilterStack = delivery.SlotOnStack
 
-// hostFilter lets frames continue that are not the program's. It is what the program begins with,
+// hostFilter lets frames continue that do not belong to the program. The program begins with it,
 // except for frames that the program itself has sent here. It uses all registers but Ctx.
 func (t *translator) hostFilter() {
 	if t.OnlyUDP == 0 {

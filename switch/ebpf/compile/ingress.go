@@ -10,11 +10,11 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 )
 
-// entry is the program: a frame has come in by an interface.
+// entry is the program for a frame that has arrived on an interface.
 func (t *translator) entry() {
 	drop := "ingress.drop"
 	if t.Refused && t.Maps.Paths {
-		t.Emit(asm.Mov.Reg(asm.R0, code.Temp)) // into which nothing was put
+		t.Emit(asm.Mov.Reg(asm.R0, code.Temp)) // into which no packet-out was put
 	}
 	t.Emit(asm.Mov.Reg(code.Ctx, asm.R1))
 	t.restoreFrame()
@@ -56,8 +56,8 @@ func (t *translator) entry() {
 	t.DropFrame(emit.VerdictDrop)
 }
 
-// startPacket makes the PHV that of a packet that has just come in. A packet that is parsed again
-// joins behind what takes a packet-out in: it is the frame that it is.
+// startPacket initializes the PHV for a packet that has just arrived. A packet that is parsed again
+// joins after the code that takes in a packet-out, because it already is a frame.
 func (t *translator) startPacket(reinjects bool, drop string) {
 	ifindex := emit.SKBIfindex
 	if t.Hook == emit.XDP {
@@ -85,7 +85,7 @@ func (t *translator) startPacket(reinjects bool, drop string) {
 	t.Store(code.PHV, memory.PHVLen, asm.R4, 4)
 	t.Store(code.PHV, memory.PHVInLen, asm.R4, 4)
 
-	if t.Maps.Tap != 0 { // (a packet that comes back is seen again)
+	if t.Maps.Tap != 0 { // (a packet that comes back is tapped again)
 		t.delivery.TapFrame(memory.TapIn, func(dst asm.Register) { t.Load(dst, code.PHV, memory.PHVPort, 4) })
 		t.Load(asm.R4, code.PHV, memory.PHVLen, 4)
 	}
@@ -120,8 +120,8 @@ func (t *translator) loadFrame(drop string) {
 	t.Emit(asm.Mov.Imm(code.Entry, 0))
 }
 
-// resumePoints is where packets continue that XDP has passed to tc, except for those whose copies
-// are to be made.
+// resumePoints are the points at which packets that XDP has passed to tc continue, except for
+// packets that are to be copied.
 func (t *translator) resumePoints(drop string) {
 	if t.Hook != emit.TC || t.Maps.Resume == 0 {
 		return

@@ -7,8 +7,8 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile/analysis"
 )
 
-// zeroMetadata makes metadata 0 where it may be read before it is set, and all that is not known
-// about without paths.
+// zeroMetadata sets metadata to 0 that may be read before it is set; without paths this is unknown,
+// so it clears all metadata.
 func (t *translator) zeroMetadata() {
 	from := t.Layout.Next &^ 7
 	if t.live == nil {

@@ -12,7 +12,7 @@ import (
 // Support is this engine's support for a construct of v1model.
 type Support struct {
 	Construct string
-	How       string // how it is done; "" if it is refused
+	How       string // how the engine implements it; "" if it is refused
 }
 
 // allPrimitives are the primitives that p4c writes for v1model.
@@ -48,7 +48,7 @@ func Supported() []Support {
 	return append(rows, supported...)
 }
 
-// supported is what there is besides primitives.
+// supported lists the other supported constructs, besides primitives.
 var supported = []Support{
 	{"Exact keys of at most 12 bits in all", memory.LookupArray.String()},
 	{"Exact keys", memory.LookupHash.String()},

@@ -29,7 +29,7 @@ func (t *translator) replicateClone() {
 	t.Emit(asm.JEq.Imm(asm.R3, 0, "ingress.drop"))
 	t.Store(code.PHV, memory.PHVGroup, asm.R3, 8)
 	t.replicate(0)
-	t.Jump("ingress.drop") // the copies are gone; this is the original
+	t.Jump("ingress.drop") // the copies have been sent; this is the original
 }
 
 // afterIngress is BMv2's traffic manager: copies, one copy or none, each through egress.
@@ -65,7 +65,8 @@ func (t *translator) multicast(last string) {
 	t.Store(code.PHV, memory.PHVGroup, asm.R3, 8)
 	t.Load(asm.R3, code.PHV, memory.PHVGroup, 4)
 	t.Emit(asm.JEq.Imm(asm.R3, 0, "ingress.drop"), asm.JEq.Imm(asm.R3, 1, one))
-	if t.Hook == emit.XDP && !t.Captured { // captured frames are not sent, so XDP need not clone any
+	// captured frames are not sent, so XDP need not clone them
+	if t.Hook == emit.XDP && !t.Captured {
 		t.delivery.PassToTC(delivery.ResumeCopies, emit.XDPDrop)
 	} else {
 		t.SetStandardConstant(t.Std.InstanceType, instanceReplication)
@@ -88,8 +89,8 @@ func (t *translator) multicast(last string) {
 	t.Bind(unicast)
 }
 
-// replicate makes the copies that the word in PHVGroup says, except for the last ones: how many
-// replicas there are, and where they start.
+// replicate makes the copies for the word in PHVGroup (number of replicas, and where they start),
+// except for the last one.
 func (t *translator) replicate(last int32) {
 	t.headers.SettleAll()
 	at := t.Snapshot
@@ -133,7 +134,7 @@ func (t *translator) replica() {
 	t.Emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
 }
 
-// queueDepths sets the depths that the program reads, from the last count at the packet's port.
+// queueDepths sets the depths that the program reads, to the last count for the packet's port.
 func (t *translator) queueDepths() {
 	if !t.ReadsQueueDepth() {
 		return
@@ -155,7 +156,7 @@ func (t *translator) queueDepths() {
 	}
 }
 
-// restoreSnapshot puts back what the egress of a copy before has changed.
+// restoreSnapshot restores the fields that the egress of a previous copy has changed.
 func (t *translator) restoreSnapshot() {
 	at := t.Snapshot
 	for _, s := range t.Saved {
@@ -180,7 +181,8 @@ func (t *translator) toReplica(none string) {
 // into the frame.
 func (t *translator) egress() {
 	t.Emit(asm.Mov.Reg(code.Ctx, asm.R1), asm.Mov.Reg(code.PHV, asm.R2))
-	// A packet waits behind the program, where the port's interface has a queue: none has waited.
+	// Packets wait only after the program, in the queue of the port's interface. So the time spent
+	// waiting is 0 here.
 	t.StoreTimestamp(t.Std.EnqTimestamp)
 	for _, r := range []bmv2json.FieldRef{t.Std.DeqTimedelta, t.Std.Queue} {
 		if !r.IsZero() && t.Reads(r) {
@@ -189,7 +191,7 @@ func (t *translator) egress() {
 	}
 	t.queueDepths()
 	t.StoreTimestamp(t.Std.EgressTime)
-	// Not the port that drops, so that it drops only if egress says so.
+	// Set a port other than the drop port, so that the packet is dropped only if egress says so.
 	t.SetStandardConstant(t.Std.EgressSpec, t.DropPort+1)
 	t.Load(asm.R1, code.PHV, memory.PHVLength, 4)
 	t.SetStandard(t.Std.PacketLength, asm.R1)
@@ -199,8 +201,8 @@ func (t *translator) egress() {
 	t.finishEgress("egress.drop")
 }
 
-// finishEgress ends a function that the egress pipeline has been run for: the clone that it asked
-// for, its verdict, checksums and headers.
+// finishEgress ends a function that has run the egress pipeline: the requested clone, its verdict,
+// checksums and headers.
 func (t *translator) finishEgress(drop string) {
 	t.delivery.AfterEgressPipeline()
 	spec := t.Layout.Field(t.Std.EgressSpec)
@@ -227,8 +229,8 @@ func (t *translator) afterEgress() {
 	t.finishEgress("leave.drop")
 }
 
-// writeHeaders is the function at tc that writes the headers of a frame which egress has been
-// through at XDP.
+// writeHeaders is the function at tc that writes the headers of a frame that has passed egress at
+// XDP.
 func (t *translator) writeHeaders() {
 	t.Emit(asm.Mov.Reg(code.Ctx, asm.R1), asm.Mov.Reg(code.PHV, asm.R2))
 	t.headers.Deparse("headers.drop")

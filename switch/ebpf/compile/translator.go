@@ -19,7 +19,7 @@ type translator struct {
 	delivery *delivery.Delivery
 	headers  *headers.Headers
 	control  *control.Control
-	live     *paths.FieldSet // what ingress reads before it sets it; nil: all
+	live     *paths.FieldSet // fields that ingress reads before setting them; nil: all
 }
 
 func newTranslator(p *memory.Plan, h emit.Hook, f emit.Maps, s emit.Settings) *translator {

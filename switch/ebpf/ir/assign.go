@@ -56,8 +56,8 @@ func (t *Writer) AssignTo(dst Place, src *bmv2json.Expr) {
 	for i := range words {
 		words[i] = And(t.Word(src, i), Const(Ones(min(64, dst.Width-64*i))))
 	}
-	// The words are computed before any is stored, as many as there are registers for; a word that
-	// stays what it is needs neither.
+	// Compute as many words as fit in the registers before storing any. A word that does not change
+	// needs no computing or storing.
 	var moved []int
 	for i, w := range words {
 		if !w.same(t.WordOfPlace(dst, i)) {
@@ -66,7 +66,9 @@ func (t *Writer) AssignTo(dst Place, src *bmv2json.Expr) {
 	}
 	at := func(i int) int { return dst.Off + (n-1-i)*8 }
 	if len(moved) > 3 && readsAnyOf(words, dst.Off, n*8) {
-		at := t.words(n) // computed elsewhere first: a word may be wanted after it has been stored
+		// compute into scratch memory first, because a word may be needed after it has been
+		// overwritten
+		at := t.words(n)
 		for i, w := range words {
 			t.ComputeSwapped(w, 0)
 			t.Store(code.PHV, at+(n-1-i)*8, Registers[0], 8)
@@ -89,7 +91,7 @@ func (t *Writer) AssignTo(dst Place, src *bmv2json.Expr) {
 	}
 }
 
-// ComputeSwapped computes a word of a wide field as it stands in memory.
+// ComputeSwapped computes a word of a wide field in the byte order of memory.
 func (t *Writer) ComputeSwapped(v *Value, d int) {
 	if v.op == vConst {
 		v = Const(reverse(v.k))

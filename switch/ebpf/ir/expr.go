@@ -16,7 +16,7 @@ func WideExpr(e *bmv2json.Expr) bool {
 	return !fits
 }
 
-// number is the value of an expression whose range fits 64 bits; of another, its low 64 bits.
+// number is the value of an expression whose range fits 64 bits; otherwise its low 64 bits.
 func (w *Writer) number(e *bmv2json.Expr) *Value { return w.Word(e, 0) }
 
 // Index is a number that indexes something.
@@ -313,7 +313,7 @@ func (w *Writer) Condition(e *bmv2json.Expr) *Condition {
 			}
 			return c
 		}
-		// equal if the same member is valid in both, and equal
+		// unions are equal if the same member is valid in both, and is equal
 		if e.Left.Type == bmv2json.TypeUnion {
 			a, b, c := w.UnionOf(e.Left), w.UnionOf(e.Right), never
 			for i := range min(len(a.Headers), len(b.Headers)) {
@@ -332,7 +332,7 @@ func (w *Writer) Condition(e *bmv2json.Expr) *Condition {
 	return nil
 }
 
-// Truth is an argument that BMv2 takes as data and tests against 0.
+// Truth is an argument that BMv2 accepts as data and compares with 0.
 func (w *Writer) Truth(e *bmv2json.Expr) *Condition {
 	if e.Type == bmv2json.TypeBool {
 		return w.Condition(e)

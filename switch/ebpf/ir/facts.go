@@ -16,20 +16,20 @@ type Facts map[int]Fact
 type Fact struct {
 	Known bool     // it has the value
 	Value uint64   // if Known is set
-	Not   []uint64 // values that it has not, in order; where Known is not set
+	Not   []uint64 // values that it cannot have, in order, if Known is not set
 }
 
-// mostExcluded bounds how many values of a field are remembered that it has not.
+// mostExcluded bounds how many excluded values are remembered for a field.
 const mostExcluded = 16
 
-// With is what is known after a field got a value.
+// With returns what is known after a field got a value.
 func (f Facts) With(off int, value uint64) Facts {
 	g := f.clone()
 	g[off] = Fact{Known: true, Value: value}
 	return g
 }
 
-// Without is what is known after fields may have got any value.
+// Without returns what is known after fields may have got any value.
 func (f Facts) Without(offs ...int) Facts {
 	for _, off := range offs {
 		if _, ok := f[off]; ok {
@@ -50,7 +50,7 @@ func (f Facts) clone() Facts {
 	return maps.Clone(f)
 }
 
-// Only is what is known about some fields.
+// Only returns the facts about some of the fields.
 func (f Facts) Only(of func(off int) bool) Facts {
 	g := Facts{}
 	for off, k := range f {
@@ -61,7 +61,7 @@ func (f Facts) Only(of func(off int) bool) Facts {
 	return g
 }
 
-// Join is what is known if either f or g holds.
+// Join returns what is known if either f or g holds.
 func (f Facts) Join(g Facts) Facts {
 	out := Facts{}
 	for off, k := range f {
@@ -81,7 +81,7 @@ func (f Facts) Join(g Facts) Facts {
 	return out
 }
 
-// excluded are values that one of two facts is about.
+// excluded returns the values that either of two facts mentions.
 func (k Fact) excluded(l Fact) []uint64 {
 	if k.Known {
 		return l.Not
@@ -94,7 +94,7 @@ func (k Fact) excludes(v uint64) bool {
 	return k.Known && k.Value != v || !k.Known && slices.Contains(k.Not, v)
 }
 
-// Implies reports whether all of g is known where f is.
+// Implies reports whether all facts in g follow from f.
 func (f Facts) Implies(g Facts) bool {
 	for off, l := range g {
 		k, ok := f[off]
@@ -112,7 +112,7 @@ func (f Facts) Implies(g Facts) bool {
 	return true
 }
 
-// Key tells facts apart.
+// Key returns a string that differs for different facts.
 func (f Facts) Key() string {
 	var b strings.Builder
 	for _, off := range slices.Sorted(maps.Keys(f)) {
@@ -125,7 +125,8 @@ func (f Facts) Key() string {
 	return b.String()
 }
 
-// Assume adds what is known if a condition holds or, with holds false, if it does not.
+// Assume returns the facts, extended by what is known if a condition holds or, with holds false, if
+// it does not.
 func (f Facts) Assume(c *Condition, holds bool) Facts {
 	switch c.op {
 	case cNot:
@@ -161,7 +162,7 @@ func (f Facts) Assume(c *Condition, holds bool) Facts {
 	return f
 }
 
-// Holds reports whether a condition is known to hold, or known not to.
+// Holds reports whether a condition is known to be true, or known to be false.
 func (c *Condition) Holds() (holds, known bool) {
 	return c.op == cTrue, c.op == cTrue || c.op == cFalse
 }

@@ -5,9 +5,9 @@ import (
 )
 
 // Which header an expression stands for is mostly known when the program is loaded. An element of a
-// stack may be indexed by a number that only the packet knows: the elements are few, so what is
-// read is chosen among all of them, and what is written is written to the one. Beyond the stack a
-// read gives 0 and a write does nothing, as the interpreter has it.
+// stack may be indexed by a number that is known only at run time. Since stacks have few elements,
+// a read chooses among all of them, and a write goes to the selected one. Beyond the stack a read
+// gives 0 and a write does nothing, as in the interpreter.
 
 // HeadersOf lists the headers that an expression may stand for, and the index among them; without
 // an index it is the only one.
@@ -38,8 +38,8 @@ func (w *Writer) HeadersOf(e *bmv2json.Expr) (list []*bmv2json.Header, index *Va
 	return list, w.Index(at)
 }
 
-// chosen is the same for one side of a choice, with an index that names one of the headers whatever
-// the packet says.
+// chosen does the same for one side of a choice, with an index that always names one of the
+// headers.
 func (w *Writer) chosen(e *bmv2json.Expr) ([]*bmv2json.Header, *Value) {
 	list, index := w.HeadersOf(e)
 	switch {
@@ -51,7 +51,7 @@ func (w *Writer) chosen(e *bmv2json.Expr) ([]*bmv2json.Header, *Value) {
 	return list, index
 }
 
-// unionsOf is the same for header unions.
+// unionsOf does the same for header unions.
 func (w *Writer) unionsOf(e *bmv2json.Expr) (list []*bmv2json.HeaderUnion, index *Value) {
 	switch {
 	case e.Op == bmv2json.OpUnion:
@@ -76,7 +76,7 @@ func (w *Writer) headerOf(e *bmv2json.Expr) *bmv2json.Header {
 	return list[0]
 }
 
-// UnionOf is the same for header unions.
+// UnionOf does the same for header unions.
 func (w *Writer) UnionOf(e *bmv2json.Expr) *bmv2json.HeaderUnion {
 	list, index := w.unionsOf(e)
 	if index != nil {
@@ -88,7 +88,8 @@ func (w *Writer) UnionOf(e *bmv2json.Expr) *bmv2json.HeaderUnion {
 // Valid is 1 if a header is valid, and otherwise 0.
 func (w *Writer) Valid(h *bmv2json.Header) *Value { return w.load(w.phv.Validity(h), 1, 1) }
 
-// validity is whether a header is valid, or the one of a list that the index names.
+// validity is 1 if a header is valid; with an index, the header is the one in the list that the
+// index selects.
 func (w *Writer) validity(list []*bmv2json.Header, index *Value) *Condition {
 	valid := func(h *bmv2json.Header) *Condition {
 		return Compare(CmpNe, w.load(w.phv.Validity(h), 1, 1), Const(0), false)
@@ -103,7 +104,7 @@ func (w *Writer) validity(list []*bmv2json.Header, index *Value) *Condition {
 	return c
 }
 
-// indexedWord is a word of a field of the header that the index names.
+// indexedWord is a word of a field of the header that the index selects.
 func (w *Writer) indexedWord(elements []Place, index *Value, i int) *Value {
 	v := Const(0)
 	for n := len(elements) - 1; n >= 0; n-- {
@@ -112,7 +113,7 @@ func (w *Writer) indexedWord(elements []Place, index *Value, i int) *Value {
 	return v
 }
 
-// Each emits the code of do for the one of n that the index names; beyond emits the code for any
+// Each emits the code of do for the one of n that the index selects; beyond emits the code for any
 // other index.
 func (w *Writer) Each(n int, index *Value, do func(int), beyond func()) {
 	if index == nil {
@@ -134,8 +135,8 @@ func (w *Writer) Each(n int, index *Value, do func(int), beyond func()) {
 	w.Bind(end)
 }
 
-// places are where the field is that an expression stands for; with an index, one for each header
-// that it may be of.
+// places are the possible places of the field that an expression stands for: with an index, one for
+// each header.
 func (w *Writer) places(e *bmv2json.Expr) (list []Place, index *Value) {
 	if e.Op != bmv2json.OpAccessField {
 		return []Place{w.PlaceOf(e)}, nil
@@ -158,7 +159,7 @@ func (w *Writer) ToPlace(e *bmv2json.Expr, do func(Place)) {
 	w.Each(len(list), index, func(i int) { do(list[i]) }, nil)
 }
 
-// ToHeader is the same for headers.
+// ToHeader does the same for headers.
 func (w *Writer) ToHeader(e *bmv2json.Expr, do func(*bmv2json.Header)) {
 	list, index := w.HeadersOf(e)
 	w.Each(len(list), index, func(i int) { do(list[i]) }, nil)

@@ -6,8 +6,8 @@ import (
 	"github.com/netcraq/netcraq/switch/bmv2json"
 )
 
-// KeyWord is a 64-bit word of a table key's field, the lowest first. A field of a header that is
-// not valid counts as 0, as in BMv2.
+// KeyWord returns a 64-bit word of a table key's field, the lowest first. A field of a header that
+// is not valid counts as 0, as in BMv2.
 func (w *Writer) KeyWord(k *bmv2json.Key, i int) *Value {
 	var v *Value
 	if k.Field.IsValidity() {

@@ -10,11 +10,11 @@ import (
 // Layout says where each field lives in the PHV, the value of a per-CPU map that holds one packet's
 // fields.
 //
-// A field of up to 64 bits is a number in host order in 1, 2, 4 or 8 bytes; nothing else is in
-// them, so a load is the field. A wider one is a big-endian byte string, padded at its front to
-// whole 8-byte words: the form that it has on the wire and in a register, so that the commonest
-// thing done with it, moving it between the three, is moving words. All headers of a type are laid
-// out alike, so that the elements of a stack are a fixed stride apart.
+// A field of up to 64 bits is a number in host order in 1, 2, 4 or 8 bytes; these bytes hold
+// nothing else, so a load yields the field. A wider one is a big-endian byte string, padded at its
+// front to whole 8-byte words. This is its form on the wire and in a register, so the most common
+// operation, moving it between the three, only moves words. All headers of a type are laid out
+// alike, so that the elements of a stack are a fixed stride apart.
 type Layout struct {
 	Types map[*bmv2json.HeaderType]*typeLayout
 	Base  []int // by Header.Index
@@ -28,7 +28,7 @@ type Layout struct {
 	End     int
 }
 
-// typeLayout is the part of the layout that headers of one type share.
+// typeLayout is the part of the layout that all headers of one type share.
 type typeLayout struct {
 	Size   int // bytes in the PHV, a multiple of 8
 	Fields []fieldLayout
@@ -36,8 +36,8 @@ type typeLayout struct {
 	// Block is set if the PHV's bytes are the wire's bytes: only wide fields of whole words. Such a
 	// header goes between packet and PHV in one copy.
 	Block bool
-	// VarbitMax is the largest length of the header's varbit field, in bytes, and VarbitLength
-	// where the 2 bytes are, from the header's base, that say its length now.
+	// VarbitMax is the largest length of the header's varbit field, in bytes, and VarbitLength the
+	// offset from the header's base of the 2 bytes with its current length.
 	VarbitMax, VarbitLength int
 }
 
@@ -48,12 +48,12 @@ type fieldLayout struct {
 	Bit  int // on the wire, from the header's start
 }
 
-// blockBytes is the size from which a header is moved on its own rather than through the buffer
-// that all small ones share.
+// blockBytes is the size from which a header is moved separately instead of through the buffer that
+// all small ones share.
 const blockBytes = 64
 
-// Wide reports whether a field of width bits takes more than one word: it is a big-endian byte
-// string then.
+// Wide reports whether a field of width bits takes more than one word, and is therefore stored as a
+// big-endian byte string.
 func Wide(width int) bool { return width > 64 }
 
 // SlotSize is how many bytes a field of width bits takes.
@@ -127,7 +127,7 @@ func NewLayout(p *bmv2json.Program, from int) *Layout {
 	l.Meta = at
 	place(true)
 	l.Headers = at
-	// The elements of a stack are neighbours in Program.Headers only by p4c's habit; make them so
+	// The elements of a stack are adjacent in Program.Headers only by p4c's convention; ensure that
 	// here.
 	for _, s := range p.Stacks {
 		for _, h := range s.Headers {
@@ -170,7 +170,7 @@ func (l *Layout) Field(r bmv2json.FieldRef) Place {
 		Signed: r.Field.Signed}
 }
 
-// NextOf and NextOfUnions are the place of the count of a stack's elements in use.
+// NextOf and NextOfUnions return the place of the count of a stack's elements in use.
 func (l *Layout) NextOf(s *bmv2json.HeaderStack) int { return l.Next + s.Index }
 func (l *Layout) NextOfUnions(s *bmv2json.HeaderUnionStack) int {
 	return l.Next + l.stacks + s.Index

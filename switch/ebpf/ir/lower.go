@@ -78,7 +78,7 @@ func (w *Writer) swap(dst asm.Register, v *Value) {
 	}
 }
 
-// Mask keeps the bits of k.
+// Mask clears all bits that are not in k.
 func (w *Writer) Mask(dst asm.Register, k uint64, d int) {
 	switch {
 	case k == math.MaxUint64:
@@ -95,7 +95,7 @@ func (w *Writer) Mask(dst asm.Register, k uint64, d int) {
 }
 
 // binary emits Registers[d] = a op b. The operand that needs more registers is computed first, so
-// that only trees that are bushy, not those that are deep, need many.
+// that deep trees need few registers and only bushy ones need many.
 func (w *Writer) binary(op asm.ALUOp, v *Value, d int) {
 	_, imm := v.b.Immediate()
 	if imm || v.a.RegistersNeeded() >= v.b.RegistersNeeded() {
@@ -131,7 +131,7 @@ func (w *Writer) requireRegisters(d int) {
 func (w *Writer) lastElement(v *Value, dst asm.Register) {
 	end := w.NewLabel("empty")
 	w.Load(dst, code.PHV, v.next, 1)
-	// the count is never over the stack's size, which the verifier cannot know
+	// the count never exceeds the stack's size, but the verifier cannot know that
 	w.Emit(asm.JEq.Imm(dst, 0, end), asm.JGT.Imm(dst, int32(v.k), end))
 	w.Emit(asm.Sub.Imm(dst, 1), asm.Mul.Imm(dst, int32(v.stride)), asm.Add.Reg(dst, code.PHV))
 	w.Load(dst, dst, v.off, v.size)
@@ -139,7 +139,7 @@ func (w *Writer) lastElement(v *Value, dst asm.Register) {
 	w.Bind(end)
 }
 
-// Branch emits jumps to yes or no by the condition; fall is the one that is placed next. It uses
+// Branch emits jumps to yes or no by the condition; fall is the label that is placed next. It uses
 // Registers[d] and those after it.
 func (w *Writer) Branch(b *Condition, yes, no, fall string, d int) {
 	switch b.op {

@@ -8,7 +8,8 @@ import (
 
 // Params is the place of an action's parameters in a table's entry.
 type Params struct {
-	// in bits of the entry's word (Entry); otherwise in the entry's slot, to which Entry points
+	// the parameters are in bits of the entry's word (Entry); otherwise in the entry's slot, to
+	// which Entry points
 	Inline bool
 	At     []int
 	Widths []int

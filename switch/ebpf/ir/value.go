@@ -7,19 +7,20 @@ import (
 )
 
 // Between the program's expressions and instructions stands a small tree of 64-bit operations: a
-// value is one 64-bit word of an expression's result. The makers below fold constants and drop what
-// changes nothing (p4c masks after every operation), knowing an upper bound of every value.
+// value is one 64-bit word of an expression's result. The makers below fold constants and drop
+// operations without effect (p4c masks after every operation), using an upper bound of every value.
 
 type valueOp int
 
 const (
 	vConst valueOp = iota
 	vLoad          // size bytes at off from the PHV; swapped: a word of a wide field
-	// the same in the last valid element of a stack: stack counts, stride apart; 0 if there is none
+	// like vLoad, from the last valid element of a stack: stack counts, stride apart; 0 if there is
+	// none
 	vLast
-	vParam  // the same, from the slot of the table entry that is running
-	vInline // bits of the word of the table entry that is running
-	vFrame  // the same, from the parse buffer at the cursor
+	vParam  // like vLoad, from the slot of the table entry whose action is running
+	vInline // bits of the word of the table entry whose action is running
+	vFrame  // like vLoad, from the parse buffer at the cursor
 	vAdd
 	vSub
 	vMul
@@ -54,7 +55,7 @@ type Value struct {
 // Const is a constant of 64 bits.
 func Const(k uint64) *Value { return &Value{op: vConst, k: k, Max: k} }
 
-// Ones is a word whose low width bits are set; 64 and more are all.
+// Ones is a word whose low width bits are set; for 64 or more, all bits are set.
 func Ones(width int) uint64 {
 	if width >= 64 {
 		return math.MaxUint64
@@ -96,7 +97,7 @@ func And(a, b *Value) *Value {
 			return Const(a.k & b.k)
 		case b.k == 0:
 			return b
-		case b.k&(b.k+1) == 0 && a.Max <= b.k: // a mask that takes nothing away
+		case b.k&(b.k+1) == 0 && a.Max <= b.k: // a mask without effect
 			return a
 		case a.op == vAnd && a.b.op == vConst:
 			return And(a.a, Const(a.b.k&b.k))
@@ -225,7 +226,7 @@ func sar(a *Value, k uint64) *Value {
 	return &Value{op: vSar, a: a, k: min(k, 63), Max: math.MaxUint64}
 }
 
-// shift shifts by an amount that is not known; 64 and more shift everything out.
+// shift shifts by an amount that is known only at run time; 64 and more shift everything out.
 func shift(op valueOp, a, by *Value) *Value {
 	v := &Value{op: op, a: a, b: by, Max: math.MaxUint64}
 	var out = Const(0)
@@ -324,7 +325,7 @@ func Compare(op compareOp, a, b *Value, signed bool) *Condition {
 		if (op == CmpEq || op == CmpNe) && slices.Contains(a.not, b.k) {
 			return truth(op == CmpNe)
 		}
-		// (c ? 1 : 0) == 1 and its like are c
+		// (c ? 1 : 0) == 1 and similar forms simplify to c
 		if a.op == vSelect && a.a.op == vConst && a.b.op == vConst {
 			t, f := compareConst(op, a.a.k, b.k, signed), compareConst(op, a.b.k, b.k, signed)
 			switch {

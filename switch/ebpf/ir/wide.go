@@ -12,19 +12,19 @@ import (
 
 // Arithmetic on values of more than 64 bits. Bitwise operations and shifts by constants need one or
 // two words of their operands for one of their result, and stay trees (expr.go). Sums, products,
-// saturation and shifts by amounts that only the packet knows need many. These are steps: before
-// the statement they are in, they are computed into words of scratch memory, the innermost first,
-// and the trees above them load those.
+// saturation and shifts by amounts known only at run time need many. These are steps: before the
+// statement that contains them, they are computed into words of scratch memory, the innermost
+// first. The trees above them load these words.
 //
-// BMv2's integers have no bound, and what is stored is cut to a width. So each step computes as
-// many low words, as two's complement, as what is above it wants; only comparisons, saturation and
-// right shifts want all of a value, which must then have a bound.
+// BMv2's integers have no bound, and a stored value is cut to a width. So each step computes as
+// many low words, in two's complement, as the expression around it needs. Only comparisons,
+// saturation and right shifts need all of a value, which must then have a bound.
 
 // maxProduct bounds the instructions of a product: how many pairs of 32-bit digits are multiplied.
 // It lets 1,024 bits be multiplied by 1,024 bits.
 const maxProduct = 528
 
-// Operand is an expression, and how many low words of it are wanted.
+// Operand is an expression, and how many of its low words are needed.
 type Operand struct {
 	expr  *bmv2json.Expr
 	Words int
@@ -33,7 +33,7 @@ type Operand struct {
 // Expr is the operand's expression.
 func (o Operand) Expr() *bmv2json.Expr { return o.expr }
 
-// NewOperand wants a number of words of an expression.
+// NewOperand requests a number of low words of an expression.
 func NewOperand(e *bmv2json.Expr, words int) Operand { return Operand{e, words} }
 
 // ExactWords is how many words hold every value of e, its sign included.
@@ -193,7 +193,7 @@ type steps struct {
 	values map[*bmv2json.Expr][]*Value
 }
 
-// BeginStatement forgets the steps of the statement before, and computes those of the next one.
+// BeginStatement forgets the steps of the previous statement, and computes those of the next one.
 func (w *Writer) BeginStatement(list ...Operand) {
 	w.steps = steps{free: w.scratch, values: map[*bmv2json.Expr][]*Value{}}
 	for _, o := range list {
@@ -279,7 +279,7 @@ func (w *Writer) wideSum(e *bmv2json.Expr, at, n int) {
 			break
 		}
 		// a + b carries where both have the bit, or one has it and the sum has not; a - b borrows
-		// where b has it and a has not, or ...
+		// where b has the bit and a does not, or ...
 		if add {
 			w.Emit(asm.Xor.Imm(sum, -1))
 		} else {
@@ -312,7 +312,7 @@ func (w *Writer) wideProduct(e *bmv2json.Expr, at, n int) {
 	left, right := e.Left, e.Right
 	x, y := w.words(n), w.words(n)
 	nx, ny := digits(left, n), digits(right, n)
-	// the one of fewer digits gives the rows
+	// the operand with fewer digits gives the rows
 	if right.Op == bmv2json.OpConst || left.Op != bmv2json.OpConst && ny < nx {
 		left, right, nx, ny = right, left, ny, nx
 	}
@@ -370,8 +370,8 @@ func (w *Writer) shiftAmount(amount *bmv2json.Expr, at, limit int, backwards boo
 	w.Emit(asm.LSh.Imm(asm.R3, 3), asm.Add.Reg(asm.R3, code.PHV), asm.Add.Imm(asm.R3, int32(at)))
 }
 
-// wideShiftLeft shifts by an amount that only the packet knows: zeros stand before the words, and
-// the pointer goes back into them.
+// wideShiftLeft shifts by an amount known only at run time: zeros precede the words, and the
+// pointer moves back into them.
 func (w *Writer) wideShiftLeft(e *bmv2json.Expr, at, n int) {
 	from := w.words(2*n + 1)
 	w.Zero(code.PHV, from, 8*(n+1))
@@ -386,7 +386,7 @@ func (w *Writer) wideShiftLeft(e *bmv2json.Expr, at, n int) {
 	}
 }
 
-// wideShiftRight is the same to the right: the sign stands after the words.
+// wideShiftRight does the same to the right: copies of the sign follow the words.
 func (w *Writer) wideShiftRight(e *bmv2json.Expr, at, n int) {
 	m := ExactWords(e.Left)
 	from := w.words(m + n + 1)

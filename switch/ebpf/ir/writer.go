@@ -10,21 +10,21 @@ type Writer struct {
 	*code.Function               // the function that is being written
 	phv                 *Layout  // where fields are in the PHV
 	scratch, scratchEnd int      // memory in the PHV for steps of wide arithmetic
-	Params              *Params  // of the action that is being translated
-	Constants           [][]byte // instead, its parameters if they are known
+	Params              *Params  // the parameters of the action that is being translated
+	Constants           [][]byte // used instead of Params if the parameters are known
 	steps               steps
 
 	Facts  Facts         // what is known about the packet's fields at the next statement
-	OnRead func(off int) // if not nil, it is called for each field that a value is made of
+	OnRead func(off int) // if not nil, it is called for each field that a value uses
 
-	// Where it is not nil, it is called in front of a comparison that a branch begins with no
-	// register in use, and may leave nothing in them.
+	// If not nil, it is called before a comparison at which a branch has no register in use, and it
+	// may clobber them.
 	BeforeCompare func(a, b *Value)
 }
 
 // NewWriter makes a writer for a program whose fields are at lay and whose scratch memory is
-// [scratch, scratchEnd) of the PHV. It begins with a function without a name, for those who want
-// values and no instructions.
+// [scratch, scratchEnd) of the PHV. It begins with a function without a name, for users that need
+// values but no instructions.
 func NewWriter(lay *Layout, scratch, scratchEnd int) Writer {
 	return Writer{Function: code.New(""), phv: lay, scratch: scratch, scratchEnd: scratchEnd}
 }

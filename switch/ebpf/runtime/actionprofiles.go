@@ -15,8 +15,8 @@ func none(kind, name string) error {
 		target.ErrNotFound)
 }
 
-// profile is an action profile or selector, as the control plane gave it. What packets find of it
-// is in the tables: see compile/memory/selector.go.
+// profile is an action profile or selector in the control plane's view. The data for packets is in
+// the tables: see compile/memory/selector.go.
 type actionProfile struct {
 	src     *bmv2json.ActionProfile
 	members map[uint32]target.ActionCall
@@ -28,11 +28,11 @@ func newActionProfile(src *bmv2json.ActionProfile) *actionProfile {
 		groups: map[uint32][]target.WeightedMember{}}
 }
 
-// extent is where a group's members are among all members' words of a table.
+// extent is the place of a group's members among all members' words of a table.
 type extent struct{ at, count int }
 
-// buckets are the members of a group, one as often as its weight says, in the order of their ids:
-// the hash picks the n-th, as in BMv2.
+// buckets are the members of a group, each repeated according to its weight, in the order of their
+// ids: the hash picks the n-th, as in BMv2.
 func buckets(members []target.WeightedMember) (out []uint32) {
 	sorted := slices.Clone(members)
 	slices.SortStableFunc(sorted, func(a, b target.WeightedMember) int {
@@ -124,7 +124,7 @@ func (p *Pipeline) tables(pr *actionProfile) (out []*table) {
 	return out
 }
 
-// all are a table's entries, its default entry included.
+// all returns a table's entries, its default entry included.
 func (t *table) all() (out []*entry) {
 	for _, e := range t.byMatch {
 		out = append(out, e)
@@ -166,7 +166,7 @@ func (p *Pipeline) SetMember(name string, id uint32, a *target.ActionCall, inser
 	})
 }
 
-// replaceMember gives a member another action, in the groups and entries that have it.
+// replaceMember changes a member's action in all groups and entries that use it.
 func (t *table) replaceMember(id uint32, a *target.ActionCall) error {
 	if old, ok := t.members[id]; ok {
 		word, err := t.bindAction(a)
@@ -202,7 +202,8 @@ func (t *table) replaceMember(id uint32, a *target.ActionCall) error {
 	return nil
 }
 
-// DeleteMember implements [target.Pipeline]. A member that an entry or a group uses stays.
+// DeleteMember implements [target.Pipeline]. It refuses to delete a member that an entry or a group
+// uses.
 func (p *Pipeline) DeleteMember(name string, id uint32) error {
 	return p.onActionProfile(name, func(pr *actionProfile) error {
 		if _, ok := pr.members[id]; !ok {
@@ -278,10 +279,11 @@ func (p *Pipeline) SetGroup(name string, id uint32, members []target.WeightedMem
 	})
 }
 
-// setGroup puts the words of a group's members into a table, and makes its entries find them.
+// setGroup writes the words of a group's members into a table, and points the group's entries to
+// them.
 func (t *table) setGroup(pr *actionProfile, id uint32, members []uint32) error {
 	if t.shared == nil {
-		return nil // a table that takes members only of the selector
+		return nil // the table belongs to the selector but accepts only members
 	}
 	at := 0
 	if len(members) > 0 {
@@ -317,7 +319,7 @@ func (t *table) setGroup(pr *actionProfile, id uint32, members []uint32) error {
 	return nil
 }
 
-// DeleteGroup implements [target.Pipeline]. A group that an entry uses stays.
+// DeleteGroup implements [target.Pipeline]. It refuses to delete a group that an entry uses.
 func (p *Pipeline) DeleteGroup(name string, id uint32) error {
 	return p.onActionProfile(name, func(pr *actionProfile) error {
 		if _, ok := pr.groups[id]; !ok {

@@ -1,15 +1,15 @@
 package runtime
 
-// slots hands out places in an array that packets read through a word that points at them. A place
-// that is given back may still be read by packets that have seen the word before; it is handed out
-// again only after all of those are gone.
+// slots hands out places in an array that packets read through a word that points at them. A freed
+// place may still be read by packets that have seen the word before; it is handed out again only
+// after all of those are gone.
 type slots struct {
 	free, released []int
 	next, size     int
 }
 
-// allocate returns a free place. If only places are left that were given back, it waits for packets
-// in flight; ok is false if there is none.
+// allocate returns a free place. If only recently freed places are left, it waits for packets in
+// flight; ok is false if there is none.
 func (s *slots) allocate() (int, bool) {
 	if n := len(s.free); n > 0 {
 		i := s.free[n-1]
@@ -30,8 +30,8 @@ func (s *slots) allocate() (int, bool) {
 
 func (s *slots) release(i int) { s.released = append(s.released, i) }
 
-// extents hands out runs of places one after the other, as slots does single ones: the replicas of
-// a group.
+// extents hands out runs of consecutive places, as slots does for single places: the replicas of a
+// group.
 type extents struct {
 	size     int
 	used     map[int]int // start → length

@@ -58,8 +58,8 @@ func (p *Pipeline) SetCloneSession(id uint32, s *target.CloneSession) error {
 	return nil
 }
 
-// writeSession tells the packets. A program that does not clone has no place for sessions, and
-// keeps none of them.
+// writeSession makes a session visible to packets. A program that does not clone has no space for
+// sessions and keeps none.
 func (p *Pipeline) writeSession(id uint32, replicas uint64, cut uint32) {
 	if !p.Requests.Clones {
 		return

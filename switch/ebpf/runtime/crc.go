@@ -9,7 +9,8 @@ import (
 
 var _ target.CRCSetter = (*Pipeline)(nil)
 
-// SetCRC implements [target.CRCSetter]. A packet computes with parameters of before or after.
+// SetCRC implements [target.CRCSetter]. A packet uses either the old or the new parameters, never a
+// mix.
 func (p *Pipeline) SetCRC(name string, c target.CRC) error {
 	leave, err := p.enter()
 	if err != nil {
@@ -26,9 +27,9 @@ func (p *Pipeline) SetCRC(name string, c target.CRC) error {
 			return fmt.Errorf("calculation %q is %s, which has no parameters: %w", name, k.Algo,
 				target.ErrInvalid)
 		case at < 0:
-			return nil // no packet comes to it
+			return nil // no packet uses this calculation
 		}
-		// The other copy was the current one, until a change that a packet may have begun before.
+		// A packet that began before the last change may still be using the other copy.
 		WaitForPackets()
 		next := 1 - int(p.State.Load(at))
 		memory.FillCRC(p.State.Mem, at, next, width, memory.CRC(c))

@@ -28,9 +28,9 @@ type table struct {
 	know    knowing
 	seq     int
 
-	members map[uint32]uint64 // the words of members that groups have, by their ids
-	groups  map[uint32]extent // where groups' members are, by the groups' ids
-	shared  *extents          // of the place for members' words; nil: the table has no groups
+	members map[uint32]uint64 // words of the members that groups use, by member id
+	groups  map[uint32]extent // places of groups' members, by group id
+	shared  *extents          // allocates space for members' words; nil: the table has no groups
 }
 
 // entry is an entry as the control plane gave it, and the word under which packets find it.
@@ -53,7 +53,7 @@ func newTable(p *Pipeline, tp *memory.TablePlan) *table {
 	return t
 }
 
-// start puts in what the program itself says: const entries and the default entry.
+// start inserts the program's own const entries and default entry.
 func (t *table) start() error {
 	if err := t.setDefault(nil); err != nil {
 		return fmt.Errorf("the default entry of table %q: %w", t.Source.Name, err)
@@ -66,13 +66,14 @@ func (t *table) start() error {
 		e := &target.TableEntry{IsConst: true, Action: &target.ActionCall{Action: c.Action.Name,
 			Params: c.Params}}
 		if t.Source.NeedsPriority() {
-			e.Priority = largest + 1 - c.Priority // BMv2's smallest wins, the contract's largest
+			// the smallest priority wins in BMv2, the largest in target's contract
+			e.Priority = largest + 1 - c.Priority
 		}
 		for _, m := range c.Match {
 			e.Match = append(e.Match, target.FieldMatch{Value: m.Value, Mask: m.Mask,
 				PrefixLen: m.PrefixLen})
 		}
-		// of two for the same match the first counts
+		// of two entries with the same match, the first counts
 		if err := t.insert(e); err != nil && !errors.Is(err, target.ErrExists) {
 			return fmt.Errorf("const entry %d of table %q: %w", i, t.Source.Name, err)
 		}
@@ -94,8 +95,8 @@ func checkBytes(b []byte, width int) error {
 	return nil
 }
 
-// canonical checks a match and returns it as it is given back: what a prefix hides is 0. The second
-// result tells it from the others of its table.
+// canonical checks a match and returns its canonical form, in which bits outside a prefix are 0.
+// The second result is a key that is unique among the matches of the table.
 func (t *table) canonical(match []target.FieldMatch, priority int) ([]target.FieldMatch, string,
 	error) {
 	if len(match) != len(t.Source.Keys) {
@@ -205,7 +206,7 @@ func (t *table) publish(match []target.FieldMatch, word uint64) error {
 	return nil
 }
 
-// bind checks an action call and makes the word for it, with a slot of its own where it takes one.
+// bind checks an action call and makes the word for it, with its own slot if it needs one.
 func (t *table) bind(e *target.TableEntry) (uint64, error) {
 	if t.Source.Kind != bmv2json.TableSimple {
 		return t.bindIndirect(e)
@@ -261,7 +262,7 @@ func (t *table) bindAction(c *target.ActionCall) (uint64, error) {
 	return word | uint64(slot)<<16, nil
 }
 
-// free gives the slot of a word back that no packet can find any more.
+// free frees the slot of a word that packets can no longer find.
 func (t *table) free(word uint64) {
 	if !t.Inline && word != 0 {
 		t.slots.release(int(word >> 16))
@@ -290,7 +291,7 @@ func (p *Pipeline) table(name string) (*table, error) {
 	return p.control[t.Index], nil
 }
 
-// change runs one change of a table.
+// change executes one change of a table.
 func (p *Pipeline) change(what, name string, do func(*table) error) error {
 	leave, err := p.enter()
 	if err != nil {
@@ -339,7 +340,7 @@ func (t *table) insert(e *target.TableEntry) error {
 	}
 	if t.Scan != nil {
 		t.addToList(out)
-		if !e.IsConst { // those of the program go in together
+		if !e.IsConst { // the program's own entries are published together
 			t.publishList()
 		}
 	} else if err := t.publish(match, word); err != nil {
@@ -383,7 +384,7 @@ func (p *Pipeline) ModifyEntry(name string, e *target.TableEntry) error {
 	})
 }
 
-// replaceWord makes packets find another word for an entry, which keeps what it has counted.
+// replaceWord replaces the word that packets find for an entry, and keeps the entry's counts.
 func (t *table) replaceWord(have *entry, bind func() (uint64, error)) error {
 	word, err := bind()
 	if err != nil {
@@ -398,11 +399,11 @@ func (t *table) replaceWord(have *entry, bind func() (uint64, error)) error {
 		t.free(word)
 		return err
 	}
-	if t.Counter >= 0 || t.Hit >= 0 { // packets that still see the old slot
+	if t.Counter >= 0 || t.Hit >= 0 { // wait for packets that still use the old slot
 		WaitForPackets()
 	}
 	t.noticeHit(have, old)
-	if t.Counter >= 0 { // what was counted before
+	if t.Counter >= 0 { // carry over the previous counts
 		from, to := t.counterAt(old), t.counterAt(word)
 		for _, off := range []int{0, 8} {
 			atomic.AddUint64(t.p.State.word(to+off), t.p.State.Load(from+off))
@@ -490,7 +491,7 @@ func (t *table) setDefault(e *target.TableEntry) error {
 		if d == nil || d.ActionIndex >= 0 {
 			var err error
 			if own {
-				word, err = t.bindAction(e.Action) // of a profile's table, too
+				word, err = t.bindAction(e.Action) // for tables with a profile, too
 			} else {
 				word, err = t.bind(e)
 			}
@@ -521,7 +522,7 @@ func (p *Pipeline) Default(name string) (out *target.TableEntry, err error) {
 	return out, err
 }
 
-// slotAt is where the slot of an entry's word is in the state.
+// slotAt returns the place in the state of the slot that an entry's word names.
 func (t *table) slotAt(word uint64) int { return t.TablePlan.Slots + int(word>>16)*t.SlotSize }
 
 func (t *table) counterAt(word uint64) int { return t.slotAt(word) + t.Counter }

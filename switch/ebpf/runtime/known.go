@@ -23,16 +23,16 @@ const (
 	knownPause   = 2 * time.Second
 )
 
-// knowing is what a table's side of the control plane keeps for that.
+// knowing is what a table's side of the control plane keeps for recompilation.
 type knowing struct {
-	version uint32        // as it is in the state
+	version uint32        // the version in the state
 	changed time.Time     // when it last was
-	quiet   time.Duration // how long the table is to be left alone
+	quiet   time.Duration // how long the table must be unchanged before it is compiled in
 	used    bool          // the running program has comparisons for this version
-	unfit   bool          // what it holds takes too many comparisons
+	unfit   bool          // the content needs too many comparisons
 }
 
-// touch makes packets ask the map from now on. It is called before the map is changed.
+// touch makes packets use the map from now on. It is called before the map is changed.
 func (t *table) touch() {
 	if !t.Knowable() {
 		return
@@ -49,8 +49,7 @@ func (t *table) touch() {
 	t.know.used, t.know.unfit = false, false
 }
 
-// settled reports whether the table has been left alone for long enough; with now, that it need not
-// be.
+// settled reports whether the table has been unchanged for long enough; with now, it always has.
 func (t *table) settled(now bool) bool { return now || time.Since(t.know.changed) >= t.know.quiet }
 
 // held is what the table holds; false if that is too much for comparisons.
@@ -77,9 +76,9 @@ func (t *table) held() (known.Table, bool) {
 // Specialised are a pipeline's programs, recompiled for its tables' content.
 type Specialised struct {
 	TC, XDP *ebpf.Program
-	Striped bool                // they know stripes (SetStripes)
+	Striped bool                // they support stripes (SetStripes)
 	known   map[int]known.Table // by Table.Index
-	paths   bool                // they were made by their paths
+	paths   bool                // they were compiled by their paths
 }
 
 // Close frees the programs.
@@ -91,8 +90,8 @@ func (s *Specialised) Close() {
 	}
 }
 
-// knowable finds what tables hold that a program can be made for; nil if the running one has all of
-// it. Now, it does not wait for tables to be left alone.
+// knowable returns the contents of tables for which a program can be compiled; nil if the running
+// one already has all of them. With now, it does not wait until tables have stopped changing.
 func (p *Pipeline) knowable(now bool) map[int]known.Table {
 	leave, err := p.enter()
 	if err != nil {
@@ -102,7 +101,7 @@ func (p *Pipeline) knowable(now bool) map[int]known.Table {
 	if p.refused || !now && time.Since(p.specialised) < knownPause {
 		return nil
 	}
-	// Mostly there is nothing new, and to find that out must not keep the control plane.
+	// Mostly nothing has changed, and finding that out must not delay the control plane.
 	if !slices.ContainsFunc(p.control, func(t *table) bool {
 		return !t.know.used && !t.know.unfit && len(t.byMatch) > 0 &&
 			len(t.byMatch) <= known.MostRanges && t.Knowable() && t.settled(now)
@@ -152,8 +151,8 @@ func (p *Pipeline) Specialise(now bool) (*Specialised, error) {
 	return s, err
 }
 
-// inBackground runs f on a thread of its own that gives way to others: to find a program's paths,
-// and to have the kernel verify them, takes a good part of a second.
+// inBackground runs f on its own low-priority thread, because finding a program's paths and having
+// the kernel verify them can take a large part of a second.
 func inBackground(f func()) {
 	done := make(chan struct{})
 	go func() {
@@ -165,9 +164,9 @@ func inBackground(f func()) {
 	<-done
 }
 
-// makeAnew loads programs for the tables' content, by their paths if possible. It returns nil if
-// the pipeline was closed meanwhile: the kernel refuses programs whose maps are closed, and such an
-// end is not a fault of the program.
+// makeAnew compiles and loads programs for the tables' content, by their paths if possible. It
+// returns nil if the pipeline was closed meanwhile: the kernel refuses programs whose maps are
+// closed, and such an end is not a fault of the program.
 func (p *Pipeline) makeAnew(contents map[int]known.Table, paths bool) (*Specialised, error) {
 	s, err := p.loadKnown(contents, paths)
 	if err == nil {
@@ -192,7 +191,7 @@ func (p *Pipeline) makeAnew(contents map[int]known.Table, paths bool) (*Speciali
 	return nil, err
 }
 
-// loadKnown loads programs into the kernel that are made for the tables' content, and by their
+// loadKnown loads programs into the kernel that are compiled for the tables' content and by their
 // paths.
 func (p *Pipeline) loadKnown(contents map[int]known.Table, paths bool) (s *Specialised, err error) {
 	s = &Specialised{known: contents, paths: paths}
@@ -210,7 +209,8 @@ func (p *Pipeline) loadKnown(contents map[int]known.Table, paths bool) (s *Speci
 	return s, nil
 }
 
-// Forget has [Pipeline.Specialise] make the programs again though no table has changed: for tests.
+// Forget makes [Pipeline.Specialise] compile the programs again even if no table has changed; it is
+// for tests.
 func (p *Pipeline) Forget() {
 	leave, err := p.enter()
 	if err != nil {
@@ -223,8 +223,8 @@ func (p *Pipeline) Forget() {
 	p.Maps.Paths = false
 }
 
-// Replace makes new programs the pipeline's own and returns the old ones. Those that know no
-// stripes may only run after SetStripes(false).
+// Replace makes new programs the pipeline's own and returns the old ones. Programs that do not
+// support stripes may run only after SetStripes(false).
 func (p *Pipeline) Replace(s *Specialised) *Specialised {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -47,7 +47,8 @@ func (p *Pipeline) DecodeMessage(b []byte) (text string, ok bool) {
 	return s.String(), true
 }
 
-// LostMessages is how many messages found the ring full; 0 if the pipeline is closed.
+// LostMessages is how many messages were lost because the ring was full; 0 if the pipeline is
+// closed.
 func (p *Pipeline) LostMessages() uint64 {
 	leave, err := p.enter()
 	if err != nil {

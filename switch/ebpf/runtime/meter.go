@@ -23,7 +23,7 @@ func (p *Pipeline) meter(name string, index int) (int, error) {
 	return p.Meters[m.Index].Off + index*memory.MeterBytes, nil
 }
 
-// configureMeter writes a cell, whole to packets.
+// configureMeter writes a cell, atomically for packets.
 func (p *Pipeline) configureMeter(at int, c *target.MeterConfig) error {
 	data := make([]byte, compile.CellsHeader+memory.MeterBytes)
 	if c != nil {
@@ -105,8 +105,8 @@ func (t *table) meterAt(word uint64) int {
 	return t.TablePlan.Slots + int(word>>16)*t.SlotSize + t.TablePlan.Meter
 }
 
-// keepMeter carries the meter of an entry that is modified over to its new slot. What packets take
-// from the old one meanwhile is not taken from the new.
+// keepMeter copies the meter of a modified entry to its new slot. Tokens that packets take from the
+// old meter meanwhile are not deducted from the new one.
 func (t *table) keepMeter(old, word uint64) {
 	for off := 0; off < memory.MeterBytes; off += 8 {
 		t.p.State.Store(t.meterAt(word)+off, t.p.State.Load(t.meterAt(old)+off))

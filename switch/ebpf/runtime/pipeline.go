@@ -28,12 +28,12 @@ type Pipeline struct {
 	State   *State
 	PHV     *ebpf.Map
 	lookups map[int]*ebpf.Map
-	Number  uint64        // of all of this switch's pipelines
+	Number  uint64        // unique among all of this switch's pipelines
 	TC      *ebpf.Program // at tc
 	XDP     *ebpf.Program // at XDP; nil if no port may be there
 	slots   *ebpf.Map     // between the two
 	Maps    emit.Maps
-	cells   *ebpf.Program // reads and writes registers under the packets' lock
+	cells   *ebpf.Program // program that reads and writes registers under the packets' lock
 
 	mu             sync.Mutex
 	closed         bool
@@ -47,12 +47,12 @@ type Pipeline struct {
 
 	specialised time.Time // when the programs were last made for their tables' content
 	refused     bool      // the kernel has refused such a program
-	pathless    bool      // ... one that was made by its paths
-	striped     bool      // the programs know stripes (SetStripes)
+	pathless    bool      // the kernel has refused a program that was compiled by its paths
+	striped     bool      // the programs support stripes (SetStripes)
 	waits       uint64    // how often packets had found the one lock taken (StripeIfMeeting)
 }
 
-// NewPipeline loads a program into the kernel; no packet comes to it yet.
+// NewPipeline loads a program into the kernel; it does not process packets yet.
 func NewPipeline(prog *bmv2json.Program, s *Switch) (p *Pipeline, err error) {
 	pl, err := memory.NewPlan(prog)
 	if err != nil {
@@ -132,7 +132,7 @@ func NewPipeline(prog *bmv2json.Program, s *Switch) (p *Pipeline, err error) {
 	for _, a := range prog.ActionProfiles() {
 		p.actionProfiles = append(p.actionProfiles, newActionProfile(a))
 	}
-	p.pathless = pl.HasGroups() // which paths know nothing about
+	p.pathless = pl.HasGroups() // paths do not support groups
 	for _, t := range pl.Tables {
 		p.control = append(p.control, newTable(p, t))
 	}
@@ -144,8 +144,8 @@ func NewPipeline(prog *bmv2json.Program, s *Switch) (p *Pipeline, err error) {
 	return p, nil
 }
 
-// loadWith translates the program for a hook and gives it to the kernel. Striped is whether it
-// knows stripes ([compile.Translate]).
+// loadWith translates the program for a hook and loads it into the kernel. striped reports whether
+// it supports stripes ([compile.Translate]).
 func (p *Pipeline) loadWith(h emit.Hook, maps emit.Maps) (prog *ebpf.Program, striped bool,
 	err error) {
 	insns, striped, err := compile.Translate(p.Plan, h, maps, p.Settings)
@@ -156,7 +156,7 @@ func (p *Pipeline) loadWith(h emit.Hook, maps emit.Maps) (prog *ebpf.Program, st
 	return prog, striped, err
 }
 
-// LoadProgram gives instructions to the kernel.
+// LoadProgram loads instructions into the kernel.
 func LoadProgram(name string, h emit.Hook, insns asm.Instructions) (*ebpf.Program, error) {
 	spec := &ebpf.ProgramSpec{Name: name, Type: ebpf.SchedCLS, Instructions: insns, License: "GPL"}
 	if h == emit.XDP {
@@ -167,7 +167,7 @@ func LoadProgram(name string, h emit.Hook, insns asm.Instructions) (*ebpf.Progra
 	if err != nil {
 		var v *ebpf.VerifierError
 		if errors.As(err, &v) && len(v.Log) > 0 {
-			// What the verifier cannot follow is a program that this engine cannot run.
+			// If the verifier cannot follow a program, this engine cannot run it.
 			return nil,
 				fmt.Errorf("the kernel's verifier refuses the program %q for %s "+
 					"(%d instructions): %w: %w", name, h, len(insns), err, target.ErrUnsupported)

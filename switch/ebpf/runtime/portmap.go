@@ -7,8 +7,8 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 )
 
-// PortMap is the map "ports", which outlives pipelines: which interface is which port, where
-// programs and the process find it.
+// PortMap is the map "ports", which outlives pipelines. It maps interfaces to ports and back, for
+// programs and for the process.
 type PortMap struct{ *State }
 
 func newPortMap() (*PortMap, error) {
@@ -19,7 +19,7 @@ func newPortMap() (*PortMap, error) {
 	return &PortMap{s}, nil
 }
 
-// NoPort is the number of no port.
+// NoPort stands for no port.
 const NoPort = ^uint32(0)
 
 // set stores 4 bytes that packets may read at any time.
@@ -39,7 +39,7 @@ func (m *PortMap) SetInterface(number uint32, ifindex, some int) {
 	m.set(memory.PortsAny, uint32(some))
 }
 
-// SetXDP makes an interface one that XDP sends a port's frames by; 0: they go by tc.
+// SetXDP sets the interface through which XDP sends a port's frames; 0: they go through tc.
 func (m *PortMap) SetXDP(number uint32, ifindex int) {
 	m.set(memory.PortsXDP+int(number)*4, uint32(ifindex))
 }
@@ -54,6 +54,6 @@ func (m *PortMap) SetDepth(number, depth uint32) {
 // SetPrevious names the pipeline whose programs are being replaced; 0: none.
 func (m *PortMap) SetPrevious(pipeline uint64) { m.Store(memory.PortsPrevious, pipeline) }
 
-// Passed is how many frames XDP has passed to tc, lost how many of them tc could not take.
+// Passed is how many frames XDP has passed to tc, lost how many of those tc could not continue.
 func (m *PortMap) Passed() uint64 { return m.Load(memory.PortsPassed) }
 func (m *PortMap) Lost() uint64   { return m.Load(memory.PortsLost) }

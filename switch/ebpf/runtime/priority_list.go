@@ -11,7 +11,7 @@ import (
 
 // scanList is the control plane's side of the lists.
 type scanList struct {
-	order   []*entry // as packets see them
+	order   []*entry // entries in the order in which packets see them
 	current int      // the copy that the table points at
 	clean   int      // copies after the current one that no packet can be reading
 }
@@ -58,7 +58,7 @@ func (t *table) publishList() {
 	t.p.State.Store(s.Head, uint64(len(t.list.order))|uint64(first)<<32)
 }
 
-// matchWords is a match as pairs of words.
+// matchWords converts a match to pairs of words.
 func (t *table) matchWords(match []target.FieldMatch) (out []uint64) {
 	for i, m := range match {
 		k := t.Source.Keys[i]
@@ -71,7 +71,7 @@ func (t *table) matchWords(match []target.FieldMatch) (out []uint64) {
 	return out
 }
 
-// maskOf is a match's mask; of a range the high bound.
+// maskOf is a match's mask; for a range, the high bound.
 func maskOf(k *bmv2json.Key, m target.FieldMatch) []byte {
 	switch k.Kind {
 	case bmv2json.MatchTernary, bmv2json.MatchOptional, bmv2json.MatchRange:

@@ -20,8 +20,8 @@ type Ring struct {
 	seen   atomic.Uint64 // records that were read
 }
 
-// newRing makes a ring of a number of bytes, a power of two, and has each record handled. handle
-// must not keep what it is given.
+// newRing creates a ring of the given size in bytes, a power of two, and calls handle for each
+// record. handle must not retain the record.
 func newRing(name string, bytes uint32, log *slog.Logger, handle func(record []byte)) (*Ring,
 	error) {
 	m, err := newMapIn(ebpf.MapSpec{Name: name, Type: ebpf.RingBuf, MaxEntries: bytes})
@@ -51,8 +51,8 @@ func newRing(name string, bytes uint32, log *slog.Logger, handle func(record []b
 	return r, nil
 }
 
-// Pending reports whether a record waits or is being handled. One that is being read at this moment
-// may be missed.
+// Pending reports whether a record is waiting or being handled. One that is being read at this
+// moment may be missed.
 func (r *Ring) Pending() bool {
 	return r.reader.AvailableBytes() > 0 || r.seen.Load() != r.taken.Load()
 }

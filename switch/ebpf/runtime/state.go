@@ -66,7 +66,8 @@ const membarrierGlobal = 1 // MEMBARRIER_CMD_GLOBAL of linux/membarrier.h
 // grace period of the kernel, which membarrier(2) waits for.
 func WaitForPackets() {
 	if _, _, errno := unix.Syscall(unix.SYS_MEMBARRIER, membarrierGlobal, 0, 0); errno != 0 {
-		// a kernel without it (or with nohz_full CPUs); no packet takes that long
+		// the kernel does not support this (or has nohz_full CPUs); sleep longer than any packet
+		// takes
 		time.Sleep(100 * time.Millisecond)
 	}
 }

@@ -8,14 +8,13 @@ import (
 )
 
 // SetStripes makes packets take stripes of registers from now on, or the one lock
-// (compile/locking/stripes.go). The caller makes sure that only the pipeline's own programs run
-// meanwhile, and later while there are stripes. The error is [target.ErrUnsupported] if these do
-// not support stripes.
+// (compile/locking/stripes.go). The caller must ensure that only the pipeline's own programs run
+// during the call, and as long as stripes are used. The error is [target.ErrUnsupported] if these
+// programs do not support stripes.
 //
-// Packets that have found one mode and packets that have found the other must never use the
-// registers together. So between the two modes there is a time in which all packets take both kinds
-// of locks: it begins when no packet is left that has not seen it, and ends before the first packet
-// of the new mode.
+// Packets that use different modes must never use the registers at the same time. So between the
+// two modes there is a time in which all packets take both kinds of locks: it begins when no packet
+// is left that has not seen it, and ends before the first packet of the new mode.
 func (p *Pipeline) SetStripes(on bool) error {
 	modes := []uint64{memory.ModeBoth, memory.ModeOne}
 	if on {
@@ -37,15 +36,15 @@ func (p *Pipeline) SetStripes(on bool) error {
 		if err != nil || done {
 			return err
 		}
-		waitForPackets() // which may take tens of milliseconds
+		waitForPackets() // this may take tens of milliseconds
 	}
 	return nil
 }
 
-var waitForPackets = WaitForPackets // another one in tests
+var waitForPackets = WaitForPackets // replaced in tests
 
-// StayWithOneLock keeps SetStripes from setting any until programs are recompiled: some port still
-// runs one without them.
+// StayWithOneLock keeps SetStripes from using stripes until programs are recompiled: some port
+// still runs one without them.
 func (p *Pipeline) StayWithOneLock() {
 	leave, err := p.enter()
 	if err != nil {
@@ -66,11 +65,11 @@ func (p *Pipeline) Striped() bool {
 }
 
 // mostWaits is how often packets may find the one lock taken between two calls of StripeIfMeeting,
-// half a second apart: with so few, stripes would cost more than they spare.
+// half a second apart. With fewer waits, stripes would cost more than they save.
 const mostWaits = 1000
 
-// StripeIfMeeting sets stripes if packets have waited for each other since it was last called, and
-// the programs know stripes; it reports whether it did.
+// StripeIfMeeting sets stripes if packets have waited for each other since it was last called and
+// the programs support stripes; it reports whether it did.
 func (p *Pipeline) StripeIfMeeting() (bool, error) {
 	leave, err := p.enter()
 	if err != nil {

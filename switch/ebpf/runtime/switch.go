@@ -23,20 +23,20 @@ const (
 type Switch struct {
 	emit.Settings
 	atXDP     bool          // programs are loaded for XDP, too
-	magic     uint64        // of the switch, in metadata cookies
-	pipelines atomic.Uint64 // how many there have been
+	magic     uint64        // identifies the switch in metadata cookies
+	pipelines atomic.Uint64 // number of pipelines so far
 
 	PortMap    *PortMap
 	PacketOuts *State    // the frame of a packet-out
-	buffer     *ebpf.Map // a frame for each CPU
+	buffer     *ebpf.Map // buffer space for each CPU
 	PacketIn   *Ring
 	digests    *Ring
 	messages   *Ring
-	tap        *Ring // nil if nobody asked for it
+	tap        *Ring // nil if no tap was requested
 }
 
-// NewSwitch makes the maps. The functions are called with each record of their ring, which they
-// must not keep; onTap may be nil.
+// NewSwitch makes the maps. Each function is called with every record of its ring, which it must
+// not retain; onTap may be nil.
 func NewSwitch(s emit.Settings, atXDP bool, log *slog.Logger, onPacketIn, onDigest,
 	onMessage, onTap func(record []byte)) (sh *Switch, err error) {
 	sh = &Switch{Settings: s, atXDP: atXDP, magic: rand.Uint64()}

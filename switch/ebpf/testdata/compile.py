@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
-"""Compiles the P4 programs of this folder and of the interpreter's with p4c-bm2-ss (on PATH) to
-JSON, without what depends on the machine.
-"""
+"""Compiles the P4 programs in this folder and the interpreter's with p4c-bm2-ss (on PATH) to JSON,
+without machine-dependent parts."""
 
 import json
 import pathlib
@@ -11,7 +10,7 @@ import tempfile
 
 
 def without_source_info(node: object) -> object:
-    """The JSON without the places in the sources, which differ from machine to machine."""
+    """Return the JSON without source locations, which differ from machine to machine."""
     if isinstance(node, dict):
         return {k: without_source_info(v) for k, v in node.items() if k != "source_info"}
     if isinstance(node, list):

@@ -39,7 +39,7 @@ func EarlyHeaders(prog *bmv2json.Program) map[*bmv2json.Header]bool {
 					WalkExpr(e, see)
 				}
 			}
-			// A member of a union that is extracted makes another one invalidbut keeps its fields.
+			// A member of a union that is extracted makes another one invalid but keeps its fields.
 			if o.Header != nil && o.Header.Union != nil {
 				early[o.Header] = true
 			}

@@ -228,7 +228,7 @@ func (t *Delivery) ResumeReinjected(copies, parse, ended string) {
 	t.Jump(parse)
 
 	if t.Requests.Clones {
-		// A clone of what egress has left: its PHVwith only the metadata of the field list.
+		// A clone of what egress has left: its PHV with only the metadata of the field list.
 		t.Bind(egressClone)
 		t.readSlot()
 		t.restoreFieldList(instanceEgressClone, t.Requests.List)

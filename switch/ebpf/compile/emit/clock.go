@@ -60,7 +60,7 @@ func (t *Emitter) asksTime(e *bmv2json.Expr) (asks bool) {
 	return asks
 }
 
-// StartStatement begins a statement that computes some expressionsand first emits what they need.
+// StartStatement begins a statement that computes some expressions and first emits what they need.
 func (t *Emitter) StartStatement(list ...ir.Operand) {
 	if t.LateClock && slices.ContainsFunc(list, func(o ir.Operand) bool {
 		return t.asksTime(o.Expr())
@@ -71,7 +71,7 @@ func (t *Emitter) StartStatement(list ...ir.Operand) {
 	t.BeginStatement(list...)
 }
 
-// StartBranch begins a statement that branches by a conditionand uses no registers for anything
+// StartBranch begins a statement that branches by a condition and uses no registers for anything
 // else meanwhile: if possible, the clock is read where the condition needs it.
 func (t *Emitter) StartBranch(cond *bmv2json.Expr) {
 	if !t.LateClock || !plainCondition(cond) {

@@ -233,7 +233,7 @@ func (t *Headers) putBytes(v *ir.Value, off, size int, exact bool) {
 	t.putRegister(off, size, wide, exact)
 }
 
-// putRegister writes the first size bytes of R1in memory order to R3+off: `wide` bytes at once or,
+// putRegister writes the first size bytes of R1 in memory order to R3+off: `wide` bytes at once or,
 // if it must be exact, in pieces.
 func (t *Headers) putRegister(off, size, wide int, exact bool) {
 	if !exact || size == wide {

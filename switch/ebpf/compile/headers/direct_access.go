@@ -10,13 +10,13 @@ import (
 
 // Direct access to the frame. A helper that copies bytes from or to a frame (bpf_skb_load_bytes,
 // bpf_skb_store_bytes) finds out where they are and whether they are shared, and copies a number of
-// bytes that it does not know beforehand. If they are in the frame's linear part, as headers nearly
+// bytes that is known only at run time. If they are in the frame's linear part, as headers nearly
 // always are, a program may read and write them itself, after comparing its pointer with the part's
-// end; the verifier checks that. At tc the kernel makes the frame's head this program's own
-// beforehand: when the program starts, and after each clone.
+// end; the verifier checks that. At tc the program first makes the frame's head its own (unshared):
+// when it starts, and after each clone.
 //
-// The comparison is made once for all headers; those before each header are for the verifier, which
-// forgets where paths have met.
+// One comparison covers all headers. The further comparisons before each header are for the
+// verifier, which forgets bounds where paths meet.
 
 // frameBounds loads where the frame's linear part begins and ends.
 func (t *Headers) frameBounds(data, end asm.Register) {
@@ -28,16 +28,16 @@ func (t *Headers) frameBounds(data, end asm.Register) {
 	t.Load(end, code.Ctx, at+4, 4)
 }
 
-// loadChunk is how many bytes of the frame are taken at a time, loadMost how many are taken so at
-// most: for more, a call costs less.
+// loadChunk is how many bytes of the frame are copied at a time; loadMost is the most bytes copied
+// this way. For more bytes, a call costs less.
 const (
 	loadChunk = 16
 	loadMost  = 512
 )
 
 // LoadDirectly copies the Temp first bytes of the frame to Plan.Frame and goes to done. If they are
-// not all in the linear part, or less than a chunk, it continues after its code. The last bytes are
-// copied as a whole chunk that ends with them, so part of it may be copied twice.
+// not all in the linear part, or are less than a chunk, control continues after its code. The last
+// bytes are copied as a whole chunk that ends with them, so part of it may be copied twice.
 func (t *Headers) LoadDirectly(done string) {
 	if t.FrameMax > loadMost {
 		return
@@ -61,9 +61,9 @@ func (t *Headers) LoadDirectly(done string) {
 	t.Bind(otherwise)
 }
 
-// deparseDirectly writes the headers, Entry bytes in all, into the frame's linear part, and goes to
-// done; if they are not all in it, it continues after its code and has written only bytes that are
-// written again.
+// deparseDirectly writes the headers, Entry bytes in total, into the frame's linear part, and goes
+// to done. If they are not all in that part, control continues after its code; all bytes written so
+// far will be written again.
 func (t *Headers) deparseDirectly(d *bmv2json.Deparser, done string) {
 	otherwise := t.NewLabel("otherwise")
 	t.frameBounds(asm.R1, asm.R2)
@@ -75,7 +75,7 @@ func (t *Headers) deparseDirectly(d *bmv2json.Deparser, done string) {
 		size := t.Layout.Types[h.Type].Bytes
 		t.Load(asm.R1, code.PHV, t.Layout.Validity(h), 1)
 		t.Emit(asm.JEq.Imm(asm.R1, 0, skip))
-		if t.Blocks[h] { // long enough that a call costs less than the words
+		if t.Blocks[h] { // the block is so long that a call costs less than copying words
 			rests := t.NewLabel("rests")
 			t.ifResting(h, rests)
 			t.Emit(asm.Mov.Reg(asm.R2, code.Temp), asm.Mov.Reg(asm.R3, code.PHV),

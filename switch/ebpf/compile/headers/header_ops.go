@@ -47,8 +47,8 @@ func (t *Headers) RemoveHeader(h *bmv2json.Header) {
 	t.StoreConstant(code.PHV, t.Layout.Validity(h), 0, 1)
 }
 
-// adjustPacketLength changes what packet_length will be in egress, by a header that comes (sign is
-// 1) or goes (-1).
+// adjustPacketLength updates the value of packet_length in egress for a header that is added (sign
+// is 1) or removed (-1).
 func (t *Headers) adjustPacketLength(h *bmv2json.Header, sign int) {
 	if !t.ReadsPacketLength() {
 		return
@@ -66,7 +66,7 @@ func (t *Headers) adjustPacketLength(h *bmv2json.Header, sign int) {
 	t.Store(code.PHV, memory.PHVLength, asm.R1, 4)
 }
 
-// AssignHeader copies a header, validity included. Both are of one type.
+// AssignHeader copies a header, validity included. Both have the same type.
 func (t *Headers) AssignHeader(dst, src *bmv2json.Header) {
 	if dst == src {
 		return
@@ -98,7 +98,8 @@ func (t *Headers) AssignHeader(dst, src *bmv2json.Header) {
 	t.Bind(done)
 }
 
-// AssignUnion copies the members of a union one by one: those that are valid in it become so.
+// AssignUnion copies the members of a union one by one; the valid ones become valid in the
+// destination.
 func (t *Headers) AssignUnion(dst, src []*bmv2json.Header) {
 	for i := range min(len(dst), len(src)) {
 		t.AssignHeader(dst[i], src[i])

@@ -10,7 +10,7 @@ import (
 type Headers struct {
 	*emit.Emitter
 	delivery *delivery.Delivery
-	// ParserPrimitive writes a primitive that the parser calls, as package control does it.
+	// ParserPrimitive writes a primitive that the parser calls; package control provides it.
 	ParserPrimitive func(*bmv2json.Primitive)
 }
 

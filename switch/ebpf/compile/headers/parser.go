@@ -12,9 +12,9 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// The parser. Its first bytes of the frame are in the PHV (Plan.Frame), Entry is the cursor and
-// Temp how many bytes there are. The verifier knows Temp to be no more than the buffer, and so what
-// lies before Temp to be in the PHV.
+// The parser. The first bytes of the frame are in the PHV (Plan.Frame), Entry is the cursor and
+// Temp the number of bytes. The verifier knows that Temp is at most the buffer's size, so all bytes
+// before Temp are known to be in the PHV.
 
 // Parse emits the parser. It leaves the cursor in PHVHead, parser_error set, and the fields of
 // every header that was not extracted 0.
@@ -37,7 +37,7 @@ func (t *Headers) Parse() {
 		}
 		return "parse." + s.Name
 	}
-	farthest := t.FrameMax // where the cursor may be
+	farthest := t.FrameMax // the largest possible cursor
 	for h := range t.Blocks {
 		farthest += t.Layout.Types[h.Type].Bytes
 	}
@@ -45,7 +45,7 @@ func (t *Headers) Parse() {
 	for _, s := range p.States {
 		t.Where = pathOfState(s)
 		t.Bind(label(s))
-		// on a way that goes round the verifier has to see the cursor move on
+		// in a loop the verifier has to see that the cursor advances
 		if len(p.States) > manyHeaders && !analysis.IsCycle(s) {
 			t.WidenBounds(code.Entry, farthest, "ingress.drop")
 		}
@@ -56,7 +56,7 @@ func (t *Headers) Parse() {
 		t.Where = pathOfState(s)
 		t.selectNext(s, label)
 	}
-	// What stops the parser jumps here with the error's number in R1.
+	// Code that stops the parser jumps here with the error's number in R1.
 	t.Bind("parse.error")
 	t.SetStandard(t.Std.ParserError, asm.R1)
 	t.Bind(done)
@@ -81,8 +81,8 @@ func (t *Headers) parserError(name string) {
 
 // available makes sure that bytes at offset off from the cursor are there.
 //
-// A parser that goes round without a stack may come to the end of the buffer before it comes to the
-// end of the frame. There is no answer to that: the frame is dropped.
+// A parser that loops without a stack may reach the end of the buffer before the end of the frame.
+// The program cannot continue then, so it drops the frame.
 func (t *Headers) available(off, bytes int) {
 	beyond, short, ok := t.NewLabel("beyond"), t.NewLabel("short"), t.NewLabel("there")
 	t.Emit(asm.Mov.Reg(asm.R1, code.Entry), asm.Add.Imm(asm.R1, int32(off+bytes)))
@@ -178,7 +178,7 @@ func (t *Headers) lookAhead(p ir.Place, e *bmv2json.Expr) {
 	}
 }
 
-// extract takes the header at the cursor.
+// extract extracts the header at the cursor.
 func (t *Headers) extract(h *bmv2json.Header) {
 	bytes := t.Layout.Types[h.Type].Bytes
 	if t.Blocks[h] {
@@ -205,8 +205,8 @@ func (t *Headers) extract(h *bmv2json.Header) {
 	t.SetValid(h)
 }
 
-// extractNext takes the header at the cursor into the next element of a stack, whose count is at
-// next. Each element has code of its own.
+// extractNext extracts the header at the cursor into the next element of a stack, whose element
+// count is at next. Each element has its own code.
 func (t *Headers) extractNext(elements []*bmv2json.Header, next int,
 	take func(*bmv2json.Header)) {
 	done := t.NewLabel("taken")
@@ -322,7 +322,7 @@ func (t *Headers) readBits(dst, tmp asm.Register, off, bit, width int) {
 
 // selectNext emits a state's transitions.
 func (t *Headers) selectNext(s *bmv2json.ParseState, label func(*bmv2json.ParseState) string) {
-	var parts []*ir.Value // of up to 64 bits each, the wide ones cut up
+	var parts []*ir.Value // of up to 64 bits each, wide ones are split
 	var widths []int      // in bits
 	for i, k := range s.Key {
 		w := s.KeyWidths[i]
@@ -354,8 +354,9 @@ func (t *Headers) selectNext(s *bmv2json.ParseState, label func(*bmv2json.ParseS
 				append(widths, n)
 		}
 	}
-	// Of several defaults the last one counts, after all that are none: p4c writes a case that
-	// matches whatever comes (_, or a full range) as one more, and BMv2 has room for one.
+	// If there are several defaults, the last one counts, and it is tried after all other cases.
+	// p4c writes a case that matches everything (_, or a full range) as a further default, and BMv2
+	// has room for only one.
 	otherwise := (*bmv2json.ParseState)(nil)
 	for _, tr := range s.Transitions {
 		t.Where = tr.Path

@@ -9,26 +9,26 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// Blocks that rest in the frame. A value of 1,024 bytes would be copied from the frame to the PHV,
-// from there to a register, and back to the frame, where it stands already. If a program only reads
+// Blocks that rest in the frame. Normally, a value of 1,024 bytes is copied from the frame to the
+// PHV, from there to a register, and back to the frame, which still has it. If a program only reads
 // registers into a block's fields and writes registers with them, each field stays in the frame
-// until something is read into it: a register is written straight from the frame, and fields that
+// until a register is read into it. A register is written straight from the frame, and fields that
 // still rest there are not written with the headers.
 //
-// A block has a mask in the PHV, with a bit for each of its fields that rests: it is in the frame
-// (Plan.BlockAt says where), and what the PHV has in its place is nothing. What rests is taken into
-// the PHV (settle) before the frame changes under it: before copies are made, each of which writes
-// its headers into the same frame, and where the headers that leave are longer or shorter in all,
-// or the block has another place among them.
+// A block has a mask in the PHV, with a bit for each field that rests. Such a field is in the frame
+// (Plan.BlockAt says where), and its place in the PHV has no meaningful content. Resting fields are
+// copied into the PHV (settle) before the frame changes: before copies are made, because each copy
+// writes its headers into the same frame, and if the outgoing headers differ in total length or the
+// block moves among them.
 
-// clearResting says that nothing rests: of a packet that has just come in.
+// clearResting clears the masks of a packet that has just arrived.
 func (t *Headers) clearResting() {
 	for _, r := range t.Resting {
 		t.StoreConstant(code.PHV, r.Mask, 0, 4)
 	}
 }
 
-// MarkRead says that a field has been read into the PHV, if it is one that may rest.
+// MarkRead records that a field has been read into the PHV, if it is one that may rest.
 func (t *Headers) MarkRead(dst ir.Place) {
 	if f, ok := t.RestingFields[dst.Off]; ok {
 		t.Load(asm.R1, code.PHV, f.Mask, 4)
@@ -37,8 +37,8 @@ func (t *Headers) MarkRead(dst ir.Place) {
 	}
 }
 
-// WriteResting writes the cell at R2 with a field that rests and goes to done; with any other it
-// continues.
+// WriteResting writes the cell at R2 with the value of a resting field and goes to done; for any
+// other field, control continues.
 func (t *Headers) WriteResting(off, size int, done string) {
 	f, ok := t.RestingFields[off]
 	if !ok {
@@ -94,15 +94,15 @@ func (t *Headers) settle(r *memory.Resting) {
 	t.Bind(settled)
 }
 
-// SettleAll does it for all blocks.
+// SettleAll settles all blocks.
 func (t *Headers) SettleAll() {
 	for _, r := range t.Resting {
 		t.settle(r)
 	}
 }
 
-// settleElsewhere takes a block into the PHV that is to leave from another place than it rests at:
-// Entry is where it leaves.
+// settleElsewhere settles a block that will leave from a different place in the frame than where it
+// rests. Entry is the place from which it leaves.
 func (t *Headers) settleElsewhere(h *bmv2json.Header) {
 	r := t.RestsIn(h)
 	if r == nil {
@@ -115,8 +115,8 @@ func (t *Headers) settleElsewhere(h *bmv2json.Header) {
 	t.Bind(there)
 }
 
-// ifResting goes to rests if a block that leaves from its present place rests as a whole. Partly
-// resting blocks are completed.
+// ifResting goes to rests if all of a block rests and the block leaves from its present place. It
+// settles a block that rests only partly.
 func (t *Headers) ifResting(h *bmv2json.Header, rests string) {
 	r := t.RestsIn(h)
 	if r == nil {
@@ -129,11 +129,11 @@ func (t *Headers) ifResting(h *bmv2json.Header, rests string) {
 	}
 }
 
-// ReloadBlock makes a block's fields those of the frame again, as when it was extracted, or 0 if it
-// is not valid.
+// ReloadBlock restores a block's fields from the frame, as when it was extracted, or 0 if it is not
+// valid.
 func (t *Headers) ReloadBlock(h *bmv2json.Header, drop string) {
 	absent := t.NewLabel("absent")
-	if r := t.RestsIn(h); r != nil { // again, as when it was extracted
+	if r := t.RestsIn(h); r != nil { // all fields rest again, as when the block was extracted
 		t.StoreConstant(code.PHV, r.Mask, r.WholeMask(), 4)
 		t.Load(asm.R1, code.PHV, t.Layout.Validity(h), 1)
 		t.Emit(asm.JNE.Imm(asm.R1, 0, absent))

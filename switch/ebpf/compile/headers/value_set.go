@@ -7,7 +7,7 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// Where things are on the stack while a set is looked through.
+// Places on the stack during the search of a set.
 const (
 	setOnStack   = -96
 	countOnStack = -104

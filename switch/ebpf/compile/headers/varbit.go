@@ -10,10 +10,10 @@ import (
 )
 
 // A field of variable length (varbit) is a byte string in the PHV, with its length in two bytes of
-// the header's own. It is always copied as a whole, whatever its length: between frame and PHV,
-// what follows it is then taken, or put, right after the bytes that count.
+// the header's own. It is always copied as a whole, whatever its length. Between frame and PHV, the
+// data that follows is then read or written right after the valid bytes.
 
-// extractVarbit takes a header with such a field, of length bits.
+// extractVarbit extracts a header with such a field, which is length bits long.
 func (t *Headers) extractVarbit(h *bmv2json.Header, length *bmv2json.Expr) {
 	l := t.Layout.Types[h.Type]
 	at := t.varbitAt(h.Type)

@@ -11,9 +11,9 @@ import (
 // MostRanges is how many ranges of keys a known table may have.
 const MostRanges = 64
 
-// Table is a table's content.
+// Table is the content of a table at some time.
 type Table struct {
-	Version uint32  // the table's number when it held that
+	Version uint32  // the table's version when it had this content
 	Ranges  []Range // in order, without gaps, from 0 on
 	// its entries' parameters, by the entry's word, whose low 16 bits name the action
 	Entries map[uint64]Entry
@@ -35,8 +35,9 @@ type Prefix struct {
 	Word  uint64
 }
 
-// RangesOf are the ranges of keys of some width in bits that prefixes form, of which the longest
-// one counts; nil if they are more than MostKnown. An exact entry is a prefix as long as the key.
+// RangesOf splits the keys of a width in bits into ranges according to prefixes; the longest
+// matching prefix counts. It returns nil if there are more than MostRanges ranges. An exact entry
+// is a prefix as long as the key.
 func RangesOf(prefixes []Prefix, width int) []Range {
 	if len(prefixes) > MostRanges {
 		return nil

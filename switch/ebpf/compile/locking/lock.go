@@ -9,22 +9,22 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 )
 
-// A packet may have looked something up, and wait for the registers while the control plane changes
-// what it has found. So a packet notes the epoch in which it begins, and Barrier counts the epoch
-// up after a change, leaves the packets that began before time to end (barrierGrace), says that
-// none of an earlier epoch may have the registers from now on, and waits until the lock is free: a
-// packet that has the registers by then is waited for; one that gets them later is dropped before
-// it touches them. That costs a packet two loads. To wait until all packets are gone
-// (runtime.WaitForPackets) would cost the control plane 8 to 40 ms for each request, and without
-// the grace a request in eighty dropped a packet of a client that asks without a pause.
+// A packet may look up an entry and then wait for the registers while the control plane changes
+// that entry. So a packet notes the epoch in which it begins. After a change, Barrier increments
+// the epoch and gives packets that began earlier time to end (barrierGrace). It then bars packets
+// of earlier epochs from the registers, and waits until the lock is free. Barrier thus waits for a
+// packet that already has the registers; a packet that gets them later is dropped before it touches
+// them. This costs a packet two loads. Waiting until all packets are gone (runtime.WaitForPackets)
+// would cost the control plane 8 to 40 ms for each request. Without the grace period, one request
+// in eighty dropped a packet of a client that sends without pause.
 
-// lockTries bounds how often a packet looks whether the lock has come free before it is dropped:
-// some tens of milliseconds, a thousand times longer than any packet holds it.
+// lockTries bounds how often a packet checks whether the lock is free before it is dropped. The
+// bound corresponds to some tens of milliseconds, a thousand times longer than any packet holds it.
 const lockTries = 1 << 23
 
 // LockRegisters waits for the registers. Packets are processed with interrupts of the network
-// disabled (softirq), so the holder runs on another CPU and is never kept from finishing by the one
-// that waits.
+// disabled (softirq), so the holder runs on another CPU and the waiting packet never keeps it from
+// finishing.
 func (t *Locks) LockRegisters() {
 	drop := "ingress.drop"
 	if t.Name == "egress" {
@@ -47,14 +47,14 @@ func (t *Locks) LockRegisters() {
 	}
 }
 
-// RecordEpoch keeps the epoch in which a packet begins, before it looks anything up. It uses R1 and
-// R2.
+// RecordEpoch records the epoch in which a packet begins, before it looks anything up. It uses R1
+// and R2.
 func (t *Locks) RecordEpoch() {
 	if !t.LocksRegisters() {
 		return
 	}
 	t.StateAddress(asm.R1, t.Epoch)
-	if runtime.GOARCH == "amd64" { // whose later loads are not done earlier
+	if runtime.GOARCH == "amd64" { // amd64 does not reorder loads with later loads
 		t.Load(asm.R2, asm.R1, 0, 8)
 	} else {
 		t.Emit(asm.Mov.Imm(asm.R2, 0), code.Atomic(asm.FetchAdd, asm.R1, asm.R2, 0))
@@ -74,8 +74,8 @@ func (t *Locks) Acquire(lock int, failed string) {
 	t.Bind(got)
 }
 
-// waitFunction is the function that waits for a lock: it returns 1 when it has it, and 0 when that
-// has taken too long.
+// waitFunction is the function that waits for a lock: it returns 1 when it has the lock, and 0 if
+// that has taken too long.
 func (t *Locks) waitFunction(lock int) string {
 	name := "wait"
 	if lock != t.Lock {
@@ -116,10 +116,10 @@ func (t *Locks) UnlockRegisters() {
 	t.Release(t.Lock)
 }
 
-// Release gives a lock back. It uses the registers 1 and 2.
+// Release releases a lock. It uses the registers 1 and 2.
 func (t *Locks) Release(lock int) {
 	t.StateAddress(asm.R1, lock)
-	if runtime.GOARCH == "amd64" { // whose stores are not reordered with earlier loads and stores
+	if runtime.GOARCH == "amd64" { // amd64 does not reorder stores with earlier loads and stores
 		t.StoreConstant(asm.R1, 0, 0, 8)
 		return
 	}

@@ -12,47 +12,49 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile/paths"
 )
 
-// Stripes. With one lock for all registers, all CPUs that write run like one. But a packet's
-// operations are one step for others as long as nobody else has the cells that it touches, and the
-// numbers by which it takes them are mostly known before it touches the first one: a slot, a
-// session. So registers that a packet takes by one number form a family
+// Stripes. With one lock for all registers, only one CPU at a time can write. But a packet's
+// operations are already atomic if no other packet uses the cells that it touches. The numbers that
+// select these cells (a slot, a session) are mostly known before the packet touches the first one.
+// So registers that a packet selects by the same number form a family
 // (memory/register_families.go). Each family has a table of locks with versions, its stripes. In a
-// program that is made by its paths a packet takes the stripe of its number in each family that it
-// needs (paths/needs.go), before it touches any register:
+// program that is compiled by its paths, a packet takes the stripe of its number in each family
+// that it needs (paths/needs.go), before it touches any register:
 //
 //	session 7 ──▶ stripe 7 of the sessions ──▶ the last request, and its version
 //	slot 4001 ──▶ stripe 4001 mod 64 of the slots ──▶ versions, writer, values 5 × 4001 … + 4
 //
-// Families have an order, and a packet takes one stripe of each at most, so there is no deadlock. A
+// Families are ordered, and a packet takes at most one stripe of each, so there is no deadlock. A
 // packet with a number that is too large to have cells takes all stripes, and so does a packet
 // whose numbers are not known beforehand.
 //
-// A register that is alone in its family, and of one word, may have a number that many packets have
-// in common: when a chain's lease ends. One such family is single (findSingle there). A packet that
-// only reads one cell of it takes no stripe for it: that one load is the moment at which the whole
-// packet takes effect, since it has the stripes of all the rest before and after. A packet that
-// writes such a cell has its stripe, for those that read without any (unlocked.go), and reads none
-// of them without: otherwise that would be two moments.
+// A one-word register that is alone in its family may be selected by a number that many packets
+// share; for example, the register that says when a chain's lease ends. One such family is called
+// single (findSingle there). A packet that only reads one cell of it takes no stripe for it: that
+// one load is the moment at which the whole packet takes effect, because it holds all its other
+// stripes before and after the load. A packet that writes such a cell takes its stripe, so that
+// readers without locks (unlocked.go) notice the write, and it reads no such cell without the
+// stripe. Otherwise it would take effect at two different moments.
 //
-// Stripes cost a packet some 8 ns, which is for nothing where packets do not meet. So there
-// are modes: with the one lock, until packets have waited for it; then with stripes. On the way
-// from one to the other all packets take all, and a change waits until no packet is left of the
-// mode before (runtime.Pipeline.SetStripes). Programs that know no stripes, since they were not
-// made by their paths, take the one lock whatever the mode, so they only run in the first.
+// Stripes cost a packet some 8 ns, which is wasted if packets do not contend. So there are modes: a
+// program starts with the one lock, and changes to stripes after packets have waited for it. In
+// between there is a mode in which all packets take the lock and all stripes; each change of mode
+// waits until no packet of the previous mode is left (runtime.Pipeline.SetStripes). Programs
+// without stripes (those not compiled by their paths) take the one lock in every mode, so they run
+// only in the first.
 
-// In the PHV, PHVLocked says which locks a packet has.
+// In the PHV, PHVLocked says which locks a packet holds.
 const (
 	hasNothing = 0
 	hasLock    = 1
-	hasStripes = 2 // those whose words in the PHV are not 0
+	hasStripes = 2 // the packet holds the stripes whose words in the PHV are not 0
 	hasAll     = 3
 )
 
 // Striped reports whether the program has stripes at all.
 func (t *Locks) Striped() bool { return t.Versioned() && len(t.Families) > 0 && t.ByPaths }
 
-// findStripe puts where a number's stripe is in its family into R1, and into the PHV; a number
-// without cells goes to beyond.
+// findStripe stores the offset of a number's stripe within its family in R1 and in the PHV; a
+// number without cells goes to beyond.
 func (t *Locks) findStripe(f int, base *bmv2json.Expr, beyond string) {
 	v := t.Index(base)
 	if k, ok := v.Constant(); ok {
@@ -69,8 +71,8 @@ func (t *Locks) findStripe(f int, base *bmv2json.Expr, beyond string) {
 	t.Store(code.PHV, t.HeldStripe(f), asm.R2, 8)
 }
 
-// stripeAddress puts the address of the stripe that the PHV has of a family into R1; one that it
-// has not goes to none, if there may be none.
+// stripeAddress loads the address of the packet's stripe of a family (noted in the PHV) into R1. If
+// the packet has none and that is possible, it goes to none.
 func (t *Locks) stripeAddress(phv asm.Register, f int, none string) {
 	t.Load(asm.R2, phv, t.HeldStripe(f), 8)
 	if none != "" {
@@ -80,7 +82,7 @@ func (t *Locks) stripeAddress(phv asm.Register, f int, none string) {
 	t.Emit(asm.And.Imm(asm.R2, t.StripeMask()), asm.Add.Reg(asm.R1, asm.R2))
 }
 
-// LockInside takes the locks of a packet that continues with a step inside.
+// LockInside takes the locks of a packet that enters the locked section with a step.
 func (t *Locks) LockInside(to *paths.Step) {
 	if !t.Striped() {
 		t.LockRegisters()
@@ -99,8 +101,8 @@ func (t *Locks) LockInside(to *paths.Step) {
 	})
 }
 
-// lockStripes takes a packet's stripes; the mode is in R2. What is the same for all packets is in
-// functions: there are many places where packets get registers, and a jump must reach past them.
+// lockStripes takes a packet's stripes; the mode is in R2. The common code is in functions, because
+// packets lock registers in many places and jumps have a limited reach.
 func (t *Locks) lockStripes(to *paths.Step) {
 	all, taken := t.NewLabel("all"), t.NewLabel("taken")
 	if list, known := to.Needs.FamiliesToLock(); known {
@@ -130,7 +132,7 @@ func (t *Locks) callWithPHV(name string) {
 }
 
 // lockStripesFunction is the function that takes the stripes of a packet's PHV, which is R1, and
-// returns 1; or none, and 0, where that takes too long, or the packet's epoch is over.
+// returns 1. If that takes too long or the packet's epoch is over, it takes none and returns 0.
 func (t *Locks) lockStripesFunction() string {
 	wait, give := t.waitForStripeFunction(), t.giveBackFunction()
 	return t.FunctionOnce("stripes.lock", func() {
@@ -168,7 +170,7 @@ func (t *Locks) lockStripesFunction() string {
 	})
 }
 
-// checkEpoch goes to stripes.failed where a packet's epoch is over.
+// checkEpoch goes to stripes.failed if a packet's epoch is over.
 func (t *Locks) checkEpoch(phv asm.Register) {
 	current := t.NewLabel("current")
 	t.StateAddress(asm.R1, t.Epoch)
@@ -180,7 +182,7 @@ func (t *Locks) checkEpoch(phv asm.Register) {
 	t.Bind(current)
 }
 
-// UnlockInside releases the locks of a packet that has been inside.
+// UnlockInside releases the locks of a packet that leaves the locked section.
 func (t *Locks) UnlockInside() {
 	if !t.Striped() {
 		t.UnlockRegisters()
@@ -198,7 +200,7 @@ func (t *Locks) UnlockInside() {
 	})
 }
 
-// giveBackStripes gives those back that the PHV has.
+// giveBackStripes releases the stripes that are noted in the PHV.
 func (t *Locks) giveBackStripes(phv asm.Register) {
 	for f := range t.Families {
 		none := t.NewLabel("none")
@@ -209,8 +211,8 @@ func (t *Locks) giveBackStripes(phv asm.Register) {
 	}
 }
 
-// waitForStripeFunction is the function that waits for the stripe that is R1 after the first one:
-// it returns 1 when it has it, and 0 when that has taken too long.
+// waitForStripeFunction is the function that waits for the stripe at offset R1 from the first one:
+// it returns 1 when it has the stripe, and 0 if that has taken too long.
 func (t *Locks) waitForStripeFunction() string {
 	t.FunctionOnce("stripe.wait", func() {
 		t.Emit(asm.Mov.Reg(asm.R6, asm.R2))
@@ -239,10 +241,11 @@ func (t *Locks) waitForStripeFunction() string {
 }
 
 // TakeStripesFunction is the function that takes all stripes for the holder of the one lock, one
-// after the other, and returns 1; or none, and 0, if that has taken too long.
+// after the other, and returns 1. If that takes too long, it takes none and returns 0.
 func (t *Locks) TakeStripesFunction() string {
 	t.GiveStripesFunction()
-	t.FunctionOnce("stripes.each", func() { // which one is next is in the state, guarded by the one lock
+	// the next stripe's number is in the state, guarded by the one lock
+	t.FunctionOnce("stripes.each", func() {
 		t.StateAddress(asm.R6, t.Taking)
 		t.Load(asm.R7, asm.R6, 0, 8)
 		t.Emit(asm.And.Imm(asm.R7, ^int32(memory.StripeBytes-1)),
@@ -279,9 +282,9 @@ func (t *Locks) TakeStripesFunction() string {
 	})
 }
 
-// GiveStripesFunction is the function that gives the first R1 stripes back.
+// GiveStripesFunction is the function that releases the first R1 stripes.
 func (t *Locks) GiveStripesFunction() string {
-	t.FunctionOnce("stripes.back", func() { // R1 is which one
+	t.FunctionOnce("stripes.back", func() { // R1 is the stripe's number
 		t.Emit(asm.JGE.Imm(asm.R1, int32(len(t.Families)*t.StripeCount), "stripes.none"),
 			asm.LSh.Imm(asm.R1, int32(emit.Log2(memory.StripeBytes))), asm.Mov.Reg(asm.R3, asm.R1))
 		t.StateAddress(asm.R1, t.Stripes)
@@ -300,7 +303,7 @@ func (t *Locks) GiveStripesFunction() string {
 }
 
 // lockAllFunction is the function that takes the one lock and all stripes for the packet whose PHV
-// is R1, and returns 1; or none, and 0.
+// is R1, and returns 1. If it fails, it takes none and returns 0.
 func (t *Locks) lockAllFunction() string {
 	t.TakeStripesFunction()
 	t.giveBackFunction()
@@ -328,8 +331,8 @@ func (t *Locks) lockAllFunction() string {
 	})
 }
 
-// giveBackFunction is the function that gives back what the packet has whose PHV is R1, except for
-// the one lock alone.
+// giveBackFunction is the function that releases the locks of the packet whose PHV is R1, unless it
+// holds only the one lock.
 func (t *Locks) giveBackFunction() string {
 	t.GiveStripesFunction()
 	return t.FunctionOnce("registers.give", func() {

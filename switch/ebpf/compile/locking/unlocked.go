@@ -10,40 +10,39 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// Reading without the lock. A packet that only reads registers need not keep others from them, if
-// it can tell that nobody has written meanwhile. A writer has the lock, and increments a version
+// Reading without the lock. A packet that only reads registers need not lock out others, if it can
+// tell that no register was written meanwhile. A writer holds the lock, and increments a version
 // before and after: it is odd while registers are being written (a sequence lock). So if a program
-// is made by its paths (package paths), and none of those after the first register writes one, a
-// packet notes the version, reads, and checks whether it is still the same:
+// is compiled by its paths (package paths) and no step after the first register access writes a
+// register, a packet notes the version, reads, and checks whether it is still the same:
 //
 //	version even? ──▶ registers are read, as they come ──▶ version the same? ──▶ …
 //	      │ no                                                    │ no: the packet is put back
 //	      └──────────▶ the lock, the same again ◀─────────────────┘
 //
-// Until then the packet must not do anything irreversible: it counts afterwards (nothing reads
-// counters), and if it changes fields that are read again, their old values are kept at the
-// beginning. Large headers are taken from the frame again, which is written much later. A packet
-// whose epoch is over (lock.go) finds that out at the same place: it has not touched registers
-// since, and takes the way with the lock.
+// Until then the packet must not do anything irreversible. It updates counters only afterwards
+// (nothing reads them). If it changes fields that are read again, it saves their old values at the
+// beginning. Large headers are restored from the frame, which is written much later. A packet whose
+// epoch is over (lock.go) finds that out in the same place, and then takes the path with the lock.
 //
-// A version is worth nothing unless the loads around it are in order. amd64 keeps them; on other
-// processors the lock stays.
+// A version is useful only if the loads around it are not reordered. amd64 guarantees this; on
+// other processors packets use the lock.
 
-// versionOffset is from the lock to the version.
+// versionOffset is the distance from the lock to its version, in bytes.
 const versionOffset = 8
 
-// Versioned reports whether packets that write count them up.
+// Versioned reports whether packets that write registers increment versions.
 func (t *Locks) Versioned() bool { return t.LocksRegisters() && t.HasVersions() }
 
-// TurnVersion counts the version up, whose lock is at base. It uses R2.
+// TurnVersion increments the version that belongs to the lock at base. It uses R2.
 func (t *Locks) TurnVersion(base asm.Register) {
 	t.Load(asm.R2, base, versionOffset, 8)
 	t.Emit(asm.Add.Imm(asm.R2, 1))
 	t.Store(base, versionOffset, asm.R2, 8)
 }
 
-// EmitUnlocked begins to read registers without the lock, or goes to locked, if somebody has it.
-// Inside is what is read.
+// EmitUnlocked begins to read registers without the lock, or goes to locked if another packet holds
+// it. inside describes what is read.
 func (t *Locks) EmitUnlocked(u *paths.Unlocked, inside *paths.Step, locked string) {
 	begun := t.NewLabel("begun")
 	if t.Striped() {
@@ -105,12 +104,12 @@ func (t *Locks) EmitValidate(u *paths.Unlocked, changed string) {
 	t.Emit(asm.JGT.Reg(asm.R2, asm.R3, changed))
 }
 
-// byStripes is the version for readers with stripes: a value that the one lock's version never has
-// while nobody writes.
+// byStripes is the version noted by readers that use stripes: a value that the one lock's version
+// never has while no writer is active.
 const byStripes = 1
 
-// noteVersions notes the versions of the stripes that a packet reads, or goes to locked, if
-// somebody has one.
+// noteVersions notes the versions of the stripes that a packet reads, or goes to locked, if one of
+// them is taken.
 func (t *Locks) noteVersions(u *paths.Unlocked, inside *paths.Step, locked string) {
 	t.StoreConstant(code.PHV, memory.PHVVersion, byStripes, 8)
 	t.Facts, t.Params, t.Constants = inside.Facts, nil, nil
@@ -146,7 +145,7 @@ func (t *Locks) RestoreKept(u *paths.Unlocked) {
 	}
 }
 
-// copySpan copies within the PHV what need not lie at a word's border.
+// copySpan copies bytes within the PHV that need not be word-aligned.
 func (t *Locks) copySpan(to, from, size int) {
 	for size > 0 {
 		n := 8

@@ -4,15 +4,15 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// Counters. Every packet counts something, often in the same cell: were it one cell for all CPUs,
-// they would wait for each other there, and adding to it so that nothing is lost takes a CPU some
-// twenty cycles even when it is alone. So each CPU has a copy of an array, where that is not too
-// much memory, and adds to it as to any memory: no other packet is processed on it meanwhile. What
-// a counter says is the sum of its copies. Nobody else writes to those; there is one more copy for
-// what the control plane sets, which is then the difference.
+// Counters. Every packet counts something, often in the same cell. If all CPUs shared one cell,
+// they would wait for each other, and an atomic add takes some twenty cycles even without
+// contention. So if memory allows, each CPU has its own copy of an array and uses ordinary adds,
+// because a CPU processes only one packet at a time. A counter's value is the sum of its copies.
+// Only the CPU writes its copy. When the control plane sets a counter, it stores the difference in
+// one more copy.
 
-// CounterPlan is the place of a counter array: CPUs copies that are Apart bytes apart, and one more
-// after them; or, if CPUs is 0, one that all CPUs add to.
+// CounterPlan is the place of a counter array: CPUs copies, Apart bytes from each other, and one
+// more after them. If CPUs is 0, there is one copy, to which all CPUs add.
 type CounterPlan struct {
 	ArrayPlan
 	CPUs, Apart int
@@ -26,7 +26,7 @@ func (c CounterPlan) Copies(index int) (at []int) {
 	return at
 }
 
-// mostCopied bounds what all copies of an array take, in bytes.
+// mostCopied bounds the total size of an array's copies, in bytes.
 const mostCopied = 4 << 20
 
 // planCounters makes room for the counter arrays; direct counters are in their entries' slots.

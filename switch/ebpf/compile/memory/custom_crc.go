@@ -10,18 +10,19 @@ import (
 
 // Custom CRCs. The parameters of crc16_custom and crc32_custom may be changed while packets pass,
 // for each calculation that has one. They are in the state, twice: a change writes the copy that no
-// packet reads and then makes it the current one. The check goes from the top; what is reflected is
-// turned round on its way in and out.
+// packet reads and then makes it the current one. The CRC is computed from the top bit on;
+// reflected input and output are bit-reversed.
 
 // Layout of a copy.
 const (
 	CustomStart = 0
 	CustomFinal = 8              // the result is XORed with it
-	CustomTurn  = 16             // 1: the result is turned round before
+	CustomTurn  = 16             // 1: the result is bit-reversed before that
 	CustomIn    = 24             // replacement of each input byte
 	CustomTable = CustomIn + 256 // 8 bytes for each byte
 	CustomCopy  = CustomTable + 256*8
-	// customBytes is what a calculation takes: the number of the current copy, and both copies.
+	// customBytes is the space for a calculation, in bytes: the number of the current copy, and
+	// both copies.
 	customBytes = 8 + 2*CustomCopy
 )
 
@@ -36,8 +37,8 @@ func customWidth(algo string) int {
 	return map[string]int{"crc16_custom": 16, "crc32_custom": 32}[algo]
 }
 
-// CustomCRC is the place of a calculation's parameters in the state, and its width; -1 if nothing
-// in the program uses it, or it has none.
+// CustomCRC is the place of a calculation's parameters in the state, and its width; -1 if the
+// program does not use it, or it has no such parameters.
 func (p *Plan) CustomCRC(k *bmv2json.Calculation) (at, width int) {
 	if at, ok := p.customCRCs[k]; ok {
 		return at, customWidth(k.Algo)
@@ -52,7 +53,8 @@ func usualCRC(algo string) CRC {
 		ReflectIn: c.Reflected, ReflectOut: c.Reflected}
 }
 
-// FillCRC writes parameters into one of the copies, 0 or 1, of a calculation at some place.
+// FillCRC writes parameters into one of the copies, 0 or 1, of a calculation at a place in the
+// state.
 func FillCRC(state []byte, at, which, width int, c CRC) {
 	m := state[at+8+which*CustomCopy:][:CustomCopy]
 	mask, order := uint32(ir.Ones(width)), binary.NativeEndian

@@ -1,8 +1,8 @@
 package memory
 
 // Digests: the values of a learn list go through a ring to the process, at most one list a packet,
-// taken when ingress has ended. Where the process does not keep up they are lost, as a digest may
-// be.
+// taken when ingress has ended. If the process does not keep up, digests are lost,
+// as digests may be.
 //
 // A record: the pipeline's number (8 bytes), the list's id (8 bytes), and each value in words of 8
 // bytes in host order, the most significant one first.

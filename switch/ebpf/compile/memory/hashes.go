@@ -20,7 +20,7 @@ var HashAlgorithms = map[string]string{
 }
 
 // crc is a cyclic redundancy check as a table walk: v = v >> 8 ^ table[(v ^ byte) & 0xff] if it is
-// reflected, otherwise from the top.
+// reflected; otherwise the mirror image of that.
 type crc struct {
 	Width     int
 	poly      uint64
@@ -101,7 +101,7 @@ func (p *Plan) planHashes(take func(bytes int) int) {
 	}
 }
 
-// hashed reports whether a primitive uses a calculation, besides checksums.
+// hashed reports whether a primitive uses a calculation for something other than a checksum.
 func (p *Plan) hashed(k *bmv2json.Calculation) bool {
 	for _, a := range p.Prog.Actions {
 		for _, prim := range a.Primitives {

@@ -1,18 +1,18 @@
 package memory
 
 // A packet-out is run through the program at tc by BPF_PROG_TEST_RUN, which takes frames of 15 to
-// about 3,700 bytes (one page). So the frame lies in a map, and the program extends the frame that
-// it is run on to that length, and copies it there.
+// about 3,700 bytes (one page). So the packet-out lies in a map. The program extends the frame on
+// which it is run to the packet-out's length, and copies the packet-out into it.
 const (
-	PacketOutLength = 0 // 8 bytes; 0: there is none
+	PacketOutLength = 0 // 8 bytes; length of the packet-out; 0: there is none
 	PacketOutFrame  = 8
 	PacketOutMax    = 16000 // the limit to which the kernel lets a frame grow at tc, less a little
 	PacketOutSize   = PacketOutFrame + PacketOutMax
 	PacketOutLeast  = 14 // an Ethernet header
 )
 
-// Loopback is the index of the loopback interface, in every network namespace: no port, and where
-// packet-outs are run.
+// Loopback is the index of the loopback interface, in every network namespace. It is never a port;
+// packet-outs are run there.
 const Loopback = 1
 
 // Offsets in the value of the map "ports", which outlives pipelines.
@@ -22,10 +22,10 @@ const (
 	MaxPorts       = 1 << 16 //
 	// 4 bytes each: the interface of a port; 0: no such port
 	PortsIfindex = 4 * MaxIfindex
-	// 4 bytes each: the same if the interface takes frames from XDP, otherwise 0
+	// 4 bytes each: the port's interface if it accepts frames from XDP, otherwise 0
 	PortsXDP    = PortsIfindex + 4*MaxPorts
 	PortsPassed = PortsXDP + 4*MaxPorts // 8 bytes: frames that XDP has handed over to tc
-	PortsLost   = PortsPassed + 8       // 8 bytes: those of them that tc could not take
+	PortsLost   = PortsPassed + 8       // 8 bytes: those of them that tc could not continue
 	// 8 bytes: the number of the pipeline whose programs are being replaced, 0 if none is
 	PortsPrevious = PortsLost + 8
 	// 4 bytes: the interface of some port, 0 if there is none
@@ -47,8 +47,8 @@ const (
 // size at tc.
 const BufferSize = 16 << 10
 
-// Buffers is their number for each CPU: 0 is for frames and payloads that are moved at once,
-// BufferOfTail for the part that is cut off while a copy leaves.
+// Buffers is the number of buffers for each CPU: buffer 0 is for frames and payloads that are moved
+// immediately, and BufferOfTail for the part that is cut off while a copy leaves.
 const (
 	Buffers      = 2
 	BufferOfTail = 1
@@ -66,5 +66,5 @@ const (
 	SlotPHV    = 16
 )
 
-// SlotStride is how far slots are apart.
+// SlotStride is the distance between slots, in bytes.
 func (p *Plan) SlotStride() int { return (SlotPHV + p.PHVBytes + 63) &^ 63 }

@@ -9,14 +9,14 @@ import (
 )
 
 // A program's log_msg goes through a ring of its own to the process, which puts the text together.
-// The ring is bounded: messages that find it full are counted, and lost.
+// The ring is bounded. If it is full, messages are lost and counted.
 //
 // A record: the pipeline's number (8 bytes), which message it is (8 bytes), and each value but
 // constants in words of 8 bytes in host order, the most significant one first.
 const MessageHeader = 16
 
-// planMessages finds the program's messages. A message whose values do not fit a record, or are
-// computed other than in registers, is left out.
+// planMessages finds the program's messages. A message whose values do not fit a record, or are not
+// computed in registers, is left out.
 func (p *Plan) planMessages() {
 	for _, a := range p.Prog.Actions {
 		for _, q := range a.Primitives {
@@ -38,7 +38,7 @@ func (p *Plan) planMessages() {
 	}
 }
 
-// sayable reports whether a value is a field, a parameter, a constant, or computed of these in a
+// sayable reports whether a value is a field, a parameter, a constant, or computed from these in a
 // register.
 func sayable(e *bmv2json.Expr) bool {
 	switch e.Op {

@@ -9,7 +9,7 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// planRanges finds what metadata of the program's own is assigned, wherever that is.
+// planRanges finds the values that are assigned anywhere to the program's own metadata.
 func (p *Plan) planRanges() {
 	p.assigned, p.otherwise = map[int][]*bmv2json.Expr{}, map[int]bool{}
 	field := func(r bmv2json.FieldRef) int {
@@ -73,8 +73,8 @@ func (p *Plan) planRanges() {
 	}
 }
 
-// WhereverRead is what is known about a field anywhere in the program. Open are the fields that are
-// being analysed.
+// WhereverRead is what is known about a field at any place in the program. Open are the fields that
+// are being analysed.
 func (p *Plan) WhereverRead(w affine.Evaluator, r bmv2json.FieldRef, open map[int]bool) affine.Form {
 	if r.IsValidity() {
 		return affine.Unknown()

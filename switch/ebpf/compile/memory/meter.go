@@ -1,9 +1,9 @@
 package memory
 
-// Meters: two token buckets each, as BMv2 works them. The peak one is checked first; a packet that
-// finds too few tokens in one gets its colour (red, then yellow) and leaves the other alone. A
-// meter without configuration says green. Meters have a lock of their own, so no two packets get
-// the same tokens.
+// Meters: two token buckets each, as BMv2 works them. The peak bucket is checked first. A packet
+// that finds too few tokens in a bucket gets that bucket's colour (red, then yellow) and leaves the
+// other bucket alone. A meter without configuration returns green.
+// Meters have a lock of their own, so no two packets get the same tokens.
 //
 // A cell:
 //
@@ -17,7 +17,7 @@ const (
 	BucketBytes = 32
 	MeterBytes  = MeterPeak + 2*BucketBytes
 
-	// MostPerSecond bounds a rate, so that a million times it is a number of 64 bits.
+	// MostPerSecond bounds a rate, so that a million times the rate fits in 64 bits.
 	MostPerSecond = 1 << 43
 )
 

@@ -1,10 +1,10 @@
 package memory
 
-// The engine's own data of a packet, at the PHV's start.
+// The engine's own data about a packet, at the PHV's start.
 const (
-	PHVLen    = 0  // 4 bytes: the frame's length now
-	PHVHead   = 4  // 4 bytes: how much of the frame is headers
-	PHVPort   = 8  // 4 bytes: the port it came from
+	PHVLen    = 0  // 4 bytes: the frame's current length
+	PHVHead   = 4  // 4 bytes: bytes of the frame that are headers
+	PHVPort   = 8  // 4 bytes: the ingress port
 	PHVInLen  = 12 // 4 bytes: the frame's length as received
 	PHVAsked  = 16 // 8 bytes: 1 if the packet has read the time; see emit/clock.go
 	PHVGroup  = 24 // 8 bytes: the multicast group's word
@@ -17,7 +17,7 @@ const (
 	PHVSpill  = 40 // 8 bytes: see emit.WidenBounds
 	// 8 bytes: the control plane's epoch before the packet's first lookup
 	PHVEpoch   = 48
-	PHVCPU     = 56 // 8 bytes: the CPU that a counter is counted on
+	PHVCPU     = 56 // 8 bytes: the CPU whose counter copies the packet uses
 	PHVVersion = 64 // 8 bytes: the registers' version when the packet began to read them
 	phvFields  = 72
 )

@@ -9,10 +9,10 @@ import (
 // Plan is the layout of a program's data: the fields of one packet (the PHV), and what outlives a
 // packet (the state).
 //
-// All state but hash tables and tries is one value of one BPF map, of which the program knows the
-// address and the control plane has a mapping. So a register is read with a bounds check and a
-// load, without any call; the control plane sees it without a system call; and while the program
-// holds its lock it calls nothing.
+// All state but hash tables and tries is one value of one BPF map, whose address the program knows
+// and which the control plane has mapped. So a register is read with a bounds check and a load,
+// without any call; the control plane sees it without a system call; and while the program holds
+// the lock it makes no calls.
 type Plan struct {
 	Prog   *bmv2json.Program
 	Layout *ir.Layout
@@ -22,25 +22,26 @@ type Plan struct {
 	// in the state: 0, or 1 while a packet has exclusive use of the registers; after it the version
 	// (locking/unlocked.go)
 	Lock      int
-	MeterLock int // the same of meters
+	MeterLock int // the same for meters
 	// in the state: number of the control plane's calls of Barrier; after it EpochDropped and
 	// OldestEpoch
 	Epoch int
-	// in the state: how packets get the registers (locking/stripes.go), and how often one found the
-	// lock of all of them taken
+	// in the state: how packets lock the registers (locking/stripes.go), and how often a packet
+	// found the one lock taken
 	Mode, Contended int
-	Taking          int // in the state: how many bytes of stripes are held by a packet that takes all
-	Stripes         int // in the state
-	Registers       []ArrayPlan
-	Counters        []CounterPlan
-	Meters          []ArrayPlan
-	Tables          []*TablePlan // by Table.Index
+	// in the state: how many bytes of stripes are held by a packet that is taking all stripes
+	Taking    int
+	Stripes   int // in the state
+	Registers []ArrayPlan
+	Counters  []CounterPlan
+	Meters    []ArrayPlan
+	Tables    []*TablePlan // by Table.Index
 	// one word for each multicast group id: 1 + where its replicas start, and how many there are
 	Groups   int
 	Replicas int
 
 	PHVBytes      int
-	Keys          int // room for a key
+	Keys          int // space for a table key
 	Zeros         int // padding for frames
 	Snapshot      int // fields that egress changes, kept for the next replica
 	Saved         []Span
@@ -50,21 +51,21 @@ type Plan struct {
 	Blocks        map[*bmv2json.Header]bool
 	BlockAt       map[*bmv2json.Header]int // offset of a block in the frame, 4 bytes of the PHV
 	Undo          int                      // values to restore: see locking/unlocked.go
-	Resting       []*Resting               // blocks that stay in the frame
+	Resting       []*Resting               // blocks that may rest in the frame
 	RestingFields map[int]restingField     // their fields, by their place in the PHV
 
 	Scratch, ScratchEnd int // words for arithmetic on wide values (ir/wide.go)
 	operations          map[*bmv2json.Primitive]*bmv2json.Expr
 	fieldsRead          analysis.ReadFields // by anything
 
-	LateClock bool // the clock is read when a packet asks for it
+	LateClock bool // the clock is read only when a packet needs it
 
-	Families        []family // none: there is one lock
+	Families        []family // register families; none: there is one lock
 	Members         []Member // by Register.Index
-	StripeCount     int      // of each family: a power of two
+	StripeCount     int      // stripes of each family, a power of two
 	held            int      // in the PHV: for each family a word for the stripe, and one for its version
-	LargestRegister int      // number of its cells
-	// values assigned to metadata, by its place, and whether it may get anything else
+	LargestRegister int      // number of cells of the largest register
+	// values assigned to metadata, by its place, and whether it may get any other value
 	assigned  map[int][]*bmv2json.Expr
 	otherwise map[int]bool
 
@@ -76,7 +77,7 @@ type Plan struct {
 	Digest       int
 	ValueSets    []SetPlan      // by ValueSet.Index
 	HashIn       int            // the bytes that are hashed
-	HashMax      int            // maximum number of its entries
+	HashMax      int            // largest number of bytes at HashIn
 	CRCTables    map[string]int // in the state
 	customCRCs   map[*bmv2json.Calculation]int
 }
@@ -96,11 +97,12 @@ func (a ArrayPlan) At(index int) int { return a.Off + index*a.Stride }
 const (
 	MaxGroups   = 1 << 16
 	MaxReplicas = 1 << 16
-	cpuSlack    = 16 // bytes after a buffer that an 8-byte access at its end may touch
-	maxPHV      = 32000
+	// bytes reserved after a buffer, because an 8-byte access at its end may touch them
+	cpuSlack = 16
+	maxPHV   = 32000
 )
 
-// allocate reserves state; what belongs together shares no cache line with the rest.
+// allocate reserves state; each reservation has its own cache lines.
 func (p *Plan) allocate(bytes int) int {
 	at := p.StateBytes
 	p.StateBytes = (at + bytes + 63) &^ 63
@@ -121,7 +123,7 @@ func NewPlan(prog *bmv2json.Program) (p *Plan, err error) {
 	return p, nil
 }
 
-// refuseProgram refuses what this engine cannot run whatever there is room for.
+// refuseProgram refuses constructs that this engine cannot run, regardless of space.
 func (p *Plan) refuseProgram() {
 	prog := p.Prog
 	if prog.PSA() {
@@ -162,7 +164,7 @@ func (p *Plan) planState() (keys int) {
 	return keys
 }
 
-// planPHV gives what is kept of a packet a place behind its fields.
+// planPHV gives the other data of a packet a place after its fields.
 func (p *Plan) planPHV(keys int) {
 	prog, at := p.Prog, p.Layout.End
 	take := func(bytes int) int {
@@ -193,7 +195,7 @@ func (p *Plan) planPHV(keys int) {
 		}
 	}
 	p.FrameMax = max(64, head+slackOfParsers(prog))
-	varbit := 0 // copied as a whole, whatever its length
+	varbit := 0 // size of the varbit field, which is always copied as a whole
 	for _, l := range p.Layout.Types {
 		varbit = max(varbit, l.VarbitMax+cpuSlack)
 	}
@@ -241,11 +243,12 @@ func (p *Plan) refuseSize() {
 	}
 }
 
-// maxState bounds what a program takes of the kernel's memory, in bytes.
+// maxState bounds the kernel memory of a program, in bytes.
 const maxState = 1 << 29
 
-// hashBytes is about what the kernel takes for a table's entries when its map is made, whether or
-// not they are there: an element's header, the key and the word, and a bucket.
+// hashBytes is roughly the memory that the kernel allocates per entry of a hash table when it
+// creates the map, whether or not the entry exists: an element's header, the key and the word, and
+// a bucket.
 func (t *TablePlan) hashBytes() int {
 	if t.Kind != LookupHash {
 		return 0
@@ -254,8 +257,8 @@ func (t *TablePlan) hashBytes() int {
 		1) * (48 + (t.KeyBytes+7)&^7 + 8 + 2*16)
 }
 
-// MaxAdvance is how far a parser may advance by a constant, in bytes; the buffer has as much for
-// those that advance by a number from the packet.
+// MaxAdvance is how far a parser may advance by a constant, in bytes. The buffer reserves as much
+// for parsers that advance by a number from the packet.
 const MaxAdvance = 256
 
 // slackOfParsers is for bytes that parsers read without extracting them.
@@ -284,5 +287,5 @@ func slackOfParsers(prog *bmv2json.Program) int {
 // ZerosAtEnd is how many zeros delivery.CutTail writes at most.
 const ZerosAtEnd = 64
 
-// MostUndone bounds a packet's kept values, in bytes.
+// MostUndone bounds a packet's saved values, in bytes.
 const MostUndone = 96

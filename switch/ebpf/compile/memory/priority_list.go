@@ -5,13 +5,12 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// Tables with ternary, optional or range keys: a list of entries in the order of their priority, of
-// which the first that matches counts. A lookup takes time in proportion to the entries before it,
-// a few nanoseconds each.
+// Tables with ternary, optional or range keys: a list of entries in the order of their priority;
+// the first match counts. A lookup takes a few nanoseconds for each entry before the match.
 //
 // There are several copies of the list. A change writes one that no packet reads and then points
-// the table at it; a packet continues in the copy in which it has begun. Only when all have been
-// written does a change wait for packets that may still be in the oldest.
+// the table at it; a packet continues in the copy in which it has begun. Only after it has used all
+// copies does a change wait for packets that may still be in the oldest one.
 
 // maxScanCopies and scanMemory bound the copies of a table's list.
 const (
@@ -19,7 +18,7 @@ const (
 	scanMemory    = 4 << 20
 )
 
-// scanPlan is where a table's lists are. An entry is a pair of words for each word of the key
+// scanPlan says where a table's lists are. An entry is a pair of words for each word of the key
 // (value and mask, or the two bounds of a range), then its word.
 type scanPlan struct {
 	Words  int // of the key

@@ -12,14 +12,16 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// family is registers that a packet takes by one number: a cell i of such a register belongs to the
-// number i/scale, where scale is the register's. Whoever has a number's stripe has its cells.
+// family is a group of registers that a packet selects by one number: cell i of such a register
+// belongs to the number i/scale, with the register's own scale. A packet that holds a number's
+// stripe may use that number's cells.
 type family struct {
 	Stripes int    // place of its stripes in the state
 	Bound   uint64 // numbers with a cell are below it
-	alone   bool   // it is one register, of a word
-	// It is alone, and a packet writes at most one cell of it: a packet that has stripes of others,
-	// and only reads one cell of it, needs no stripe for that (locking/stripes.go).
+	alone   bool   // the family is a single one-word register
+	// The family is alone, and a packet writes at most one cell of it. A packet that holds stripes
+	// of other families and only reads one cell of this one needs no stripe for that
+	// (locking/stripes.go).
 	Single bool
 }
 
@@ -35,15 +37,15 @@ const (
 )
 
 // planFamilies finds which registers belong together, by how the program computes their indices:
-// from the same field, or from a multiple of the same field plus less than one multiple. It is a
-// guess, made once for all programs that are made of the plan. Whether a program's packets really
-// keep to it is found out when it is made (findNeeds).
+// from the same field, or from a multiple of the same field plus less than one multiple. This is a
+// guess, made once for all programs that are compiled from the plan. Whether a program's packets
+// really conform to it is checked when the program is compiled (findNeeds).
 func (p *Plan) planFamilies() {
 	if runtime.GOARCH != "amd64" || len(p.Prog.Registers) == 0 {
 		return
 	}
 	if q := p.Prog.Pipeline("egress"); q != nil && slices.ContainsFunc(analysis.Nodes(q), analysis.TouchesRegister) {
-		return // a second section, with the one lock
+		return // egress has a second section, with the one lock
 	}
 	q := p.Prog.Pipeline("ingress")
 	if q == nil {
@@ -113,10 +115,10 @@ func (p *Plan) planFamilies() {
 // mostRows bounds how many bytes of the state the rows of a family take.
 const mostRows = 1 << 19
 
-// planRegisters makes room for registers. What a packet takes by one number lies in one row, a
-// cache line, if the family is small: other CPUs, whose packets have other numbers, leave that line
-// alone, though numbers are often neighbours (as sessions are that were leased one after the
-// other), and one line is fetched instead of one for each register.
+// planRegisters makes room for registers. If a family is small, all cells of one number lie in one
+// row, a cache line. Other CPUs, whose packets have other numbers, then do not touch that line,
+// although numbers are often neighbours (such as sessions that were leased one after the other). A
+// packet also fetches one line instead of one for each register.
 func (p *Plan) planRegisters() {
 	p.Registers = make([]ArrayPlan, len(p.Prog.Registers))
 	for i, r := range p.Prog.Registers {
@@ -150,9 +152,9 @@ func (p *Plan) planRegisters() {
 	}
 }
 
-// findSingle chooses the family that is single: of those that can be, the one with the fewest
-// numbers, which packets are the likeliest to have in common. Were there two, what a packet reads
-// in one and writes in the other would not be one moment.
+// findSingle chooses the family that is single: of the possible families, the one with the fewest
+// numbers, because packets are most likely to share those. With two such families, a packet's read
+// in one and its write in the other would not be atomic.
 func (p *Plan) findSingle(q *bmv2json.Pipeline) {
 	var single *family
 	for f := range p.Families {
@@ -192,7 +194,8 @@ func (p *Plan) mostWrites(q *bmv2json.Pipeline, family int) (most int) {
 	return most
 }
 
-// StripeMask is which bits of a stripe's offset in its family count; bit 0 says that there is one.
+// StripeMask selects the significant bits of a stripe's offset in its family; bit 0 says that there
+// is a stripe.
 func (p *Plan) StripeMask() int32 { return int32((p.StripeCount - 1) * StripeBytes) }
 
 // HeldStripe is the place in the PHV of the packet's stripe of a family.
@@ -201,7 +204,8 @@ func (p *Plan) HeldStripe(family int) int { return p.held + 16*family }
 // HeldVersion is the place of the noted version of that stripe.
 func (p *Plan) HeldVersion(family int) int { return p.held + 16*family + 8 }
 
-// Locks are the places in the state of the locks that a packet may have: 0 in each that nobody has.
+// Locks are the places in the state of the locks that a packet may hold; a lock that is free
+// contains 0.
 func (p *Plan) Locks() []int {
 	locks := []int{p.Lock}
 	for i := range len(p.Families) * p.StripeCount {
@@ -210,5 +214,5 @@ func (p *Plan) Locks() []int {
 	return locks
 }
 
-// StripesBytes is how large all stripes are together.
+// StripesBytes is the total size of all stripes.
 func (p *Plan) StripesBytes() int { return len(p.Families) * p.StripeCount * StripeBytes }

@@ -1,13 +1,13 @@
 package memory
 
-// Requests are a program's requests besides that a packet leaves: clones, another pass, and
-// truncation. It says where the PHV has a packet's requests.
+// Requests describes the requests that a program can make in addition to sending a packet: clones,
+// another pass, and truncation. It says where the PHV holds a packet's requests.
 type Requests struct {
-	// what the program can ask for; returns: resubmit and recirculate
+	// the requests that the program can make; returns: resubmit and recirculate
 	Clones, truncates, Returns bool
 
 	// In the PHV.
-	Session int // 4 bytes: of the clone
+	Session int // 4 bytes: the clone's session
 	Cut     int // 4 bytes: the longest frame that may leave, or NoCut
 	CopyCut int // 4 bytes: the same for the copies that are being made
 	Passes  int // 4 bytes: how often the packet came back
@@ -15,13 +15,13 @@ type Requests struct {
 	// 2 bytes: the field list; 0: not asked for (as in BMv2, whose empty list therefore asks for
 	// nothing)
 	Resubmit int
-	Recirc   int // 2 bytes: the same
+	Recirc   int // 2 bytes: the same for recirculation
 	Cloning  int // 1 byte
 	end      int
 
 	// In the state.
-	Sessions int // 8 bytes for each clone session, as of a multicast group
-	Cuts     int // 4 bytes for each: 0: as long as it is
+	Sessions int // 8 bytes for each clone session, in the format for a multicast group
+	Cuts     int // 4 bytes for each session: the maximum length; 0: not truncated
 }
 
 const (
@@ -29,13 +29,13 @@ const (
 	NoCut       = 0x7fffffff // in Requests.Cut: the frame is not truncated
 )
 
-// Any reports whether the program needs any of it.
+// Any reports whether the program makes any such requests.
 func (q *Requests) Any() bool { return q.Clones || q.truncates || q.Returns }
 
 // Reinjects reports whether packets come back.
 func (q *Requests) Reinjects() bool { return q.Clones || q.Returns }
 
-// planRequests finds out what the program asks for, and makes room for it.
+// planRequests finds out which requests the program makes, and reserves space for them.
 func (p *Plan) planRequests(take func(bytes int) int) {
 	q := &p.Requests
 	for _, a := range p.Prog.Actions {

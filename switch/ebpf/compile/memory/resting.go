@@ -8,7 +8,7 @@ import (
 // mostResting bounds the fields of a block that rests.
 const mostResting = 16
 
-// Resting is a block that rests, and where its mask is.
+// Resting is a block that may rest, and the place of its mask.
 type Resting struct {
 	Header *bmv2json.Header
 	Mask   int
@@ -43,7 +43,7 @@ type restingField struct {
 // WholeMask is the mask of a block that is completely in the frame.
 func (r *Resting) WholeMask() int32 { return 1<<len(r.Header.Type.Fields) - 1 }
 
-// RestsIn is a header as one that may rest; nil if it does not.
+// RestsIn returns a header's description as a block that may rest; nil if it may not.
 func (p *Plan) RestsIn(h *bmv2json.Header) *Resting {
 	for _, r := range p.Resting {
 		if r.Header == h {

@@ -6,13 +6,13 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// planWide finds how much scratch memory the statement that needs the most takes.
+// planWide finds how much scratch memory the most demanding statement needs.
 func (p *Plan) planWide(take func(int) int) {
 	most := 0
 	statement := func(list ...ir.Operand) {
 		words := 0
 		for _, o := range list {
-			words += o.Words // for a result that is stored over what it is computed from
+			words += o.Words // for a result that overwrites its own operands
 			ir.WideSteps(o, func(o ir.Operand) { words += ir.StepWords(o) })
 		}
 		if words > len(list) {

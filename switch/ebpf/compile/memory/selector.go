@@ -4,11 +4,11 @@ import (
 	"github.com/netcraq/netcraq/switch/bmv2json"
 )
 
-// Action profiles and selectors. An entry that names a member has its action and parameters
-// in a slot of its own, as other entries do; who changes the member changes its entries. An entry
-// that names a group has the group's word in its slot: where its members' words are, one after the
-// other, and how many there are. A packet's hash takes one of them, which leads to the slot of a
-// member. So a group is changed in one step, and what an entry counts stays with the entry.
+// Action profiles and selectors. An entry that names a member has its action and parameters in its
+// own slot, like other entries; a change of the member changes these entries. An entry that names a
+// group has the group's word in its slot, which says where the words of the group's members are and
+// how many there are. A packet's hash selects one of them, which leads to the slot of a member. So
+// a group changes in one step, and an entry's counter stays with the entry.
 
 // GroupAction stands for the action's number in the word of an entry that names a group.
 const GroupAction = 0xffff
@@ -18,7 +18,7 @@ func GroupWord(at, count int) uint64 { return uint64(at)<<32 | uint64(count) }
 
 const (
 	leastMembers = 64
-	// what a selector's groups may have in all, for each member of the profile
+	// number of words that a selector's groups may have in total, per member of the profile
 	membersShared = 4
 	maxMembers    = 1 << 16
 )

@@ -8,8 +8,8 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile/analysis"
 )
 
-// egressWrites finds what of the PHV egress changes, in whole words: what has to be put back before
-// the next copy of a packet goes through it.
+// egressWrites finds the parts of the PHV that egress changes, in whole words. They must be
+// restored before the next copy of a packet passes through egress.
 func (p *Plan) egressWrites() []Span {
 	var spans []Span
 	add := func(off, size int) {
@@ -67,7 +67,7 @@ func (p *Plan) egressWrites() []Span {
 			field(k.Target)
 		}
 	}
-	// Those that touch become one.
+	// Merge adjacent spans.
 	slices.SortFunc(spans, func(a, b Span) int { return cmp.Compare(a.Off, b.Off) })
 	var out []Span
 	for _, s := range spans {

@@ -12,11 +12,11 @@ import (
 // whole or not at all. The word is
 //
 //	bits 0 to 15    1 + the index of the action in the table's list; 0: no entry
-//	bits 16 to 63   the action's parameters, where they fit (and nothing is counted)
+//	bits 16 to 63   the action's parameters, if they fit (and nothing is counted)
 //	                or the number of the entry's slot, in which the parameters and the counter are
 //
-// A slot is written before its word is and not used again before every packet that may have seen
-// the word is gone (see slots).
+// A slot is written before its word and not reused before every packet that may have seen the word
+// is gone (see slots).
 
 // lookupKind is how a table finds the word of a key.
 type lookupKind int
@@ -29,13 +29,13 @@ const (
 	LookupScan                    // a list in the order of priority (priority_list.go)
 )
 
-// String is the kind's name, as docs/switch.md has it.
+// String is the kind's name in docs/switch.md.
 func (k lookupKind) String() string {
 	return [...]string{"none", "array", "hash", "trie",
 		"list"}[k]
 }
 
-// directBits is the widest key for which there is a word for each value.
+// directBits is the widest key for which the table is an array with a word for each value.
 const directBits = 12
 
 // TablePlan is the kind of a table's lookup, and its place.
@@ -44,21 +44,22 @@ type TablePlan struct {
 	Kind      lookupKind
 	KeyBytes  int
 	Parts     []KeyPart // by key
-	Bits      int       // LookupArray: of the whole key
+	Bits      int       // LookupArray: bits of the whole key
 	Direct    int       // in the state
 	Scan      *scanPlan
 	Inline    bool
 	Slots     int // in the state
 	SlotSize  int
 	SlotCount int
-	Counter   int         // in the slot; -1: no counter
-	Meter     int         // in the slot; -1: none
+	Counter   int         // offset of the counter in the slot; -1: none
+	Meter     int         // offset of the meter in the slot; -1: none
 	Hit       int         // in the slot: time of the last hit; -1: entries have no idle timeout
 	Default   int         // in the state: the word of the default entry
 	Version   int         // in the state, of a Knowable table: incremented with each change
 	Params    []ir.Params // by action of the table
 
-	// Of a table with a selector: where a slot has its group's word, and the members' words.
+	// For a table with a selector: the place of the group's word in a slot, and of the members'
+	// words.
 	GroupAt, Members, MemberCount int
 }
 
@@ -155,7 +156,8 @@ func bySize(params []bmv2json.Param) []int {
 func (t *TablePlan) planKeys() {
 	keys := t.Source.Keys
 	t.Parts = make([]KeyPart, len(keys))
-	prefix, bits, masks := false, 0, false // bmv2json takes one prefix at most, as p4c and BMv2 do
+	// bmv2json accepts at most one prefix, as p4c and BMv2 do
+	prefix, bits, masks := false, 0, false
 	for _, k := range keys {
 		switch k.Kind {
 		case bmv2json.MatchExact, bmv2json.MatchValid:
@@ -218,17 +220,17 @@ func (t *TablePlan) planKeys() {
 	}
 }
 
-// ConstantDefault reports whether the default entry is the one that stands in the program.
+// ConstantDefault reports whether the default entry is the one fixed in the program.
 func (t *TablePlan) ConstantDefault() bool {
 	d := t.Source.Default
 	return d != nil && (d.ConstEntry || d.ConstAction && len(d.Action.Params) == 0)
 }
 
-// Knowable reports whether a program can be made for the table's content: one key, exact or a
+// Knowable reports whether a program can be compiled for the table's content: one key, exact or a
 // prefix, of at most 64 bits.
 func (t *TablePlan) Knowable() bool {
 	if t.Source.Kind == bmv2json.TableIndirectWS {
-		return false // what an entry does is not in its word
+		return false // the word does not contain the entry's whole effect
 	}
 	if t.Kind != LookupHash && t.Kind != LookupTrie || len(t.Source.Keys) != 1 {
 		return false

@@ -18,23 +18,23 @@ func (p *Plan) Unread(dst *bmv2json.Expr) bool {
 	return !p.Reads(dst.Field)
 }
 
-// Reads reports whether anything in the program reads a field: a field that nobody reads need not
+// Reads reports whether anything in the program reads a field; if nothing does, the field need not
 // be set.
 func (p *Plan) Reads(r bmv2json.FieldRef) bool { return p.fieldsRead.Contains(r) }
 
-// planClock finds out whether the clock can be read when a packet asks for it.
+// planClock finds out whether the clock can be read only when a packet needs it.
 func (p *Plan) planClock() {
 	ts := p.Std.IngressTime
 	p.LateClock = !ts.IsZero() && p.Reads(ts) &&
 		!analysis.FieldsRead(p.Prog, p.Prog.Pipeline("ingress")).Contains(ts)
 }
 
-// ReadsClockLate reports whether the clock is read when a packet asks for the time, and not for
-// each packet.
+// ReadsClockLate reports whether the clock is read only when a packet needs the time, instead of
+// for each packet.
 func (p *Plan) ReadsClockLate() bool { return p.LateClock }
 
-// ReadsPacketLength reports whether the program looks at packet_length, which BMv2 changes with
-// each header that is added or removed.
+// ReadsPacketLength reports whether the program reads packet_length, which BMv2 changes with each
+// header that is added or removed.
 func (p *Plan) ReadsPacketLength() bool {
 	return !p.Std.PacketLength.IsZero() &&
 		p.Reads(p.Std.PacketLength)
@@ -84,13 +84,13 @@ func (p *Plan) FieldsOf(h *bmv2json.Header) (offs []int) {
 	return append(offs, p.Layout.Validity(h))
 }
 
-// ReadsQueueDepth reports whether the program asks how many packets wait at a port.
+// ReadsQueueDepth reports whether the program reads how many packets wait at a port.
 func (p *Plan) ReadsQueueDepth() bool {
 	return slices.ContainsFunc(p.QueueDepths(), p.Reads)
 }
 
-// QueueDepths are the fields that say so: the queue that a packet joins is as it was when it left
-// it.
+// QueueDepths are the fields for that. This engine reports the same depth for a packet entering and
+// leaving the queue.
 func (p *Plan) QueueDepths() []bmv2json.FieldRef {
 	var out []bmv2json.FieldRef
 	for _, r := range []bmv2json.FieldRef{p.Std.EnqDepth, p.Std.DeqDepth} {

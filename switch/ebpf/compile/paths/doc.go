@@ -4,6 +4,6 @@
 // threading and partial evaluation; find.go says how it is bounded.
 //
 // The steps also say which of them need exclusive use of the registers (order.go), by which numbers
-// a packet takes registers (needs.go), and where it may read them without a lock (unlocked.go). All
-// of that is data. Package control writes the instructions.
+// a packet selects registers (needs.go), and where it may read them without a lock (unlocked.go).
+// All of that is data. Package control writes the instructions.
 package paths

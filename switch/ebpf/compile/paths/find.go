@@ -14,11 +14,11 @@ import (
 )
 
 // Paths. A program repeats decisions: p4c stores a packet's kind in metadata, and each control
-// tests it again. So when the ingress pipeline of a running program is recompiled, it is not
-// written node by node, but by what is known where a packet comes along. A node that is reached
-// with different knowledge becomes several steps. In each of them, known decisions cost nothing,
-// and values that are never read again are not stored. Compilers call this jump threading and
-// partial evaluation.
+// tests it again. So when the ingress pipeline of a running program is recompiled, it is written by
+// what is known about a packet at each place, instead of node by node. A node that is reached with
+// different knowledge becomes several steps. In each of them, known decisions cost nothing, and
+// values that are never read again are not stored. Compilers call this jump threading and partial
+// evaluation.
 //
 //	node      op == READ? ──▶ kind = 1 ─┐             ┌─▶ kind == 1? ─▶ …
 //	          else        ──▶ kind = 2 ─┴─▶ table ────┘
@@ -27,14 +27,16 @@ import (
 //
 // The knowledge (ir.Facts) is values of fields, from assignments, conditions and the parameters of
 // tables with few entries (package known), and that metadata begins as 0. The number of steps is
-// bounded: a node that is reached with many kinds of knowledge is written for what several
-// conditions after it use, then for what some of them have in common. Knowing less is never wrong.
+// bounded: a node that is reached with many kinds of knowledge is written with only the knowledge
+// that several later conditions use, and then with the common part of several such states. Knowing
+// less is never wrong.
 
-// Bounds of the steps that one place in a program becomes, and of all.
+// Bounds on the number of steps for one place in a program, and for all places.
 const (
-	mostExact    = 2      // for all that is known
-	MostVariants = 12     // for knowledge that at least oftenAsked conditions after the place use
-	mostSteps    = 12_000 // of some three instructions
+	mostExact = 2 // steps with everything that is known
+	// steps with only the knowledge that at least oftenAsked later conditions use
+	MostVariants = 12
+	mostSteps    = 12_000 // steps in total, some three instructions each
 	FarthestJump = 32_767 // instructions
 	oftenAsked   = 3
 )
@@ -46,10 +48,10 @@ type maker struct {
 	end      *Step
 	memo     map[string]*Step
 	variants map[string][]ir.Facts
-	asked    map[bmv2json.Node]map[int]bool // fields that it and the nodes after it may ask
+	asked    map[bmv2json.Node]map[int]bool // fields that a node and the nodes after it may test
 	every    map[bmv2json.Node]bool         // ... any
 	often    map[bmv2json.Node]map[int]bool // ... in several conditions
-	reads    map[int]bool                   // of the code that is being translated
+	reads    map[int]bool                   // fields that the code under translation reads
 	steps    int
 }
 
@@ -66,9 +68,10 @@ type finder struct {
 
 // Options are the inputs of steps besides the program.
 type Options struct {
-	Variants  int                 // maximum number of steps that a place becomes, by what is known there
+	// maximum number of steps for a place, which differ in what is known there
+	Variants  int
 	Known     map[int]known.Table // by Table.Index: content of tables
-	Unlocked  bool                // packets take no lock
+	Unlocked  bool                // packets that only read registers take no lock
 	Overtaken bool                // see Settings
 }
 
@@ -79,9 +82,9 @@ func Find(p *memory.Plan, name string, o Options) (order []*Step, live *FieldSet
 	return t.findPaths(name)
 }
 
-// findPaths makes the steps of a pipeline, in an order in which each is before those that follow
-// it; nil if there are too many, or the pipeline has something that steps cannot have. Live are the
-// fields that are asked before they are set.
+// findPaths returns the steps of a pipeline in topological order; nil if there are too many, or if
+// the pipeline has a construct that steps do not support. live are the fields that are read before
+// they are set.
 func (t *finder) findPaths(name string) (order []*Step, live *FieldSet) {
 	q := t.Prog.Pipeline(name)
 	if q == nil {
@@ -148,13 +151,13 @@ func (t *finder) factsAtStart() ir.Facts {
 	return f
 }
 
-// findAsked finds for each node which fields may be asked from there on: what is known about others
-// makes no difference.
+// findAsked finds for each node which fields may be tested from there on. Knowledge about other
+// fields makes no difference.
 func (p *maker) findAsked(order []bmv2json.Node) {
 	p.asked, p.every = map[bmv2json.Node]map[int]bool{}, map[bmv2json.Node]bool{}
 	p.often = map[bmv2json.Node]map[int]bool{}
-	asking := map[int]int{}                              // conditions after, by field
-	writes := map[bmv2json.Node]map[bmv2json.Node]bool{} // the nodes after that write registers
+	asking := map[int]int{}                              // number of later conditions, by field
+	writes := map[bmv2json.Node]map[bmv2json.Node]bool{} // the later nodes that write registers
 	for i := len(order) - 1; i >= 0; i-- {
 		n := order[i]
 		set := map[int]bool{}
@@ -213,8 +216,8 @@ func (p *maker) new(s Step) *Step {
 	return &s
 }
 
-// once makes the steps of a place where a node's part begins, unless it was there with the same
-// facts before.
+// once creates the steps for the beginning of a node's part, unless they exist already for the same
+// facts.
 func (p *maker) once(place string, n bmv2json.Node, f ir.Facts, make func(ir.Facts) *Step) *Step {
 	if !p.every[n] {
 		f = f.Only(func(off int) bool { return p.asked[n][off] })
@@ -239,12 +242,12 @@ func (p *maker) once(place string, n bmv2json.Node, f ir.Facts, make func(ir.Fac
 	return s
 }
 
-// nearest is less than f: the part that it has in common with the most similar knowledge with which
-// the place was reached before. If that would be too many again, it is one of those, or what all
-// have in common.
+// nearest returns a part of f: what f has in common with the most similar facts with which the
+// place was reached before. If there would still be too many variants, it returns one of the
+// existing ones, or what all have in common.
 func (p *maker) nearest(place string, f ir.Facts) (best ir.Facts) {
 	before := p.variants[place]
-	full := len(before) >= 2*p.t.Variants // with those for what others have in common
+	full := len(before) >= 2*p.t.Variants // including variants for common parts
 	for _, g := range before {
 		if full && !f.Implies(g) {
 			continue
@@ -262,7 +265,7 @@ func (p *maker) nearest(place string, f ir.Facts) (best ir.Facts) {
 	return best
 }
 
-// at are the steps from a node on.
+// at returns the steps from a node on.
 func (p *maker) at(n bmv2json.Node, f ir.Facts) *Step {
 	if n == nil {
 		return p.end
@@ -283,7 +286,8 @@ func (p *maker) at(n bmv2json.Node, f ir.Facts) *Step {
 	})
 }
 
-// computed calls what makes values where f is known, and returns the fields that they are made of.
+// computed calls a function that makes values, given the facts f, and returns the fields that the
+// values depend on.
 func (p *maker) computed(w where, f ir.Facts, values func()) (reads []int) {
 	clear(p.reads)
 	p.t.Where, p.t.Facts, p.t.Params, p.t.Constants = w.path, f, w.params, w.constants
@@ -295,14 +299,15 @@ func (p *maker) computed(w where, f ir.Facts, values func()) (reads []int) {
 	return reads
 }
 
-// where is where an expression stands, and what the parameters of its action are.
+// where says in which place an expression is evaluated, and what is known about its action's
+// parameters.
 type where struct {
 	path      string
 	params    *ir.Params
 	constants [][]byte
 }
 
-// branch are the steps of a condition: one for each comparison that is not known.
+// branch returns the steps of a condition: one for each comparison whose result is not known.
 func (p *maker) branch(w where, e *bmv2json.Expr, f ir.Facts, yes, no func(ir.Facts) *Step) *Step {
 	switch {
 	case e.Op == bmv2json.OpAnd:
@@ -334,7 +339,7 @@ func (p *maker) branch(w where, e *bmv2json.Expr, f ir.Facts, yes, no func(ir.Fa
 	return p.new(s)
 }
 
-// action is an action that a node runs, and what its parameters are.
+// action is an action that a node runs, and what is known about its parameters.
 type action struct {
 	node      bmv2json.Node
 	code      *bmv2json.Action
@@ -343,12 +348,12 @@ type action struct {
 	next      bmv2json.Node
 }
 
-// action are the steps from an action's primitive on.
+// action returns the steps from a primitive of an action on.
 func (p *maker) action(a action, i int, f ir.Facts) *Step {
 	if i >= len(a.code.Primitives) {
 		return p.at(a.next, f)
 	}
-	// The node after is not the same for a hit and a miss.
+	// The node after differs for a hit and a miss.
 	next := "end"
 	if a.next != nil {
 		next = a.next.NodeName()
@@ -419,8 +424,8 @@ func (p *maker) primitive(a action, i int, f ir.Facts) *Step {
 	return p.new(s)
 }
 
-// mostConstants is how many entries a table may have for their parameters to be constants: what is
-// after it is written for each.
+// mostConstants is how many entries a table may have for their parameters to be constants. The code
+// after the table is written once for each entry.
 const mostConstants = 2
 
 // constantDefault is the default action of a table for which the program names one.
@@ -438,7 +443,7 @@ func constantDefault(n *bmv2json.Table) action {
 	return a
 }
 
-// lookup are the steps from a table on.
+// lookup returns the steps from a table on.
 func (p *maker) lookup(n *bmv2json.Table, f ir.Facts) *Step {
 	t := p.t
 	tp := t.Tables[n.Index]
@@ -484,7 +489,7 @@ func (p *maker) lookup(n *bmv2json.Table, f ir.Facts) *Step {
 	}
 	if tp.Kind != memory.LookupNone {
 		if known != nil {
-			f = nil // only while the table holds something else than what is known
+			f = nil // reached only while the table's content differs from the known content
 		}
 		for i := range n.Actions {
 			o.Hit = append(o.Hit, run(i, true, nil))

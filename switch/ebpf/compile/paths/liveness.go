@@ -45,8 +45,8 @@ func (s *FieldSet) addAll(other *FieldSet) {
 	}
 }
 
-// liveBehind are the fields that may be read after a pipeline: of packets' headers, of the standard
-// metadata, and what others than the pipeline read.
+// liveBehind are the fields that may be read after a pipeline: those of packet headers, of the
+// standard metadata, and those that other parts of the program read.
 func (t *finder) liveBehind(q *bmv2json.Pipeline) *FieldSet {
 	s, outside := newFieldSet(t.Layout.End, true), analysis.FieldsRead(t.Prog, q)
 	for _, h := range t.Prog.Headers {
@@ -62,8 +62,8 @@ func (t *finder) liveBehind(q *bmv2json.Pipeline) *FieldSet {
 	return s
 }
 
-// findDead finds what is set and not read by anything that follows, and returns what is read from
-// each step on before it is set.
+// findDead marks stores that no later step reads. It returns, for each step, the fields that are
+// read from there on before they are set.
 func (t *finder) findDead(order []*Step, behind *FieldSet) []*FieldSet {
 	live := make([]*FieldSet, len(order))
 	for i, s := range slices.Backward(order) {

@@ -11,22 +11,22 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// Needs are the numbers by which a packet takes registers from a step on, of each family, as they
-// are at that step.
+// Needs are the numbers by which a packet selects registers of each family from a step on,
+// expressed by values at that step.
 type Needs struct {
 	Families []Need // by family
-	// some index is not known to be made of what the packet has at that step
+	// some index is not known to depend only on values at that step
 	unknown bool
 	// how many cells of the single family it reads at most, and whether it writes any
 	singleReads  int
 	singleWrites bool
 }
 
-// Need is the number by which a packet takes a family's registers; nil: it takes none.
+// Need is the number by which a packet selects a family's registers; nil: it uses none.
 type Need struct {
 	Base    *bmv2json.Expr
 	key     string
-	several bool // on different ways, or one after the other, by different numbers
+	several bool // the packet uses different numbers, on different paths or one after the other
 	single  bool // the family is the single one (locking/stripes.go)
 }
 
@@ -41,16 +41,16 @@ func (n *Need) add(m Need) {
 	}
 }
 
-// fieldsHeld is what is known about fields since the beginning of the pipeline, or, inside, since
-// the packet got the registers. What is not there is as it was, or, where lost is set, may be
-// anything.
+// fieldsHeld is what is known about fields since the beginning of the pipeline, or, inside the
+// locked section, since the packet locked the registers. A field without an entry is unchanged or,
+// if lost is set, may have any value.
 type fieldsHeld struct {
 	of   map[int]affine.Form
 	lost bool
 }
 
-// enter is what is known where a packet gets the registers: fields that were made of others, which
-// are still as they were.
+// enter returns what is known where a packet locks the registers: fields that were computed from
+// other fields which have not changed since.
 func (t *finder) enter(h *fieldsHeld) *fieldsHeld {
 	in := &fieldsHeld{of: map[int]affine.Form{}}
 	for off, n := range h.of {
@@ -68,7 +68,7 @@ func (t *finder) enter(h *fieldsHeld) *fieldsHeld {
 	return in
 }
 
-// findNeeds finds what packets need of each family at each step inside.
+// findNeeds finds what packets need of each family at each step in the locked section.
 func (t *finder) findNeeds(order []*Step) {
 	if len(t.Families) == 0 {
 		return
@@ -91,7 +91,8 @@ func (t *finder) findNeeds(order []*Step) {
 	if len(order) > 0 {
 		arrive(order[0], &fieldsHeld{})
 	}
-	taken := make([]*Need, len(order)) // by the step itself, whose family is that of its register
+	// registers used by the step itself, indexed by the register's family
+	taken := make([]*Need, len(order))
 	for i, s := range order {
 		w := t.numbersAt(s, before[i])
 		if s.Inside {
@@ -151,8 +152,8 @@ func (n *Needs) add(m *Needs) {
 	n.singleWrites = n.singleWrites || m.singleWrites
 }
 
-// takenBy is the number by which a step takes a register, nil if it takes none; one without a base
-// is not known.
+// takenBy returns the number by which a step selects a register, nil if it uses none. A form
+// without a base means that the number is not known.
 func (t *finder) takenBy(s *Step, w affine.Evaluator) *Need {
 	if s.Kind != StepPrimitive {
 		return nil
@@ -177,7 +178,7 @@ func (t *finder) takenBy(s *Step, w affine.Evaluator) *Need {
 	return &Need{}
 }
 
-// numbersAt is what is known about values at a step, of fields of which h is known.
+// numbersAt is what is known about values at a step, given the facts h about fields.
 func (t *finder) numbersAt(s *Step, h *fieldsHeld) affine.Evaluator {
 	return affine.Evaluator{Bound: uint64(t.LargestRegister), Field: func(r bmv2json.FieldRef) affine.Form {
 		if r.Field.VL || r.Field.Signed || ir.Wide(r.Field.Width) || r == t.Std.IngressTime {
@@ -198,7 +199,7 @@ func (t *finder) numbersAt(s *Step, h *fieldsHeld) affine.Evaluator {
 	}}
 }
 
-// itself is a field that is as it was.
+// itself is the form of a field that has not changed.
 func (t *finder) itself(r bmv2json.FieldRef) affine.Form {
 	n := affine.OfField(t.Layout, r)
 	if n.Base != nil {
@@ -207,7 +208,7 @@ func (t *finder) itself(r bmv2json.FieldRef) affine.Form {
 	return n
 }
 
-// rangeOf is what is known about a field wherever a program may be.
+// rangeOf is what is known about a field at every place of the program.
 func (t *finder) rangeOf(r bmv2json.FieldRef) (n affine.Form) {
 	off := t.Layout.Field(r).Off
 	if n, ok := t.ranges[off]; ok {
@@ -224,7 +225,7 @@ func (t *finder) rangeOf(r bmv2json.FieldRef) (n affine.Form) {
 	return affine.AtMost(ir.Ones(r.Field.Width))
 }
 
-// heldBehind is what is known about fields after a step.
+// heldBehind returns what is known about fields after a step.
 func (t *finder) heldBehind(s *Step, h *fieldsHeld, w affine.Evaluator) *fieldsHeld {
 	var changed []int
 	value := affine.Unknown()
@@ -259,7 +260,7 @@ func (t *finder) heldBehind(s *Step, h *fieldsHeld, w affine.Evaluator) *fieldsH
 	return after
 }
 
-// eitherHeld is what is known where two ways meet.
+// eitherHeld returns what is known where two paths meet.
 func (t *finder) eitherHeld(a, b *fieldsHeld, refs map[int]bmv2json.FieldRef) *fieldsHeld {
 	if a == b {
 		return a
@@ -286,7 +287,8 @@ func (t *finder) eitherHeld(a, b *fieldsHeld, refs map[int]bmv2json.FieldRef) *f
 	return out
 }
 
-// FamiliesToLock are those of which a packet takes a stripe at a step; false if it takes all.
+// FamiliesToLock returns the families of which a packet takes a stripe at a step; false if it takes
+// all stripes.
 func (n *Needs) FamiliesToLock() (list []int, ok bool) {
 	if n == nil || n.unknown {
 		return nil, false
@@ -308,8 +310,8 @@ func (n *Needs) FamiliesToLock() (list []int, ok bool) {
 	return list, true
 }
 
-// familiesToRead are those whose versions tell a packet that only reads whether it has read what is
-// so; false if it cannot know.
+// familiesToRead returns the families whose versions tell a read-only packet whether its reads were
+// consistent; false if it cannot know.
 func (n *Needs) familiesToRead() (list []int, ok bool) {
 	if n == nil || n.unknown {
 		return nil, false
@@ -325,8 +327,8 @@ func (n *Needs) familiesToRead() (list []int, ok bool) {
 	return list, true
 }
 
-// StripesFit reports whether packets seldom take all stripes: where each has them all, one lock
-// does better.
+// StripesFit reports whether packets seldom take all stripes. If every packet took all of them, one
+// lock would be faster.
 func StripesFit(order []*Step) bool {
 	for _, s := range order {
 		for _, n := range s.Next {

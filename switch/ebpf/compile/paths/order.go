@@ -4,7 +4,7 @@ import (
 	"slices"
 )
 
-// inOrder lists the steps from a first one on, each before those that follow it.
+// inOrder lists the steps from a first one on in topological order.
 func inOrder(first *Step) (order []*Step) {
 	seen := map[*Step]bool{}
 	var visit func(*Step)
@@ -27,7 +27,7 @@ func inOrder(first *Step) (order []*Step) {
 }
 
 // findInside finds the steps between the first one that touches a register and the last, on each
-// way.
+// path.
 func findInside(order []*Step) {
 	touches := func(s *Step) bool {
 		return s.Kind == StepPrimitive &&

@@ -11,17 +11,18 @@ type stepKind int
 // Kinds of steps.
 const (
 	StepEnd stepKind = iota
-	// a condition without "and", "or" and "not": Next is where it holds, and where not
+	// a condition without "and", "or" and "not": Next has the steps for true and for false
 	StepTest
 	StepSet       // a field gets a constant
 	StepPrimitive // Next is one
 	StepTable
-	StepUnlocked // Next is the step that reads registers without the lock, and the one that does with it
+	// Next is the step that reads registers without the lock, and the one that reads them with it
+	StepUnlocked
 	StepValidate // Next is the step if registers were not written meanwhile, and the one if they were
 	StepUndo
 )
 
-// Step is something that a packet comes by, knowing facts.
+// Step is one operation on a packet's path, together with the facts that are known there.
 type Step struct {
 	Kind  stepKind
 	Facts ir.Facts
@@ -36,14 +37,14 @@ type Step struct {
 	Constants [][]byte   // instead
 	Table     *Outcomes
 	Undo      *Unlocked // StepUnlocked, StepUndo
-	Spoilt    bool      // it reads a wrong value: for tests
+	Spoilt    bool      // the step reads a wrong value on purpose, for tests
 
 	reads []int // fields, or ir.EveryField
-	sets  int   // the one field that it always sets; -1 if there is none
-	Dead  bool  // nobody reads what it sets
+	sets  int   // the one field that the step always sets; -1: none
+	Dead  bool  // the value that it sets is never read
 
 	order  int    // its place
-	Inside bool   // a packet has the registers to itself here
+	Inside bool   // the packet has exclusive use of the registers here
 	Needs  *Needs // registers taken from here on; nil outside
 }
 
@@ -51,8 +52,8 @@ type Step struct {
 type Outcomes struct {
 	Plan    *memory.TablePlan
 	Hit     []*Step          // by action
-	Known   map[uint64]*Step // by the word of an entry whose parameters are constants
-	Missed  []*Step          // by action of the default entry; nil if that is as hit
-	Without *Step            // there is no default entry
-	Always  *Step            // the default entry is the program's own
+	Known   map[uint64]*Step // steps by entry word, for entries whose parameters are constants
+	Missed  []*Step          // steps by the default entry's action; nil: the same as for a hit
+	Without *Step            // the step if there is no default entry
+	Always  *Step            // the step for the program's own constant default entry
 }

@@ -8,18 +8,18 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// Unlocked is what a part of the program without the lock needs to go back.
+// Unlocked is what a part that runs without the lock needs in order to roll back.
 type Unlocked struct {
-	Keep   []memory.Span      // fields, which are kept
-	Reload []*bmv2json.Header // blocks, which are in the frame
+	Keep   []memory.Span      // fields whose old values are saved
+	Reload []*bmv2json.Header // blocks that are restored from the frame
 
-	Families []int // whose versions are checked if there are stripes
+	Families []int // families whose versions are checked if there are stripes
 	Striped  bool  // the families are known
 }
 
-// readUnlocked gives each place where packets get the lock, and only read registers with it, a copy
-// of what follows that does without. The liveness of fields is that of order. It reports whether
-// there was one.
+// readUnlocked adds, at each place where packets lock registers only to read them, a copy of the
+// following steps that runs without the lock. live is the liveness of fields in order. It reports
+// whether there was such a place.
 func (t *finder) readUnlocked(order []*Step, live []*FieldSet) (found bool) {
 	if !t.HasVersions() {
 		return false
@@ -47,7 +47,7 @@ func (t *finder) readUnlocked(order []*Step, live []*FieldSet) (found bool) {
 	return found
 }
 
-// lead makes one of a step's ways on lead to another step.
+// lead redirects one of a step's edges to another step.
 func (s *Step) lead(way int, to *Step) {
 	from := s.Next[way]
 	s.Next[way] = to
@@ -74,8 +74,8 @@ func (s *Step) lead(way int, to *Step) {
 	}
 }
 
-// withoutLock makes the copy of the steps from one on that need the lock; nil if they cannot do
-// without.
+// withoutLock makes the copy of the steps from a given one on that hold the lock; nil if they
+// cannot run without it.
 func (t *finder) withoutLock(first *Step, live *FieldSet, order []*Step) *Step {
 	changed, ok := t.changedInside(first)
 	if !ok {
@@ -136,8 +136,8 @@ func (t *finder) withoutLock(first *Step, live *FieldSet, order []*Step) *Step {
 	return begin
 }
 
-// changedInside are the fields that the steps from one on change that have the lock; false where
-// one of them writes a register, or does something that cannot be done again.
+// changedInside are the fields that the locked steps from a given one on change; false if one of
+// them writes a register, or has an effect that cannot be repeated.
 func (t *finder) changedInside(first *Step) (changed map[int]bool, ok bool) {
 	changed = map[int]bool{}
 	seen := map[*Step]bool{}
@@ -154,7 +154,7 @@ func (t *finder) changedInside(first *Step) (changed map[int]bool, ok bool) {
 			switch s.Primitive.Op {
 			case "assign", "modify_field", "register_read", "count", "mark_to_drop", "drop",
 				"no_op":
-			default: // log_msg among them, which would be said twice
+			default: // including log_msg, which would be logged twice
 				return nil, false
 			}
 		default:
@@ -199,8 +199,8 @@ func (t *finder) changedBy(s *Step) (offs []int) {
 	return []int{ir.EveryField}
 }
 
-// keepWhat finds how to restore changed fields that are read from the first step on: false if it is
-// too much.
+// keepWhat determines how to restore changed fields that are read from the first step on; false if
+// there are too many.
 func (t *finder) keepWhat(u *Unlocked, changed map[int]bool, live *FieldSet, first *Step,
 	order []*Step) bool {
 	room := 0
@@ -234,8 +234,8 @@ func (t *finder) keepWhat(u *Unlocked, changed map[int]bool, live *FieldSet, fir
 	return room <= memory.MostUndone
 }
 
-// asReceived reports whether a header's fields are those of the frame, or 0, wherever a packet
-// comes to a step.
+// asReceived reports whether, on every path to a step, a header's fields still equal the frame's,
+// or are 0.
 func (t *finder) asReceived(h *bmv2json.Header, at *Step, order []*Step) bool {
 	before := make([]bool, len(order))
 	before[at.order] = true
@@ -247,7 +247,7 @@ func (t *finder) asReceived(h *bmv2json.Header, at *Step, order []*Step) bool {
 		if !before[i] || s == at {
 			continue
 		}
-		if s.Kind == StepTable { // which itself changes nothing
+		if s.Kind == StepTable { // a lookup itself changes nothing
 			continue
 		}
 		for _, off := range t.changedBy(s) {

@@ -8,9 +8,9 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 )
 
-// lookupKnown leaves the word of the key's entry in Entry and goes to found, or goes to miss; where
-// the table has changed since, it continues after its code. Of entries whose word has a label it
-// goes to that.
+// lookupKnown leaves the word of the key's entry in Entry and goes to found, or goes to miss. If
+// the table has changed since, control continues after its code. For entries whose word has a
+// label, it goes to that label.
 func (t *Tables) lookupKnown(tp *memory.TablePlan, known known.Table, labels map[uint64]string,
 	found, miss string) {
 	changed, join := t.NewLabel("changed"), t.NewLabel("known")
@@ -20,7 +20,8 @@ func (t *Tables) lookupKnown(tp *memory.TablePlan, known known.Table, labels map
 	t.Emit(asm.JNE.Imm32(asm.R1, int32(known.Version), changed))
 	t.Compute(t.KeyWord(key, 0), 0)
 	t.knownRange(known.Ranges, key.Width <= 32, labels, join, miss)
-	// Which constant it was must not tell the paths apart for the verifier: it would follow each.
+	// The verifier must not distinguish the paths by the constant; otherwise it would follow each
+	// of them.
 	t.Bind(join)
 	t.Store(code.PHV, memory.PHVSpill, code.Entry, 8)
 	t.Load(code.Entry, code.PHV, memory.PHVSpill, 8)
@@ -28,7 +29,7 @@ func (t *Tables) lookupKnown(tp *memory.TablePlan, known known.Table, labels map
 	t.Bind(changed)
 }
 
-// knownRange finds the range that R1 is in, one of ranges.
+// knownRange finds the range that contains R1.
 func (t *Tables) knownRange(ranges []known.Range, narrow bool, labels map[uint64]string,
 	found, miss string) {
 	if len(ranges) == 1 {

@@ -18,7 +18,7 @@ func (t *Tables) scanTable(tp *memory.TablePlan, miss string) {
 				t.Compute(t.KeyWord(&tp.Source.Keys[i], w), 0), 8)
 		}
 	}
-	const frame = -24 // on the stack: the PHV, the first entry's number, the word found
+	const frame = -24 // stack layout: the PHV, the first entry's number, the word found
 	t.StateAddress(asm.R1, s.Head)
 	t.Load(asm.R2, asm.R1, 0, 8)
 	t.Emit(asm.Mov.Reg32(asm.R1, asm.R2), asm.RSh.Imm(asm.R2, 32))

@@ -8,7 +8,7 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 )
 
-// ChooseMember replaces the slot in Entry, if it is a group's, by that of a member. A packet for a
+// ChooseMember replaces the slot in Entry by a member's slot, if it is a group's. A packet for a
 // group without members goes to none.
 func (t *Tables) ChooseMember(tp *memory.TablePlan, none string) {
 	if tp.Source.Kind != bmv2json.TableIndirectWS {
@@ -18,7 +18,8 @@ func (t *Tables) ChooseMember(tp *memory.TablePlan, none string) {
 	t.Load(asm.R1, code.PHV, memory.PHVAction, 2)
 	t.Emit(asm.JNE.Imm(asm.R1, memory.GroupAction, chosen))
 	t.Load(asm.R1, code.Entry, tp.GroupAt, 8)
-	t.Emit(asm.Mov.Reg(code.Entry, asm.R1)) // one reading: both of its halves are of one group
+	// one load, so both halves are of the same state of the group
+	t.Emit(asm.Mov.Reg(code.Entry, asm.R1))
 	t.hashes.ComputeHash(memory.SelectorOf(tp.Source))
 	t.Emit(asm.Mov.Reg(asm.R1, code.Entry), asm.LSh.Imm(asm.R1, 32), asm.RSh.Imm(asm.R1, 32),
 		asm.JEq.Imm(asm.R1, 0, none), asm.Mod.Reg(asm.R0, asm.R1),

@@ -9,8 +9,8 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// CountHit leaves the slot's address in Entry, as SlotAddress does, and counts the packet in the
-// entry's counter and meter, and notes the time of the hit.
+// CountHit leaves the slot's address in Entry, as SlotAddress does. It also counts the packet in
+// the entry's counter and meter, and notes the time of the hit.
 func (t *Tables) CountHit(tp *memory.TablePlan, bad string) {
 	t.SlotAddress(tp, bad)
 	if tp.Counter >= 0 {
@@ -37,8 +37,8 @@ func (t *Tables) SlotAddress(tp *memory.TablePlan, bad string) {
 	t.Emit(asm.Add.Reg(code.Entry, asm.R1))
 }
 
-// LookUp leaves the word of the key's entry in Entry, or goes to miss. An entry that is known to be
-// in the table, and whose word has a label, goes there.
+// LookUp leaves the word of the key's entry in Entry, or goes to miss. If the entry is known to be
+// in the table and its word has a label, it goes to that label.
 func (t *Tables) LookUp(tp *memory.TablePlan, labels map[uint64]string, miss string) {
 	if known, ok := t.Maps.Known[tp.Source.Index]; ok {
 		found := t.NewLabel("found")
@@ -50,7 +50,7 @@ func (t *Tables) LookUp(tp *memory.TablePlan, labels map[uint64]string, miss str
 	t.lookupMap(tp, miss)
 }
 
-// lookupMap asks the table's map.
+// lookupMap looks the key up in the table's map.
 func (t *Tables) lookupMap(tp *memory.TablePlan, miss string) {
 	keys := tp.Source.Keys
 	switch tp.Kind {
@@ -60,7 +60,7 @@ func (t *Tables) lookupMap(tp *memory.TablePlan, miss string) {
 			index = ir.Or(index, ir.Shl(t.KeyWord(&keys[i], 0), uint64(tp.Parts[i].At)))
 		}
 		t.Compute(index, 0)
-		// for the verifier, which knows nothing about widths
+		// for the verifier, which does not know the widths of fields
 		t.Emit(asm.And.Imm(asm.R1, int32(ir.Ones(tp.Bits))), asm.LSh.Imm(asm.R1, 3))
 		t.StateAddress(asm.R2, tp.Direct)
 		t.Emit(asm.Add.Reg(asm.R2, asm.R1))
@@ -119,7 +119,7 @@ func (t *Tables) trieKey(k *bmv2json.Key, p memory.KeyPart) {
 }
 
 // storeBigEndian stores the low bytes of R1, byte by byte where their number is not a power of two.
-// R1 does not survive.
+// It clobbers R1.
 func (t *Tables) storeBigEndian(base asm.Register, off, size int) {
 	switch size {
 	case 2, 4, 8:
