@@ -69,7 +69,7 @@ bin/netcraq-bench-jetstream: deps
 netchain: build ### start NetChain, the baseline, with a prompt
 	@$(SUDO) env PATH="$$PATH" $(PYTHON) netchain-baseline/run.py --switch $(SWITCH) --engine $(ENGINE) --hook $(HOOK)
 
-compare: build ## measure NetChain, NetCRAQ as in the paper and NetCRAQ as shipped: the paper's figures
+compare: build ## measure NetChain, the paper's NetCRAQ and the shipped one
 	@$(SUDO) env PATH="$$PATH" $(PYTHON) -m experiments.figures --compare
 
 bench-guarantees: build ### measure what each guarantee of the shipped program costs (needs p4c)
