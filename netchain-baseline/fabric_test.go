@@ -3,11 +3,11 @@ package netchain
 import (
 	"context"
 	"errors"
-	"math/big"
 	"slices"
 
 	v1 "github.com/p4lang/p4runtime/go/p4/v1"
 
+	"github.com/netcraq/netcraq/controlplane/tablefill"
 	"github.com/netcraq/netcraq/controlplane/topology"
 	"github.com/netcraq/netcraq/switch/interp"
 	"github.com/netcraq/netcraq/switch/target"
@@ -163,44 +163,14 @@ func (f *simFabric) settle(context.Context) error {
 // apply does at an interpreter what a P4Runtime server does.
 func (n *network) apply(x *node, u *v1.Update) {
 	te := u.Entity.GetTableEntry()
-	t := n.tables[te.TableId]
-	e := &target.TableEntry{Priority: int(te.Priority)}
-	for _, field := range t.MatchFields {
-		zero := full(nil, field.Bitwidth)
-		m := target.FieldMatch{Value: zero, Mask: zero}
-		for _, given := range te.Match {
-			if given.FieldId != field.Id {
-				continue
-			}
-			switch given := given.FieldMatchType.(type) {
-			case *v1.FieldMatch_Exact_:
-				m = target.FieldMatch{Value: full(given.Exact.Value, field.Bitwidth)}
-			case *v1.FieldMatch_Lpm:
-				m = target.FieldMatch{Value: full(given.Lpm.Value, field.Bitwidth), PrefixLen: int(given.Lpm.PrefixLen)}
-			case *v1.FieldMatch_Ternary_:
-				m = target.FieldMatch{Value: full(given.Ternary.Value, field.Bitwidth),
-					Mask: full(given.Ternary.Mask, field.Bitwidth)}
-			}
-		}
-		e.Match = append(e.Match, m)
-	}
-	if a := te.GetAction().GetAction(); a != nil {
-		e.Action = &target.ActionCall{Action: n.actions[a.ActionId].Preamble.Name}
-		for i, p := range a.Params {
-			e.Action.Params = append(e.Action.Params, full(p.Value, n.actions[a.ActionId].Params[i].Bitwidth))
-		}
-	}
+	table, entry, err := tablefill.Entry(n.info, te)
+	check(n.t, err)
 	do := map[v1.Update_Type]func(string, *target.TableEntry) error{
 		v1.Update_INSERT: x.p.InsertEntry,
 		v1.Update_MODIFY: x.p.ModifyEntry,
 		v1.Update_DELETE: x.p.DeleteEntry,
 	}
-	if err := do[u.Type](t.Preamble.Name, e); err != nil {
+	if err := do[u.Type](table, entry); err != nil {
 		n.t.Errorf("%s: %v of %v: %v", x.s.Name, u.Type, te, err)
 	}
-}
-
-// full is a P4Runtime value, which has no leading zeros, at its full width.
-func full(v []byte, width int32) []byte {
-	return new(big.Int).SetBytes(v).FillBytes(make([]byte, (width+7)/8))
 }

@@ -9,9 +9,6 @@ import (
 	"testing"
 	"time"
 
-	configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
-	"google.golang.org/protobuf/encoding/prototext"
-
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/topology"
 	"github.com/netcraq/netcraq/switch/bmv2json"
@@ -30,8 +27,6 @@ type network struct {
 	seqBits int
 	topo    *topology.Topology
 	program *bmv2json.Program
-	tables  map[uint32]*configv1.Table
-	actions map[uint32]*configv1.Action
 
 	nodes  []*node
 	queues map[end][]arrival // frames on their way to a switch's port
@@ -112,17 +107,6 @@ func newNetwork(t *testing.T, text string, seqBits, keys, groups int) *network {
 		inbox: map[int][]answer{}, heard: map[uint32]*Packet{}, Controller: c}
 	if n.program, err = bmv2json.Parse(program); err != nil {
 		t.Fatal(err)
-	}
-	_, p4info, err := Compiled(seqBits)
-	check(t, err)
-	var m configv1.P4Info
-	check(t, prototext.Unmarshal(p4info, &m))
-	n.tables, n.actions = map[uint32]*configv1.Table{}, map[uint32]*configv1.Action{}
-	for _, x := range m.Tables {
-		n.tables[x.Preamble.Id] = x
-	}
-	for _, x := range m.Actions {
-		n.actions[x.Preamble.Id] = x
 	}
 	for _, s := range topo.Switches {
 		n.nodes = append(n.nodes, &node{s: s})

@@ -13,8 +13,8 @@ import (
 
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
+	"github.com/netcraq/netcraq/controlplane/tablefill"
 	"github.com/netcraq/netcraq/controlplane/topology"
-	"github.com/netcraq/netcraq/experiments/tablefill"
 	"github.com/netcraq/netcraq/p4src/paper"
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/interp"

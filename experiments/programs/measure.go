@@ -14,7 +14,7 @@ import (
 	"github.com/vishvananda/netns"
 
 	"github.com/netcraq/netcraq/controlplane/p4rt"
-	"github.com/netcraq/netcraq/experiments/tablefill"
+	"github.com/netcraq/netcraq/controlplane/tablefill"
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/ebpf"
 	"github.com/netcraq/netcraq/switch/interp"

@@ -2,14 +2,10 @@ package compiled
 
 import (
 	"fmt"
-	"math/big"
-
-	configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
-	v1 "github.com/p4lang/p4runtime/go/p4/v1"
-	"google.golang.org/protobuf/encoding/prototext"
 
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
+	"github.com/netcraq/netcraq/controlplane/tablefill"
 	"github.com/netcraq/netcraq/p4src"
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/target"
@@ -20,10 +16,8 @@ const Profile = wire.Profile128
 
 // Program is the compiled P4 program, as it is or with a rule removed.
 type Program struct {
-	info    *p4rt.Info
-	JSON    *bmv2json.Program
-	tables  map[uint32]*configv1.Table
-	actions map[uint32]*configv1.Action
+	info *p4rt.Info
+	JSON *bmv2json.Program
 }
 
 // Load reads the compiled program. change edits the JSON that p4c made of it; nil: it is
@@ -38,22 +32,9 @@ func Load(change func(text []byte) ([]byte, error)) (*Program, error) {
 			return nil, err
 		}
 	}
-	var message configv1.P4Info
-	if err := prototext.Unmarshal(p4info, &message); err != nil {
-		return nil, fmt.Errorf("the program's P4Info: %w", err)
-	}
-	p := &Program{tables: map[uint32]*configv1.Table{}, actions: map[uint32]*configv1.Action{}}
-	if p.info, err = p4rt.NewInfo(&message); err != nil {
-		return nil, fmt.Errorf("the program's P4Info: %w", err)
-	}
-	if p.JSON, err = bmv2json.Parse(text); err != nil {
+	p := &Program{}
+	if p.JSON, p.info, err = tablefill.Parse(text, p4info); err != nil {
 		return nil, fmt.Errorf("the program: %w", err)
-	}
-	for _, t := range message.Tables {
-		p.tables[t.Preamble.Id] = t
-	}
-	for _, a := range message.Actions {
-		p.actions[a.Preamble.Id] = a
 	}
 	return p, nil
 }
@@ -72,31 +53,9 @@ func (p *Program) Encode(e p4rt.Entry) Entry {
 		// controller.New would have said so
 		panic(fmt.Sprintf("the controller's entry does not fit the program: %v", err))
 	}
-	t := p.tables[m.TableId]
-	out := &target.TableEntry{}
-	for i, f := range m.Match {
-		width := t.MatchFields[i].Bitwidth
-		switch f := f.FieldMatchType.(type) {
-		case *v1.FieldMatch_Exact_:
-			out.Match = append(out.Match, target.FieldMatch{Value: full(f.Exact.Value, width)})
-		case *v1.FieldMatch_Lpm:
-			out.Match = append(out.Match, target.FieldMatch{Value: full(f.Lpm.Value, width),
-				PrefixLen: int(f.Lpm.PrefixLen)})
-		default:
-			panic(fmt.Sprintf("table %s has a key that the simulator does not know: %T", t.Preamble.Name, f))
-		}
+	table, entry, err := tablefill.Entry(p.info, m)
+	if err != nil {
+		panic(fmt.Sprintf("the simulator does not know the controller's entry: %v", err))
 	}
-	if a := m.GetAction().GetAction(); a != nil {
-		action := p.actions[a.ActionId]
-		out.Action = &target.ActionCall{Action: action.Preamble.Name}
-		for i, param := range a.Params {
-			out.Action.Params = append(out.Action.Params, full(param.Value, action.Params[i].Bitwidth))
-		}
-	}
-	return Entry{t.Preamble.Name, out}
-}
-
-// full is a P4Runtime value, which has no leading zeros, at its full width.
-func full(v []byte, width int32) []byte {
-	return new(big.Int).SetBytes(v).FillBytes(make([]byte, (width+7)/8))
+	return Entry{table, entry}
 }

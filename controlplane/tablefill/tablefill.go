@@ -1,5 +1,6 @@
 // Package tablefill fills the tables of a switch that runs in this process, by P4Runtime's names
-// and without a P4Runtime connection: for tests and measurements of single programs.
+// and without a P4Runtime connection: for the simulator, and for tests and measurements of single
+// programs.
 package tablefill
 
 import (
@@ -37,7 +38,10 @@ func Fill(p target.Pipeline, info *p4rt.Info, entries []p4rt.Entry, groups []p4r
 		if err != nil {
 			return err
 		}
-		table, entry := entryOf(info, message)
+		table, entry, err := Entry(info, message)
+		if err != nil {
+			return err
+		}
 		set := p.InsertEntry
 		if e.Default {
 			set = p.SetDefault
@@ -58,9 +62,10 @@ func Fill(p target.Pipeline, info *p4rt.Info, entries []p4rt.Entry, groups []p4r
 	return nil
 }
 
-// entryOf is an entry as engines take it: names for ids, a match for each field of the table, and
-// every value at its full width.
-func entryOf(info *p4rt.Info, m *v1.TableEntry) (string, *target.TableEntry) {
+// Entry is a P4Runtime entry as engines take it, and the name of its table: names for ids, a match
+// for each field of the table, and every value at its full width. Ranges and optional fields are
+// refused.
+func Entry(info *p4rt.Info, m *v1.TableEntry) (string, *target.TableEntry, error) {
 	tables, actions := info.P4Info.Tables, info.P4Info.Actions
 	table := tables[slices.IndexFunc(tables, func(t *configv1.Table) bool { return t.Preamble.Id == m.TableId })]
 	out := &target.TableEntry{Priority: int(m.Priority)}
@@ -83,6 +88,8 @@ func entryOf(info *p4rt.Info, m *v1.TableEntry) (string, *target.TableEntry) {
 			case *v1.FieldMatch_Ternary_:
 				match = target.FieldMatch{Value: full(given.Ternary.Value, field.Bitwidth),
 					Mask: full(given.Ternary.Mask, field.Bitwidth)}
+			default:
+				return "", nil, fmt.Errorf("table %s has a key of a kind that is not known here: %T", table.Preamble.Name, given)
 			}
 		}
 		out.Match = append(out.Match, match)
@@ -95,7 +102,7 @@ func entryOf(info *p4rt.Info, m *v1.TableEntry) (string, *target.TableEntry) {
 			out.Action.Params = append(out.Action.Params, full(p.Value, action.Params[i].Bitwidth))
 		}
 	}
-	return table.Preamble.Name, out
+	return table.Preamble.Name, out, nil
 }
 
 // full is a P4Runtime value, which has no leading zeros, at its full width.
