@@ -301,22 +301,24 @@ var errLate = errors.New("it takes too long")
 func bounded(ctx context.Context, most time.Duration) (_ context.Context, cancel func()) {
 	ctx, end := context.WithCancelCause(ctx)
 	begun, before := time.Now(), timeOf(syscall.RUSAGE_SELF)
-	var timer *time.Timer
-	look := make(chan struct{}) // closed when timer is set
-	timer = time.AfterFunc(most, func() {
-		<-look
-		left := most - (timeOf(syscall.RUSAGE_SELF) - before)
-		if left <= 0 || time.Since(begun) >= Patience*most {
-			end(errLate)
-			return
+	timer := time.NewTimer(most)
+	go func() {
+		defer timer.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-timer.C:
+			}
+			left := most - (timeOf(syscall.RUSAGE_SELF) - before)
+			if left <= 0 || time.Since(begun) >= Patience*most {
+				end(errLate)
+				return
+			}
+			timer.Reset(min(max(left, 10*time.Millisecond), Patience*most-time.Since(begun)))
 		}
-		timer.Reset(min(max(left, 10*time.Millisecond), Patience*most-time.Since(begun)))
-	})
-	close(look)
-	return ctx, func() {
-		timer.Stop()
-		end(nil)
-	}
+	}()
+	return ctx, func() { end(nil) }
 }
 
 // late says in words that a run failed because it took too long.
