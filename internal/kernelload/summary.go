@@ -1,6 +1,13 @@
 package kernelload
 
-import "github.com/netcraq/netcraq/api/wire"
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"github.com/netcraq/netcraq/api/wire"
+)
 
 // Summary is a run's report for programs; `netcraqctl bench -o json` prints it, and what it shares
 // with that of a load from a socket means the same.
@@ -74,4 +81,26 @@ func (r *Report) Summary(cfg *Config) Summary {
 		out.Ops[name] = x
 	}
 	return out
+}
+
+// Err returns an error if an answer was wrong.
+func (r *Report) Err() error {
+	if r.Wrong > 0 {
+		return fmt.Errorf("%d answers had a value or a key that is not what was asked for", r.Wrong)
+	}
+	return nil
+}
+
+// RunAndPrint is Run, writes the summary as JSON to w, and returns an error if an answer was wrong.
+func RunAndPrint(ctx context.Context, cfg Config, w io.Writer) error {
+	r, err := Run(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	out := json.NewEncoder(w)
+	out.SetIndent("", "  ")
+	if err := out.Encode(r.Summary(&cfg)); err != nil {
+		return err
+	}
+	return r.Err()
 }

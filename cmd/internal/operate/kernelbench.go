@@ -128,10 +128,7 @@ func (c *cli) kernelBench(ctx context.Context, b *benchFlags) error {
 	if err := c.showKernel(&cfg, r, cfg.Target.String()); err != nil {
 		return err
 	}
-	if r.Wrong > 0 {
-		return fmt.Errorf("%d answers had a value or a key that is not what was asked for", r.Wrong)
-	}
-	return nil
+	return r.Err()
 }
 
 // keepDirty writes the keys again and again with packets that do not live to come to the tail,

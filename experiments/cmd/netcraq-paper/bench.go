@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"time"
@@ -69,19 +68,7 @@ func (c *common) bench() *cobra.Command {
 		cfg.Iface, cfg.Source, cfg.Gateway = at.iface, at.source, at.gateway
 		cfg.Protocol, cfg.WritePercent = paperchain.Load{Node: at.node, Head: at.head}, puts
 		cfg.FirstPort, cfg.Resend, cfg.Seed = 40000, 20*time.Millisecond, 1
-		r, err := kernelload.Run(cmd.Context(), cfg)
-		if err != nil {
-			return err
-		}
-		out := json.NewEncoder(os.Stdout)
-		out.SetIndent("", "  ")
-		if err := out.Encode(r.Summary(&cfg)); err != nil {
-			return err
-		}
-		if r.Wrong > 0 {
-			return fmt.Errorf("%d answers had a value that is not of the key that was asked for", r.Wrong)
-		}
-		return nil
+		return kernelload.RunAndPrint(cmd.Context(), cfg, os.Stdout)
 	}
 	return cmd
 }

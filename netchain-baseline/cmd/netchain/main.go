@@ -5,7 +5,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -200,19 +199,7 @@ func (c *common) bench() *cobra.Command {
 			return err
 		}
 		cfg.Protocol, cfg.WritePercent, cfg.FirstPort, cfg.Resend, cfg.Seed = load, puts, 40000, 20*time.Millisecond, 1
-		r, err := kernelload.Run(cmd.Context(), cfg)
-		if err != nil {
-			return err
-		}
-		out := json.NewEncoder(os.Stdout)
-		out.SetIndent("", "  ")
-		if err := out.Encode(r.Summary(&cfg)); err != nil {
-			return err
-		}
-		if r.Wrong > 0 {
-			return fmt.Errorf("%d answers had a value or a key that is not what was asked for", r.Wrong)
-		}
-		return nil
+		return kernelload.RunAndPrint(cmd.Context(), cfg, os.Stdout)
 	}
 	return cmd
 }
