@@ -188,19 +188,19 @@ func lost(held *node.Held) error {
 // runHolding runs a command until it ends. It gets SIGTERM if this process is to end, or has lost
 // what it held.
 func (c *cli) runHolding(ctx context.Context, held *node.Held, command []string) error {
-	isLost, err := c.run(ctx, command, "NETCRAQ_TOKEN="+strconv.FormatUint(held.Token(), 10), held.Lost())
+	isLost, err := c.run(ctx, command, held.Lost(), "NETCRAQ_TOKEN="+strconv.FormatUint(held.Token(), 10))
 	if isLost {
 		return lost(held)
 	}
 	return err
 }
 
-// run runs a command until it ends, with a variable more in its environment. It gets SIGTERM when
+// run runs a command until it ends, with more variables in its environment. It gets SIGTERM when
 // this process is to end, or when stop is closed; isStopped says which.
-func (c *cli) run(ctx context.Context, command []string, variable string, stop <-chan struct{}) (isStopped bool,
+func (c *cli) run(ctx context.Context, command []string, stop <-chan struct{}, variables ...string) (isStopped bool,
 	err error) {
 	run := c.command(command)
-	run.Env = append(os.Environ(), variable)
+	run.Env = append(os.Environ(), variables...)
 	if err := run.Start(); err != nil {
 		return false, ran(err, command[0])
 	}

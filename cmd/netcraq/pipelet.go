@@ -5,7 +5,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"syscall"
 
 	"github.com/spf13/cobra"
 )
@@ -28,19 +27,8 @@ func (c *cli) pipeletCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			run := c.command(append([]string{program}, args...))
-			if err := run.Start(); err != nil {
-				return ran(err, program)
-			}
-			ended := make(chan error, 1)
-			go func() { ended <- run.Wait() }()
-			select {
-			case err = <-ended:
-			case <-cmd.Context().Done():
-				_ = run.Process.Signal(syscall.SIGTERM)
-				err = <-ended
-			}
-			return ran(err, program)
+			_, err = c.run(cmd.Context(), append([]string{program}, args...), nil)
+			return err
 		},
 	}
 	cmd.Flags().SetInterspersed(false) // flags after COMMAND are those of the program

@@ -59,7 +59,7 @@ NETCRAQ_INSTANCE, and its exit code becomes this one's.`,
 				err = c.announce(command, node.Instance{Instance: r.Instance(), Address: own[1]},
 					fmt.Sprintf("registered %s of %s at %s", r.Instance(), own[0], own[1]))
 				if err == nil && len(command) > 0 {
-					_, err = c.run(ctx, command, "NETCRAQ_INSTANCE="+r.Instance(), nil)
+					_, err = c.run(ctx, command, nil, "NETCRAQ_INSTANCE="+r.Instance())
 				} else if err == nil {
 					<-ctx.Done()
 				}

@@ -52,7 +52,7 @@ type conn struct {
 	mu      sync.Mutex
 	room    sync.Cond // signaled when unsent has decreased or the connection has ended
 	calls   map[uint64]*call
-	watched int    // keys and prefixes that watches follow
+	watched int    // keys and prefixes that watches follow, and files that are held
 	out     []byte // unsent
 	spare   []byte // spare buffer for answers
 	unsent  int    // bytes in out and bytes being written
