@@ -44,7 +44,8 @@ from rich.console import Console  # noqa: E402
 from rich.table import Table  # noqa: E402
 
 from experiments.bench_rounds import Aim, Bench, Failed, show_aims, show_load  # noqa: E402
-from experiments.bench_streams import COMMAND, Load, Share, broker, cpu_seconds, marks  # noqa: E402
+from experiments.bench_streams import COMMAND, Load, Share, broker, marks  # noqa: E402
+from experiments.one_load import all_cpu_seconds  # noqa: E402
 
 STEP = ROOT / "experiments" / "arrow_step.py"
 
@@ -203,10 +204,10 @@ def measure(case: Case, way: str, seconds: float, parquets: str) -> dict[str, An
         lasts = [load for role, load in loads if role == "last"]
         until(lasts, OBJECTS + 2)  # rings are full, and files that are used again are there
         time.sleep(seconds / 4)
-        first, used, begun = marks(all_of), cpu_seconds(pid), time.monotonic()
+        first, used, begun = marks(all_of), all_cpu_seconds(pid), time.monotonic()
         time.sleep(seconds)
         until(lasts, 4 + max(m["batches"] for m, (role, _) in zip(first, loads, strict=True) if role == "last"))
-        last, used, took = marks(all_of), cpu_seconds(pid) - used, time.monotonic() - begun
+        last, used, took = marks(all_of), all_cpu_seconds(pid) - used, time.monotonic() - begun
         pss, files = memory([pid, *(load.process.pid for load in all_of)]), in_files() - before
     moved = [(b["bytes"] - a["bytes"]) / (b["at_ns"] - a["at_ns"]) * 1e9 for a, b in zip(first, last, strict=True)]
     roles: dict[str, list[float]] = {}

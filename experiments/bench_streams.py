@@ -42,6 +42,7 @@ from rich.console import Console  # noqa: E402
 from rich.table import Table  # noqa: E402
 
 from experiments.bench_rounds import Aim, Bench, Failed, show_aims, show_load  # noqa: E402
+from experiments.one_load import all_cpu_seconds  # noqa: E402
 
 COMMAND = ROOT / "bin" / "netcraq-streams"
 JETSTREAM = ROOT / "bin" / "netcraq-bench-jetstream"
@@ -307,12 +308,6 @@ def shares(partitions: int, among: int, number: int) -> str:
     return ",".join(str(n) for n in range(partitions) if n % among == number)
 
 
-def cpu_seconds(pid: int) -> float:
-    """What a process has used of the processors, those threads included that have ended."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def machine_seconds() -> tuple[float, float]:
     """What all processors together were busy for, and how long they were there."""
     ticks = [int(n) for n in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
@@ -338,10 +333,10 @@ def measure(case: Case, way: str, share: Share, seconds: float) -> dict[str, Any
         for load in loads:
             load.say()
         time.sleep(max(0.3, seconds / 2))  # until all go their way, and rings are full where consumers are slow
-        first, used, busy = marks(loads), cpu_seconds(pid), machine_seconds()
+        first, used, busy = marks(loads), all_cpu_seconds(pid), machine_seconds()
         begun = time.monotonic()
         time.sleep(seconds)
-        last, used, took = marks(loads), cpu_seconds(pid) - used, time.monotonic() - begun
+        last, used, took = marks(loads), all_cpu_seconds(pid) - used, time.monotonic() - begun
         busy = tuple(b - a for a, b in zip(busy, machine_seconds(), strict=True))
     rates = [
         {k: (b[k] - a[k]) * 1e9 / (b["at_ns"] - a["at_ns"]) for k in ("records", "bytes", "found", "cpu_us")}

@@ -14,7 +14,6 @@ for management, leads from the host to etcd.
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import socket
@@ -26,6 +25,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
+from experiments.one_load import all_cpu_seconds
 from topologies import nodes, p4app
 from topologies.controller import ADMIN
 from topologies.network import ChainNetwork, NodeError
@@ -62,12 +62,6 @@ def etcd_program() -> str:
     """etcd itself: bin/etcd, which make builds of the version in go.mod, or else the one on PATH."""
     built = p4app.ROOT / "bin" / "etcd"
     return str(built) if built.exists() else "etcd"
-
-
-def seconds_used(pid: int) -> float:
-    """The processor time that a process has used, with that of threads that have ended."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # utime, stime (proc_pid_stat(5): 14, 15)
 
 
 class EtcdNetwork:
@@ -396,11 +390,11 @@ class EtcdNetwork:
 
     def etcd_seconds(self) -> float:
         """The processor time that etcd's members have used."""
-        return sum(seconds_used(process.pid) for process in self.etcd)
+        return sum(all_cpu_seconds(process.pid) for process in self.etcd)
 
     def gateway_seconds(self) -> float:
         """The processor time that the gateways have used."""
-        return sum(seconds_used(process.pid) for process in self.gateways)
+        return sum(all_cpu_seconds(process.pid) for process in self.gateways)
 
     def bring_back(self, switch: str) -> None:
         """Restart a switch and bring it into the chain again."""
