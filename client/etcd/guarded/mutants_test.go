@@ -1,17 +1,17 @@
 package guarded
 
 import (
-	"encoding/json"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 
 	"github.com/netcraq/netcraq/internal/racedetector"
+	"github.com/netcraq/netcraq/internal/testutil/overlay"
 )
 
 // mutants are the rules that can be left out: those of doc.go, and two of placement's, which the
@@ -23,9 +23,8 @@ var mutants = []string{
 	"header", "ahead", "handed on", "remembered", "published late", "reuse of KEY_IDs", "order of removal",
 }
 
-// edits make of the shipped server one that can leave out a rule, by its name. The shipped one has
-// no such switches: TestMutants applies the edits to copies, and has the simulator built with those
-// in the place of the originals (go help build, -overlay).
+// edits make of the shipped server one that can leave out a rule, by its name. TestMutants builds
+// the simulator from edited copies, since the shipped server has no such switches.
 var edits = []struct{ file, old, new string }{
 	{"write.go", `	keys := s.placedIn(w)
 `, `	keys := s.placedIn(w)
@@ -86,11 +85,11 @@ var edits = []struct{ file, old, new string }{
 		}
 `},
 	{"guard.go", `		if isGone(err) {
-			g.unknown = false // nothing can be executed on a slot that is gone
+			g.unknown = false
 			return err
 		}
 `, `		if isGone(err) && s.without != "not found" {
-			g.unknown = false // nothing can be executed on a slot that is gone
+			g.unknown = false
 			return err
 		}
 		if isGone(err) {
@@ -192,62 +191,30 @@ func TestMutants(t *testing.T) {
 		}
 		return
 	}
-	out, err := exec.Command("go", "test", "-vet=off", "-count=1", "-v", "-run=^TestMutants$", "-overlay", overlay(t), ".").
-		CombinedOutput()
+	out, err := exec.Command(build(t), "-test.run=^TestMutants$", "-test.v").CombinedOutput()
 	t.Logf("%s", out)
 	if err != nil || strings.Count(string(out), ": noticed by seed") != len(mutants) {
 		t.Errorf("%v; %d mutants are to be noticed", err, len(mutants))
 	}
 }
 
-// overlay writes the edited files, and the file that go test takes to use them.
-func overlay(t *testing.T) string {
+// build makes the simulator's tests of the edited sources.
+func build(t *testing.T) string {
 	t.Helper()
-	here, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	texts := map[string]string{"overlaid_test.go": overlaid}
+	sources := overlay.Sources{"overlaid_test.go": overlaid}
 	for _, e := range edits {
-		text, ok := texts[e.file]
-		if !ok {
-			b, err := os.ReadFile(e.file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			text = string(b)
-		}
-		if n := strings.Count(text, e.old); n != 1 {
-			t.Fatalf("%s has %d times what a mutant changes: %s", e.file, n, e.old)
-		}
-		texts[e.file] = strings.Replace(text, e.old, e.new, 1)
-	}
-	replace := map[string]string{}
-	for name, text := range texts {
-		replace[filepath.Join(here, name)] = filepath.Join(dir, name)
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		sources.Edit(t, e.file, e.old, e.new)
 	}
 	tests, err := filepath.Glob("*_test.go")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range tests {
-		if !strings.Contains(strings.Join(simulator, " "), name) {
-			replace[filepath.Join(here, name)] = "" // there is none
+		if !slices.Contains(simulator, name) {
+			sources[name] = ""
 		}
 	}
-	list, err := json.Marshal(map[string]any{"Replace": replace})
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(dir, "overlay.json")
-	if err := os.WriteFile(file, list, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return file
+	return sources.Build(t)
 }
 
 // mutantSeeds is how many seeds a mutant may take to be noticed.

@@ -5,9 +5,12 @@ package overlay
 
 import (
 	"encoding/json"
+	"go/scanner"
+	"go/token"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -16,7 +19,8 @@ import (
 // their texts by name. "" takes a file away.
 type Sources map[string]string
 
-// Edit replaces old, which the file has once, by new.
+// Edit replaces old, which the file has once, by new. Comments and empty lines do not count: a
+// mistake is one of code, and whoever rewords a comment does not break a test.
 func (s Sources) Edit(t testing.TB, file, old, new string) {
 	t.Helper()
 	text, ok := s[file]
@@ -25,8 +29,9 @@ func (s Sources) Edit(t testing.TB, file, old, new string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		text = string(b)
+		text = codeOf(string(b))
 	}
+	old = codeOf(old)
 	if n := strings.Count(text, old); n != 1 {
 		t.Fatalf("%s has %d times what an edit changes: %s", file, n, old)
 	}
@@ -66,3 +71,26 @@ func (s Sources) Build(t testing.TB) string {
 	}
 	return binary
 }
+
+// codeOf is a text of Go, or a part of one, without its comments and empty lines.
+func codeOf(text string) string {
+	var comments scanner.Scanner
+	file := token.NewFileSet().AddFile("", -1, len(text))
+	comments.Init(file, []byte(text), func(token.Position, string) {}, scanner.ScanComments)
+	var b strings.Builder
+	kept := 0
+	for {
+		at, what, comment := comments.Scan()
+		if what == token.EOF {
+			break
+		}
+		if what == token.COMMENT && !strings.HasPrefix(comment, "//go:") {
+			b.WriteString(text[kept:file.Offset(at)])
+			kept = file.Offset(at) + len(comment)
+		}
+	}
+	b.WriteString(text[kept:])
+	return emptyLines.ReplaceAllString(b.String(), "\n")
+}
+
+var emptyLines = regexp.MustCompile(`[ \t]*\n([ \t]*\n)*`)
