@@ -33,7 +33,7 @@ PART ?=
 release: deps ### build everything that a release has into dist/ (PART=python builds that alone)
 	@$(PYTHON) mk/release/release.py --go "$(GO_ABS)" $(PART)
 
-release-check: deps ### build it twice, and compare the bytes
+release-check: deps ### build it again, and compare the bytes with dist/
 	@$(PYTHON) mk/release/release.py --go "$(GO_ABS)" --check $(PART)
 
 release-try: deps ### install what make release has made, each in an empty environment; a table (BEFORE=DIR: upgrade from it)

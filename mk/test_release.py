@@ -114,6 +114,27 @@ def test_chart_of_a_release():
     assert before == after
 
 
+def test_check(tmp_path, monkeypatch, capsys):
+    """--check compares with what the folder has, and fills it first only if it is empty."""
+    builds = []
+
+    def build(out, go, parts, say):
+        builds.append(out)
+        out.mkdir(exist_ok=True)
+        (out / "a").write_text("same")
+
+    monkeypatch.setattr(release, "build", build)
+    monkeypatch.setattr("sys.argv", ["release.py", "--check", "--out", str(tmp_path / "dist")])
+    assert release.main() == 0 and builds[0] == tmp_path / "dist" and len(builds) == 2
+    assert release.main() == 0 and len(builds) == 3
+    (tmp_path / "dist" / "b").write_text("of another part")
+    monkeypatch.setattr("sys.argv", ["release.py", "--check", "--out", str(tmp_path / "dist"), "python"])
+    assert release.main() == 0 and len(builds) == 4
+    (tmp_path / "dist" / "a").write_text("another")
+    assert release.main() == 1 and len(builds) == 5
+    assert "differ in: a" in capsys.readouterr().err
+
+
 def test_scripts():
     """What runs at installation is a shell script without mistakes of syntax."""
     for path in sorted((RELEASE / "files").glob("*.p*")):
