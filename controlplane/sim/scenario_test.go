@@ -87,17 +87,17 @@ func TestScenarios(t *testing.T) {
 	})
 }
 
-// scenario is a file that is being run.
+// scenario is a file that is being executed.
 type scenario struct {
 	t   *testing.T
 	d   *datadriven.TestData
 	out strings.Builder
 	w   *world.World
-	// What is printed of the timeline.
+	// Which lines of the timeline are printed.
 	packets, quiet, leases bool
 	clients                map[string]*world.Client
 	kept                   *chain.Record
-	configs                map[string]compiled.Entry // that keep-config has set aside, by switch
+	configs                map[string]compiled.Entry // saved by keep-config, by switch
 }
 
 func (s *scenario) values(key string) []string {
@@ -146,7 +146,7 @@ func (s *scenario) check(err error) {
 	}
 }
 
-// word is the n-th argument without a value.
+// word returns the n-th argument of the form without "=value".
 func (s *scenario) word(n int) string {
 	for _, a := range s.d.CmdArgs {
 		if len(a.Vals) == 0 {
@@ -168,7 +168,7 @@ func (s *scenario) node() *world.Node {
 	return n
 }
 
-// line prints a line of the timeline, if it is of the kind that is wanted.
+// line prints a line of the timeline, if its kind was requested.
 func (s *scenario) line(l logbook.Line) {
 	isSwitch := s.w != nil && s.w.Node(l.Who) != nil
 	if s.quiet || l.Lease && !s.leases || isSwitch && !s.packets {
@@ -365,7 +365,7 @@ func (s *scenario) network() {
 	if !s.has("slow-store") {
 		s.w.Loop.Run(10*time.Millisecond, nil)
 	}
-	s.w.Control = clockwork.NewDice(0, clockwork.DiceControl) // how often the set-up has used it makes no difference
+	s.w.Control = clockwork.NewDice(0, clockwork.DiceControl) // so that the set-up's draws change nothing later
 	s.quiet = false
 	fmt.Fprintln(&s.out, s.w.Controller().Status.Config)
 }
@@ -402,7 +402,7 @@ func (s *scenario) rule() {
 	s.w.Network.Rules = append(s.w.Network.Rules, r)
 }
 
-// op is an operation by its name; 0: any.
+// op returns the operation with a name; 0: any.
 func (s *scenario) op(name string) wire.Op {
 	for op := wire.Op(1); op.Valid(); op++ {
 		if op.String() == name {
