@@ -23,10 +23,10 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sim/world"
 )
 
-// TestScenarios runs the files in testdata: stories about a chain, the cases of docs/protocol.md,
-// "Changing a chain", among them. Commands in, what happened out. The network is perfect except for
-// what the commands do to it, and nothing is left to chance. Keys are numbers, 1 to the number that
-// network says.
+// TestScenarios runs the files in testdata: stories about a chain, including the cases of
+// docs/protocol.md, "Changing a chain". The input is commands, the output is the resulting
+// timeline. The network is perfect except for the commands' faults, and nothing is random. Keys are
+// numbers from 1 to the network command's keys=N.
 //
 //	network SHAPE [keys=N] [placed=N] [call-timeout=D] [lease=D] [patience=D] [settle=D] [without=MUTANT] [slow-store] [without-registers] [open-peers]    a new network (shapes.go), its chain formed and its keys placed (with placed=N the first N of them only), never written; with without-registers no switch shows its registers; with open-peers every switch takes a chain's messages by any port, as one whose controller knows no chain_peer
 //	client C at=HOST [resend=D]    a client; it asks the service address first, then the switches in order
