@@ -153,7 +153,7 @@ func (m *Machine) sendLeases(now Time) {
 		v := m.view[s]
 		l := &v.lease
 		if asks := m.asks(s); asks != v.tested {
-			if v.tested = asks; asks { // LEASEs that went unanswered before it was tested say nothing
+			if v.tested = asks; asks { // earlier unanswered LEASEs prove nothing
 				l.answered()
 				l.renew(now)
 			}

@@ -17,9 +17,9 @@ import (
 	"github.com/netcraq/netcraq/controlplane/chain/rejoin"
 )
 
-// TestScenarios runs the files in testdata. Each is a story: commands in, what the machine asks for
-// out. Around the machine is a world of simulated switches that remember what was installed in
-// them, and answer leases with a clock of their own. Commands:
+// TestScenarios runs the files in testdata. Each is a story: the input is commands, the output is
+// the machine's actions. Around the machine is a world of simulated switches, which remember what
+// was installed in them, and answer LEASEs by their own clocks. Commands:
 //
 //	network switches=(...) [members=(...)] [lease=D] [keys=N] [patience=D] [settle=D] [length=N] [made=D]   a new world and a controller without a record, D after its controller has begun;
 //	                               members that are lost come back when they have been steady for settle
@@ -80,7 +80,7 @@ func TestScenarios(t *testing.T) {
 	}
 }
 
-// TestTransitionsAreDocumented compares the table of doc.go with the one that enter keeps to.
+// TestTransitionsAreDocumented compares the table of doc.go with the one that enter uses.
 func TestTransitionsAreDocumented(t *testing.T) {
 	text, err := os.ReadFile("doc.go")
 	if err != nil {
@@ -105,7 +105,7 @@ type simSwitch struct {
 	born       Time // its clock's zero
 	keys       int
 	connected  bool
-	fresh      bool // restarted since it was last connected
+	fresh      bool // restarted since its last connection
 }
 
 type world struct {
@@ -128,8 +128,8 @@ type world struct {
 	copy     uint64
 	rejoin   Rejoin
 	unleased func(sw string) bool
-	seen     []Phase           // since they were last printed, the last of those before first
-	taken    map[[2]Phase]bool // of all scenarios
+	seen     []Phase           // the phases since the last printing, beginning with the one before
+	taken    map[[2]Phase]bool // the transitions in all scenarios
 }
 
 func (w *world) command(d *datadriven.TestData) {
@@ -452,7 +452,7 @@ func (w *world) deliver(n int, err error) {
 	w.drain()
 }
 
-// drain does what the machine asks for, as far as the world does it by itself.
+// drain carries out the machine's actions, as far as the world does so by itself.
 func (w *world) drain() {
 	for {
 		w.look()
@@ -507,7 +507,7 @@ func (w *world) drain() {
 	}
 }
 
-// look notes the phase, and how it came about.
+// look records the phase, and the transition to it.
 func (w *world) look() {
 	last, p := w.seen[len(w.seen)-1], w.m.Phase(w.now)
 	if p != last {
@@ -523,7 +523,7 @@ func (w *world) stamp() string {
 	return fmt.Sprintf("[%v] ", w.now)
 }
 
-// lease answers as a switch would, a moment later.
+// lease sends a switch's answer to a LEASE.
 func (w *world) lease(l Lease) {
 	s := w.switches[l.Switch]
 	w.leased[l.Switch] = l.Number
@@ -539,8 +539,8 @@ func (w *world) lease(l Lease) {
 	w.m.LeaseReply(w.now, l.Switch, LeaseAnswer{l.Number, clock, left, epoch, epoch == l.Epoch})
 }
 
-// TestNextWhenLate: an input that comes between the time of a Tick and the Tick itself, and does
-// nothing of what is due, does not make it forgotten.
+// TestNextWhenLate: an input that comes between the time of a Tick and the Tick itself, and that
+// does not do the Tick's work, does not make Next forget the Tick.
 func TestNextWhenLate(t *testing.T) {
 	w := &world{t: t, taken: map[[2]Phase]bool{}}
 	for _, line := range []string{"network switches=(s1,s2) lease=200ms", "up s1 s2", "deliver s2", "deliver s1", "run 1s quiet"} {

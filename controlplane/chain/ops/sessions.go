@@ -117,8 +117,8 @@ func (s *Switch) ResetRecord(ctx context.Context, session uint16, last uint32) e
 }
 
 // BeginRecord restarts a switch's record of a session after a request, even if the record belongs
-// to an earlier lease and lies in this lease's window by chance, so that ResetRecord would mistake
-// it for this lease's. The switch must not have recorded a request of this lease.
+// to an earlier lease and by chance lies in this lease's window. ResetRecord would mistake such a
+// record for one of this lease. The switch must not have recorded a request of this lease.
 func (s *Switch) BeginRecord(ctx context.Context, session uint16, last uint32) error {
 	recorded, err := s.Recorded(ctx, session)
 	if err != nil {

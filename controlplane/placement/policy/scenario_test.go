@@ -13,8 +13,8 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/placement"
 )
 
-// TestScenarios runs the files in testdata. Each is a story: what is so goes in, what the planner
-// does comes out. Commands:
+// TestScenarios runs the files in testdata. Each is a story: the input is commands, the output is
+// the planner's decisions. Commands:
 //
 //	network CHAIN=(CELL,SLOTS)...       a new world; cells in bytes
 //	limits NAME=X...                    a new planner with DefaultLimits but for these (admit-after=10s replace-ratio=2 burst=4 ...)
@@ -190,7 +190,7 @@ func (w *world) command() {
 		if err := w.rules.Set(s, Choice(w.d.Cmd)); err != nil {
 			fmt.Fprintln(&w.out, err)
 		}
-		w.key(arg(0)) // as the shell does: who is named by a rule is asked about
+		w.key(arg(0)) // like the shell, which also reads the keys that rules name
 		if s.Prefix {
 			delete(w.keys, arg(0))
 		}
