@@ -1,5 +1,5 @@
-// Package stf reads and runs STF files, the small packet-test language of p4c's own tests: table
-// entries go in, packets go in, packets are expected to come out.
+// Package stf reads and runs STF files, the small packet-test language of p4c's own tests: a file
+// adds table entries, sends packets, and states the expected packets.
 //
 // One command a line; "#" starts a comment. Names may be quoted; the last components of a qualified
 // name are enough if they are not ambiguous.
