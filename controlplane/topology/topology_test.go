@@ -15,11 +15,12 @@ import (
 // TestScenarios runs the files in testdata: the input is a topology and questions about it, the
 // output is the answers. Commands:
 //
-//	load            the input is a topology file; prints what was read, or the mistakes
-//	routes [down=(...)]        each switch's next hop to each other
+//	load                                      parses the input, a topology file; prints the topology
+//	                                          or its mistakes
+//	routes [down=(...)]                       each switch's next hop to each other switch
 //	tree root=S members=(...) [down=(...)]    the multicast tree
 //	nearest members=(...) [down=(...)]        each switch's nearest member
-//	realms          the input is names of keys, one a line; prints each one's realm
+//	realms                                    the realm of each key in the input, one name a line
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		var top *Topology
