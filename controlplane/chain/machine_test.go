@@ -52,8 +52,8 @@ import (
 //	rejoins OP             the shell executes the last Rejoin
 //	rejoined [error=E]     the last Rejoin ends
 //	forget-wanted          removes the wanted members from the record
-//	leases lost [S...]     from now on these switches (default: all) do not answer LEASEs; leases ok
-//	                       ends this
+//	leases lost [S...]     from now on these switches (default: all) do not answer LEASEs
+//	leases answered        ends leases lost
 //	alive S...             switches have sent a message other than an answer to a LEASE
 //	working S...           switches have answered a call
 //	untold S               the record of a session did not reach the joiner S
