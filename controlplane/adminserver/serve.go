@@ -32,8 +32,8 @@ const (
 	maxOpen        = 16  // requests that need no authentication: health, metrics, the page's files
 	maxAlive       = 16  // requests of AlivePath by other controllers
 	maxConnections = 256 // at each address
-	// maxStrangers of them may belong to users without access at a socket, so that such users do
-	// not use up the connections
+	// maxStrangers is how many connections may belong to users without access, at a socket, so that
+	// such users do not use up the connections
 	maxStrangers = 16
 
 	headerTime = 5 * time.Second

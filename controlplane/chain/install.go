@@ -26,8 +26,8 @@ type change struct {
 	// stage. If there is a joiner, then is nil.
 	joiner string
 	stage  stage
-	// wanted is the list of intended members while this configuration is being made, and after the
-	// list once then has begun; nil: no change (Machine.wanted).
+	// wanted are the intended members while this configuration is being made, and after are those
+	// once `then` has begun; nil: no change (Machine.wanted).
 	wanted, after []string
 	// own is the change that the machine was about to make itself when an operator's change came
 	// first. The machine continues with it if the operator's change cannot be recorded. nil: none.
@@ -524,7 +524,7 @@ func (m *Machine) Redriven(now Time, epoch uint16, err error) {
 	draining := m.phase() == Draining
 	switch {
 	case err != nil && draining:
-		// The old order was never left: thaw it.
+		// The members still have their old order, so the chain only has to be thawed.
 		m.event("chain.not-drained", "", "%v: the chain stays as it was", err)
 		m.do(Done{c.op, fmt.Errorf("%w: the chain did not drain, and stays as it was: %w", ErrUnavailable, err)})
 		m.change = nil

@@ -49,7 +49,8 @@ func mend(w *world.World) {
 	}
 }
 
-// settle waits for everything to become whole, and returns what did not.
+// settle waits until the chain is complete, ready and consistent. It returns a violation for each
+// condition that is not met in time.
 func settle(w *world.World) (out []judge.Violation) {
 	fail := func(key wire.Key, format string, args ...any) {
 		v := judge.Violation{Kind: judge.NotSettled, Key: key, What: fmt.Sprintf(format, args...)}

@@ -47,7 +47,8 @@ type State interface {
 	Reset() error
 	// Source is the JSON of the program that calls refer to.
 	Source() []byte
-	// OnReplication sets a function that is called when others have changed groups and sessions.
+	// OnReplication sets a function that is called when another protocol has changed multicast
+	// groups or clone sessions.
 	OnReplication(f func(target.Pipeline))
 	// OnDigest sets a function that gets the digests of the running program, in addition to
 	// P4Runtime. f must not block.

@@ -179,8 +179,9 @@ func (p *Pipeline) entry(table string, e *target.TableEntry) *p4v1.TableEntry {
 		k := t.Keys[i]
 		f := &p4v1.FieldMatch{FieldId: p.ids[table+" "+k.Name]}
 		kind := k.Kind
-		// the JSON describes an optional key as ternary (as also a prefix among ternary keys); here
-		// a validity key is exact
+		// the P4Info has the right kind: the JSON says ternary for an optional key, and for a
+		// prefix among ternary keys; it also has a kind for validity keys, which are exact in
+		// P4Info
 		for _, ti := range p.info.Tables {
 			for _, mf := range ti.MatchFields {
 				if ti.Preamble.Name == table && mf.Name == k.Name {

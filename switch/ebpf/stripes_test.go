@@ -66,9 +66,9 @@ func cellsOf(t *testing.T, d *device, item int) (sum uint64) {
 }
 
 // TestStripes: a packet passes while another one holds registers of other numbers with which it
-// shares no stripe. It waits for a packet that holds one of its own stripes: if it writes always,
-// and if it only reads as long as that packet writes. For a single register that it only reads, it
-// never waits.
+// shares no stripe. A packet that writes waits for any holder of one of its stripes. A packet that
+// only reads waits only if that holder writes. For a single register that it only reads, it never
+// waits.
 func TestStripes(t *testing.T) {
 	needUnlockedReads(t)
 	d := newLedger(t, false)

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestNewPort: a port that is added during the watch is found at the next look, and a removed port
-// is forgotten.
+// TestNewPort: a port that is added during the watch is found when depths are read next, and a
+// removed port is forgotten.
 func TestNewPort(t *testing.T) {
 	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// record is the last request of a session and the version that it was given, 0 if it was not
-// executed.
+// record is the last request of a session, and the version that the request's write was given; 0:
+// the request was not executed.
 type record struct {
 	request uint32
 	version wire.Version

@@ -293,9 +293,9 @@ func stuck(info *porcupine.LinearizationInfo) string {
 }
 
 // explain assigns a deletion to each version without a value that somebody saw and no known write
-// has. It takes one of those of unknown outcome, as long as enough of them had begun. It does not
-// matter which: each may have happened at any time since the first of them began. (Porcupine would
-// take for ever to choose among dozens.)
+// has. It takes a deletion of unknown outcome, if enough of them had begun by then. It does not
+// matter which one: each may have happened at any time since the first of them began. (Porcupine
+// would take for ever to choose among dozens.)
 func explain(ops []Call, versions map[wire.Version]*observation, unexplained map[wire.Version]bool) (
 	out []Call) {
 	var begun []Call
@@ -310,8 +310,8 @@ func explain(ops []Call, versions map[wire.Version]*observation, unexplained map
 	})
 	next := 0
 	for _, v := range bySight {
-		// (A version that was seen before any deletion began is the controller's: it wrote it
-		// without getting an answer.)
+		// (A version that was seen before any deletion began is the controller's, which got no
+		// answer to its write.)
 		if next < len(begun) && begun[next].Begin <= versions[v].first {
 			o := begun[next]
 			next++

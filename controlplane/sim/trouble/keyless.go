@@ -14,7 +14,8 @@ import (
 // and its slots go to other keys. As with machines that are suspended, this has a stream of random
 // numbers of its own.
 
-// Keyless does this from time to time, in some runs. (If there are hostile hosts, their key stays.)
+// Keyless removes all keys and changes the chain from time to time, in some runs. (If there are
+// hostile hosts, their key stays.)
 func Keyless(w *world.World, p *Schedule, seed uint64, end time.Duration) {
 	d := clockwork.NewDice(seed, clockwork.DiceKeyless)
 	if !clockwork.Included[clockwork.GroupKeyless] || !d.Chance(0.4) || w.Attacked {

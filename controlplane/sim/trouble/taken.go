@@ -14,7 +14,7 @@ import (
 // request, a switch may then execute the first and refuse the second, or the other way round. As
 // with switches that leave, these faults have a stream of random numbers of their own.
 
-// Takes takes such things away from time to time, in some runs.
+// Takes takes rights, sessions or keys from clients from time to time, in some runs.
 func Takes(w *world.World, p *Schedule, seed uint64, end time.Duration) {
 	d := clockwork.NewDice(seed, clockwork.DiceTaken)
 	var kinds []func(*world.World, clockwork.Dice)

@@ -278,8 +278,9 @@ func (w *Writer) wideSum(e *bmv2json.Expr, at, n int) {
 		if i == n-1 {
 			break
 		}
-		// a + b carries where both have the bit, or where one has it and the sum does not; a - b
-		// borrows where b has the bit and a does not, or ...
+		// a + b carries where both have the bit, or where one has it and the sum does not. a - b
+		// borrows where b has the bit and a does not, or where the two are equal and the difference
+		// has the bit.
 		if add {
 			w.Emit(asm.Xor.Imm(sum, -1))
 		} else {
@@ -354,7 +355,7 @@ func (w *Writer) wideProduct(e *bmv2json.Expr, at, n int) {
 }
 
 // shiftAmount leaves in R3 a pointer into the PHV, in R4 the bits within a word by which to shift,
-// and in R5 63 minus these. Amounts of limit words and more shift by these.
+// and in R5 63 minus these. Larger amounts than limit words are treated as limit words.
 func (w *Writer) shiftAmount(amount *bmv2json.Expr, at, limit int, backwards bool) {
 	fits := w.NewLabel("fits")
 	w.Compute(w.Index(amount), 0)

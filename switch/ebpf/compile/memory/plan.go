@@ -287,5 +287,6 @@ func slackOfParsers(prog *bmv2json.Program) int {
 // ZerosAtEnd is how many zeros delivery.CutTail writes at most.
 const ZerosAtEnd = 64
 
-// MostUndone bounds a packet's saved values, in bytes.
+// MostUndone is how many bytes of fields a packet may save, to restore them if it must repeat its
+// reads (locking/unlocked.go).
 const MostUndone = 96

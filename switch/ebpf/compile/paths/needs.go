@@ -15,7 +15,7 @@ import (
 // expressed by values at that step.
 type Needs struct {
 	Families []Need // by family
-	// some index is not known to depend only on values at that step
+	// some index may depend on other values than those at that step
 	unknown bool
 	// how many cells of the single family it reads at most, and whether it writes any
 	singleReads  int
