@@ -9,7 +9,7 @@
 //	     /    \
 //	runtime   attach     a program's maps and entries  |  hooks, devices, namespaces
 //	   |
-//	compile              the program's parser, tables and actions as instructions (a shelf of
+//	compile              the program's parser, tables and actions as instructions (several
 //	   |                 packages: see its documentation)
 //	   ir                expressions, as trees of 64-bit words
 //	   |

@@ -17,7 +17,7 @@ import (
 // switches' tables. Commands:
 //
 //	topology                                the input is a topology file
-//	base SWITCH                             a switch's entries that follow from it
+//	base SWITCH                             a switch's entries that follow from the topology
 //	chain NAME epoch=N [members=(...)]      each switch's entries for a configuration of a chain
 //	spaces [slots=N]                        which slots belong to which chain
 func TestPlan(t *testing.T) {

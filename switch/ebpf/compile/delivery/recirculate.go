@@ -16,10 +16,10 @@ import (
 // ring that XDP and tc share (xdp_to_tc.go), and the slot's number in the frame's mark:
 //
 //	ingress ──▶ clone I2E: parse anew, keep a field list ──▶ egress, each replica
-//	        ──▶ what was cloned, behind its clone: the PHV ──▶ egress
+//	        ──▶ the cloned packet itself, after its clone: the PHV ──▶ egress
 //	        ──▶ resubmit:  keep a field list, parse anew ────▶ ingress
 //	egress  ──▶ clone E2E: the PHV as egress left it, a field list ──▶ egress, each replica
-//	deparse ──▶ recirculate: keep a field list, parse what was written ─▶ ingress
+//	deparse ──▶ recirculate: keep a field list, parse the deparsed frame ─▶ ingress
 //
 // A packet's requests are kept in its PHV (memory.Requests) until its pipeline has ended; the last
 // request of a kind counts. At XDP a packet with requests continues at tc. A program without such
