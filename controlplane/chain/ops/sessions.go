@@ -308,7 +308,7 @@ func (p *Pool) announce(ctx context.Context, c *Chain, s *session, members []*Sw
 	}
 	set := (*Switch).BeginRecord
 	if s.next.Load() == 0 {
-		set = (*Switch).ResetRecord // no record of theirs is in its window
+		set = (*Switch).ResetRecord // begin's number has none of the members' records in its window
 		var recorded []uint32
 		for _, m := range members {
 			r, err := m.Recorded(ctx, s.id)

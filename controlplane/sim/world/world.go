@@ -82,7 +82,7 @@ type World struct {
 	History      judge.History
 	lastPort     uint16
 	LastSession  uint16
-	begun        map[uint16]uint32 // to which the records of re-leased sessions were set, by session
+	begun        map[uint16]uint32 // by session: the number to which the records of a re-leased session were set
 	lastValue    int
 	Attacked     bool  // a hostile host exists
 	Worker       *Node // a hostile worker; nil: there is none

@@ -49,7 +49,7 @@ type Value struct {
 	a, b    *Value
 	cond    *Condition
 	Max     uint64   // no larger value is possible
-	not     []uint64 // nor are these values
+	not     []uint64 // these values are impossible, too
 }
 
 // Const is a constant of 64 bits.

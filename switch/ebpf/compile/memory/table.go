@@ -76,7 +76,7 @@ func (p *Plan) planTable(src *bmv2json.Table) *TablePlan {
 	t := &TablePlan{Source: src, Counter: -1, Meter: -1, Hit: -1}
 	t.planKeys()
 	t.Default = p.allocate(16)
-	t.Version = t.Default + 8 // changes as seldom
+	t.Version = t.Default + 8 // in one cache line, because both seldom change
 	// Parameters: in the word if those of every action fit alongside the action's number.
 	t.Inline = !src.WithCounters && !src.SupportTimeout && src.DirectMeter == nil && src.Kind == bmv2json.TableSimple
 	for _, a := range src.Actions {

@@ -49,8 +49,8 @@ type maker struct {
 	memo     map[string]*Step
 	variants map[string][]ir.Facts
 	asked    map[bmv2json.Node]map[int]bool // fields that a node and the nodes after it may test
-	every    map[bmv2json.Node]bool         // ... any
-	often    map[bmv2json.Node]map[int]bool // ... in several conditions
+	every    map[bmv2json.Node]bool         // nodes from which on any field may be tested
+	often    map[bmv2json.Node]map[int]bool // of these, the fields that many later conditions test
 	reads    map[int]bool                   // fields that the code under translation reads
 	steps    int
 }
