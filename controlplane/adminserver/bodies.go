@@ -14,21 +14,21 @@ import (
 	"github.com/netcraq/netcraq/api/admin"
 )
 
-// Bodies of requests, in bytes.
+// Limits of request bodies, in bytes.
 const (
 	smallBody = 64 << 10
-	// keysBody is for lists of keys: some ten thousand with values of a kilobyte.
+	// keysBody is the limit for lists of keys: about ten thousand keys with values of a kilobyte.
 	keysBody = 16 << 20
-	// allBodies is what all together may have in memory.
+	// allBodies is the limit for all bodies in memory together.
 	allBodies = 4 * keysBody
 )
 
 const (
-	// bodyTime is how long a body may take to arrive, bodyWait how long a request waits for others'
-	// bodies.
+	// bodyTime limits the arrival of a body. bodyWait limits how long a request waits until other
+	// bodies have left memory.
 	bodyTime = 15 * time.Second
 	bodyWait = 5 * time.Second
-	// answerTime is how long an answer, or a piece of a stream, may take to be read.
+	// answerTime is how long an answer, or a piece of a stream, may take to reach the client.
 	answerTime = 30 * time.Second
 )
 
@@ -42,15 +42,15 @@ func newBodies() *bodies {
 	return &bodies{room: semaphore.NewWeighted(allBodies), time: bodyTime, wait: bodyWait}
 }
 
-// Bounded passes requests to next with their bodies in memory, within the bounds of this API's. It
-// is for servers that forward them to where the API is served.
+// Bounded passes requests to next with their bodies in memory, within the limits of this API. It is
+// for servers that forward requests to the API's server.
 func Bounded(next http.Handler) http.Handler { return newBodies().limit(keysBody, next) }
 
-// limit passes requests with bodies of up to so many bytes on to next, with the whole body in
-// memory; 0: a body is not allowed.
+// limit passes requests to next, each with its whole body in memory. most is the limit in bytes; 0:
+// a body is not allowed.
 func (b *bodies) limit(most int64, next http.Handler) http.Handler {
 	refuse := func(w http.ResponseWriter, status int, code, format string, args ...any) {
-		w.Header().Set("Connection", "close") // what is left of the body is not read
+		w.Header().Set("Connection", "close") // the rest of the body is not read
 		e := admin.Errorf(code, format, args...)
 		e.Status = status
 		fail(w, e)
@@ -61,7 +61,7 @@ func (b *bodies) limit(most int64, next http.Handler) http.Handler {
 			return
 		}
 		control := http.NewResponseController(w)
-		_ = control.SetReadDeadline(time.Now().Add(b.time)) // only a recorder of tests cannot do it
+		_ = control.SetReadDeadline(time.Now().Add(b.time)) // only httptest's recorder does not support this
 		switch {
 		case most == 0:
 			refuse(w, http.StatusBadRequest, admin.CodeInvalidArgument, "%s %s takes no body", r.Method, r.URL.Path)
@@ -71,7 +71,7 @@ func (b *bodies) limit(most int64, next http.Handler) http.Handler {
 			return
 		}
 		weight := r.ContentLength
-		if weight < 0 { // it does not say
+		if weight < 0 { // the length is unknown
 			weight = most
 		}
 		waiting, cancel := context.WithTimeout(r.Context(), b.wait)
@@ -85,7 +85,7 @@ func (b *bodies) limit(most int64, next http.Handler) http.Handler {
 		defer b.room.Release(weight)
 		var body bytes.Buffer
 		if r.ContentLength > 0 {
-			body.Grow(int(r.ContentLength) + bytes.MinRead) // more would be copied
+			body.Grow(int(r.ContentLength) + bytes.MinRead) // avoids copying later
 		}
 		_, err = io.Copy(&body, http.MaxBytesReader(w, r.Body, most))
 		var large *http.MaxBytesError
@@ -100,7 +100,7 @@ func (b *bodies) limit(most int64, next http.Handler) http.Handler {
 			refuse(w, http.StatusBadRequest, admin.CodeInvalidArgument, "reading the request's body: %v", err)
 			return
 		}
-		_ = control.SetReadDeadline(time.Time{}) // what follows may take its time
+		_ = control.SetReadDeadline(time.Time{}) // the limit is for the body only
 		r.Body = io.NopCloser(&body)
 		next.ServeHTTP(w, r)
 	})

@@ -17,8 +17,8 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// browse opens a page in a headless Chromium, and gives what runs actions in it, and what the
-// browser says on its console. If there is no Chromium the test is skipped.
+// browse opens a page in a headless Chromium. It returns a context for chromedp actions, and a
+// function for the browser's console messages. Without a Chromium the test is skipped.
 func browse(t *testing.T, address string) (ctx context.Context, complaints func() []string) {
 	t.Helper()
 	path := ""
@@ -58,7 +58,7 @@ func browse(t *testing.T, address string) (ctx context.Context, complaints func(
 	return ctx, func() []string { mu.Lock(); defer mu.Unlock(); return slices.Clone(said) }
 }
 
-// look evaluates a JavaScript expression in the page.
+// look returns the value of a JavaScript expression in the page.
 func look[T any](ctx context.Context, t *testing.T, expression string) T {
 	t.Helper()
 	out, err := chromedp.Run(ctx, chromedp.Evaluate[T](expression))
@@ -68,8 +68,8 @@ func look[T any](ctx context.Context, t *testing.T, expression string) T {
 	return out
 }
 
-// TestPage: the page in a real browser: what it shows, that it continues showing what changes, and
-// that what others have chosen as keys is text.
+// TestPage tests the page in a real browser: its contents, that it follows changes, and that the
+// names of keys, which others choose, appear as text and not as HTML.
 func TestPage(t *testing.T) {
 	f := func(x float64) *float64 { return &x }
 	const nasty = `/<img src=x onerror="document.title='taken'"><script>document.title='taken'</script>\xff`

@@ -13,11 +13,11 @@ import (
 
 // Caller identifies the sender of a request, as reported by the kernel or a token.
 type Caller struct {
-	// Unix: the request came through a Unix socket. The following fields are what the kernel says
-	// about the process that has connected (unix(7), SO_PEERCRED), in this process's namespaces.
+	// Unix: the request came through a Unix socket. The following fields are the kernel's data
+	// about the connecting process (unix(7), SO_PEERCRED), as seen from this process's namespaces.
 	Unix     bool
 	UID, GID uint32
-	PID      int32 // 0: of a namespace of processes that cannot be seen from here
+	PID      int32 // 0: in a PID namespace that is not visible from here
 	// NetNS is the inode of the process's network namespace when it connected, from
 	// /proc/PID/ns/net; 0: unknown. It is that of the process's first thread. It tells hosts of a
 	// lab network apart, but does not stop root, who may enter any namespace.
@@ -26,8 +26,8 @@ type Caller struct {
 	// Token is the kind of token that authenticated a request over TCP: TokenAll, TokenRead or
 	// TokenPage; "": none.
 	Token string
-	// Node is the node whose agent forwards the request, as shown by its certificate; "": no
-	// node's.
+	// Node is the node whose agent forwards the request, as shown by its certificate; "": no node
+	// forwards it.
 	Node string
 
 	// ReadOnly says that the caller may not change anything.
@@ -38,10 +38,10 @@ type Caller struct {
 const (
 	TokenAll  = "all"  // its holder may do everything
 	TokenRead = "read" // ... may look
-	TokenPage = "page" // a browser that came by a one-time link; it may only read
+	TokenPage = "page" // a browser that followed a one-time link; it may only read
 )
 
-// String is for logs.
+// String describes the caller in logs.
 func (c Caller) String() string {
 	switch {
 	case c.Node != "":
@@ -56,26 +56,26 @@ func (c Caller) String() string {
 
 type callerKey struct{}
 
-// WithCaller says for a request's context who asks.
+// WithCaller adds the caller to a request's context.
 func WithCaller(ctx context.Context, c Caller) context.Context {
 	return context.WithValue(ctx, callerKey{}, c)
 }
 
-// CallerFrom returns the caller in a context of this API's requests; false: nobody was
+// CallerFrom returns the caller in the context of a request to this API; false: nobody was
 // authenticated (the API was served without a Server, or the path is open to all).
 func CallerFrom(ctx context.Context) (Caller, bool) {
 	c, ok := ctx.Value(callerKey{}).(Caller)
 	return c, ok
 }
 
-// peer is what is known about the other end of a Unix socket's connection.
+// peer is the known data about the other end of a Unix socket's connection.
 type peer struct {
 	caller Caller
 	groups []uint32 // all of the process's groups
 }
 
-// peerOf asks the kernel. It is to be called as soon as the connection is accepted: a process's
-// number may be another's after it has ended.
+// peerOf asks the kernel for the peer. Call it as soon as the connection is accepted, because the
+// kernel may reuse a process's number after its end.
 func peerOf(c *net.UnixConn) (peer, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -97,10 +97,10 @@ func peerOf(c *net.UnixConn) (peer, error) {
 	return p, failed
 }
 
-// netNS is the inode of a connected process's network namespace, or 0. If the kernel gives a handle
-// of the process (Linux 6.5), the answer is certainly that process's. On older kernels it is that
-// of a process with the same number and user, which is another one only if the first has ended
-// since it connected.
+// netNS returns the inode of a connected process's network namespace, or 0. If the kernel provides
+// a pidfd for the peer (Linux 6.5), the answer is certainly for that process. An older kernel only
+// gives its number. Then the answer may be for another process of the same user, if the first one
+// has ended since it connected and its number was reused.
 func netNS(fd int, cred *unix.Ucred) uint64 {
 	if cred.Pid == 0 {
 		return 0
@@ -118,14 +118,14 @@ func netNS(fd int, cred *unix.Ucred) uint64 {
 		return space.Ino
 	}
 	defer unix.Close(handle)
-	// It is alive, so no other process had its number while its files were read.
+	// The process is alive, so no other process had its number while its files were read.
 	if alive := unix.PidfdSendSignal(handle, 0, nil, 0); alive != nil && alive != unix.EPERM {
 		return 0
 	}
 	return space.Ino
 }
 
-// peerGroups are the supplementary groups of a connected process.
+// peerGroups returns the supplementary groups of a connected process.
 func peerGroups(fd int) []uint32 {
 	out := make([]uint32, 64)
 	for {

@@ -25,25 +25,25 @@ import (
 	"github.com/netcraq/netcraq/api/admin"
 )
 
-// filled is a backend and a placement. Its answers have values in fields that has chooses.
+// filled is a backend and a placement. It answers with values in the fields that has selects.
 type filled struct {
-	Backend // nil: what is not overridden is not called
+	Backend // nil: methods that are not overridden are not called
 	has     func() bool
 	err     error
 }
 
-// always and never fill all fields, and none.
+// always and never select all fields, and none.
 func always() bool { return true }
 func never() bool  { return false }
 
-// atRandom fills each field or not, differently for each seed.
+// atRandom selects fields at random, differently for each seed.
 func atRandom(seed uint64) func() bool {
 	random := rand.New(rand.NewPCG(seed, 0))
 	return func() bool { return random.IntN(2) == 0 }
 }
 
-// valueOf makes an answer of a type. A list is never null, because the controller answers with an
-// empty one.
+// valueOf makes an answer of a type. A list is never null, because the controller sends an empty
+// list instead.
 func valueOf[T any](f *filled) (T, error) {
 	var out T
 	v := reflect.ValueOf(&out).Elem()
@@ -54,7 +54,7 @@ func valueOf[T any](f *filled) (T, error) {
 	return out, f.err
 }
 
-// fill gives a value to what is part of v, where has says so.
+// fill gives values to the fields in v that has selects.
 func fill(v reflect.Value, has func() bool) {
 	if e, ok := v.Addr().Interface().(*admin.Error); ok {
 		defer func() { e.Status = admin.StatusOf(e.Code) }()
@@ -65,7 +65,7 @@ func fill(v reflect.Value, has func() bool) {
 		}
 		return
 	}
-	if !has() && v.Kind() != reflect.Interface { // no limit of placement is null
+	if !has() && v.Kind() != reflect.Interface { // a limit of placement is never null
 		return
 	}
 	switch v.Kind() {
@@ -92,7 +92,7 @@ func fill(v reflect.Value, has func() bool) {
 		v.SetFloat(0.5)
 	default:
 		if v.CanInt() {
-			v.SetInt(-1) // where a number cannot be less than 0, its type is unsigned
+			v.SetInt(-1) // a type that excludes negative numbers is unsigned
 		} else {
 			v.SetUint(1<<v.Type().Bits() - 1)
 		}
@@ -159,7 +159,7 @@ func (f *filled) AddKeys(context.Context, string, []admin.KeySpec) ([]admin.Key,
 	return []admin.Key{key}, err
 }
 
-// SetRule may answer with nothing, as it does for a prefix.
+// SetRule may answer with nil, as for a prefix.
 func (f *filled) SetRule(context.Context, admin.PlacementRule) (*admin.PlacementKey, error) {
 	return valueOf[*admin.PlacementKey](f)
 }
@@ -169,8 +169,7 @@ func pointer[T any](f *filled) (*T, error) {
 	return &out, err
 }
 
-// committed is docs/reference/admin-api.yaml. It refuses fields that it does not have, in answers,
-// too.
+// committed is docs/reference/admin-api.yaml. It rejects unknown fields, also in answers.
 func committed(t *testing.T) *openapi3.T {
 	t.Helper()
 	doc, err := openapi3.NewLoader().LoadFromFile(root + "/docs/reference/admin-api.yaml")
@@ -186,8 +185,8 @@ func committed(t *testing.T) *openapi3.T {
 	return doc
 }
 
-// TestAnswersFitDocument: the server takes the requests of docs/reference/admin-api.yaml, and its
-// answers and errors are those of the document, for every route.
+// TestAnswersFitDocument: for every route, the server accepts the requests of
+// docs/reference/admin-api.yaml, and its answers and errors match the document.
 func TestAnswersFitDocument(t *testing.T) {
 	openapi3filter.RegisterBodyDecoder("text/event-stream", openapi3filter.FileBodyDecoder)
 	doc := committed(t)
@@ -225,14 +224,14 @@ func TestAnswersFitDocument(t *testing.T) {
 	}
 }
 
-// call is a route and what the document says about it.
+// call is a route with its entry in the document.
 type call struct {
 	route *routers.Route
 	r     *route
 }
 
-// success is the status of an answer without an error of its own. With errors, keys of a list have
-// some.
+// success is the status of an answer that is not an error. keyErrors: entries of a list of keys
+// have errors.
 func (c *call) success(keyErrors bool) int {
 	switch {
 	case c.r.answer == nil:
@@ -243,7 +242,8 @@ func (c *call) success(keyErrors bool) int {
 	return http.StatusOK
 }
 
-// bodies are values of the types that the route takes. A route without a body has one: none.
+// bodies returns values of the types that the route accepts as a body; nil for a route without a
+// body.
 func (c *call) bodies() (out []any) {
 	types, several := c.r.body.(oneOf)
 	if !several {
@@ -260,10 +260,10 @@ func (c *call) bodies() (out []any) {
 	return out
 }
 
-// examples are values of parameters, by what their routes have.
+// examples are values of parameters, by the type or value that routes give for them.
 var examples = map[any]string{false: "true", uint32(1): "3", decimal(""): "18446744073709551615", "": "text", "0": "0"}
 
-// request makes a request, with all parameters.
+// request makes a request with all of the route's parameters.
 func (c *call) request(t *testing.T, server string, body any) *openapi3filter.RequestValidationInput {
 	t.Helper()
 	in := &openapi3filter.RequestValidationInput{Route: c.route,
@@ -314,15 +314,15 @@ func (c *call) send(t *testing.T, f *filled, status int) {
 			t.Errorf("the document does not allow a request: %v", err)
 		}
 		want := status
-		if c.r.id == "addKeys" && i == 0 && status == http.StatusMultiStatus { // one key: its error is the answer
+		if c.r.id == "addKeys" && i == 0 && status == http.StatusMultiStatus { // with one key, the answer is that key's error
 			want = 0
 		}
 		c.answer(t, http.DefaultClient, in, want)
 	}
 }
 
-// answer compares an answer with the document. The status, unless it is 0 for any, must have an
-// entry of its own there.
+// answer compares an answer with the document. The document must have an entry for the status,
+// unless status is 0, which allows any.
 func (c *call) answer(t *testing.T, client *http.Client, in *openapi3filter.RequestValidationInput, status int) {
 	t.Helper()
 	response, err := client.Do(in.Request)
@@ -367,7 +367,7 @@ func eventsFit(t *testing.T, doc *openapi3.T, stream string) {
 	}
 }
 
-// byServer calls a route that the Server itself serves.
+// byServer calls a route that Server itself serves.
 func (c *call) byServer(t *testing.T) {
 	s := open(t, nil)
 	in := c.request(t, s.url, nil)
@@ -400,15 +400,15 @@ func TestDocumentExample(t *testing.T) {
 	}
 }
 
-// TestDocumentSaysWhoMayAsk: over TCP, the routes that the document calls open need no token, and
-// the others do. The token for reading does for GET, and for nothing else.
+// TestDocumentSaysWhoMayAsk checks authentication over TCP: the routes that the document marks as
+// open need no token, and the others do. The read-only token suffices only for GET.
 func TestDocumentSaysWhoMayAsk(t *testing.T) {
 	doc := committed(t)
 	s := open(t, nil)
 	s.backend.err = admin.Errorf(admin.CodeInvalidArgument, "not in this test")
 	for _, r := range routes {
 		if r.stream != nil && !r.open {
-			continue // it does not end
+			continue // the answer does not end
 		}
 		op := doc.Paths.Value(r.path).GetOperation(r.method)
 		isOpen := op.Security != nil && len(*op.Security) == 0

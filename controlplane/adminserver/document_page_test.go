@@ -13,7 +13,7 @@ import (
 	"github.com/netcraq/netcraq/internal/refpage"
 )
 
-// TestDocumentPage: docs/reference/admin-api.md is what the routes and their types say.
+// TestDocumentPage: docs/reference/admin-api.md is up to date with the routes and their types.
 func TestDocumentPage(t *testing.T) {
 	g := newGenerator(t)
 	g.document() // finds the types
@@ -63,7 +63,7 @@ func TestDocumentPage(t *testing.T) {
 // example is the body of the page's example.
 const example = `{"count": 1, "owner": "me"}`
 
-// writeRoute writes a route's heading, what it does, and a table.
+// writeRoute writes a route's heading, its description, and a table.
 func (g *generator) writeRoute(page *strings.Builder, r *route) {
 	page.WriteString("\n### " + r.method + " " + r.path + "\n\n" + refpage.Paragraph(r.does) + "\n" +
 		refpage.Row("", "type", "meaning") + refpage.Row("---", "---", "---"))
@@ -110,7 +110,7 @@ func bodySize(most int64) string {
 	return fmt.Sprintf("%d KiB at most.", most>>10)
 }
 
-// typeName is a type of JSON for people, with a link to its fields.
+// typeName is a JSON type in readable form, with a link to its fields.
 func typeName(v any) string {
 	switch v := v.(type) {
 	case nil:

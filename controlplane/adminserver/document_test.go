@@ -31,7 +31,7 @@ const (
 	components = "#/components/schemas/"
 )
 
-// TestDocument: docs/reference/admin-api.yaml is what the routes and their types say.
+// TestDocument: docs/reference/admin-api.yaml is up to date with the routes and their types.
 func TestDocument(t *testing.T) {
 	doc := newGenerator(t).document()
 	if err := doc.Validate(t.Context()); err != nil {
@@ -67,14 +67,14 @@ type generator struct {
 	types    map[string]string // comments of types
 	fields   map[string]string // comments of fields, by "Type.Field"
 	codes    []codeOf
-	names    *strings.Replacer     // of Go's names of codes
-	requests map[reflect.Type]bool // types of bodies: the server refuses fields that they do not have
+	names    *strings.Replacer     // replaces Go's names of codes
+	requests map[reflect.Type]bool // types of bodies, in which the server rejects unknown fields
 	answers  map[reflect.Type]bool
 	schemas  openapi3.Schemas
-	structs  []reflect.Type // that have a schema, as they were found
+	structs  []reflect.Type // that have a schema, in the order of their discovery
 }
 
-// codeOf is a code of errors, with the comment alongside it.
+// codeOf is an error code, with the comment beside it.
 type codeOf struct{ name, code, means string }
 
 func newGenerator(t testing.TB) *generator {
@@ -121,7 +121,7 @@ func byStatus(a, b string) int {
 	return cmp.Or(cmp.Compare(admin.StatusOf(a), admin.StatusOf(b)), cmp.Compare(a, b))
 }
 
-// mark notes the types of structs of which values may be part of v.
+// mark adds the struct types that v's type contains.
 func mark(in map[reflect.Type]bool, v any) {
 	var visit func(t reflect.Type)
 	visit = func(t reflect.Type) {
@@ -148,7 +148,7 @@ func mark(in map[reflect.Type]bool, v any) {
 	}
 }
 
-// comment is the text of comments in one line.
+// comment returns the text of comments as one line.
 func comment(groups ...*ast.CommentGroup) string {
 	var all []string
 	for _, g := range groups {
@@ -157,8 +157,8 @@ func comment(groups ...*ast.CommentGroup) string {
 	return strings.Join(all, " ")
 }
 
-// sentence makes a sentence of a comment: it begins with a capital letter and ends with a stop.
-// Where the comment begins with a Go name, the sentence begins with the name of JSON.
+// sentence turns a comment into a sentence, with a capital letter and a full stop. If the comment
+// begins with a Go name, the sentence begins with the JSON name instead.
 func sentence(text, goName, jsonName string) string {
 	rest, named := strings.CutPrefix(text, goName)
 	if next, _ := utf8.DecodeRuneInString(rest); named && jsonName != "" && !unicode.IsLetter(next) {
@@ -198,16 +198,16 @@ func (g *generator) code(n *ast.ValueSpec) {
 	g.codes = append(g.codes, codeOf{n.Names[0].Name, value, sentence(means, "", "")})
 }
 
-// jsonField is a field of a struct as JSON has it.
+// jsonField is a struct field in its JSON form.
 type jsonField struct {
 	reflect.StructField
 	name     string
-	optional bool // it is left out if it is empty
-	text     bool // a number as a string
+	optional bool // omitted if empty
+	text     bool // a number in a JSON string
 	means    string
 }
 
-// jsonFields are the fields of a struct, with those of embedded structs, in their order.
+// jsonFields returns the fields of a struct, with those of embedded structs, in order.
 func (g *generator) jsonFields(t reflect.Type) (out []jsonField) {
 	for _, f := range reflect.VisibleFields(t) {
 		tag := f.Tag.Get("json")
@@ -231,13 +231,13 @@ func (g *generator) jsonFields(t reflect.Type) (out []jsonField) {
 	return out
 }
 
-// nullable says whether JSON has null for the empty value of a field.
+// nullable reports whether the JSON of an empty field is null.
 func (f jsonField) nullable() bool {
 	kind := f.Type.Kind()
 	return !f.optional && (kind == reflect.Slice || kind == reflect.Map || kind == reflect.Pointer)
 }
 
-// schema is that of a Go value's type. Structs become components.
+// schema returns the schema of a Go value's type. Structs become components.
 func (g *generator) schema(v any) *openapi3.SchemaRef {
 	switch v := v.(type) {
 	case nil:
@@ -260,11 +260,12 @@ func (g *generator) schema(v any) *openapi3.SchemaRef {
 	return ref
 }
 
-// customize adds what openapi3gen does not know: what may be missing or null, and the comments.
+// customize adds information that openapi3gen lacks: fields that may be missing or null, and
+// descriptions from comments.
 func (g *generator) customize(_ string, t reflect.Type, _ reflect.StructTag, s *openapi3.Schema) error {
-	s.Nullable = false // of OpenAPI 3.0
+	s.Nullable = false // that keyword is OpenAPI 3.0's
 	if kind := t.Kind(); kind >= reflect.Uint8 && kind <= reflect.Uint64 {
-		s.Format, s.Max = kind.String(), nil // a double does not have the largest
+		s.Format, s.Max = kind.String(), nil // a double cannot hold the largest
 	}
 	if t.Kind() != reflect.Struct || t == reflect.TypeFor[time.Time]() {
 		return nil
@@ -301,7 +302,7 @@ func (g *generator) customize(_ string, t reflect.Type, _ reflect.StructTag, s *
 	return nil
 }
 
-// document is the whole document.
+// document makes the whole document.
 func (g *generator) document() *openapi3.T {
 	doc := &openapi3.T{OpenAPI: "3.1.0",
 		Info: &openapi3.Info{Title: "NetCRAQ's admin API", Version: "v1", License: &openapi3.License{Name: "Apache-2.0", Identifier: "Apache-2.0"},
@@ -345,7 +346,7 @@ func (g *generator) document() *openapi3.T {
 	return loaded
 }
 
-// operation is what the document says about a route.
+// operation makes a route's entry in the document.
 func (g *generator) operation(r *route) *openapi3.Operation {
 	op := &openapi3.Operation{OperationID: r.id, Tags: []string{r.group}, Responses: openapi3.NewResponsesWithCapacity(2)}
 	if first, more, _ := strings.Cut(r.does, ". "); more == "" {

@@ -20,8 +20,8 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// busy is a network of four switches in a line under load: 1000 reads and 50 writes a second at
-// each, of the chain main; the chain side, over two of them, has nothing to do.
+// busy is a network of four switches in a line. The chain main has 1000 reads and 50 writes a
+// second at each switch. The chain side, on two of the switches, is idle.
 func busy(links [][2]int) *backend {
 	start := time.Now()
 	member := func(i int, role string) admin.Member {
@@ -61,7 +61,7 @@ func busy(links [][2]int) *backend {
 	return b
 }
 
-// screenshot writes what the page looks like into the folder that NETCRAQ_SCREENSHOTS names.
+// screenshot writes a picture of the page into the folder that NETCRAQ_SCREENSHOTS names.
 func screenshot(ctx context.Context, t *testing.T, name string) {
 	t.Helper()
 	dir := os.Getenv("NETCRAQ_SCREENSHOTS")
@@ -77,7 +77,7 @@ func screenshot(ctx context.Context, t *testing.T, name string) {
 	}
 }
 
-// width makes the window as wide as a desktop's or a telephone's, in light or dark.
+// width sets the window's width, and light or dark mode.
 func width(ctx context.Context, t *testing.T, pixels int64, scheme string) {
 	t.Helper()
 	_, err := chromedp.Call(ctx, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{
@@ -93,7 +93,8 @@ func width(ctx context.Context, t *testing.T, pixels int64, scheme string) {
 }
 
 // TestDrawing: the network in a real browser at two widths, light and dark: switches with their
-// roles and rates, links, chains, plots; only by the keyboard; nothing wider than the window.
+// roles and rates, links, chains, plots. Everything works by the keyboard alone, and nothing is
+// wider than the window.
 func TestDrawing(t *testing.T) {
 	f := func(x float64) *float64 { return &x }
 	b := busy([][2]int{{1, 2}, {2, 3}, {3, 4}})
@@ -132,7 +133,7 @@ func TestDrawing(t *testing.T) {
 		if wide := look[int](ctx, t, "document.documentElement.scrollWidth"); int64(wide) > c.pixels {
 			t.Errorf("at %d the page is %d wide", c.pixels, wide)
 		}
-		// No two switches cover each other, and none leaves the drawing.
+		// No two switches cover each other, and none is outside the drawing.
 		if bad := eval(`(() => { const all = [...document.querySelectorAll('.switch')].map((e) => e.getBoundingClientRect()), out = document.querySelector('#network').getBoundingClientRect();
 			return all.some((a, i) => a.left < out.left - 1 || a.right > out.right + 1 || all.some((b, j) => i < j && a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom)) ? JSON.stringify(all) : ''; })()`); bad != "" {
 			t.Errorf("at %d switches lie over each other, or outside: %s", c.pixels, bad)
@@ -143,7 +144,8 @@ func TestDrawing(t *testing.T) {
 		t.Errorf("failovers of before the page was opened: %s", out)
 	}
 
-	// By the keyboard alone: to the first switch, to the next one, to a plot and back in its time.
+	// By the keyboard alone: to the first switch, to the next one, to a plot, and back to an
+	// earlier moment in the plot.
 	tab := func(js string) {
 		t.Helper()
 		for range 30 {
@@ -176,7 +178,7 @@ func TestDrawing(t *testing.T) {
 	}
 	until("what is now is told", "document.querySelector('#plot-latency output').textContent === 'network 42 µs, etcd 1.2 ms'")
 
-	// A long key: short, whole on Enter, and whole on the clipboard.
+	// A long key is shortened. Enter shows the whole key, and copying copies the whole key.
 	tab("document.activeElement.title === " + fmt.Sprintf("%q", long))
 	if text := eval("document.activeElement.textContent"); len([]rune(text)) != 56 || !strings.HasSuffix(text, "the-service-at-the-end") || !strings.Contains(text, "…") {
 		t.Errorf("shortened it is %q", text)
@@ -191,7 +193,7 @@ func TestDrawing(t *testing.T) {
 	}
 	until("it is copied", "document.activeElement.textContent === 'copied'")
 
-	// A scale's longest text is inside of its plot.
+	// The longest label of a scale stays inside its plot.
 	p.mu.Lock()
 	p.shown.Heat.EtcdMedianSeconds = f(.15)
 	p.mu.Unlock()
@@ -201,7 +203,7 @@ func TestDrawing(t *testing.T) {
 		t.Errorf("the plot cuts off %s", cut)
 	}
 
-	// A switch that is lost, in words and not only by its colour.
+	// The page describes a lost switch by words, not only by colour.
 	b.mu.Lock()
 	b.switches[3].Connected = false
 	b.mu.Unlock()
@@ -211,7 +213,7 @@ func TestDrawing(t *testing.T) {
 	}
 }
 
-// TestLayouts draws other networks: all linked with all, and leaves below spines.
+// TestLayouts draws other networks: a full mesh, and a leaf-spine network.
 func TestLayouts(t *testing.T) {
 	for name, links := range map[string][][2]int{
 		"mesh":       {{1, 2}, {1, 3}, {1, 4}, {2, 3}, {2, 4}, {3, 4}},
@@ -241,7 +243,7 @@ func TestLayouts(t *testing.T) {
 				})
 				screenshot(ctx, t, fmt.Sprintf("%s-%d", name, pixels))
 			}
-			// There is no placement: that is asked once, not each second.
+			// Without placement the page asks for it once, not each second.
 			if said := complaints(); len(said) > 1 || len(said) == 1 && !strings.Contains(said[0], "412") {
 				t.Errorf("the browser says %q", said)
 			}
@@ -249,7 +251,7 @@ func TestLayouts(t *testing.T) {
 	}
 }
 
-// TestCountersByChain sums slots up.
+// TestCountersByChain checks the sums over slots.
 func TestCountersByChain(t *testing.T) {
 	b := busy(nil)
 	s := httptest.NewServer(Handler(b, nil))
@@ -268,7 +270,7 @@ func TestCountersByChain(t *testing.T) {
 	}
 }
 
-// get asks for something by GET.
+// get returns the answer to a GET.
 func get(t *testing.T, url string) string {
 	t.Helper()
 	answer, err := http.Get(url)

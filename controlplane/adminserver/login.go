@@ -11,9 +11,9 @@ import (
 )
 
 // A browser cannot send a token by itself. So a caller that has connected to the socket, or has the
-// token, requests a one-time link; the browser that follows it gets a cookie, with which it may
-// read. Browsers send cookies to all ports of an address: another server on this machine that a
-// browser is lured to sees the cookie, so the cookie does not allow changes.
+// token, requests a one-time link; the browser that follows it gets a cookie for reading. Browsers
+// send an address's cookies to all its ports. If a browser is lured to another server on this
+// machine, that server sees the cookie. So the cookie does not allow changes.
 
 const (
 	linkPath   = "/v1/page"
@@ -21,7 +21,8 @@ const (
 	cookieLife = 12 * time.Hour
 )
 
-// cookie is the cookie's name, with the port: controllers of one machine share its cookies.
+// cookie is the cookie's name. It contains the port, because a browser shares the cookies of all
+// controllers on one machine.
 func (s *Server) cookie() string {
 	port := "none"
 	if t, ok := s.tcp.(*net.TCPAddr); ok {
@@ -30,7 +31,7 @@ func (s *Server) cookie() string {
 	return "netcraq_page_" + port
 }
 
-// hasCookie says whether a browser has followed a link before.
+// hasCookie reports whether the request has the cookie of a browser that followed a link.
 func (s *Server) hasCookie(r *http.Request) bool {
 	c, err := r.Cookie(s.cookie())
 	return err == nil && s.cookies.holds(c.Value, false)
@@ -44,13 +45,13 @@ func (s *Server) makeLink(w http.ResponseWriter) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
-	// the client has gone
+	// encoding fails if the client has gone
 	_ = json.NewEncoder(w).Encode(admin.PageLink{URL: "http://" + s.tcp.String() + "/?token=" + s.links.issue(),
 		Seconds: int(linkLife / time.Second)})
 }
 
-// logIn lets a browser in that shows such a link. A browser that has the cookie may show a link
-// again that was used.
+// logIn admits a browser that presents a one-time link. A browser that already has the cookie may
+// present a used link again.
 func (s *Server) logIn(w http.ResponseWriter, r *http.Request, code string) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Referrer-Policy", "no-referrer")

@@ -6,7 +6,7 @@ import (
 	"github.com/netcraq/netcraq/api/admin"
 )
 
-// placed serves a route of placement, and refuses it if the controller has none.
+// placed serves a route of placement. It returns an error if the controller has no placement.
 func placed(f func(Placement, *http.Request) (any, error)) func(*server, *http.Request) (any, error) {
 	return func(s *server, r *http.Request) (any, error) {
 		if s.p == nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/netcraq/netcraq/api/admin"
 )
 
-// places is a placement that notes what it is asked.
+// places is a placement that records its calls.
 type places struct {
 	mu    sync.Mutex
 	asked []string
@@ -48,8 +48,8 @@ func (p *places) Evict(_ context.Context, e admin.PlacementEviction) error {
 	return nil
 }
 
-// TestPlacement: what the client asks for is what placement is asked for, however odd the keys are;
-// without placement the API says so.
+// TestPlacement: the client's calls reach the placement unchanged, however odd the keys are.
+// Without placement the API returns an error.
 func TestPlacement(t *testing.T) {
 	p := &places{shown: admin.Placement{Placed: []admin.PlacementKey{{Key: "/a"}}}}
 	s := httptest.NewServer(Handler(&backend{}, p))
@@ -82,7 +82,7 @@ func TestPlacement(t *testing.T) {
 	}
 }
 
-// TestOtherSites: a page of another site that a browser on this machine shows can change nothing.
+// TestOtherSites: a browser on this machine that shows another site's page can change nothing.
 func TestOtherSites(t *testing.T) {
 	b := &backend{}
 	_, url := serve(t, b)
@@ -93,7 +93,7 @@ func TestOtherSites(t *testing.T) {
 		{"Origin", "https://evil.example", 403},
 		{"Sec-Fetch-Site", "cross-site", 403},
 		{"Sec-Fetch-Site", "same-origin", 204},
-		{"", "", 204}, // no browser
+		{"", "", 204}, // not a browser
 	} {
 		req, err := http.NewRequestWithContext(t.Context(), "DELETE", url+"/v1/chains/main/keys/a", nil)
 		if err != nil {

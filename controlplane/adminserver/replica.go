@@ -13,23 +13,23 @@ import (
 // requests to that one, so that clients can use any address. Clients authenticate here. Towards the
 // leader this controller authenticates, with the token that all of a network's controllers share.
 type Replica struct {
-	// Token and ReadToken are shown to the leader, the second for callers who may only look; "":
-	// none.
+	// Token and ReadToken authenticate forwarded requests at the leader. ReadToken is for callers
+	// that may only read; "": none.
 	Token, ReadToken string
 
 	bounded sync.Once
 	bodies  *bodies
 
 	mu     sync.Mutex
-	leads  http.Handler // nil: it stands by
+	leads  http.Handler // nil: this controller stands by
 	leader string       // the leader's admin address, if it is known
 }
 
 // passedOn is a header of requests that one controller has forwarded to another. They are not
-// forwarded again: two might each take the other for the leader.
+// forwarded again: otherwise two controllers could forward to each other.
 const passedOn = "Netcraq-Passed-On"
 
-// Lead serves the API of a backend, and of its placement (nil: it has none), from now on.
+// Lead serves the API of a backend, and of its placement (nil: none), from now on.
 func (s *Replica) Lead(b Backend, p Placement) {
 	h := Handler(b, p)
 	s.mu.Lock()
@@ -66,7 +66,7 @@ func (s *Replica) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	})).ServeHTTP(w, r)
 }
 
-// pass passes requests on to a leader.
+// pass forwards requests to a leader.
 func (s *Replica) pass(leader string) http.Handler {
 	return &httputil.ReverseProxy{
 		Rewrite: func(p *httputil.ProxyRequest) {
@@ -78,7 +78,7 @@ func (s *Replica) pass(leader string) http.Handler {
 				p.Out.Header.Set("Authorization", "Bearer "+token)
 			}
 		},
-		FlushInterval: -1, // events are passed on as they come
+		FlushInterval: -1, // forward events immediately
 		Transport:     toLeaders,
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
 			fail(w, admin.Errorf(admin.CodeUnavailable, "this controller stands by, and the one that leads (%s) does not answer: %v", leader, err))
@@ -86,7 +86,7 @@ func (s *Replica) pass(leader string) http.Handler {
 	}
 }
 
-// toLeaders keeps no connections: leaders change.
+// toLeaders keeps no idle connections, because leaders change.
 var toLeaders = &http.Transport{DisableKeepAlives: true}
 
 func at(address string) string {

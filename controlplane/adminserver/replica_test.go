@@ -9,8 +9,8 @@ import (
 	"github.com/netcraq/netcraq/api/admin"
 )
 
-// TestReplica: a controller that stands by sends requests on to the leader, bodies and all; with
-// nobody to send them to it says so.
+// TestReplica: a standby controller forwards requests to the leader, including their bodies.
+// Without a known leader it returns an error.
 func TestReplica(t *testing.T) {
 	leading, standing := &Replica{}, &Replica{}
 	leader, standby := httptest.NewServer(leading), httptest.NewServer(standing)

@@ -8,42 +8,43 @@ import (
 	"github.com/netcraq/netcraq/api/admin"
 )
 
-// route is one method and path of the API: how it is served, and what docs/reference/admin-api.yaml
-// says about it.
+// route is one method and path of the API: its handler, and its entry in
+// docs/reference/admin-api.yaml.
 type route struct {
-	method, path string // of http.ServeMux
+	method, path string // in http.ServeMux's form
 	id           string // the operation's name in generated clients
 	group        string // one of groups
-	does         string // a sentence
+	does         string // its description, a sentence
 	parameters   []parameter
 	body         any // a value of the body's type; nil: the route takes no body
 	// answer is a value of the answer's type; nil: the route answers with 204.
 	answer any
-	// codes are the codes of errors that the controller answers with, beyond those of every route.
+	// codes are the error codes of this route, besides those of every route.
 	codes []string
 	// open routes need no token over TCP.
 	open bool
-	// bodyLimit is the most bytes of a body. 0: smallBody for POST and PUT, none for other methods.
+	// bodyLimit is the body's limit in bytes. 0: smallBody for POST and PUT; other methods take no
+	// body.
 	bodyLimit int64
 
 	// Exactly one of these serves the route, unless the Server itself does.
 	serve  func(*server, *http.Request) (any, error) // the answer, as JSON
-	stream func(*server) http.Handler                // an answer of another kind
+	stream func(*server) http.Handler                // an answer that is not JSON
 	media  string                                    // the Content-Type of that answer
 }
 
 // parameter is a parameter of a route's query or header.
 type parameter struct {
 	name, in, means string
-	value           any // of its type
+	value           any // an example of its type
 	required        bool
 }
 
-// oneOf stands in a route for a body or an answer of one of several types. nil is JSON's null.
+// oneOf is the type of a body or an answer that has one of several types. nil is JSON's null.
 type oneOf []any
 
-// many stands in a route for an answer that is a list with an error alongside each entry: its
-// status is 207 if an entry has one.
+// many is the type of an answer that is a list in which entries may carry errors: its status is 207
+// if any entry has one.
 type many struct{ list any }
 
 // groups are the parts of the API, in the order of the reference.
@@ -58,7 +59,7 @@ var groups = []struct{ name, title, does string }{
 	{"controller", "The controller", "The controller itself: events, health, metrics, and a link to its page."},
 }
 
-// pathParameters are what the names in braces of the routes' paths mean.
+// pathParameters describe the names in braces in the routes' paths.
 var pathParameters = map[string]string{
 	"chain":  "The chain's name or id.",
 	"key":    "The key's name, or its KEY_ID, decimal or hexadecimal with 0x. A `/` is written as `%2F`.",
@@ -70,12 +71,11 @@ var pathParameters = map[string]string{
 var withState = parameter{name: "state", in: "query", value: false,
 	means: "Whether to fetch what each member of the chain holds for the key."}
 
-// changeCodes are the codes of changes that need switches.
+// changeCodes are the codes of changes that involve switches.
 var changeCodes = []string{admin.CodeNotFound, admin.CodeFailedPrecondition, admin.CodeUnavailable,
 	admin.CodeDeadlineExceeded}
 
-// routes are all routes of the API. Handler registers these and no others, except the page for
-// people.
+// routes are all routes of the API. Handler registers these and no others, except the web page.
 var routes = slices.Concat(sessionRoutes, keyRoutes, chainRoutes, switchRoutes, placementRoutes, controllerRoutes)
 
 var sessionRoutes = []route{
@@ -246,7 +246,7 @@ var controllerRoutes = []route{
 // decimal is the type of parameters that are unsigned numbers of 64 bits.
 type decimal string
 
-// limit is the most bytes that a route's body may have.
+// limit returns the limit of the route's body in bytes.
 func (r *route) limit() int64 {
 	if r.bodyLimit == 0 && (r.method == http.MethodPost || r.method == http.MethodPut) {
 		return smallBody
@@ -263,14 +263,14 @@ func (s *server) register(mux *http.ServeMux, bounds *bodies) {
 			h = answer(func(req *http.Request) (any, error) { return r.serve(s, req) })
 		case r.stream != nil:
 			h = r.stream(s)
-		default: // the Server's own
+		default: // Server serves it
 			continue
 		}
 		mux.Handle(r.method+" "+r.path, bounds.limit(r.limit(), h))
 	}
 }
 
-// openRoutes are the paths of routes that need no token.
+// openRoutes returns the paths of routes that need no token.
 func openRoutes() (paths []string) {
 	for _, r := range routes {
 		if r.open {
@@ -280,7 +280,7 @@ func openRoutes() (paths []string) {
 	return paths
 }
 
-// pathNames are the names in braces of a route's path.
+// pathNames returns the names in braces in a route's path.
 func (r *route) pathNames() (names []string) {
 	for _, segment := range strings.Split(r.path, "/") {
 		if name, ok := strings.CutPrefix(segment, "{"); ok {

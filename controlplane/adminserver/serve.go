@@ -25,14 +25,15 @@ import (
 	"github.com/netcraq/netcraq/controlplane/adminserver/page"
 )
 
-// Limits of all callers together. Beyond them the server answers 503, or lets connections wait.
+// Limits of all callers together. Beyond them the server answers 503, or makes connections wait.
 const (
-	maxRequests    = 128 // under way, without streams of events
+	maxRequests    = 128 // concurrent requests, without event streams
 	maxStreams     = 64
 	maxOpen        = 16  // requests that need no authentication: health, metrics, the page's files
-	maxAlive       = 16  // of other controllers, which watch this one's life
+	maxAlive       = 16  // requests of AlivePath by other controllers
 	maxConnections = 256 // at each address
-	// of them at a socket from users without access, so that these do not take the place of others
+	// maxStrangers is how many connections may belong to users without access, at a socket, so that
+	// such users do not use up the connections
 	maxStrangers = 16
 
 	headerTime = 5 * time.Second
@@ -42,22 +43,22 @@ const (
 
 // Config says where the admin API is served, and who may use it.
 type Config struct {
-	// Endpoints: unix:///PATH, and HOST:PORT for TCP. A Unix socket lets in root and this process's
-	// own user, and those named below; TCP lets in holders of a token.
+	// Endpoints: unix:///PATH, and HOST:PORT for TCP. A Unix socket admits root, this process's own
+	// user, and the users and group named below; TCP admits holders of a token.
 	Endpoints []string
 	Users     []string // names or numbers of more users for the sockets
 	Group     string   // name or number of the group of the sockets; "": unchanged
-	Token     string   // the file with the token for TCP; made, with mode 0600, if it is not there
+	Token     string   // the file with the token for TCP; created with mode 0600 if missing
 	ReadToken string   // the file with the read-only token
 }
 
-// DefaultEndpoints are the endpoints unless told otherwise.
+// DefaultEndpoints are the endpoints without --admin.
 func DefaultEndpoints() []string { return []string{admin.DefaultSocket(), admin.DefaultAddress} }
 
 // Flags adds the flags that fill in a Config.
 func (c *Config) Flags(f *pflag.FlagSet) {
 	f.StringSliceVar(&c.Endpoints, "admin", DefaultEndpoints(), "`ADDRESSES` of the admin API: unix:///PATH admits root, this process's user, --admin-users and --admin-group; HOST:PORT admits callers with the token (default: this machine's socket and "+admin.DefaultAddress+")")
-	f.Lookup("admin").DefValue = "[]" // too long a word for help; the text says it
+	f.Lookup("admin").DefValue = "[]" // the default is too long for the help; the text names it
 	f.StringSliceVar(&c.Users, "admin-users", nil, "more `USERS` to admit at the Unix socket, names or numbers")
 	f.StringVar(&c.Group, "admin-group", "", "`GROUP` to admit at the Unix socket, name or number")
 	f.StringVar(&c.Token, "admin-token", admin.DefaultToken(), "`FILE` with the token for HOST:PORT, created if missing; the controllers of one network share it")
@@ -72,15 +73,15 @@ type Server struct {
 	token, read string
 	listeners   []net.Listener
 	locks       []*os.File
-	tcp         net.Addr // nil: it is not served over TCP
+	tcp         net.Addr // nil: not served over TCP
 
-	links   *passes // for one use
+	links   *passes // one-time links
 	cookies *passes
 
 	requests, streams, open, alive chan struct{}
 }
 
-// Listen opens a server's addresses. Nothing is served yet.
+// Listen opens a server's addresses. Serve starts to serve them.
 func Listen(c Config, log *slog.Logger) (_ *Server, err error) {
 	s := &Server{log: log, gid: -1, links: newPasses(linkLife, 16), cookies: newPasses(cookieLife, 64),
 		requests: make(chan struct{}, maxRequests), streams: make(chan struct{}, maxStreams),
@@ -132,7 +133,7 @@ func Listen(c Config, log *slog.Logger) (_ *Server, err error) {
 	return s, nil
 }
 
-// number is a user's or group's number.
+// number returns a user's or group's number.
 func number(s string, look func(string) (string, error)) (uint32, error) {
 	n, err := strconv.ParseUint(s, 10, 32)
 	if err != nil {
@@ -144,7 +145,7 @@ func number(s string, look func(string) (string, error)) (uint32, error) {
 	return uint32(n), err
 }
 
-// listenUnix makes a socket. It replaces a dead process's socket; a live process's socket is an
+// listenUnix opens a socket. It replaces a dead process's socket; a live process's socket is an
 // error.
 func (s *Server) listenUnix(path string) error {
 	if !filepath.IsAbs(path) {
@@ -154,8 +155,8 @@ func (s *Server) listenUnix(path string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("the folder of its socket: %w (--admin chooses another place)", err)
 	}
-	// The lock, and not whether somebody answers, says whether the socket is in use: between two
-	// that start at once there is no moment in which both take it for left over.
+	// The lock decides whether the socket is in use. Connecting to the socket would not suffice:
+	// two servers that start at the same time could both find it unused.
 	lock, err := os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return fmt.Errorf("the lock of its socket: %w (--admin chooses another place)", err)
@@ -227,11 +228,11 @@ func (s *Server) Addresses() []string {
 // TCP returns the first TCP address; nil: there is none.
 func (s *Server) TCP() net.Addr { return s.tcp }
 
-// Tokens are the tokens for TCP, as an Authorization for another controller of the same network.
-// "": none.
+// Tokens are the tokens for TCP, as an Authorization header for another controller of the same
+// network. "": none.
 func (s *Server) Tokens() (all, read string) { return s.token, s.read }
 
-// Serve serves an API, as Handler makes it, until ctx ends (nil) or it can no longer.
+// Serve serves next (see Handler) until ctx ends, which gives nil, or until serving fails.
 func (s *Server) Serve(ctx context.Context, next http.Handler) error {
 	server := &http.Server{Handler: s.door(next), ReadHeaderTimeout: headerTime, IdleTimeout: idleTime,
 		MaxHeaderBytes: maxHeader,
@@ -260,7 +261,7 @@ func (s *Server) Serve(ctx context.Context, next http.Handler) error {
 	return err
 }
 
-// Close ends a server that no longer serves, or has not begun to.
+// Close ends a server whose Serve has returned or was not called.
 func (s *Server) Close() {
 	for _, l := range s.listeners {
 		l.Close()
@@ -273,14 +274,14 @@ func (s *Server) Close() {
 
 type peerKey struct{}
 
-// peers is a Unix socket whose connections know who has made them.
+// peers is a Unix socket that identifies the process at the other end of each connection.
 type peers struct {
 	*net.UnixListener
 	server    *Server
 	strangers chan struct{}
 }
 
-// peerConn stores the peer in its address, which is not lost when a connection is wrapped.
+// peerConn carries the peer in its address, because wrapping a connection preserves the address.
 type peerConn struct {
 	*net.UnixConn
 	peer peer
@@ -318,7 +319,7 @@ func (l *peers) Accept() (net.Conn, error) {
 			return &peerConn{c, p, func() {}}, nil
 		}
 		select {
-		case l.strangers <- struct{}{}: // it gets the reason for the refusal
+		case l.strangers <- struct{}{}: // the client gets an answer with the reason
 			return &peerConn{c, p, sync.OnceFunc(func() { <-l.strangers })}, nil
 		default:
 			c.Close()
@@ -326,8 +327,8 @@ func (l *peers) Accept() (net.Conn, error) {
 	}
 }
 
-// local says whether a request calls this machine by an address. One that was given a name may come
-// from a web page (DNS rebinding).
+// local reports whether a request addresses this machine by an IP address or as localhost. A
+// request with another host name may come from a web page (DNS rebinding).
 func local(r *http.Request) bool {
 	host, _, err := net.SplitHostPort(r.Host)
 	if err != nil {
@@ -336,24 +337,24 @@ func local(r *http.Request) bool {
 	return host == "localhost" || net.ParseIP(strings.Trim(host, "[]")) != nil
 }
 
-// openPaths need no name: a kubelet, a Prometheus and other controllers ask for them, and the
-// page's files are in every copy of the program.
+// openPaths need no authentication: kubelets, Prometheus and other controllers request them, and
+// the page's files contain nothing secret.
 var openPaths = slices.Concat(openRoutes(), []string{"/v1/alive", "/"}, page.Paths())
 
 func refuse(w http.ResponseWriter, status int, code, format string, args ...any) {
 	e := admin.Errorf(code, format, args...)
 	e.Status = status
-	w.Header().Set("Connection", "close") // and what is left of the request is not read
+	w.Header().Set("Connection", "close") // the rest of the request is not read
 	if status == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="netcraq"`)
 	}
 	fail(w, e)
 }
 
-// door admits connections of authorized callers.
+// door authenticates and authorizes requests.
 func (s *Server) door(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// of refusals; who answers sets it again
+		// for refusals; answers set their own deadline
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTime))
 		known, byUnix := r.Context().Value(peerKey{}).(peer)
 		if !byUnix && !local(r) {
@@ -389,7 +390,7 @@ func (s *Server) door(next http.Handler) http.Handler {
 		} else {
 			slots = s.open
 		}
-		switch r.URL.Path { // these do not end
+		switch r.URL.Path { // long-lived requests
 		case "/v1/events":
 			slots = s.streams
 		case "/v1/alive":
@@ -408,7 +409,7 @@ func (s *Server) door(next http.Handler) http.Handler {
 			return
 		}
 		r = r.WithContext(ctx)
-		r.Header.Del("Authorization") // they are for this door, and for nobody behind it
+		r.Header.Del("Authorization") // credentials end here: the handlers must not see them
 		r.Header.Del("Cookie")
 		next.ServeHTTP(w, r)
 	})
@@ -417,7 +418,7 @@ func (s *Server) door(next http.Handler) http.Handler {
 // byToken returns the caller of a request over TCP.
 func (s *Server) byToken(r *http.Request) (Caller, bool) {
 	if kind, token, ok := strings.Cut(r.Header.Get("Authorization"), " "); ok && strings.EqualFold(kind, "Bearer") {
-		all, read := same(token, s.token), same(token, s.read) // both, always
+		all, read := same(token, s.token), same(token, s.read) // always both, for constant time
 		switch {
 		case all:
 			return Caller{Token: TokenAll}, true

@@ -23,8 +23,8 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// envAsk makes this binary a client that asks a controller for its chains, by a socket or URL, and
-// says what it heard, and where it is.
+// envAsk makes this binary a client that asks a controller for its chains, at a socket or URL. It
+// prints the answer, and its network namespace.
 const envAsk = "NETCRAQ_TEST_ASK"
 
 func TestMain(m *testing.M) {
@@ -42,14 +42,14 @@ func ask(to string) {
 		said = err.Error()
 	}
 	var space syscall.Stat_t
-	_ = syscall.Stat("/proc/self/ns/net", &space) // 0 is what the test sees then
+	_ = syscall.Stat("/proc/self/ns/net", &space) // the test sees 0 on failure
 	fmt.Printf("%d %s\n", space.Ino, said)
 }
 
-// asking is this binary as that client.
+// asking runs this binary as that client.
 func asking(t *testing.T, to string, attributes *syscall.SysProcAttr, env ...string) (space uint64, said string) {
 	t.Helper()
-	// Whoever it runs as has to be able to read and start it.
+	// The client's user must be able to read and start it.
 	exe := filepath.Join(t.TempDir(), "ask")
 	b, err := os.ReadFile(os.Args[0])
 	must(t, err)
@@ -84,7 +84,7 @@ func needsRoot(t *testing.T) {
 	}
 }
 
-// callers is a backend that notes who asks.
+// callers is a backend that records the callers.
 type callers struct {
 	*backend
 	who chan Caller
@@ -99,7 +99,7 @@ func (c callers) Chains(ctx context.Context) ([]admin.Chain, error) {
 	return c.backend.Chains(ctx)
 }
 
-// served serves a backend at a socket and over TCP, in a folder that all may enter.
+// served serves a backend at a socket and over TCP, in a folder that all users may enter.
 type served struct {
 	*Server
 	dir, socket, url string
@@ -125,7 +125,7 @@ func open(t *testing.T, change func(*Config)) *served {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	bounds := newBodies()
-	bounds.time, bounds.wait = 2*time.Second, 500*time.Millisecond // tests need not wait as long as people may
+	bounds.time, bounds.wait = 2*time.Second, 500*time.Millisecond // shorter than in production
 	go func() { done <- s.Serve(ctx, handler(callers{out.backend, out.who}, nil, bounds)) }()
 	t.Cleanup(func() {
 		cancel()
@@ -136,8 +136,9 @@ func open(t *testing.T, change func(*Config)) *served {
 	return out
 }
 
-// TestSocket: by the socket root and this process's user are let in, and whoever is named; nobody
-// else, whatever the file's mode. The backend knows who it is, and in which network namespace.
+// TestSocket: the socket admits root, this process's user, and the named users and group; it
+// refuses all others, whatever the file's mode. The backend learns the caller and its network
+// namespace.
 func TestSocket(t *testing.T) {
 	needsRoot(t)
 	const nobody, other = 65534, 65533
@@ -148,9 +149,9 @@ func TestSocket(t *testing.T) {
 		what   string
 		users  []string
 		group  string
-		mode   os.FileMode // 0: as it was made
+		mode   os.FileMode // 0: unchanged
 		as     *syscall.SysProcAttr
-		refuse string // "": it is let in
+		refuse string // "": admitted
 	}{
 		{"root", nil, "", 0, nil, ""},
 		{"a local user", nil, "", 0, as(nobody, nobody), "permission denied"},
@@ -195,15 +196,15 @@ func TestSocket(t *testing.T) {
 	}
 }
 
-// TestStrangers: a user who is not let in takes nobody's place, with however many connections.
+// TestStrangers: users without access cannot use up the connections, however many they open.
 func TestStrangers(t *testing.T) {
 	needsRoot(t)
-	s := open(t, func(c *Config) { c.Users = []string{"65533"} }) // so that everybody can connect
+	s := open(t, func(c *Config) { c.Users = []string{"65533"} }) // gives the socket mode 0666
 	path := strings.TrimPrefix(s.socket, "unix://")
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		runtime.LockOSThread() // the thread ends with the goroutine: it is somebody else from here on
+		runtime.LockOSThread() // never unlocked, so the thread ends with the goroutine: it changes its user
 		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, 65534, 65534, 65534); errno != 0 {
 			t.Error(errno)
 			return
@@ -225,8 +226,8 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// TestNetNS: the backend is told in which network namespace a caller is, and nothing of one who has
-// gone.
+// TestNetNS: the backend learns the network namespace of a caller, and nothing about a caller whose
+// process has ended.
 func TestNetNS(t *testing.T) {
 	needsRoot(t)
 	s := open(t, nil)
@@ -236,7 +237,7 @@ func TestNetNS(t *testing.T) {
 	if got := <-s.who; said != "ok" || got.NetNS != space || space == own.Ino || space == 0 {
 		t.Errorf("heard %q; the caller is in %d, the backend saw %+v", said, space, got)
 	}
-	// A process that connects and ends before anybody looks.
+	// A process that connects and ends before the server identifies it.
 	path := filepath.Join(s.dir, "late.sock")
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	must(t, err)
@@ -246,7 +247,7 @@ func TestNetNS(t *testing.T) {
 	must(t, cmd.Start())
 	time.Sleep(300 * time.Millisecond)
 	must(t, cmd.Process.Kill())
-	_ = cmd.Wait() // it was killed
+	_ = cmd.Wait() // an error, because it was killed
 	conn, err := l.AcceptUnix()
 	must(t, err)
 	defer conn.Close()
@@ -255,7 +256,7 @@ func TestNetNS(t *testing.T) {
 	}
 }
 
-// request asks over TCP.
+// request sends a request over TCP.
 func (s *served) request(t *testing.T, method, path, body string, headers ...string) (int, string, *http.Response) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, s.url+path, strings.NewReader(body))
@@ -275,8 +276,8 @@ func (s *served) request(t *testing.T, method, path, body string, headers ...str
 	return resp.StatusCode, string(b), resp
 }
 
-// TestTCP: over TCP nobody who has no token changes or learns anything, from wherever on the
-// machine.
+// TestTCP: over TCP, a client without a token can neither change nor read anything, whatever
+// address it uses.
 func TestTCP(t *testing.T) {
 	s := open(t, nil)
 	token := func(name string) string {
@@ -302,7 +303,7 @@ func TestTCP(t *testing.T) {
 		{"without a token, a change of what is open", "POST", "/healthz", "", nil, 401, ""},
 		{"health", "GET", "/healthz", "", nil, 200, "ok"},
 		{"readiness", "GET", "/readyz", "", nil, 200, "ready"},
-		{"metrics", "GET", "/metrics", "", nil, 404, ""}, // this backend has none; it was asked
+		{"metrics", "GET", "/metrics", "", nil, 404, ""}, // the request got through: this backend has no metrics
 		{"the page's files", "GET", "/page.js", "", nil, 200, "netcraqctl page"},
 		{"a wrong token", "GET", "/v1/chains", "", []string{"Authorization", "Bearer " + strings.Repeat("0", 64)}, 401, "asks for a token"},
 		{"half a token", "GET", "/v1/chains", "", []string{"Authorization", all[:30]}, 401, ""},
@@ -336,7 +337,7 @@ func TestTCP(t *testing.T) {
 	if c := <-s.who; c != (Caller{Token: TokenRead, ReadOnly: true}) {
 		t.Errorf("%+v", c)
 	}
-	// As the client does it.
+	// The same by the API's own client.
 	if _, err := admin.NewClient(s.url, admin.TokenFile(filepath.Join(s.dir, "token"))).Chains(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -345,8 +346,8 @@ func TestTCP(t *testing.T) {
 	}
 }
 
-// TestPageLink: a link lets one browser in, once, to look; a cookie changes nothing, and is for
-// this port.
+// TestPageLink: a link admits one browser, once, for reading. The cookie allows no changes, and is
+// valid for this port only.
 func TestPageLink(t *testing.T) {
 	s := open(t, nil)
 	link, err := admin.NewClient(s.socket).PageLink(t.Context())
@@ -390,7 +391,7 @@ func TestPageLink(t *testing.T) {
 	if status, _, _ := s.request(t, "GET", strings.TrimPrefix(link.URL, s.url), ""); status != 403 {
 		t.Errorf("a link that is too old: %d", status)
 	}
-	// What was given out is bounded: the oldest goes.
+	// The number of secrets is bounded: the oldest is dropped.
 	p := newPasses(time.Hour, 3)
 	first := p.issue()
 	for range 3 {
@@ -401,8 +402,8 @@ func TestPageLink(t *testing.T) {
 	}
 }
 
-// TestTokenFile: a token is made with a mode that is root's alone, and stays; one that others can
-// read is not taken.
+// TestTokenFile: a new token file is accessible only to its owner, and is reused. A token file that
+// others can read is refused.
 func TestTokenFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a", "token")
 	token, err := loadToken(path)
@@ -435,7 +436,7 @@ func TestTokenFile(t *testing.T) {
 	}
 }
 
-// TestListen: mistakes, sockets of the dead and of the living.
+// TestListen: bad addresses, and sockets of dead and living processes.
 func TestListen(t *testing.T) {
 	dir := t.TempDir()
 	socket := "unix://" + filepath.Join(dir, "c.sock")
@@ -452,7 +453,7 @@ func TestListen(t *testing.T) {
 		t.Errorf("%q", first.Addresses())
 	}
 	first.Close()
-	// What one leaves that was killed.
+	// The socket that a killed process leaves.
 	left, err := net.ListenUnix("unix", &net.UnixAddr{Name: strings.TrimPrefix(socket, "unix://"), Net: "unix"})
 	must(t, err)
 	left.SetUnlinkOnClose(false)
@@ -484,7 +485,7 @@ func (s *served) unfinished(t *testing.T, n int, head string, size int) []net.Co
 		t.Cleanup(func() { c.Close() })
 		out = append(out, c)
 		go func() {
-			_, _ = io.WriteString(c, head) // the server may end it
+			_, _ = io.WriteString(c, head) // fails if the server has closed it
 			piece := make([]byte, 1<<20)
 			for left := size; left > 0; left -= len(piece) {
 				if _, err := c.Write(piece); err != nil {
@@ -496,8 +497,8 @@ func (s *served) unfinished(t *testing.T, n int, head string, size int) []net.Co
 	return out
 }
 
-// TestUnfinishedBodies: twelve bodies of 64 MB that do not end (778 MB it was, for good) cost
-// nothing without a token, and little with one; others are answered meanwhile.
+// TestUnfinishedBodies: twelve unfinished bodies of 64 MB use no memory without a token, and little
+// with one. The server answers other requests meanwhile.
 func TestUnfinishedBodies(t *testing.T) {
 	s := open(t, nil)
 	b, err := os.ReadFile(filepath.Join(s.dir, "token"))
@@ -550,7 +551,7 @@ func TestUnfinishedBodies(t *testing.T) {
 	}
 }
 
-// slow is a backend that does not answer until it is told to.
+// slow is a backend that does not answer until the test lets it.
 type slow struct {
 	*backend
 	go_ chan struct{}
@@ -561,8 +562,7 @@ func (s slow) Switches(context.Context) ([]admin.Switch, error) {
 	return []admin.Switch{}, nil
 }
 
-// TestInFlight: more requests than there is room for are refused at once, and health is told all
-// the same.
+// TestInFlight: requests beyond the limit are refused at once. The health check still works.
 func TestInFlight(t *testing.T) {
 	dir := t.TempDir()
 	socket := "unix://" + filepath.Join(dir, "c.sock")
@@ -591,7 +591,7 @@ func TestInFlight(t *testing.T) {
 	}
 }
 
-// TestBodies: what is too large, or is not to be there, or does not come in time, is refused.
+// TestBodies: bodies that are too large, unexpected or too slow are refused.
 func TestBodies(t *testing.T) {
 	b := newBodies()
 	b.time = 100 * time.Millisecond
@@ -602,7 +602,7 @@ func TestBodies(t *testing.T) {
 	}))}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
-	go func() { _ = s.Serve(l) }() // it ends with the test
+	go func() { _ = s.Serve(l) }() // returns when the test ends
 	defer s.Close()
 	for _, c := range []struct{ request, want string }{
 		{"Content-Length: 10\r\n\r\n0123456789", "200"},
@@ -628,8 +628,8 @@ func TestBodies(t *testing.T) {
 	}
 }
 
-// TestPassedOn: one that stands by shows the leader the token that is right for the caller, and
-// nobody who has none gets by.
+// TestPassedOn: a standby controller shows the leader the token for the caller's rights. Callers
+// without a token are refused.
 func TestPassedOn(t *testing.T) {
 	leader := open(t, nil)
 	all, read := leader.Tokens()
@@ -660,7 +660,7 @@ func TestPassedOn(t *testing.T) {
 	if _, err := admin.NewClient(url).Chains(ctx); err == nil || !strings.Contains(err.Error(), "asks for a token") {
 		t.Error(err)
 	}
-	// Two that take each other for the leader do not pass requests around for ever.
+	// Two controllers that each consider the other the leader do not forward requests for ever.
 	standing.StandBy(s.TCP().String())
 	if _, err := admin.NewClient("unix://" + filepath.Join(dir, "c.sock")).Chains(ctx); err == nil ||
 		!strings.Contains(err.Error(), "this controller stands by") {

@@ -1,14 +1,14 @@
-// Package adminserver serves the controller's admin API: HTTP and JSON, as package api describes
-// it. It decodes requests, calls the controller and encodes answers; it decides nothing. The table
-// of routes is in routes.go, and docs/reference/admin-api.yaml is generated from it. GET / is a
-// page for people, which shows the rest (package page).
+// Package adminserver serves the controller's admin API: HTTP and JSON, as package api/admin
+// defines it. It only decodes requests, calls the controller and encodes answers. The table of
+// routes is in routes.go, and docs/reference/admin-api.yaml is generated from it. GET / is a web
+// page for people (package page).
 //
-// Handler authenticates nobody. The Server, which serves it, does: the kernel identifies the caller
-// at the other end of a Unix socket, and a caller over TCP needs a token. (Only the Server itself
-// has POST /v1/page, a link for a browser.) Requests whose Host is a name other than localhost are
-// refused, so that no web page can reach it through a browser (DNS rebinding). So are changes that
-// a browser requests from another site's page (cross-site request forgery). Requests are bounded:
-// bodies in bytes and in time, each and all together; answers in the time that they are read in.
+// Handler does not authenticate callers. Server does: the kernel identifies the caller at the other
+// end of a Unix socket, and a caller over TCP needs a token. (Only the Server itself has POST
+// /v1/page, a link for a browser.) It refuses requests whose Host is a name other than localhost,
+// so that no web page can reach the API through a browser (DNS rebinding). It also refuses changes
+// that a browser sends for another site's page (cross-site request forgery). Sizes and times of
+// bodies are limited, and so is the time that a client takes to read an answer.
 package adminserver
 
 import (
@@ -31,17 +31,17 @@ type Backend interface {
 	Chains(context.Context) ([]admin.Chain, error)
 	Chain(ctx context.Context, chain string) (*admin.Chain, error)
 	ChangeChain(ctx context.Context, chain string, change admin.ChainChange) (*admin.Chain, error)
-	// Recover brings a switch in behind a chain's tail.
+	// Recover adds a switch to a chain, after the tail.
 	Recover(ctx context.Context, chain, sw string) (*admin.Chain, error)
 	Metrics() http.Handler
 	Keys(ctx context.Context, chain string) ([]admin.Key, error)
 	AddKeys(ctx context.Context, chain string, keys []admin.KeySpec) ([]admin.Key, error)
 	RemoveKey(ctx context.Context, chain, nameOrID string) error
-	// MoveKey moves a key to another chain, where it has another KEY_ID.
+	// MoveKey moves a key to another chain, where it gets another KEY_ID.
 	MoveKey(ctx context.Context, chain, nameOrID, to string) (*admin.Key, error)
-	// RequestKey adds a key in a chain of its choice, if there is none of the name.
+	// RequestKey adds a key in a chain that the controller chooses, unless the name exists.
 	RequestKey(context.Context, admin.KeyRequest) (*admin.RequestedKey, error)
-	// RemoveUnused removes a key without a value, if its version by name is the one given.
+	// RemoveUnused removes a key without a value, if the version of its name equals version.
 	RemoveUnused(ctx context.Context, name string, version uint64) error
 	Directory(ctx context.Context, prefix string, state bool) ([]admin.Key, error)
 	Lookup(ctx context.Context, name string, state bool) (*admin.Key, error)
@@ -51,8 +51,8 @@ type Backend interface {
 	KeepSessions(ctx context.Context, lease string) (*admin.Sessions, error)
 	Watch(context.Context, admin.WatchRequest) (*admin.Watch, error)
 	CloseSessions(ctx context.Context, lease string) error
-	// Events is the events after the one numbered since, and a channel that is closed when there
-	// are more.
+	// Events returns the events after the one numbered since, and a channel that is closed when
+	// there are more.
 	Events(since uint64) ([]admin.Event, <-chan struct{})
 	Ready(context.Context) error
 }
@@ -67,7 +67,7 @@ type Placement interface {
 	Evict(context.Context, admin.PlacementEviction) error
 }
 
-// Handler serves the API of a backend, and of its placement; nil: it has none.
+// Handler serves the API of a backend, and of its placement; nil: none.
 func Handler(b Backend, p Placement) http.Handler { return handler(b, p, newBodies()) }
 
 func handler(b Backend, p Placement, bounds *bodies) http.Handler {
@@ -87,19 +87,20 @@ func handler(b Backend, p Placement, bounds *bodies) http.Handler {
 	return onlyLocal(origin.Handler(mux))
 }
 
-// timely bounds the time in which an answer is read.
+// timely limits how long a client may take to read an answer.
 func timely(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// only a recorder of tests cannot do it
+		// only httptest's recorder does not support this
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTime))
 		next.ServeHTTP(w, r)
 	})
 }
 
-// onlyLocal refuses requests that call this machine by a name.
+// onlyLocal refuses requests that address this machine by a name.
 func onlyLocal(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// that of the connection's last answer; only a recorder of tests cannot do it
+		// removes the deadline of the connection's last answer; only httptest's recorder does not
+		// support this
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
 		if !local(r) {
 			e := admin.Errorf(admin.CodeInvalidArgument, "this API is not served as %q: use its IP address", r.Host)
@@ -119,7 +120,7 @@ type server struct {
 // manyResult is the answer to a list of keys: its status says whether all were placed.
 type manyResult []admin.Key
 
-// answer runs f and writes what it gives as JSON; nil is 204.
+// answer runs f and writes the result as JSON; nil: status 204.
 func answer(f func(*http.Request) (any, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		out, err := f(r)
@@ -140,10 +141,10 @@ func answer(f func(*http.Request) (any, error)) http.Handler {
 			}
 		}
 		w.Header().Set("Content-Type", "application/json")
-		// only a recorder of tests cannot do it
+		// only httptest's recorder does not support this
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTime))
 		w.WriteHeader(code)
-		json.NewEncoder(w).Encode(out) // a client that has gone away is its own affair
+		json.NewEncoder(w).Encode(out) // fails if the client has gone
 	})
 }
 
@@ -160,7 +161,8 @@ func fail(w http.ResponseWriter, err error) {
 	w.Write(admin.MarshalError(e))
 }
 
-// counters answers with a switch's counters; with ?slots=0 only with the slots' sums by chain.
+// counters answers with a switch's counters; with ?slots=0 the counters of slots are summed by
+// chain.
 func (s *server) counters(r *http.Request) (any, error) {
 	c, err := s.b.Counters(r.Context(), r.PathValue("switch"))
 	if err != nil || r.URL.Query().Get("slots") != "0" {
@@ -171,7 +173,7 @@ func (s *server) counters(r *http.Request) (any, error) {
 	return &short, nil
 }
 
-// removeUnused takes the version that the key must have.
+// removeUnused removes a key without a value, if it has the version in ?version=.
 func (s *server) removeUnused(r *http.Request) (any, error) {
 	version, err := strconv.ParseUint(r.URL.Query().Get("version"), 10, 64)
 	if err != nil {
@@ -202,8 +204,8 @@ func (s *server) directory(r *http.Request) (any, error) {
 	return admin.PageOf(keys, q.Get("after"), limit), nil
 }
 
-// decode reads a JSON body strictly: a field that nobody reads is a mistake that its writer wants
-// to hear of.
+// decode reads a JSON body strictly. An unknown field is an error, because its sender expects an
+// effect.
 func decode(body []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
@@ -224,7 +226,7 @@ func readBody(r *http.Request) ([]byte, error) {
 	return b, nil
 }
 
-// bodyOf is a request's JSON body.
+// bodyOf decodes a request's JSON body.
 func bodyOf[T any](r *http.Request) (what T, err error) {
 	b, err := readBody(r)
 	if err == nil {
@@ -241,7 +243,7 @@ func (s *server) changeChain(r *http.Request) (any, error) {
 	return s.b.ChangeChain(r.Context(), r.PathValue("chain"), change)
 }
 
-// recoverMember takes the switch to bring in.
+// recoverMember brings a switch in; the body names it.
 func (s *server) recoverMember(r *http.Request) (any, error) {
 	what, err := bodyOf[admin.Recovery](r)
 	if err != nil {
@@ -250,7 +252,7 @@ func (s *server) recoverMember(r *http.Request) (any, error) {
 	return s.b.Recover(r.Context(), r.PathValue("chain"), what.Switch)
 }
 
-// moveKey takes the chain to move a key to.
+// moveKey moves a key to the chain that the body names.
 func (s *server) moveKey(r *http.Request) (any, error) {
 	what, err := bodyOf[admin.Move](r)
 	if err != nil {
@@ -259,7 +261,7 @@ func (s *server) moveKey(r *http.Request) (any, error) {
 	return s.b.MoveKey(r.Context(), r.PathValue("chain"), r.PathValue("key"), what.To)
 }
 
-// addKeys takes one key or a list.
+// addKeys adds one key or a list.
 func (s *server) addKeys(r *http.Request) (any, error) {
 	body, err := readBody(r)
 	if err != nil {
@@ -287,7 +289,7 @@ func (s *server) addKeys(r *http.Request) (any, error) {
 	return manyResult(keys), err
 }
 
-// requestKey adds a key wherever there is room.
+// requestKey adds a key in a chain with room.
 func (s *server) requestKey(r *http.Request) (any, error) {
 	what, err := bodyOf[admin.KeyRequest](r)
 	if err != nil {
@@ -312,11 +314,11 @@ func (s *server) watch(r *http.Request) (any, error) {
 	return s.b.Watch(r.Context(), what)
 }
 
-// keepAlive is how often an event stream without events shows that it is alive.
+// keepAlive is the interval between signs of life in an idle event stream.
 const keepAlive = 15 * time.Second
 
-// events streams events as server-sent events: those that are kept, from ?since=ID or the
-// Last-Event-ID header on, then, unless ?follow=0, those to come.
+// events streams server-sent events: the stored events after ?since=ID or the Last-Event-ID header
+// and then, unless ?follow=0, new events.
 func (s *server) events(w http.ResponseWriter, r *http.Request) {
 	since := uint64(0)
 	from := r.URL.Query().Get("since")
@@ -335,7 +337,8 @@ func (s *server) events(w http.ResponseWriter, r *http.Request) {
 	control := http.NewResponseController(w)
 	flush := control.Flush
 	for {
-		_ = control.SetWriteDeadline(time.Now().Add(keepAlive + answerTime)) // one that does not read is not waited for
+		// ends the stream of a client that does not read
+		_ = control.SetWriteDeadline(time.Now().Add(keepAlive + answerTime))
 		events, more := s.b.Events(since)
 		for _, e := range events {
 			data, err := json.Marshal(e)

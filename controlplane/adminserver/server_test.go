@@ -19,7 +19,7 @@ import (
 	"github.com/netcraq/netcraq/api/admin"
 )
 
-// backend notes what it is asked, and answers from its fields.
+// backend records its calls, and answers from its fields.
 type backend struct {
 	mu     sync.Mutex
 	asked  []string
@@ -27,7 +27,7 @@ type backend struct {
 	events []admin.Event
 	more   chan struct{}
 
-	// what there is in the place of one chain without anything
+	// the contents; nil chains: one chain without anything
 	chains   []admin.Chain
 	keys     []admin.Key
 	switches []admin.Switch
@@ -138,7 +138,7 @@ func serve(t *testing.T, b *backend) (*admin.Client, string) {
 	return admin.NewClient(s.URL), s.URL
 }
 
-// TestClient: what the client asks for is what the backend is asked for, however odd the names are.
+// TestClient: the client's calls reach the backend unchanged, however odd the names are.
 func TestClient(t *testing.T) {
 	b := &backend{}
 	c, _ := serve(t, b)
@@ -225,7 +225,7 @@ func TestManyKeys(t *testing.T) {
 	}
 }
 
-// TestBadRequests: what is refused, with which status and code.
+// TestBadRequests: bad requests get the right status and code.
 func TestBadRequests(t *testing.T) {
 	_, url := serve(t, &backend{})
 	for _, c := range []struct {
@@ -285,7 +285,7 @@ func TestEvents(t *testing.T) {
 	if err := c.Events(t.Context(), 1, false, collect); err != nil || len(got) != 1 || got[0].ID != 2 {
 		t.Error(got, err)
 	}
-	// Followed: what comes after the events that were there comes, too.
+	// A stream that follows also delivers events that happen after its start.
 	enough := errors.New("enough")
 	err := c.Events(t.Context(), 0, true, func(e admin.Event) error {
 		switch e.ID {
@@ -320,8 +320,8 @@ func TestNoController(t *testing.T) {
 	}
 }
 
-// TestDirectoryPage: pages have each key once. A controller that knows no pages answers with all
-// keys, and the client cuts the page out.
+// TestDirectoryPage: pages list each key once. If a controller does not know pages, it answers with
+// all keys, and the client selects the page.
 func TestDirectoryPage(t *testing.T) {
 	all := []admin.Key{{Name: "a"}, {Name: "a/1"}, {Name: "a/2"}, {Name: "b"}, {Name: "c"}}
 	for name, old := range map[string]bool{"pages": false, "an old controller": true} {

@@ -20,8 +20,8 @@ import (
 // leastToken is the minimum length of a token, in characters: 128 bits in hexadecimal.
 const leastToken = 32
 
-// loadToken reads a token from a file, which is made if it is not there. A file that others may
-// read is refused: whoever read it has the token.
+// loadToken reads a token from a file, and creates the file if it is missing. It refuses a file
+// that other users may read, because they could know the token.
 func loadToken(path string) (string, error) {
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -47,7 +47,7 @@ func loadToken(path string) (string, error) {
 	return token, nil
 }
 
-// makeToken makes a file with a new token, whole or not at all; one that is there by then stays.
+// makeToken creates a file with a new token, atomically. It keeps a file that exists by then.
 func makeToken(path string) error {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -68,10 +68,10 @@ func makeToken(path string) error {
 	return nil
 }
 
-// newSecret is 256 random bits in hexadecimal.
+// newSecret returns 256 random bits in hexadecimal.
 func newSecret() string {
 	b := make([]byte, 32)
-	_, _ = rand.Read(b) // it does not fail (crypto/rand)
+	_, _ = rand.Read(b) // never fails (crypto/rand)
 	return hex.EncodeToString(b)
 }
 
@@ -81,7 +81,7 @@ func same(a, b string) bool {
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
 }
 
-// passes are temporary secrets: one-time links and browsers' cookies. Only their hashes are kept.
+// passes are temporary secrets: one-time links and browsers' cookies. Only their hashes are stored.
 type passes struct {
 	life time.Duration
 	most int
@@ -94,7 +94,7 @@ func newPasses(life time.Duration, most int) *passes {
 	return &passes{life: life, most: most, until: map[[sha256.Size]byte]time.Time{}}
 }
 
-// issue makes a secret. If there are too many, the one that expires next is dropped.
+// issue creates a secret. If there are too many, it drops the one that expires next.
 func (p *passes) issue() string {
 	secret := newSecret()
 	p.mu.Lock()
@@ -115,9 +115,9 @@ func (p *passes) issue() string {
 	return secret
 }
 
-// holds reports whether a secret is valid; with use, the secret becomes invalid.
+// holds reports whether a secret is valid; use makes it invalid afterwards.
 func (p *passes) holds(secret string, use bool) bool {
-	sum := sha256.Sum256([]byte(secret)) // looking up a sum tells nothing about the secret
+	sum := sha256.Sum256([]byte(secret)) // the lookup's timing reveals nothing about the secret
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	until, ok := p.until[sum]

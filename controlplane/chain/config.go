@@ -117,7 +117,7 @@ func (c Config) Assignment(sw string) Assignment {
 		a.Next = way[i+1]
 	}
 	if c.Filling && sw == c.Shadow {
-		a.Head, a.LeaseRequired = a.Tail, true // it gets no lease, whether or not the members need one
+		a.Head, a.LeaseRequired = a.Tail, true // it gets no lease, even if the members need none
 	}
 	return a
 }
@@ -183,8 +183,8 @@ func (a Assignment) String() string {
 type Record struct {
 	Config    Config `json:"config"`
 	Installed bool   `json:"installed"`
-	// Blank says that no switch holds data of the chain, because the chain is new or everything
-	// was lost. Until Config is installed any switch may be a member.
+	// Blank says that no switch holds data of the chain. Either the chain is new, or everything was
+	// lost. Until Config is installed any switch may be a member.
 	Blank bool `json:"blank,omitempty"`
 	// Fence lists switches that were members before and are not in Config. No part of Config may
 	// be installed until they are fenced. FenceLease is the longest lease that any switch can

@@ -26,8 +26,8 @@ type change struct {
 	// stage. If there is a joiner, then is nil.
 	joiner string
 	stage  stage
-	// wanted is the list of intended members while this configuration is being made, and after the
-	// list once then has begun; nil: no change (Machine.wanted).
+	// wanted are the intended members while this configuration is being made, and after are those
+	// once `then` has begun; nil: no change (Machine.wanted).
 	wanted, after []string
 	// own is the change that the machine was about to make itself when an operator's change came
 	// first. The machine continues with it if the operator's change cannot be recorded. nil: none.
@@ -165,7 +165,7 @@ func (m *Machine) Persisted(now Time, seq uint64, err error) {
 		if err != nil {
 			m.event("state.not-saved", "", "%v: a controller that is restarted now will ask the switches", err)
 		}
-	case err != nil && p.op != 0 && m.change == nil: // (a reordering that has begun must continue)
+	case err != nil && p.op != 0 && m.change == nil: // (change is set in a reordering, which must continue)
 		m.persisting = p.own
 		m.do(Done{p.op, fmt.Errorf("%w: the change could not be recorded, so nothing was changed: %w", ErrUnavailable, err)})
 		if p.own != nil {
@@ -201,7 +201,7 @@ func (m *Machine) Persisted(now Time, seq uint64, err error) {
 			}
 		}
 		for _, s := range p.config.Members {
-			if !m.cfg.IsMember(s) { // it has the chain's data: it was filled, or there are no keys
+			if !m.cfg.IsMember(s) { // a new member has the chain's data: it was filled, or there are no keys
 				m.view[s].lost = false
 			}
 		}
@@ -300,14 +300,14 @@ func (m *Machine) step(now Time) {
 		m.wait("for " + m.unmet() + " to connect: the record of the chain may be an earlier one")
 		return
 	}
-	m.o.Doubt = 0 // a member of then that joins the network later counts as a new one
+	m.o.Doubt = 0 // afterwards, a switch that joins counts as new, even if the record names it
 	if m.decided {
 		m.judge(now)
 	}
 	if m.persisting != nil && m.persisting.retryAt > 0 && now >= m.persisting.retryAt {
 		m.persist(now)
 	}
-	if m.recordAt > 0 && now >= m.recordAt && m.persisting == nil { // (that record says it, too)
+	if m.recordAt > 0 && now >= m.recordAt && m.persisting == nil { // (otherwise that record includes this)
 		m.recordAt = 0
 		m.save(now)
 		m.unrecorded = m.seq
@@ -333,14 +333,14 @@ func (m *Machine) step(now Time) {
 // advance brings the configuration one step further: first fencing, then members from the tail to
 // the head.
 func (m *Machine) advance(now Time) {
-	if m.cfg.Shadow != "" && m.change == nil { // whoever waits for it waits for a switch that may never come
+	if m.cfg.Shadow != "" && m.change == nil { // otherwise operations would wait for a joiner that may never come
 		m.event("chain.recovery-abandoned", m.cfg.Shadow, "an earlier controller did not finish bringing it in: it begins again, empty, when it is asked to")
 		m.begin(now, m.next(m.cfg.Epoch, m.cfg.Members), nil)
 		return
 	}
 	for _, s := range m.o.Switches {
 		if v := m.view[s]; v.failed && m.has(s) {
-			m.install(now, s) // something alongside its assignment was refused
+			m.install(now, s) // it has its assignment, but refused another part
 		}
 	}
 	for _, s := range m.o.Switches {
@@ -524,7 +524,7 @@ func (m *Machine) Redriven(now Time, epoch uint16, err error) {
 	draining := m.phase() == Draining
 	switch {
 	case err != nil && draining:
-		// The old order was never left: thaw it.
+		// The members still have their old order, so the chain only has to be thawed.
 		m.event("chain.not-drained", "", "%v: the chain stays as it was", err)
 		m.do(Done{c.op, fmt.Errorf("%w: the chain did not drain, and stays as it was: %w", ErrUnavailable, err)})
 		m.change = nil

@@ -74,8 +74,8 @@ func (m *Machine) joins(sw string) bool {
 	return m.cfg.IsMember(sw) && !m.installed && !m.holds(sw)
 }
 
-// holds reports whether a member has had its part since it became a member this time. A switch
-// that left and came back may still have its earlier part, and answer by it what was right then.
+// holds reports whether a member has had its part since it became a member this time. A switch that
+// left and came back may still have its earlier part, and answer with outdated values.
 func (m *Machine) holds(sw string) bool {
 	a := m.view[sw].acks
 	return a != nil && a.Holds() && a.Epoch >= m.since[sw]

@@ -28,7 +28,7 @@ const (
 	deleteStage                      // delete entries, head first
 	insertAliasStage                 // write the aliases' entries, tail first
 	deleteAliasStage                 // delete the aliases' entries, head first
-	// re-propagate what is dirty in the slots until all members are equal, then read the slots
+	// re-propagate dirty slots until all members are equal, then read the slots
 	drainStage
 )
 

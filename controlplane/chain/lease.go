@@ -153,7 +153,7 @@ func (m *Machine) sendLeases(now Time) {
 		v := m.view[s]
 		l := &v.lease
 		if asks := m.asks(s); asks != v.tested {
-			if v.tested = asks; asks { // LEASEs that went unanswered before it was tested say nothing
+			if v.tested = asks; asks { // earlier unanswered LEASEs prove nothing
 				l.answered()
 				l.renew(now)
 			}
@@ -217,9 +217,9 @@ func (m *Machine) longest(now Time) time.Duration {
 	return m.longer
 }
 
-// Alive reports that a switch answered something else a moment ago. Its answer to the last LEASE
-// is then waiting among others, and the switch is not given up: a switch that is being filled, or
-// that runs on an overloaded machine, is slow but not dead.
+// Alive reports that a switch answered something other than a LEASE a moment ago. Its answer to the
+// last LEASE then waits behind other answers, and the switch is not given up: a switch that is
+// being filled, or that runs on an overloaded machine, is slow but not dead.
 func (m *Machine) Alive(sw string) {
 	if v := m.view[sw]; v != nil {
 		v.lease.answered()

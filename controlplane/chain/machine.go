@@ -14,7 +14,7 @@ import (
 // The kinds of failure of an operation. Errors wrap one of them and say what would help.
 var (
 	ErrInvalid     = errors.New("invalid")            // makes no sense: repeating it will not help
-	ErrRefused     = errors.New("refused")            // not in the present state
+	ErrRefused     = errors.New("refused")            // impossible in the present state
 	ErrUnavailable = errors.New("unavailable")        // a switch that is needed is not there; try again
 	ErrSilent      = errors.New("it does not answer") // a switch is connected, and has not answered in time
 )
@@ -252,7 +252,7 @@ func (m *Machine) SwitchUp(now Time, sw string, r Report) {
 	}
 	v.up, v.acks, v.keys, v.installs, v.asked, v.failed, v.met = true, r.Assignment, r.Keys, 0, 0, false, true
 	v.partAt, v.stopped = 0, false
-	m.back.There(now, m.candidate(sw)) // a switch that was emptied while it is connected was emptied for a chain
+	m.back.There(now, m.candidate(sw)) // a connected switch is only emptied on behalf of a chain
 	v.refused = ""
 	v.empty = r.Fresh || v.empty && (r.Assignment == nil || r.Assignment.Role == None)
 	v.unleased = r.Assignment != nil && r.Assignment.Role.Member() && !r.Assignment.LeaseRequired

@@ -17,46 +17,55 @@ import (
 	"github.com/netcraq/netcraq/controlplane/chain/rejoin"
 )
 
-// TestScenarios runs the files in testdata. Each is a story: commands in, what the machine asks for
-// out. Around the machine is a world of simulated switches that remember what was installed in
-// them, and answer leases with a clock of their own. Commands:
+// TestScenarios runs the files in testdata. Each is a story: the input is commands, the output is
+// the machine's actions. Around the machine is a world of simulated switches, which remember what
+// was installed in them, and answer LEASEs by their own clocks. Commands:
 //
-//	network switches=(...) [members=(...)] [lease=D] [keys=N] [patience=D] [settle=D] [length=N] [made=D]   a new world and a controller without a record, D after its controller has begun;
-//	                               members that are lost come back when they have been steady for settle
-//	controller [record=none|copied] [doubt=D] [members=(...)] [lease=D]   the controller is restarted, with the last record, with none, or with that of
-//	                               copy-record; with doubt it waits so long for the record's members
-//	copy-record                    the record as it is now is set aside
-//	up S...         switches connect (again); they report what they have
-//	down S...       their connection is lost; they go on running, but nothing reaches them
-//	wipe S...       they are restarted while not connected: everything in them is gone
-//	meddle S epoch=N    somebody gives the switch's configuration another epoch
-//	erase S         somebody deletes the switch's configuration
-//	deliver [S...]  outstanding installations arrive and are acknowledged, at these switches (one each), or all until there are none
-//	refuse S        an outstanding installation fails
-//	persist ok|fails    from now on
-//	run D [quiet]   time passes; switches that are connected answer leases (quiet: leases are not printed)
-//	keys N          the directory has so many keys
+//	network switches=(...) [OPTION...]    a new world, and a controller without a record
+//	    members=(...), lease=D, length=N  settings of the chain
+//	    patience=D         Options.FailureTimeout
+//	    settle=D           lost members rejoin once they have been steady for so long
+//	    keys=N             the number of keys in the directory
+//	    made=D             the machine is made so long after the controller's start
+//	controller [record=none|copied] [doubt=D] [members=(...)] [lease=D]    restarts the controller, with
+//	                       its last record, none, or that of copy-record. doubt: it waits so long for
+//	                       the members in the record
+//	copy-record            saves a copy of the record
+//	up S...                switches connect (again) and report their contents
+//	down S...              switches lose their connections and keep running
+//	wipe S...              switches without connections restart and lose all contents
+//	meddle S epoch=N       another client changes the epoch in the switch's configuration
+//	erase S                another client deletes the switch's configuration
+//	deliver [S...]         outstanding installations succeed: one at each of these switches, or all
+//	refuse S               an outstanding installation fails
+//	persist ok|fails       the result of persisting records from now on
+//	run D [quiet]          time passes; connected switches answer LEASEs (quiet: LEASEs are not printed)
+//	keys N                 the number of keys in the directory
 //	propose OP [lease=D] [frozen=B] [members=(...)] [rest]
 //	add OP, remove OP, abandon OP
-//	take OP, put-back OP    operations on keys that move
-//	done OP [error=E] [again]   the running step of an operation on keys ends
-//	redriven [error=E]
-//	recover OP S    bring a switch in
-//	erased S        a switch has been emptied, and is connected anew; erased S error=E: it was not
-//	copied [error=E]
-//	rejoins OP      the shell does what the last Rejoin asks for; rejoined [error=E]: it is done
-//	forget-wanted   the record is one of a controller that knew of no members to come back
-//	leases lost [S...]   from now on (these) switches do not answer leases
-//	alive S...      they have answered something that is no LEASE
-//	working S...    they have answered a call
-//	untold S        the record of a session did not come to it
-//	lease-reply S clock=US left=D [epoch=N] [refused] [before=N]    the answer to the last LEASE, or to that so many before it
-//	clock S         the switch's clock begins anew
-//	switches S... [leaving=(...)] [members=(...)]   the network's switches from now on; prints which of them the chain needs
-//	status
-//	phases          those of the chain since it was last asked, as seen between two inputs
+//	take OP, put-back OP   operations for keys that move
+//	done OP [error=E] [again]    the running step of an operation for keys ends
+//	redriven [error=E]     the requested re-propagation ends
+//	recover OP S           brings a switch into the chain
+//	erased S [error=E]     a switch has been emptied and connects again, or emptying it has failed
+//	copied [error=E]       the requested copying ends
+//	rejoins OP             the shell executes the last Rejoin
+//	rejoined [error=E]     the last Rejoin ends
+//	forget-wanted          removes the wanted members from the record
+//	leases lost [S...]     from now on these switches (default: all) do not answer LEASEs
+//	leases answered        ends leases lost
+//	alive S...             switches have sent a message other than an answer to a LEASE
+//	working S...           switches have answered a call
+//	untold S               the record of a session did not reach the joiner S
+//	lease-reply S clock=US left=D [epoch=N] [refused] [before=N]    the answer to the last LEASE, or to
+//	                       the N-th LEASE before it
+//	clock S                the switch's clock restarts at zero
+//	switches S... [leaving=(...)] [members=(...)]    the network's switches from now on; prints which of
+//	                       them the chain needs
+//	status                 prints the chain's status
+//	phases                 prints the chain's phases since the last printing
 //
-// Each transition of the table in doc.go is taken by some of them.
+// The scenarios together take each transition of the table in doc.go.
 func TestScenarios(t *testing.T) {
 	taken := map[[2]Phase]bool{}
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
@@ -80,7 +89,7 @@ func TestScenarios(t *testing.T) {
 	}
 }
 
-// TestTransitionsAreDocumented compares the table of doc.go with the one that enter keeps to.
+// TestTransitionsAreDocumented compares the table of doc.go with the one that enter uses.
 func TestTransitionsAreDocumented(t *testing.T) {
 	text, err := os.ReadFile("doc.go")
 	if err != nil {
@@ -105,7 +114,7 @@ type simSwitch struct {
 	born       Time // its clock's zero
 	keys       int
 	connected  bool
-	fresh      bool // restarted since it was last connected
+	fresh      bool // restarted since its last connection
 }
 
 type world struct {
@@ -128,8 +137,8 @@ type world struct {
 	copy     uint64
 	rejoin   Rejoin
 	unleased func(sw string) bool
-	seen     []Phase           // since they were last printed, the last of those before first
-	taken    map[[2]Phase]bool // of all scenarios
+	seen     []Phase           // the phases since the last printing, beginning with the one before
+	taken    map[[2]Phase]bool // the transitions in all scenarios
 }
 
 func (w *world) command(d *datadriven.TestData) {
@@ -452,7 +461,7 @@ func (w *world) deliver(n int, err error) {
 	w.drain()
 }
 
-// drain does what the machine asks for, as far as the world does it by itself.
+// drain carries out the machine's actions, as far as the world does so by itself.
 func (w *world) drain() {
 	for {
 		w.look()
@@ -507,7 +516,7 @@ func (w *world) drain() {
 	}
 }
 
-// look notes the phase, and how it came about.
+// look records the phase, and the transition to it.
 func (w *world) look() {
 	last, p := w.seen[len(w.seen)-1], w.m.Phase(w.now)
 	if p != last {
@@ -523,7 +532,7 @@ func (w *world) stamp() string {
 	return fmt.Sprintf("[%v] ", w.now)
 }
 
-// lease answers as a switch would, a moment later.
+// lease sends a switch's answer to a LEASE.
 func (w *world) lease(l Lease) {
 	s := w.switches[l.Switch]
 	w.leased[l.Switch] = l.Number
@@ -539,8 +548,8 @@ func (w *world) lease(l Lease) {
 	w.m.LeaseReply(w.now, l.Switch, LeaseAnswer{l.Number, clock, left, epoch, epoch == l.Epoch})
 }
 
-// TestNextWhenLate: an input that comes between the time of a Tick and the Tick itself, and does
-// nothing of what is due, does not make it forgotten.
+// TestNextWhenLate: an input that comes between the time of a Tick and the Tick itself, and that
+// does not do the Tick's work, does not make Next forget the Tick.
 func TestNextWhenLate(t *testing.T) {
 	w := &world{t: t, taken: map[[2]Phase]bool{}}
 	for _, line := range []string{"network switches=(s1,s2) lease=200ms", "up s1 s2", "deliver s2", "deliver s1", "run 1s quiet"} {

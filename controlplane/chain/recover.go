@@ -179,8 +179,8 @@ func (m *Machine) Copied(now Time, seq uint64, err error) {
 		n.Members, n.Shadow, n.Filling = m.cfg.way(), "", false
 		m.begin(now, n, &change{op: c.op, joiner: c.joiner, stage: joining})
 	case c.stage == shadowing:
-		// If it were placed before the only member, it would be the head, which orders writes. If
-		// it were placed after, it would be the tail, which answers. Both must have everything.
+		// A joiner before the only member would be the head, which orders writes. A joiner after it
+		// would be the tail, which answers. Both must have all of the chain's data.
 		n := m.next(m.cfg.Epoch, m.cfg.Members)
 		n.Shadow, n.Freeze = c.joiner, FreezeAll
 		m.begin(now, n, &change{op: c.op, joiner: c.joiner, stage: comparing})

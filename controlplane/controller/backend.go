@@ -25,7 +25,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// The controller as the admin API presents it (package admin serves these methods over HTTP).
+// The controller as the admin API's backend (package adminserver serves these methods over HTTP).
 // Errors are *admin.Error.
 
 // apiError adds the API's error code to an error.
@@ -142,8 +142,8 @@ func (c *Controller) Metrics() http.Handler { return c.metrics.Handler() }
 // Registry returns the metrics' registry. Other components in the process add their metrics to it.
 func (c *Controller) Registry() *prometheus.Registry { return c.metrics.Registry }
 
-// Keys lists the keys of a chain by name, as they are on record. The next controller would return
-// the same list.
+// Keys lists the keys of a chain by name, in their recorded state. So after a failure the next
+// controller returns the same list.
 func (c *Controller) Keys(ctx context.Context, chainName string) ([]admin.Key, error) {
 	out := []admin.Key{}
 	var failed error
@@ -173,7 +173,7 @@ func (c *Controller) mayTell() error {
 	return nil
 }
 
-// onRecord returns the keys whose names start with prefix, by name, as they are on record. It
+// onRecord returns the keys whose names start with prefix, by name, in their recorded state. It
 // leaves out keys that are being added, that were added and are being removed again, or that will
 // replace a key that moves: if this controller ends, the next one removes them. A key that is
 // moving has its former KEY_ID.
@@ -529,6 +529,6 @@ func (c *Controller) Ready(ctx context.Context) error {
 	return nil
 }
 
-// Announce adds an event of another component (such as placement/controller), which is then shown
-// and counted like the controller's own.
+// Announce adds an event of another component (such as placement/controller), which is shown and
+// counted like the controller's own.
 func (c *Controller) Announce(kind, chain, message string) { c.events.Add(kind, "", chain, message) }

@@ -7,8 +7,9 @@ import (
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 )
 
-// TestUndoneAdditionIsNotListed: nobody hears of a key whose addition failed while it is taken out
-// again. It has no versions by its name, so that who learned it would take the switches' for those.
+// TestUndoneAdditionIsNotListed: a key whose addition failed is not listed while it is being
+// removed again. It has no version by name yet, so a client that saw it would take the switches'
+// versions for versions of the name.
 func TestUndoneAdditionIsNotListed(t *testing.T) {
 	d, err := keyspace.New([]keyspace.Space{{Chain: 1, Count: 4}}, keyspace.Snapshot{})
 	if err != nil {
@@ -34,7 +35,8 @@ func TestUndoneAdditionIsNotListed(t *testing.T) {
 	for _, k := range []keyspace.Key{failed, placed} {
 		d.SetState(k.ID, keyspace.Removing)
 	}
-	// One that was there is listed until it is gone: till then it can be read.
+	// A key that was placed is listed until its removal is complete, because clients can read it
+	// until then.
 	if names := listed(); len(names) != 1 || names[0] != "placed" {
 		t.Errorf("listed are %q", names)
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/netcraq/netcraq/api/clock"
 )
 
-// TestNow: leases are counted by the clock that is not slewed.
+// TestNow: the controller measures leases by an unslewed clock.
 func TestNow(t *testing.T) {
 	c := &Controller{start: clock.Raw()}
 	before := clock.Raw()
@@ -17,14 +17,14 @@ func TestNow(t *testing.T) {
 	}
 }
 
-// TestEarly: what is due is done by timers that are slewed, and neither before it is due nor so
-// late that it would look as if the controller was held up.
+// TestEarly: the controller's timers are slewed. They must fire neither before an action is due nor
+// so late that the controller seems to be held up.
 func TestEarly(t *testing.T) {
 	for _, rate := range []float64{0.8995, 1, 1.1005} {
 		for wait := time.Millisecond; wait < time.Hour; wait = wait * 11 / 7 {
 			looks, rest := 0, wait
 			for ; rest > 0; looks++ {
-				rest -= time.Duration(float64(early(rest))/rate) + time.Microsecond // by the clock that is not slewed
+				rest -= time.Duration(float64(early(rest))/rate) + time.Microsecond // in unslewed time
 			}
 			if late := -rest; late > 2500*time.Microsecond {
 				t.Errorf("timers at %v: what is due in %v is done %v late", rate, wait, late)

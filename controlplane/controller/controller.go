@@ -56,7 +56,7 @@ type Controller struct {
 	tls     *tls.Config // of the connections to switches; nil: plain text
 	// rpcTimeout bounds each request to a switch.
 	rpcTimeout time.Duration
-	election   p4rt.ElectionID // for the first stream to a switch that is connected now
+	election   p4rt.ElectionID // for the first stream to a switch that connects now
 	prog       *program.Program
 	saver      *saved.Saver
 	log        *slog.Logger
@@ -73,7 +73,7 @@ type Controller struct {
 	wake    chan struct{}
 
 	// Only run's goroutine uses the following fields.
-	wanted *topology.Topology   // the topology that was given last
+	wanted *topology.Topology   // the topology of the last New or Update
 	gone   map[uint8]chain.Time // ids of removed chains, and until when each must not be given to another chain
 	// the highest epoch that any chain has had, including removed chains, when it was last
 	// computed
@@ -92,7 +92,7 @@ type Controller struct {
 	// savedKeys holds the keys as they are on record.
 	savedKeys keyspace.Snapshot
 	stale     bool // an earlier state was found, but it was not the last one
-	knows     bool // the saved directory is up to date: it has all keys, and all KEY_IDs that were given
+	knows     bool // the saved directory is up to date: it has all keys, and all KEY_IDs that were ever assigned
 	lastOp    chain.OpID
 	avoided   map[string]bool // switches that routes bypass
 	// news holds the names of keys that were placed, moved or given up, until that is on record. A
@@ -104,10 +104,11 @@ type Controller struct {
 	replacedAt map[string]chain.Time
 	replacedBy chain.Time           // upper bound of the times of names that were dropped from replacedAt
 	touched    map[*chainState]bool // chains whose machines may have new actions
-	deposed    string               // why this controller does nothing any more: another one has taken over
-	letGo      chan struct{}        // closed when another controller has taken over
-	forgetting string               // why switches that have left could not be forgotten at the last attempt
-	led        func() clock.Time    // Options.Led
+	// why this controller has stopped acting: another one has taken over; "": it acts
+	deposed    string
+	letGo      chan struct{}     // closed when another controller has taken over
+	forgetting string            // why switches that have left could not be forgotten at the last attempt
+	led        func() clock.Time // Options.Led
 	leading    time.Duration
 	// leaseTag is in the LEASEs of this controller, and so in the replies to them. A switch sends
 	// replies to whichever controller is primary, and the numbers of another controller's LEASEs
@@ -199,8 +200,8 @@ func New(o Options) (*Controller, error) {
 	c.epoch = kept.Highest()
 	for i, ct := range t.Chains {
 		co := chain.Options{Switches: n.switches(), PriorLeaseBound: o.Leading, EpochFloor: c.epoch}
-		// a file can be put back as it was earlier. (In etcd, writes are counted, and switches take
-		// nothing from a controller with a lower count.)
+		// An operator can restore an older file. (In etcd this is impossible to overlook: the
+		// writes are counted, and switches reject a controller with a lower count.)
 		if o.Led == nil {
 			co.Doubt = doubt
 		}
@@ -261,7 +262,7 @@ func (c *Controller) post(f func()) {
 // not.
 func (c *Controller) call(ctx context.Context, f func()) error {
 	done := make(chan struct{})
-	var taken atomic.Bool // f has started, or the caller no longer waits
+	var taken atomic.Bool // f has started, or the caller has stopped waiting
 	c.post(func() {
 		if taken.CompareAndSwap(false, true) {
 			f()
@@ -307,13 +308,13 @@ func (c *Controller) Run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
-			c.running.Wait() // not deferred: a panic must end the process, and the others end with ctx
+			c.running.Wait() // not deferred: a panic must end the process, and these goroutines end with ctx
 			return
 		case <-c.wake:
 		case <-timer.C:
 		}
 		c.late()
-		// Events before timers: an event may be what the machine waits for.
+		// Events before timers: the machine may wait for an event.
 		c.inboxMu.Lock()
 		todo := c.inbox
 		c.inbox = nil
@@ -358,7 +359,7 @@ func early(wait time.Duration) time.Duration {
 // heldUpAgain is the minimum time between two events that say that the controller is held up.
 const heldUpAgain = time.Minute
 
-// late tells those machines whose tick was due a while ago that this controller was held up.
+// late tells the machines whose tick is overdue that this controller was held up.
 func (c *Controller) late() {
 	now := c.now()
 	for _, ch := range c.net().chains {
@@ -537,8 +538,8 @@ func (c *Controller) lease(ch *chainState, a chain.Lease) {
 	}
 }
 
-// save makes the present state durable, and then calls done on run's goroutine. If done is nil, no
-// code waits for it, and an event reports a failure.
+// save makes the present state durable, and then calls done on run's goroutine. If done is nil, an
+// event reports a failure.
 func (c *Controller) save(done func(error)) {
 	if done == nil {
 		done = func(err error) {

@@ -9,7 +9,8 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// TestSwitchEventsMetric: /metrics shows what switches count, without those that do not answer.
+// TestSwitchEventsMetric: /metrics shows the switches' counters, and omits switches that do not
+// answer.
 func TestSwitchEventsMetric(t *testing.T) {
 	const events = 306332976 // the id of the P4 counter (p4src/include/pipeline.p4)
 	f := newFakes(t, nil)
@@ -30,8 +31,8 @@ func TestSwitchEventsMetric(t *testing.T) {
 	}
 }
 
-// TestUnsentPackets: the counters of a switch that takes no packets, and /metrics, show how many
-// LEASEs the controller dropped.
+// TestUnsentPackets: if a switch accepts no packets, its counters and /metrics show how many LEASEs
+// the controller dropped.
 func TestUnsentPackets(t *testing.T) {
 	f := newFakes(t, nil)
 	stuck := make(chan struct{})

@@ -24,16 +24,16 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// What controllers do after a call of unknown outcome, and with a switch that was emptied while the
-// connection to it lives.
+// The controller's behavior after a call of unknown outcome, and with a switch that was emptied
+// while its connection stayed up.
 
-// leasing has the switches answer LEASEs by what their tables say, as the program does.
+// leasing makes the switches answer LEASEs according to their tables, like the program.
 type leasing struct {
 	*fakes
 	mu      sync.Mutex
 	born    []time.Time
-	granted []wire.Packet // by each switch, the last LEASE that it granted
-	keys    []int         // and how many entries key_index had then
+	granted []wire.Packet // the last LEASE that each switch granted
+	keys    []int         // the number of its key_index entries at that time
 }
 
 func newLeasing(f *fakes) *leasing {
@@ -74,7 +74,7 @@ func (l *leasing) answer(i int, p wire.Packet) *wire.Packet {
 	return &r
 }
 
-// start runs a controller whose requests to switches have little time.
+// start runs a controller with a short timeout for requests to switches.
 func (l *leasing) start(t *testing.T) *controller.Controller {
 	t.Helper()
 	top, err := topology.Load(l.file)
@@ -93,7 +93,7 @@ func (l *leasing) start(t *testing.T) *controller.Controller {
 	return c
 }
 
-// withKeys has the directory hold five keys.
+// withKeys stores a directory with five keys.
 func (f *fakes) withKeys() {
 	d, err := keyspace.New([]keyspace.Space{{Chain: 0, Count: 9}}, keyspace.Snapshot{})
 	if err != nil {
@@ -111,7 +111,7 @@ func (f *fakes) withKeys() {
 	}
 }
 
-// chainOf changes the topology's chain.
+// chainOf changes the lease and the members of the topology's chain.
 func chainOf(lease time.Duration, members ...string) func(map[string]any) {
 	return func(m map[string]any) {
 		ch := m["chains"].([]map[string]any)[0]
@@ -119,7 +119,7 @@ func chainOf(lease time.Duration, members ...string) func(map[string]any) {
 	}
 }
 
-// writesOf says whether a request writes a table.
+// writesOf reports whether a request writes to a table.
 func (f *fakes) writesOf(request any, table string) bool {
 	w, ok := request.(*v1.WriteRequest)
 	return ok && slices.ContainsFunc(w.Updates, func(u *v1.Update) bool {
@@ -128,8 +128,8 @@ func (f *fakes) writesOf(request any, table string) bool {
 	})
 }
 
-// TestHeldConfiguration: a Write of the chain's configuration is given up and arrives late, when a
-// later configuration is installed. The switch keeps that.
+// TestHeldConfiguration: a Write of the chain's configuration times out. It arrives late, after a
+// later configuration was installed. The switch keeps the later one.
 func TestHeldConfiguration(t *testing.T) {
 	f := newFakes(t, nil)
 	var hold atomic.Bool
@@ -165,8 +165,8 @@ func TestHeldConfiguration(t *testing.T) {
 	}
 }
 
-// TestHeldProgram: loading the program into the only member is given up and arrives late, when the
-// switch is set up. It keeps what it has.
+// TestHeldProgram: loading the program into the only member times out. The request arrives late,
+// after the switch was set up. The switch keeps its content.
 func TestHeldProgram(t *testing.T) {
 	f := newFakes(t, chainOf(200*time.Millisecond, "s1"))
 	f.withKeys()
@@ -188,9 +188,9 @@ func TestHeldProgram(t *testing.T) {
 	}
 }
 
-// TestEmptied: somebody empties a switch while the controller's stream to it lives. It gets no part
-// in the chain as it was; what is lost is said; and no lease is given to a switch that has a part
-// and not the keys.
+// TestEmptied: somebody empties a switch while the controller's stream to it stays up. The switch
+// does not get its former part in the chain, and an event reports the loss. The controller gives no
+// lease to a switch that has a part but lacks the keys.
 func TestEmptied(t *testing.T) {
 	for _, members := range [][]string{{"s1"}, {"s2", "s1"}, {"s1", "s2", "s3"}} {
 		t.Run(strings.Join(members, " "), func(t *testing.T) {
@@ -240,10 +240,10 @@ func TestEmptied(t *testing.T) {
 	}
 }
 
-// TestEmptiedBeforeAnInstallation: a switch was emptied, and before anybody notices it is to get
-// another configuration. It does not: what the controller would change is not there.
+// TestEmptiedBeforeAnInstallation: a switch is emptied, and the controller tries to install another
+// configuration before it notices. That fails, because the entries to change are missing.
 func TestEmptiedBeforeAnInstallation(t *testing.T) {
-	f := newFakes(t, nil) // no leases, so nothing else tells
+	f := newFakes(t, nil) // no leases, so only the installation reveals the loss
 	f.withKeys()
 	c, _ := f.start()
 	ready(t, c)

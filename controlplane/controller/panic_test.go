@@ -15,8 +15,8 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// TestPanicEnds: a failure of what the controller takes for certain ends it. If it continued
-// without its goroutine it would hold up the network, and lead for as long as nobody kills it.
+// TestPanicEnds: a panic in the controller's goroutine ends the process. Otherwise the process
+// would hold up the network, and stay leader until somebody kills it.
 func TestPanicEnds(t *testing.T) {
 	n, err := newNetwork(&topology.Topology{}, tableplan.NewNumbering(nil), nil, nil)
 	if err != nil {

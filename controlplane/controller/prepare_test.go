@@ -12,7 +12,7 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// slowStore is a Store that waits, while it is to, for leave to save.
+// slowStore is a Store whose Save can be made to wait for leave.
 type slowStore struct {
 	saved.Store
 	slow  atomic.Bool
@@ -26,9 +26,9 @@ func (s *slowStore) Save(st *saved.State) error {
 	return s.Store.Save(st)
 }
 
-// TestGroupsAreMadeWhileTheRecordIs: while a configuration is being recorded its multicast groups
-// come to be alongside those in use, and nothing else changes at any switch; when it is there,
-// those of the one before are taken away.
+// TestGroupsAreMadeWhileTheRecordIs: while a configuration is being recorded, the controller
+// creates its multicast groups next to those in use, and changes nothing else at any switch. Once
+// the configuration is installed, it deletes the groups of the previous one.
 func TestGroupsAreMadeWhileTheRecordIs(t *testing.T) {
 	f := newFakes(t, nil)
 	store := &slowStore{Store: f.store, leave: make(chan struct{})}

@@ -47,7 +47,7 @@ func (c *Controller) RequestKey(ctx context.Context, r admin.KeyRequest) (*admin
 		}
 		added, err := c.addKeys(ctx, to, []newKey{{name: r.Name, value: r.Value, maker: r.Node, may: func() error {
 			if q := r.Quota; q != nil {
-				// Another caller may have just made it. Then no additional key is requested.
+				// Another caller may have just made this key. Then no additional key is requested.
 				if _, made := c.dir.ByName(r.Name); made {
 					return keyspace.ErrExists
 				}

@@ -151,8 +151,8 @@ func (c *Controller) beginAnew(ctx context.Context, lease *sessions.Lease) ([]ad
 		if err != nil {
 			return nil, err
 		}
-		// One of them may have failed without being noticed yet. Once the chain continues without
-		// it, its answer is not needed.
+		// A switch that keeps records may have failed without being noticed yet. Once the chain
+		// continues without it, its answer is not needed.
 		try, cancel := context.WithCancelCause(ctx)
 		go c.watchRecords(try, keep.at, cancel)
 		err = b.at(try, keep)

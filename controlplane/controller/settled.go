@@ -8,8 +8,8 @@ import (
 )
 
 // How long a name has had its present KEY_ID. A client whose write went to a KEY_ID that no longer
-// exists learns from it whether a copy of the write can have been executed: it cannot if the
-// KEY_ID was gone before the client sent the first copy. The value is a duration, so that no two
+// exists learns from this duration whether a copy of the write can have been executed: it cannot,
+// if the KEY_ID was gone before the client sent the first copy. Because it is a duration, no two
 // clocks are compared.
 
 const (

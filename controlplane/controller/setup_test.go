@@ -36,11 +36,11 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/testcerts"
 )
 
-// These tests bring up switches that are P4Runtime servers without a data plane: they need no root,
-// and can be made to fail. Of the controller's packets they answer questions for a session's record
-// alone. So the chain has no leases.
+// These tests use switches that are P4Runtime servers without a data plane. The servers need no
+// root, and can be made to fail. The controller's packets get no answer, except requests for a
+// session's record. So the chain has no leases.
 
-// fakes is a line of three such switches.
+// fakes is a line of three switches without a data plane.
 type fakes struct {
 	t       *testing.T
 	servers []*p4rttest.Server
@@ -54,7 +54,7 @@ func newFakes(t *testing.T, change func(topology map[string]any)) *fakes {
 	return newFakesTLS(t, nil, change)
 }
 
-// newFakesTLS is newFakes with switches that speak TLS where conf is not nil.
+// newFakesTLS is newFakes with TLS at the switches if conf is not nil.
 func newFakesTLS(t *testing.T, conf *tls.Config, change func(topology map[string]any)) *fakes {
 	t.Helper()
 	f := &fakes{t: t, store: saved.File(filepath.Join(t.TempDir(), "state.json"))}
@@ -98,7 +98,7 @@ func newFakesTLS(t *testing.T, conf *tls.Config, change func(topology map[string
 	return f
 }
 
-// answering has a switch reply to the controller's packets; nil: it does not.
+// answering makes a switch reply to the controller's packets; reply returns nil for no reply.
 func answering(s *p4rttest.Server, reply func(wire.Packet) *wire.Packet) {
 	s.PacketOut = func(out *v1.PacketOut) {
 		f, payload, err := wire.ParseFrame(out.Payload)
@@ -123,7 +123,7 @@ func answering(s *p4rttest.Server, reply func(wire.Packet) *wire.Packet) {
 	}
 }
 
-// records answers a FETCH of a session's record: the session has made no request.
+// records answers a FETCH of a session's record as a session without requests.
 func records(p wire.Packet) *wire.Packet {
 	if p.Op != wire.Fetch || p.Flags&wire.Session == 0 {
 		return nil
@@ -184,7 +184,7 @@ func waitText(t *testing.T, c *controller.Controller, kind, text string) {
 	})
 }
 
-// tables is what a switch holds of some tables, as text, sorted.
+// tables returns a switch's entries of some tables, as sorted text.
 func (f *fakes) tables(server int, only ...string) []string {
 	f.t.Helper()
 	var out []string
@@ -209,7 +209,7 @@ func (f *fakes) writes() int {
 	return n
 }
 
-// TestIdempotent: a controller that is started again writes nothing, with its state and without.
+// TestIdempotent: a restarted controller writes nothing, with and without its saved state.
 func TestIdempotent(t *testing.T) {
 	for _, pi := range []bool{false, true} {
 		f := newFakes(t, nil)
@@ -219,8 +219,8 @@ func TestIdempotent(t *testing.T) {
 		c, stop := f.start()
 		ready(t, c)
 		before := [][]string{f.tables(0), f.tables(1), f.tables(2)}
-		// 2 ports, 2 addresses of its own, 4 routes (controller, 2 switches, 1 host), 1 chain with
-		// 2 peers and the default for all others.
+		// 2 ports, 2 local addresses, 4 routes (controller, 2 switches, 1 host), 1 chain with 2
+		// peers and the default entry.
 		if len(before[1]) != 12 {
 			t.Fatalf("s2 has %d entries:\n%s", len(before[1]), strings.Join(before[1], "\n"))
 		}
@@ -243,7 +243,7 @@ func TestIdempotent(t *testing.T) {
 	}
 }
 
-// newFakesAround are s1 and s3, which are the chain, and between them s2 and, instead of it, s4.
+// newFakesAround makes a chain of s1 and s3, with two parallel switches s2 and s4 between them.
 func newFakesAround(t *testing.T) *fakes {
 	t.Helper()
 	s4 := &p4rttest.Server{DeviceID: 4}
@@ -262,8 +262,8 @@ func newFakesAround(t *testing.T) *fakes {
 	return f
 }
 
-// TestNeverThere: a switch that died before the controller has started, and is on no record, is
-// avoided too.
+// TestNeverThere: routes also bypass a switch that died before the controller started and that no
+// record names as avoided.
 func TestNeverThere(t *testing.T) {
 	f := newFakesAround(t)
 	f.servers[1].Stop()
@@ -275,8 +275,8 @@ func TestNeverThere(t *testing.T) {
 		func() string { return strings.Join(f.tables(2, "chain_peer"), "\n") })
 }
 
-// TestPeers: a switch takes a chain's messages by the ports that they come by and by no others,
-// also when their way changes under a controller that has found everything installed.
+// TestPeers: a switch accepts a chain's messages only at the ports where they arrive. This holds
+// also when their path changes under a controller that found everything installed.
 func TestPeers(t *testing.T) {
 	f := newFakesAround(t)
 	shows := func(server int, port, what string) func() bool {
@@ -306,16 +306,16 @@ func TestPeers(t *testing.T) {
 	}, said(3))
 }
 
-// TestForeignEntries: what does not belong in a table is taken out; what was changed is changed
-// back.
+// TestForeignEntries: the controller deletes entries that do not belong in a table, and restores
+// entries that somebody changed.
 func TestForeignEntries(t *testing.T) {
 	f := newFakes(t, nil)
 	c, stop := f.start()
 	ready(t, c)
 	stop()
 	want := f.tables(1)
-	// Somebody else, while the controller is away.
-	// later than the controller of before, and earlier than the next
+	// Another client changes entries while no controller runs. Its election id lies between those
+	// of the previous controller and the next.
 	now := p4rt.ElectionID{Low: uint64(time.Now().UnixNano())}
 	meddler, err := p4rt.New(p4rt.Options{Name: "s2", Target: f.servers[1].Addr, DeviceID: 2, ElectionID: now,
 		Info: f.info}, p4rt.Handler{})
@@ -351,14 +351,14 @@ func TestForeignEntries(t *testing.T) {
 	<-done
 	c, _ = f.start()
 	ready(t, c)
-	waitText(t, c, "keys.tidied", "dropped") // a key that only one switch has an entry of
+	waitText(t, c, "keys.tidied", "dropped") // only one switch has an entry of the key
 	if got := f.tables(1); !slices.Equal(got, want) {
 		t.Errorf("s2 has\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
 
-// TestMistakes: what can be wrong with switches and files; each is said, and what can fix itself
-// does when the cause is gone.
+// TestMistakes: problems of switches and files. Each is reported, and those that can be repaired
+// are repaired once the cause is gone.
 func TestMistakes(t *testing.T) {
 	t.Run("a switch is not there yet", func(t *testing.T) {
 		f := newFakes(t, nil)
@@ -440,7 +440,8 @@ func TestMistakes(t *testing.T) {
 		}
 	})
 	t.Run("another program is running", func(t *testing.T) {
-		// Its tables mean something else: it is replaced, and nothing of it is believed.
+		// The program's tables differ, so the program is replaced, and the controller uses nothing
+		// of its content.
 		f := newFakes(t, nil)
 		other, err := p4rt.NewInfo(&configv1.P4Info{Actions: []*configv1.Action{{Preamble: &configv1.Preamble{Id: 1,
 			Name: "a"}}}})
@@ -469,7 +470,7 @@ func TestMistakes(t *testing.T) {
 	})
 	small := func(m map[string]any) { m["chains"].([]map[string]any)[0]["members"] = []string{"s1", "s2"} }
 	t.Run("a joiner that is too small", func(t *testing.T) {
-		// It runs the program, and its key_index takes fewer keys than the chain has.
+		// The switch runs the program, but its key_index is too small for the chain's keys.
 		f := newFakes(t, small)
 		d, err := keyspace.New([]keyspace.Space{{Chain: 0, Count: 9}}, keyspace.Snapshot{})
 		if err != nil {
@@ -517,14 +518,14 @@ func TestMistakes(t *testing.T) {
 		}
 	})
 	t.Run("a switch that cannot run the program", func(t *testing.T) {
-		// Such as one that was built for narrower values, or has too little memory for the
+		// For example, a switch built for narrower values, or with too little memory for the
 		// registers.
 		f := newFakes(t, small)
 		f.servers[2].RefuseProgram = func() error {
 			return status.Error(codes.InvalidArgument, "register objects_store: 8192 bits in a cell, at most 128 here")
 		}
 		c, _ := f.start()
-		ready(t, c) // it is not needed
+		ready(t, c) // the chain works without that switch
 		waitText(t, c, "switch.not-set-up", "at most 128 here")
 		if _, err := c.Recover(t.Context(), "main", "s3"); err == nil || !strings.Contains(err.Error(), "s3 is not connected, or does not run the program") {
 			t.Error(err)
@@ -607,7 +608,7 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// TestState: the file is replaced as a whole, and a broken one is not taken for an empty one.
+// TestState: the file is replaced atomically, and a broken file is not treated as an empty one.
 func TestState(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.json")
 	f := saved.File(path)
@@ -628,7 +629,7 @@ func TestState(t *testing.T) {
 			t.Errorf("%q was taken for a state", bad)
 		}
 	}
-	// The keys have a file of their own, which is written when they have changed.
+	// The keys are in a file of their own, which is written only when they change.
 	keys := strings.TrimSuffix(path, ".json") + ".keys.json"
 	d, err := keyspace.New([]keyspace.Space{{Chain: 1, Count: 9}}, keyspace.Snapshot{})
 	if err != nil {
@@ -659,7 +660,7 @@ func TestState(t *testing.T) {
 			t.Fatal(s, err)
 		}
 	}
-	// One that an earlier version wrote has them in the same file.
+	// An earlier version stored the keys in the main file.
 	if err := os.Remove(keys); err != nil {
 		t.Fatal(err)
 	}
@@ -678,8 +679,8 @@ func TestState(t *testing.T) {
 	}
 }
 
-// TestStateFiles: of the two files one may be lost, or be put back as it was earlier. What that
-// loses is never taken for what there is.
+// TestStateFiles: one of the two files may be lost, or replaced by an older copy. The store detects
+// this, and does not treat the rest as complete.
 func TestStateFiles(t *testing.T) {
 	dir := t.TempDir()
 	path, keys := filepath.Join(dir, "state.json"), filepath.Join(dir, "state.keys.json")
@@ -697,7 +698,7 @@ func TestStateFiles(t *testing.T) {
 		return b
 	}
 	for _, name := range []string{"a", "b", "c"} {
-		f := saved.File(path) // each is another process's
+		f := saved.File(path) // each stands for another process
 		if _, err := f.Load(); err != nil {
 			t.Fatal(err)
 		}
@@ -720,15 +721,16 @@ func TestStateFiles(t *testing.T) {
 	for _, c := range []struct {
 		what string
 		files
-		keys int    // that there are
-		lost bool   // all but the directory
-		want string // the error
+		keys int    // number of keys loaded
+		lost bool   // everything but the directory
+		want string // part of the error
 	}{
 		{"both", images[last], 3, false, ""},
 		{"no keys", files{images[last].state, nil}, 0, false, "has the names of the keys"},
 		{"earlier keys", files{images[last].state, images[last-1].keys}, 0, false, "it was written 2 times, and that knows of 3"},
 		{"keys of an earlier version", files{images[last].state, []byte(`{"keys":[],"next":{}}`)}, 0, false, "it was written 0 times"},
-		{"later keys", files{images[last-1].state, images[last].keys}, 3, false, ""}, // the process ended between the two
+		// the process ended between the two writes
+		{"later keys", files{images[last-1].state, images[last].keys}, 3, false, ""},
 		{"only keys", files{nil, images[last].keys}, 3, true, ""},
 		{"half the keys", files{images[last].state, images[last].keys[:40]}, 0, false, "Put the newest copy of it back"},
 		{"a slot beyond the table", files{images[last].state, damaged}, 3, false, "in slot 70000, and the switches have the slots 0 to 65535"},
@@ -757,7 +759,7 @@ func TestStateFiles(t *testing.T) {
 	}
 }
 
-// TestUnsavedState: a chain is not changed while that cannot be recorded.
+// TestUnsavedState: a chain does not change while the change cannot be recorded.
 func TestUnsavedState(t *testing.T) {
 	f := newFakes(t, nil)
 	store := &failingStore{}
@@ -795,8 +797,8 @@ func (s *failingStore) Save(*saved.State) error {
 	return s.err
 }
 
-// TestTLS: with the files that the topology names the controller shows switches who it is; without,
-// or with those of somebody else, no switch talks to it.
+// TestTLS: with the certificate files that the topology names, the controller connects to switches.
+// Without them, or with another authority's, no switch accepts it.
 func TestTLS(t *testing.T) {
 	authority := testcerts.NewAuthority(t)
 	mine, _ := authority.Issue("controller", "")

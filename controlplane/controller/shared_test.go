@@ -21,9 +21,9 @@ import (
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 )
 
-// Switches that two chains have to do with.
+// Tests of switches that two chains use.
 
-// twoChains has a second chain alongside main, and others.
+// twoChains adds a second chain to the chain main, and more chains.
 func twoChains(main, other []string, more ...map[string]any) func(map[string]any) {
 	return func(m map[string]any) {
 		ch := m["chains"].([]map[string]any)[0]
@@ -33,12 +33,12 @@ func twoChains(main, other []string, more ...map[string]any) func(map[string]any
 	}
 }
 
-// busy is a chain only of s1, for twoChains.
+// busy is a chain with the only member s1, for twoChains.
 var busy = map[string]any{"id": 2, "name": "busy", "address": "10.0.254.3", "members": []string{"s1"},
 	"leaseMillis": 0, "patienceMillis": 0, "slots": 100}
 
-// occupies lets s1 be kept busy: occupy has the chain busy changed, returns when s1 has the Write
-// of that, and lets s1 continue when the test ends.
+// occupies makes it possible to keep s1 busy. occupy changes the chain busy, and returns when s1
+// holds back the Write. s1 continues when the test ends.
 func (f *fakes) occupies() (occupy func(*controller.Controller)) {
 	var slow atomic.Bool
 	held, leave := make(chan bool, 1), make(chan bool)
@@ -73,7 +73,7 @@ func (f *fakes) countLoads(i int) *atomic.Int64 {
 	return loads
 }
 
-// epoch is that of a chain's configuration that a switch has.
+// epoch returns the epoch of a chain's configuration at a switch.
 func (f *fakes) epoch(i int, chain uint8) (epoch uint16) {
 	for _, te := range f.servers[i].Entries() {
 		e, err := f.info.Decode(te)
@@ -84,8 +84,8 @@ func (f *fakes) epoch(i int, chain uint8) (epoch uint16) {
 	return epoch
 }
 
-// answerLeases has a switch answer LEASEs by what its table says about their chain, and what else
-// it is asked by also.
+// answerLeases makes a switch answer LEASEs according to its chain_config entry, and other packets
+// by also.
 func (f *fakes) answerLeases(i int, also func(wire.Packet) *wire.Packet) {
 	born := time.Now().Add(-time.Minute)
 	answering(f.servers[i], func(p wire.Packet) *wire.Packet {
@@ -103,8 +103,8 @@ func (f *fakes) answerLeases(i int, also func(wire.Packet) *wire.Packet) {
 	})
 }
 
-// TestTakenBeforeItIsEmptied: a switch is to be emptied for one chain, and becomes the only member
-// of another before its program is loaded. It is not.
+// TestTakenBeforeItIsEmptied: a chain requests that a switch be emptied. Before the program is
+// loaded, the switch becomes the only member of another chain. So it is not emptied.
 func TestTakenBeforeItIsEmptied(t *testing.T) {
 	f := newFakes(t, twoChains([]string{"s1", "s2"}, []string{"s2"}, busy))
 	f.withKeys()
@@ -113,7 +113,7 @@ func TestTakenBeforeItIsEmptied(t *testing.T) {
 	c, stop := f.start()
 	ready(t, c)
 	stop()
-	c, _ = f.start() // of which s3 may hold values
+	c, _ = f.start() // s3 may hold old values of the chain
 	ready(t, c)
 	until(t, c, "s3 is set up", func() bool {
 		all, err := c.Switches(t.Context())
@@ -139,14 +139,14 @@ func TestTakenBeforeItIsEmptied(t *testing.T) {
 	}
 }
 
-// TestRecordsOfAJoiner: a switch is being filled for one chain, and has the record of a session
-// already, when another chain that it is a member of gets its first key. The record is not set
-// back: a late copy of a request would be executed again.
+// TestRecordsOfAJoiner: a switch is being filled for one chain, and already has a session's record.
+// Then another chain, of which it is a member, gets its first key. The record must not go back;
+// otherwise a late copy of a request would be executed again.
 func TestRecordsOfAJoiner(t *testing.T) {
 	f := newFakes(t, twoChains([]string{"s1", "s2"}, []string{"s3"}))
 	f.withKeys()
 	for _, s := range f.servers {
-		s.PI = true // they show no registers, and answer no FETCH of a slot, so the copy does not end
+		s.PI = true // no readable registers and no answer to a FETCH of a slot, so the copy does not end
 	}
 	var mu sync.Mutex
 	recorded, lowest := map[uint16]uint32{}, map[uint16]uint32{}
@@ -193,7 +193,7 @@ func TestRecordsOfAJoiner(t *testing.T) {
 		ch, err := c.Chain(t.Context(), "main")
 		return err == nil && ch.Epoch > 1 && len(f.tables(2, "key_index")) == 5
 	})
-	mu.Lock() // it has passed a write of the session's
+	mu.Lock() // s3 has forwarded a write of the session
 	recorded[id], lowest[id] = last, last
 	mu.Unlock()
 	ctx, cancel = context.WithTimeout(t.Context(), 3*time.Second)
@@ -219,8 +219,8 @@ func (s *keepingStore) Save(st *saved.State) error {
 	return s.Store.Save(st)
 }
 
-// TestRefusedChangeIsNotRecorded: a change of which its operator was told that it could not be
-// recorded is not recorded with what comes after it.
+// TestRefusedChangeIsNotRecorded: if a change could not be recorded, and its operator got that
+// error, a later save does not record it either.
 func TestRefusedChangeIsNotRecorded(t *testing.T) {
 	f := newFakes(t, nil)
 	store := &keepingStore{Store: f.store}
@@ -245,8 +245,8 @@ func TestRefusedChangeIsNotRecorded(t *testing.T) {
 	}
 }
 
-// TestTakenBeforeItIsLoaded: a switch is to get another program, and becomes the only member of a
-// chain before that is loaded. It keeps the one that it has.
+// TestTakenBeforeItIsLoaded: a switch is to get another program. Before that is loaded, the switch
+// becomes the only member of a chain. So it keeps its program.
 func TestTakenBeforeItIsLoaded(t *testing.T) {
 	f := newFakes(t, twoChains([]string{"s1", "s2"}, []string{"s2"}, busy))
 	f.loadKin(2)
@@ -267,7 +267,7 @@ func TestTakenBeforeItIsLoaded(t *testing.T) {
 	}
 }
 
-// loadKin has a switch run a program that goes together with the controller's, and lacks watches.
+// loadKin makes a switch run a program that is compatible with the controller's, and lacks watches.
 func (f *fakes) loadKin(i int) {
 	f.t.Helper()
 	p4 := proto.Clone(f.info.P4Info).(*configv1.P4Info)
@@ -296,8 +296,8 @@ func (f *fakes) loadKin(i int) {
 	<-done
 }
 
-// take makes s3 the only member of the chain other while others are told to avoid s3, for which
-// they have a second.
+// take makes s3 the only member of the chain other. It must finish within the second in which the
+// other switches learn to avoid s3.
 func (f *fakes) take(c *controller.Controller) {
 	f.t.Helper()
 	began := time.Now()

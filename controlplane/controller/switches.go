@@ -63,10 +63,10 @@ func (c *Controller) setReady(d *device, ready bool) {
 	c.metrics.ShowSwitch(d.Spec.Name, ready)
 }
 
-// depose handles that another controller has taken over, at a switch or in the store. That
-// controller may change everything, so this one can no longer rely on its knowledge. It releases
-// all switches, and does not take them back by itself even if it becomes primary again. Otherwise
-// two controllers would undo each other's work.
+// depose stops this controller because another one has taken over, at a switch or in the store.
+// That controller may change everything, so this one can no longer rely on its knowledge. It
+// releases all switches, and does not take them back by itself even if it becomes primary again.
+// Otherwise two controllers would undo each other's work.
 func (c *Controller) depose(at, why string) {
 	if c.deposed != "" {
 		return
@@ -88,7 +88,7 @@ func (c *Controller) depose(at, why string) {
 // stopped working.
 func (c *Controller) Deposed() <-chan struct{} { return c.letGo }
 
-// switchUp handles that a switch has everything that follows from the topology.
+// switchUp handles a switch that has everything that follows from the topology.
 func (c *Controller) switchUp(d *device, stream int, fresh bool, reports map[uint8]switches.Report) {
 	if c.deposed != "" || d.state.Phase != p4rt.Primary || d.state.Stream != stream {
 		return // the connection was lost again meanwhile

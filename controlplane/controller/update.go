@@ -260,7 +260,7 @@ func (c *Controller) realign() {
 	}
 }
 
-// lookAgain reports to new chains what a switch holds of them.
+// lookAgain reports a switch's content to new chains.
 func (c *Controller) lookAgain(d *device) {
 	d.Submit(func(ctx context.Context) {
 		stream, reports, err := d.ReadChains(ctx)

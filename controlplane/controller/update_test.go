@@ -20,7 +20,7 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// topology is the fakes' file with changes.
+// topology returns the fakes' topology after a change.
 func (f *fakes) topology(change func(topologytest.Object)) *topology.Topology {
 	f.t.Helper()
 	b, err := os.ReadFile(f.file)
@@ -42,7 +42,7 @@ func (f *fakes) topology(change func(topologytest.Object)) *topology.Topology {
 	return t
 }
 
-// until waits for something that a controller is to come to.
+// until waits until ok returns true for the controller.
 func until(t *testing.T, c *controller.Controller, what string, ok func() bool) {
 	t.Helper()
 	poll.Until(t, 60*time.Second, what, ok, func() string { return eventText(c) })
@@ -67,7 +67,7 @@ func members(t *testing.T, c *controller.Controller, chain string) (names []stri
 	return names, ch.Epoch
 }
 
-// TestUpdateHosts: hosts cost the entries that differ, and the chain is not touched.
+// TestUpdateHosts: adding hosts writes only the entries that differ, and does not touch the chain.
 func TestUpdateHosts(t *testing.T) {
 	f := newFakes(t, nil)
 	c, _ := f.start()
@@ -77,10 +77,9 @@ func TestUpdateHosts(t *testing.T) {
 	writes, had := f.writes(), entries()
 	const n = 50
 	update(t, c, f.topology(func(top topologytest.Object) { topologytest.Add(top, "hosts", topologytest.Pods("s2", n)...) }))
-	// At s2 a port and a route for each, at s1 and s3 a route.
+	// Each host has a port and a route at s2, and a route at s1 and at s3.
 	until(t, c, "the entries of the new hosts", func() bool { return entries() == had+4*n })
-	// s2 passes the tail's acknowledgements on, so it has a multicast group for replies by each
-	// port, too.
+	// s2 forwards the tail's acknowledgements, so each port also has a multicast group for replies.
 	until(t, c, "the groups", func() bool { return f.writes() >= writes+5*n })
 	if got := f.writes() - writes; got != 5*n {
 		t.Errorf("%d updates for %d hosts, not %d", got, n, 5*n)
@@ -101,7 +100,7 @@ func TestUpdateHosts(t *testing.T) {
 	}
 	writes = f.writes()
 	update(t, c, f.topology(func(topologytest.Object) {}))
-	// Hosts in a prefix of their switch cost nothing elsewhere.
+	// Hosts in a prefix of their switch need no entries at other switches.
 	at := []int{len(f.tables(0)), len(f.tables(1)), len(f.tables(2))}
 	update(t, c, f.topology(func(top topologytest.Object) {
 		top["switches"].([]any)[1].(topologytest.Object)["prefixes"] = []string{"10.7.2.0/24"}
@@ -118,8 +117,8 @@ func TestUpdateHosts(t *testing.T) {
 	}
 }
 
-// TestUpdateMistakes: what cannot be changed is refused as a whole, with what to do, and all
-// continues as it was.
+// TestUpdateMistakes: an impossible change is refused as a whole, with advice, and everything stays
+// unchanged.
 func TestUpdateMistakes(t *testing.T) {
 	f := newFakes(t, func(top map[string]any) { top["chains"].([]map[string]any)[0]["slots"] = 100 })
 	c, _ := f.start()
@@ -130,7 +129,8 @@ func TestUpdateMistakes(t *testing.T) {
 	chain := func(top topologytest.Object) topologytest.Object {
 		return top["chains"].([]any)[0].(topologytest.Object)
 	}
-	// nobody takes its first write: it is taken back, and that is not done either
+	// no switch answers the first write, so the addition fails, and neither can its undoing
+	// complete
 	adding, stop := context.WithCancel(t.Context())
 	defer stop()
 	go c.AddKeys(adding, "main", []admin.KeySpec{{Name: "k"}})
@@ -179,8 +179,8 @@ func TestUpdateMistakes(t *testing.T) {
 	}
 }
 
-// TestUpdateSwitches: a switch joins, gets its routes, and is taken into the chain; another leaves,
-// the chain continues without it, and its connection is closed.
+// TestUpdateSwitches: a switch joins, gets its routes, and becomes a member of the chain. Another
+// one leaves, the chain continues without it, and its connection is closed.
 func TestUpdateSwitches(t *testing.T) {
 	f := newFakes(t, nil)
 	c, stop := f.start()
@@ -224,16 +224,16 @@ func TestUpdateSwitches(t *testing.T) {
 	if m, _ := members(t, c, "main"); !slices.Equal(m, []string{"s1", "s3", "s4"}) {
 		t.Errorf("the chain is %v\n%s", m, eventText(c))
 	}
-	// It was told that it has no part any more, before it was let go.
+	// Before the connection was closed, s2 got the role NONE.
 	if got := f.tables(1, "chain_config"); len(got) != 1 || !strings.Contains(got[0], "role=0x00") {
 		t.Errorf("s2 has %v", got)
 	}
-	for i := range f.servers { // each switch's worker gets there in its own time
+	for i := range f.servers { // the switches' workers finish at different times
 		until(t, c, fmt.Sprintf("s%d to have no way to s2", i+1), func() bool {
 			return i == 1 || !slices.ContainsFunc(f.tables(i), func(e string) bool { return strings.Contains(e, "10.0.255.2") })
 		})
 	}
-	// A controller that is started again finds it so.
+	// A restarted controller finds the same state.
 	stop()
 	b, err := json.Marshal(topologytest.Read(t, f.file, three))
 	if err != nil {
@@ -248,8 +248,8 @@ func TestUpdateSwitches(t *testing.T) {
 	if got := f.writes() - writes; got != 0 {
 		t.Errorf("%d updates were written by the next controller:\n%s", got, eventText(c))
 	}
-	// While no controller runs the tail leaves: the next one knows it from the state, fences it,
-	// and continues without it.
+	// While no controller runs the tail leaves: the next controller knows the tail from the saved
+	// state, fences it, and continues without it.
 	stop()
 	if b, err = json.Marshal(topologytest.Read(t, f.file, func(top topologytest.Object) {
 		topologytest.Drop(top, "switches", "s4")
@@ -272,7 +272,8 @@ func TestUpdateSwitches(t *testing.T) {
 	}
 }
 
-// TestUpdateReplaced: a switch that is served elsewhere now is connected to there.
+// TestUpdateReplaced: if the P4Runtime server of a switch changes, the controller connects to the
+// new one.
 func TestUpdateReplaced(t *testing.T) {
 	f := newFakes(t, nil)
 	c, _ := f.start()
@@ -296,8 +297,8 @@ func TestUpdateReplaced(t *testing.T) {
 	}
 }
 
-// TestUpdateChains: chains come and go, each with slots and epochs that no other's values can be in
-// the way of; and leases change.
+// TestUpdateChains: chains come and go. Each has slots and epochs that cannot conflict with another
+// chain's values. Leases can change.
 func TestUpdateChains(t *testing.T) {
 	f := newFakes(t, func(top map[string]any) { top["chains"].([]map[string]any)[0]["slots"] = 100 })
 	c, stop := f.start()
@@ -329,7 +330,7 @@ func TestUpdateChains(t *testing.T) {
 	if _, err := c.Chain(t.Context(), "second"); !errors.Is(err, &admin.Error{Code: admin.CodeNotFound}) {
 		t.Errorf("%v", err)
 	}
-	// What comes after it has higher epochs, even under another controller.
+	// Later chains have higher epochs, even under another controller.
 	stop()
 	c, _ = f.start()
 	ready(t, c)
@@ -348,9 +349,9 @@ func TestUpdateChains(t *testing.T) {
 	})
 }
 
-// TestUpdateRejoin: a switch that has left comes back, and one that continues running is reached by
-// another way. It remembers the highest election id that it has heard, and the controller must not
-// come with a lower one: it would take it that another controller has taken over.
+// TestUpdateRejoin: a switch that has left comes back, and a running switch gets another P4Runtime
+// address. A switch remembers the highest election id that it has seen, so the controller must not
+// use a lower one. Otherwise the controller would conclude that another one has taken over.
 func TestUpdateRejoin(t *testing.T) {
 	f := newFakes(t, nil)
 	c, _ := f.start()
@@ -362,7 +363,7 @@ func TestUpdateRejoin(t *testing.T) {
 		}
 		return all[len(all)-1]
 	}
-	for range 3 { // streams
+	for range 3 { // each stream raises the election id
 		f.servers[2].BreakStreams()
 		until(t, c, "s3 to be lost", func() bool { return !s3().Ready })
 		until(t, c, "s3 to be back", func() bool { return s3().Ready })
@@ -384,8 +385,8 @@ func TestUpdateRejoin(t *testing.T) {
 	ready(t, c)
 }
 
-// TestUpdateLastMember: the last member of a chain that leaves is kept, and shown as one that has
-// left, until somebody else has taken its place.
+// TestUpdateLastMember: if the last member of a chain leaves, it is kept, and shown as having left,
+// until another switch has taken its place.
 func TestUpdateLastMember(t *testing.T) {
 	f := newFakes(t, func(top map[string]any) { top["chains"].([]map[string]any)[0]["members"] = []string{"s3"} })
 	c, _ := f.start()
@@ -425,8 +426,8 @@ func TestUpdateLastMember(t *testing.T) {
 	}
 }
 
-// TestUpdateRename: a chain without keys is removed, and another one has its id at once. It cannot:
-// leases of the first may live.
+// TestUpdateRename: a chain without keys is replaced by another one with the same id. That is
+// refused, because leases of the first chain may still be valid.
 func TestUpdateRename(t *testing.T) {
 	f := newFakes(t, nil)
 	c, _ := f.start()

@@ -23,8 +23,9 @@ func minorFrom(t *testing.T, add int) string {
 	return fmt.Sprintf("%d.%d.7", major, minor+add)
 }
 
-// TestVersions: each member of a chain is shown with the version that its switch says. The chain
-// and an event warn of two versions that are not tested together, until one is replaced.
+// TestVersions: each member of a chain is shown with the version that its switch reports. The
+// chain's status and an event warn about two versions that are not tested together, until one is
+// replaced.
 func TestVersions(t *testing.T) {
 	next, far := minorFrom(t, 1)+"-rc1", minorFrom(t, 2)
 	f := newFakes(t, nil)
@@ -80,7 +81,8 @@ func TestVersions(t *testing.T) {
 	if got := versions(); got[2] != next || got[3] != "" {
 		t.Errorf("with %s again: %q", next, got)
 	}
-	// BMv2's, no version, and a hostile switch's, which would fill the events.
+	// BMv2 reports no version. A hostile switch may report a long text, which must not fill the
+	// events.
 	for _, says := range []string{"", "not a version", far + "-" + strings.Repeat("a", 1<<14)} {
 		replace(says, "")
 		if got := versions(); got[2] != "" || got[3] != "" {
@@ -93,8 +95,8 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// TestVersionsOfMembers: members are compared with each other, too, and the oldest is to be
-// upgraded.
+// TestVersionsOfMembers: members are also compared with each other, and the warning says to upgrade
+// the oldest.
 func TestVersionsOfMembers(t *testing.T) {
 	f := newFakes(t, nil)
 	above, below := minorFrom(t, 1), minorFrom(t, -1)

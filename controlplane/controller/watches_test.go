@@ -11,8 +11,8 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// TestWatchOfMovingKey: who may not read a key hears nothing of it while it moves either: neither
-// under the KEY_ID that it will have, nor under the alias of what it leaves.
+// TestWatchOfMovingKey: a host that may not read a key gets no notifications of it during a move
+// either: neither under its future KEY_ID, nor under the alias of its leftover.
 func TestWatchOfMovingKey(t *testing.T) {
 	top, err := topology.Parse([]byte(`
 program: {profile: 128, json: n.json, p4info: n.txtpb}

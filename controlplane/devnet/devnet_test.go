@@ -10,8 +10,9 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// TestLoopback: two networks of one machine have different addresses. What a program sends enters
-// the network from 127.0.0.1, and what the network sends comes from the address that answered.
+// TestLoopback: two networks on one machine have different addresses. A datagram of a program
+// enters the network from 127.0.0.1, and the network's answer comes from the address that the
+// program sent to.
 func TestLoopback(t *testing.T) {
 	a, err := ListenLoopback(100, 1)
 	if err != nil {
@@ -37,7 +38,7 @@ func TestLoopback(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.Send(frame[:20]) // nothing comes of it
+	a.Send(frame[:20]) // too short, so ignored
 	a.Send(frame)
 	_ = program.SetReadDeadline(time.Now().Add(20 * time.Second))
 	buf := make([]byte, 100)
@@ -47,8 +48,8 @@ func TestLoopback(t *testing.T) {
 	}
 }
 
-// TestLife: a switch has no program at first, keeps its address when it is started again, and a
-// network that is closed leaves no P4Runtime server.
+// TestLife: a switch has no program at first, keeps its address when it is started again, and
+// closing the network ends all P4Runtime servers.
 func TestLife(t *testing.T) {
 	n := New(func(Port, []byte) {})
 	defer n.Close()

@@ -22,8 +22,8 @@ const maxDatagram = 4096
 // addresses in 127.0.0.0/8, 127.78.B.0/24, and listens at the protocol's UDP port of each address
 // that the network answers to. A datagram that a program sends there enters the network as a frame
 // from the program's own address, 127.0.0.1. A frame that the network sends to 127.0.0.1 leaves as
-// a datagram from the address that answered. So the clients that ship reach the switches as they
-// reach those of a real network.
+// a datagram from the address that answered. So the clients that ship reach the switches in the
+// same way as those of a real network.
 type Loopback struct {
 	block   byte
 	sockets map[netip.Addr]*net.UDPConn
@@ -80,7 +80,7 @@ func (l *Loopback) serve(n *Network, at Port, mac [6]byte, a netip.Addr, s *net.
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err != nil { // a program that was answered has gone
+		if err != nil { // the last answer's program has gone
 			continue
 		}
 		f := wire.Frame{Src: from, Dst: netip.AddrPortFrom(a, wire.Port), EthernetSrc: mac}
@@ -91,7 +91,7 @@ func (l *Loopback) serve(n *Network, at Port, mac [6]byte, a netip.Addr, s *net.
 }
 
 // Send sends a frame that has left the network to the program that it is addressed to. It drops
-// what is not a datagram, and what comes from none of the addresses.
+// frames that are not datagrams, and those whose source is none of the addresses.
 func (l *Loopback) Send(frame []byte) {
 	f, payload, err := wire.ParseFrame(frame)
 	if err != nil {

@@ -44,7 +44,7 @@ type Network struct {
 	ended   sync.WaitGroup
 
 	mu       sync.Mutex
-	work     []func() // what waits for the network's goroutine
+	work     []func() // queued for the network's goroutine
 	switches []*Switch
 	cables   map[Port]Port
 	closed   bool

@@ -175,7 +175,8 @@ func (s *Switch) process(port uint32, frame []byte) {
 type device struct {
 	s *Switch
 
-	// Verify compiles a program, which takes a tenth of a second. Prepare uses the result.
+	// Verify compiles a program, which takes a tenth of a second. verified keeps the result for
+	// Prepare.
 	mu       sync.Mutex
 	verified *bmv2json.Program
 	compiled *interp.Pipeline
@@ -198,7 +199,7 @@ func (d *device) OnDigest(func(target.Digest))               {}
 func (d *device) Now() time.Duration                         { return time.Since(d.s.born) }
 func (d *device) Close() error                               { return nil }
 
-// OnPacketIn is called by Start, which holds the lock.
+// OnPacketIn: Start calls it, and holds the lock.
 func (d *device) OnPacketIn(f func([]byte)) { d.s.packetIn = f }
 
 func (d *device) Commit(prog *bmv2json.Program) error {
@@ -261,7 +262,7 @@ func (d *device) PacketOut(frame []byte) error {
 	return nil
 }
 
-// pipeline is a program as the P4Runtime server sees it. It reports what is written to OnWrite.
+// pipeline is a program as the P4Runtime server sees it. It calls OnWrite for each written entry.
 type pipeline struct {
 	*interp.Pipeline
 	s *Switch

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// AlivePath is the path of a controller's admin API that shows that its process lives: the answer
-// begins with its Identity, and does not end while it lives.
+// AlivePath is the path of a controller's admin API that proves that its process is alive: the
+// answer begins with its Identity, and ends only when the process does.
 const AlivePath = "/v1/alive"
 
 // Alive serves AlivePath.
@@ -26,9 +26,9 @@ func Alive(id Identity) http.Handler {
 	})
 }
 
-// hasEnded waits until a leader's process has ended (true) or ctx has (false). It returns true
-// only for a process that it has reached at the address: that process's kernel has ended the
-// connection, and accepts no other there. It concludes nothing from a silent machine.
+// hasEnded waits until a leader's process has ended (true) or ctx has (false). It returns true only
+// if it has reached the process at its address, the process's kernel has closed the connection, and
+// refuses new ones. It concludes nothing if the machine is silent.
 func hasEnded(ctx context.Context, leader Identity) bool {
 	if leader.Admin == "" {
 		return false
@@ -39,7 +39,7 @@ func hasEnded(ctx context.Context, leader Identity) bool {
 		switch {
 		case who != "":
 			met = who == leader.Name
-			if !met { // another process is there now
+			if !met { // another process is at the address
 				return false
 			}
 		case met && errors.Is(err, syscall.ECONNREFUSED):
@@ -51,7 +51,7 @@ func hasEnded(ctx context.Context, leader Identity) bool {
 	return false
 }
 
-// follow reads the answer of a controller that lives until it ends, and says whose it was.
+// follow reads a living controller's answer until it ends, and returns the controller's name.
 func follow(ctx context.Context, address string) (name string, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+AlivePath, nil)
 	if err != nil {

@@ -24,18 +24,18 @@ const (
 	// leader's process has ended (watchLeader). etcd gives no leases shorter than one and a half
 	// of its own election timeouts, which is 2 s by default.
 	ttlSeconds = 3
-	// Leading is how long a leader may rely on an answer that it leads, if nothing else confirms it
-	// (leases).
+	// Leading is how long a leader may rely on etcd's last confirmation that it leads. It limits
+	// the leases on reads.
 	Leading = time.Second
-	// asking is how long one question to etcd may take.
+	// asking limits one request to etcd.
 	asking = Leading
 )
 
-// Candidate is a controller that would lead.
+// Candidate is a controller that takes part in the election.
 type Candidate struct {
 	Client *clientv3.Client
 	Prefix string // of all keys; it ends with a slash
-	// Identity says who this is, in messages and to other candidates.
+	// Identity identifies the candidate, in messages and to other candidates.
 	Identity Identity
 	Log      *slog.Logger
 }
@@ -43,7 +43,7 @@ type Candidate struct {
 // Identity is what the candidates publish about themselves.
 type Identity struct {
 	Name string `json:"name"`
-	// Admin is the address of the admin API, as others can reach it; "": they cannot.
+	// Admin is the address of the admin API for other controllers; "": they cannot reach it.
 	Admin string `json:"admin,omitempty"`
 }
 
@@ -52,20 +52,20 @@ type Term struct {
 	c        *Candidate
 	session  *concurrency.Session
 	election *concurrency.Election
-	key      string       // its own in the election
-	rev      int64        // ... which was made in this revision
+	key      string       // this candidate's key in the election
+	rev      int64        // the key's CreateRevision
 	led      atomic.Int64 // clock.Time
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
 	cache    cache
 }
 
-// errOver: the term is over, for the reason that is alongside it.
+// errOver: the term is over; the reason follows it.
 var errOver = errors.New("this controller no longer leads")
 
 // Campaign waits until this candidate leads. Meanwhile it calls observe with each new leader.
 func (c *Candidate) Campaign(ctx context.Context, observe func(Identity)) (*Term, error) {
-	// Without a bound NewSession would wait for as long as etcd does not answer.
+	// Without a bound NewSession would wait until etcd answers.
 	lease, err := c.Client.Grant(ctx, ttlSeconds)
 	if err != nil {
 		return nil, fmt.Errorf("etcd gives no lease for the election of a leader: %w", err)
@@ -104,27 +104,27 @@ func (c *Candidate) Campaign(ctx context.Context, observe func(Identity)) (*Term
 	return t, nil
 }
 
-// ElectionID is the election id for the switches: higher than that of every earlier leader.
+// ElectionID is the election id at the switches: higher than that of every earlier leader.
 func (t *Term) ElectionID() p4rt.ElectionID { return p4rt.ElectionID{High: uint64(t.rev)} }
 
-// Leads is the condition that this controller still leads, for transactions of other components.
+// Leads is the condition, for other components' transactions, that this controller still leads.
 func (t *Term) Leads() clientv3.Cmp {
 	return clientv3.Compare(clientv3.CreateRevision(t.key), "=", t.rev)
 }
 
-// Led is the time of the last question to etcd that confirmed that this controller leads.
+// Led is the send time of the last request by which etcd confirmed that this controller leads.
 func (t *Term) Led() clock.Time { return clock.Time(t.led.Load()) }
 
 // Over is closed when the term is over. Err says why.
 func (t *Term) Over() <-chan struct{} { return t.ctx.Done() }
 
-// Err is why the term is over.
+// Err returns the reason why the term is over.
 func (t *Term) Err() error { return context.Cause(t.ctx) }
 
 // Resign ends the term: the next candidate leads at once.
 func (t *Term) Resign() {
 	t.cancel(fmt.Errorf("%w: it has resigned", errOver))
-	t.session.Close() // revokes the lease, if etcd is there; otherwise it runs out
+	t.session.Close() // revokes the lease, if etcd answers; otherwise the lease runs out
 }
 
 // ask asks etcd whether this controller leads.
@@ -162,7 +162,8 @@ func (t *Term) keepAsking() {
 	}
 }
 
-// notLeading is the error of a write that came too late; the controller releases the switches.
+// notLeading is the error of a write after the end of leadership. It makes the controller release
+// the switches.
 func (t *Term) notLeading() error {
 	t.cancel(fmt.Errorf("%w: etcd takes no more state from it", errOver))
 	return fmt.Errorf("%w: %w", saved.ErrNotLeading, t.Err())
@@ -185,7 +186,7 @@ func (c *Candidate) watchLeader(ctx context.Context, e *concurrency.Election, ob
 		}
 		observe(leader)
 		gone, stop := context.WithCancel(ctx)
-		go func() { // its key goes by itself when its lease runs out, or it resigns
+		go func() { // wait until the leader's key is deleted: its lease runs out, or it resigns
 			defer stop()
 			w := c.Client.Watch(gone, string(kv.Key), clientv3.WithRev(r.Header.Revision+1))
 			for x := range w {
@@ -201,8 +202,8 @@ func (c *Candidate) watchLeader(ctx context.Context, e *concurrency.Election, ob
 		}()
 		if hasEnded(gone, leader) {
 			c.Log.Info("the leader's process has ended", "leader", leader.Name)
-			// If it is alive all the same, it finds that it no longer leads: safety does not depend
-			// on this.
+			// If the leader is alive all the same, it notices that it no longer leads: safety does
+			// not depend on hasEnded.
 			if _, err := c.Client.Revoke(ctx, clientv3.LeaseID(kv.Lease)); err != nil &&
 				!strings.Contains(err.Error(), "lease not found") {
 				c.Log.Debug("revoking the leader's lease", "error", err)

@@ -16,15 +16,15 @@ import (
 
 // Names of the state's keys in etcd, without the prefix.
 const (
-	keysPrefix   = "keys/"   // a key of the directory each
-	chainsPrefix = "chains/" // the record of a chain each
+	keysPrefix   = "keys/"   // one for each key of the directory
+	chainsPrefix = "chains/" // one for each chain's record
 	revisionName = "revision"
 )
 
 // revision is the value of "revision", which each transaction writes. It contains the directory's
-// floor, which has no key of its own, because older controllers refuse keys that they do not know.
-// Older controllers write only the leader's number there, so one of them can take over, and its
-// successor sees that the floor was not kept.
+// floor, which has no key of its own, because older controllers refuse unknown keys. Older
+// controllers write only the leader's number there. So one of them can take over, and its successor
+// notices that the floor is missing.
 type revision struct {
 	Leader int64         `json:"leader"`
 	Floor  *wire.Version `json:"floor"`
@@ -32,8 +32,8 @@ type revision struct {
 
 func keyName(id wire.Key) string { return fmt.Sprintf("%s%08x", keysPrefix, uint32(id)) }
 
-// parts are the parts of a state that are one key in etcd each, by the key's name. All that a state
-// has besides is the chains' records and the directory's keys, which are keys of their own, and its
+// parts are the parts of a state that have one key in etcd each, by the key's name. The rest of a
+// state is the chains' records and the directory's keys, which have keys of their own, and the
 // floor.
 func parts(s *saved.State) map[string]any {
 	return map[string]any{
@@ -49,21 +49,21 @@ func parts(s *saved.State) map[string]any {
 	}
 }
 
-// Image is a state as it stands in etcd.
+// Image is a state in the form of etcd's keys.
 type Image struct {
 	keys   map[wire.Key]keyspace.Key // of the directory
 	others map[string]string         // the other keys, by name
-	floor  *wire.Version             // nil: it is not there
-	edit   uint64                    // of the directory whose keys those are; 0: not known
+	floor  *wire.Version             // nil: it is missing
+	edit   uint64                    // Directory.Edit of those keys; 0: unknown
 }
 
-// NewImage reads an image from etcd's keys, whose names are without the prefix.
+// NewImage makes an image from etcd's keys, by their names without the prefix.
 func NewImage(stored map[string]string) (*Image, error) {
 	m := &Image{keys: map[wire.Key]keyspace.Key{}, others: map[string]string{}}
 	for name, value := range stored {
 		if name == revisionName {
 			var r revision
-			if json.Unmarshal([]byte(value), &r) == nil { // before, it was a number
+			if json.Unmarshal([]byte(value), &r) == nil { // older controllers wrote a number
 				m.floor = r.Floor
 			}
 			continue
@@ -81,7 +81,7 @@ func NewImage(stored map[string]string) (*Image, error) {
 	return m, nil
 }
 
-// State is the state that an image shows.
+// State returns the state of an image.
 func (m *Image) State() (*saved.State, error) {
 	s := &saved.State{Version: saved.Version, Chains: map[string]chain.Record{}}
 	s.Directory.Keys = slices.Collect(maps.Values(m.keys))
@@ -115,7 +115,7 @@ func (m *Image) State() (*saved.State, error) {
 	return s, nil
 }
 
-// Change is a change of one key in etcd.
+// Change is a change of one of etcd's keys.
 type Change struct {
 	Name   string // without the prefix
 	Value  string
@@ -123,17 +123,17 @@ type Change struct {
 	note   func(*Image)
 }
 
-// Made notes that a change was made.
+// Made updates the image after a change was made.
 func (m *Image) Made(c Change) { c.note(m) }
 
-// firstParts only grow, and prevent the reuse of KEY_IDs. They are written before keys are
-// deleted, so a leader that ends in between has forgotten nothing.
+// firstParts only grow, and prevent the reuse of KEY_IDs. They are written before keys are deleted,
+// so nothing is lost if a leader ends in between.
 var firstParts = []string{"next", "retired"}
 
-// Transactions makes an image show s, by the changes of one transaction after the other, each of at
-// most size changes. The first change of each is that of "revision", with the number of the leader
-// that makes them. After each of them the image shows a state that a controller can continue from.
-// Written says, after all of them, that the directory is in etcd as s has it.
+// Transactions returns the changes that turn an image into s, in transactions of at most size
+// changes. The first change of each is to "revision", with the number of the leader. After each
+// transaction, a controller can continue from the image's state. Call Written when all have been
+// made.
 func (m *Image) Transactions(s *saved.State, leader int64, size int) ([][]Change, error) {
 	var err error
 	encode := func(v any) string {
@@ -142,7 +142,7 @@ func (m *Image) Transactions(s *saved.State, leader int64, size int) ([][]Change
 		return string(b)
 	}
 	var groups [][]Change
-	// seldom is it the directory that has changed, and it can be large
+	// the directory changes seldom, and can be large
 	if s.Directory.Edit == 0 || s.Directory.Edit != m.edit {
 		groups = m.keyChanges(s.Directory.Keys, encode)
 	}
@@ -169,7 +169,7 @@ func (m *Image) Transactions(s *saved.State, leader int64, size int) ([][]Change
 			last = append(last, []Change{{Name: name, Delete: true, note: func(m *Image) { delete(m.others, name) }}})
 		}
 	}
-	// No record says about a chain what the directory does not know yet.
+	// A chain's record goes last, so it never refers to keys that the directory does not have yet.
 	out := append(pack(append(first, groups...), size-1), pack(last, size-1)...)
 	floor := s.Directory.Floor
 	if len(out) == 0 && (m.floor == nil || *m.floor != floor) {
@@ -183,8 +183,8 @@ func (m *Image) Transactions(s *saved.State, leader int64, size int) ([][]Change
 	return out, err
 }
 
-// keyChanges are the changes of the directory's keys, in groups. The changes of one step of the
-// directory are in one group: a name that goes from one key to another, or such a slot.
+// keyChanges returns the changes of the directory's keys, in groups. Changes of one step of the
+// directory are in one group, for example when a name or a slot passes from one key to another.
 func (m *Image) keyChanges(keys []keyspace.Key, encode func(any) string) [][]Change {
 	var all groups
 	there := map[wire.Key]bool{}
@@ -207,11 +207,11 @@ func (m *Image) keyChanges(keys []keyspace.Key, encode func(any) string) [][]Cha
 	return all.sorted()
 }
 
-// groups are changes, those together that touch the same name or slot.
+// groups collects changes. Changes that touch the same name or slot form a group.
 type groups struct {
 	changes []Change
-	of      []int          // of each change: another of its group; itself, of one of each group
-	by      map[string]int // a change that touches a name or a slot
+	of      []int          // union-find: for each change another of its group; for a root, itself
+	by      map[string]int // for each name and slot, a change that touches it
 }
 
 func (g *groups) root(i int) int {
@@ -222,7 +222,7 @@ func (g *groups) root(i int) int {
 	return i
 }
 
-// add adds a change of a key, which is or was as given.
+// add adds a change of a key; touched are the key before and after it.
 func (g *groups) add(c Change, touched ...keyspace.Key) {
 	if g.by == nil {
 		g.by = map[string]int{}
@@ -239,8 +239,8 @@ func (g *groups) add(c Change, touched ...keyspace.Key) {
 	}
 }
 
-// sorted is the groups. In each, keys that go are before those that come, for one that is too large
-// for a transaction: no two keys have the same slot or name meanwhile.
+// sorted returns the groups. In each, deletions come first. So even if a group is too large for a
+// transaction, two keys never have the same slot or name.
 func (g *groups) sorted() [][]Change {
 	byRoot := map[int][]Change{}
 	for i, c := range g.changes {
@@ -261,8 +261,8 @@ func (g *groups) sorted() [][]Change {
 	return out
 }
 
-// pack puts groups together, as many as are no more than size changes. It takes a group apart only
-// if that alone is more.
+// pack combines groups into transactions of at most size changes. It splits only groups that are
+// larger.
 func pack(groups [][]Change, size int) (out [][]Change) {
 	for _, g := range groups {
 		for part := range slices.Chunk(g, size) {
@@ -276,5 +276,5 @@ func pack(groups [][]Change, size int) (out [][]Change) {
 	return out
 }
 
-// Written notes that all changes were made that lead to s.
+// Written notes that all changes for s have been made.
 func (m *Image) Written(s *saved.State) { m.edit = s.Directory.Edit }

@@ -14,7 +14,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 )
 
-// kept is a directory in an etcd of this test's, which takes transactions of a few changes.
+// kept is a directory in a simulated etcd, whose transactions take only a few changes.
 type kept struct {
 	t      *testing.T
 	stored map[string]string
@@ -39,7 +39,7 @@ func (x *kept) state() *saved.State {
 	return s
 }
 
-// save writes a state, and looks at what is there after each transaction.
+// save writes a state, and calls between after each transaction.
 func (x *kept) save(s *saved.State, between func()) {
 	x.t.Helper()
 	transactions, err := x.image().Transactions(s, 77, x.size)
@@ -61,9 +61,9 @@ func (x *kept) save(s *saved.State, between func()) {
 
 var testSpaces = []keyspace.Space{{Chain: 0, First: 0, Count: 40}, {Chain: 7, First: 40, Count: 40}}
 
-// TestBetweenTransactions: a leader that ends between two transactions of one save leaves a state
-// that the next can continue from. No name is lost that was there before and is there after it,
-// none is there twice, and what keeps versions and KEY_IDs from coming again is not older than the
+// TestBetweenTransactions: if a leader ends between two transactions of one save, the next can
+// continue from the state that it leaves. A name that exists before and after the save is there
+// exactly once, and the data that prevents reuse of versions and KEY_IDs is not older than the
 // keys.
 func TestBetweenTransactions(t *testing.T) {
 	for seed := range uint64(30) {
@@ -90,7 +90,7 @@ func TestBetweenTransactions(t *testing.T) {
 		x.save(state(), func() {})
 		for range 40 {
 			before := x.state().Directory
-			for range 1 + r.IntN(6) { // steps that one save has
+			for range 1 + r.IntN(6) { // steps in one save
 				name := fmt.Sprint("k", r.IntN(30))
 				k, ok := d.ByName(name)
 				switch {
@@ -145,9 +145,8 @@ func TestBetweenTransactions(t *testing.T) {
 
 func pick[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
 
-// TestStateWithoutFloor: from a state that was saved without a floor, names continue above all
-// versions that they have had: over moves, removals, changes of chains, and chains that were
-// removed.
+// TestStateWithoutFloor: a state that was saved without a floor is read. Names then continue above
+// all versions that they have had, across moves, removals, changes of chains, and removed chains.
 func TestStateWithoutFloor(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 2))
@@ -163,7 +162,7 @@ func TestStateWithoutFloor(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var top wire.Version // the highest by name that anybody was given
+		var top wire.Version // the highest version of the name that anybody got
 		write := func(id wire.Key) wire.Version {
 			c := id.Chain()
 			sequence[c]++
@@ -193,7 +192,7 @@ func TestStateWithoutFloor(t *testing.T) {
 				highest = max(highest, epochs[c])
 			case n == 1 && d.Count(c) == 0 && len(chains) > 1: // the chain is removed
 				delete(chains, c)
-			case n == 2: // a chain comes, or comes back
+			case n == 2: // a chain is added, or added again
 				if c = uint8(r.IntN(4)); !chains[c] {
 					highest++
 					chains[c], epochs[c] = true, highest
@@ -230,7 +229,7 @@ func TestStateWithoutFloor(t *testing.T) {
 		}
 		x := &kept{t: t, stored: map[string]string{}, size: 100}
 		x.save(s, func() {})
-		x.stored[revisionName] = "77" // as controllers of before wrote it
+		x.stored[revisionName] = "77" // as older controllers write it
 		got := x.state().Directory.Floor
 		if got < top || got < d.Snapshot().Floor {
 			t.Fatalf("seed %d: the floor is %v, the highest version by name was %v, and the floor of then %v", seed, got,
@@ -245,8 +244,8 @@ func TestStateWithoutFloor(t *testing.T) {
 	}
 }
 
-// TestFloorOfUsedUpEpochs: where the bound of all versions leaves none, the floor is that of one
-// chain's epochs, so that keys can be added.
+// TestFloorOfUsedUpEpochs: if the bound over all chains would leave no versions, the floor is that
+// of one chain's epochs, so that keys can be added.
 func TestFloorOfUsedUpEpochs(t *testing.T) {
 	s := &saved.State{Version: saved.Version, Chains: map[string]chain.Record{}}
 	for i := range 3 {
@@ -261,7 +260,7 @@ func TestFloorOfUsedUpEpochs(t *testing.T) {
 	}
 }
 
-// TestForeignKey: what a later version has written is not passed over.
+// TestForeignKey: a key that a later version has written is an error.
 func TestForeignKey(t *testing.T) {
 	m, err := NewImage(map[string]string{"version": "1", "of-tomorrow": "{}"})
 	if err != nil {

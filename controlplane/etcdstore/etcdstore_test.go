@@ -63,7 +63,7 @@ func save(t *testing.T, term *Term, s *saved.State) {
 	}
 }
 
-// loaded checks what a term reads.
+// loaded checks that a term loads the wanted state.
 func loaded(t *testing.T, term *Term, want *saved.State) {
 	t.Helper()
 	got, err := term.Load()
@@ -76,8 +76,7 @@ func loaded(t *testing.T, term *Term, want *saved.State) {
 	}
 }
 
-// TestSaveLoad: what one leader saves, the next one reads, when it is more than fits one
-// transaction too.
+// TestSaveLoad: the next leader loads what a leader saves, even if it needs several transactions.
 func TestSaveLoad(t *testing.T) {
 	etcd := etcdtest.Start(t)
 	first := elected(t, candidate(t, etcd, "a", ""))
@@ -97,7 +96,7 @@ func TestSaveLoad(t *testing.T) {
 	loaded(t, second, less)
 	save(t, second, stateOf(3, 3))
 	loaded(t, second, stateOf(3, 3))
-	// A topology that has changed: what it no longer says, and a chain that is gone.
+	// A changed topology: some parts and a chain are gone.
 	changed := stateOf(0, 4)
 	changed.Switches = []saved.Switch{{Name: "s1", P4Runtime: "192.0.2.1:9559", DeviceID: 7, Address: "10.0.255.1", MAC: "02:00:00:00:00:01"}}
 	changed.Spaces, changed.Epoch = []keyspace.Space{{Chain: 3, First: 100, Count: 50}}, 9
@@ -106,8 +105,8 @@ func TestSaveLoad(t *testing.T) {
 	loaded(t, second, changed)
 }
 
-// TestDeposed: a leader whose lease in etcd is gone can save nothing, and hears that its term is
-// over, whether or not another leads yet.
+// TestDeposed: a leader whose lease in etcd is gone cannot save, and learns that its term is over,
+// whether or not another one leads yet.
 func TestDeposed(t *testing.T) {
 	etcd := etcdtest.Start(t)
 	old := elected(t, candidate(t, etcd, "old", ""))
@@ -132,8 +131,7 @@ func TestDeposed(t *testing.T) {
 	}
 }
 
-// TestSomebodyElse: a write under a leader's feet is noticed, and what the leader wants is written
-// over what is there.
+// TestSomebodyElse: a leader notices a foreign write, and writes its own state over it.
 func TestSomebodyElse(t *testing.T) {
 	etcd := etcdtest.Start(t)
 	term := elected(t, candidate(t, etcd, "a", ""))
@@ -154,8 +152,8 @@ func TestSomebodyElse(t *testing.T) {
 	}
 }
 
-// TestNoTwoLeaders: of many candidates that come and go, each write is one leader's, and none is
-// built on another's unseen.
+// TestNoTwoLeaders: with many candidates that come and go, each write is from one leader only, and
+// builds on the last one.
 func TestNoTwoLeaders(t *testing.T) {
 	etcd := etcdtest.Start(t)
 	c := etcdtest.Client(t, etcd)
@@ -186,7 +184,7 @@ func TestNoTwoLeaders(t *testing.T) {
 						} else if err != nil {
 							return err
 						}
-						if n == 10 { // somebody thinks that it is dead; it continues
+						if n == 10 { // its lease is revoked as if it were dead; it continues
 							go c.Revoke(context.Background(), term.session.Lease())
 						}
 					}
@@ -201,7 +199,7 @@ func TestNoTwoLeaders(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Each epoch was written once.
+	// Each epoch was written only once.
 	w := c.Watch(t.Context(), "/test/chains/main", clientv3.WithRev(1))
 	last := elected(t, candidate(t, etcd, "last", ""))
 	s, err := last.Load()
@@ -248,7 +246,7 @@ func TestDeadLeader(t *testing.T) {
 		t.Fatal("two lead")
 	}
 	killed := time.Now()
-	server.Close() // as a process that ends does; its lease is kept alive all the same
+	server.Close() // like the end of the process, except that its lease is kept alive
 	select {
 	case at := <-next:
 		t.Logf("the next leads after %v", at.Sub(killed))
@@ -258,8 +256,8 @@ func TestDeadLeader(t *testing.T) {
 	<-term.Over()
 }
 
-// TestKeepsEverything: a state with something in every field comes back whole, to the leader that
-// saved it and to the next one; so does another one that is saved over it.
+// TestKeepsEverything: a state with a value in every field is loaded unchanged, by the leader that
+// saved it and by the next one. The same holds for another state that is saved over it.
 func TestKeepsEverything(t *testing.T) {
 	etcd := etcdtest.Start(t)
 	first := elected(t, candidate(t, etcd, "a", ""))

@@ -11,17 +11,17 @@ import (
 	"github.com/netcraq/netcraq/controlplane/controller/saved"
 )
 
-// batch is how many changes one transaction makes: etcd refuses more than 128 (--max-txn-ops).
+// batch is the number of changes in one transaction: etcd refuses more than 128 (--max-txn-ops).
 const batch = 101
 
-// Gateway is the prefix of the gateways' and placement's keys, if it is below the controllers':
-// those keys are not part of the state.
+// Gateway is the prefix of the gateways' and placement's keys, if it lies below the controllers'
+// prefix. These keys are not part of the state.
 const Gateway = "gateway/"
 
-// writing is how long a write is repeated while etcd does not answer.
+// writing is how long the store repeats a write while etcd does not answer.
 const writing = 10 * time.Second
 
-// cache is what is known to be in etcd.
+// cache is the state that is known to be in etcd.
 type cache struct {
 	revision int64 // ModRevision of "revision"; 0: there is none
 	image    *Image
@@ -42,7 +42,7 @@ func (t *Term) Load() (*saved.State, error) {
 	return s, nil
 }
 
-// read reads everything, as of one revision of etcd.
+// read reads everything, at one revision of etcd.
 func (t *Term) read() error {
 	ctx, cancel := context.WithTimeout(t.ctx, writing)
 	defer cancel()
@@ -55,7 +55,7 @@ func (t *Term) read() error {
 	for _, kv := range r.Kvs {
 		name := strings.TrimPrefix(string(kv.Key), t.c.Prefix)
 		switch {
-		case strings.HasPrefix(name, "leader/"), strings.HasPrefix(name, Gateway): // others'
+		case strings.HasPrefix(name, "leader/"), strings.HasPrefix(name, Gateway): // keys of other components
 		default:
 			stored[name] = string(kv.Value)
 		}
@@ -76,7 +76,7 @@ func (t *Term) Save(s *saved.State) error {
 	fail := func(err error) error { return fmt.Errorf("saving the state in etcd under %s: %w", t.c.Prefix, err) }
 	deadline := time.Now().Add(writing)
 	for again := t.cache.image == nil; ; again = true {
-		if again { // nothing was read yet, or the last write's result is not known, or somebody else has written
+		if again { // nothing was read yet, the last write's result is unknown, or somebody else has written
 			if err := t.read(); err != nil {
 				if t.ctx.Err() != nil {
 					return fail(t.notLeading())
@@ -98,7 +98,7 @@ func (t *Term) Save(s *saved.State) error {
 	}
 }
 
-// write makes the changes that lead to s, and says whether all were made.
+// write makes the changes that lead to s, and reports whether all were made.
 func (t *Term) write(s *saved.State) (bool, error) {
 	transactions, err := t.cache.image.Transactions(s, t.rev, batch)
 	if err != nil {
@@ -113,8 +113,8 @@ func (t *Term) write(s *saved.State) (bool, error) {
 	return true, nil
 }
 
-// commit makes some changes in one transaction. It says false without an error where "revision" was
-// not what was known.
+// commit makes changes in one transaction. It returns false without an error if "revision" has
+// changed since it was read.
 func (t *Term) commit(changes []Change) (bool, error) {
 	ctx, cancel := context.WithTimeout(t.ctx, 2*time.Second)
 	defer cancel()

@@ -233,8 +233,8 @@ func (d *Directory) Add(chain uint8, name string, id *wire.Key) (Key, error) {
 	return d.AddFor("", chain, name, id)
 }
 
-// AddFor is Add for a caller with a limited share: it may have one key of a chain, or more as long
-// as at least as many slots stay free there for others. by "": no limit.
+// AddFor is Add for a caller with a limited share: it may have one key of a chain, or n keys if at
+// least n slots of the chain then stay free for others. by "": no limit.
 func (d *Directory) AddFor(by string, chain uint8, name string, id *wire.Key) (Key, error) {
 	sp, ok := d.spaces[chain]
 	switch {

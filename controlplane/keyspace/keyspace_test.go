@@ -38,7 +38,7 @@ func TestNumbersAndSlots(t *testing.T) {
 		t.Error(a, b, c)
 	}
 	d.Delete(a.ID)
-	// The slot is used again at once, the number is not.
+	// The slot is reused at once, but the number is not.
 	if e := add(t, d, 0, "e"); e.ID != 0x00000003 || e.Slot != 0 {
 		t.Error(e)
 	}
@@ -62,7 +62,7 @@ func TestChosenID(t *testing.T) {
 	if k, err := d.Add(0, "x", &id); err != nil || k.ID != id {
 		t.Fatal(k, err)
 	}
-	if k := add(t, d, 0, "y"); k.ID != 2 { // the counter passes it
+	if k := add(t, d, 0, "y"); k.ID != 2 { // the counter skips it
 		t.Error(k)
 	}
 	other := wire.MakeKey(7, 1)
@@ -104,7 +104,7 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestSnapshot: what is saved and read again is the same directory, numbers included.
+// TestSnapshot: a directory is the same after it was saved and read, including its next numbers.
 func TestSnapshot(t *testing.T) {
 	d := fresh(t)
 	for i := range 3 {
@@ -125,7 +125,7 @@ func TestSnapshot(t *testing.T) {
 		t.Fatal(err)
 	}
 	before, after := d.Snapshot(), e.Snapshot()
-	before.Edit, after.Edit = 0, 0 // of two directories
+	before.Edit, after.Edit = 0, 0 // they differ between two directories
 	before.Sort()
 	after.Sort()
 	if diff := cmp.Diff(before, after); diff != "" {
@@ -142,7 +142,7 @@ func TestSnapshot(t *testing.T) {
 
 func TestAdopt(t *testing.T) {
 	d := fresh(t)
-	// Of those that are found together, a higher number does not make the lower ones used ones.
+	// Among keys that are found together, a higher number does not mark the lower ones as used.
 	got := d.Adopt(map[wire.Key]int{wire.MakeKey(0, 9): 1, wire.MakeKey(0, 5): 3})
 	if len(got) != 2 || got[0].ID != 5 || got[1].Name != "keyid:0x00000009" || got[1].State != Placed || got[1].Slot != 1 {
 		t.Fatal(got)
@@ -154,8 +154,8 @@ func TestAdopt(t *testing.T) {
 	if a.ID != 10 || a.Slot != 0 || b.Slot != 2 {
 		t.Error(a, b)
 	}
-	// One that was removed, an alias, one that nobody has ever given below the next, and one that
-	// was found and dropped: all were used.
+	// All of these were used: a removed KEY_ID, an alias, a number below the next one that was
+	// never given, and a KEY_ID that was found and dropped.
 	alias := d.StartMove(b.ID).Alias
 	d.StayPut(b.ID)
 	d.Delete(a.ID)
@@ -176,8 +176,8 @@ func TestAdopt(t *testing.T) {
 	}
 }
 
-// TestAnswersAreKept: a directory that has not changed answers with what it has answered before,
-// and one that has does not.
+// TestAnswersAreKept: answers are cached while a directory does not change, and are computed anew
+// after a change.
 func TestAnswersAreKept(t *testing.T) {
 	d := fresh(t)
 	a := add(t, d, 0, "a")
@@ -213,7 +213,8 @@ func TestAnswersAreKept(t *testing.T) {
 	}
 }
 
-// TestMove: a key's name goes to its successor, and what is left of it is a slot under its alias.
+// TestMove: a key's name passes to its successor, and only a slot under its alias remains of the
+// old key.
 func TestMove(t *testing.T) {
 	d := fresh(t)
 	a := add(t, d, 0, "a")
@@ -246,8 +247,8 @@ func TestMove(t *testing.T) {
 	}
 }
 
-// TestKeyIDsDoNotComeBack: one that was a key's is not given again, whoever chose it, nor after a
-// restart.
+// TestKeyIDsDoNotComeBack: a used KEY_ID is not given again, even if the caller chose it, and even
+// after a restart.
 func TestKeyIDsDoNotComeBack(t *testing.T) {
 	spaces := []Space{{Chain: 0, Count: 8}}
 	d, err := New(spaces, Snapshot{})
@@ -274,8 +275,8 @@ func TestKeyIDsDoNotComeBack(t *testing.T) {
 	}
 }
 
-// TestOneMaker: nobody who asks under a name has more keys of a chain than it leaves slots there
-// for others, whatever becomes of the directory.
+// TestOneMaker: a maker has at most as many keys of a chain as slots stay free there for others,
+// whatever happens to the directory.
 func TestOneMaker(t *testing.T) {
 	spaces := []Space{{Chain: 1, First: 0, Count: 100}, {Chain: 2, First: 100, Count: 2}}
 	d, err := New(spaces, Snapshot{})
@@ -315,18 +316,18 @@ func TestOneMaker(t *testing.T) {
 	if _, err := d.AddFor("worker1", 1, "key1", nil); !errors.Is(err, ErrExists) {
 		t.Errorf("a key that is there already: %v", err)
 	}
-	for _, k := range d.Chain(1)[:20] { // worker1's
+	for _, k := range d.Chain(1)[:20] { // keys of worker1
 		d.Delete(k.ID)
 	}
-	if n := take("worker1", 1); n != 7 { // it has 30, and 45 are free
+	if n := take("worker1", 1); n != 7 { // after 30 keys, with 45 free slots
 		t.Errorf("after it has removed 20 it has %d more", n)
 	}
-	for _, by := range []string{"worker1", "worker2"} { // who has none gets one, be it the last
+	for _, by := range []string{"worker1", "worker2"} { // a maker without keys gets one, even the last
 		if n := take(by, 2); n != 1 {
 			t.Errorf("%s has %d of 2", by, n)
 		}
 	}
-	// A key that moves stays its maker's.
+	// A key that moves stays with its maker.
 	from := d.Chain(2)[0]
 	d.SetState(from.ID, Placed)
 	d.StartMove(from.ID)

@@ -8,7 +8,7 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// place adds a key whose first write is given a version.
+// place adds a key, and records its first write with a version.
 func place(t *testing.T, d *Directory, chain uint8, name string, first wire.Version) Key {
 	t.Helper()
 	k := add(t, d, chain, name)
@@ -18,15 +18,15 @@ func place(t *testing.T, d *Directory, chain uint8, name string, first wire.Vers
 	return k
 }
 
-// TestVersionsOfANameGrow: over moves to chains with lower epochs, removals, and in other slots; a
-// move alone changes none.
+// TestVersionsOfANameGrow: a name's versions grow over moves to chains with lower epochs, removals,
+// and other slots. A move alone does not change the version.
 func TestVersionsOfANameGrow(t *testing.T) {
 	d := fresh(t)
 	a := place(t, d, 0, "a", wire.MakeVersion(9, 5))
 	if a.Offset != 0 || a.Made != wire.MakeVersion(9, 5) || !a.Empty {
 		t.Fatalf("%+v", a)
 	}
-	// To a chain whose epoch is lower.
+	// A move to a chain with a lower epoch.
 	last := wire.MakeVersion(9, 1000)
 	d.StartMove(a.ID)
 	to := place(t, d, 7, MovingPrefix+"a", wire.MakeVersion(2, 3))
@@ -41,10 +41,10 @@ func TestVersionsOfANameGrow(t *testing.T) {
 	if got := b.Version(wire.MakeVersion(3, 4)); got <= last {
 		t.Errorf("then %v", got)
 	}
-	// What is left of it says nothing about the name.
+	// The leftover's versions do not affect the name.
 	d.Leave(left.ID, wire.MakeVersion(1000, 0))
 	d.Delete(left.ID)
-	// Back to one whose epoch is higher: the difference is below zero.
+	// A move back to a chain with a higher epoch: the offset is negative.
 	d.StartMove(b.ID)
 	last = b.Version(wire.MakeVersion(3, 4))
 	back := place(t, d, 0, MovingPrefix+"a", wire.MakeVersion(40, 1))
@@ -53,7 +53,7 @@ func TestVersionsOfANameGrow(t *testing.T) {
 	if got := c.Version(wire.MakeVersion(40, 1)); got != last {
 		t.Errorf("a move has made of %v: %v", last, got)
 	}
-	// Removed, and there again, in the lower chain.
+	// The key is removed, and added again in the chain with the lower epoch.
 	last = c.Version(wire.MakeVersion(40, 77))
 	d.Leave(c.ID, wire.MakeVersion(40, 77))
 	d.Delete(c.ID)
@@ -72,7 +72,7 @@ func TestVersionsOfANameGrow(t *testing.T) {
 	if again.Made <= last || again.Version(wire.MakeVersion(2, 9)) <= again.Made {
 		t.Errorf("%v, after %v", again.Made, last)
 	}
-	// Given up, and there again.
+	// The name is released, and added again.
 	d.StartMove(again.ID)
 	left = d.Release(again.ID, wire.MakeVersion(2, 99))
 	if _, ok := d.ByName("a"); ok || left.Slot != again.Slot || !left.Leftover() || left.State != Removing {
@@ -85,7 +85,7 @@ func TestVersionsOfANameGrow(t *testing.T) {
 	if k := place(t, d, 7, "a", wire.MakeVersion(2, 1)); k.Made <= again.Version(wire.MakeVersion(2, 99)) {
 		t.Errorf("%v, after %v", k.Made, again.Version(wire.MakeVersion(2, 99)))
 	}
-	// A key that begins above all of that is left alone.
+	// A key whose first version is above all of these gets no offset.
 	if k := place(t, d, 0, "z", wire.MakeVersion(500, 1)); k.Offset != 0 {
 		t.Errorf("%+v", k)
 	}
@@ -95,7 +95,8 @@ func TestVersionsOfANameGrow(t *testing.T) {
 	}
 }
 
-// TestCountPrefix: by groups, which are counted, and by others; moves count once.
+// TestCountPrefix: prefixes of groups are counted by counters, other prefixes by a search. A moving
+// key counts once.
 func TestCountPrefix(t *testing.T) {
 	d := fresh(t)
 	a := add(t, d, 0, "node/shop/a")

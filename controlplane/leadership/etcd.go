@@ -11,17 +11,17 @@ import (
 	"go.uber.org/zap"
 )
 
-// Etcd says where the state of a network's controllers is.
+// Etcd says how to reach the etcd with the state of a network's controllers.
 type Etcd struct {
 	Endpoints     []string // client addresses, HOST:PORT or URLs
 	Prefix        string   // of all keys; with or without a slash at its end
-	CA, Cert, Key string   // files, PEM; "": in plain text
+	CA, Cert, Key string   // files, PEM; "": no TLS
 }
 
 // KeyPrefix is the prefix of all keys, with a slash at its end.
 func (e *Etcd) KeyPrefix() string { return strings.TrimSuffix(e.Prefix, "/") + "/" }
 
-// Connect makes a client, whose connections end with ctx.
+// Connect makes a client. Its connections end with ctx.
 func (e *Etcd) Connect(ctx context.Context) (*clientv3.Client, error) {
 	cfg := clientv3.Config{Endpoints: e.Endpoints, DialTimeout: 5 * time.Second, Context: ctx, Logger: zap.NewNop(),
 		DialKeepAliveTime: 2 * time.Second, DialKeepAliveTimeout: 2 * time.Second}

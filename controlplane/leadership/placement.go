@@ -14,25 +14,25 @@ import (
 )
 
 const (
-	prometheusWait = 2 * time.Second // for an answer
+	prometheusWait = 2 * time.Second // limits the wait for an answer
 	decideEvery    = time.Second
 )
 
 // Placement says how etcd's hot keys are found and placed.
 type Placement struct {
-	// Prometheus is the URL of one that scrapes the gateways; "": only pins are placed.
+	// Prometheus is the URL of a Prometheus that scrapes the gateways; "": only pins are placed.
 	Prometheus string
 	// Window is the time over which rates are computed.
 	Window time.Duration
-	// Prefix is what the names of the gateways' own keys in etcd begin with.
+	// Prefix begins the names of the gateways' own keys in etcd.
 	Prefix string
 	Limits policy.Limits
-	// Leaving says which chains are to hold no keys of etcd's; nil: none.
+	// Leaving reports whether a chain must hold no keys of etcd; nil: none.
 	Leaving func(chain string) bool
 }
 
-// New makes the controller that places an etcd's keys in a network. The conditions require that
-// this process leads; without them it must not be run. Without a network and an etcd, New only
+// New makes the controller that places an etcd's keys in a network. The conditions must ensure that
+// this process leads; run the controller only with them. Without a network and an etcd, New only
 // checks the configuration.
 func (p *Placement) New(network placementcontroller.Network, etcd *clientv3.Client, log *slog.Logger,
 	conditions ...clientv3.Cmp) (*placementcontroller.Controller, error) {
@@ -53,7 +53,7 @@ func (p *Placement) New(network placementcontroller.Network, etcd *clientv3.Clie
 	return c, nil
 }
 
-// noSource is the source if no Prometheus was given.
+// noSource is the Source without a Prometheus.
 type noSource struct{}
 
 var errNoPrometheus = errors.New("how hot keys are is not known, because no Prometheus was given (--prometheus): only pins are placed")

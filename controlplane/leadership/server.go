@@ -1,11 +1,10 @@
 // Package leadership assembles a controller with its companions, and runs it for as long as it
-// leads: the one place where all parts meet. The command netcraq-controller and the node agents
-// (cni-plugin/leader) both begin here.
+// leads. The command netcraq-controller and the node agents (cni-plugin/leader) both use it.
 //
 //	Run ──▶ campaigns in etcd ──▶ Config.Lead(ctx, *Term) ──▶ resigns, and campaigns again until ctx ends
 //	                                   │
 //	                                   ▼
-//	        New ──▶ Server: the controller, placement beside it, and the admin API that both answer to
+//	        New ──▶ Server: the controller, placement, and the admin API that serves both
 //
 // Without etcd there is no election: Config.Lead is called once, and the controller's state is in
 // Config.Store.
@@ -26,22 +25,23 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// Options are what a term's server is assembled of.
+// Options are the parts and settings of a term's server.
 type Options struct {
 	Topology *topology.Topology
-	// TLS is for the switches; nil: as the topology says.
+	// TLS is for the switches; nil: as in the topology.
 	TLS *tls.Config
-	// Replica serves the admin API: by this server while it runs, and by nobody known after that.
+	// Replica serves the admin API: from this server while it runs, and without a known leader
+	// afterwards.
 	Replica *adminserver.Replica
-	// Placement places keys of etcd's; nil: none are.
+	// Placement places keys of etcd; nil: no placement.
 	Placement *Placement
 	Log       *slog.Logger
 }
 
-// Server is a controller and what works alongside it.
+// Server is a controller with its placement.
 type Server struct {
 	Controller *controller.Controller
-	Placement  *placementcontroller.Controller // nil: there is none
+	Placement  *placementcontroller.Controller // nil: no placement
 
 	replica *adminserver.Replica
 	elected bool
@@ -50,7 +50,7 @@ type Server struct {
 // ErrDeposed: another controller has taken over at a switch.
 var ErrDeposed = errors.New("another controller has taken over at a switch")
 
-// New assembles a server for a term. It touches nothing until it is run.
+// New assembles a server for a term. It has no effect until Run.
 func New(t *Term, o Options) (*Server, error) {
 	co := controller.Options{Topology: o.Topology, Store: t.store, TLS: o.TLS, Log: o.Log}
 	if e := t.Elected; e != nil {
@@ -76,8 +76,8 @@ func New(t *Term, o Options) (*Server, error) {
 	return s, nil
 }
 
-// Run works until ctx ends or another controller takes over (ErrDeposed), and says which it was.
-// Its writes to etcd have ended when it returns.
+// Run works until ctx ends or another controller takes over (ErrDeposed), and returns the reason.
+// All its writes to etcd have ended when it returns.
 func (s *Server) Run(ctx context.Context) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
@@ -89,7 +89,7 @@ func (s *Server) Run(ctx context.Context) error {
 		parts.Go(func() { s.Placement.Run(ctx) })
 	}
 	s.replica.Lead(s.Controller, placement)
-	var deposed <-chan struct{} // one that is alone continues with the switches that are left to it
+	var deposed <-chan struct{} // nil: without etcd, it continues with its remaining switches
 	if s.elected {
 		deposed = s.Controller.Deposed()
 	}

@@ -18,7 +18,8 @@ import (
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// TestAlone: without etcd a process leads at once, says why that has ended, and places no keys.
+// TestAlone: without etcd a process leads at once, returns the reason for the end, and places no
+// keys.
 func TestAlone(t *testing.T) {
 	top, err := topology.Load("../topology/example.yaml")
 	if err != nil {
@@ -46,8 +47,8 @@ func TestAlone(t *testing.T) {
 	}
 }
 
-// TestTerms: a term that has ended, for whatever reason, is another process's, and one that cannot
-// lead tries again.
+// TestTerms: after a term has ended, for whatever reason, another process leads. A process that
+// fails to lead tries again.
 func TestTerms(t *testing.T) {
 	etcd := etcdtest.Start(t)
 	type led struct {
@@ -75,7 +76,7 @@ func TestTerms(t *testing.T) {
 		}()
 	}
 	first := <-terms
-	<-waits // the other does
+	<-waits // the other process leads
 	first.end <- errors.New("it cannot lead")
 	second := <-terms
 	if second.name == first.name {
@@ -102,7 +103,7 @@ func TestTerms(t *testing.T) {
 	}
 }
 
-// TestBadEtcd: what is wrong with where etcd is said to be is found before anything is asked of it.
+// TestBadEtcd: a bad configuration of etcd is found before any request.
 func TestBadEtcd(t *testing.T) {
 	e := Etcd{Endpoints: []string{"127.0.0.1:1"}, Prefix: "/n", CA: "/nowhere.pem"}
 	if _, err := e.Connect(t.Context()); err == nil || !strings.Contains(err.Error(), "etcd's certificates") {

@@ -11,25 +11,25 @@ import (
 	"github.com/netcraq/netcraq/controlplane/etcdstore"
 )
 
-// Config says how a process comes to lead, and what it does then.
+// Config says how a process becomes leader, and what it does as leader.
 type Config struct {
-	// Etcd is where the state is, and where a leader is elected. nil: this process is alone, and
-	// its state is in Store.
+	// Etcd has the state, and elects the leader. nil: this process is alone, and its state is in
+	// Store.
 	Etcd  *Etcd
 	Store saved.Store
-	// Identity says who this is to the other candidates.
+	// Identity identifies this process to the other candidates.
 	Identity etcdstore.Identity
 	// StandBy is called with each new leader.
 	StandBy func(leader etcdstore.Identity)
-	// Lead leads until ctx ends, which it does with the term, and says why it has ended.
+	// Lead leads until ctx ends, which is the end of the term, and returns the reason for the end.
 	Lead func(ctx context.Context, t *Term) error
 	Log  *slog.Logger
 }
 
 // Term is the time for which this process leads.
 type Term struct {
-	Elected *etcdstore.Term  // nil: it is alone
-	Etcd    *clientv3.Client // nil: it is alone
+	Elected *etcdstore.Term  // nil: without etcd
+	Etcd    *clientv3.Client // nil: without etcd
 
 	store saved.Store
 }
@@ -58,9 +58,9 @@ func Run(ctx context.Context, c Config) error {
 	return context.Cause(ctx)
 }
 
-// campaign waits until this process leads, leads for one term, and says why that has ended.
+// campaign waits until this process leads, leads for one term, and returns the reason for its end.
 func (c Config) campaign(ctx context.Context) error {
-	client, err := c.Etcd.Connect(context.WithoutCancel(ctx)) // it is to resign yet when ctx ends
+	client, err := c.Etcd.Connect(context.WithoutCancel(ctx)) // still needed for resigning when ctx ends
 	if err != nil {
 		return err
 	}

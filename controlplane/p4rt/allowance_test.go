@@ -20,12 +20,12 @@ import (
 	"github.com/netcraq/netcraq/p4src"
 )
 
-// hostile is a switch that answers a Read, and what program it runs, with whatever it likes.
+// hostile is a switch that answers a Read, and a request for its program, with arbitrary content.
 type hostile struct {
 	v1.UnimplementedP4RuntimeServer
 	answer func(func(*v1.ReadResponse) error) error
 	config *v1.ForwardingPipelineConfig
-	header int // bytes of a trailer
+	header int // length of a trailer in bytes; 0: none
 }
 
 func (h *hostile) Read(_ *v1.ReadRequest, s v1.P4Runtime_ReadServer) error {
@@ -48,7 +48,7 @@ func (h *hostile) client(t *testing.T, info *Info) *Client {
 	}
 	s := grpc.NewServer()
 	v1.RegisterP4RuntimeServer(s, h)
-	go func() { _ = s.Serve(l) }() // it ends with the test
+	go func() { _ = s.Serve(l) }() // returns when the test ends
 	t.Cleanup(s.Stop)
 	c, err := New(Options{Name: "s1", Target: l.Addr().String(), ElectionID: ElectionID{0, 1}, Info: info,
 		RPCTimeout: answerTimeout}, Handler{})
@@ -59,8 +59,8 @@ func (h *hostile) client(t *testing.T, info *Info) *Client {
 	return c
 }
 
-// answerTimeout is long for a few thousand entities, also on a busy machine. It ends what has no
-// end and is not given up.
+// answerTimeout suffices for a few thousand entities, also on a busy machine. It ends the read of
+// an endless answer that the client does not abandon.
 const answerTimeout = time.Minute
 
 func compiled(t *testing.T, bits int) *Info {
@@ -78,12 +78,12 @@ func compiled(t *testing.T, bits int) *Info {
 
 func largest(bytes int) []byte { return []byte(strings.Repeat("\xff", bytes)) }
 
-// fullEntry is an entry that is as large as one of a table can be.
+// fullEntry is the largest possible entry of a table.
 func fullEntry(info *Info, t *configv1.Table) *v1.TableEntry {
 	te := &v1.TableEntry{TableId: t.Preamble.Id, Priority: 1<<31 - 1, ControllerMetadata: 1<<64 - 1,
 		Metadata: largest(16)}
 	for _, f := range t.MatchFields {
-		v := largest(valueBytes(f.Bitwidth) + 1) // older targets pad
+		v := largest(valueBytes(f.Bitwidth) + 1) // one byte more, because older targets pad
 		m := &v1.FieldMatch{FieldId: f.Id}
 		switch f.GetMatchType() {
 		case configv1.MatchField_EXACT:
@@ -113,7 +113,7 @@ func fullEntry(info *Info, t *configv1.Table) *v1.TableEntry {
 	return te
 }
 
-// TestFullAnswers: what a switch can have, it may answer, in one message or in many.
+// TestFullAnswers: the client accepts everything that a switch can have, in one message or in many.
 func TestFullAnswers(t *testing.T) {
 	if racedetector.Enabled {
 		t.Skip("skipped: make test runs it without the race detector, with which it takes minutes")
@@ -123,7 +123,7 @@ func TestFullAnswers(t *testing.T) {
 		h := &hostile{}
 		c := h.client(t, info)
 		ctx := t.Context()
-		// send sends n entities, and a message with nothing.
+		// send sends n entities, and an empty message.
 		send := func(n int, entity func(i int) *v1.Entity) {
 			h.answer = func(send func(*v1.ReadResponse) error) error {
 				r := &v1.ReadResponse{}
@@ -208,7 +208,7 @@ func TestFullAnswers(t *testing.T) {
 	}
 }
 
-// TestAnswersWithoutEnd: an answer that has more than the question can have is given up.
+// TestAnswersWithoutEnd: the client abandons an answer that is larger than the request allows.
 func TestAnswersWithoutEnd(t *testing.T) {
 	if racedetector.Enabled {
 		t.Skip("skipped: make test runs it without the race detector, with which it takes minutes")
@@ -262,7 +262,7 @@ func TestAnswersWithoutEnd(t *testing.T) {
 	for what, x := range map[string]struct {
 		ask     func(*Client) error
 		message []*v1.Entity
-		times   int // 0: without an end
+		times   int // 0: endless
 	}{
 		"entries":                  {readTable, many(100, EntryEntity(fullEntry(info, table))), 0},
 		"entries, one at a time":   {readTable, many(1, EntryEntity(fullEntry(info, table))), 0},
@@ -321,7 +321,7 @@ func TestAnswersWithoutEnd(t *testing.T) {
 			began := time.Now()
 			err := x.ask(h.client(t, info))
 			if what == "entries of another table" && err != nil {
-				return // which is wrong in another way
+				return // a different error is fine
 			}
 			if !errors.Is(err, ErrAnswerTooLarge) && status.Code(err) != codes.ResourceExhausted {
 				t.Errorf("after %v: %v", time.Since(began), err)

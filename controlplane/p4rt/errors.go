@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// UpdateError is a switch's error for one update of a batch.
+// UpdateError is a switch's error about one update of a batch.
 type UpdateError struct {
 	Index   int // index in the updates given to Write
 	Update  *v1.Update

@@ -1,6 +1,6 @@
 package p4rt
 
-// Forget has the next read of a register tell all of it.
+// Forget makes the next read of a register fetch the whole content.
 func (c *Client) Forget() {
 	c.told.mu.Lock()
 	defer c.told.mu.Unlock()

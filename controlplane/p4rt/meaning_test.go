@@ -11,7 +11,7 @@ import (
 	"github.com/netcraq/netcraq/p4src"
 )
 
-// compiledInfo is what p4c has written of the NetCRAQ program.
+// compiledInfo is the P4Info that p4c wrote for the NetCRAQ program.
 func compiledInfo(t *testing.T) *configv1.P4Info {
 	t.Helper()
 	_, text, err := p4src.Compiled(128)
@@ -25,7 +25,7 @@ func compiledInfo(t *testing.T) *configv1.P4Info {
 	return &program
 }
 
-// TestAgree: programs go together where what both have means the same, whatever one has more.
+// TestAgree: programs agree if their common parts mean the same, whatever additional parts one has.
 func TestAgree(t *testing.T) {
 	program := compiledInfo(t)
 	register := &configv1.Register{Preamble: &configv1.Preamble{Id: 0x16777777, Name: "more"}, Size: 7}
@@ -58,7 +58,7 @@ func TestAgree(t *testing.T) {
 	}
 }
 
-// TestSameMeaning: which changes of a program leave what is in its tables as it was meant.
+// TestSameMeaning checks which changes of a program leave the meaning of table entries unchanged.
 func TestSameMeaning(t *testing.T) {
 	program := compiledInfo(t)
 	table := func(p *configv1.P4Info) *configv1.Table { return p.Tables[0] }

@@ -81,8 +81,8 @@ func (c *Client) change(ctx context.Context, st *stream, request func(context.Co
 	defer context.AfterFunc(st.ctx, cancel)()
 	err := request(ctx)
 	if over := context.Cause(st.ctx); over != nil {
-		// Even an answer is worthless now: the switch may execute whatever ended the stream after
-		// it.
+		// Even an answer is worthless now: the switch may execute the request after whatever ended
+		// the stream.
 		return fmt.Errorf("%w: %w", ErrOutcomeUnknown, over)
 	}
 	if isAnswer(err) {

@@ -17,15 +17,15 @@ import (
 	"github.com/netcraq/netcraq/controlplane/p4rt/p4rttest"
 )
 
-// holding is a server that puts aside the requests that are to be, and a client that is primary.
+// holding is a server that can hold back requests, with a client that is primary.
 type holding struct {
 	*p4rttest.Server
 	client *p4rt.Client
 	mu     sync.Mutex
-	asked  func() error // Hold
+	asked  func() error // called for each request, as Hold
 }
 
-// hold has requests put aside from now on, with this answer; nil: none is.
+// hold makes the server hold back requests from now on, with this answer; nil: it holds none.
 func (h *holding) hold(answer error) { h.ask(func() error { return answer }) }
 
 func (h *holding) ask(f func() error) {
@@ -62,7 +62,7 @@ func newHolding(t *testing.T, timeout time.Duration) *holding {
 	return h
 }
 
-// wait waits until the client is primary in its stream of a number.
+// wait waits until the client is primary in the stream with this number.
 func (h *holding) wait(t *testing.T, stream int) {
 	t.Helper()
 	wait(t, fmt.Sprintf("the client is primary in its stream %d", stream), func() bool {
@@ -75,14 +75,14 @@ func insertOf(t *testing.T, c *p4rt.Client, addr string, port uint32) *v1.Update
 	return p4rt.Insert(p4rt.EntryEntity(encode(t, c, route(addr, 32, port))))
 }
 
-// TestLateWrite: a request that the caller has given up, and that arrives after others were made,
-// does nothing.
+// TestLateWrite: a request that the caller has abandoned has no effect if it arrives after later
+// requests.
 func TestLateWrite(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		answer  error
 		timeout time.Duration
-		cancel  time.Duration // the caller gives up after that; 0: it does not
+		cancel  time.Duration // the caller abandons the request after this time; 0: never
 	}{
 		{"the deadline has passed", p4rttest.ErrSilent, 50 * time.Millisecond, 0},
 		{"the caller has given up", p4rttest.ErrSilent, time.Minute, 50 * time.Millisecond},
@@ -112,7 +112,7 @@ func TestLateWrite(t *testing.T) {
 				if err := request(ctx, h.client); !errors.Is(err, p4rt.ErrOutcomeUnknown) {
 					t.Fatalf("the request: %v, want an unknown outcome", err)
 				}
-				// Nothing is written before the next stream.
+				// No write succeeds before the next stream.
 				h.hold(nil)
 				err := h.client.WriteIn(t.Context(), 1, insertOf(t, h.client, "10.0.0.2", 2))
 				if !errors.Is(err, p4rt.ErrNotConnected) {
@@ -133,7 +133,7 @@ func TestLateWrite(t *testing.T) {
 	}
 }
 
-// TestAnswersAreFinal: what the switch itself answers ends no stream, whatever it is.
+// TestAnswersAreFinal: no answer of the switch itself ends the stream, not even an error.
 func TestAnswersAreFinal(t *testing.T) {
 	h := newHolding(t, time.Minute)
 	for _, code := range []codes.Code{codes.InvalidArgument, codes.NotFound, codes.AlreadyExists,
@@ -150,7 +150,7 @@ func TestAnswersAreFinal(t *testing.T) {
 	}
 	h.hold(nil)
 	insertRoute(t, h.client, "10.0.0.1", 32, 1)
-	err := h.client.Write(t.Context(), insertOf(t, h.client, "10.0.0.1", 1)) // it is there
+	err := h.client.Write(t.Context(), insertOf(t, h.client, "10.0.0.1", 1)) // the entry exists already
 	var we *p4rt.WriteError
 	if !errors.As(err, &we) || we.Code() != codes.AlreadyExists {
 		t.Errorf("an update that failed: %v", err)
@@ -167,7 +167,8 @@ func TestAnswersAreFinal(t *testing.T) {
 	}
 }
 
-// TestOthersUnderWay: a request that is under way alongside one of unknown outcome fails, too.
+// TestOthersUnderWay: if one request has an unknown outcome, other requests that are under way
+// fail, too.
 func TestOthersUnderWay(t *testing.T) {
 	h := newHolding(t, time.Minute)
 	h.hold(p4rttest.ErrSilent)
@@ -183,7 +184,7 @@ func TestOthersUnderWay(t *testing.T) {
 		}
 	}
 	h.wait(t, 2)
-	// A stream that breaks takes what is under way with it, and so does Reconnect.
+	// Requests that are under way fail when the stream breaks, and when Reconnect ends it.
 	for i, end := range []func(stream int){
 		func(int) { h.BreakStreams() },
 		func(stream int) { h.client.Reconnect(stream, errors.New("the test says so")) },
@@ -206,8 +207,7 @@ func TestOthersUnderWay(t *testing.T) {
 	}
 }
 
-// TestBatchesOfOneStream: the later requests of a Write do not go out under another election id
-// than the first.
+// TestBatchesOfOneStream: all requests of one Write carry the election id of the first.
 func TestBatchesOfOneStream(t *testing.T) {
 	h := newHolding(t, time.Minute)
 	var updates []*v1.Update
@@ -217,7 +217,7 @@ func TestBatchesOfOneStream(t *testing.T) {
 	n, next := 0, make(chan struct{})
 	answered := make(chan struct{})
 	h.ask(func() error {
-		if n++; n == 2 { // between two batches the stream becomes another
+		if n++; n == 2 { // the stream is replaced between two batches
 			h.BreakStreams()
 			<-next
 			defer close(answered)
@@ -235,8 +235,8 @@ func TestBatchesOfOneStream(t *testing.T) {
 	}
 }
 
-// TestUnknownAgainAndAgain: a switch that answers every request with an error that says nothing
-// does not cost more and more streams a second.
+// TestUnknownAgainAndAgain: if a switch answers every request with an inconclusive error, the
+// client does not open streams faster and faster.
 func TestUnknownAgainAndAgain(t *testing.T) {
 	h := newHolding(t, time.Minute)
 	h.hold(status.Error(codes.Internal, "no"))

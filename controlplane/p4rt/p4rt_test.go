@@ -21,7 +21,7 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// program is a P4Info with one table of each kind of key that matters here.
+// program is a P4Info with one table of each kind of key that these tests need.
 const program = `
 tables { preamble { id: 33554433 name: "In.route" alias: "route" }
   match_fields { id: 1 name: "ipv4_dst" bitwidth: 32 match_type: LPM }
@@ -67,7 +67,7 @@ func start(t *testing.T, s *p4rttest.Server) *p4rttest.Server {
 	return s
 }
 
-// follower collects the states of a client.
+// follower records the states of a client.
 type follower struct {
 	mu      sync.Mutex
 	states  []p4rt.State
@@ -134,8 +134,8 @@ func TestArbitration(t *testing.T) {
 	})
 }
 
-// TestLateRequest: what comes late of a stream that was given up is refused, because the next
-// stream has a higher election id.
+// TestLateRequest: a late request of an abandoned stream is refused, because the next stream has a
+// higher election id.
 func TestLateRequest(t *testing.T) {
 	s := start(t, &p4rttest.Server{})
 	var f follower
@@ -186,7 +186,7 @@ func TestReconnect(t *testing.T) {
 	defer f.mu.Unlock()
 	var phases []string
 	for _, st := range f.states {
-		// reasons may follow each other
+		// the reason may change within a phase
 		if p := fmt.Sprintf("%v %d", st.Phase, st.Stream); len(phases) == 0 || phases[len(phases)-1] != p {
 			phases = append(phases, p)
 		}
@@ -220,7 +220,7 @@ func TestPipeline(t *testing.T) {
 				t.Errorf("the switch got the program %s", got)
 			}
 			insertRoute(t, c, "10.0.0.0", 8, 1)
-			if pi { // it cannot reconcile: the program is loaded again
+			if pi { // PI cannot reconcile, so the client loads the program again
 				ensure(pipeline(t, `{"v":2}`), p4rt.Committed)
 			} else {
 				ensure(pipeline(t, `{"v":2}`), p4rt.Reconciled)
@@ -437,7 +437,7 @@ func TestPackets(t *testing.T) {
 	}
 }
 
-// TestEncode is what an entry may not be, and what the message says.
+// TestEncode checks which entries are refused, and the error messages.
 func TestEncode(t *testing.T) {
 	info := pipeline(t, "{}").Info
 	acl := func(change func(*p4rt.Entry)) p4rt.Entry {

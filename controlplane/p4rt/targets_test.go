@@ -31,7 +31,7 @@ import (
 )
 
 // startTarget starts a real switch without ports, with more target options if any are given, and
-// returns its P4Runtime address. embedded/ENGINE is ours with that engine.
+// returns its P4Runtime address. embedded/ENGINE is netcraq-switch with that engine.
 func startTarget(t testing.TB, target string, options ...string) string {
 	t.Helper()
 	target, engine, _ := strings.Cut(target, "/")
@@ -83,7 +83,7 @@ func startTarget(t testing.TB, target string, options ...string) string {
 	return addr
 }
 
-// payloads counts the bytes of the messages that came.
+// payloads counts the bytes of received messages.
 type payloads struct{ bytes atomic.Int64 }
 
 // TagRPC implements stats.Handler.
@@ -102,8 +102,8 @@ func (p *payloads) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Co
 // HandleConn implements stats.Handler.
 func (p *payloads) HandleConn(context.Context, stats.ConnStats) {}
 
-// TestTargets does with real switches all that the client can do. What differs between them is said
-// here, and nowhere else.
+// TestTargets does everything that the client can do with real switches. All differences between
+// targets are in this test.
 func TestTargets(t *testing.T) {
 	for _, target := range []string{"embedded", "simple_switch_grpc"} {
 		t.Run(target, func(t *testing.T) {
@@ -143,7 +143,7 @@ func TestTargets(t *testing.T) {
 				t.Errorf("cookie %x, %v; want %x", cookie, err, pl.Cookie)
 			}
 
-			// Entries, a thousand at once; one that is there and one that is not.
+			// A thousand entries at once; then an entry that exists and one that does not.
 			slot := func(key, slot int) *v1.Entity {
 				te, err := pl.Info.Encode(p4rt.Entry{Table: "key_index", Match: p4rt.Match{"KEY_ID": p4rt.Exact(key)}, Action: "set_slot",
 					Params: p4rt.Params{"slot": slot, "realm": 1}})
@@ -188,7 +188,7 @@ func TestTargets(t *testing.T) {
 				t.Errorf("%v %v", have, err)
 			}
 
-			// The default entry: changed, and restored.
+			// The default entry is changed and restored.
 			def := func(action string, params p4rt.Params) *v1.Update {
 				te, err := pl.Info.Encode(p4rt.Entry{Table: "key_index", Default: true, Action: action, Params: params})
 				fatal(err)
@@ -216,7 +216,7 @@ func TestTargets(t *testing.T) {
 				t.Error("a default entry was inserted")
 			}
 
-			// Groups: two replicas on one port, changed, removed.
+			// Groups are made, changed (two replicas on one port) and removed.
 			groups := []p4rt.Group{{ID: 1, Replicas: []p4rt.Replica{{Port: 2, Instance: 1},
 				{Port: 2, Instance: 2}}}, {ID: 511, Replicas: []p4rt.Replica{{Port: 510, Instance: 2}}}}
 			for _, want := range [][]p4rt.Group{groups,
@@ -233,7 +233,7 @@ func TestTargets(t *testing.T) {
 				}
 			}
 
-			// A packet through the pipeline, and its answer; it is counted.
+			// A packet passes the pipeline, gets its answer, and is counted.
 			before, err := c.ReadCounterCells(ctx, "events", []int{23})
 			fatal(err)
 			reply := fetchSession(t, c, &f)
@@ -248,7 +248,7 @@ func TestTargets(t *testing.T) {
 				t.Errorf("%d cells, %v", len(all), err)
 			}
 
-			// Registers, where the target has them.
+			// Registers, if the target supports them.
 			err = c.WriteRegister(ctx, "session_request", 5, 77)
 			v, readErr := c.ReadRegister(ctx, "session_request", 5)
 			if bmv2 {
@@ -260,8 +260,8 @@ func TestTargets(t *testing.T) {
 			} else if r := fetchSession(t, c, &f); r.Request != 77 {
 				t.Errorf("%v, want the request 77", r)
 			} else {
-				// Some cells are asked for one by one; many with all there are, and then each is in
-				// its place.
+				// A few cells are read one by one. If there are many, the whole register is read,
+				// and each cell must be in its place.
 				wide, _, err := pl.Info.RegisterSize("versions")
 				fatal(err)
 				value := append([]byte{9, 8, 7, 6, 5, 4, 3, 2}, 0, 0, 0, 0, 0, 0, 1, 0)
@@ -280,7 +280,7 @@ func TestTargets(t *testing.T) {
 						}
 					}
 				}
-				// Read again, the switch tells what has changed since.
+				// At the second read, the switch sends only the changes.
 				before := read.bytes.Load()
 				fatal(c.WriteRegister(ctx, "versions", 4, 44))
 				fatal(c.WriteRegister(ctx, "versions", 3, 0))
@@ -304,8 +304,8 @@ func TestTargets(t *testing.T) {
 				}
 			}
 
-			// Another build of the program: the tables are kept. (PI cannot reconcile a program
-			// with counters: it is loaded again.)
+			// Another build of the program: the tables stay. (PI cannot reconcile a program with
+			// counters, so it is loaded again.)
 			other, err := p4rt.NewPipeline(pl.Info, append(slices.Clone(pl.DeviceConfig), '\n'))
 			fatal(err)
 			pushed, left := p4rt.Reconciled, 1199
@@ -323,8 +323,8 @@ func TestTargets(t *testing.T) {
 			}
 			fetchSession(t, c, &f) // packets still pass
 
-			// A second controller with a higher id, and one with the same. The first has raised its
-			// own where PI refused to reconcile.
+			// A second controller has a higher id, and a third has the same as the second. If PI
+			// refused to reconcile, the first controller has raised its own id.
 			higher := p4rt.ElectionID{High: 1, Low: c.State().Primary.Low + 1}
 			var f2, f3 follower
 			second, err := p4rt.New(p4rt.Options{Name: "s1", Target: c.Target(), DeviceID: 1,
@@ -352,7 +352,7 @@ func TestTargets(t *testing.T) {
 	}
 }
 
-// upTo is 0 to n-1.
+// upTo returns 0 to n-1.
 func upTo(n int) (out []int) {
 	for i := range n {
 		out = append(out, i)
@@ -360,7 +360,7 @@ func upTo(n int) (out []int) {
 	return out
 }
 
-// fetchSession asks for the record of session 5.
+// fetchSession reads the record of session 5.
 func fetchSession(t *testing.T, c *p4rt.Client, f *follower) *wire.Packet {
 	t.Helper()
 	p := &wire.Packet{Op: wire.Fetch, Flags: wire.Session, Session: 5}
@@ -396,8 +396,8 @@ func fetchSession(t *testing.T, c *p4rt.Client, f *follower) *wire.Packet {
 	return nil
 }
 
-// BenchmarkReadWhole reads a register of 65,536 cells of 128 bits, all of it, and what has changed
-// of it since it was read before (one cell), as at the end of a recovery.
+// BenchmarkReadWhole reads a register of 65,536 cells of 128 bits: the whole register, and only its
+// changes since an earlier read (one cell), as at the end of a recovery.
 func BenchmarkReadWhole(b *testing.B) {
 	for _, engine := range []string{"interp", "ebpf"} {
 		compiled := filepath.Join("..", "..", "p4src", "compiled", "netcraq-128")

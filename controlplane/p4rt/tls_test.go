@@ -13,8 +13,8 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/testcerts"
 )
 
-// TestTLS: a real switch that asks for certificates serves those who have one, and nobody else; and
-// a client does not talk to a switch that is not the one it means.
+// TestTLS: a real switch that requires certificates serves only clients that have one. A client
+// does not accept a switch with the wrong name or certificate.
 func TestTLS(t *testing.T) {
 	for _, target := range []string{"embedded", "simple_switch_grpc"} {
 		t.Run(target, func(t *testing.T) {
@@ -61,7 +61,7 @@ func TestTLS(t *testing.T) {
 					t.Errorf("%s: %+v", what, s)
 				}
 			}
-			// Whoever does not speak TLS gets no byte of HTTP/2.
+			// A connection without TLS gets no byte of HTTP/2.
 			conn, err := net.Dial("tcp", addr)
 			if err != nil {
 				t.Fatal(err)
@@ -71,7 +71,7 @@ func TestTLS(t *testing.T) {
 			if _, err := conn.Write([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")); err != nil {
 				t.Fatal(err)
 			}
-			if answer, _ := io.ReadAll(conn); len(answer) > 0 && answer[0] != 21 { // an alert of TLS
+			if answer, _ := io.ReadAll(conn); len(answer) > 0 && answer[0] != 21 { // a TLS alert
 				t.Errorf("it answered % x", answer)
 			}
 		})

@@ -3,9 +3,9 @@
 // id, so that a retried write executes once, and two writers under one id would take each other's
 // writes for retries.
 //
-// Ids are therefore leased: the holder keeps its lease alive, and when it does not, the ids are
-// given to others only after as long again, in which the holder must have noticed. The id that has
-// been free the longest goes first. The package is pure; times are given.
+// Ids are therefore leased: the holder must keep its lease alive. If it does not, the ids are given
+// to others only after a second TTL, in which the holder must notice. The id that has been free the
+// longest is given first. The package is pure: it has no clock, and callers pass the time.
 package sessions
 
 import (
@@ -21,22 +21,22 @@ import (
 // Time is the time since the controller started.
 type Time = time.Duration
 
-// ErrNotFound: no such lease (any more). ErrFull: not as many ids are free.
+// ErrNotFound: there is no such lease, or it has ended. ErrFull: too few ids are free.
 var (
 	ErrNotFound = errors.New("no such lease on sessions")
 	ErrFull     = errors.New("not enough sessions are free")
 )
 
-// Gap is how many requests an earlier holder may have sent that no switch had recorded yet when
-// the switches were read. The numbers of a new lease stay clear of those, so that they cannot be
-// mistaken for the new holder's.
+// Gap is how many requests an earlier holder may have sent that no switch had recorded yet when the
+// switches were read. A new lease's numbers avoid these, so that they are not mistaken for the new
+// holder's.
 const Gap = 1024
 
-// Begin is what the record of a session is set to when it is leased, so that the holder's first
-// request is the next number: random, in the lower half of all numbers, so that a lease does not
-// come to their end, and such that no request of an earlier lease, of which records were found at
-// switches, is in its window (wire.RequestWindow), nor comes into it while the record grows by as
-// much again.
+// Begin chooses the initial value of a session's record for a new lease. The holder's first request
+// is the next number. The value is random, in the lower half of all numbers, so a lease does not
+// reach the highest number. records are the requests of earlier leases that switches have recorded.
+// None of them may be in the value's window (wire.RequestWindow), nor get into it while the record
+// grows by another window.
 func Begin(records []uint32, random func() uint32) uint32 {
 	in := func(last, request uint32) bool { return request-last <= 2*wire.RequestWindow }
 	for {
@@ -47,28 +47,29 @@ func Begin(records []uint32, random func() uint32) uint32 {
 	}
 }
 
-// Lease is some sessions, held by one owner.
+// Lease is a set of sessions with one owner.
 type Lease struct {
-	ID    string   `json:"id"`
-	Owner string   `json:"owner,omitempty"`
-	Host  string   `json:"host,omitempty"` // the host that may use them; "": any that may use sessions without a lease
-	IDs   []uint16 `json:"ids"`
+	ID    string `json:"id"`
+	Owner string `json:"owner,omitempty"`
+	// the host that may use them; "": all hosts that may use sessions without a lease
+	Host string   `json:"host,omitempty"`
+	IDs  []uint16 `json:"ids"`
 	// Begin holds the values that the records of IDs were set to before the holder learned about
 	// the lease; empty: they are not known.
 	Begin []uint32 `json:"begin,omitempty"`
 	until Time
-	freed Time // not 0: nobody holds it any more; its ids are free from then on
+	freed Time // not 0: the lease has ended, and its ids are free from this time on
 }
 
-// Table is all sessions that clients can have. It is not safe for concurrent use.
+// Table is all sessions for clients. It is not safe for concurrent use.
 type Table struct {
 	ttl    time.Duration
-	free   []uint16 // the longest free first
+	free   []uint16 // ordered by how long they have been free, longest first
 	leases map[string]*Lease
 }
 
-// New makes a table of the ids from first to last. saved are leases that an earlier controller
-// gave; their holders have a whole TTL from now.
+// New makes a table of the ids from first to last. saved are an earlier controller's leases; each
+// holder has a full TTL from now.
 func New(first, last uint16, ttl time.Duration, saved []Lease) *Table {
 	t := &Table{ttl: ttl, leases: map[string]*Lease{}}
 	held := map[uint16]bool{}
@@ -87,8 +88,7 @@ func New(first, last uint16, ttl time.Duration, saved []Lease) *Table {
 	return t
 }
 
-// Rest lets all free ids rest, because an earlier controller may have given leases on them that are
-// not known: by the end of it those have run out.
+// Rest makes all free ids rest for as long as unknown leases of an earlier controller may last.
 func (t *Table) Rest(now Time) {
 	const holder = "an earlier controller"
 	ids := t.free
@@ -99,13 +99,13 @@ func (t *Table) Rest(now Time) {
 	t.free = nil
 }
 
-// TTL is the time within which a lease must be kept alive.
+// TTL is the time within which a holder must renew its lease.
 func (t *Table) TTL() time.Duration { return t.ttl }
 
-// Open leases count ids to a host, under a name that the caller chose. A host has one, or as many
-// ids as it leaves for the others at most; those of its leases that ran out count until they are
-// free. This does not bound the host "", which stands for all hosts of a network without
-// principals.
+// Open leases count ids to a host; lease is the lease's name, which the caller chooses. A host may
+// have one id, or more as long as at least as many stay free for others. Ids of its leases that ran
+// out count until they are free. The limit does not apply to the host "", which stands for all
+// hosts of a network without principals.
 func (t *Table) Open(now Time, lease, owner, host string, count int) (*Lease, error) {
 	t.expire(now)
 	if count > len(t.free) {
@@ -121,7 +121,7 @@ func (t *Table) Open(now Time, lease, owner, host string, count int) (*Lease, er
 	return l, nil
 }
 
-// heldBy is how many ids a host has that are not free.
+// heldBy returns how many ids a host holds or has not freed yet.
 func (t *Table) heldBy(host string) (n int) {
 	for _, l := range t.leases {
 		if l.Host == host {
@@ -131,15 +131,14 @@ func (t *Table) heldBy(host string) (n int) {
 	return n
 }
 
-// Begin notes what the records of a lease's ids are set to.
+// Begin stores the initial values of the records of a lease's ids.
 func (t *Table) Begin(lease string, begin []uint32) {
 	if l := t.leases[lease]; l != nil {
 		l.Begin = begin
 	}
 }
 
-// Begun returns the values that the records of the sessions in use were set to, as far as they are
-// known.
+// Begun returns the known initial values of the records of all leased sessions.
 func (t *Table) Begun(now Time) map[uint16]uint32 {
 	out := map[uint16]uint32{}
 	for _, l := range t.Held(now) {
@@ -150,7 +149,7 @@ func (t *Table) Begun(now Time) map[uint16]uint32 {
 	return out
 }
 
-// soon says when more ids will be free.
+// soon says when more ids become free.
 func (t *Table) soon(now Time) string {
 	var next Time
 	for _, l := range t.leases {
@@ -176,7 +175,7 @@ func (t *Table) Keep(now Time, lease string) (*Lease, error) {
 	return l, nil
 }
 
-// Close gives a lease back; the holder sends nothing under it any more.
+// Close ends a lease. The holder must not use it any more.
 func (t *Table) Close(now Time, lease string) error {
 	t.expire(now)
 	l := t.leases[lease]
@@ -202,13 +201,13 @@ func (t *Table) expire(now Time) {
 	}
 }
 
-// Held are the leases whose holders may use them.
+// Held returns the leases that are valid.
 func (t *Table) Held(now Time) []Lease {
 	t.expire(now)
 	return slices.DeleteFunc(t.Leases(), func(l Lease) bool { return l.freed > 0 })
 }
 
-// Leases are all whose ids are not free, by name, for saving.
+// Leases returns all leases whose ids are not free, sorted by name, for saving.
 func (t *Table) Leases() []Lease {
 	out := []Lease{}
 	for _, id := range slices.Sorted(maps.Keys(t.leases)) {
@@ -217,7 +216,7 @@ func (t *Table) Leases() []Lease {
 	return out
 }
 
-// Free is the number of ids that can be leased now.
+// Free returns the number of ids that can be leased now.
 func (t *Table) Free(now Time) int {
 	t.expire(now)
 	return len(t.free)

@@ -27,11 +27,12 @@ func TestLeases(t *testing.T) {
 	if _, err := tab.Open(0, "c", "", "", 2); !errors.Is(err, ErrFull) {
 		t.Error(err)
 	}
-	// a is given back, b runs out; b's ids rest as long again, in which b must have noticed.
+	// The lease a is closed, and b runs out. The ids of b rest for another TTL, in which b's holder
+	// must notice.
 	if err := tab.Close(1*time.Second, "a"); err != nil {
 		t.Error(err)
 	}
-	open(t, tab, 2*time.Second, "c", 2, 14, 10) // the longest free first
+	open(t, tab, 2*time.Second, "c", 2, 14, 10) // the ids that were free the longest come first
 	if _, err := tab.Keep(9*time.Second, "c"); err != nil {
 		t.Error(err)
 	}
@@ -52,8 +53,8 @@ func TestLeases(t *testing.T) {
 	}
 }
 
-// TestOneHost has one host lease all that it gets, and let leases run out. Others still get
-// sessions.
+// TestOneHost: one host leases all the ids that it can get, and lets leases run out. Other hosts
+// still get sessions.
 func TestOneHost(t *testing.T) {
 	tab := New(1, 100, ttl, nil)
 	take := func(now Time, host string) (n int) {
@@ -80,7 +81,7 @@ func TestOneHost(t *testing.T) {
 	if _, err := tab.Open(ttl+1, "x", "", "worker1", 1); err == nil || !strings.Contains(err.Error(), "worker1 has 50 and asks for 1 of the 25") {
 		t.Error(err)
 	}
-	if n := take(2*ttl, "worker1"); n != 37 { // 75 are free
+	if n := take(2*ttl, "worker1"); n != 37 { // with 75 free ids
 		t.Errorf("later it has %d", n)
 	}
 	if n := take(2*ttl, ""); n != 38 {
@@ -88,7 +89,7 @@ func TestOneHost(t *testing.T) {
 	}
 }
 
-// TestLastOne leases the last free session to a host that has none.
+// TestLastOne: a host without a session gets the last free one.
 func TestLastOne(t *testing.T) {
 	tab := New(1, 2, ttl, nil)
 	for _, host := range []string{"worker1", "worker2"} {
@@ -98,8 +99,8 @@ func TestLastOne(t *testing.T) {
 	}
 }
 
-// TestRestart: a restarted controller honours the leases that were saved, and without a record
-// waits for those it does not know.
+// TestRestart: a restarted controller honours saved leases. Without a saved state it waits until
+// leases that it does not know have run out.
 func TestRestart(t *testing.T) {
 	tab := New(1, 3, ttl, nil)
 	open(t, tab, 0, "a", 2, 1, 2)

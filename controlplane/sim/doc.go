@@ -1,9 +1,9 @@
 // Package sim is NetCRAQ in one thread and without a real network: switches that run the compiled
 // P4 program on the interpreter (switch/interp), the controller's state machine and procedures
 // (controlplane/chain, chain/ops) and the client library's (client/calls), in a simulated network
-// and time. Chance comes from a seed, so what a seed does can be seen again: loss, duplication,
-// reordering, frames that come long after, killed switches and controllers, switches that the
-// controller cannot reach but clients can, two controllers at once, dead clients.
+// and time. Chance comes from a seed, so a seed's run can be repeated. Faults are loss,
+// duplication, reordering, frames that arrive very late, killed switches and controllers, switches
+// that the controller cannot reach but clients can, two controllers at once, dead clients.
 //
 //	          client/calls ── frames ──▶ ┌─────────┐ frames  ┌─────────┐
 //	clients   (real)                    │ interp, │ ◀─────▶ │ interp, │ ...   the network: conditions, cut links, rules
@@ -16,21 +16,21 @@
 //
 // Each run is judged three ways. The answers to clients must be linearizable, key by key (package
 // judge). One version has one value, whoever reads it, EVENTUAL reads too. And when all faults have
-// ended, the chain becomes whole, every key clean at every member, and every compare and swap is
-// decided (settle.go).
+// ended, the chain must become whole: every key clean at every member, and the outcome of every
+// compare and swap known (settle.go).
 //
-// # Where to look
+// # Packages
 //
 //	sim ─▶ trouble ─▶ world ─▶ shapes ─▶ compiled
 //	 │        └─────────┴────▶ judge, clockwork, coroutine, logbook, rules
 //	 └───▶ mutants ─▶ judge, rules
 //
-// Package world has the parts of a run: switches, a network, controllers, clients. It changes
-// switches as the controller does: by the procedures of controlplane/chain/ops, run as coroutines
-// over simulated connections. Package trouble draws a seed's schedule and causes its faults.
-// Package mutants removes rules, one at a time, to see that the simulator would notice. Here they
-// are put together: run.go runs a seed, settle.go ends its faults and waits for everything to
-// become whole, many.go runs many seeds, hunt.go hunts mutants. testdata has the cases of
+// Package world has the parts of a run: switches, a network, controllers, clients. Its controllers
+// change switches by the real procedures of controlplane/chain/ops, run as coroutines over
+// simulated connections. Package trouble draws a seed's schedule and causes its faults. Package
+// mutants removes rules, one at a time, to check that the simulator notices. This package puts the
+// parts together: run.go runs a seed, settle.go ends its faults and waits for everything to become
+// whole, many.go runs many seeds, hunt.go hunts mutants. testdata has the cases of
 // docs/protocol.md, "Changing a chain", one by one, as scenarios to read.
 //
 // A failing seed prints the command that runs it again with its timeline: who did what, when.

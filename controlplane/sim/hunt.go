@@ -8,7 +8,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sim/mutants"
 )
 
-// NewMutant makes a simulator with a rule removed, or with all of them (nil).
+// NewMutant makes a simulator of a mutant; nil: no rule is removed.
 func NewMutant(m *mutants.Mutant) (*Simulator, error) {
 	if m == nil {
 		m = &mutants.Mutant{}
@@ -24,10 +24,10 @@ func NewMutant(m *mutants.Mutant) (*Simulator, error) {
 	return s, nil
 }
 
-// Found is what a hunt came to.
+// Found is the result of a hunt.
 type Found struct {
 	m     *mutants.Mutant
-	Seeds uint64 // that were run, the last of which found it, if any did
+	Seeds uint64 // Seeds that were run; the last of them showed the violation, if any did
 	By    *Result
 }
 
@@ -44,8 +44,9 @@ func (f *Found) String() string {
 	return fmt.Sprintf("noticed after %d seeds, by %d: %v", f.Seeds, f.By.Seed, f.m.Noticed(f.By.Violations))
 }
 
-// AsExpected says whether it was noticed, or need not be because a scenario shows it, or was not if
-// nothing may.
+// AsExpected reports whether the outcome is the right one: a violation was found, or none was
+// needed because a scenario shows it, or none was found for a mutant that nothing may show
+// (Implied).
 func (f *Found) AsExpected() bool {
 	if f.m.Implied != "" {
 		return f.By == nil
@@ -53,7 +54,7 @@ func (f *Found) AsExpected() bool {
 	return f.By != nil || f.m.Scenario != ""
 }
 
-// Hunt runs seeds of a mutant until one shows a violation, at most n.
+// Hunt runs at most n seeds of a mutant, until one shows a violation.
 func Hunt(ctx context.Context, m *mutants.Mutant, from, n uint64, jobs int) (*Found, error) {
 	f := &Found{m: m}
 	err := Many(ctx, m, from, n, jobs, func(r *Result) bool {

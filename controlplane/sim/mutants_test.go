@@ -9,7 +9,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sim/rules"
 )
 
-// quickMutants are noticed by few seeds; `make sim-mutants` hunts them all.
+// quickMutants are the mutants that few seeds suffice to notice; `make sim-mutants` hunts all.
 var quickMutants = []string{"ACK_OF_ANYTHING", "NO_ACK_VERSION", "NO_COMMIT_ORDER", "READ_COMMITTED_ANYWHERE", "READ_NEWEST_ANYWHERE", "TAIL_READS_COMMITTED",
 	"NO_SESSION", "NO_OLD_DROP", "SESSION_AT_HEAD_ONLY", "NO_EPOCH", "NO_LEASE", "SUSPENDED_CLOCK", "GUESS"}
 
@@ -34,7 +34,7 @@ func TestMutants(t *testing.T) {
 	}
 }
 
-// TestMutantsApply: every mutant changes something, and what it makes of the program still runs.
+// TestMutantsApply: every mutant changes something, and the changed program still runs.
 func TestMutantsApply(t *testing.T) {
 	for _, m := range mutants.All {
 		s, err := NewMutant(m)

@@ -2,5 +2,6 @@
 
 package sim
 
-// With the race detector a seed takes ten times as long; `make test` runs the rest without it.
+// Under the race detector a seed takes ten times as long, so it runs few; `make test` also runs
+// without it.
 const testSeeds = 60

@@ -18,27 +18,27 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sim/world"
 )
 
-// Result is what came of a seed.
+// Result is the result of a seed's run.
 type Result struct {
 	Seed       uint64
-	Network    string // its shape
+	Network    string // name of its shape
 	Violations []judge.Violation
 	Coverage   logbook.Coverage
-	Calls      int           // that clients made and that say something
+	Calls      int           // of clients, that carry information
 	Packets    int           // that switches processed
 	Took       time.Duration // simulated
 }
 
-// How long things may take once faults have stopped.
+// Time limits after the faults have stopped.
 const (
 	readyWithin = 8 * time.Second        // the chain is whole; draining it may take 5 s
 	cleanWithin = 2 * time.Second        // every key is clean at every member
 	probeWithin = time.Second            // every key can be read and changed
-	longest     = 300 * time.Millisecond // no frame is on its way longer
+	longest     = 300 * time.Millisecond // the longest time that a frame travels
 )
 
-// Run runs a seed. onLine gets its timeline; nil: nobody wants it. The same seed does the same,
-// with a timeline and without.
+// Run runs a seed. onLine gets its timeline; nil: none is made. A seed gives the same run with a
+// timeline and without.
 func (s *Simulator) Run(seed uint64, onLine func(logbook.Line)) (*Result, error) {
 	p := trouble.NewSchedule(seed)
 	w, err := world.New(s.program, s.removed, &s.engines, p.Shape, seed, onLine)
@@ -122,8 +122,8 @@ func (s *Simulator) Run(seed uint64, onLine func(logbook.Line)) (*Result, error)
 	return r, nil
 }
 
-// targets says which switches show their registers: in half of the runs all do, in others none or
-// some.
+// targets decides which switches expose their registers: in half of the runs all do, otherwise none
+// or some.
 func targets(w *world.World, seed uint64) {
 	d := clockwork.NewDice(seed, clockwork.DiceTargets)
 	without := clockwork.Pick(d, 0, 0, 0.5, 1)
@@ -169,12 +169,12 @@ func setUp(w *world.World, seed uint64, keys, placed int) error {
 	return nil
 }
 
-// Simulator runs seeds of one program, one after the other. Two goroutines need two.
+// Simulator runs seeds of one program, one after the other. Goroutines must not share one.
 type Simulator struct {
 	program *compiled.Program
 	removed rules.Removed
 	engines world.Engines
 }
 
-// New makes a simulator of a program.
+// New makes a simulator for a program.
 func New(p *compiled.Program) *Simulator { return &Simulator{program: p} }

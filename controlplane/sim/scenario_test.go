@@ -23,50 +23,86 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sim/world"
 )
 
-// TestScenarios runs the files in testdata: stories about a chain, the cases of docs/protocol.md,
-// "Changing a chain", among them. Commands in, what happened out. The network is perfect except for
-// what the commands do to it, and nothing is left to chance. Keys are numbers, 1 to the number that
-// network says.
+// TestScenarios runs the files in testdata: stories about a chain, including the cases of
+// docs/protocol.md, "Changing a chain". The input is commands, the output is the resulting
+// timeline. The network is perfect except for the commands' faults, and nothing is random. Keys are
+// numbers from 1 to the network command's keys=N.
 //
-//	network SHAPE [keys=N] [placed=N] [call-timeout=D] [lease=D] [patience=D] [settle=D] [without=MUTANT] [slow-store] [without-registers] [open-peers]    a new network (shapes.go), its chain formed and its keys placed (with placed=N the first N of them only), never written; with without-registers no switch shows its registers; with open-peers every switch takes a chain's messages by any port, as one whose controller knows no chain_peer
-//	client C at=HOST [resend=D]    a client; it asks the service address first, then the switches in order
-//	write C key=N value=V | delete C key=N | read C key=N [eventual] | cas C key=N expected=E.S value=V     a call begins; all take [timeout=D] [to=S]
-//	run D [packets] [leases] [quiet]       time passes. Printed is what clients, controllers and operators do and what the network loses; with packets also what
-//	                               each switch does with each packet, with leases renewals too; with quiet nothing
-//	suspend S D [notice=D]         a switch's machine stands still for D; the controllers notice that their connections are lost after D (default never)
-//	isolate S [notice=D]           the controllers cannot reach a switch, but clients can; they notice after D (default 10ms)
-//	reconnect S [late=D]           what was sent by connections that were given up meanwhile arrives D later
-//	part N S       the controller that was started N-th cannot reach a switch, but others can; it notices after 1ms
-//	slew S RATE                    a switch's clock runs so fast from now on
-//	cut A B, mend A B              a link
-//	kill S, start S                kill -9 of a switch, and a new start with nothing in it
-//	kill-controller, controller    the newest controller is killed; another one starts, from what was stored
-//	keep-record, put-back-record   what is stored of the chain is set aside, as a copy of a file is; it is put back
-//	starve D [ticks=D] [hears=D] [alone]   for D the newest controller does what is due, and takes in what comes, late by as much; alone: nothing else is wrong, so nobody may be given up
-//	slow-store     from now on the store takes tens of milliseconds
-//	lose OP [from=A] [to=B] [times=N] [flags=F]    the next N (default 1) such packets are lost on that link
-//	hold OP ...                    ... are held back, until
-//	release [N]                    the first N of them, or all
-//	duplicate OP ... [later]       ... arrive twice; with later the second copy is held back
-//	hold-out OP S [times=N]        the next N (default 1; -1: all) packet-outs with such a packet (ANY: any) wait in a switch, before its pipeline, when its server has taken them
-//	hold-in OP S [times=N]         ... packet-ins wait in a switch, before its server; they go to whoever is primary then
-//	hold-call WHAT S [times=N]     the next N calls of a kind wait in a switch, which carries them out when they are let go, if they come from its primary then. What they write: program (load it),
-//	                               base, groups, chain (the configuration), address, former (groups that nobody uses any more), keys (entries), watches; or what they read, with read: program, report, keys, registers
-//	let-go [S] [first=N]           the first N of those at a switch, or all
-//	keep-config S, late-config S   a switch's part in the chain, as its table has it, is set aside; a table write that comes late puts it back, and nobody is told
-//	wipe S [tables] [part] [registers]    a switch loses what is in its tables, or of those its part in the chain alone (its configuration, keys' entries), or what is in its registers, while its connections live on; the default is tables and registers
-//	clear                          such rules end
-//	move N                         an operator asks for a key to be moved, to another KEY_ID and slot
-//	remove N, place N              an operator takes a key out of the network; places it (again), under another KEY_ID, in the lowest slot that is free
-//	                               (A chain without keys grows and shrinks by propose.)
-//	access all|read|none           what clients may do with keys, at all switches
-//	inherit C D                    the client D is killed, and its sessions are leased to C
-//	take-session C                 the switches take a client's session no more, and it has another
-//	recover S                      an operator asks for a switch to be brought in
-//	propose members=(...) | lease=D | frozen=BOOL   an operator asks for a change
-//	state [key=N]                  what each switch has: its part in the chain; its committed version, and the newest if it is dirty
-//	check                          what clients were told must be linearizable, one version have one value, and packets not become more and more
-//	settle                         all faults end; then everything must become whole (settle.go)
+//	network SHAPE [OPTION...]  a new network (shapes.go), whose chain is formed
+//	    keys=N, placed=N       the number of keys without values; only the first `placed` are placed
+//	    call-timeout=D, lease=D, patience=D, settle=D    settings of the controller
+//	    without=MUTANT         the program or the controller lacks a rule
+//	    slow-store             as the command of that name, and also while the chain is formed
+//	    without-registers      controllers cannot read the switches' registers
+//	    open-peers             every switch accepts a chain's messages at any port, as if the
+//	                           controller did not know the table chain_peer
+//	client C at=HOST [resend=D]    a new client. It sends to the service address first, and then to
+//	                               the switches in order
+//	write C key=N value=V      begins a call. All calls have the options [timeout=D] [to=S]
+//	delete C key=N
+//	read C key=N [eventual]
+//	cas C key=N expected=E.S value=V
+//	run D [packets] [leases] [quiet]    time passes. It prints the actions of clients, controllers and
+//	                           operators, and the network's losses. packets: also each switch's
+//	                           actions for each packet; leases: also renewals; quiet: prints nothing
+//	suspend S D [notice=D]     a switch's machine is suspended for D. The controllers notice after
+//	                           notice (default: never) that their connections are lost
+//	isolate S [notice=D]       the controllers cannot reach a switch, but clients can. They notice
+//	                           after notice (default 10ms)
+//	reconnect S [late=D]       ends isolate. Messages that the controllers sent in connections that
+//	                           they have given up arrive D later
+//	part N S                   the N-th started controller cannot reach a switch, but other
+//	                           controllers can. It notices after 1ms
+//	slew S RATE                a switch's clock runs at this rate from now on
+//	cut A B, mend A B          cuts or repairs a link
+//	kill S, start S            ends a switch with SIGKILL, or starts it with empty tables
+//	kill-controller            ends the newest controller
+//	controller                 starts another controller, which reads the store
+//	keep-record                saves a copy of the stored record of the chain
+//	put-back-record            puts the saved record back into the store
+//	starve D [ticks=D] [hears=D] [alone]    for D, the newest controller does due work late by ticks,
+//	                           and gets messages late by hears. alone: no other fault is active, so
+//	                           the controller must give up no switch
+//	slow-store                 from now on the store takes tens of milliseconds for a write
+//	lose OP [from=A] [to=B] [times=N] [flags=F]    loses the next N (default 1) packets with this
+//	                           operation on this link
+//	hold OP ...                holds such packets back until release
+//	duplicate OP ... [later]   duplicates such packets. later: holds the second copy back
+//	release [N]                sends the first N packets that are held back, or all
+//	hold-out OP S [times=N]    the next N (default 1; -1: all) packet-outs with such a packet (ANY:
+//	                           any packet) wait in a switch between its server and its pipeline
+//	hold-in OP S [times=N]     the next N packet-ins wait in a switch before its server, which sends
+//	                           them to the connection that is primary later
+//	hold-call WHAT S [times=N] [read]    the next N calls of a kind wait in a switch. When they are
+//	                           released, the switch carries them out if they come from the
+//	                           connection that is primary then. WHAT is the written content: program
+//	                           (loading it), base, groups, chain (the configuration), address, former
+//	                           (groups that are no longer in use), keys (entries), watches. With read
+//	                           it is the read content: program, report, keys, registers
+//	let-go [S] [first=N]       releases the first N calls and packets that wait at a switch (default:
+//	                           at any), or all
+//	keep-config S              saves a switch's entry of chain_config
+//	late-config S              a late table write puts the saved entry back, without a notice to
+//	                           anybody
+//	wipe S [tables] [part] [registers]    a switch loses state while its connections stay. tables: all
+//	                           entries; part: the chain's configuration and keys' entries; registers:
+//	                           all registers. The default is tables and registers
+//	clear                      ends the rules of lose, hold, duplicate and the hold-* commands
+//	move N                     an operator moves a key to another KEY_ID and slot
+//	remove N                   an operator removes a key from the network
+//	place N                    an operator places a key (again), with another KEY_ID, in the lowest
+//	                           free slot. (A chain without keys grows and shrinks by propose.)
+//	access all|read|none       what clients may do with keys, at all switches
+//	inherit C D                client D is killed, and its sessions are leased to C
+//	take-session C             the switches refuse a client's session from now on, and the client
+//	                           gets another
+//	recover S                  an operator requests the recovery of a switch
+//	propose members=(...) | lease=D | frozen=BOOL    an operator requests a change of the chain
+//	state [key=N]              prints each switch's role, its committed version, and its latest
+//	                           version if the key is dirty
+//	check                      checks that the clients' results are linearizable, that a version has
+//	                           one value, and that packets do not multiply
+//	settle                     ends all faults; the network must become ready and consistent (settle.go)
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		if strings.HasSuffix(path, ".md") {
@@ -87,17 +123,17 @@ func TestScenarios(t *testing.T) {
 	})
 }
 
-// scenario is a file that is being run.
+// scenario is a file that is being executed.
 type scenario struct {
 	t   *testing.T
 	d   *datadriven.TestData
 	out strings.Builder
 	w   *world.World
-	// What is printed of the timeline.
+	// Which lines of the timeline are printed.
 	packets, quiet, leases bool
 	clients                map[string]*world.Client
 	kept                   *chain.Record
-	configs                map[string]compiled.Entry // that keep-config has set aside, by switch
+	configs                map[string]compiled.Entry // saved by keep-config, by switch
 }
 
 func (s *scenario) values(key string) []string {
@@ -146,7 +182,7 @@ func (s *scenario) check(err error) {
 	}
 }
 
-// word is the n-th argument without a value.
+// word returns the n-th argument of the form without "=value".
 func (s *scenario) word(n int) string {
 	for _, a := range s.d.CmdArgs {
 		if len(a.Vals) == 0 {
@@ -168,7 +204,7 @@ func (s *scenario) node() *world.Node {
 	return n
 }
 
-// line prints a line of the timeline, if it is of the kind that is wanted.
+// line prints a line of the timeline, if its kind was requested.
 func (s *scenario) line(l logbook.Line) {
 	isSwitch := s.w != nil && s.w.Node(l.Who) != nil
 	if s.quiet || l.Lease && !s.leases || isSwitch && !s.packets {
@@ -365,7 +401,7 @@ func (s *scenario) network() {
 	if !s.has("slow-store") {
 		s.w.Loop.Run(10*time.Millisecond, nil)
 	}
-	s.w.Control = clockwork.NewDice(0, clockwork.DiceControl) // how often the set-up has used it makes no difference
+	s.w.Control = clockwork.NewDice(0, clockwork.DiceControl) // so that the set-up's draws change nothing later
 	s.quiet = false
 	fmt.Fprintln(&s.out, s.w.Controller().Status.Config)
 }
@@ -402,7 +438,7 @@ func (s *scenario) rule() {
 	s.w.Network.Rules = append(s.w.Network.Rules, r)
 }
 
-// op is an operation by its name; 0: any.
+// op returns the operation with a name; 0: any.
 func (s *scenario) op(name string) wire.Op {
 	for op := wire.Op(1); op.Valid(); op++ {
 		if op.String() == name {

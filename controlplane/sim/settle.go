@@ -14,8 +14,8 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sim/world"
 )
 
-// mend ends all faults: the network is perfect, switches run and are reached, there is a
-// controller. Clients make no new calls.
+// mend ends all faults: the network is perfect, all switches run and can be reached, and a
+// controller is running. Clients make no new calls.
 func mend(w *world.World) {
 	w.Trace("fault", "all faults end")
 	w.Mended = true
@@ -49,14 +49,15 @@ func mend(w *world.World) {
 	}
 }
 
-// settle gives everything the time to become whole, and says what did not.
+// settle waits until the chain is complete, ready and consistent. It returns a violation for each
+// condition that is not met in time.
 func settle(w *world.World) (out []judge.Violation) {
 	fail := func(key wire.Key, format string, args ...any) {
 		v := judge.Violation{Kind: judge.NotSettled, Key: key, What: fmt.Sprintf(format, args...)}
 		w.TraceKey(key, "check", "%v", v)
 		out = append(out, v)
 	}
-	// A chain that an operator has frozen is not thawed by itself.
+	// An operator who has frozen a chain must also thaw it.
 	var thaw func()
 	thaw = func() {
 		if s := w.Controller(); w.Serving() && s.Status.Config.Freeze == chain.FreezeAll {
@@ -77,7 +78,7 @@ func settle(w *world.World) (out []judge.Violation) {
 		})
 	}
 	w.Loop.Run(w.Loop.Now+readyWithin, idle)
-	w.Loop.Run(w.Loop.Now+longest, nil) // frames that are late yet
+	w.Loop.Run(w.Loop.Now+longest, nil) // until the last late frame has arrived
 	if !w.Serving() {
 		fail(0, "the chain is not whole after %v: %s", readyWithin, w.Controller().Status.Reason)
 		return out
@@ -109,7 +110,7 @@ func settle(w *world.World) (out []judge.Violation) {
 	if at, dirty = firstDirty(w); at != 0 {
 		fail(at, "not clean after %v: %s", cleanWithin, dirty)
 	}
-	// One call after the other, by a client that nothing has happened to.
+	// One call after the other, from a client that no fault has touched.
 	c := w.NewClient("probe", w.Shape.Topology.Hosts[0], 1, nil)
 	probe := func(k wire.Key, req calls.Request) judge.Call {
 		req.Key, req.Deadline = k, w.Loop.Now+probeWithin
@@ -143,7 +144,8 @@ func settle(w *world.World) (out []judge.Violation) {
 	})...)
 }
 
-// firstDirty is a key that is not clean at some member, or not the same at all; 0: there is none.
+// firstDirty finds a key that is dirty at some member, or differs between members; 0: there is
+// none.
 func firstDirty(w *world.World) (wire.Key, string) {
 	members := w.Controller().Status.Config.Members
 	for _, k := range w.Keys {

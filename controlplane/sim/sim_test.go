@@ -11,8 +11,8 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sim/trouble"
 )
 
-// TestSeeds runs many seeds: none may show a violation, and everything that the simulator is for
-// must have happened.
+// TestSeeds runs many seeds. None may show a violation, and each fault and event that the simulator
+// is meant to cover must have happened.
 func TestSeeds(t *testing.T) {
 	cover := logbook.Coverage{}
 	err := Many(t.Context(), nil, 1, testSeeds, runtime.GOMAXPROCS(0), func(r *Result) bool {
@@ -40,9 +40,9 @@ func TestSeeds(t *testing.T) {
 	t.Logf("\n%s", b.String())
 }
 
-// TestSeedsThatFailed runs seeds that have shown mistakes. What a seed does changes with what it
-// simulates, so these prove little later; they cost nothing either. What can be told as a story is
-// one, in testdata.
+// TestSeedsThatFailed runs seeds that once revealed bugs. A seed's run changes with the simulator,
+// so they prove little over time, but they cost nothing. Bugs that can be told as a story are
+// scenarios in testdata.
 func TestSeedsThatFailed(t *testing.T) {
 	for seed, why := range map[uint64]string{
 		27628:  "a donor had an earlier controller's record of a session of the controller's, and a joiner that had none got it",
@@ -76,10 +76,10 @@ func TestSeedsThatFailed(t *testing.T) {
 	}
 }
 
-// mustHappen is what must happen in 2,000 seeds, or the simulator looks away from it.
+// mustHappen is what must happen in 2,000 seeds; otherwise the simulator does not test it.
 var mustHappen = []string{
-	// The program: retries executed once, answers by a new tail, CAS that waits for a write on its
-	// way, read repair, overtaken writes, fences, messages of a hostile worker.
+	// The program: retries executed once, answers by a new tail, a CAS that waits for a write in
+	// flight, read repair, overtaken writes, fences, messages of a hostile worker.
 	"packets.write_retried", "packets.write_repeated", "packets.write_superseded", "packets.write_passed", "packets.read_dirty", "packets.read_forwarded",
 	"packets.cas_retry", "packets.cas_failed", "packets.cas_to_tail", "packets.ack_old", "packets.reply_repaired", "packets.drop_old_request",
 	"packets.drop_stale_epoch", "packets.drop_not_member", "packets.write_frozen", "packets.not_serving", "packets.no_chain",
@@ -115,8 +115,8 @@ func init() {
 	}
 }
 
-// TestSameSeedSameRun: a failing seed can be replayed. The second run has a timeline, the third
-// comes after another seed in the same simulator; nothing may make a difference.
+// TestSameSeedSameRun: a failing seed can be replayed. The second run has a timeline, and the third
+// comes after another seed in the same simulator; neither may change the result.
 func TestSameSeedSameRun(t *testing.T) {
 	p, err := compiled.Load(nil)
 	if err != nil {

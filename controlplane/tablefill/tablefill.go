@@ -1,6 +1,6 @@
-// Package tablefill fills the tables of a switch that runs in this process, by P4Runtime's names
-// and without a P4Runtime connection: for the simulator, and for tests and measurements of single
-// programs.
+// Package tablefill fills the tables of a switch that runs in this process, from entries in
+// P4Runtime's form but without a P4Runtime connection. It serves the simulator, and tests and
+// measurements of single programs.
 package tablefill
 
 import (
@@ -17,7 +17,8 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// Parse reads a program as p4c wrote it: the BMv2 JSON, and the P4Info in protobuf text form.
+// Parse reads a program in p4c's output format: the BMv2 JSON, and the P4Info in protobuf text
+// form.
 func Parse(json, p4info []byte) (*bmv2json.Program, *p4rt.Info, error) {
 	program, err := bmv2json.Parse(json)
 	if err != nil {
@@ -62,9 +63,9 @@ func Fill(p target.Pipeline, info *p4rt.Info, entries []p4rt.Entry, groups []p4r
 	return nil
 }
 
-// Entry is a P4Runtime entry as engines take it, and the name of its table: names for ids, a match
-// for each field of the table, and every value at its full width. Ranges and optional fields are
-// refused.
+// Entry converts a P4Runtime entry to the engines' form, and returns its table's name too: it
+// replaces ids by names, adds a match for each field of the table, and gives every value its full
+// width. It refuses ranges and optional fields.
 func Entry(info *p4rt.Info, m *v1.TableEntry) (string, *target.TableEntry, error) {
 	tables, actions := info.P4Info.Tables, info.P4Info.Actions
 	table := tables[slices.IndexFunc(tables, func(t *configv1.Table) bool { return t.Preamble.Id == m.TableId })]
@@ -105,7 +106,7 @@ func Entry(info *p4rt.Info, m *v1.TableEntry) (string, *target.TableEntry, error
 	return table.Preamble.Name, out, nil
 }
 
-// full is a P4Runtime value, which has no leading zeros, at its full width.
+// full returns a P4Runtime value, which has no leading zeros, at its full width.
 func full(v []byte, width int32) []byte {
 	return new(big.Int).SetBytes(v).FillBytes(make([]byte, (width+7)/8))
 }

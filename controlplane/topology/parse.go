@@ -198,10 +198,10 @@ func (p *parser) err() error {
 	return errors.Join(out...)
 }
 
-// add notes a mistake at path ("switches[2].address"). what names the object for people ("s3").
+// add notes a mistake at path ("switches[2].address"). what is the object's name ("s3").
 func (p *parser) add(path, what, format string, args ...any) {
 	line := p.lines[path]
-	for at := path; line == 0 && at != ""; { // a field that is missing: the line of what it is missing in
+	for at := path; line == 0 && at != ""; { // for a missing field, use the line of the object that contains it
 		at = at[:max(strings.LastIndexAny(at, ".["), 0)]
 		line = p.lines[at]
 	}

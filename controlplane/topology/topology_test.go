@@ -12,14 +12,15 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// TestScenarios runs the files in testdata: a topology and questions about it in, answers out.
-// Commands:
+// TestScenarios runs the files in testdata: the input is a topology and questions about it, the
+// output is the answers. Commands:
 //
-//	load            the input is a topology file; prints what was read, or the mistakes
-//	routes [down=(...)]        each switch's next hop to each other
+//	load                                      parses the input, a topology file; prints the topology
+//	                                          or its mistakes
+//	routes [down=(...)]                       each switch's next hop to each other switch
 //	tree root=S members=(...) [down=(...)]    the multicast tree
 //	nearest members=(...) [down=(...)]        each switch's nearest member
-//	realms          the input is names of keys, one a line; prints each one's realm
+//	realms                                    the realm of each key in the input, one name a line
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		var top *Topology
@@ -83,7 +84,7 @@ func TestScenarios(t *testing.T) {
 	})
 }
 
-// describe is a topology for people.
+// describe describes a topology as text.
 func describe(top *Topology) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "program %s, %s", top.Program.JSON, top.Program.P4Info)
@@ -126,7 +127,7 @@ func describe(top *Topology) string {
 	return b.String()
 }
 
-// TestExample: the documented file is a right one, and says what its comments say.
+// TestExample: the documented file is valid, and its comments are right.
 func TestExample(t *testing.T) {
 	top, err := Load("example.yaml")
 	if err != nil {
@@ -179,7 +180,7 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// specOf is a line of n switches with a host at each, and a chain over all of them.
+// specOf is a line of n switches with a host at each, and a chain of all switches.
 func specOf(n int) Spec {
 	s := Spec{Program: ProgramSpec{JSON: "n.json", P4Info: "n.txtpb"}}
 	id := 3
@@ -219,8 +220,8 @@ func TestNew(t *testing.T) {
 	}
 }
 
-// TestAuthorityNames: principals and realms may be named for whose they are (ns:team), which
-// switches and hosts may not.
+// TestAuthorityNames: names of principals and realms may have a prefix for their owner (ns:team),
+// but names of switches and hosts may not.
 func TestAuthorityNames(t *testing.T) {
 	for name, want := range map[string]string{"ns:team": "", "a:b:c": "", "ns/team": "a slash", "a b": "white space"} {
 		s := specOf(2)
@@ -235,8 +236,8 @@ func TestAuthorityNames(t *testing.T) {
 	}
 }
 
-// TestEqual: a topology is equal to another that was made the same way, and to none in which
-// anything differs.
+// TestEqual: a topology equals another one with the same content, and differs from it if any part
+// differs.
 func TestEqual(t *testing.T) {
 	top := made(t, specOf(3))
 	if !top.Equal(made(t, specOf(3))) {
@@ -269,7 +270,7 @@ func TestEqual(t *testing.T) {
 	}
 }
 
-// TestKeeping: a switch that has left is kept with the links that are still its own, and without
+// TestKeeping: a switch that has left is kept with those links that nothing else uses, and without
 // hosts.
 func TestKeeping(t *testing.T) {
 	old := made(t, specOf(4))

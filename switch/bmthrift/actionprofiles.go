@@ -13,7 +13,7 @@ import (
 func idOf(h idl.Handle) uint32      { return uint32(h) + 1 }
 func handleOf(id uint32) idl.Handle { return idl.Handle(id - 1) }
 
-// profile finds an action profile, and a table with its actions.
+// actionProfile finds an action profile.
 func (h *handler) actionProfile(name string) (*bmv2json.ActionProfile, error) {
 	p := h.prog.ActionProfile(name)
 	if p == nil {
@@ -23,7 +23,7 @@ func (h *handler) actionProfile(name string) (*bmv2json.ActionProfile, error) {
 	return p, nil
 }
 
-// freeID is the smallest unused id.
+// freeID returns the smallest unused id.
 func freeID[V any](used map[uint32]V) uint32 {
 	id := uint32(1)
 	for {
@@ -110,7 +110,7 @@ func (h *handler) BmMtActProfCreateGroup(cxt int32, profile string) (handle idl.
 	return handle, err
 }
 
-// groups are the groups of an action selector.
+// groups returns the groups of an action selector.
 func (h *handler) groups(p target.Pipeline, profile string) (map[uint32][]target.WeightedMember,
 	error) {
 	pr, err := h.actionProfile(profile)

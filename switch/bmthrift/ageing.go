@@ -6,8 +6,8 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// idle notifies listeners of entries of the running program that no packet has hit for their idle
-// timeout, as BMv2 does: a message for each table, with the entries' handles.
+// idle notifies listeners, as BMv2 does, of entries of the running program that no packet has hit
+// for their idle timeout. It sends one message for each table, with the entries' handles.
 func (h *handler) idle(p target.Pipeline, entries []target.IdleEntry) {
 	if h.prog == nil { // no call has come yet
 		_ = h.bound(func(target.Pipeline) error { return nil })(p)

@@ -8,12 +8,12 @@ import (
 	"github.com/netcraq/netcraq/switch/bmthrift/idl"
 )
 
-// listener is a publisher that hands on what it is given.
+// listener is a publisher that passes the messages on.
 type listener chan []byte
 
 func (l listener) Publish(m []byte) { l <- append([]byte{}, m...) }
 
-// TestAgeing: an entry gets a timeout by its handle, and its life is read. A listener hears its
+// TestAgeing: a timeout is set at an entry by its handle, and its age is read. A listener gets the
 // handle in BMv2's form, once.
 func TestAgeing(t *testing.T) {
 	heard := make(listener, 16)

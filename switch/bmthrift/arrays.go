@@ -74,7 +74,7 @@ func (h *handler) BmCounterResetAll(cxt int32, name string) error {
 	})
 }
 
-// counting finds an entry of a table with direct counters.
+// counting returns an entry of a table with direct counters.
 func (h *handler) counting(p target.Pipeline, table string,
 	handle idl.Handle) (*target.TableEntry, error) {
 	t, hs, i, err := h.entry(p, table, handle)
@@ -138,14 +138,14 @@ func (h *handler) BmMtResetCounters(cxt int32, table string) error {
 	})
 }
 
-// Mistakes in the rates of a meter.
+// Errors in the rates of a meter.
 var (
 	errRatesList = errors.New("a meter takes two rates, the committed and the peak one")
 	errRate      = errors.New("a rate is a number of units in a microsecond, not negative")
 	errBurst     = errors.New("a burst is not negative")
 )
 
-// ratesOf reads the rates of a meter. None at all means that every packet is green.
+// ratesOf decodes the rates of a meter. Without rates, every packet is green.
 func ratesOf(m *bmv2json.Meter, rates []idl.MeterRate) (*target.MeterConfig, error) {
 	want := 2
 	if m != nil && m.Rates > 0 {
@@ -161,7 +161,7 @@ func ratesOf(m *bmv2json.Meter, rates []idl.MeterRate) (*target.MeterConfig, err
 	for i, r := range rates {
 		perSecond := math.Round(r.UnitsPerMicros * 1e6)
 		switch {
-		case !(perSecond >= 0 && perSecond < math.MaxInt64): // NaN is neither
+		case !(perSecond >= 0 && perSecond < math.MaxInt64): // also excludes NaN
 			return nil, errRate
 		case r.BurstSize < 0:
 			return nil, errBurst
@@ -194,7 +194,7 @@ func meterFailure(err error) error {
 	switch {
 	case errors.Is(err, errRatesList):
 		code = idl.MeterCodeBadRatesList
-	case errors.Is(err, errRate), errors.Is(err, target.ErrInvalid): // a peak below the other rate
+	case errors.Is(err, errRate), errors.Is(err, target.ErrInvalid): // the peak is below the committed rate
 		code = idl.MeterCodeInvalidInfoRateValue
 	case errors.Is(err, errBurst):
 		code = idl.MeterCodeInvalidBurstSizeValue
@@ -202,7 +202,8 @@ func meterFailure(err error) error {
 	return refusal(code, "%v", err)
 }
 
-// setRates sets the rates of count meters of an array from first on; of all if count is negative.
+// setRates sets the rates of count meters of an array, starting with first; of all if count is
+// negative.
 func (h *handler) setRates(p target.Pipeline, name string, first, count int,
 	rates []idl.MeterRate) error {
 	m := h.prog.Meter(name)
@@ -245,7 +246,7 @@ func (h *handler) BmMeterGetRates(cxt int32, name string,
 	return out, err
 }
 
-// metered finds an entry of a table with direct meters.
+// metered returns an entry of a table with direct meters.
 func (h *handler) metered(p target.Pipeline, table string,
 	handle idl.Handle) (*bmv2json.Table, *target.TableEntry, error) {
 	t, hs, i, err := h.entry(p, table, handle)
@@ -395,7 +396,7 @@ func (h *handler) BmRegisterReadAll(cxt int32, name string) (out []int64, err er
 	return out, err
 }
 
-// few refuses calls on so many cells that they that would take too long or too much.
+// few refuses a call for too many cells, which would take too much time or memory.
 func few(r *bmv2json.Register, cells int) error {
 	if cells > maxCells {
 		return registerFailure(fmt.Errorf(

@@ -15,7 +15,7 @@ import (
 	"github.com/netcraq/netcraq/switch/bmthrift/idl"
 )
 
-// header begins a call of the service "standard".
+// header begins a message that calls the service "standard".
 func header(name string) []byte { return message(kindCall, "standard:"+name) }
 
 // message begins a message, whose number is 1.
@@ -23,7 +23,7 @@ func message(kind byte, name string) []byte {
 	return join([]byte{0x80, 1, 0, kind}, text(name), []byte{0, 0, 0, 1})
 }
 
-// text is a string.
+// text encodes a string.
 func text(s string) []byte {
 	return append(binary.BigEndian.AppendUint32(nil, uint32(len(s))), s...)
 }
@@ -46,8 +46,8 @@ func join(parts ...[]byte) (out []byte) {
 	return out
 }
 
-// TestAttackers sends what no client sends. Each connection is ended or answered, nobody waits
-// for it, and no more memory is taken than what has been sent.
+// TestAttackers sends malformed and malicious messages. Each connection is ended or answered, other
+// clients do not have to wait for it, and the server allocates no more memory than was sent.
 func TestAttackers(t *testing.T) {
 	w := newWorld(t)
 	good := w.dial(t)
@@ -113,15 +113,15 @@ func TestAttackers(t *testing.T) {
 	}
 }
 
-// allocated is how many bytes have been allocated so far.
+// allocated returns how many bytes have been allocated so far.
 func allocated() uint64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.TotalAlloc
 }
 
-// TestManyConnections opens more connections than there may be: those that say nothing make room,
-// and one that has just been used stays.
+// TestManyConnections opens more connections than the limit: silent connections make room, and a
+// connection that was just used stays.
 func TestManyConnections(t *testing.T) {
 	w := newWorld(t)
 	for range 3 {
@@ -132,7 +132,7 @@ func TestManyConnections(t *testing.T) {
 				t.Fatal(err)
 			}
 			open = append(open, c)
-			_, _ = c.Write(header("bm_swap_configs")[:10]) // the beginning of a message
+			_, _ = c.Write(header("bm_swap_configs")[:10]) // an unfinished message
 		}
 		c := w.dial(t)
 		if err := c.call("bm_mt_get_entries", 0, "MyIngress.fixed"); err != nil {
@@ -147,7 +147,7 @@ func TestManyConnections(t *testing.T) {
 	}
 }
 
-// TestUnreadAnswers leaves answers unread: whoever does so holds nobody up.
+// TestUnreadAnswers: a client that does not read its answers does not block others.
 func TestUnreadAnswers(t *testing.T) {
 	w := newWorld(t)
 	c, err := net.Dial("tcp", w.thrift)
@@ -161,7 +161,7 @@ func TestUnreadAnswers(t *testing.T) {
 	_ = c.SetWriteDeadline(time.Now().Add(2 * time.Second))
 	for range 64 {
 		if _, err := c.Write(call); err != nil {
-			break // the server reads no more of it
+			break // the server has stopped reading
 		}
 	}
 	good := w.dial(t)
@@ -178,7 +178,7 @@ func TestUnreadAnswers(t *testing.T) {
 	}
 }
 
-// TestReplies makes calls by one connection, byte by byte, and compares the answers so.
+// TestReplies makes calls on one connection, and compares the answers byte by byte.
 func TestReplies(t *testing.T) {
 	w := newWorld(t)
 	c, err := net.Dial("tcp", w.thrift)

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// TestCLI gives the files in testdata to BMv2's own simple_switch_CLI and bm_CLI. Each is a
-// conversation: commands, and below a command what must be in the answer, one thing to a line.
+// TestCLI runs the files in testdata with BMv2's own simple_switch_CLI and bm_CLI. Each file is a
+// conversation: commands, each followed by the required texts of its answer, one per line.
 func TestCLI(t *testing.T) {
 	for name := range conversations(t) {
 		t.Run(name, func(t *testing.T) {
@@ -30,7 +30,8 @@ func TestCLI(t *testing.T) {
 	}
 }
 
-// TestCLILikeBMv2 has the conversations with BMv2's simple_switch too: the answers are the same.
+// TestCLILikeBMv2 runs the conversations with BMv2's simple_switch, too: its answers must be the
+// same.
 func TestCLILikeBMv2(t *testing.T) {
 	binary, err := exec.LookPath("simple_switch")
 	if err != nil {
@@ -70,7 +71,7 @@ func TestCLILikeBMv2(t *testing.T) {
 	}
 }
 
-// conversations are the files, by name.
+// conversations returns the files, by name.
 func conversations(t *testing.T) map[string]string {
 	t.Helper()
 	files, err := filepath.Glob("testdata/*.txt")
@@ -84,7 +85,7 @@ func conversations(t *testing.T) map[string]string {
 	return out
 }
 
-// conversation reads a file: its commands, and what each answer must have.
+// conversation reads a file: its commands, and the required texts of each answer.
 func conversation(t *testing.T, name string) (commands []string, want [][]string) {
 	t.Helper()
 	text, err := os.ReadFile("testdata/" + name + ".txt")

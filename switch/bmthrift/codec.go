@@ -12,7 +12,7 @@ import (
 	"github.com/apache/thrift/lib/go/thrift"
 )
 
-// structure makes a struct of package idl's kind, or a pointer to one, a thrift.TStruct.
+// structure turns a struct of package idl, or a pointer to one, into a thrift.TStruct.
 type structure struct{ reflect.Value }
 
 // Write implements thrift.TStruct.
@@ -210,8 +210,8 @@ func decode(ctx context.Context, p thrift.TProtocol, v reflect.Value) error {
 	}
 }
 
-// decodeList makes room for as many elements as the message announces: the protocol bounds them
-// (see maxElements).
+// decodeList allocates the number of elements that the message announces. The protocol's
+// configuration bounds that number (see maxElements).
 func decodeList(ctx context.Context, p thrift.TProtocol, v reflect.Value) error {
 	wire, n, err := p.ReadListBegin(ctx)
 	if err != nil {
@@ -255,7 +255,7 @@ func decodeMap(ctx context.Context, p thrift.TProtocol, v reflect.Value) error {
 	return p.ReadMapEnd(ctx)
 }
 
-// sameType refuses a list or map of n elements that are not of the type that the IDL says.
+// sameType refuses a list or map of n elements whose type differs from the IDL's.
 func sameType(got thrift.TType, want reflect.Type, n int) error {
 	if n == 0 || got == wireType(want) {
 		return nil
@@ -264,7 +264,7 @@ func sameType(got thrift.TType, want reflect.Type, n int) error {
 		fmt.Errorf("a list or map has elements of type %v, not %v", got, wireType(want)))
 }
 
-// decodeStruct skips fields that the struct does not have, and fields of another type than its own.
+// decodeStruct skips unknown fields, and fields with a wrong type.
 func decodeStruct(ctx context.Context, p thrift.TProtocol, v reflect.Value) error {
 	v.SetZero()
 	fields := fieldsOf(v.Type())

@@ -21,7 +21,7 @@ func sessionOf(m mirror, groups map[uint32][]target.Replica) *target.CloneSessio
 	return s
 }
 
-// setMirror makes a session, or changes it.
+// setMirror creates or changes a session.
 func (h *handler) setMirror(id int32, port, group *int32) error {
 	return h.write(0, func(p target.Pipeline) error {
 		if id < 0 {
@@ -127,8 +127,8 @@ func (h *handler) MirroringMappingGetEgressPort(id int32) (int32, error) {
 }
 
 // setQueues changes the queues between ingress and egress, for one port and one priority; nil
-// stands for all. These calls return a status number that clients do not check, so setQueues
-// refuses with an exception.
+// stands for all. Clients do not check the status number that these calls return, so setQueues
+// reports errors by an exception.
 func (h *handler) setQueues(port, priority *int32,
 	do func(q target.QueueSetter, port *uint32, priority *int) error) (int32, error) {
 	q, ok := h.dev.(target.QueueSetter)

@@ -6,20 +6,21 @@
 // and reads the types, and services.go gets a call's arguments from the parameters of its method. A
 // new call takes a line in a .thrift file, one in the table and a method. TestIDL compares them.
 //
-// It serves P4Runtime's state (see p4rt.Local). Objects to which BMv2 gives a handle (entries,
-// members, groups, nodes of multicast groups) get one here, whichever protocol created them:
+// It serves P4Runtime's state (see p4rtserver.Local). Objects to which BMv2 gives a handle
+// (entries, members, groups, nodes of multicast groups) get one here, whichever protocol created
+// them:
 //
-//   - an entry the lowest number that is free in its table, with a count of how often the number
-//     has been used in the bits above 24, as in BMv2;
-//   - a member or a group its id in P4Runtime less one: ids begin at 1 there, handles at 0 here;
-//   - a node of a group that P4Runtime made: one for each replication id in it.
+//   - an entry gets the lowest free number in its table; as in BMv2, the bits from 24 on count how
+//     often the number was used before;
+//   - a member or a group gets its P4Runtime id minus one, because ids begin at 1 and handles at 0;
+//   - a multicast group that P4Runtime made gets one node for each replication id.
 //
-// Priorities are turned round: the smallest wins here, the largest in P4Runtime. 2147483647 less
-// the one is the other, as in BMv2.
+// Priorities are inverted: the smallest wins here, the largest in P4Runtime. As in BMv2, one is
+// 2147483647 minus the other.
 //
 // The interface has codes for errors, and no text; the details are logged.
 //
-// Whoever can connect can do everything, as in BMv2: there is no authentication in the protocol. So
+// The protocol has no authentication. As in BMv2, any client that can connect can do everything. So
 // the server listens on the loopback address unless you configure another. It bounds connections,
 // messages, lists and the time that a message may take (see [Server]).
 package bmthrift

@@ -12,8 +12,8 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// handler answers calls. What it keeps alongside the device's state is guarded by the state's own
-// lock, so it is accessed only inside State.Read and State.Write.
+// handler answers calls. The state's lock also guards the handler's own data, so that is accessed
+// only inside State.Read and State.Write.
 type handler struct {
 	dev   target.Device
 	state State
@@ -46,7 +46,7 @@ func newHandler(dev target.Device, state State, opts Options, log *slog.Logger) 
 	return h
 }
 
-// logRefusal says why a call was refused: the protocol has room for codes only.
+// logRefusal logs why a call was refused, because the protocol only has codes.
 func (h *handler) logRefusal(call string, err error) {
 	h.log.Info("Thrift call refused", "call", call, "err", err)
 }
@@ -92,7 +92,7 @@ func (h *handler) table(name string) (*bmv2json.Table, *handles, error) {
 	return t, h.handles[name], nil
 }
 
-// entries are a table's entries, each with a handle.
+// entries returns a table's entries, each with a handle.
 func (h *handler) entries(p target.Pipeline, name string) (*bmv2json.Table, *handles,
 	[]target.TableEntry, error) {
 	t, hs, err := h.table(name)
@@ -135,7 +135,7 @@ func sameMatch(t *bmv2json.Table, match []bmv2json.KeyValue, e *target.TableEntr
 	return true
 }
 
-// entry returns the match of the entry that a handle stands for.
+// entry returns the match of the entry with a handle.
 func (h *handler) entry(p target.Pipeline, name string,
 	handle idl.Handle) (*bmv2json.Table, *handles, int, error) {
 	t, hs, err := h.table(name)

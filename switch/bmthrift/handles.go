@@ -96,8 +96,8 @@ func (h *handles) find(handle idl.Handle) (int, idl.TableCode) {
 	return i, 0
 }
 
-// sync learns what other protocols have added and removed. Constant entries come in the order of
-// the program, which rank returns.
+// sync adds and removes handles for changes by other protocols. Constant entries come in the order
+// of the program, which rank returns.
 func (h *handles) sync(entries []target.TableEntry, rank func(*target.TableEntry) int) {
 	var unknown []int
 	now := 0

@@ -17,9 +17,9 @@ import (
 	"testing"
 )
 
-// TestIDL compares package idl and the tables of calls with the .thrift files: each call with its
-// arguments, answer and exception, each struct with the numbers, types and names of its fields, and
-// each value of an enum.
+// TestIDL compares package idl and the tables of calls with the .thrift files: each call's
+// arguments, answer and exception, each struct's field numbers, types and names, and each enum's
+// values.
 func TestIDL(t *testing.T) {
 	changes := map[string]string{
 		"mirror_id, 2: i32 egress_port":               "mirror_id, 3: i32 egress_port",
@@ -58,7 +58,7 @@ func TestIDL(t *testing.T) {
 		for _, d := range differ(string(text)) {
 			t.Errorf("%s: %s", name, d)
 		}
-		for from, to := range changes { // the comparison notices what is otherwise
+		for from, to := range changes { // the comparison notices each change
 			changed := strings.Replace(string(text), from, to, 1)
 			if changed == string(text) {
 				continue
@@ -79,7 +79,7 @@ func TestIDL(t *testing.T) {
 	}
 }
 
-// differences lists what two maps do not have in common.
+// differences lists the differences between two maps.
 func differences(ours, theirs map[string]string) (out []string) {
 	for _, k := range slices.Sorted(maps.Keys(ours)) {
 		if ours[k] != theirs[k] {
@@ -94,10 +94,10 @@ func differences(ours, theirs map[string]string) (out []string) {
 	return out
 }
 
-// plain is a name without what sets the styles of the languages apart.
+// plain removes the differences between the languages' naming styles from a name.
 func plain(name string) string { return strings.ToLower(strings.ReplaceAll(name, "_", "")) }
 
-// goType writes a type as parseIDL does.
+// goType writes a type in parseIDL's form.
 func goType(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.Pointer:
@@ -135,7 +135,7 @@ func fieldText(id string, optional bool, typ, name string) string {
 	return id + " " + typ + " " + plain(name)
 }
 
-// enumsOfGo are the values of the enums of package idl by their types and names.
+// enumsOfGo returns the enum values of package idl, by type and name.
 func enumsOfGo(t *testing.T) map[string]map[string]string {
 	t.Helper()
 	fset := token.NewFileSet()
@@ -165,11 +165,11 @@ func enumsOfGo(t *testing.T) map[string]map[string]string {
 	return out
 }
 
-// described is what a .thrift file says.
+// described is the content of a .thrift file.
 type described struct {
-	calls map[string]string            // as "{arguments} -> {answer}"
-	enums map[string]map[string]string // values by names
-	types map[string]string            // what has a name
+	calls map[string]string            // by name, in the form "{arguments} -> {answer}"
+	enums map[string]map[string]string // values by name, by enum
+	types map[string]string            // named types
 }
 
 var (
@@ -182,8 +182,8 @@ var (
 	idlCall   = regexp.MustCompile(`(?s)^\s*([\w<>]+) (\w+)\(([^)]*)\)(?:\s+throws \(([^)]*)\))?`)
 )
 
-// each calls f for what re finds at the beginning of text, again and again. What it does not know
-// is an error, so no part of a file is passed over.
+// each calls f for consecutive matches of re from the beginning of text. Any other text is an
+// error, so no part of a file is ignored.
 func each(re *regexp.Regexp, text string, f func(m []string) error) error {
 	for strings.TrimSpace(text) != "" {
 		m := re.FindStringSubmatch(text)
@@ -220,7 +220,7 @@ func parseIDL(text string) (*described, error) {
 	})
 }
 
-// call adds a call, whose arguments and answers are named as method names them.
+// call adds a call. Arguments and answers get the names that method uses.
 func (d *described) call(m []string) error {
 	args, err := d.fields(m[3], func(id, _ string) string { return "Arg" + id })
 	if err != nil {
@@ -254,7 +254,7 @@ func (d *described) fields(text string, name func(id, name string) string) (out 
 	return out, err
 }
 
-// resolve replaces the names in a type by what they stand for.
+// resolve replaces the names in a type by their definitions.
 func (d *described) resolve(typ string) (out string, err error) {
 	out = word.ReplaceAllStringFunc(strings.ReplaceAll(typ, " ", ""),
 		func(name string) string {

@@ -51,7 +51,7 @@ type learnList struct {
 	timer   *time.Timer
 }
 
-// of replaces the lists by those of the running program. The caller holds l.mu.
+// of switches to the lists of the running program. The caller holds l.mu.
 func (l *learner) of(prog *bmv2json.Program) {
 	if prog == l.prog {
 		return
@@ -133,7 +133,7 @@ func (l *learner) send(x *learnList) {
 	}
 }
 
-// ack forgets samples of a buffer; all of them if none are named.
+// ack removes acknowledged samples of a buffer; all of them if none are named.
 func (x *learnList) ack(id uint64, samples []int32) {
 	keys := x.unacked[id]
 	if samples == nil {
@@ -163,7 +163,7 @@ func (x *learnList) ack(id uint64, samples []int32) {
 	}
 }
 
-// learning makes a call for a list of the program.
+// learning executes a call for a list of the program.
 func (h *handler) learning(cxt, list int32, f func(l *learner, x *learnList) error) error {
 	return h.read(cxt, func(p target.Pipeline) error {
 		src := p.Program().LearnList(int(list))

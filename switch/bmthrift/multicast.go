@@ -55,8 +55,8 @@ var (
 	errFull    = fmt.Errorf("there are %d nodes already", maxNodes)
 )
 
-// replicas are the copies that a group makes. A link aggregation group contributes only one port,
-// because BMv2 picks the port by a hash that is 255 for every packet.
+// replicas returns the copies that a group makes. A link aggregation group contributes only one
+// port, because BMv2 picks the port by a hash that is 255 for every packet.
 func (m *multicast) replicas(group uint32) []target.Replica {
 	out := []target.Replica{}
 	for _, h := range m.groups[group] {
@@ -73,7 +73,7 @@ func (m *multicast) replicas(group uint32) []target.Replica {
 	return out
 }
 
-// sync learns what other protocols have done to groups.
+// sync applies changes of groups that other protocols have made.
 func (m *multicast) sync(p target.Pipeline) {
 	now := p.MulticastGroups()
 	for id := range m.groups {

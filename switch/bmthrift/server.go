@@ -34,7 +34,7 @@ const (
 	maxConnections = 64
 )
 
-// State is the served state: p4rt.Local.
+// State is the served state: p4rtserver.Local.
 type State interface {
 	// Read calls f with the pipeline that calls refer to, and excludes writes meanwhile. Write does
 	// the same and commits the changes.
@@ -47,13 +47,14 @@ type State interface {
 	Reset() error
 	// Source is the JSON of the program that calls refer to.
 	Source() []byte
-	// OnReplication sets a function that is called when others have changed groups and sessions.
+	// OnReplication sets a function that is called when another protocol has changed multicast
+	// groups or clone sessions.
 	OnReplication(f func(target.Pipeline))
 	// OnDigest sets a function that gets the digests of the running program, in addition to
 	// P4Runtime. f must not block.
 	OnDigest(f func(*bmv2json.Program, target.Digest))
-	// SetIdleTimeout and IdleTimeout are for an entry of a pipeline that Write or Read has given,
-	// and OnIdle sets a function that gets idle entries of the running one.
+	// SetIdleTimeout and IdleTimeout are for an entry of a pipeline from Write or Read. OnIdle sets
+	// a function that gets idle entries of the running pipeline.
 	SetIdleTimeout(p target.Pipeline, table string, e *target.TableEntry,
 		timeout time.Duration) error
 	IdleTimeout(p target.Pipeline, table string,
@@ -88,7 +89,7 @@ type Server struct {
 	wg    sync.WaitGroup
 }
 
-// New makes a server of dev, whose state is state.
+// New makes a server for dev; state is dev's state.
 func New(dev target.Device, state State, opts Options) *Server {
 	s := &Server{opts: opts, log: opts.Log, open: map[*conn]struct{}{},
 		big: make(chan struct{}, bigMessages),
@@ -136,7 +137,7 @@ func (s *Server) Close() {
 	s.wg.Wait()
 }
 
-// admit makes room for a connection, or closes it.
+// admit admits a connection, or closes it.
 func (s *Server) admit(c net.Conn) *conn {
 	k := &conn{Conn: c, s: s, since: time.Now()}
 	s.mu.Lock()

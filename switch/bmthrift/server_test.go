@@ -37,7 +37,7 @@ func lpm(n int32, key ...byte) idl.MatchParam {
 
 func number(n int32) *int32 { return &n }
 
-// value is an optional field's, or zero.
+// value returns an optional field's value, or zero.
 func value[T any](p *T) (v T) {
 	if p != nil {
 		v = *p
@@ -54,7 +54,7 @@ func failed[C ~int32](t *testing.T, what string, err error, code C) {
 	}
 }
 
-// get is the answer of a call that succeeds.
+// get returns the answer of a call that must succeed.
 func get[T any](t *testing.T, c *client, name string, args ...any) T {
 	t.Helper()
 	v, err := ask[T](c, name, args...)
@@ -71,8 +71,8 @@ func ok(t *testing.T, err error) {
 
 var mac = []byte{2, 0, 0, 0, 0, 1}
 
-// TestEntries writes, changes and removes entries by Thrift and by P4Runtime, each those of the
-// other.
+// TestEntries writes, changes and removes entries by Thrift and by P4Runtime, each also the other's
+// entries.
 func TestEntries(t *testing.T) {
 	w := newWorld(t)
 	c := w.dial(t)
@@ -87,7 +87,7 @@ func TestEntries(t *testing.T) {
 		idl.ActionData{{7}}, idl.EntryOptions{})
 	failed(t, "an entry twice", err, idl.TableCodeDuplicateEntry)
 
-	// P4Runtime sees it, changes it, and has one of its own.
+	// P4Runtime reads the entry, changes it, and adds one.
 	got := w.read(t, entryOf(&p4v1.TableEntry{TableId: w.id(t, "forward")}))
 	if len(got) != 1 || !bytes.Equal(got[0].GetTableEntry().Match[0].GetExact().Value, mac) ||
 		!bytes.Equal(got[0].GetTableEntry().Action.GetAction().Params[0].Value, []byte{7}) {
@@ -138,7 +138,7 @@ func TestEntries(t *testing.T) {
 		t.Errorf("by its key it is %v", e)
 	}
 
-	// Defaults, both ways.
+	// Default entries, by both protocols.
 	ok(t, c.call("bm_mt_set_default_action", 0, table, "MyIngress.send", idl.ActionData{{3}}))
 	got = w.read(t, entryOf(&p4v1.TableEntry{TableId: w.id(t, "forward"), IsDefaultAction: true}))
 	if len(got) != 1 || got[0].GetTableEntry().Action.GetAction().ActionId != w.id(t, "send") {
@@ -159,7 +159,7 @@ func TestEntries(t *testing.T) {
 	}
 }
 
-// TestMatches writes an entry of every kind of key, and finds its priority turned round.
+// TestMatches writes an entry with every kind of key. Its priority is inverted in P4Runtime.
 func TestMatches(t *testing.T) {
 	w := newWorld(t)
 	c := w.dial(t)
@@ -470,7 +470,7 @@ func TestReplication(t *testing.T) {
 	if got := read(); !reflect.DeepEqual(got, map[[2]uint32]bool{{1, 9}: true, {2, 9}: true}) {
 		t.Errorf("P4Runtime reads %v", got)
 	}
-	// A link aggregation group is one of its ports: the one that BMv2 takes.
+	// A link aggregation group contributes one port: the one that BMv2 selects.
 	ok(t, c.call("simple_pre_lag:bm_mc_set_lag_membership", 0, 0, "11000"))
 	if got := read(); !got[[2]uint32{4, 9}] || len(got) != 3 {
 		t.Errorf("with a link aggregation group it is %v", got)
@@ -557,7 +557,7 @@ func TestReplication(t *testing.T) {
 	}
 }
 
-// TestPrograms loads, swaps and resets.
+// TestPrograms loads, swaps and resets programs.
 func TestPrograms(t *testing.T) {
 	w := newWorld(t, func(w *world) { w.noP4 = true })
 	c := w.dial(t)
@@ -685,8 +685,8 @@ type deaf struct{}
 
 func (deaf) Publish([]byte) {}
 
-// TestQueues sets rates and depths of queues, of which there is one for each port here; what cannot
-// be is an exception, as clients look at nothing else.
+// TestQueues sets rates and depths of queues; here each port has one. Impossible values are
+// exceptions, because clients check nothing else.
 func TestQueues(t *testing.T) {
 	w := newWorld(t)
 	c := w.dial(t)
@@ -721,8 +721,8 @@ func TestQueues(t *testing.T) {
 	}
 }
 
-// TestNoP4Info has P4Runtime say, of a program that came without a P4Info, that none is set: by
-// that p4-utils tells that it has to push one.
+// TestNoP4Info: for a program that came without a P4Info, P4Runtime reports that no configuration
+// is set. By this p4-utils detects that it must push one.
 func TestNoP4Info(t *testing.T) {
 	w := newWorld(t, func(w *world) { w.noP4 = true })
 	ask := &p4v1.GetForwardingPipelineConfigRequest{DeviceId: 1}

@@ -159,22 +159,22 @@ var services = map[string]map[string]method{
 	),
 }
 
-// rows has a method of *handler for each call. Its parameters are the arguments 1, 2, ... of the
-// call. It returns the answer, where the call has one, and an error.
+// rows maps each call to a method of *handler. Its parameters are the call's arguments 1, 2, ... It
+// returns the call's answer, if it has one, and an error.
 type rows map[string]any
 
 // method executes a call.
 type method struct {
 	do reflect.Value
-	// args is a struct of the arguments. result is a struct of what the call can end with: an
-	// answer (number 0) or an exception (number 1), which both are optional fields.
+	// args is a struct of the arguments. result is a struct of the possible outcomes: an answer
+	// (number 0) or an exception (number 1), both as optional fields.
 	args, result reflect.Type
 }
 
 // The indices of fields of method.result.
 const success, exception = "Success", "Exception"
 
-// calls makes the methods of calls that the IDL gives no exception. Their errors travel as
+// calls makes the methods of calls that have no exception in the IDL. Their errors are sent as
 // TApplicationException.
 func calls(r rows) map[string]method { return methods(r, nil) }
 
@@ -213,7 +213,7 @@ func merge(groups ...map[string]method) map[string]method {
 	return out
 }
 
-// execute makes a call, and logs why it failed. The returned error is one for which result has no
+// execute executes a call, and logs why it failed. It returns only errors for which result has no
 // field.
 func (m method) execute(h *handler, name string, args reflect.Value) (result reflect.Value,
 	err error) {

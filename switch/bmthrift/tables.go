@@ -45,7 +45,7 @@ func (h *handler) BmMtClearEntries(cxt int32, table string, resetDefault bool) e
 	})
 }
 
-// dataOf are the parameters of an action in as few bytes as their values take, which is BMv2's
+// dataOf returns the parameters of an action, each in as few bytes as possible, which is BMv2's
 // encoding.
 func dataOf(a *target.ActionCall) idl.ActionData {
 	out := idl.ActionData{}
@@ -58,7 +58,7 @@ func dataOf(a *target.ActionCall) idl.ActionData {
 	return out
 }
 
-// actionOf describes what an entry refers to.
+// actionOf describes an entry's action, member or group.
 func actionOf(e *target.TableEntry) (a idl.ActionEntry) {
 	switch {
 	case e == nil:
@@ -130,7 +130,7 @@ func (h *handler) BmMtGetEntry(cxt int32, table string,
 	return out, err
 }
 
-// named describes the entry with a key, if there is one.
+// named returns the entry with a key, if it exists.
 func (h *handler) named(p target.Pipeline, t *bmv2json.Table, hs *handles, all []target.TableEntry,
 	key string) (e idl.Entry, ok bool) {
 	for i := range all {
@@ -265,7 +265,7 @@ func selects(t *bmv2json.Table) error {
 	return nil
 }
 
-// modify changes what an entry runs.
+// modify changes the action of an entry.
 func (h *handler) modify(p target.Pipeline, table string, handle idl.Handle, isDirect bool,
 	notFound idl.TableCode, fill func(*bmv2json.Table, *target.TableEntry) error) error {
 	t, hs, i, err := h.entry(p, table, handle)

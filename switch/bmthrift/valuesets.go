@@ -21,7 +21,7 @@ func (h *handler) setOf(p target.Pipeline, name string) (*bmv2json.ValueSet,
 	return v, members, err
 }
 
-// memberOf cuts a value, the fields one after the other, into its fields.
+// memberOf splits a value, which has the fields one after the other, into the fields.
 func memberOf(v *bmv2json.ValueSet, value []byte) ([]target.FieldMatch, error) {
 	b := normalized(value, v.Width)
 	if b == nil {
@@ -39,7 +39,7 @@ func memberOf(v *bmv2json.ValueSet, value []byte) ([]target.FieldMatch, error) {
 	return out, nil
 }
 
-// valueOf puts the fields of a member one after the other.
+// valueOf joins the fields of a member.
 func valueOf(v *bmv2json.ValueSet, member []target.FieldMatch) []byte {
 	all := new(big.Int)
 	for i, w := range v.Widths {

@@ -27,11 +27,11 @@ const program = "../p4rtserver/testdata/entities"
 
 // world is a switch with both of its servers, on loopback.
 type world struct {
-	files   string // of the program, without their ends
+	files   string // the program's files, without their extensions
 	json    []byte
 	info    *p4cfg.P4Info
 	server  *p4rtserver.Server
-	thrift  string // the address
+	thrift  string // the Thrift server's address
 	p4rt    p4v1.P4RuntimeClient
 	noP4    bool // the program is running without a P4Info
 	options Options
@@ -117,14 +117,14 @@ func listen(t *testing.T) net.Listener {
 	return l
 }
 
-// client makes calls by one connection, one at a time.
+// client makes calls on one connection, one at a time.
 type client struct {
 	ctx      context.Context
 	protocol thrift.TProtocol
 }
 
-// ask makes a call, "SERVICE:CALL" or one of the service "standard", and returns its answer. A nil
-// argument is an empty one; numbers need not have the call's own type.
+// ask makes a call, "SERVICE:CALL" or CALL of the service "standard", and returns its answer. A nil
+// argument stands for an empty one; numbers may have other types than the call's.
 func ask[T any](c *client, name string, args ...any) (answer T, err error) {
 	service, method, ok := strings.Cut(name, ":")
 	if !ok {
@@ -172,7 +172,7 @@ func (w *world) dial(t *testing.T) *client {
 	return &client{t.Context(), p}
 }
 
-// id is the P4Info's number of what has that alias.
+// id returns the id of the object with this alias in the P4Info.
 func (w *world) id(t *testing.T, alias string) uint32 {
 	t.Helper()
 	for _, x := range w.info.Tables {

@@ -2,14 +2,13 @@
 // behavioral-model's docs/JSON_format.md) into a checked, resolved [Program].
 //
 // The JSON refers to things by name: a table names its actions, an expression names a header and a
-// field, a parser state names the next. Here every name has become a pointer or an index, every
-// reference has been resolved, and every width, arity and type that an engine relies on has been
-// checked. So an engine that gets a *Program has no lookup that can fail and no shape to guess. The
-// engine must refuse what depends on its own abilities (does it know the primitive? the hash?).
-// Each construct has its place in the JSON in Path ("pipelines[0].tables[3]") so that the refusal
-// can say where.
+// field, a parser state names the next. This package turns every name into a pointer or an index,
+// and checks every width, arity and type that engines rely on. So an engine that gets a *Program
+// needs no lookup that can fail, and no guess about its structure. The engine itself must refuse
+// constructs that it does not support, such as an unknown primitive or hash. Each construct has its
+// place in the JSON in Path ("pipelines[0].tables[3]"), so that the refusal can name it.
 //
 // A Program is never changed after it has been read; it may be shared freely.
 //
-// It imports nothing of this project.
+// It imports no other package of this project.
 package bmv2json

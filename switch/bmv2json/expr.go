@@ -7,6 +7,7 @@ import "math/big"
 type ExprOp int
 
 // Leaves. Those after OpLookahead occur only as arguments of primitives, never inside expressions.
+// The comment of a constant names the members of Expr that it uses.
 const (
 	OpField      ExprOp = iota // Field
 	OpConst                    // Const, of any size and sign
@@ -30,7 +31,7 @@ const (
 	OpString        // Str
 	OpVector        // Args
 
-	// Arithmetic: integers without bound, truncated where they are stored.
+	// Arithmetic on unbounded integers, which are truncated when they are stored.
 	OpAdd
 	OpSub
 	OpMul
@@ -62,7 +63,7 @@ const (
 	OpValid      // Right, a header
 	OpValidUnion // Right, a union
 
-	// Places.
+	// Headers, stacks and unions as operands.
 	OpStackElem      // header Right of Left, a stack
 	OpUnionStackElem // union Right of Left, a union stack
 	OpUnionHeader    // member Index of Left, a union
@@ -93,7 +94,7 @@ var opNames = map[ExprOp]string{
 	OpLastIndex: "last_stack_index", OpStackSize: "size_stack",
 }
 
-// String is the JSON's own word for the operation.
+// String returns the JSON's name of the operation.
 func (o ExprOp) String() string { return opNames[o] }
 
 // ExprType is the type of an expression's value.
@@ -115,8 +116,8 @@ func (t ExprType) String() string {
 		"header union stack", "other"}[t]
 }
 
-// Expr is an expression or an argument of a primitive. Op determines which members are used; see
-// its constants.
+// Expr is an expression or an argument of a primitive. Op determines which members are used (see
+// the constants of ExprOp).
 type Expr struct {
 	Op   ExprOp
 	Type ExprType

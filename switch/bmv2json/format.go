@@ -2,8 +2,8 @@ package bmv2json
 
 import "strings"
 
-// SplitFormat cuts a format of log_msg at its places: each {} stands for the next value; \{ and \}
-// stand for themselves.
+// SplitFormat splits a format of log_msg at its placeholders: each {} stands for the next value; \{
+// and \} stand for the braces themselves.
 func SplitFormat(f string) []string {
 	parts := []string{""}
 	for i := 0; i < len(f); i++ {

@@ -24,9 +24,9 @@ func (e *ReadError) Error() string {
 	return "BMv2 JSON: " + e.Path + ": " + e.Msg
 }
 
-// fail leaves the reader with an error; Parse catches it. About fifty small functions walk the
-// document, and none of them has anything to clean up after an error. So a panic that never leaves
-// the package reads better here than fifty error returns.
+// fail aborts reading with an error; Parse recovers it. About fifty small functions walk the
+// document, and none of them needs any cleanup after an error. So a panic that never leaves the
+// package is more readable than fifty error returns.
 func fail(path, format string, args ...any) {
 	panic(&ReadError{Path: path, Msg: fmt.Sprintf(format, args...)})
 }
@@ -51,7 +51,7 @@ func parseDocument(data []byte) (node, error) {
 }
 
 // escapeControls escapes the control characters inside strings. JSON forbids them, but older
-// versions of p4c wrote the line break of a log_msg as it is, and BMv2 reads that.
+// versions of p4c wrote the line break of a log_msg unescaped, and BMv2 accepts that.
 func escapeControls(data []byte) []byte {
 	var out []byte
 	done, inside := 0, false // data[:done] has been copied to out
@@ -181,7 +181,7 @@ func (n node) int() int {
 	return int(i)
 }
 
-// nat is an int that must not be negative and not exceed limit.
+// nat reads an integer from 0 to limit.
 func (n node) nat(limit int) int {
 	i := n.int()
 	if i < 0 || i > limit {
@@ -190,7 +190,7 @@ func (n node) nat(limit int) int {
 	return i
 }
 
-// hex reads a hexstr: hexadecimal digits with an optional "0x", with an optional minus sign before.
+// hex reads a hexstr: hexadecimal digits with an optional "0x", after an optional minus sign.
 func (n node) hex() *big.Int {
 	s := n.str()
 	t, neg := strings.CutPrefix(s, "-")

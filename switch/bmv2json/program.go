@@ -9,7 +9,7 @@ type Program struct {
 	Major, Minor int // version of the JSON format
 
 	HeaderTypes []*HeaderType
-	// every instance, metadata included; Header.Index is the place in this slice
+	// every instance, metadata included; Header.Index is the index in this slice
 	Headers      []*Header
 	Stacks       []*HeaderStack
 	UnionTypes   []*HeaderUnionType
@@ -30,7 +30,7 @@ type Program struct {
 	Pipelines    []*Pipeline
 	Checksums    []*Checksum
 	Externs      []*ExternInstance
-	// "queueing_metadata.enq_qdepth" → the field the program keeps it in
+	// Aliases maps target names, such as "queueing_metadata.enq_qdepth", to the program's fields
 	Aliases map[string]FieldRef
 
 	index index
@@ -42,7 +42,7 @@ type HeaderType struct {
 	ID     int
 	Path   string
 	Fields []*Field
-	// VL is the index in Fields of the field of variable length (varbit), or -1: there is at most
+	// VL is the index in Fields of the field of variable length (varbit), or -1: a type has at most
 	// one.
 	VL int
 	// MaxBytes is the largest size of a header with a varbit field, in bytes; 0 if there is none.
@@ -69,9 +69,9 @@ type Header struct {
 	Path     string
 	Type     *HeaderType
 	Metadata bool
-	Omit     bool // "pi_omit": made by the compiler, of no interest to a control plane
-	// Stack and StackIndex say which element of which stack this is; Union and UnionIndex which
-	// member of which union. Both are nil if it is in neither.
+	Omit     bool // "pi_omit": made by the compiler, and irrelevant to a control plane
+	// Stack and StackIndex say which element of which stack this is, and Union and UnionIndex which
+	// member of which union. Stack or Union is nil if the header is not in one.
 	Stack      *HeaderStack
 	StackIndex int
 	Union      *HeaderUnion
@@ -131,7 +131,7 @@ type FieldRef struct {
 	Field  *Field
 }
 
-// IsZero reports whether r stands for nothing.
+// IsZero reports whether r refers to no field.
 func (r FieldRef) IsZero() bool { return r.Header == nil }
 
 // IsValidity reports whether r is the hidden "$valid$" field.
@@ -155,8 +155,8 @@ func (r FieldRef) String() string {
 	return r.Header.Name + "." + r.Field.Name
 }
 
-// FieldList is the set of fields that a clone, resubmit or recirculate keeps. Its ID is the first
-// argument that the primitive passes.
+// FieldList is the set of fields that a clone, resubmit or recirculate keeps. The primitive refers
+// to it by its ID.
 type FieldList struct {
 	Name   string
 	ID     int
@@ -179,7 +179,7 @@ type Error struct {
 	Value int
 }
 
-// Enum is an enum that p4c kept.
+// Enum is an enum in p4c's output.
 type Enum struct {
 	Name    string
 	Path    string
@@ -197,7 +197,7 @@ type Parser struct {
 	Name   string
 	ID     int
 	Path   string
-	Init   *ParseState // nil: accept at once
+	Init   *ParseState // nil: the parser accepts at once
 	States []*ParseState
 }
 
@@ -218,10 +218,11 @@ type ParserOpKind int
 
 // The parser operations.
 const (
-	// extract into Header, the next of Stack, or member UnionMember of the next of UnionStack
+	// extract into Header, the next element of Stack, or member UnionMember of the next element of
+	// UnionStack
 	ParserExtract ParserOpKind = iota
-	// the same, with Length giving the bits of the varbit field and MaxBytes the header's bound (0:
-	// its type's)
+	// like ParserExtract; Length is the varbit field's length in bits, and MaxBytes the header's
+	// size limit (0: its type's)
 	ParserExtractVL
 	ParserSet       // Dest = Value
 	ParserVerify    // Cond, otherwise stop with the error Value
@@ -273,8 +274,8 @@ type ValueSet struct {
 	Path    string
 	Width   int // bits of one member, all its fields together without padding
 	MaxSize int
-	// bits of each field of a member, taken from the select that uses the set; one field of Width
-	// bits if no select does
+	// Widths has the bits of each field of a member, taken from the select that uses the set; one
+	// field of Width bits if no select does
 	Widths []int
 }
 
@@ -288,7 +289,7 @@ type Deparser struct {
 	Primitives []*Primitive
 }
 
-// Meter is a meter array, or (Direct) the meters of a table's entries.
+// Meter is a meter array, or, if Direct, the meters of a table's entries.
 type Meter struct {
 	Name   string
 	ID     int
@@ -302,7 +303,7 @@ type Meter struct {
 	Result FieldRef // field in which a direct meter stores the colour
 }
 
-// Counter is a counter array (always packets and bytes), or (Direct) the counters of a table's
+// Counter is a counter array (always packets and bytes), or, if Direct, the counters of a table's
 // entries.
 type Counter struct {
 	Name   string
@@ -336,7 +337,7 @@ type Calculation struct {
 }
 
 // CalcInput is one input of a calculation. Exactly one of Field, Header, Const and Payload is set.
-// Inputs whose header is not valid are left out.
+// A calculation leaves out inputs whose header is invalid.
 type CalcInput struct {
 	Field   FieldRef
 	Header  *Header
@@ -358,7 +359,7 @@ type Checksum struct {
 }
 
 // ExternInstance is an extern object that is not one of the built-in arrays. PSA's counters and
-// meters are among them; a control plane finds them in Program.Counters and Program.Meters, too.
+// meters are among them; they are in Program.Counters and Program.Meters, too.
 type ExternInstance struct {
 	Name       string
 	ID         int
@@ -366,8 +367,8 @@ type ExternInstance struct {
 	Path       string
 	Type       string
 	Attributes map[string]Attribute
-	Counter    *Counter // of type "Counter"
-	Meter      *Meter   // of type "Meter"
+	Counter    *Counter // for type "Counter"
+	Meter      *Meter   // for type "Meter"
 }
 
 // Attribute is an argument of an extern object: a number or, if Number is nil, a string.
@@ -378,7 +379,7 @@ type Attribute struct {
 }
 
 // Action is a sequence of primitives with parameters. p4c writes one action object per table that
-// uses it, so names are not unique in a program; they are within a table.
+// uses it, so names are unique within a table, but not in a program.
 type Action struct {
 	Name       string
 	ID         int
@@ -388,7 +389,7 @@ type Action struct {
 	Primitives []*Primitive
 }
 
-// Param is a parameter of an action, given by the control plane in the entry.
+// Param is a parameter of an action, whose value is in the table entry.
 type Param struct {
 	Name  string
 	Width int // bits
@@ -399,21 +400,21 @@ type Param struct {
 type Primitive struct {
 	Op     string
 	Path   string
-	Source string // the statement, "file(line) text"; "" where p4c does not say
+	Source string // the statement, "file(line) text"; "" if p4c writes none
 	Args   []*Expr
 }
 
 // MatchKind is the kind of match of one key of a table, or of a whole table.
 type MatchKind int
 
-// The match kinds. A table's own kind is the most general of its keys' (Range, then Ternary, then
-// LPM, then Exact).
+// The match kinds. A table's own kind is the most general kind of its keys (Range, then Ternary,
+// then LPM, then Exact).
 const (
 	MatchExact MatchKind = iota
 	MatchLPM
 	MatchTernary
 	MatchRange
-	MatchValid    // a header's validity, exactly
+	MatchValid    // exact match on a header's validity
 	MatchOptional // exact or don't care
 )
 
@@ -430,7 +431,7 @@ type Key struct {
 	Mask  []byte // a static mask on the field, (Width+7)/8 bytes, or nil
 }
 
-// TableKind says where a table's entries have their actions.
+// TableKind says where the actions of a table's entries are stored.
 type TableKind int
 
 // The kinds of table.
@@ -461,20 +462,20 @@ type Table struct {
 	SupportTimeout bool
 	Keys           []Key
 	Actions        []*Action
-	// Next is where control goes after the action at the same index ran. If HitMiss is set, Next is
-	// empty and Hit and Miss are used instead.
+	// Next has, for each action, the node after it, by the same index. If HitMiss is set, Next is
+	// empty, and Hit and Miss are used instead.
 	Next            []Node
 	HitMiss         bool
 	Hit, Miss       Node
 	BaseDefaultNext Node // after a miss on a table that has no default entry
 	DirectMeter     *Meter
 	WithCounters    bool
-	// the name of the direct counters; may be nil though WithCounters is set (tables made by the
-	// compiler)
+	// DirectCounter has the direct counters' name; it may be nil even if WithCounters is set (in
+	// tables made by the compiler)
 	DirectCounter *Counter
 	Default       *DefaultEntry
 	ConstEntries  []ConstEntry
-	// the JSON has entries: nothing may be added, changed or removed at run time
+	// Const: the JSON has the entries, and nothing may be added, changed or removed at run time
 	Const bool
 }
 
@@ -491,21 +492,21 @@ func (t *Table) Action(name string) (*Action, int) {
 	return nil, -1
 }
 
-// NeedsPriority reports whether the table's entries carry a priority.
+// NeedsPriority reports whether the table's entries have a priority.
 func (t *Table) NeedsPriority() bool { return t.Match == MatchTernary || t.Match == MatchRange }
 
 // DefaultEntry is the default action that the program sets.
 type DefaultEntry struct {
 	Action *Action
-	// in Table.Actions; -1 if the action is not among them (p4c's tables that stand for a direct
-	// action call always list it)
+	// index in Table.Actions; -1 if the action is not among them (in tables that p4c makes for a
+	// direct action call it always is)
 	ActionIndex int
 	Params      [][]byte
 	ConstAction bool // the control plane may not change the action
-	ConstEntry  bool // nor its parameters
+	ConstEntry  bool // the control plane may not change the parameters either
 }
 
-// KeyValue is one key of a const entry, in the form of target.FieldMatch.
+// KeyValue is the match of one key of a const entry, in the form of target.FieldMatch.
 type KeyValue struct {
 	Value     []byte
 	Mask      []byte // ternary: mask; range: the high bound
@@ -533,7 +534,7 @@ type ActionProfile struct {
 	Tables   []*Table // the tables that use it, which all have the same actions
 }
 
-// Selector says how a member of a group is chosen.
+// Selector says how a hash chooses a member of a group.
 type Selector struct {
 	Algo  string
 	Input []CalcInput
@@ -544,7 +545,7 @@ type Conditional struct {
 	Name        string
 	ID          int
 	Path        string
-	Source      string // the condition, "file(line) text"; "" where p4c does not say
+	Source      string // the condition, "file(line) text"; "" if p4c writes none
 	Expr        *Expr  // of type TypeBool
 	True, False Node
 }

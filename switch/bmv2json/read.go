@@ -8,8 +8,8 @@ import (
 	"github.com/netcraq/netcraq/api/gunzip"
 )
 
-// The version of the format that this package knows. A newer minor version is accepted: the
-// format's rule is that only a new major version breaks readers.
+// The version of the format that this package knows. Newer minor versions are accepted, because by
+// the format's rules only a new major version breaks readers.
 const (
 	supportedMajor = 2
 	// maxWidth bounds the width of a field, register or constant in bits. p4c itself refuses fields
@@ -37,7 +37,7 @@ func ReadFile(name string) (*Program, error) {
 	return p, nil
 }
 
-// Text is the JSON in a file, which may be compressed by gzip.
+// Text returns the JSON in a file, which may be compressed by gzip.
 func Text(name string) ([]byte, error) {
 	data, err := os.ReadFile(name)
 	if err == nil {
@@ -107,7 +107,7 @@ func Parse(data []byte) (p *Program, err error) {
 	return r.p, nil
 }
 
-// reader is what is known about the program so far.
+// reader holds the parts of the program that have been read so far.
 type reader struct {
 	p *Program
 	index
@@ -119,7 +119,7 @@ type reader struct {
 	inParser     bool
 }
 
-// add puts an object under its name and refuses a second of that name.
+// add stores an object under its name, and refuses a second object with that name.
 func add[T any](m map[string]*T, kind string, at node, name string, v *T) {
 	if _, dup := m[name]; dup {
 		fail(at.path, "a second %s named %q", kind, name)
@@ -134,7 +134,7 @@ func addID[T any](m map[int]*T, kind string, at node, id int, v *T) {
 	m[id] = v
 }
 
-// find follows a reference by name.
+// find resolves a reference by name.
 func find[T any](m map[string]*T, kind string, at node) *T {
 	name := at.str()
 	v, ok := m[name]
@@ -248,8 +248,8 @@ func (r *reader) headers(root node) {
 		if o := n.opt("pi_omit"); !o.isNull() {
 			h.Omit = o.boolean()
 		}
-		// Local variables. p4c 1.2.4's PSA back end does not say that they are metadata, and calls
-		// the instance "<null>" where there are none.
+		// Local variables. p4c 1.2.4's PSA back end does not mark them as metadata, and calls the
+		// instance "<null>" if there are none.
 		if h.Type.Name == "scalars_t" && (h.Name == "scalars" || h.Name == "<null>") {
 			h.Metadata = true
 		}
@@ -353,8 +353,8 @@ func (r *reader) aliases(root node) {
 	}
 }
 
-// namesOnly reads objects of which an engine only needs to know that they exist: errors, enums,
-// extern instances, value sets.
+// namesOnly reads objects of which engines only need the names: errors, enums, extern instances,
+// value sets.
 func (r *reader) namesOnly(root node) {
 	for _, n := range root.optList("errors") {
 		l := n.tuple(2)
@@ -407,7 +407,7 @@ func attribute(n node) Attribute {
 	return a
 }
 
-// number is an attribute that must be a number from 0 to limit.
+// number returns an attribute that must be a number from 0 to limit.
 func (e *ExternInstance) number(name string, limit int) int {
 	a, ok := e.Attributes[name]
 	if !ok || a.Number == nil {
@@ -448,8 +448,8 @@ func (r *reader) externArrays() {
 	}
 }
 
-// arrays reads registers, counters and meters. The table of a direct one is known only after the
-// tables have been read (directArrays).
+// arrays reads registers, counters and meters. Direct ones get their table later, when the tables
+// have been read (directArrays).
 func (r *reader) arrays(root node) {
 	for i, n := range root.optList("register_arrays") {
 		a := &Register{Name: n.get("name").str(), ID: n.get("id").int(), Index: i, Path: n.path,

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// compiled is one of the project's own programs, as p4c wrote it.
+// compiled returns one of the project's own programs in p4c's output format.
 func compiled(t *testing.T, name string) []byte {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join("..", "stf", "testdata", name+".json"))
@@ -21,7 +21,7 @@ func compiled(t *testing.T, name string) []byte {
 	return b
 }
 
-// document is a compiled program as a tree.
+// document returns a compiled program as a tree.
 func document(t *testing.T, name string) map[string]any {
 	t.Helper()
 	var doc map[string]any
@@ -33,8 +33,8 @@ func document(t *testing.T, name string) map[string]any {
 	return doc
 }
 
-// at follows a path like "pipelines[0].tables[3].actions" to the container of its last step, and
-// returns that and the step.
+// at follows a path like "pipelines[0].tables[3].actions". It returns the container of the last
+// step, and that step.
 func at(t *testing.T, doc any, path string) (container any, step string) {
 	t.Helper()
 	steps := strings.Split(strings.ReplaceAll(strings.ReplaceAll(path, "[", "."), "]", ""), ".")
@@ -55,7 +55,7 @@ func at(t *testing.T, doc any, path string) (container any, step string) {
 	return doc, steps[len(steps)-1]
 }
 
-// change sets what is at path; the value remove takes it away.
+// change sets the value at path; the value remove deletes it.
 func change(t *testing.T, doc any, path string, v any) {
 	t.Helper()
 	container, step := at(t, doc, path)
@@ -84,7 +84,7 @@ type removal struct{}
 
 var remove any = removal{}
 
-// TestPrograms reads the project's own programs and looks at what a P4Runtime server needs of them.
+// TestPrograms reads the project's own programs, and checks the data that a P4Runtime server needs.
 func TestPrograms(t *testing.T) {
 	p, err := Parse(compiled(t, "tables"))
 	if err != nil {
@@ -161,8 +161,8 @@ func TestBadJSON(t *testing.T) {
 	tests := []struct {
 		name, program, path string
 		to                  any
-		want                string // of the error's text
-		where               string // of the error's path; path itself where it is empty
+		want                string // part of the error's text
+		where               string // part of the error's path; "": path itself
 	}{
 		{"newer major version", "tables", "__meta__.version", list{n("3"), n("0")},
 			"format 3.0 is not supported", ""},
@@ -350,7 +350,7 @@ func TestBadJSON(t *testing.T) {
 	}
 }
 
-// TestLoop makes the control flow come back to where it was.
+// TestLoop adds a loop to the control flow.
 func TestLoop(t *testing.T) {
 	doc := document(t, "arithmetic")
 	conditionals := doc["pipelines"].([]any)[0].(map[string]any)["conditionals"].([]any)
@@ -392,8 +392,7 @@ func TestGarbage(t *testing.T) {
 	}
 }
 
-// FuzzParse changes the text of a small program: whatever comes out, Parse gives a program or an
-// error.
+// FuzzParse changes the text of a small program. Parse must return a program or an error.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"__meta__": {"version": [2, 23]},
 		"header_types": [{"name": "t", "id": 0, "fields": [["f", 8, false], ["v", "*"]], "max_length": 9}, {"name": "m_t", "id": 1, "fields": [["x", 9, true]]}],
@@ -418,8 +417,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// TestEveryValueMissing takes each member of each object of a program away, one after the other,
-// and sets each scalar to null: no panic, and an error that names a place wherever there is one.
+// TestEveryValueMissing removes each member of each object of a program, one after the other, and
+// sets each scalar to null. Parse must not panic, and an error must name its place if it has one.
 func TestEveryValueMissing(t *testing.T) {
 	for _, name := range []string{"parsing", "selector"} {
 		doc := document(t, name)
@@ -453,7 +452,7 @@ func TestEveryValueMissing(t *testing.T) {
 					v[i] = nil
 					try()
 					v[i] = old
-					if i < 3 { // the rest is alike
+					if i < 3 { // the other elements are alike
 						walk(old)
 					}
 				}
@@ -464,7 +463,7 @@ func TestEveryValueMissing(t *testing.T) {
 	}
 }
 
-// TestOlderFormats reads what older versions of p4c wrote, and BMv2 takes.
+// TestOlderFormats reads output of older versions of p4c that BMv2 accepts.
 func TestOlderFormats(t *testing.T) {
 	type object = map[string]any
 	type list = []any
@@ -481,7 +480,7 @@ func TestOlderFormats(t *testing.T) {
 		return p
 	}
 
-	// There is no version, and a table has an action profile to itself.
+	// The version is missing, and a table has an action profile of its own.
 	doc := document(t, "selector")
 	change(t, doc, "__meta__.version", remove)
 	if p := read(doc); p.Major != supportedMajor {
@@ -509,7 +508,7 @@ func TestOlderFormats(t *testing.T) {
 		t.Errorf("without its selector the table is read: %v", err)
 	}
 
-	// A parser sets a header's validity, and a header does not say that it is not metadata.
+	// A parser sets a header's validity, and a header is not marked as not being metadata.
 	doc = document(t, "parsing")
 	for _, h := range doc["headers"].(list) {
 		if h := h.(object); h["metadata"] == false {

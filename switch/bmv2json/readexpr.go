@@ -56,7 +56,7 @@ func (r *reader) expr(n node) *Expr {
 		}
 		return r.operation(v)
 	case "field":
-		// p4c writes the validity of a header that an expression chooses this way
+		// p4c writes the validity of a header that an expression chooses in this form
 		if l := v.tuple(2); l[0].isObject() {
 			return r.chosenField(e, l[0], l[1])
 		}
@@ -70,7 +70,7 @@ func (r *reader) expr(n node) *Expr {
 	case "header":
 		e.Op, e.Type, e.Header = OpHeader, TypeHeader, find(r.index.headers, "header", v)
 	case "header_stack":
-		// p4c writes "header_stack" also where the stack is one of unions.
+		// p4c writes "header_stack" also for stacks of unions.
 		if s, ok := r.index.unionStacks[v.str()]; ok && r.index.stacks[v.str()] == nil {
 			e.Op, e.Type, e.UnionStack = OpUnionStack, TypeUnionStack, s
 			break
@@ -127,7 +127,7 @@ func (r *reader) expr(n node) *Expr {
 		e.Op, e.Type, e.Str = OpString, TypeOther, v.str()
 	case "parameters_vector":
 		e.Op, e.Type = OpVector, TypeOther
-		if v.isObject() && len(v.object()) == 0 { // p4c writes an empty argument this way
+		if v.isObject() && len(v.object()) == 0 { // p4c's form of an empty argument
 			break
 		}
 		for _, a := range v.list() {
@@ -149,8 +149,8 @@ func (r *reader) expr(n node) *Expr {
 	return e
 }
 
-// chosenField is a field, or the validity as a number of a header that an operation chooses at run
-// time.
+// chosenField reads a field, or the validity as a number, of a header that an operation chooses at
+// run time.
 func (r *reader) chosenField(e *Expr, of, name node) *Expr {
 	h := r.operation(of)
 	if h.Type != TypeHeader {
@@ -188,7 +188,7 @@ func (r *reader) operation(n node) *Expr {
 	switch op {
 	case OpAdd, OpSub, OpMul, OpDiv, OpMod, OpShl, OpShr, OpBitAnd, OpBitOr, OpBitXor, OpTwoCompMod,
 		OpSatCast, OpUsatCast:
-		if left.isNull() && (op == OpAdd || op == OpSub) { // the unary operators
+		if left.isNull() && (op == OpAdd || op == OpSub) { // a unary operator
 			e.Left = &Expr{Op: OpConst, Const: new(big.Int), Path: n.path}
 		} else {
 			e.Left = r.typed(left, TypeData)
@@ -233,7 +233,7 @@ func (r *reader) operation(n node) *Expr {
 	case OpValidUnion:
 		e.Right = r.typed(right, TypeUnion)
 	case OpStackElem:
-		// p4c uses the one word for stacks of headers and of unions.
+		// p4c uses the same name for stacks of headers and of unions.
 		e.Left = r.expr(left)
 		if e.Left.Type == TypeUnionStack {
 			e.Op = OpUnionStackElem
@@ -276,7 +276,7 @@ func (r *reader) operation(n node) *Expr {
 	return e
 }
 
-// HeaderTypeOf is the type of the header that e, an expression of TypeHeader, yields.
+// HeaderTypeOf returns the type of the header that e yields. e must have TypeHeader.
 func HeaderTypeOf(e *Expr) *HeaderType {
 	switch e.Op {
 	case OpHeader:
@@ -297,7 +297,7 @@ func unionTypeOf(e *Expr) *HeaderUnionType {
 	return e.Left.UnionStack.Type
 }
 
-// source is an object's place in the P4 program for error messages; "" if the JSON contains none.
+// source returns an object's place in the P4 program, for error messages; "" if the JSON has none.
 func source(n node) string {
 	s, _ := n.opt("source_info").v.(map[string]any)
 	file, _ := s["filename"].(string)

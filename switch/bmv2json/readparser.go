@@ -46,7 +46,7 @@ func (r *reader) parseState(s *ParseState, n node, states map[string]*ParseState
 			kind = k.str()
 		}
 		v := tn.opt("value")
-		// the form of old versions
+		// older versions' form
 		if s, ok := v.v.(string); ok && s == "default" && kind == "hexstr" {
 			kind = "default"
 		}
@@ -148,8 +148,8 @@ func (r *reader) parserOp(n node) *ParserOp {
 	return o
 }
 
-// setValidity is the primitive for an assignment to a header's $valid$, as older versions of p4c
-// wrote setValid and setInvalid in a parser.
+// setValidity returns the primitive for an assignment to a header's $valid$. Older versions of p4c
+// wrote setValid and setInvalid in a parser in this form.
 func (r *reader) setValidity(d *Expr, to node) *Primitive {
 	h := d.Field.Header
 	if h.Metadata {

@@ -107,8 +107,8 @@ func (r *reader) actionProfile(n node) *ActionProfile {
 	return a
 }
 
-// ownActionProfile reads the action profile of a table that shares it with no other, as p4c wrote
-// it before action profiles had a list of their own.
+// ownActionProfile reads the action profile that only one table uses, in p4c's form before action
+// profiles had a list of their own.
 func (r *reader) ownActionProfile(table node) *ActionProfile {
 	return r.namedActionProfile(table, table.get("act_prof_name"))
 }

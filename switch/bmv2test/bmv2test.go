@@ -19,8 +19,8 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// Pipeline is a program on BMv2. It has no registers and value sets over P4Runtime: these methods,
-// and others that are not below, must not be called.
+// Pipeline is a program on BMv2. BMv2 has no registers and value sets over P4Runtime. So the
+// methods for these, and all methods that this type does not implement, must not be called.
 type Pipeline struct {
 	target.Pipeline // nil; it provides the methods that this type does not implement
 
@@ -34,7 +34,7 @@ type Pipeline struct {
 }
 
 // Connect becomes the controller of a switch that is starting, and pushes a program. packetIn, if
-// not nil, gets the frames that the switch sends to its CPU port, starting with the program's
+// not nil, gets the frames that the switch sends to its CPU port, each preceded by the program's
 // header. ctx ends the connection.
 func Connect(ctx context.Context, conn grpc.ClientConnInterface, device uint64, json []byte,
 	prog *bmv2json.Program, info *configv1.P4Info, packetIn func(frame []byte)) (*Pipeline, error) {
@@ -53,7 +53,7 @@ func Connect(ctx context.Context, conn grpc.ClientConnInterface, device uint64, 
 		p.ids[c.Preamble.Name] = c.Preamble.Id
 	}
 	var err error
-	// A switch that is starting refuses connections, or takes them and says nothing.
+	// A switch that is starting refuses connections, or accepts them and does not answer.
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		if err = p.arbitrate(ctx); err == nil {
 			break
@@ -100,7 +100,7 @@ func (p *Pipeline) arbitrate(ctx context.Context) (err error) {
 	return err
 }
 
-// header assembles a controller header from its fields; split parses one.
+// header encodes a controller header from its fields; split decodes one.
 func (p *Pipeline) header(name string, fields []*p4v1.PacketMetadata) []byte {
 	var out []byte
 	at := 0
@@ -170,8 +170,8 @@ func (p *Pipeline) write(kind p4v1.Update_Type, e *p4v1.Entity) error {
 	return err
 }
 
-// entry is an entry as P4Runtime has it. Matches that accept any value are left out, and values are
-// masked.
+// entry returns an entry in P4Runtime's form: it leaves out matches that accept any value, and
+// masks values.
 func (p *Pipeline) entry(table string, e *target.TableEntry) *p4v1.TableEntry {
 	t := p.program.Table(table)
 	out := &p4v1.TableEntry{TableId: p.ids[table], Priority: int32(e.Priority)}
@@ -179,8 +179,9 @@ func (p *Pipeline) entry(table string, e *target.TableEntry) *p4v1.TableEntry {
 		k := t.Keys[i]
 		f := &p4v1.FieldMatch{FieldId: p.ids[table+" "+k.Name]}
 		kind := k.Kind
-		// the JSON describes an optional key as ternary, and a prefix among these too; here a
-		// validity key is an exact one
+		// the P4Info has the right kind: the JSON says ternary for an optional key, and for a
+		// prefix among ternary keys; it also has a kind for validity keys, which are exact in
+		// P4Info
 		for _, ti := range p.info.Tables {
 			for _, mf := range ti.MatchFields {
 				if ti.Preamble.Name == table && mf.Name == k.Name {

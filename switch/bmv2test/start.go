@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// The ports that FreeAddress chooses from end before those that the kernel gives to connections
-// (ip_local_port_range).
+// FreeAddress chooses ports from this range. It ends below the ports that the kernel gives to
+// connections (ip_local_port_range).
 const firstPort, endOfPorts = 20100, 32700
 
 var given sync.Map // the ports that FreeAddress has returned
@@ -35,9 +35,9 @@ func FreeAddress(t testing.TB) string {
 	return ""
 }
 
-// ThriftFlags returns the flags with which a BMv2 serves Thrift at the port of address. A BMv2 that
-// was built with Thrift, as the P4 project's packages are, would otherwise take the same port as
-// every other one. There are no flags for one without Thrift, and for other switches.
+// ThriftFlags returns the flags that make a BMv2 serve Thrift at the port of address. A BMv2 that
+// was built with Thrift, such as the P4 project's packages, would otherwise use the same port as
+// every other one. It returns no flags for a BMv2 without Thrift, and for other switches.
 func ThriftFlags(t testing.TB, binary, address string) []string {
 	t.Helper()
 	if filepath.Base(binary) != "simple_switch_grpc" {

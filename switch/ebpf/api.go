@@ -23,5 +23,5 @@ func Probe() error { return attach.Probe() }
 // Support is this engine's support for a construct of v1model.
 type Support = compile.Support
 
-// Supported lists what the engine runs and what it refuses, for docs/switch.md.
+// Supported lists the constructs that the engine supports and refuses, for docs/switch.md.
 func Supported() []Support { return compile.Supported() }

@@ -22,9 +22,9 @@ func readProgram(t testing.TB, file string) *bmv2json.Program {
 	return prog
 }
 
-// TestRegistersAreAtomic runs, on two CPUs at once, a program that reads a register, looks up a
-// table, and writes the register plus one; as it is loaded, and made again by its paths. With the
-// lock no count is lost; without it some are, which shows that the test would notice.
+// TestRegistersAreAtomic runs a program on two CPUs at once that reads a register, looks up a
+// table, and writes the register plus one. It runs the program as loaded, and recompiled by its
+// paths. With the lock no count is lost. Without it some are, which shows that the test can fail.
 func TestRegistersAreAtomic(t *testing.T) {
 	if runtime.NumCPU() < 2 {
 		t.Skip("there is one CPU: packets cannot meet")
@@ -62,7 +62,7 @@ func TestRegistersAreAtomic(t *testing.T) {
 		if got := count(false, paths); got < 2*each {
 			t.Errorf("by paths: %v: %d packets counted of %d", paths, got, 2*each)
 		}
-		// Two CPUs that are kept from running at the same time cannot show it; look more than once.
+		// If two CPUs never run at the same time, nothing is lost, so the test tries several times.
 		for try := 0; ; try++ {
 			if got := count(true, paths); got < 2*each {
 				t.Logf("without the lock %d packets are counted of %d", got, 2*each)
@@ -76,8 +76,8 @@ func TestRegistersAreAtomic(t *testing.T) {
 	}
 }
 
-// onTwoCPUs gives a device's program frames on two CPUs at the same time: on each the frame that is
-// its own, again and again.
+// onTwoCPUs runs a device's program on two CPUs at the same time, on each repeatedly with its own
+// frame.
 func onTwoCPUs(t *testing.T, d *device, times uint32, frame func(cpu int) []byte) {
 	t.Helper()
 	var done sync.WaitGroup

@@ -29,7 +29,7 @@ import (
 	"github.com/netcraq/netcraq/switch/p4rtserver"
 )
 
-// controlled is a switch that runs NetCRAQ, as the tail of a chain with one key, and a controller
+// controlled is a switch that runs NetCRAQ as the tail of a chain with one key, with a controller
 // that is its primary over P4Runtime.
 type controlled struct {
 	*device
@@ -64,7 +64,7 @@ func newControlled(t testing.TB) *controlled {
 		c.entry("local_address", 0x0a00c801, "set_local"),
 		c.entry("key_index", uint64(fenceKey), "set_slot", 5, 1), // slot, realm
 		c.role(3)))
-	d.PortMap.SetPort(memory.Loopback, 1) // where the kernel runs a program by itself
+	d.PortMap.SetPort(memory.Loopback, 1) // the kernel runs test programs there
 	return c
 }
 
@@ -99,8 +99,8 @@ func (c *controlled) roleIn(chain, role uint64) *v1.TableEntry {
 		role, frozen, leaseRequired, epoch, head, next, tail, service, 0, 0)
 }
 
-// entry returns the entry of a table, which has one exact match, with an action's parameters in
-// their order. Names are the aliases in P4Info.
+// entry returns the entry of a table, which must have one exact match, with an action's parameters
+// in order. Names are the aliases in P4Info.
 func (c *controlled) entry(table string, match uint64, action string, params ...uint64) *v1.TableEntry {
 	number := func(n uint64) []byte { return big.NewInt(0).SetUint64(n).FillBytes(make([]byte, 8)) }
 	call := &v1.Action{}
@@ -134,7 +134,7 @@ func (c *controlled) write(typ v1.Update_Type, entries ...*v1.TableEntry) error 
 	return err
 }
 
-// stamped is a WRITE as the tail gets it from the member before it.
+// stamped is a WRITE from the tail's predecessor.
 func stamped(t testing.TB, sequence uint64) []byte {
 	t.Helper()
 	w := wire.Packet{Op: wire.Write, Flags: wire.Stamped, Epoch: 1, Request: 1, Key: fenceKey,
@@ -148,7 +148,7 @@ func stamped(t testing.TB, sequence uint64) []byte {
 	return frame
 }
 
-// register is the one that has the keys' versions.
+// register is the register with the keys' versions.
 func (c *controlled) register() *bmv2json.Register {
 	for _, r := range c.pipeline.Prog.Registers {
 		if strings.HasSuffix(r.Name, ".versions") {
@@ -158,15 +158,14 @@ func (c *controlled) register() *bmv2json.Register {
 	panic("no such register")
 }
 
-// versions is what the switch has committed and accepted of the key now, without asking for the
-// registers' lock.
+// versions returns the key's committed and accepted versions, read without the registers' lock.
 func (c *controlled) versions() string {
 	a := c.pipeline.Registers[c.register().Index]
 	at := a.At(5)
 	return fmt.Sprintf("%x", c.pipeline.State.Mem[at:at+a.Cell])
 }
 
-// lookedUp says whether a packet, the first one, has found the chain's entry.
+// lookedUp reports whether the first packet has found the chain's entry.
 func (c *controlled) lookedUp(t *testing.T) bool {
 	t.Helper()
 	for _, h := range c.pipeline.Prog.Headers {
@@ -188,10 +187,9 @@ func (c *controlled) lookedUp(t *testing.T) bool {
 	return false
 }
 
-// TestWriteIsFinal keeps a packet waiting for the registers, after it has found its chain's entry
-// in the tables, and takes the switch's role away meanwhile. When that has been acknowledged over
-// P4Runtime, the packet must no longer commit: that a switch is fenced, and that a chain is frozen,
-// is nothing else.
+// TestWriteIsFinal makes a packet wait for the registers after it has found its chain's entry, and
+// takes away the switch's role meanwhile. After P4Runtime has acknowledged that, the packet must
+// not commit any more. Fencing a switch and freezing a chain rely on this.
 func TestWriteIsFinal(t *testing.T) {
 	c := newControlled(t)
 	p := c.pipeline
@@ -216,8 +214,8 @@ func TestWriteIsFinal(t *testing.T) {
 			check(t, c.write(v1.Update_MODIFY, c.role(0)))
 			acknowledged <- c.versions()
 		}()
-		// the packet waits for some 20 ms only: what follows must be over by then, and is not on
-		// every try
+		// the packet waits only about 20 ms, so the following steps must finish in that time, which
+		// some tries do not
 		var then string
 		for began := time.Now(); then == "" &&
 			p.State.Load(p.Epoch+memory.OldestEpoch) == oldest &&
@@ -245,8 +243,8 @@ func TestWriteIsFinal(t *testing.T) {
 	t.Error("no packet waited while the role was taken away: nothing was tested")
 }
 
-// TestBarrierSparesOthers: a packet that begins after a change is not dropped, and neither is any
-// while nothing changes.
+// TestBarrierSparesOthers: a packet that begins after a change is not dropped, and no packet is
+// dropped while nothing changes.
 func TestBarrierSparesOthers(t *testing.T) {
 	c := newControlled(t)
 	for n := range uint64(100) {
@@ -262,8 +260,7 @@ func TestBarrierSparesOthers(t *testing.T) {
 	}
 }
 
-// TestBarrierLetsEnd: a packet that is on its way when something changes ends as it would have,
-// unless it is kept waiting.
+// TestBarrierLetsEnd: a packet in flight during a change ends normally, unless it has to wait.
 func TestBarrierLetsEnd(t *testing.T) {
 	c := newControlled(t)
 	const packets = 500_000
@@ -280,7 +277,7 @@ func TestBarrierLetsEnd(t *testing.T) {
 			running = false
 		default:
 			check(t, c.pipeline.Barrier())
-			// the next one is for other packets
+			// the next barrier is for other packets
 			for began := time.Now(); time.Since(began) < 20*time.Microsecond; {
 				runtime.Gosched()
 			}
@@ -293,7 +290,8 @@ func TestBarrierLetsEnd(t *testing.T) {
 	}
 }
 
-// TestBarrierWaitsForHolder: a packet that has the registers has looked up what was before.
+// TestBarrierWaitsForHolder: the barrier waits for a packet that holds the registers, because it
+// has used the earlier entries.
 func TestBarrierWaitsForHolder(t *testing.T) {
 	c := newControlled(t)
 	c.pipeline.State.Store(c.pipeline.Lock, 1)
@@ -308,8 +306,8 @@ func TestBarrierWaitsForHolder(t *testing.T) {
 	}
 }
 
-// BenchmarkWrite is what a controller waits for the acknowledgement of one changed entry, and of
-// 100.
+// BenchmarkWrite measures the time until a controller gets the acknowledgement of one changed
+// entry, and of 100.
 func BenchmarkWrite(b *testing.B) {
 	c := newControlled(b)
 	for _, n := range []int{1, 100} {

@@ -18,22 +18,23 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// Benchmark runs the committed program n times, as at tc or at XDP, on a frame from a port, without
-// sending the results, and returns the time of one run. Each run first restores the frame, since an
-// answer is not a query; the time for that is measured separately and subtracted. The runs' effects
-// on registers and counters remain.
+// Benchmark runs the committed program n times, as at tc or at XDP, on a frame from a port, and
+// returns the time of one run. It does not send the results. Each run first restores the frame,
+// because the program changes it; the time for that is measured separately and subtracted. The
+// runs' effects on registers and counters remain.
 //
-// The runs are made in rounds, and the fastest counts: other work of the machine only adds time.
+// It makes several rounds of runs and returns the fastest, because other work of the machine only
+// adds time.
 func Benchmark(dev target.Device, xdp bool, number uint32, frame []byte, n int) (each time.Duration,
 	err error) {
 	return BenchmarkChanging(dev, xdp, number, frame, Changes{}, n)
 }
 
-// Changes is what is different in each run of a benchmark, and what is not although a run changes
-// it.
+// Changes says which data differs from run to run of a benchmark, and which is reset before each
+// run.
 type Changes struct {
-	Counts []int  // where the frame has numbers of four bytes that are one more each time
-	Zeros  []Cell // of at most 64 bits, set to 0 before each run
+	Counts []int  // offsets of four-byte numbers in the frame, which are incremented in each run
+	Zeros  []Cell // cells of at most 64 bits, which are set to 0 before each run
 }
 
 // Cell is a cell of a register.
@@ -42,8 +43,7 @@ type Cell struct {
 	Index    int
 }
 
-// BenchmarkChanging is [Benchmark] with changes from run to run. Afterwards the frame is the last
-// one.
+// BenchmarkChanging is [Benchmark] with changes from run to run. It leaves the last frame in frame.
 func BenchmarkChanging(dev target.Device, xdp bool, number uint32, frame []byte, changes Changes,
 	n int) (each time.Duration, err error) {
 	err = measured(dev, xdp, number, frame, changes, func(m *measurement) error {
@@ -54,15 +54,15 @@ func BenchmarkChanging(dev target.Device, xdp bool, number uint32, frame []byte,
 	return each, err
 }
 
-// BenchmarkCPUs runs the committed program on as many CPUs as there are frames, each pinned to one
-// and with a frame of its own, n times each, and returns how many packets are processed in a
-// microsecond by all together. As in [Benchmark], frames are restored for each run, and the time
-// for that is subtracted. The four-byte number at count is incremented each time, if count is not
-// 0, and the frames are the last ones afterwards.
+// BenchmarkCPUs runs the committed program n times on each of as many CPUs as there are frames,
+// each with its own frame. It returns the total number of packets that are processed in a
+// microsecond. As in [Benchmark], frames are restored for each run, and the time for that is
+// subtracted. If count is not 0, the four-byte number at that offset is incremented each time. It
+// leaves the last frames in frames.
 //
-// The runs are made in rounds that all CPUs begin at the same moment, with real-time priority
-// (SCHED_FIFO). The result is the median of the rounds in which all ran together for nine tenths of
-// the time; if there are too few of those, that is an error.
+// All CPUs begin each round of runs at the same moment, with real-time priority (SCHED_FIFO). The
+// result is the median of the rounds in which all CPUs ran together for nine tenths of the time.
+// Too few such rounds are an error.
 func BenchmarkCPUs(dev target.Device, number uint32, frames [][]byte, count, n int) (rate float64,
 	err error) {
 	err = measured(dev, false, number, frames[0], counting(count), func(m *measurement) error {
@@ -74,7 +74,7 @@ func BenchmarkCPUs(dev target.Device, number uint32, frames [][]byte, count, n i
 			}
 			defer template.Close()
 			copy(template.Mem, frame)
-			defer func() { copy(frame, template.Mem) }() // before it is closed
+			defer func() { copy(frame, template.Mem) }() // runs before the template is closed
 			one := *m
 			one.maps.Replay, one.maps.ReplayBytes = template.FD(), len(frame)
 			prog, err := one.program(nil)
@@ -90,7 +90,7 @@ func BenchmarkCPUs(dev target.Device, number uint32, frames [][]byte, count, n i
 			took[i] = make([]run, len(frames))
 		}
 		errs := make([]error, len(frames))
-		var arrived atomic.Int64 // at the beginning of a round, of all rounds
+		var arrived atomic.Int64 // CPUs that have reached the beginning of their round, summed over all rounds
 		var done sync.WaitGroup
 		for i, prog := range programs {
 			done.Go(func() {
@@ -129,18 +129,18 @@ func BenchmarkCPUs(dev target.Device, number uint32, frames [][]byte, count, n i
 	return rate, err
 }
 
-// leastRounds is how many are made at least: in some the machine takes a CPU away.
+// leastRounds is the minimum number of rounds. In some rounds the machine takes a CPU away.
 const leastRounds = 20
 
-// run is when a round was run on a CPU, and what each packet took.
+// run is the time at which a CPU ran a round, and the time for each packet.
 type run struct {
 	began, ended time.Time
 	each         time.Duration
 }
 
-// together reports whether runs were at the same time.
+// together reports whether the runs overlapped for nine tenths of the time.
 func together(runs []run) bool {
-	began, ended := runs[0], runs[0] // the last to begin, the first to end
+	began, ended := runs[0], runs[0] // the last one to begin, the first one to end
 	from, to := runs[0].began, runs[0].ended
 	for _, r := range runs {
 		if r.began.After(began.began) {
@@ -159,7 +159,7 @@ func together(runs []run) bool {
 	return 10*ended.ended.Sub(began.began) >= 9*to.Sub(from)
 }
 
-// first binds the thread to a CPU and puts it before all others there, if that is allowed.
+// first pins the thread to a CPU and gives it real-time priority, if that is allowed.
 func first(cpu int) error {
 	var set unix.CPUSet
 	set.Set(cpu)
@@ -181,9 +181,9 @@ func Specialise(dev target.Device) error {
 	return d.specialise(true)
 }
 
-// Stripe makes packets take stripes of registers, or the one lock, whether or not they meet from
-// then on: for measurements and tests. The error is [target.ErrUnsupported] if the program, as it
-// runs now, has none.
+// Stripe makes packets take stripes of registers (on), or the one lock, whether or not they
+// contend, from then on: for measurements and tests. The error is [target.ErrUnsupported] if the
+// running program does not support stripes.
 func Stripe(dev target.Device, on bool) error {
 	d, ok := dev.(*device)
 	if !ok {
@@ -199,9 +199,9 @@ func Stripe(dev target.Device, on bool) error {
 	return p.SetStripes(on)
 }
 
-// Overtake makes packets that read registers without the lock read a wrong value, and find that
-// somebody has written meanwhile: each time or, with false, only if that is so; from the next
-// [Specialise] on. For tests.
+// Overtake makes packets that read registers without the lock read a wrong value and detect a
+// concurrent write. With always they do so each time, otherwise only if there is such a write. It
+// takes effect with the next [Specialise]. For tests.
 func Overtake(dev target.Device, always bool) error {
 	d, ok := dev.(*device)
 	if !ok {
@@ -217,8 +217,7 @@ func Overtake(dev target.Device, always bool) error {
 	return nil
 }
 
-// ByPaths reports whether the program was made again by its paths, and not refused as that: for
-// tests.
+// ByPaths reports whether the program was recompiled by its paths and accepted: for tests.
 func ByPaths(dev target.Device) bool {
 	d, ok := dev.(*device)
 	if !ok {
@@ -229,18 +228,18 @@ func ByPaths(dev target.Device) bool {
 	return d.pipeline != nil && d.pipeline.Maps.Paths
 }
 
-// Step is a part of a program on the way of one packet.
+// Step is a part of a program on the path of one packet.
 type Step struct {
 	Name string
-	// Nanoseconds from the packet's beginning until it is at the step's end
+	// Nanoseconds from the packet's beginning to the step's end
 	Until float64
 }
 
-// ProfileOf measures the committed program along the way of a frame, as [Benchmark] does, with n
-// runs for each node of its control flow on that way: it ends the program there. Steps are in the
-// order of the way; the last one is the whole program. Ending costs a little itself, so steps of a
-// nanosecond or two are not significant. It measures the program before paths are found
-// (compile/paths), in which each node exists once.
+// ProfileOf measures the committed program on the path of a frame. Like [Benchmark] it makes n runs
+// for each node on the path, and ends the program at that node. Steps are in the order of the path;
+// the last one is the whole program. Ending costs a little itself, so steps of a nanosecond or two
+// are not significant. It measures the program before paths are found (compile/paths), in which
+// each node exists once.
 func ProfileOf(dev target.Device, xdp bool, number uint32, frame []byte, n int) (steps []Step,
 	err error) {
 	err = measured(dev, xdp, number, frame, Changes{}, func(m *measurement) error {
@@ -264,7 +263,7 @@ func ProfileOf(dev target.Device, xdp bool, number uint32, frame []byte, n int) 
 	return steps, err
 }
 
-// counting are the changes of one number.
+// counting returns the changes for one number in the frame.
 func counting(at int) Changes {
 	if at == 0 {
 		return Changes{}
@@ -272,19 +271,19 @@ func counting(at int) Changes {
 	return Changes{Counts: []int{at}}
 }
 
-// measurement is a device whose program is being measured on a frame.
+// measurement is the measurement of a device's program on a frame.
 type measurement struct {
 	p     *runtime.Pipeline
 	maps  emit.Maps
 	hook  emit.Hook
 	frame []byte
-	back  time.Duration // what setting the frame back takes
+	back  time.Duration // time for restoring the frame
 
-	template *runtime.State // the frame that it is set back to
+	template *runtime.State // the original frame
 }
 
-// Prepared is a program that is measured again and again on one frame. Nothing else may be done
-// with its device until it is closed.
+// Prepared is a program that is measured repeatedly on one frame. Its device must not be used
+// otherwise until Close.
 type Prepared struct {
 	*measurement
 	d       *device
@@ -292,8 +291,7 @@ type Prepared struct {
 	release func()
 }
 
-// Prepare makes the program ready for [Prepared.Time], which measures what [BenchmarkChanging]
-// does.
+// Prepare prepares a program for [Prepared.Time], which measures like [BenchmarkChanging].
 func Prepare(dev target.Device, xdp bool, number uint32, frame []byte, changes Changes) (p *Prepared,
 	err error) {
 	m, d, release, err := measure(dev, xdp, number, frame, changes)
@@ -308,7 +306,7 @@ func Prepare(dev target.Device, xdp bool, number uint32, frame []byte, changes C
 	return p, nil
 }
 
-// Time runs the program n times, and returns what one run takes.
+// Time runs the program n times, and returns the time of one run.
 func (p *Prepared) Time(n int) (each time.Duration, err error) {
 	err = p.d.netns.Do(func() error {
 		each, err = fastest(p.prog, p.frame, n)
@@ -317,13 +315,13 @@ func (p *Prepared) Time(n int) (each time.Duration, err error) {
 	return each - p.back, err
 }
 
-// Close gives back the program, and the device to others.
+// Close releases the program and the device.
 func (p *Prepared) Close() error {
 	defer p.release()
 	return p.prog.Close()
 }
 
-// measured runs use while a device's program is being measured.
+// measured calls use while a device's program is prepared for measuring.
 func measured(dev target.Device, xdp bool, number uint32, frame []byte, changes Changes,
 	use func(*measurement) error) error {
 	m, d, release, err := measure(dev, xdp, number, frame, changes)
@@ -374,12 +372,13 @@ func measure(dev target.Device, xdp bool, number uint32, frame []byte, changes C
 	}
 	if xdp {
 		m.hook = emit.XDP
-		for _, q := range d.ports { // none is really sent by
+		for _, q := range d.ports { // no frame is really sent
 			d.PortMap.SetXDP(q.Number, q.Ifindex)
 			undo = append(undo, func() { d.refresh(q) })
 		}
 	}
-	// The kernel runs it on the loopback interface, which stands for the CPU port otherwise.
+	// The kernel runs the program on the loopback interface, which normally stands for the CPU
+	// port.
 	d.PortMap.SetPort(1, number)
 	undo = append(undo, func() { d.PortMap.SetPort(1, d.opts.CPUPort) })
 	return m, d, release, d.netns.Do(func() error {
@@ -408,7 +407,7 @@ func (m *measurement) program(marks *emit.TimingMarks) (*ebpf.Program, error) {
 	return runtime.LoadProgram("bench", m.hook, insns)
 }
 
-// time is what a run takes.
+// time returns the time of one run.
 func (m *measurement) time(marks *emit.TimingMarks, n int) (time.Duration, error) {
 	prog, err := m.program(marks)
 	if err != nil {
@@ -422,13 +421,13 @@ func (m *measurement) time(marks *emit.TimingMarks, n int) (time.Duration, error
 	return each - m.back, err
 }
 
-// mark is a mark that a frame comes by.
+// mark is a mark on the frame's path.
 type mark struct {
 	name         string
 	number, turn int
 }
 
-// trace finds the marks that the frame comes by.
+// trace finds the marks on the frame's path.
 func (m *measurement) trace() ([]mark, error) {
 	all := &emit.TimingMarks{}
 	f := m.maps
@@ -459,10 +458,10 @@ func (m *measurement) trace() ([]mark, error) {
 	return marks, nil
 }
 
-// Runs of a round: some milliseconds.
+// Runs in a round, which takes some milliseconds.
 const roundRuns = 20_000
 
-// fastest runs a program n times, in rounds, and returns what a run took in the fastest.
+// fastest runs a program n times, in rounds, and returns the time of one run in the fastest round.
 func fastest(prog *ebpf.Program, frame []byte, n int) (least time.Duration, err error) {
 	for n > 0 {
 		_, each, err := prog.Benchmark(frame, min(n, roundRuns), nil)
@@ -477,7 +476,7 @@ func fastest(prog *ebpf.Program, frame []byte, n int) (least time.Duration, err 
 	return least, nil
 }
 
-// benchmarkEmpty measures a program that at most sets the frame back.
+// benchmarkEmpty measures a program that at most restores the frame.
 func benchmarkEmpty(p *runtime.Pipeline, h emit.Hook, f emit.Maps,
 	frame []byte) (time.Duration, error) {
 	insns, err := compile.EmptyProgram(p.Plan, h, f)
@@ -492,8 +491,8 @@ func benchmarkEmpty(p *runtime.Pipeline, h emit.Hook, f emit.Maps,
 	return fastest(prog, frame, 10*roundRuns)
 }
 
-// Pending reports whether frames for OnPacketIn have left a program and were not handed over yet:
-// for tests that wait for all that a packet causes.
+// Pending reports whether frames for OnPacketIn have left a program and are not delivered yet: for
+// tests that wait for all effects of a packet.
 func Pending(dev target.Device) bool {
 	d, ok := dev.(*device)
 	return ok && d.PacketIn.Pending()

@@ -48,8 +48,7 @@ func (d *device) atTC(q *port, why string) {
 	}
 }
 
-// features are the XDP features of an interface, as the kernel's netdev family tells them (Linux
-// 6.3).
+// features returns the XDP features of an interface, from the kernel's netdev family (Linux 6.3).
 func (d *device) features(ifindex int) (f uint64, err error) {
 	err = d.netns.Do(func() error {
 		f, err = netlinkdump.XDPFeatures(ifindex)

@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// TestClock asks for the time in every place where a statement can, with a limit before and after
-// it: a packet has one time, which is between before and after it was processed.
+// TestClock reads the time in every place where a statement can, and compares it with limits before
+// and after it. A packet has a single time, which lies between the limits.
 func TestClock(t *testing.T) {
 	prog := readProgram(t, "testdata/clock.json")
 	u48 := func(b []byte) uint64 {
 		return uint64(binary.BigEndian.Uint16(b))<<32 | uint64(binary.BigEndian.Uint32(b[2:]))
 	}
 	const mask = 1<<48 - 1
-	// what becomes of the byte `late` where the limit is past, and where it is not
+	// the value of the byte `late` if the limit has passed, and if it has not
 	late := map[byte][2]byte{2: {1, 0}, 3: {1, 0}, 7: {1, 0}, 9: {1, 2}}
 	eachHook(t, "kernel", func(t *testing.T, h Hook) {
 		c, err := newCaptured(t, prog, h)

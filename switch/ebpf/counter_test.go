@@ -12,15 +12,15 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// TestCountersLoseNothing counts on all CPUs at once, and sets the counter meanwhile: what was
-// counted since is the difference, to the packet.
+// TestCountersLoseNothing counts on all CPUs at once, and sets the counter meanwhile. Afterwards
+// the counter has exactly the set value plus the later packets.
 func TestCountersLoseNothing(t *testing.T) {
 	const each, name = 1_000_000, "NetcraqIngress.pipeline.events"
 	d := newTestDevice(t)
 	if err := d.Commit(netcraq(t, 128)); err != nil {
 		t.Fatal(err)
 	}
-	d.PortMap.SetPort(memory.Loopback, 1) // by which the kernel runs it: a port as others
+	d.PortMap.SetPort(memory.Loopback, 1) // the kernel runs the program there
 	p := d.pipeline
 	k := p.Prog.Counter(name)
 	if got := p.Counters[k.Index].CPUs; got < runtime.NumCPU() {
@@ -36,7 +36,7 @@ func TestCountersLoseNothing(t *testing.T) {
 		}
 		return sum
 	}
-	frame := make([]byte, 100) // no IPv4: counted and dropped, as it is
+	frame := make([]byte, 100) // not IPv4: counted, and dropped unchanged
 	var done sync.WaitGroup
 	begin := make(chan struct{})
 	run := func(cpu int) {

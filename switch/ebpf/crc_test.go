@@ -11,8 +11,8 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// TestCustomCRC gives the custom CRCs of a program other parameters again and again, and frames
-// between, in the kernel and on the interpreter, which is compared with BMv2.
+// TestCustomCRC repeatedly changes the parameters of a program's custom CRCs and sends frames in
+// between, in the kernel and on the interpreter, which other tests compare with BMv2.
 func TestCustomCRC(t *testing.T) {
 	eachHook(t, "crc", func(t *testing.T, h Hook) {
 		prog := readProgram(t, "testdata/hashes.json")
@@ -27,7 +27,7 @@ func TestCustomCRC(t *testing.T) {
 				crc := target.CRC{Polynomial: r.Uint32(), Init: r.Uint32(), XorOut: r.Uint32(),
 					ReflectIn: r.IntN(2) == 0, ReflectOut: r.IntN(2) == 0}
 				custom := k.Algo == "crc16_custom" || k.Algo == "crc32_custom"
-				if custom && round > 0 { // first with those that it begins with
+				if custom && round > 0 { // the first round uses the initial parameters
 					check(t, in.SetCRC(k.Name, crc))
 					check(t, c.pipeline.SetCRC(k.Name, crc))
 					changed++

@@ -29,7 +29,7 @@ var (
 		"random frames for each program of TestLikeInterp")
 )
 
-// captured is a switch whose frames do not leave: they are what a call of process returns.
+// captured is a switch whose frames do not leave: process returns them.
 type captured struct {
 	*device
 	out chan stf.Packet
@@ -45,14 +45,14 @@ func newCaptured(t testing.TB, prog *bmv2json.Program, h Hook) (*captured, error
 	t.Cleanup(func() { d.Close() })
 	c := &captured{d, make(chan stf.Packet, 4096)}
 	d.OnPacketIn(func(b []byte) {
-		if len(b)-4 >= 14 { // an interface sends nothing shorter
+		if len(b)-4 >= 14 { // an interface sends no shorter frame
 			c.out <- stf.Packet{Port: binary.NativeEndian.Uint32(b), Frame: b[4:]}
 		}
 	})
 	return c, d.Commit(prog)
 }
 
-// process runs the program on a frame and waits for as many frames as are expected to come out.
+// process runs the program on a frame, and waits for the expected number of outgoing frames.
 func (c *captured) process(port uint32, frame []byte, expect int) ([]stf.Packet, error) {
 	c.PortMap.SetPort(1, port)
 	program := c.pipeline.TC
@@ -71,7 +71,7 @@ func (c *captured) process(port uint32, frame []byte, expect int) ([]stf.Packet,
 			return out, nil
 		}
 	}
-	for { // what is too much, as far as it is here; the rest shows up with the next frame
+	for { // collect surplus frames that are here already; later ones show up with the next frame
 		select {
 		case p := <-c.out:
 			out = append(out, p)
@@ -108,8 +108,8 @@ func programFiles(t *testing.T) []string {
 		"testdata/manyheaders.json", "testdata/unreached.json")
 }
 
-// TestLikeInterp gives random frames to random tables of every program that this engine takes, and
-// to the interpreter.
+// TestLikeInterp sends random frames through random tables of every program that this engine
+// supports, and compares the results with the interpreter's.
 func TestLikeInterp(t *testing.T) {
 	needKernel(t)
 	for i, file := range programFiles(t) {
@@ -129,7 +129,7 @@ func TestLikeInterp(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// what ours draw says what comes out
+			// our programs send the random numbers that they draw
 			if filepath.Dir(file) != "testdata" && drawsNumbers(prog) {
 				t.Skip("the program draws random numbers")
 			}
@@ -141,7 +141,7 @@ func TestLikeInterp(t *testing.T) {
 	}
 }
 
-// drawsNumbers reports whether what a program does depends on random numbers.
+// drawsNumbers reports whether a program's results depend on random numbers.
 func drawsNumbers(prog *bmv2json.Program) bool {
 	for _, a := range prog.Actions {
 		for _, p := range a.Primitives {
@@ -153,8 +153,8 @@ func drawsNumbers(prog *bmv2json.Program) bool {
 	return false
 }
 
-// changeTables takes an entry out of each other table that has one, in both engines, or gives its
-// action other parameters.
+// changeTables removes an entry from every other table that has one, in both engines, or changes
+// the parameters of its action.
 func changeTables(t *testing.T, prog *bmv2json.Program, in *interp.Pipeline, c *captured,
 	r *rand.Rand, value func(width int) []byte) {
 	for _, table := range prog.Tables() {
@@ -188,7 +188,7 @@ func likeInterp(t *testing.T, prog *bmv2json.Program, in *interp.Pipeline, c *ca
 	r *rand.Rand) {
 	value := func(width int) []byte {
 		b := make([]byte, (width+7)/8)
-		if r.IntN(2) == 0 { // small numbers meet more often
+		if r.IntN(2) == 0 { // small numbers match more often
 			b[len(b)-1] = byte(r.IntN(3))
 		} else {
 			for i := range b {
@@ -265,9 +265,9 @@ func likeInterp(t *testing.T, prog *bmv2json.Program, in *interp.Pipeline, c *ca
 	came := 0
 	for n := range *corpusFrames {
 		switch n % 40 {
-		case 0: // a program with comparisons in the place of what tables hold now
+		case 0: // recompile the program for its tables' present content
 			check(t, c.specialise(true))
-		case 20: // which is out of date in some of them from here on
+		case 20: // change tables, so that the program's knowledge of them is out of date
 			changeTables(t, prog, in, c, r, value)
 		}
 		frame := make([]byte, 16+r.IntN(120))
@@ -298,7 +298,8 @@ func likeInterp(t *testing.T, prog *bmv2json.Program, in *interp.Pipeline, c *ca
 		}
 		expect, runt := len(want), false
 		for _, o := range want {
-			// no room for an Ethernet header: no interface would send it, and this engine drops it
+			// no room for an Ethernet header: this engine drops the frame, because no interface
+			// would send it
 			if len(o.Frame) < 14 {
 				expect, runt = expect-1, true
 			}
@@ -365,7 +366,7 @@ func likeInterp(t *testing.T, prog *bmv2json.Program, in *interp.Pipeline, c *ca
 	t.Logf("%d frames came out", came)
 }
 
-// usesClock reports whether a program's frames may depend on when they are processed, or on queues.
+// usesClock reports whether a program's frames may depend on the time of processing, or on queues.
 func usesClock(t *testing.T, prog *bmv2json.Program) bool {
 	p, err := memory.NewPlan(prog)
 	check(t, err)

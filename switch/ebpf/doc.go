@@ -9,7 +9,7 @@
 //	     /    \
 //	runtime   attach     a program's maps and entries  |  hooks, devices, namespaces
 //	   |
-//	compile              the program's parser, tables and actions as instructions (a shelf of
+//	compile              the program's parser, tables and actions as instructions (several
 //	   |                 packages: see its documentation)
 //	   ir                expressions, as trees of 64-bit words
 //	   |
@@ -17,7 +17,7 @@
 //
 // This package imports them, bmv2json, offload and target.
 //
-// # What holds for all of it
+// # Common principles
 //
 // The packet's fields live in the PHV, a per-CPU map value that R6 points to (ir/layout.go). The
 // verifier does not know its content, so all paths that lead to a node look the same to it, and a
@@ -25,15 +25,16 @@
 // node once instead of once for each path.
 //
 // State (registers, counters, entries' parameters, multicast groups) is one memory-mapped value of
-// one map (compile/memory/plan.go). Tables with small keys are arrays in it, with larger exact keys
-// BPF hash tables, keys with a prefix BPF tries, and keys with masks or ranges lists (table.go and
-// priority_list.go of compile/memory). Looking up gives one word, so that an entry is seen as a
-// whole or not at all.
+// one map (compile/memory/plan.go). Tables with small keys are arrays in it. Tables with larger
+// exact keys are BPF hash tables, those with a prefix are BPF tries, and those with masks or ranges
+// are lists (table.go and priority_list.go of compile/memory). A lookup returns one word, so a
+// packet sees an entry completely or not at all.
 //
-// A packet's operations on registers in ingress, or in egress, are atomic to packets on other CPUs.
-// The packet holds a lock from the first register on its path to the last (compile/control) or, if
-// packets contend, finer locks for the cells that it touches (compile/locking).
+// A packet's operations on registers in ingress are atomic for packets on other CPUs, and so are
+// those in egress. The packet holds a lock from the first register on its path to the last
+// (compile/control) or, if packets contend, finer locks for the cells that it touches
+// (compile/locking).
 //
-// No difference is silent: anything that is not in [Supported] is refused when the program is
-// verified or committed, with its place in the JSON.
+// There are no silent differences from BMv2: a construct that is not in [Supported] is refused when
+// the program is verified or committed, with its place in the JSON.
 package ebpf

@@ -30,10 +30,10 @@ type Options struct {
 	CPUPort uint32
 	// DropPort is the value of egress_spec that drops a packet. 0 means v1model's 511.
 	DropPort uint32
-	// OnlyUDP, if not 0, leaves interfaces to the host except for one UDP port: the program gets
-	// IPv4 packets to or from it. Of those, tagged packets, fragments and packets with IP options
-	// are dropped. All other frames go on to the host's stack. The interfaces keep their offloads,
-	// except for XDP: no offload that is on by default merges plain UDP.
+	// OnlyUDP, if not 0, leaves the interfaces to the host except for one UDP port: the program
+	// gets IPv4 packets to or from that port. Tagged packets, fragments and packets with IP options
+	// among these are dropped. All other frames go on to the host's stack. The interfaces keep
+	// their offloads, except for XDP: no offload that is on by default merges plain UDP.
 	OnlyUDP uint16
 	// Mark, if not 0, is the mark of the frames that the switch sends, so that other programs at an
 	// interface recognize them. Frames that leave through XDP have no mark.
@@ -44,7 +44,7 @@ type Options struct {
 	// port's interface when the port is created. "": the switch's program runs before all others.
 	After string
 	// Tap, if not nil, is called with each frame as it arrives at a port and as it leaves through
-	// one. It must not keep the frame. When the process does not keep up, frames are missed.
+	// one. It must not keep the frame. If the process is too slow, it misses frames.
 	Tap func(at time.Time, port uint32, out bool, frame []byte)
 	// Log receives events of ports. nil means slog.Default().
 	Log *slog.Logger
@@ -78,13 +78,13 @@ type device struct {
 	swapping sync.Mutex    // held while ports change from one program to another; taken before mu
 	queues   *queues.Watch // nil while no program reads queue depths; guarded by swapping
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the following fields
 	closed   bool
 	ports    map[uint32]*port
 	pipeline *runtime.Pipeline
 	// interfaces could not be checked, and that was logged
 	lookupsFail bool
-	looks       int                              // at the ports
+	looks       int                              // number of checks of the ports so far
 	committed   atomic.Pointer[runtime.Pipeline] // the committed pipeline, for readers without mu
 	// set by Stripe; the switch then does not change the mode itself
 	stripesSet atomic.Bool
@@ -180,8 +180,8 @@ func (d *device) Verify(prog *bmv2json.Program) error {
 	return err
 }
 
-// Commit implements [target.Device]. The new program takes over port by port; exactly one of the
-// two programs processes a packet.
+// Commit implements [target.Device]. The new program takes over port by port; each packet is
+// processed by exactly one of the two programs.
 func (d *device) Commit(prog *bmv2json.Program) error {
 	p, err := runtime.NewPipeline(prog, d.Switch)
 	if err != nil {
@@ -382,7 +382,7 @@ func (d *device) Close() error {
 		d.pipeline.Close()
 	}
 	if d.netns != nil {
-		d.netns.Close() // waits for packet-outs that are under way
+		d.netns.Close() // waits for running packet-outs
 	}
 	if d.Switch != nil {
 		d.Switch.Close()

@@ -42,7 +42,7 @@ func inNamespace(t *testing.T) (sw, peer netlink.Link) {
 		}
 		home.Close()
 	})
-	_ = os.WriteFile("/proc/sys/net/ipv6/conf/default/disable_ipv6", []byte("1"), 0) // quieter
+	_ = os.WriteFile("/proc/sys/net/ipv6/conf/default/disable_ipv6", []byte("1"), 0) // avoids unrelated frames
 	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "sw"},
 		PeerName: "peer"}); err != nil {
 		t.Fatal(err)
@@ -76,8 +76,8 @@ var toPort1 = &target.TableEntry{Match: []target.FieldMatch{{Value: []byte{2, 0,
 	Action: &target.ActionCall{Action: "TallyIngress.forward",
 		Params: [][]byte{{0, 1}, {0, 0, 0, 1}}}}
 
-// TestPushUnderTraffic pushes programs while frames are coming, and expects each frame to be
-// answered by one of them: none is lost, none processed twice.
+// TestPushUnderTraffic pushes programs while frames arrive. Each frame must be answered by exactly
+// one of the programs.
 func TestPushUnderTraffic(t *testing.T) {
 	sw, peer := inNamespace(t)
 	d, err := newDevice(Options{})
@@ -179,7 +179,7 @@ func TestHoldSwitch(t *testing.T) {
 	if os.Getenv("NETCRAQ_HOLD_SWITCH") == "" {
 		t.Skip("only for TestKilled")
 	}
-	// what it says first is "holding"
+	// "holding" must be the first output
 	d, err := newDevice(Options{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
@@ -192,8 +192,8 @@ func TestHoldSwitch(t *testing.T) {
 	time.Sleep(time.Minute)
 }
 
-// TestKilled kills a process that has a switch: nothing of it may stay on the port, and the next
-// one starts.
+// TestKilled kills a process with a switch. Nothing of it may stay on the port, and the next switch
+// must start.
 func TestKilled(t *testing.T) {
 	sw, _ := inNamespace(t)
 	for range 2 {

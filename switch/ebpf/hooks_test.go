@@ -30,8 +30,8 @@ type cables struct {
 	sockets map[uint32]int
 }
 
-// newCables makes pairs for some ports. The far ends of hidden ones are in a namespace that nobody
-// finds: no process is in it and it has no name. The test continues in the switch's namespace.
+// newCables makes pairs for some ports. The far ends of hidden ports are in a namespace that cannot
+// be found: no process is in it, and it has no name. The test continues in the switch's namespace.
 func newCables(t *testing.T, ports []uint32, hidden ...uint32) *cables {
 	t.Helper()
 	needKernel(t)
@@ -79,10 +79,10 @@ func newCables(t *testing.T, ports []uint32, hidden ...uint32) *cables {
 	return c
 }
 
-// noIPv6 keeps the kernel's own frames away from interfaces that come later.
+// noIPv6 prevents the kernel's own frames on interfaces that are created later.
 func noIPv6() { _ = os.WriteFile("/proc/sys/net/ipv6/conf/default/disable_ipv6", []byte("1"), 0) }
 
-// plug makes the pair of one port.
+// plug creates the pair for one port.
 func (c *cables) plug(t *testing.T, n uint32) {
 	t.Helper()
 	pair := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: fmt.Sprintf("s%d", n), MTU: 9000},
@@ -119,8 +119,8 @@ func check(t testing.TB, err error) {
 	}
 }
 
-// take returns what has come out of the ports, when as many frames as are expected have, and no
-// more do. The 802.1Q tag that the kernel has taken out is in its place.
+// take waits until the expected number of frames has left the ports, and a moment longer, and
+// returns all frames, sorted. 802.1Q tags that the kernel has taken out are put back.
 func (c *cables) take(t *testing.T, expect int) []stf.Packet {
 	t.Helper()
 	out := c.takeInOrder(t, expect)
@@ -131,14 +131,13 @@ func (c *cables) take(t *testing.T, expect int) []stf.Packet {
 	return out
 }
 
-// takeInOrder is take with each port's frames in the order in which they came, and one port after
-// the other.
+// takeInOrder is take with the frames sorted by port, and in order of arrival at each port.
 func (c *cables) takeInOrder(t *testing.T, expect int) []stf.Packet {
 	t.Helper()
 	return c.takeWithin(t, expect, 10*time.Second)
 }
 
-// takeWithin is takeInOrder that has given up after a while: where frames are sent until one comes.
+// takeWithin is takeInOrder with a time limit, for tests that repeat a frame until one arrives.
 func (c *cables) takeWithin(t *testing.T, expect int, patience time.Duration) []stf.Packet {
 	t.Helper()
 	var out []stf.Packet
@@ -163,7 +162,7 @@ func (c *cables) takeWithin(t *testing.T, expect int, patience time.Duration) []
 	return out
 }
 
-// withTag puts a tag back that is in struct tpacket_auxdata (packet(7)).
+// withTag puts back the tag in struct tpacket_auxdata (packet(7)).
 func withTag(t *testing.T, frame, control []byte) []byte {
 	t.Helper()
 	messages, err := unix.ParseSocketControlMessage(control)
@@ -180,8 +179,9 @@ func withTag(t *testing.T, frame, control []byte) []byte {
 	return frame
 }
 
-// hooksEntries are the entries of hooks.p4 by the last byte of the destination: 1 to 9 forward by
-// that port, 10 floods, 20 + port shortens, 30 + port lengthens, 40 + port lengthens much.
+// setHooksEntries inserts the entries of hooks.p4, by the last byte of the destination: 1 to 9
+// forward to that port, 10 floods, 20 + port shortens the frame, 30 + port lengthens it, and 40 +
+// port lengthens it a lot.
 func setHooksEntries(t *testing.T, p target.Pipeline, ports []uint32) {
 	t.Helper()
 	insert := func(dst byte, action string, param uint32) {
@@ -204,7 +204,7 @@ func setHooksEntries(t *testing.T, p target.Pipeline, ports []uint32) {
 var floodReplicas = []target.Replica{{Port: 1, Instance: 11}, {Port: 2, Instance: 12},
 	{Port: 2, Instance: 13}, {Port: 3, Instance: 14}}
 
-// hooksFrame is a frame of a size to one of the destinations, with up to two tags.
+// hooksFrame is a frame of a given size to one of the destinations, with up to two tags.
 func hooksFrame(dst byte, size int, tags ...uint16) []byte {
 	f := []byte{2, 0, 0, 0, 0, dst, 2, 0, 0, 0, 1, 0}
 	for _, tag := range tags {
@@ -217,7 +217,7 @@ func hooksFrame(dst byte, size int, tags ...uint16) []byte {
 	return f
 }
 
-// hooksWant is what hooks.p4 makes of a frame, the count-th of all.
+// hooksWant returns the frames that hooks.p4 must send for a frame; count is the frame's number.
 func hooksWant(frame []byte, count uint32) []stf.Packet {
 	f, dst := bytes.Clone(frame), frame[5]
 	switch {
@@ -248,8 +248,8 @@ func hooksWant(frame []byte, count uint32) []stf.Packet {
 	}
 }
 
-// TestHooks sends frames through ports of every kind and mix, and expects each to come out as it
-// should, after one count in the register.
+// TestHooks sends frames through ports of every kind and mix. Each must leave as expected, with the
+// register counting it once.
 func TestHooks(t *testing.T) {
 	ports := []uint32{1, 2, 3, 4}
 	for _, c := range []struct {
@@ -348,9 +348,9 @@ func TestHooks(t *testing.T) {
 	}
 }
 
-// TestShorterThanItsTransport has frames lose headers, so that they are shorter than to where their
-// transport header was, which the kernel has noted of what a packet socket sends. tc cuts none of
-// them so far: they come with zeros after, as XDP's do not.
+// TestShorterThanItsTransport: frames lose headers, so that they end before the position of their
+// transport header, which the kernel has recorded for frames of a packet socket. tc cannot truncate
+// a frame that far, so it pads such frames with zeros. XDP does not.
 func TestShorterThanItsTransport(t *testing.T) {
 	for name, opts := range kinds {
 		t.Run(name, func(t *testing.T) {
@@ -359,7 +359,8 @@ func TestShorterThanItsTransport(t *testing.T) {
 			for in, fd := range cables.sockets {
 				l, err := netlink.LinkByName(fmt.Sprintf("h%d", in))
 				check(t, err)
-				// What says where a transport header is sees an IPv4 packet after the addresses.
+				// The kernel's code that locates the transport header sees an IPv4 packet after the
+				// addresses.
 				to := &unix.SockaddrLinklayer{Protocol: unix.ETH_P_IP >> 8, Halen: 6,
 					Ifindex: l.Attrs().Index}
 				for _, size := range []int{34, 37, 40, 41, 90} {

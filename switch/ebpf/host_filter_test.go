@@ -19,7 +19,7 @@ import (
 )
 
 // udpFrame is an Ethernet frame to 02:00:00:00:00:00 with an IPv4 packet from 10.9.0.2 to 10.9.0.1.
-// fragment is the word of flags and offset.
+// fragment is IPv4's word of flags and offset.
 func udpFrame(from, to uint16, options []byte, fragment uint16) []byte {
 	f := append([]byte{2, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 9, 8, 0}, make([]byte, 20)...)
 	ip := f[14:]
@@ -44,7 +44,8 @@ func udpFrame(from, to uint16, options []byte, fragment uint16) []byte {
 	return append(f, make([]byte, 2+payload)...) // checksum 0: none
 }
 
-// patience is how long to wait for what is expected, on a busy machine, and for what is not.
+// patience is how long to wait for an expected frame, also on a busy machine, or for an unexpected
+// one.
 func patience(expected bool) time.Duration {
 	if expected {
 		return 5 * time.Second
@@ -52,9 +53,9 @@ func patience(expected bool) time.Duration {
 	return 20 * time.Millisecond
 }
 
-// TestOnlyUDP sends frames to a port that the switch shares with the host, which has a socket on
-// the switch's UDP port and one on another, and looks who gets them. The program sends everything
-// back.
+// TestOnlyUDP sends frames to a port that the switch shares with the host, and checks who gets
+// them. The host has a socket on the switch's UDP port, and one on another port. The program sends
+// everything back.
 func TestOnlyUDP(t *testing.T) {
 	const udpPort, other = 20035, 7
 	noop := []byte{1, 1, 1, 1}
@@ -65,9 +66,9 @@ func TestOnlyUDP(t *testing.T) {
 	cases := []struct {
 		name    string
 		frame   []byte
-		program bool // sends it back
-		socket  int  // of the host that gets it; 0: none
-		answer  bool // of the host's stack: ARP
+		program bool // the program gets the frame, and sends it back
+		socket  int  // the port of the host's socket that gets it; 0: none
+		answer  bool // the host's stack answers (ARP)
 	}{
 		{name: "to the port", frame: udpFrame(other, udpPort, nil, 0), program: true},
 		{name: "from the port", frame: udpFrame(udpPort, other, nil, 0), program: true},
@@ -145,7 +146,7 @@ func TestOnlyUDP(t *testing.T) {
 					}
 				}
 			}
-			// A packet-out is the program's, whatever it is.
+			// A packet-out always belongs to the program, whatever its contents.
 			check(t, d.PacketOut(append([]byte{2, 0, 0, 0, 0, 0}, make([]byte, 54)...)))
 			if !back(true, func(f []byte) bool {
 				return len(f) == 60 &&
@@ -157,12 +158,11 @@ func TestOnlyUDP(t *testing.T) {
 	}
 }
 
-// sharing is a switch at one end of a cable, which it shares with a host, and somebody at the
-// other.
+// sharing is a switch that shares the end of a cable with the host, and a sender at the other end.
 type sharing struct {
 	t    *testing.T
 	send func(...[]byte)
-	// inPages is send with frames whose headers a program cannot look at directly.
+	// inPages is send for frames whose headers a program cannot access directly.
 	inPages func(...[]byte)
 	host    *udptest.Recorder
 	make    func(from, to uint16) udptest.Packet
@@ -195,7 +195,7 @@ func newSharing(t *testing.T) (*sharing, func(Hook)) {
 	}
 }
 
-// settle gives what the host's stack has got of what was sent.
+// settle returns the packets that the host's stack has received.
 func (s *sharing) settle() [][]byte {
 	s.t.Helper()
 	const sentinel = 99
@@ -206,7 +206,8 @@ func (s *sharing) settle() [][]byte {
 		})
 }
 
-// arrive sends a packet in all ways and names those that the host's stack gets.
+// arrive sends a packet in all encapsulations, and returns the names of those that reach the host's
+// stack.
 func (s *sharing) arrive(send func(...[]byte), from, to uint16) (names []string) {
 	s.t.Helper()
 	p := s.make(from, to)
@@ -223,8 +224,9 @@ func (s *sharing) arrive(send func(...[]byte), from, to uint16) (names []string)
 	return names
 }
 
-// TestHostFilterWrapped sends packets of the program's port in all ways: the host gets none of
-// them, and all others as without a switch. So it is with frames that are changed at random.
+// TestHostFilterWrapped sends packets of the program's port in all encapsulations: the host gets
+// none of them, and it gets all other packets as without a switch. The same holds for frames with
+// random changes.
 func TestHostFilterWrapped(t *testing.T) {
 	const other = 9
 	for _, hook := range []Hook{HookTC, HookClsact, HookXDP} {
@@ -243,7 +245,7 @@ func TestHostFilterWrapped(t *testing.T) {
 				}
 			}
 			start(hook)
-			// A device that takes tags off would show XDP a tagged frame as one that is not.
+			// With this offload, the device would show XDP a tagged frame as an untagged one.
 			if on, err := offload.IsOn("sw", offload.RxVLAN); err != nil ||
 				on != (hook != HookXDP) {
 				t.Errorf("rx-vlan-offload is on: %v (%v)", on, err)
@@ -260,7 +262,8 @@ func TestHostFilterWrapped(t *testing.T) {
 				}
 				missing := slices.DeleteFunc(slices.Clone(names),
 					func(n string) bool { return slices.Contains(got, n) })
-				// where the kernel has taken one off, 5 leave as many as are looked through
+				// the kernel has removed one tag, so 5 more are within the number that the filter
+				// looks through
 				want := "6 priority tags, 100 priority tags"
 				if hook == HookXDP {
 					want = "5 priority tags, " + want

@@ -40,8 +40,8 @@ func startHooks(t *testing.T, opts Options, ports ...uint32) *device {
 	return d
 }
 
-// TestPushes pushes programs while frames pass, among them such as are handed over between the
-// hooks, and expects all to come out, once.
+// TestPushes pushes programs while frames pass, including frames that XDP passes to tc. All frames
+// must leave exactly once.
 func TestPushes(t *testing.T) {
 	for name, opts := range kinds {
 		t.Run(name, func(t *testing.T) {
@@ -93,7 +93,8 @@ func TestPushes(t *testing.T) {
 	}
 }
 
-// stateOf describes what a switch may change on the interfaces of this thread's namespace.
+// stateOf describes the settings that a switch may change on the interfaces of this thread's
+// namespace.
 func stateOf(t *testing.T) string {
 	t.Helper()
 	links, err := netlink.LinkList()
@@ -140,14 +141,14 @@ func TestHoldHooks(t *testing.T) {
 	}
 	offload.Dir = os.Getenv("NETCRAQ_TEST_RECORDS")
 	opts := kinds[kind]
-	opts.Log = slog.New(slog.DiscardHandler) // what it says first is "holding"
+	opts.Log = slog.New(slog.DiscardHandler) // "holding" must be the first output
 	startHooks(t, opts, 1, 2)
 	println("holding")
 	time.Sleep(time.Minute)
 }
 
-// TestKilledAndStarted kills a switch and starts another one, of any kind: when that ends in order,
-// all interfaces are as they were before the first.
+// TestKilledAndStarted kills a switch and starts another one, of any kind. After the second has
+// ended normally, all interfaces must be in their original state.
 func TestKilledAndStarted(t *testing.T) {
 	for first := range kinds {
 		for second, opts := range kinds {
@@ -185,7 +186,7 @@ func TestKilledAndStarted(t *testing.T) {
 	}
 }
 
-// TestComesBack deletes and makes again the interface of a port, which becomes the port again.
+// TestComesBack deletes and recreates the interface of a port. It must become the port again.
 func TestComesBack(t *testing.T) {
 	for name, opts := range kinds {
 		t.Run(name, func(t *testing.T) {
@@ -196,8 +197,8 @@ func TestComesBack(t *testing.T) {
 			check(t, netlink.LinkDel(l))
 			c.plug(t, 2)
 			c.listen(t, 2)
-			// Both ways: the port is the switch's at once, but what leaves by it the kernel drops
-			// until it has noticed the carrier.
+			// In both directions: the port belongs to the switch at once, but the kernel drops
+			// frames that leave by it until it has noticed the carrier.
 			for _, way := range []struct{ from, to uint32 }{{2, 1}, {1, 2}} {
 				eventually(t, 20*time.Second, func() string {
 					_, err := unix.Write(c.sockets[way.from], hooksFrame(byte(way.to), 100))
@@ -222,8 +223,8 @@ func TestComesBack(t *testing.T) {
 	}
 }
 
-// TestCabled cables two switches to each other: port 2 of both is an end of the same pair. Frames
-// pass through both, and when both are gone, whichever goes first, all is as it was.
+// TestCabled connects two switches: port 2 of both is an end of the same pair. Frames pass through
+// both. After both have ended, in any order, everything is in its original state.
 func TestCabled(t *testing.T) {
 	for name, opts := range kinds {
 		for _, firstGoes := range []string{"left", "right"} {

@@ -12,8 +12,8 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// refusedByTheVerifier are programs of p4c's, p4-learning's and p4-guide's that the kernel's
-// verifier does not follow to their end, with the reason. A name may stand after a prefix.
+// refusedByTheVerifier are programs of p4c, p4-learning and p4-guide that are too complex for the
+// kernel's verifier, with the reason. The file's name may have a prefix.
 var refusedByTheVerifier = map[string]string{
 	"axon.json":                  "more than a million instructions",
 	"parser_dc_full.json":        "more than a million instructions",
@@ -24,7 +24,7 @@ var refusedByTheVerifier = map[string]string{
 	"parser-unroll-test9.json":   "a parser that goes round and takes nothing",
 }
 
-// known reports whether a program is one of those.
+// known reports whether a program is in refusedByTheVerifier.
 func known(file string) bool {
 	for name := range refusedByTheVerifier {
 		if strings.HasSuffix(filepath.Base(file), name) {
@@ -34,10 +34,10 @@ func known(file string) bool {
 	return false
 }
 
-// TestLoads gives every program to the interpreter, and what that takes to the kernel as a switch
-// does that has interfaces, with and without a CPU port, at both hooks. A program may be refused
-// for a construct that this engine does not have, which is skipped with the reason, and for nothing
-// else: not for what the translator got wrong, nor by the verifier.
+// TestLoads compiles every program with the interpreter. It loads those that the interpreter
+// accepts into the kernel, as a switch with interfaces does, with and without a CPU port, at both
+// hooks. A program may be refused for a construct that this engine does not support; it is then
+// skipped, with the reason. Errors of the translator and refusals by the verifier are failures.
 func TestLoads(t *testing.T) {
 	needKernel(t)
 	kinds := []Options{{Hook: HookTC}, {Hook: HookTC, CPUPort: 510}, {Hook: HookXDP},

@@ -16,12 +16,12 @@ import (
 	"github.com/netcraq/netcraq/switch/interp"
 )
 
-// heard collects what a program says, from the log.
+// heard collects a program's messages from the log.
 type heard struct {
 	slog.Handler
 	mu    sync.Mutex
 	texts []string
-	wait  chan struct{} // closed when the log is written again
+	wait  chan struct{} // closed when the log may continue
 }
 
 func (h *heard) Enabled(context.Context, slog.Level) bool { return true }
@@ -49,8 +49,8 @@ func (h *heard) all() []string {
 	return slices.Clone(h.texts)
 }
 
-// TestMessages has a program say things: the kernel says what the interpreter says. Where the log
-// stands still the ring fills up, what does not fit is counted, and packets pass as before.
+// TestMessages: a program's messages from the kernel equal the interpreter's. If the log is
+// blocked, the ring fills up, lost messages are counted, and packets pass as before.
 func TestMessages(t *testing.T) {
 	prog := readProgram(t, "../stf/testdata/stateful.json")
 	frame := func(op byte, index uint16, value uint64) []byte {

@@ -12,10 +12,10 @@ import (
 	"github.com/netcraq/netcraq/switch/stf"
 )
 
-// TestP4CCorpus runs the STF files of p4c's own v1model programs on the kernel, at tc. What the
-// compiler or the kernel does not take is skipped, with the reason, and so is what no interface
-// carries: frames shorter than Ethernet's header. What does not pass must be listed in
-// testdata/p4c-known-failures.txt, and what is listed must not pass.
+// TestP4CCorpus runs the STF files of p4c's own v1model programs in the kernel, at tc. It skips
+// programs that the compiler or the kernel refuses, with the reason, and frames that are shorter
+// than Ethernet's header, which no interface carries. Programs that fail must be listed in
+// testdata/p4c-known-failures.txt, and listed programs must fail.
 func TestP4CCorpus(t *testing.T) {
 	root := os.Getenv("NETCRAQ_P4C_CORPUS")
 	if root == "" {
@@ -43,7 +43,7 @@ func TestP4CCorpus(t *testing.T) {
 			program := strings.TrimSuffix(f, ".stf") + ".p4"
 			source, err := os.ReadFile(program)
 			if os.IsNotExist(err) || !bytes.Contains(source, []byte(c.include)) {
-				continue // for a program elsewhere, or of another architecture
+				continue // its program is in another folder, or is for another architecture
 			}
 			check(t, err)
 			name := c.folder + "/" + strings.TrimSuffix(filepath.Base(f), ".stf")

@@ -9,8 +9,8 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// PacketOut implements [target.Device]: the program is run on the frame as if it had come in by the
-// CPU port.
+// PacketOut implements [target.Device]: it runs the program on the frame as if it had come in by
+// the CPU port.
 func (d *device) PacketOut(frame []byte) error {
 	d.mu.Lock()
 	p := d.pipeline
@@ -25,7 +25,7 @@ func (d *device) PacketOut(frame []byte) error {
 		return fmt.Errorf("packet-out of %d bytes (%d to %d): %w", len(frame),
 			memory.PacketOutLeast, memory.PacketOutMax, target.ErrInvalid)
 	}
-	return d.netns.Do(func() error { // one at a time, because there is only one thread
+	return d.netns.Do(func() error { // only one at a time, because there is a single thread
 		copy(d.PacketOuts.Mem[memory.PacketOutFrame:], frame)
 		d.PacketOuts.Store(memory.PacketOutLength, uint64(len(frame)))
 		defer d.PacketOuts.Store(memory.PacketOutLength, 0)

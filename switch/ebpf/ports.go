@@ -38,8 +38,8 @@ func (d *device) setInterface(number uint32, ifindex int) {
 	d.PortMap.SetInterface(number, ifindex, some)
 }
 
-// attach attaches a pipeline's programs to a port. Call finish after all frames that were in flight
-// are gone.
+// attach attaches a pipeline's programs to a port. Call finish when all frames that were in flight
+// have left.
 func (d *device) attach(q *port, p *runtime.Pipeline) (finish func(), err error) {
 	finish = func() {}
 	if q.missing {
@@ -151,7 +151,7 @@ func (d *device) openPort(q *port) error {
 	return nil
 }
 
-// closePort undoes what open has done.
+// closePort undoes openPort.
 func (d *device) closePort(q *port) {
 	d.setInterface(q.Number, 0)
 	d.PortMap.SetXDP(q.Number, 0)

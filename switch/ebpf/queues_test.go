@@ -21,8 +21,8 @@ import (
 	"github.com/netcraq/netcraq/switch/userspace"
 )
 
-// TestQueues: a packet waits in no queue, whatever ingress has said, and enters it between ingress
-// and egress; on both engines.
+// TestQueues: a packet enters its port's queue between ingress and egress, whatever ingress has
+// assigned, and leaves it at once. Both engines show this.
 func TestQueues(t *testing.T) {
 	prog := readProgram(t, "testdata/queues.json")
 	look := func(engine string, frame []byte) {
@@ -59,7 +59,8 @@ func TestQueues(t *testing.T) {
 	})
 }
 
-// TestNoPriorities has a program that gives packets priorities refused: no queue would heed them.
+// TestNoPriorities: a program that gives packets priorities is refused, because no queue would
+// apply them.
 func TestNoPriorities(t *testing.T) {
 	needKernel(t)
 	d := newTestDevice(t)
@@ -70,8 +71,8 @@ func TestNoPriorities(t *testing.T) {
 	}
 }
 
-// TestQueueRate has the interpreter's queue send 500 packets a second, in the order in which they
-// came: none leaves sooner than that, by the switch's own clock.
+// TestQueueRate: the interpreter's queue sends 500 packets per second, in order of arrival. No
+// packet may leave sooner, by the switch's own clock.
 func TestQueueRate(t *testing.T) {
 	if os.Getenv("NETCRAQ_QUEUE_RATE") == "" {
 		inOwnNamespace(t, "NETCRAQ_QUEUE_RATE")
@@ -116,8 +117,8 @@ func TestQueueRate(t *testing.T) {
 	}
 }
 
-// inOwnNamespace runs a test again in a network namespace of its own, where variable is set: the
-// interpreter's threads are in that of the process.
+// inOwnNamespace runs a test in a new process, with variable set, in a network namespace of its
+// own. The interpreter's threads are in the process's namespace.
 func inOwnNamespace(t *testing.T, variable string) {
 	t.Helper()
 	needKernel(t)
@@ -136,7 +137,7 @@ func inOwnNamespace(t *testing.T, variable string) {
 	}
 }
 
-// cablesHere makes pairs in the namespace of the process.
+// cablesHere creates pairs in the process's namespace.
 func cablesHere(t *testing.T, ports ...uint32) *cables {
 	t.Helper()
 	c := &cables{sockets: map[uint32]int{}}
@@ -149,8 +150,9 @@ func cablesHere(t *testing.T, ports ...uint32) *cables {
 	return c
 }
 
-// TestQueueDepth stops what leaves by a port, and counts what waits there: a program sees it, and
-// sees nothing if nothing waits. The interpreter's threads are in the namespace of the process.
+// TestQueueDepth stops the frames that leave by a port, and checks that a program sees the number
+// of waiting packets, which is 0 if nothing waits. The interpreter's threads are in the process's
+// namespace.
 func TestQueueDepth(t *testing.T) {
 	if _, err := exec.LookPath("tc"); err != nil {
 		t.Skip("no tc (iproute2) on PATH")
@@ -208,14 +210,14 @@ func queueDepth(t *testing.T, c *cables, d target.Device) {
 		}
 		return got
 	}
-	// How long it takes to count what waits is for the machine to say: a busy one gets more time.
+	// The time for counting waiting packets depends on the machine; a busy one gets more.
 	const waiting = 5
 	var before, behind uint32
 	for pause := 5 * queues.Interval; before == 0; pause *= 2 {
 		if pause > 10*time.Second {
 			t.Fatalf("a frame that waits for %d others saw none for %v", waiting, pause/2)
 		}
-		send(0) // leaves at once, with what a bucket that was just made has
+		send(0) // leaves at once, with the tokens of a new bucket
 		before, behind = depth(take(1)[0].Frame)
 		if pause == 5*queues.Interval && (before != 0 || behind != 0) {
 			t.Fatalf("a frame that waits for none saw %d and %d", before, behind)
@@ -226,7 +228,7 @@ func queueDepth(t *testing.T, c *cables, d target.Device) {
 		time.Sleep(pause)
 		send(1)
 		tc("qdisc change dev s1 root " + fast)
-		send(2) // the discipline looks at its clock when a frame comes
+		send(2) // the discipline checks its clock when a frame comes
 		before, behind = depth(take(waiting + 2)[waiting].Frame)
 		tc("qdisc change dev s1 root " + slow)
 	}

@@ -20,12 +20,12 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// recirculatePorts are the ports of the tests below, CPUPort the controller's.
+// recirculatePorts are the ports of the tests below, CPUPort is the controller's.
 var recirculatePorts = []uint32{1, 2, 3, 4, 5, 6}
 
 const recirculateCPUPort = 510
 
-// recirculation is a program that sends packets through once more, on real interfaces and on the
+// recirculation is a program whose packets pass it several times, on real interfaces and on the
 // interpreter.
 type recirculation struct {
 	cables     *cables
@@ -33,7 +33,7 @@ type recirculation struct {
 	interp     *interp.Pipeline
 	cpuPort    uint32
 	controller chan []byte // packet-ins
-	selection  int         // of the program's parts
+	selection  int         // which parts of the program are used
 }
 
 func newRecirculation(t *testing.T, prog *bmv2json.Program, opts Options) *recirculation {
@@ -68,7 +68,7 @@ func (a *recirculation) commit(t *testing.T, prog *bmv2json.Program) {
 				{Port: 3, Instance: 101}}))
 		check(t, p.SetMulticastGroup(8, []target.Replica{}))
 		check(t, p.SetCloneSession(5, &target.CloneSession{Replicas: []target.Replica{{Port: 4}}}))
-		// where the packet itself leaves, too
+		// a port by which the packet itself leaves, too
 		check(t, p.SetCloneSession(9,
 			&target.CloneSession{Replicas: []target.Replica{{Port: 1, Instance: 9}}}))
 		check(t, p.SetCloneSession(6,
@@ -92,10 +92,10 @@ func (a *recirculation) frame(r *rand.Rand) []byte {
 	}
 	frame[0], frame[1], frame[2], frame[3], frame[4] = byte(r.IntN(10)), byte(r.IntN(6)), 0,
 		byte([]int{5, 6, 7, 8, 9, 10, 20}[r.IntN(7)]), byte(r.IntN(4))
-	if frame[0] == 5 { // cut to that many bytes: an interface sends no fewer than 14
+	if frame[0] == 5 { // truncation to this many bytes: an interface sends at least 14
 		frame[3] = byte(40 + r.IntN(40))
 	}
-	if frame[0] == 8 { // ... nor does it after multicast of what egress cuts
+	if frame[0] == 8 { // ... also for multicast copies that egress truncates
 		frame[1] = 0
 	}
 	if frame[0] == 7 && a.cpuPort != 0 && r.IntN(2) == 0 {
@@ -105,12 +105,12 @@ func (a *recirculation) frame(r *rand.Rand) []byte {
 	return frame
 }
 
-// compare gives a frame by a port to both, and says whether something came out of the interpreter.
-// From the CPU port it goes as a packet-out.
+// compare sends a frame to both, and reports whether the interpreter sent anything. For the CPU
+// port it uses a packet-out.
 func (a *recirculation) compare(t *testing.T, port uint32, frame []byte) bool {
 	t.Helper()
 	var want []stf.Packet
-	wanted := 0 // by interfaces
+	wanted := 0 // number of frames that leave by interfaces
 	for _, o := range a.interp.Process(time.Second, port, bytes.Clone(frame)) {
 		if len(o.Frame) < 14 || !slices.Contains(recirculatePorts, o.Port) &&
 			(o.Port != a.cpuPort || a.cpuPort == 0) {
@@ -128,8 +128,8 @@ func (a *recirculation) compare(t *testing.T, port uint32, frame []byte) bool {
 	}
 	got, byPort := a.cables.takeInOrder(t, wanted), func(l []stf.Packet) func(i, j int) bool {
 		if a.kernel.opts.Hook == HookXDP {
-			// The far ends of cables poll, and hand a poll's frames to packet sockets in lists, by
-			// what other protocols of the host want them: not in the order of sending.
+			// The far ends of cables poll, and pass a poll's frames to packet sockets grouped by
+			// protocol, not in the order of sending.
 			return func(i, j int) bool {
 				return l[i].Port < l[j].Port || l[i].Port == l[j].Port &&
 					bytes.Compare(l[i].Frame, l[j].Frame) < 0
@@ -158,9 +158,9 @@ func (a *recirculation) compare(t *testing.T, port uint32, frame []byte) bool {
 	return len(want) > 0
 }
 
-// TestRecirculate gives random frames to a program that clones, resubmits, recirculates, multicasts
-// and truncates, in ingress and in egress, on real interfaces at both hooks: what comes out must be
-// what the interpreter sends, at tc by each port in the same order.
+// TestRecirculate sends random frames through a program that clones, resubmits, recirculates,
+// multicasts and truncates, in ingress and in egress, on real interfaces at both hooks. The
+// outgoing frames must equal the interpreter's, at tc in the same order at each port.
 func TestRecirculate(t *testing.T) {
 	prog := readProgram(t, "../stf/testdata/copies.json")
 	for i, hook := range []Hook{HookTC, HookXDP} {
@@ -183,8 +183,8 @@ func TestRecirculate(t *testing.T) {
 	}
 }
 
-// TestCopiesOfManyLengths has egress cut each copy to another length, the controller's to a shorter
-// one than that which leaves behind it by a port: what is cut off for one is there for the next.
+// TestCopiesOfManyLengths: egress truncates each copy to another length. The controller's copy is
+// shorter than the copy that leaves after it by a port, which must have its complete bytes.
 func TestCopiesOfManyLengths(t *testing.T) {
 	text, err := os.ReadFile("../stf/testdata/copies.json")
 	check(t, err)
@@ -192,7 +192,7 @@ func TestCopiesOfManyLengths(t *testing.T) {
 	if len(fixed.FindAll(text, -1)) != 1 {
 		t.Fatal("the program does not cut to 40 bytes in one place")
 	}
-	// 40 bytes, and 8 more for each that the replica's instance counts
+	// the length is 40 bytes, plus 8 times the replica's instance
 	prog, err := bmv2json.Parse(fixed.ReplaceAll(text, []byte(`$1{"type": "expression", "value": {"type": "expression",
 		"value": {"op": "+", "left": {"type": "hexstr", "value": "0x00000028"}, "right": {"type": "expression",
 		"value": {"op": "<<", "left": {"type": "field", "value": ["standard_metadata", "egress_rid"]},
@@ -205,7 +205,7 @@ func TestCopiesOfManyLengths(t *testing.T) {
 			for range 100 {
 				frame := a.frame(r)
 				frame = append(frame, make([]byte, 90-len(frame))...)
-				frame[0], frame[1], frame[2], frame[3] = 1, 4, 0, 9 // to the group that has the controller
+				frame[0], frame[1], frame[2], frame[3] = 1, 4, 0, 9 // to the group with the controller
 				for i := 14; i < len(frame); i++ {
 					frame[i] = byte(1 + r.IntN(255))
 				}
@@ -217,9 +217,9 @@ func TestCopiesOfManyLengths(t *testing.T) {
 	}
 }
 
-// TestRecirculateInParts does it with the parts of that program: every selection of what sends
-// packets through once more, with a CPU port, from which packets come and to which copies go, and
-// without.
+// TestRecirculateInParts is TestRecirculate with parts of that program: every selection of the
+// primitives that send packets through the program again. It runs with a CPU port, from which
+// packets come and to which copies go, and without.
 func TestRecirculateInParts(t *testing.T) {
 	parts := []string{"clone_ingress_pkt_to_egress", "clone_egress_pkt_to_egress", "resubmit",
 		"recirculate"}

@@ -12,7 +12,7 @@ import (
 	"github.com/netcraq/netcraq/switch/bmv2json"
 )
 
-// needKernel skips a test where the engine cannot run.
+// needKernel skips a test if the engine cannot run here.
 func needKernel(t testing.TB) {
 	t.Helper()
 	if err := Probe(); err != nil {
@@ -20,7 +20,7 @@ func needKernel(t testing.TB) {
 	}
 }
 
-// compiled begins the names of what p4c makes of the NetCRAQ program.
+// compiled is the beginning of the file names of the compiled NetCRAQ program.
 const compiled = "../../p4src/compiled/netcraq-"
 
 func netcraq(t testing.TB, profile int) *bmv2json.Program {
@@ -28,8 +28,8 @@ func netcraq(t testing.TB, profile int) *bmv2json.Program {
 	return readProgram(t, fmt.Sprint(compiled, profile, ".json.gz"))
 }
 
-// eventually waits until wrong, which says what is not yet as it should be, returns "". It fails
-// the test after limit.
+// eventually waits until wrong returns "". wrong describes the difference from the expected state.
+// The test fails after limit.
 func eventually(t testing.TB, limit time.Duration, wrong func() string) {
 	t.Helper()
 	for end := time.Now().Add(limit); ; time.Sleep(5 * time.Millisecond) {
@@ -74,8 +74,8 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// TestLoadManyHeaders loads a program whose headers may have more lengths in all than the verifier
-// would follow.
+// TestLoadManyHeaders loads a program whose headers may have more total lengths than the verifier
+// could follow.
 func TestLoadManyHeaders(t *testing.T) {
 	d := newTestDevice(t)
 	check(t, d.Commit(readProgram(t, "testdata/manyheaders.json")))

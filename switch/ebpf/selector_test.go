@@ -12,8 +12,8 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// TestProfiles makes members, groups and entries of them on both engines alike: each call must end
-// alike, and each packet must leave alike after each.
+// TestProfiles makes members, groups and entries with them on both engines. Each call must have the
+// same result on both, and packets must be treated equally after each.
 func TestProfiles(t *testing.T) {
 	eachHook(t, "kernel", func(t *testing.T, h Hook) {
 		for _, specialised := range []bool{false, true} {
@@ -24,7 +24,7 @@ func TestProfiles(t *testing.T) {
 	})
 }
 
-// The program's profiles, and its tables of them.
+// The program's profiles, and the tables that use them.
 const (
 	plain, chooser                    = "I.members", "I.chooser"
 	profiled, profiledToo, chosenFrom = "I.profiled", "I.profiled_too", "I.selected"
@@ -122,10 +122,10 @@ func profilesAlike(t *testing.T, h Hook, specialised bool) {
 		member(plain, id, outBy(byte(id)), true)
 		member(chooser, id, outBy(byte(10+id)), true)
 	}
-	member(plain, 1, outBy(1), true)                                                  // there is one
-	member(plain, 9, outBy(1), false)                                                 // there is none
-	member(plain, 8, &target.ActionCall{Action: "I.nothing"}, true)                   // no action
-	member(plain, 8, &target.ActionCall{Action: "I.out_by"}, true)                    // no port
+	member(plain, 1, outBy(1), true)                                                  // exists already
+	member(plain, 9, outBy(1), false)                                                 // does not exist
+	member(plain, 8, &target.ActionCall{Action: "I.nothing"}, true)                   // no such action
+	member(plain, 8, &target.ActionCall{Action: "I.out_by"}, true)                    // no parameter
 	member(plain, 4, &target.ActionCall{Action: "I.toss", Params: [][]byte{}}, false) // unused
 	insert(profiled, 0, 1, 0)
 	insert(profiled, 1, 2, 0)
@@ -139,8 +139,8 @@ func profilesAlike(t *testing.T, h Hook, specialised bool) {
 	insert(chosenFrom, 0, 0, 1) // empty
 	insert(chosenFrom, 1, 2, 0)
 	insert(chosenFrom, 2, 0, 3) // no such group
-	group(1, true)              // there is one
-	group(2, false)             // there is none
+	group(1, true)              // exists already
+	group(2, false)             // does not exist
 	group(1, false, target.WeightedMember{Member: 3, Weight: 1})
 	group(1, false, target.WeightedMember{Member: 4, Weight: 2},
 		target.WeightedMember{Member: 1, Weight: 1}, target.WeightedMember{Member: 3, Weight: 3})
@@ -150,7 +150,7 @@ func profilesAlike(t *testing.T, h Hook, specialised bool) {
 		target.WeightedMember{Member: 3, Weight: 1})
 	insert(chosenFrom, 2, 0, 2)
 	insert(chosenFrom, 3, 0, 2)
-	member(chooser, 3, outBy(20), false) // of both groups
+	member(chooser, 3, outBy(20), false) // a member of both groups
 	member(chooser, 2, &target.ActionCall{Action: "I.toss", Params: [][]byte{}}, false)
 	modify(chosenFrom, 2, 0, 1)
 	modify(chosenFrom, 3, 1, 0)
@@ -164,7 +164,7 @@ func profilesAlike(t *testing.T, h Hook, specialised bool) {
 		})
 	}
 	group(1, false)
-	// As many members as there is room for, many times: what is given back is used again.
+	// As many members as fit, many times: released space is reused.
 	for i := range 100 {
 		group(2, false, target.WeightedMember{Member: 1 + uint32(i)%4, Weight: 60})
 	}

@@ -8,8 +8,8 @@ import (
 )
 
 // specialise replaces the running program by one that is compiled for its tables' content, if that
-// has changed. Both have the same state: a packet goes through one of the two, and both have the
-// same effect. With now, it does not wait until tables have stopped changing.
+// has changed. Both programs share the state, and have the same effect; a packet passes only one of
+// them. With now, it does not wait until tables have stopped changing.
 func (d *device) specialise(now bool) error {
 	p := d.committed.Load()
 	if p == nil {
@@ -21,7 +21,7 @@ func (d *device) specialise(now bool) error {
 	}
 	d.swapping.Lock()
 	defer d.swapping.Unlock()
-	if !next.Striped { // it must not run while other programs take stripes
+	if !next.Striped { // such a program must not run while others take stripes
 		if err := p.SetStripes(false); err != nil && !errors.Is(err, target.ErrNoPipeline) {
 			next.Close()
 			return err
@@ -56,7 +56,7 @@ func (d *device) specialise(now bool) error {
 	return err
 }
 
-// stripeIfMeeting makes packets take stripes of registers instead of the one lock, if they have
+// stripeIfMeeting makes packets take stripes of registers instead of the one lock, if packets have
 // waited for each other.
 func (d *device) stripeIfMeeting() error {
 	p := d.committed.Load()

@@ -12,7 +12,7 @@ import (
 
 const tallyTable = "TallyIngress.where"
 
-// tallyEntry sends frames to a destination by a port, and adds to the register.
+// tallyEntry sends frames for a destination to a port, and adds to the register.
 func tallyEntry(destination byte, by uint32) *target.TableEntry {
 	return &target.TableEntry{
 		Match: []target.FieldMatch{{Value: []byte{destination, 0, 0, 0, 0, 0}}},
@@ -20,8 +20,8 @@ func tallyEntry(destination byte, by uint32) *target.TableEntry {
 			Params: [][]byte{{0, 1}, {0, 0, 0, byte(by)}}}}
 }
 
-// tallied runs a frame and returns by how much the register has grown: the parameter of the entry
-// that the frame has met, 1 where it has met none.
+// tallied runs a frame, and returns the increase of the register: the parameter of the entry that
+// the frame hits, or 1 if it hits none.
 func tallied(t *testing.T, d *device, destination byte) uint32 {
 	t.Helper()
 	read := func() uint32 {
@@ -48,8 +48,8 @@ func tallyDevice(t *testing.T, general bool) *device {
 	return d
 }
 
-// TestKnownTables changes a table under a program that was made for what it held before: each
-// packet meets what the table holds, whether the program knows it or not.
+// TestKnownTables changes a table under a program that was compiled for its earlier content. Each
+// packet must use the present content, whether the program knows it or not.
 func TestKnownTables(t *testing.T) {
 	d := tallyDevice(t, true)
 	p := d.pipeline
@@ -93,7 +93,7 @@ func TestKnownTables(t *testing.T) {
 	meets(2, 21, "anew")
 	meets(4, 1, "anew")
 	meets(6, 60, "anew")
-	for i := range byte(60) { // too many for comparisons, with the gaps between them
+	for i := range byte(60) { // too many ranges for comparisons
 		check(t, p.InsertEntry(tallyTable, tallyEntry(byte(100+2*i), uint32(i))))
 	}
 	check(t, d.specialise(true))
@@ -101,7 +101,7 @@ func TestKnownTables(t *testing.T) {
 	meets(2, 21, "many")
 }
 
-// TestKnownTablesByThemselves lets the switch find out that a table is left alone.
+// TestKnownTablesByThemselves: the switch notices by itself that a table has stopped changing.
 func TestKnownTablesByThemselves(t *testing.T) {
 	d := tallyDevice(t, false)
 	first := d.pipeline.TC
@@ -121,15 +121,15 @@ func TestKnownTablesByThemselves(t *testing.T) {
 	if took := time.Since(began); took < 700*time.Millisecond {
 		t.Errorf("the table was left alone for %v only", took)
 	}
-	// Another program takes over as a whole, and knows nothing yet.
+	// Another program takes over completely, and knows no contents yet.
 	check(t, d.Commit(readProgram(t, "testdata/tally.json")))
 	if got := tallied(t, d, 2); got != 1 {
 		t.Errorf("the new program's table is empty, and a frame met %d", got)
 	}
 }
 
-// TestKnownTablesUnderLoad changes an entry again and again while packets pass on another CPU and
-// the program is made again: after each change no packet meets what was before.
+// TestKnownTablesUnderLoad changes an entry repeatedly while packets pass on another CPU and the
+// program is recompiled. After each change no packet may use the earlier entry.
 func TestKnownTablesUnderLoad(t *testing.T) {
 	if runtime.NumCPU() < 2 {
 		t.Skip("there is one CPU")
@@ -161,7 +161,7 @@ func TestKnownTablesUnderLoad(t *testing.T) {
 	check(t, <-ended)
 }
 
-// talliedBy is tallied while the program may be replaced.
+// talliedBy is tallied for a program that may be replaced meanwhile.
 func talliedBy(t *testing.T, d *device, destination byte) (got uint32) {
 	t.Helper()
 	// the thread on which programs are replaced

@@ -17,7 +17,7 @@ import (
 )
 
 // TestSTF runs the project's STF files on this engine, on real interfaces at both hooks, for the
-// programs that it takes.
+// programs that it supports.
 func TestSTF(t *testing.T) {
 	needKernel(t)
 	for _, hook := range []Hook{HookTC, HookXDP} {
@@ -39,8 +39,8 @@ func TestSTF(t *testing.T) {
 	}
 }
 
-// runSTF gives the frames of a file to a program: as it is loaded, or, with paths, made again for
-// what tables hold and by its paths. It returns what is not as the file expects.
+// runSTF runs a file's frames through a program: as loaded or, with paths, recompiled for its
+// tables' content and by its paths. It returns the differences from the file's expectations.
 func runSTF(t *testing.T, hook Hook, file string, text []byte, paths bool) []string {
 	f, err := stf.Parse(file, text)
 	check(t, err)
@@ -66,7 +66,8 @@ func runSTF(t *testing.T, hook Hook, file string, text []byte, paths bool) []str
 		}
 	}
 	begun := time.Now()
-	// How many frames the file expects until the next packet: on a busy machine they are late.
+	// The number of frames that the file expects before each next packet: on a busy machine they
+	// arrive late.
 	var expected []int
 	count := 0
 	for _, command := range f.Commands {
@@ -81,7 +82,7 @@ func runSTF(t *testing.T, hook Hook, file string, text []byte, paths bool) []str
 	sent, came := 0, 0
 	differences, err := stf.Run(f, stf.Switch{Pipeline: d.Pipeline(),
 		Process: func(now time.Duration, port uint32, frame []byte) []stf.Packet {
-			// the file's clock may go ahead; the kernel's does not
+			// the file may advance its clock, so wait until the kernel's clock has caught up
 			time.Sleep(now - time.Since(begun))
 			if paths {
 				check(t, d.specialise(true))

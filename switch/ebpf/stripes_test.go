@@ -18,14 +18,14 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// What packets of testdata/ledger.p4 do.
+// The operations of packets of testdata/ledger.p4.
 const (
 	ledgerRead  = 0x1111
 	ledgerWrite = 0x2222
 	ledgerLimit = 0x3333
 )
 
-// wraps makes four times an item as much as four times the item itself: its cells are the same.
+// wraps: four times (item + wraps) equals four times item, so both have the same cells.
 const wraps = 1 << 30
 
 func ledgerFrame(kind, account uint16, item uint32) []byte {
@@ -35,8 +35,8 @@ func ledgerFrame(kind, account uint16, item uint32) []byte {
 	return append(frame, make([]byte, 44)...)
 }
 
-// newLedger is a switch with ledger.p4, whose packets may write to accounts below 512, made by its
-// paths.
+// newLedger is a switch with ledger.p4, whose packets may write to accounts below 512, compiled by
+// its paths.
 func newLedger(t *testing.T, unlocked bool) *device {
 	t.Helper()
 	d := newTestDevice(t)
@@ -49,7 +49,7 @@ func newLedger(t *testing.T, unlocked bool) *device {
 	return d
 }
 
-// cell is what a register of ledger.p4 holds.
+// cell returns the content of a register of ledger.p4.
 func cell(t *testing.T, d *device, register string, index int) uint64 {
 	t.Helper()
 	b, err := d.pipeline.ReadRegister("LedgerIngress."+register, index)
@@ -57,7 +57,7 @@ func cell(t *testing.T, d *device, register string, index int) uint64 {
 	return binary.BigEndian.Uint64(b)
 }
 
-// cellsOf is the sum of an item's cells.
+// cellsOf returns the sum of an item's cells.
 func cellsOf(t *testing.T, d *device, item int) (sum uint64) {
 	for i := range 4 {
 		sum += cell(t, d, "cells", 4*item+i)
@@ -65,9 +65,10 @@ func cellsOf(t *testing.T, d *device, item int) (sum uint64) {
 	return sum
 }
 
-// TestStripes: a packet passes while another one has registers of other numbers, with which it
-// shares no stripe, and waits for one that has a stripe of its own: to write any of them, but to
-// read only while somebody writes. A single register that it only reads it waits for never.
+// TestStripes: a packet passes while another one holds registers of other numbers with which it
+// shares no stripe. A packet that writes waits for any holder of one of its stripes. A packet that
+// only reads waits only if that holder writes. For a single register that it only reads, it never
+// waits.
 func TestStripes(t *testing.T) {
 	needUnlockedReads(t)
 	d := newLedger(t, false)
@@ -116,7 +117,7 @@ func TestStripes(t *testing.T) {
 	if n := cellsOf(t, d, 5); n != 4 {
 		t.Errorf("the item's cells were written %d times", n)
 	}
-	run(ledgerWrite, 3, 5+wraps) // which has no sum, but cells
+	run(ledgerWrite, 3, 5+wraps) // this number has cells, but no sum
 	expect("an item without a stripe", written)
 	if n := cellsOf(t, d, 5); n != 5 {
 		t.Errorf("the item's cells were written %d times, not 5", n)
@@ -183,9 +184,9 @@ func TestStripes(t *testing.T) {
 	}
 }
 
-// TestStripesAreOneStep has two CPUs write registers of two families at once: of one account, of
-// one item, of one stripe, of numbers without stripes; while the mode changes, or does not. Nothing
-// is lost. Without locks something is, which shows that the test would notice.
+// TestStripesAreOneStep: two CPUs write registers of two families at once, for one account, for one
+// item, for one stripe, and for numbers without stripes, with and without changes of the mode. No
+// write is lost. Without locks some are, which shows that the test can fail.
 func TestStripesAreOneStep(t *testing.T) {
 	needUnlockedReads(t)
 	if runtime.NumCPU() < 2 {
@@ -196,8 +197,9 @@ func TestStripesAreOneStep(t *testing.T) {
 		account uint16
 		item    uint32
 	}
-	// lost is how many of the writes are missing in one register or the other. (A run that a signal
-	// interrupts is begun again, so there may be more than were asked for, but in all registers.)
+	// write returns the number of writes that are missing in one register or the other. (A run that
+	// a signal interrupts is repeated, so there may be more writes than requested, but then in all
+	// registers.)
 	write := func(d *device, a, b numbers) (lost uint64) {
 		sums := func() (accounts, cells uint64) {
 			seen := map[int]bool{}
@@ -276,7 +278,7 @@ func TestStripesAreOneStep(t *testing.T) {
 }
 
 // TestStripedReadsAreOneStep writes registers of two families on one CPU and reads them on another,
-// which finds the same in both; while the mode changes, too.
+// which must find the same in both, also while the mode changes.
 func TestStripedReadsAreOneStep(t *testing.T) {
 	needUnlockedReads(t)
 	if runtime.NumCPU() < 2 {
@@ -320,8 +322,8 @@ func TestStripedReadsAreOneStep(t *testing.T) {
 	}
 }
 
-// TestControlPlaneTakesStripes: a packet that has the first stripe or the last keeps the control
-// plane from registers, and a change from being final.
+// TestControlPlaneTakesStripes: a packet that holds the first or the last stripe keeps the control
+// plane from the registers, and keeps a change from becoming final.
 func TestControlPlaneTakesStripes(t *testing.T) {
 	needUnlockedReads(t)
 	d := newLedger(t, false)
@@ -354,7 +356,7 @@ func TestControlPlaneTakesStripes(t *testing.T) {
 	}
 }
 
-// TestStripesLikeInterp gives the same frames to the interpreter and to the kernel, with the one
+// TestStripesLikeInterp runs the same frames on the interpreter and in the kernel, with the one
 // lock and with stripes.
 func TestStripesLikeInterp(t *testing.T) {
 	needUnlockedReads(t)
@@ -405,9 +407,8 @@ func TestStripesLikeInterp(t *testing.T) {
 	})
 }
 
-// TestStripesWherePacketsMeet: a switch goes over to stripes when packets have waited for each
-// other, not before, and back to the one lock when its program is made again as one that knows
-// none.
+// TestStripesWherePacketsMeet: a switch changes to stripes only when packets have waited for each
+// other. It changes back to the one lock when its program is recompiled as one without stripes.
 func TestStripesWherePacketsMeet(t *testing.T) {
 	needUnlockedReads(t)
 	if runtime.NumCPU() < 2 {
@@ -451,8 +452,8 @@ func TestStripesWherePacketsMeet(t *testing.T) {
 	}
 }
 
-// TestRows: registers of one family whose cells lie in one row hold what is written to each, by the
-// control plane in all ways, and by packets; and a row has its cache line to itself.
+// TestRows: registers of one family whose cells lie in one row keep the values that the control
+// plane (in all ways) and packets write to each. Each row has cache lines of its own.
 func TestRows(t *testing.T) {
 	needUnlockedReads(t)
 	d := newTestDevice(t)

@@ -16,9 +16,9 @@ import (
 	"github.com/vishvananda/netns"
 )
 
-// host moves the far end of a pair to a namespace of its own, where it has an address, and knows
-// the other hosts'. As with Mininet's hosts the namespace has no name; a process is in it, or,
-// where it is hidden, none.
+// host moves the far end of a pair to a namespace of its own, and gives it an address and the other
+// hosts' addresses. As with Mininet's hosts, the namespace has no name. A process is in it, unless
+// it is hidden.
 func (c *cables) host(t *testing.T, n uint32, hidden bool) netns.NsHandle {
 	t.Helper()
 	l, err := netlink.LinkByName(fmt.Sprintf("h%d", n))
@@ -71,8 +71,8 @@ func inside[T any](t *testing.T, space netns.NsHandle, f func() (T, error)) T {
 	return r.value
 }
 
-// TestTCP has two hosts send each other some megabytes through a switch. Their sockets leave
-// checksums and segments to the interface: what comes must be whole all the same.
+// TestTCP: two hosts send each other some megabytes through a switch. Their sockets leave checksums
+// and segmentation to the interface. All data must still arrive intact.
 func TestTCP(t *testing.T) {
 	const size = 4 << 20
 	for _, c := range []struct {

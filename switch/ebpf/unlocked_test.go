@@ -26,7 +26,7 @@ func pairFrame(write bool, index byte, value []byte) []byte {
 	return append(frame, value...)
 }
 
-// found is how many packets have found the same in both registers, and how many have not.
+// found returns how many packets have read equal values from both registers, and how many have not.
 func found(t *testing.T, d *device) (same, different uint64) {
 	t.Helper()
 	for i, n := range []*uint64{&same, &different} {
@@ -44,8 +44,8 @@ func needUnlockedReads(t *testing.T) {
 	}
 }
 
-// TestReadsWithoutLock: a packet that only reads registers passes though another one has them, does
-// not while they are being written, and not when its epoch is over.
+// TestReadsWithoutLock: a packet that only reads registers passes although another one holds them,
+// but not while they are being written, and not if its epoch is over.
 func TestReadsWithoutLock(t *testing.T) {
 	needUnlockedReads(t)
 	d := newTestDevice(t)
@@ -99,8 +99,8 @@ func TestReadsWithoutLock(t *testing.T) {
 }
 
 // TestReadsAreOneStep writes two registers in packets on one CPU, and reads them in packets on
-// another, which must find the same in both. Without the locks some do not, which shows that the
-// test would notice.
+// another, which must find equal values. Without locks some do not, which shows that the test can
+// fail.
 func TestReadsAreOneStep(t *testing.T) {
 	if runtime.NumCPU() < 2 {
 		t.Skip("there is one CPU: packets cannot meet")
@@ -126,7 +126,8 @@ func TestReadsAreOneStep(t *testing.T) {
 				same, different)
 		}
 	}
-	// Two CPUs that are kept from running at the same time cannot show it; look more than once.
+	// If two CPUs never run at the same time, no difference appears, so the test tries several
+	// times.
 	for try := 0; ; try++ {
 		if same, different := count(true, false); different > 0 {
 			t.Logf("without the lock %d packets of %d find something else in one than in the other",
@@ -140,9 +141,9 @@ func TestReadsAreOneStep(t *testing.T) {
 	}
 }
 
-// TestReadsPutBack gives reads and writes to the interpreter and to the kernel: as the program is
-// loaded, by its paths, and by its paths where each read finds that it was overtaken, and is done
-// again with the lock. What comes out is the same, as are the counters.
+// TestReadsPutBack runs reads and writes on the interpreter and in the kernel, with three forms of
+// the program: as loaded, compiled by its paths, and by its paths with each read being overtaken
+// and repeated with the lock. Outgoing frames and counters must be equal.
 func TestReadsPutBack(t *testing.T) {
 	eachHook(t, "pair", func(t *testing.T, h Hook) {
 		prog := readProgram(t, "testdata/pair.json")
@@ -151,8 +152,8 @@ func TestReadsPutBack(t *testing.T) {
 		c, err := newCaptured(t, prog, h)
 		check(t, err)
 		r := rand.New(rand.NewPCG(1, 2))
-		// At this index the two differ, but not for whom is overtaken: what that one does to its
-		// frame must be undone.
+		// At this index the two registers differ, but a packet that was overtaken reads equal
+		// values at first. So its changes to the frame must be undone.
 		for _, p := range []interface {
 			WriteRegister(name string, index int, value []byte) error
 		}{in, c.pipeline} {
@@ -182,7 +183,7 @@ func TestReadsPutBack(t *testing.T) {
 			case 1:
 				frame = append(frame, value[:r.IntN(64)]...)
 			case 2:
-				frame[12] = byte(r.Uint32()) // neither
+				frame[12] = byte(r.Uint32()) // neither a read nor a write
 			}
 			var want, got []string
 			for _, o := range in.Process(time.Second, 1, bytes.Clone(frame)) {
@@ -209,8 +210,9 @@ func TestReadsPutBack(t *testing.T) {
 	})
 }
 
-// TestRefusedByPaths: where the kernel's verifier refuses the program that is made by its paths,
-// the switch continues with one that is made only for its tables, and does not try the other again.
+// TestRefusedByPaths: if the kernel's verifier refuses the program that is compiled by its paths,
+// the switch continues with one that is only compiled for its tables, and does not try the paths
+// again.
 func TestRefusedByPaths(t *testing.T) {
 	d := tallyDevice(t, true)
 	p := d.pipeline
@@ -232,6 +234,6 @@ func TestRefusedByPaths(t *testing.T) {
 		if got := tallied(t, d, 2); got != 30 {
 			t.Errorf("%d: after a change a frame meets %d instead of 30", i, got)
 		}
-		p.Settings.Refused = false // it is not tried again all the same
+		p.Settings.Refused = false // even now the paths are not tried again
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// TestEmptyValueSet: a value set of no members is in the program, and nothing is in it.
+// TestEmptyValueSet: a program has a value set without members, and no key is in it.
 func TestEmptyValueSet(t *testing.T) {
 	text, err := os.ReadFile("testdata/valuesets.json")
 	check(t, err)

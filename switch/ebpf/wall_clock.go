@@ -6,17 +6,17 @@ import (
 	"github.com/netcraq/netcraq/api/clock"
 )
 
-// wallClock gives the wall's time for times of the clock that programs read. Times that are less
-// than wallStep wrong are kept so: frames of several switches can be put in order by their times as
+// wallClock converts times of the programs' clock to wall-clock times. It keeps its offset while
+// the error is less than wallStep, so frames of several switches can be ordered by their times as
 // long as nobody sets the machine's clock.
 type wallClock struct {
-	zero time.Time // when that clock was zero
+	zero time.Time // wall-clock time at which the programs' clock was 0
 }
 
-// wallStep is by how much the wall's clock must have been set to be read again.
+// wallStep is the error from which on the offset is determined again.
 const wallStep = time.Second
 
-// at is the wall's time when that clock was ns.
+// at returns the wall-clock time at which the programs' clock was ns.
 func (w *wallClock) at(ns int64) time.Time {
 	if readZero(1).Sub(w.zero).Abs() > wallStep {
 		w.zero = readZero(20)
@@ -24,13 +24,13 @@ func (w *wallClock) at(ns int64) time.Time {
 	return w.zero.Add(time.Duration(ns))
 }
 
-// readZero reads both clocks some times, and believes the time when the least was between two looks
-// at that one; that is how wrong it may be.
+// readZero reads both clocks several times. It uses the reading for which the programs' clock
+// advanced least around reading the wall clock, because that difference bounds the error.
 func readZero(times int) (zero time.Time) {
 	var wrong time.Duration
 	for range times {
 		before := clock.Now()
-		// without Go's own monotonic time, which would be compared instead
+		// Round(0) removes Go's monotonic time, which Sub would use instead
 		wall := time.Now().Round(0)
 		after := clock.Now()
 		if d := time.Duration(after - before); zero.IsZero() || d < wrong {

@@ -7,12 +7,12 @@ import (
 	"github.com/netcraq/netcraq/api/clock"
 )
 
-// TestWallClock: the wall's times are right, differ as the kernel's do, and follow a clock that was
-// set.
+// TestWallClock: wall-clock times are right, differ like the kernel's times, and follow a clock
+// that was set.
 func TestWallClock(t *testing.T) {
 	var w wallClock
 	for _, set := range []time.Duration{0, time.Hour, -time.Hour} {
-		w.zero = w.zero.Add(set) // as if the wall's clock had been set back, and forth
+		w.zero = w.zero.Add(set) // as if the wall clock had been set back, and forward
 		now := int64(clock.Now())
 		first := w.at(now)
 		if off := time.Since(first); off < 0 || off > time.Second {

@@ -11,8 +11,8 @@ import (
 	"github.com/netcraq/netcraq/switch/offload"
 )
 
-// watcher makes sure that what was attached stays attached: interfaces go and come back, and peers
-// lose the program that another switch had there.
+// watcher makes sure that programs stay attached. Interfaces disappear and come back, and peers
+// lose the program that another switch had attached.
 type watcher struct {
 	changes chan netlink.LinkUpdate
 	end     chan struct{}
@@ -43,7 +43,7 @@ func (d *device) watch() (*watcher, error) {
 				return
 			case _, ok := <-changes:
 				if !ok {
-					changes = nil // the subscription has ended: the clock continues
+					changes = nil // the subscription has ended; the ticker continues
 				}
 			case <-tick.C:
 			}
@@ -79,7 +79,7 @@ func (w *watcher) stop() {
 	w.ended.Wait()
 }
 
-// repair puts a port's programs back if somebody has taken one off.
+// repair attaches a port's programs again if somebody has detached one.
 func (d *device) repair(q *port) {
 	if d.pipeline == nil {
 		return
@@ -113,8 +113,8 @@ func (d *device) repair(q *port) {
 		"iface", q.Iface)
 }
 
-// filterLooks is how many checks of the ports are made for each check of clsact's filters, which
-// takes longer.
+// filterLooks is the number of checks of the ports for each check of clsact's filters, which takes
+// longer.
 const filterLooks = 10
 
 // reconcile compares the interfaces with the ports.
@@ -129,7 +129,7 @@ func (d *device) reconcile() {
 	for _, q := range d.ports {
 		index, err := d.indexOf(q.Iface)
 		switch {
-		case err != nil: // which says nothing about the interface
+		case err != nil: // the lookup failed, which says nothing about the interface
 			unknown = err
 		case index == q.Ifindex && !q.missing:
 			if q.peer != nil {
@@ -168,7 +168,7 @@ func (d *device) reconcile() {
 	}
 }
 
-// indexOf is an interface's index, 0 if there is none of that name.
+// indexOf returns an interface's index, 0 if no interface has that name.
 func (d *device) indexOf(name string) (index int, err error) {
 	err = d.netns.Do(func() error {
 		l, err := netlink.LinkByName(name)

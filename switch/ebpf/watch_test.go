@@ -19,8 +19,8 @@ import (
 	"github.com/netcraq/netcraq/switch/offload"
 )
 
-// TestFeatures asks for a veth's XDP features: natively it always runs programs, and it takes
-// frames from them once its peer has a program.
+// TestFeatures reads a veth's XDP features: it always runs programs natively, and it accepts frames
+// from them once its peer has a program.
 func TestFeatures(t *testing.T) {
 	sw, _ := inNamespace(t)
 	f, err := netlinkdump.XDPFeatures(sw.Attrs().Index)
@@ -32,8 +32,8 @@ func TestFeatures(t *testing.T) {
 	}
 }
 
-// TestDetached has somebody take each program off a port, as "bpftool link detach" and "tc qdisc
-// del" do. The switch puts it back and says so.
+// TestDetached: somebody detaches each program from a port, like "bpftool link detach" and "tc
+// qdisc del". The switch attaches it again and reports that.
 func TestDetached(t *testing.T) {
 	for name, opts := range kinds {
 		t.Run(name, func(t *testing.T) {
@@ -41,7 +41,7 @@ func TestDetached(t *testing.T) {
 			restored := make(chan error, 100)
 			opts.Restored = func(_ string, err error) { restored <- err }
 			d := startHooks(t, opts, 1, 2)
-			d.watcher.stop() // it looks when it is told to
+			d.watcher.stop() // the test calls reconcile itself
 			works := func(when string) {
 				t.Helper()
 				f := hooksFrame(2, 100)
@@ -82,8 +82,8 @@ func TestDetached(t *testing.T) {
 	}
 }
 
-// detachLink detaches a program from an interface, as "bpftool link detach" does. Links name
-// interfaces by their index, of whatever namespace, so the program says which link is meant.
+// detachLink detaches a program from an interface, as "bpftool link detach" does. Links identify
+// interfaces by their index, which is not unique across namespaces, so prog identifies the link.
 func detachLink(ifindex int, prog *ebpf.Program) error {
 	about, err := prog.Info()
 	if err != nil {
@@ -105,8 +105,8 @@ func detachLink(ifindex int, prog *ebpf.Program) error {
 	return errors.Join(errors.New("there is no such link"), it.Err())
 }
 
-// TestOutOfDescriptors: a switch that has no file descriptor left cannot look at its interfaces,
-// which says nothing about them. Its ports stay what they are, and the log says what to do.
+// TestOutOfDescriptors: a switch without a free file descriptor cannot check its interfaces. Its
+// ports keep their state, and the log says what to do.
 func TestOutOfDescriptors(t *testing.T) {
 	for name, opts := range kinds {
 		t.Run(name, func(t *testing.T) {
@@ -114,7 +114,7 @@ func TestOutOfDescriptors(t *testing.T) {
 			var said bytes.Buffer
 			opts.Log = slog.New(slog.NewTextHandler(&said, nil))
 			d := startHooks(t, opts, 1, 2)
-			d.watcher.stop() // it looks when it is told to
+			d.watcher.stop() // the test calls reconcile itself
 			said.Reset()
 			withoutDescriptors(t, func() {
 				for range 3 {
@@ -142,7 +142,7 @@ func TestOutOfDescriptors(t *testing.T) {
 	}
 }
 
-// withoutDescriptors does something while the process gets no more file descriptors.
+// withoutDescriptors calls do while the process cannot open file descriptors.
 func withoutDescriptors(t *testing.T, do func()) {
 	t.Helper()
 	var was unix.Rlimit

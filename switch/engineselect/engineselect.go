@@ -22,7 +22,7 @@ type Device struct {
 	log               *slog.Logger
 	preferred, second Engine
 
-	mu      sync.Mutex // held while a program is exchanged or a port comes or goes
+	mu      sync.Mutex // held while the program or the ports change
 	running Engine
 	why     string // the preferred engine refused the program
 	ports   map[uint32]target.Port
@@ -64,14 +64,14 @@ func (d *Device) Verify(prog *bmv2json.Program) error {
 	return err
 }
 
-// prepared is a pipeline that says whose it is.
+// prepared is a pipeline with its engine.
 type prepared struct {
 	target.Pipeline
 	engine Engine
 	why    string
 }
 
-// Unwrap is the engine's own pipeline.
+// Unwrap returns the engine's own pipeline.
 func (p *prepared) Unwrap() target.Pipeline { return p.Pipeline }
 
 // Prepare implements [target.Preparer].
@@ -116,8 +116,8 @@ func (d *Device) Activate(p target.Pipeline, handOver func() error) error {
 		d.why = next.why
 		return nil
 	}
-	// From one engine to the other: with its ports taken away the old one sees no packets, so
-	// nothing changes while state is handed over.
+	// The engine changes. Without ports the old engine sees no packets, so nothing changes while
+	// state is handed over.
 	if err := d.move(d.running, next.engine); err != nil {
 		return err
 	}
@@ -128,8 +128,8 @@ func (d *Device) Activate(p target.Pipeline, handOver func() error) error {
 	return nil
 }
 
-// move moves the ports from one engine to the other. If a port cannot be moved, it stays where it
-// was, with all others.
+// move moves the ports from one engine to the other. If one cannot be moved, all stay where they
+// were.
 func (d *Device) move(from, to Engine) error {
 	var moved []target.Port
 	for _, p := range d.ports {
@@ -177,7 +177,7 @@ func (d *Device) RemovePort(number uint32) error {
 // Ports implements [target.Device].
 func (d *Device) Ports() map[target.Port]target.PortCounters { return d.current().Ports() }
 
-// setQueues changes queues of the engine that runs, if it has any.
+// setQueues changes queues of the running engine, if it has any.
 func (d *Device) setQueues(do func(target.QueueSetter) error) error {
 	running := d.current()
 	q, ok := running.(target.QueueSetter)

@@ -18,7 +18,7 @@ type fake struct {
 	ports  map[uint32]target.Port
 	pipe   target.Pipeline
 	closed bool
-	broken bool // takes no ports
+	broken bool // refuses ports
 }
 
 type fakePipeline struct {
@@ -135,7 +135,7 @@ func (p *paced) SetQueueRate(_ *uint32, _ *int, rate uint64) error {
 	return nil
 }
 
-// TestQueues sets queues of the engine that runs; one that has none says so.
+// TestQueues sets queues of the running engine; an engine without queues returns an error.
 func TestQueues(t *testing.T) {
 	fast, slow := newFake("fast", "hard"), &paced{fake: newFake("slow")}
 	d := New(fast, slow, nil)

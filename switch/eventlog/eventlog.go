@@ -1,6 +1,6 @@
-// Package eventlog publishes packets' ways through a program as BMv2's event logger does: a message
-// over nanomsg for each step, in the layout of memory that its listeners read (nanomsg_client.py,
-// p4-utils). Numbers are in the order of a little-endian machine.
+// Package eventlog publishes the steps of each packet's processing like BMv2's event logger: one
+// nanomsg message for each step, in the memory layout that BMv2's listeners read
+// (nanomsg_client.py, p4-utils). Numbers are little-endian.
 package eventlog
 
 import (
@@ -29,8 +29,8 @@ func (l *Log) Wanted() bool { return l.publisher.Subscribed() }
 // Event implements [interp.Events]. It does not block.
 func (l *Log) Event(e interp.Event) { l.publisher.Publish(encode(l.device, e)) }
 
-// encode encodes a step as a message: the kind, the device, the context (there is one), the
-// packet's name, and the fields of the kind.
+// encode encodes a step as a message: the kind, the device, the context (always 0), the packet's
+// name, and the fields of the kind.
 func encode(device uint64, e interp.Event) []byte {
 	order := binary.LittleEndian
 	m := make([]byte, 0, 48)

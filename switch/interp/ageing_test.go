@@ -9,7 +9,7 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// TestIdleTimeouts lets entries go idle by a clock that the test turns.
+// TestIdleTimeouts lets entries go idle. The test sets the clock.
 func TestIdleTimeouts(t *testing.T) {
 	prog, err := bmv2json.ReadFile("../p4rtserver/testdata/ageing.json")
 	must(t, err)
@@ -65,7 +65,7 @@ func TestIdleTimeouts(t *testing.T) {
 		t.Errorf("an entry without a timeout was hit %v ago (%v), want 3s", since, err)
 	}
 	expect(time.Hour+10*time.Second, "\x02", true)
-	expect(time.Hour+18*time.Second, "", true) // another timeout is not over yet
+	expect(time.Hour+18*time.Second, "", true) // the other timeout has not run out yet
 	expect(time.Hour+20*time.Second, "\x01\x02 again", true)
 	hit(time.Hour+21*time.Second, 2)
 	expect(time.Hour+30*time.Second, "\x01 again", true)

@@ -7,12 +7,12 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// TestChangesAreFinal keeps a packet inside of the program. No change returns before it is through:
-// what has been acknowledged over P4Runtime counts for every packet.
+// TestChangesAreFinal keeps a packet inside the program. No change may return before the packet has
+// left it: a change that was acknowledged over P4Runtime applies to every later packet.
 func TestChangesAreFinal(t *testing.T) {
 	entered, leave := make(chan bool), make(chan bool)
 	p := load(t, "stateful", Options{Log: func(s string) {
-		if s == "done" { // the last of two
+		if s == "done" { // the second of two
 			entered <- true
 			<-leave
 		}

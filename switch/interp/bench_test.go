@@ -8,8 +8,8 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// The benchmarks send one frame after another through small programs, each with a table of the size
-// named, and report what one costs.
+// The benchmarks send one frame after another through small programs, each with a table of the
+// named size, and report the cost of a frame.
 
 // bench sends frames in by port 0, one after the other.
 func bench(b *testing.B, p *Pipeline, frames [][]byte) {

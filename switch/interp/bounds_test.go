@@ -13,7 +13,7 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// edited is a program whose JSON was changed.
+// edited returns a program after a change of its JSON.
 func edited(t *testing.T, name string, edit func(root map[string]any)) *bmv2json.Program {
 	t.Helper()
 	text, err := os.ReadFile(programFile(name))
@@ -28,11 +28,11 @@ func edited(t *testing.T, name string, edit func(root map[string]any)) *bmv2json
 	return prog
 }
 
-// TestArraysAreBounded: a program whose arrays are each of a size that can be, but not all
-// together, is refused before anything is allocated: a process that is out of memory is gone, with
-// all its ports.
+// TestArraysAreBounded: a program with arrays of allowed sizes that together need too much memory
+// is refused before anything is allocated. A process that runs out of memory would end, with all
+// its ports.
 func TestArraysAreBounded(t *testing.T) {
-	const most = 1 << 27 // cells, by the format's reader
+	const most = 1 << 27 // cells, the limit of bmv2json
 	size := func(kind, name string, n int) func(root map[string]any) {
 		return func(root map[string]any) {
 			for _, a := range root[kind].([]any) {
@@ -51,7 +51,7 @@ func TestArraysAreBounded(t *testing.T) {
 			}
 		}
 	}
-	const half, cell = 1 << 29, 8 // half of what may be
+	const half, cell = 1 << 29, 8 // half of the limit
 	for _, c := range []struct {
 		name, largest string
 		edit          func(root map[string]any)
@@ -78,7 +78,7 @@ func TestArraysAreBounded(t *testing.T) {
 		Options{}))
 }
 
-// TestFieldsAreBounded: so is one whose packets would each take megabytes.
+// TestFieldsAreBounded: a program whose packets would each take megabytes is refused, too.
 func TestFieldsAreBounded(t *testing.T) {
 	err := Verify(edited(t, "stateful", func(root map[string]any) {
 		for _, h := range root["header_types"].([]any) {
@@ -95,8 +95,8 @@ func TestFieldsAreBounded(t *testing.T) {
 	}
 }
 
-// TestCopiesAreBounded: a group has more replicas than copies may be made of a packet; those beyond
-// take no memory.
+// TestCopiesAreBounded: a group has more replicas than a packet may have copies; the surplus takes
+// no memory.
 func TestCopiesAreBounded(t *testing.T) {
 	p := load(t, "copies", Options{MaxPasses: 50})
 	p.dp.Lock()

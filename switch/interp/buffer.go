@@ -11,7 +11,7 @@ type Out struct {
 	Frame []byte
 }
 
-// Buffer is memory for the frames that leave, to be used again for the next packet.
+// Buffer is memory for outgoing frames. The next packet reuses it.
 type Buffer struct {
 	// Outs are the frames of the last packet, in the order in which they left. Their memory is the
 	// buffer's: it is valid until the next ProcessInto.
@@ -27,14 +27,14 @@ func (b *Buffer) reset() {
 func (b *Buffer) alloc(n int) []byte {
 	at := len(b.arena)
 	if at+n > cap(b.arena) {
-		// What has been given out keeps the old memory.
+		// Frames that were given out keep the old memory.
 		b.arena, at = make([]byte, 0, max(2*cap(b.arena), n, 4096)), 0
 	}
 	b.arena = b.arena[:at+n]
 	return b.arena[at : at+n : at+n]
 }
 
-// deparse writes a packet with its headers.
+// deparse returns the packet's bytes, with its headers.
 func (b *Buffer) deparse(d *reference.Deparser, st *packet.State) []byte {
 	out := b.alloc(d.Prepare(st))
 	d.Write(out, st)

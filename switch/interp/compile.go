@@ -99,8 +99,8 @@ func (p *Pipeline) compileParsers(c *reference.Compiler) {
 	}
 }
 
-// maxLanes bounds the fields of a packet, and what is computed of them, in words of 64 bits.
-// There may be MaxPasses packets at a time: 1 GiB.
+// maxLanes bounds a packet's fields and intermediate results, in words of 64 bits. Up to MaxPasses
+// packets may exist at a time: 1 GiB.
 const maxLanes = 1 << 15
 
 func (p *Pipeline) compilePSAParsers(c *reference.Compiler) {
@@ -126,7 +126,7 @@ func (p *Pipeline) compilePSAParsers(c *reference.Compiler) {
 }
 
 // New compiles a program. An error wraps [target.ErrUnsupported] if the program needs something
-// that this engine does not do.
+// that this engine does not support.
 func New(prog *bmv2json.Program, opts Options) (*Pipeline, error) {
 	p, err := compile(prog, opts)
 	if err != nil {

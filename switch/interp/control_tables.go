@@ -7,8 +7,8 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// The control plane's side of tables. Pipeline.cp keeps control-plane calls apart from each other;
-// Pipeline.dp keeps them apart from packets and is held only for the moment of change.
+// The control plane's access to tables. Pipeline.cp serializes control-plane calls. Pipeline.dp
+// excludes packets, and is held only for the moment of a change.
 
 func (p *Pipeline) table(name string) (*matchtables.Table, error) {
 	t := p.src.Table(name)
@@ -18,7 +18,7 @@ func (p *Pipeline) table(name string) (*matchtables.Table, error) {
 	return p.ref.Tables[t.Index], nil
 }
 
-// changeTable changes an entry. what is said about a change that fails.
+// changeTable changes an entry. what describes the change in errors.
 func (p *Pipeline) changeTable(name, what string, change func(*matchtables.Table, *target.TableEntry) error,
 	e *target.TableEntry) error {
 	p.cp.Lock()
@@ -38,7 +38,7 @@ func (p *Pipeline) InsertEntry(name string, e *target.TableEntry) error {
 	return p.changeTable(name, "inserting into table", (*matchtables.Table).Insert, e)
 }
 
-// ModifyEntry implements [target.Pipeline]. Counters and meters of the entry stay as they are.
+// ModifyEntry implements [target.Pipeline]. Counters and meters of the entry stay unchanged.
 func (p *Pipeline) ModifyEntry(name string, e *target.TableEntry) error {
 	return p.changeTable(name, "modifying an entry of table", (*matchtables.Table).Modify, e)
 }
@@ -48,7 +48,7 @@ func (p *Pipeline) DeleteEntry(name string, e *target.TableEntry) error {
 	return p.changeTable(name, "deleting from table", (*matchtables.Table).Delete, e)
 }
 
-// Entries implements [target.Pipeline]. They come in the order of their insertion.
+// Entries implements [target.Pipeline]. They are in the order of their insertion.
 func (p *Pipeline) Entries(name string) ([]target.TableEntry, error) {
 	p.cp.Lock()
 	defer p.cp.Unlock()

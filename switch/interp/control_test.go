@@ -12,8 +12,8 @@ import (
 
 func u32(v uint32) *uint32 { return &v }
 
-// TestControlPlaneErrors does one thing wrong at a time, and expects the kind of error that the
-// contract names and no change of anything.
+// TestControlPlaneErrors makes one mistake at a time. It expects the kind of error that
+// target.Pipeline documents, and no change.
 func TestControlPlaneErrors(t *testing.T) {
 	exact := func(a ...byte) []target.FieldMatch {
 		return []target.FieldMatch{{Value: a[:2]}, {Value: a[2:]}}
@@ -375,7 +375,7 @@ func TestTableFull(t *testing.T) {
 	must(t, p.InsertEntry("I.exact_t", e))
 }
 
-// TestDefaults changes a default entry and restores the program's.
+// TestDefaults changes a default entry and restores the program's own.
 func TestDefaults(t *testing.T) {
 	p := load(t, "tables", Options{})
 	const f = "01 0000 00000000 00 000000000000000000"
@@ -403,8 +403,8 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// TestConstEntries lists entries that stand in the program: the contract's priorities, the largest
-// first.
+// TestConstEntries lists entries that are part of the program. They have target.Pipeline's
+// priorities, the largest first.
 func TestConstEntries(t *testing.T) {
 	p := load(t, "tables", Options{})
 	entries, err := p.Entries("I.const_t")
@@ -419,7 +419,7 @@ func TestConstEntries(t *testing.T) {
 	}
 }
 
-// TestSelector sends flows through an action selector and follows them as members come and go.
+// TestSelector sends flows through an action selector while members come and go.
 func TestSelector(t *testing.T) {
 	p := load(t, "selector", Options{})
 	port := func(n byte) *target.ActionCall { return act("I.out_by", []byte{0, n}) }
@@ -463,7 +463,7 @@ func TestSelector(t *testing.T) {
 	}
 	must(t, p.DeleteMember("I.chooser", 0)) // no longer used
 	must(t, p.ModifyEntry("I.selected", &target.TableEntry{Match: key, Member: u32(2)}))
-	must(t, p.DeleteGroup("I.chooser", 5)) // neither
+	must(t, p.DeleteGroup("I.chooser", 5)) // no longer used either
 	if c := count(); c[2] != 200 {
 		t.Errorf("flows by port of a single member: %v", c)
 	}
@@ -472,7 +472,7 @@ func TestSelector(t *testing.T) {
 	if len(entries) != 1 || entries[0].Member == nil || *entries[0].Member != 2 {
 		t.Errorf("entries: %+v", entries)
 	}
-	// A default entry of a table without one is a member or a group, too.
+	// In a table without a default entry, one can be set to a member or a group, too.
 	must(t, p.SetDefault("I.profiled", nil))
 	must(t, p.SetMember("I.members", 4, port(4), true))
 	must(t, p.SetDefault("I.profiled", &target.TableEntry{Member: u32(4)}))
@@ -491,7 +491,7 @@ func TestSelector(t *testing.T) {
 	}
 }
 
-// TestDirectMeterAndCounter polices one entry by bytes.
+// TestDirectMeterAndCounter limits one entry by bytes.
 func TestDirectMeterAndCounter(t *testing.T) {
 	p := load(t, "stateful", Options{})
 	e := &target.TableEntry{Match: []target.FieldMatch{{Value: []byte{0, 9}}},

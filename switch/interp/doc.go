@@ -1,33 +1,33 @@
 // Package interp runs a P4 program that p4c compiled for BMv2, in user space, on raw frames:
-// v1model as BMv2's simple_switch has it, and PSA as its psa_switch has it (psa.go).
+// v1model like BMv2's simple_switch, and PSA like its psa_switch (psa.go).
 //
 // [New] compiles a [bmv2json.Program] and gives a [Pipeline]: the program and its state (tables,
 // registers, counters, groups). [Pipeline.Process] takes one frame through it (parser, ingress, the
 // packet replication engine, egress, deparser) and returns the frames that leave. It does no I/O,
-// starts no goroutine and asks no clock: the time and, for a program that wants random numbers, a
-// seed come from the caller, so that the same calls give the same frames. The caller also provides
-// ports, queues and the CPU port.
+// starts no goroutine and reads no clock. The caller supplies the time and the seed of random
+// numbers, so the same calls give the same frames. The caller also provides ports, queues and the
+// CPU port.
 //
-// # What is like BMv2, and what is not
+// # Differences from BMv2
 //
 // The order of events is simple_switch's: the initial state of a clone, a resubmit, a recirculation
 // or a replica, which request wins if a program makes several, and the meaning of the drop port in
 // ingress and in egress. Its undefined behaviour is defined here: a header's fields read before it
 // was ever valid are 0 (BMv2: an earlier packet's values); an index outside of a stack reads 0 and
-// writes nothing, and so does one outside of a register, counter or meter array (BMv2 built for
-// speed: undefined); a parser that loops for ever stops with the error ParserTimeout; a packet may
-// be resubmitted, recirculated and cloned only so often ([Options].MaxPasses); a failed assertion
-// drops the packet (BMv2: the process aborts); two varbit fields are equal only if their lengths
-// are, too, as P4 says (BMv2 compares them as numbers).
+// writes nothing, and so does one outside of a register, counter or meter array (undefined in an
+// optimized build of BMv2); a parser that never ends stops with the error ParserTimeout; a packet
+// may be resubmitted, recirculated and cloned only a limited number of times ([Options].MaxPasses);
+// a failed assertion drops the packet (BMv2: the process aborts); two varbit fields are equal only
+// if their lengths are equal, too, as P4 requires (BMv2 compares them as numbers).
 //
 // There are no silent differences: New refuses what it cannot run with an error that wraps
 // [target.ErrUnsupported] and names the construct and its place in the JSON.
 //
-// # Packages below
+// # Internal packages
 //
-// This package has a packet's way between the blocks of the program (process.go, psa.go, and the
-// queues), and the control plane's calls (control_*.go). What happens inside a block is below, in
-// internal/. Each package imports only those before it:
+// This package moves packets between the blocks of the program (process.go, psa.go, and the
+// queues), and implements the control plane's calls (control_*.go). The packages in internal/
+// execute the blocks. Each package imports only those before it:
 //
 //   - wideint: numbers of any width; refusal: how a compiler gives up
 //   - packet: one packet's fields and headers
@@ -35,9 +35,9 @@
 //   - packetevents: events and traces
 //   - expression: expressions as functions of a packet
 //   - reference: the program statement by statement, which is the specification
-//   - vm: the control flow as byte code, which does the same faster
+//   - vm: the control flow as byte code, which has the same effect and is faster
 //
-// A pipeline that can be watched ([Options].Events, [Options].Trace) runs only on reference. All
+// A pipeline that may be watched ([Options].Events, [Options].Trace) runs only on reference. All
 // others run their control flow on vm. Outside of the interpreter they import bmv2json, interval
 // and target.
 package interp

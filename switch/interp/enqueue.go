@@ -33,7 +33,7 @@ func (p *Pipeline) enqueue(st *packet.State, port uint32) {
 	p.queue = append(p.queue, st)
 }
 
-// enqueueAtRate is enqueue where queues have rates or depths.
+// enqueueAtRate is enqueue for queues with rates or depths.
 func (p *Pipeline) enqueueAtRate(st *packet.State) {
 	room, s := &p.waiting, p.opts.Queues.of(st.EgressPort, st.Priority)
 	name := queueName{st.EgressPort, st.Priority}
@@ -67,7 +67,7 @@ func (p *Pipeline) enqueueAtRate(st *packet.State) {
 	heap.Push(&room.ready[st.Priority], waiter{st, q, q.last, room.order, p.obs.LastNumber()})
 }
 
-// depart takes the packet that is next to leave its queue at now; nil if none may.
+// depart removes the packet that may leave its queue next at now; nil: none may.
 func (p *Pipeline) depart(now time.Duration) *packet.State {
 	room := &p.waiting
 	if p.passes > p.opts.MaxPasses/2 {
@@ -90,7 +90,7 @@ func (p *Pipeline) depart(now time.Duration) *packet.State {
 	return nil
 }
 
-// noteDeparture notes when there is something to do next.
+// noteDeparture stores when there is something to do next.
 func (p *Pipeline) noteDeparture() {
 	next := time.Duration(nobodyWaits)
 	for _, w := range p.waiting.ready {
@@ -101,14 +101,14 @@ func (p *Pipeline) noteDeparture() {
 	p.waiting.next.Store(int64(next))
 }
 
-// NextDeparture is when the next of the packets in the queues may go on to egress, as
-// [Pipeline.DepartInto] takes them; false: no packet waits.
+// NextDeparture is when the next packet in the queues may continue to egress (see
+// [Pipeline.DepartInto]); false: no packet waits.
 func (p *Pipeline) NextDeparture() (time.Duration, bool) {
 	next := p.waiting.next.Load()
 	return time.Duration(next), next != nobodyWaits
 }
 
-// ReadsQueueDepth reports whether the program asks how many packets wait at a port.
+// ReadsQueueDepth reports whether the program reads how many packets wait at a port.
 func (p *Pipeline) ReadsQueueDepth() bool { return p.readsDepth }
 
 func (p *Pipeline) queueDepth(port uint32) uint64 {

@@ -5,16 +5,16 @@ import (
 	"github.com/netcraq/netcraq/switch/interp/internal/packetevents"
 )
 
-// Events gets the steps of packets' ways. It must not call the Pipeline.
+// Events gets the steps of each packet's processing. It must not call the Pipeline.
 type Events = packetevents.Listener
 
-// Event is a step of a packet's way.
+// Event is a step in the processing of a packet.
 type Event = packetevents.Event
 
-// EventKind is a kind of step of a packet's way, with the number that BMv2's event logger gives it.
+// EventKind is a kind of step, with the number of BMv2's event logger.
 type EventKind = packetevents.Kind
 
-// PacketName tells packets and their copies apart.
+// PacketName distinguishes packets and their copies.
 type PacketName = packet.Name
 
 // The kinds of step. Event.ID is an id of the program's JSON unless the line says otherwise.
@@ -34,5 +34,5 @@ const (
 	EventTableHit       = packetevents.TableHit       // ID: of the table; Value: the entry's handle
 	EventTableMiss      = packetevents.TableMiss      // ID: of the table
 	EventActionExecute  = packetevents.ActionExecute  // ID: of the action
-	EventConfigChange   = packetevents.ConfigChange   // another program runs; this is not a packet's step
+	EventConfigChange   = packetevents.ConfigChange   // another program was loaded; not a step of a packet
 )

@@ -7,7 +7,7 @@ import (
 	"github.com/netcraq/netcraq/switch/interp/internal/vm"
 )
 
-// controlFlow is ingress or egress. It is run as byte code or, if somebody may watch, statement by
+// controlFlow is ingress or egress. It runs as byte code or, if somebody may watch, statement by
 // statement.
 type controlFlow struct {
 	id   int // in events
@@ -15,7 +15,7 @@ type controlFlow struct {
 	flow *reference.Flow
 }
 
-// run takes a packet through.
+// run processes a packet.
 func (f *controlFlow) run(p *Pipeline, st *packet.State) {
 	if f.code != nil {
 		f.code.Run(st)

@@ -11,7 +11,7 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// programFile is one of the project's own programs, whose P4 source is alongside it.
+// programFile is one of the project's own test programs. Its P4 source is in the same folder.
 func programFile(name string) string { return filepath.Join("..", "stf", "testdata", name+".json") }
 
 func load(t testing.TB, name string, opts Options) *Pipeline {
@@ -27,7 +27,7 @@ func load(t testing.TB, name string, opts Options) *Pipeline {
 	return p
 }
 
-// frame reads hexadecimal digits.
+// frame parses hexadecimal digits.
 func frame(t testing.TB, digits string) []byte {
 	t.Helper()
 	b, err := hex.DecodeString(strings.ReplaceAll(digits, " ", ""))
@@ -37,7 +37,7 @@ func frame(t testing.TB, digits string) []byte {
 	return b
 }
 
-// single sends a frame in by port 0 and expects one to leave.
+// single sends a frame in by port 0, and expects exactly one to leave.
 func single(t testing.TB, p *Pipeline, digits string) Out {
 	t.Helper()
 	outs := p.Process(time.Second, 0, frame(t, digits))

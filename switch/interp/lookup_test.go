@@ -11,11 +11,11 @@ import (
 )
 
 // TestLookups fills the tables of the test program with random entries, changes and removes some,
-// and holds what random packets hit against a search of all entries that are there.
+// and compares the hits of random packets with a search through all present entries.
 func TestLookups(t *testing.T) {
 	p := load(t, "tables", Options{})
 	r := rand.New(rand.NewPCG(7, 8))
-	value := func(n int) []byte { // few bits set, so that things meet
+	value := func(n int) []byte { // few bits set, so that many packets match
 		b := make([]byte, n)
 		b[n-1] = byte(r.IntN(6))
 		if r.IntN(4) == 0 {
@@ -37,7 +37,7 @@ func TestLookups(t *testing.T) {
 		}
 		return b
 	}
-	// The frame is which, a (16), b (32), c (7) and d (1), wide (72).
+	// The frame has the fields which, a (16), b (32), c (7), d (1), and wide (72).
 	tables := []struct {
 		which byte
 		name  string
@@ -152,7 +152,7 @@ func TestLookups(t *testing.T) {
 				}
 				want := byte(0)
 				if tt.which == 1 {
-					want = 0xee // its default
+					want = 0xee // the default entry's value
 				}
 				if best != nil {
 					want = best.Action.Params[0][0]
@@ -191,8 +191,7 @@ func masked(v []byte, m target.FieldMatch) bool {
 	return true
 }
 
-// canonicalKey is a name for the match and priority of an entry, with the bits that do not count
-// left out.
+// canonicalKey names the match and priority of an entry, without the bits that do not matter.
 func canonicalKey(e *target.TableEntry) string {
 	s := fmt.Sprint(e.Priority)
 	for _, m := range e.Match {

@@ -27,48 +27,48 @@ const (
 	instanceResubmitted
 )
 
-// Pipeline is a program ready to run and its state. Its methods are safe for concurrent use;
-// packets go through one at a time.
+// Pipeline is a program with its state, ready to run. Its methods are safe for concurrent use; it
+// processes one packet at a time.
 type Pipeline struct {
 	src  *bmv2json.Program
 	opts Options
 	lay  *packet.Layout
 
-	// cp keeps control-plane calls apart from each other, and dp keeps packets apart from the
-	// moment in which one changes something. Where both are held, cp was taken first. So a packet
-	// waits for no more than a few assignments, however large the table that is being listed.
+	// cp serializes control-plane calls, and dp excludes packets during a change. Code that needs
+	// both locks cp first. So a packet waits for no more than a few assignments, even while a large
+	// table is being listed.
 	cp, dp sync.Mutex
 
-	// The program, compiled, and what it keeps.
+	// The compiled program with its data.
 	ref             *reference.Program
 	std             stdFields
-	readsDepth      bool // the program mentions how many packets wait at a port
+	readsDepth      bool // the program mentions the number of packets that wait at a port
 	psa             *psa // nil: a v1model program
 	parser          *reference.Parser
 	ingress, egress controlFlow
 	deparser        reference.Deparser
 
-	// What is the switch's.
+	// State of the switch, not of the program.
 	groups   map[uint32][]target.Replica
 	sessions map[uint32]target.CloneSession
 	rand     *rand.PCG
 	obs      *packetevents.Observer
 
-	// Packets under way.
+	// Packets that are being processed.
 	free    []*packet.State
-	input   []*packet.State // for ingress: those that came back
+	input   []*packet.State // for ingress: resubmitted and recirculated packets
 	queue   []*packet.State // for egress
 	passes  int
 	waiting waitingRoom
-	// that a packet's priority was out of range was said
+	// the message that a packet's priority was out of range has been logged
 	outOfRange bool
 	digests    []target.Digest
 }
 
 var _ target.Pipeline = (*Pipeline)(nil)
 
-// Barrier implements [target.Pipeline]. Every change has waited for the packet under way, which
-// keeps dp from its parser to its last copy.
+// Barrier implements [target.Pipeline]. It has nothing to do, because every change has waited for
+// the present packet, which holds dp from its parser to its last copy.
 func (p *Pipeline) Barrier() error { return nil }
 
 // Program implements [target.Pipeline].

@@ -8,20 +8,21 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// Process runs a frame that came in by port at the time now (since the device was made: the
-// program's timestamps) through the program and returns the frames that leave; the caller owns
-// their memory. The frame is only read, and not after Process has returned.
+// Process runs a frame from port through the program and returns the outgoing frames; the caller
+// owns their memory. now is the time since the device was made, for the program's timestamps.
+// Process only reads the frame, and does not keep it.
 //
-// Packets are processed in the order in which they are made: first all for egress (a clone before
-// its original, replicas in the order of their group), then resubmitted or recirculated ones.
+// Packets are processed in the order in which they are made: first all packets for egress (a clone
+// before its original, replicas in the order of their group), then resubmitted or recirculated
+// packets.
 func (p *Pipeline) Process(now time.Duration, port uint32, frame []byte) []Out {
 	var b Buffer
 	p.ProcessInto(&b, now, port, frame)
 	return b.Outs
 }
 
-// ProcessInto is Process without allocation: the frames are in b, until it is used again. b must
-// not be shared between goroutines.
+// ProcessInto is Process without allocation: the frames are in b, until b is used again. Goroutines
+// must not share b.
 func (p *Pipeline) ProcessInto(b *Buffer, now time.Duration, port uint32, frame []byte) {
 	b.reset()
 	digests := p.process(b, now, port, frame)
@@ -54,7 +55,7 @@ func (p *Pipeline) process(b *Buffer, now time.Duration, port uint32,
 	return p.work(b, now)
 }
 
-// work takes the packets under way, and those that leave their queues at now, to where they go.
+// work processes the waiting packets, and those that leave their queues at now.
 func (p *Pipeline) work(b *Buffer, now time.Duration) []target.Digest {
 	sent, received := 0, 0
 	for {
@@ -81,7 +82,7 @@ func (p *Pipeline) work(b *Buffer, now time.Duration) []target.Digest {
 	}
 }
 
-// allowed counts a pass and says whether there may be one more.
+// allowed counts a pass, and reports whether it is within MaxPasses.
 func (p *Pipeline) allowed() bool {
 	p.passes++
 	if p.passes == p.opts.MaxPasses+1 {
@@ -101,7 +102,7 @@ func (p *Pipeline) parse(st *packet.State) {
 	p.std.checksumError.Set(st, wrong)
 }
 
-// receive takes a packet through parser and ingress and to where it goes next.
+// receive processes a packet in parser and ingress, and passes it on.
 func (p *Pipeline) receive(b *Buffer, st *packet.State) {
 	if !p.allowed() {
 		p.put(st)
@@ -152,11 +153,11 @@ func (p *Pipeline) receive(b *Buffer, st *packet.State) {
 
 // multicast makes a copy of st for each replica. A copy has the headers, the metadata and the
 // length of st, but none of its requests: not even truncate, which in BMv2 applies only to the
-// outgoing packet and not to copies of it. It is cut to so many bytes.
+// outgoing packet and not to copies of it. The copies are truncated to cut bytes.
 func (p *Pipeline) multicast(st *packet.State, replicas []target.Replica, cut int) {
 	for _, r := range replicas {
 		if len(p.queue) > p.opts.MaxPasses {
-			return // it would be dropped: that many have been made of one packet
+			return // MaxPasses copies exist, so further ones would be dropped
 		}
 		c := p.get(st.Now)
 		c.CopyHeaders(st)
@@ -177,8 +178,8 @@ func (p *Pipeline) keep(dst, src *packet.State, list int) {
 	}
 }
 
-// cloneIngress makes the copies of a clone session from the packet as it was received: it is parsed
-// once more, and keeps of the metadata only the field list.
+// cloneIngress makes the copies of a clone session from the received packet. It parses the packet
+// again, and copies only the metadata in the field list.
 func (p *Pipeline) cloneIngress(st *packet.State, length int) {
 	s, ok := p.sessions[st.CloneSession]
 	if p.obs.HasTrace() {
@@ -193,14 +194,14 @@ func (p *Pipeline) cloneIngress(st *packet.State, length int) {
 	c.IngressPort, c.ReceivedLength, c.Frame, c.Length = st.IngressPort, st.ReceivedLength, st.Frame, length
 	p.std.ingressPort.Set(c, uint64(st.IngressPort))
 	p.obs.NameCopy(c, st, st.Frame)
-	p.parser.Run(c) // what stopped it, if anything, would be in the metadata, which is cleared
+	p.parser.Run(c) // a parser error would be in the metadata, which is cleared
 	c.ClearMetadata()
 	p.keep(c, st, st.CloneList)
 	p.std.instanceType.Set(c, instanceIngressClone)
 	p.replicate(c, s)
 }
 
-// cloneEgress makes the copies of a clone session from the packet as egress has left it.
+// cloneEgress makes the copies of a clone session from the packet after egress.
 func (p *Pipeline) cloneEgress(st *packet.State) {
 	s, ok := p.sessions[st.CloneSession]
 	if !ok {
@@ -228,8 +229,7 @@ func (p *Pipeline) replicate(c *packet.State, s target.CloneSession) {
 	p.put(c)
 }
 
-// resubmit puts the packet, as it was received, back to ingress with the metadata of the field
-// list.
+// resubmit sends the received packet to ingress again, with the metadata of the field list.
 func (p *Pipeline) resubmit(st *packet.State, length int) {
 	c := p.get(st.Now)
 	c.Clear()
@@ -242,7 +242,7 @@ func (p *Pipeline) resubmit(st *packet.State, length int) {
 	p.put(st)
 }
 
-// sample takes the values of a digest.
+// sample reads the values of a digest.
 func (p *Pipeline) sample(st *packet.State) {
 	list := p.src.LearnList(st.DigestList)
 	st.DigestList = 0
@@ -259,7 +259,7 @@ func (p *Pipeline) sample(st *packet.State) {
 	p.digests = append(p.digests, d)
 }
 
-// send takes a packet through egress and deparser and out.
+// send processes a packet in egress and deparser, and sends it.
 func (p *Pipeline) send(b *Buffer, st *packet.State) {
 	if !p.allowed() {
 		p.put(st)
@@ -304,8 +304,7 @@ func (p *Pipeline) send(b *Buffer, st *packet.State) {
 	p.put(st)
 }
 
-// recirculate puts the packet, as the deparser wrote it, back to ingress with the metadata of the
-// field list.
+// recirculate sends the deparsed packet to ingress again, with the metadata of the field list.
 func (p *Pipeline) recirculate(st *packet.State, frame []byte) {
 	c := p.get(st.Now)
 	c.Clear()
@@ -318,8 +317,8 @@ func (p *Pipeline) recirculate(st *packet.State, frame []byte) {
 	p.put(st)
 }
 
-// DepartInto takes the packets whose time has come at now out of their queues and through egress,
-// as [Pipeline.ProcessInto] does with a packet that comes in.
+// DepartInto takes the packets that are due at now out of their queues, and sends them through
+// egress. b is used as in [Pipeline.ProcessInto].
 func (p *Pipeline) DepartInto(b *Buffer, now time.Duration) {
 	b.reset()
 	p.dp.Lock()

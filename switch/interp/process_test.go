@@ -18,8 +18,8 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// TestSideEffects looks at what leaves a packet's way otherwise than by a port: digests, messages,
-// random numbers, assertions.
+// TestSideEffects checks a program's effects other than frames: digests, messages, random numbers,
+// assertions.
 func TestSideEffects(t *testing.T) {
 	var digests []target.Digest
 	var messages []string
@@ -28,7 +28,7 @@ func TestSideEffects(t *testing.T) {
 		Seed: 42,
 		OnDigest: func(d target.Digest) {
 			digests = append(digests, d)
-			// the pipeline may be asked from here
+			// the pipeline may be called from here
 			if _, err := p.ReadRegister("I.narrow", 0); err != nil {
 				t.Error(err)
 			}
@@ -55,7 +55,7 @@ func TestSideEffects(t *testing.T) {
 	single(t, p, "0b beef 0000000000000007 00000000000000000000000000000000")
 }
 
-// TestTimestamps looks at the clock that the program sees, 48 bits of microseconds.
+// TestTimestamps checks the clock that the program sees, 48 bits of microseconds.
 func TestTimestamps(t *testing.T) {
 	prog := testutil.FieldsProgram(t, []int{8})
 	p, err := New(prog, Options{})
@@ -66,7 +66,7 @@ func TestTimestamps(t *testing.T) {
 	}
 }
 
-// TestPassesAreBounded lets a packet go round for ever.
+// TestPassesAreBounded makes a packet loop for ever.
 func TestPassesAreBounded(t *testing.T) {
 	var said []string
 	p := load(t, "copies", Options{MaxPasses: 50, Log: func(s string) { said = append(said, s) }})
@@ -76,13 +76,13 @@ func TestPassesAreBounded(t *testing.T) {
 	if outs := p.Process(0, 0, frame(t, "01 00 0009 00")); len(outs) != 49 || len(said) != 1 {
 		t.Errorf("%d frames left, and %q was said", len(outs), said)
 	}
-	// Nothing of it is left behind.
+	// Nothing of the packet is left behind.
 	if outs := p.Process(0, 0, frame(t, "00 00 0000 00")); len(outs) != 1 {
 		t.Errorf("after that %d frames left", len(outs))
 	}
 }
 
-// TestCloneSession cuts the copies of a session.
+// TestCloneSession truncates the copies of a session.
 func TestCloneSession(t *testing.T) {
 	p := load(t, "copies", Options{})
 	must(t, p.SetCloneSession(5,
@@ -101,8 +101,8 @@ func TestCloneSession(t *testing.T) {
 	}
 }
 
-// TestMemory checks who owns what: Process gives memory away, ProcessInto lends it, neither keeps
-// the frame, and the second does not allocate.
+// TestMemory checks the ownership of memory: Process gives it away, ProcessInto lends it, neither
+// keeps the frame, and ProcessInto does not allocate.
 func TestMemory(t *testing.T) {
 	p := load(t, "tables", Options{})
 	in := frame(t, "08 0001 00000000 00 000000000000000000 11223344")
@@ -132,8 +132,8 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// TestDeterminism gives two pipelines the same packets, one of them with ports and numbers in its
-// random hash, and expects the same frames.
+// TestDeterminism sends the same packets through two pipelines of one seed, and expects the same
+// frames.
 func TestDeterminism(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 10))
 	a, b := load(t, "stateful", Options{Seed: 3}), load(t, "stateful", Options{Seed: 3})
@@ -154,8 +154,8 @@ func TestDeterminism(t *testing.T) {
 	}
 }
 
-// TestRefusals changes programs so that they ask for what there is not. Each is refused with an
-// error that says so and where.
+// TestRefusals changes programs so that they use things that do not exist. Each is refused with an
+// error that names the problem and its place.
 func TestRefusals(t *testing.T) {
 	type object = map[string]any
 	tests := []struct {
@@ -238,8 +238,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestConcurrency has the control plane change everything while packets go through. The race
-// detector says whether it may; the test itself, that a packet sees a register either before or
+// TestConcurrency makes the control plane change everything while packets are processed. The race
+// detector checks the accesses. The test checks that a packet sees a register either before or
 // after a write.
 func TestConcurrency(t *testing.T) {
 	p := load(t, "stateful", Options{})
@@ -308,7 +308,8 @@ func TestConcurrency(t *testing.T) {
 	wg.Wait()
 }
 
-// FuzzProcess sends frames through every program, with state that makes as much happen as there is.
+// FuzzProcess sends frames through every program, with state that reaches as much of it as
+// possible.
 func FuzzProcess(f *testing.F) {
 	var pipelines []*Pipeline
 	for _, name := range []string{"arithmetic", "copies", "parsing", "selector", "stateful",
@@ -347,7 +348,7 @@ func FuzzProcess(f *testing.F) {
 	})
 }
 
-// TestManyFrames is the fuzz test's body over random frames, for where nobody fuzzes.
+// TestManyFrames runs the fuzz test's body with random frames, for runs without fuzzing.
 func TestManyFrames(t *testing.T) {
 	r := rand.New(rand.NewPCG(11, 12))
 	for _, name := range []string{"arithmetic", "copies", "parsing", "selector", "stateful",

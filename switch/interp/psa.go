@@ -21,13 +21,13 @@ const (
 	psaRecirculated
 )
 
-// arrive says how a packet came to ingress.
+// arrive sets a packet's ingress metadata.
 func (a *psa) arrive(st *packet.State, port uint32, path uint64) {
 	a.inPort.Set(st, uint64(port))
 	a.inPath.Set(st, path)
 }
 
-// receivePSA takes a packet through ingress and to where it goes next.
+// receivePSA processes a packet in ingress, and passes it on.
 func (p *Pipeline) receivePSA(b *Buffer, st *packet.State) {
 	a := p.psa
 	a.ingressTime.Set(st, uint64(st.Now/time.Microsecond))
@@ -45,7 +45,7 @@ func (p *Pipeline) receivePSA(b *Buffer, st *packet.State) {
 		p.put(st)
 		return
 	}
-	if a.clone.Get(st) != 0 { // of dropped packets, too
+	if a.clone.Get(st) != 0 { // also for dropped packets
 		p.clonePSA(st, uint32(a.session.Get(st)), st.Frame, psaCloneI2E)
 	}
 	switch {
@@ -83,13 +83,13 @@ func (p *Pipeline) replicatePSA(st *packet.State, replicas []target.Replica, fra
 	class uint64) {
 	for _, r := range replicas {
 		if len(p.queue) > p.opts.MaxPasses {
-			return // it would be dropped: that many have been made of one packet
+			return // MaxPasses copies exist, so further ones would be dropped
 		}
 		p.enqueuePSA(st, r, frame, path, class)
 	}
 }
 
-// enqueuePSA hands a copy of st's packet to egress.
+// enqueuePSA passes a copy of st's packet to egress.
 func (p *Pipeline) enqueuePSA(st *packet.State, r target.Replica, frame []byte, path, class uint64) {
 	c := p.newPacket(st, frame)
 	c.EgressPort = r.Port
@@ -105,7 +105,7 @@ func (p *Pipeline) enqueuePSA(st *packet.State, r target.Replica, frame []byte, 
 	p.queue = append(p.queue, c)
 }
 
-// sendPSA takes a packet through egress and out.
+// sendPSA processes a packet in egress, and sends it.
 func (p *Pipeline) sendPSA(b *Buffer, st *packet.State) {
 	a := p.psa
 	a.egressTime.Set(st, uint64(st.Now/time.Microsecond))

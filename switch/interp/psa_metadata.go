@@ -8,25 +8,24 @@ import (
 	"github.com/netcraq/netcraq/switch/interp/internal/wideint"
 )
 
-// psa is what a program for the Portable Switch Architecture has otherwise than one for v1model: a
+// psa has the differences of a program for the Portable Switch Architecture from one for v1model: a
 // parser and a deparser on both sides of the packet replication engine, and metadata of its own.
-// Nothing but the bytes of a packet, and what the engine says about it, goes from ingress to
-// egress.
+// Only the packet's bytes, and the engine's metadata, pass from ingress to egress.
 type psa struct {
 	egressParser    *reference.Parser
 	ingressDeparser reference.Deparser
 
 	inPort, inPath                                     packet.Field // of the ingress parser
 	ingressPort, ingressPath, ingressTime, ingressErr  packet.Field
-	class, clone, session, drop, resubmit, group, port packet.Field // what ingress decides
+	class, clone, session, drop, resubmit, group, port packet.Field // set by ingress
 	outPort, outPath                                   packet.Field // of the egress parser
 	egressClass, egressPort, egressPath, instance      packet.Field
 	egressTime, egressErr                              packet.Field
-	cloneAgain, sessionAgain, dropAgain                packet.Field // what egress decides
+	cloneAgain, sessionAgain, dropAgain                packet.Field // set by egress
 	deparserPort                                       packet.Field
 }
 
-// newPSA finds the metadata that the architecture has. p4c writes all of it into every program.
+// newPSA finds the architecture's metadata. p4c writes all of it into every program.
 func newPSA(prog *bmv2json.Program, lay *packet.Layout) *psa {
 	field := func(header, name string) packet.Field {
 		r := prog.FieldNamed(header, name)

@@ -11,33 +11,33 @@ import (
 )
 
 // Queues configure the queues between ingress and egress, as in BMv2's simple_switch: each port has
-// one for each priority. A queue gives its packets to egress at its rate; one without a rate keeps
-// none. Of packets that may go, those of the largest priority go first. A full queue drops new
-// packets.
+// one queue for each priority. A queue passes its packets to egress at its rate; without a rate
+// packets do not wait. Among packets that may leave, those of the largest priority go first. A full
+// queue drops new packets.
 //
-// They are the switch's, not the program's, so that they stay when a program is replaced. The
-// packets that wait are the program's. Queues are safe for concurrent use.
+// The settings belong to the switch, so they stay when a program is replaced. The waiting packets
+// belong to the program. Queues are safe for concurrent use.
 type Queues struct {
 	priorities int
 
 	mu    sync.Mutex
-	other []queueSetting // by priority, of ports of which nothing has been said
+	other []queueSetting // by priority, for ports without settings of their own
 	ports map[uint32][]queueSetting
-	set   atomic.Bool // something is other than at the beginning
+	set   atomic.Bool // some setting was changed
 }
 
-// queueSetting is how a queue is set.
+// queueSetting is the configuration of a queue.
 type queueSetting struct {
-	depth int           // packets that may wait
+	depth int           // highest number of waiting packets
 	gap   time.Duration // between two packets; 0: they do not wait
 }
 
 const (
-	// MaxQueuePriorities is how many priorities there are at most. The field of v1model has 3 bits.
+	// MaxQueuePriorities is the highest number of priorities. v1model's field has 3 bits.
 	MaxQueuePriorities = 64
-	// MaxQueueDepth is how many packets one queue holds at most.
+	// MaxQueueDepth is the highest number of packets in one queue.
 	MaxQueueDepth = 1 << 16
-	// maxWaiting bounds the packets that wait in all queues together.
+	// maxWaiting bounds the waiting packets in all queues together.
 	maxWaiting = 1 << 16
 	// defaultQueueDepth is BMv2's.
 	defaultQueueDepth = 64
@@ -49,7 +49,8 @@ func NewQueues(priorities int) *Queues {
 		other: slices.Repeat([]queueSetting{{depth: defaultQueueDepth}}, priorities)}
 }
 
-// change changes some queues' settings: of a port and a priority, or where those are nil of all.
+// change changes the settings of a port's queue for a priority; nil stands for all ports or
+// priorities.
 func (q *Queues) change(port *uint32, priority *int, do func(*queueSetting)) error {
 	if priority != nil && (*priority < 0 || *priority >= q.priorities) {
 		return fmt.Errorf("priority %d: there are %d, from 0 on (--priority-queues): %w", *priority,
@@ -79,8 +80,8 @@ func (q *Queues) change(port *uint32, priority *int, do func(*queueSetting)) err
 	return nil
 }
 
-// SetDepth sets how many packets wait at most: in the queue of a port and a priority, or, where
-// those are nil, of all.
+// SetDepth sets the highest number of waiting packets in a port's queue for a priority; nil stands
+// for all ports or priorities.
 func (q *Queues) SetDepth(port *uint32, priority *int, packets int) error {
 	if packets < 0 || packets > MaxQueueDepth {
 		return fmt.Errorf("a queue of %d packets (0 to %d): %w", packets, MaxQueueDepth,
@@ -89,7 +90,7 @@ func (q *Queues) SetDepth(port *uint32, priority *int, packets int) error {
 	return q.change(port, priority, func(s *queueSetting) { s.depth = packets })
 }
 
-// SetRate sets how many packets a second leave a queue at most; 0 is not a limit.
+// SetRate sets the highest number of packets per second that leave a queue; 0: no limit.
 func (q *Queues) SetRate(port *uint32, priority *int, perSecond uint64) error {
 	gap := time.Duration(0)
 	if perSecond > 0 {

@@ -41,7 +41,7 @@ func newQueued(t *testing.T, priorities int) *queued {
 	return q
 }
 
-// The ways that a packet of priorities.p4 asks for.
+// The paths that a packet of priorities.p4 can request.
 const (
 	goesOn byte = iota
 	toGroup
@@ -49,7 +49,8 @@ const (
 	goesRound
 )
 
-// send has a packet come in, and spoils its memory after. What leaves is as leaves says it.
+// send processes a received packet, and overwrites its memory afterwards. It describes the outgoing
+// frames (leaves).
 func (q *queued) send(at time.Duration, port, priority, how, number byte) []string {
 	frame := append([]byte{port, priority, how, number}, "ten bytes: and more"...)
 	outs := q.Process(at, 9, frame)
@@ -59,15 +60,15 @@ func (q *queued) send(at time.Duration, port, priority, how, number byte) []stri
 	return leaves(outs)
 }
 
-// depart has the packets continue whose time has come.
+// depart processes the packets that are due.
 func (q *queued) depart(at time.Duration) []string {
 	var b Buffer
 	q.DepartInto(&b, at)
 	return leaves(b.Outs)
 }
 
-// leaves says about each frame its port, its number, its queue, how long it waited, and how many
-// waited before it when it came and behind it when it went.
+// leaves describes each frame: its port, number and queue, how long it waited, and the length of
+// its queue when it arrived and when it left.
 func leaves(outs []Out) (told []string) {
 	for _, o := range outs {
 		f := o.Frame
@@ -92,8 +93,8 @@ func expectLeaves(t *testing.T, what string, got []string, want ...string) {
 
 func number[T any](n T) *T { return &n }
 
-// TestQueueRate has packets leave a queue a millisecond after one another, and see how long they
-// waited, and with whom; other ports' packets do not wait.
+// TestQueueRate: packets leave a queue a millisecond apart. The program sees their waiting time and
+// the queue's length. Packets of other ports do not wait.
 func TestQueueRate(t *testing.T) {
 	q := newQueued(t, 1)
 	must(t, q.queues.SetRate(number(uint32(1)), nil, 1000))
@@ -111,15 +112,15 @@ func TestQueueRate(t *testing.T) {
 	}
 	expectLeaves(t, "too early", q.depart(at-1))
 	expectLeaves(t, "in time", q.depart(at), "1:2 q0 1000us 0 2")
-	// Who is late lets those continue whose time has come, and no more.
+	// After a late call, the packets that are due continue, and no others.
 	expectLeaves(t, "late", q.depart(at+2500*time.Microsecond), "1:3 q0 3500us 1 1",
 		"1:4 q0 3500us 2 0")
 	if _, waits := q.NextDeparture(); waits {
 		t.Error("a packet waits after the last")
 	}
-	// A packet that comes later than the queue has sent does not wait.
+	// A packet that comes after the queue's gap has passed does not wait.
 	expectLeaves(t, "after a pause", q.send(time.Minute, 1, 0, goesOn, 5), "1:5 q0 0us 0 0")
-	// Without a rate none waits, but behind those that do.
+	// Without a rate packets do not wait, except after packets that already wait.
 	expectLeaves(t, "with a rate", q.send(time.Minute, 1, 0, goesOn, 6))
 	must(t, q.queues.SetRate(nil, nil, 0))
 	expectLeaves(t, "without", q.send(time.Minute, 1, 0, goesOn, 7))
@@ -128,7 +129,7 @@ func TestQueueRate(t *testing.T) {
 	expectLeaves(t, "at once", q.send(time.Minute, 1, 0, goesOn, 8), "1:8 q0 0us 0 0")
 }
 
-// TestPriorities has packets of a larger priority overtake others, each at its queue's rate.
+// TestPriorities: packets of a larger priority overtake others, each at its queue's rate.
 func TestPriorities(t *testing.T) {
 	q := newQueued(t, 8)
 	must(t, q.queues.SetRate(nil, nil, 1000))
@@ -159,7 +160,7 @@ func TestPriorities(t *testing.T) {
 	}
 }
 
-// TestQueueDepth has a full queue drop what it is given, and tell so once.
+// TestQueueDepth: a full queue drops new packets, and logs this once.
 func TestQueueDepth(t *testing.T) {
 	q := newQueued(t, 1)
 	must(t, q.queues.SetRate(nil, nil, 1000))
@@ -180,7 +181,7 @@ func TestQueueDepth(t *testing.T) {
 			t.Errorf("a depth of %d: %v", depth, err)
 		}
 	}
-	// However many queues there are, the packets of all are bounded.
+	// The total number of waiting packets is bounded, however many queues there are.
 	must(t, q.queues.SetDepth(nil, nil, MaxQueueDepth))
 	must(t, q.queues.SetRate(nil, nil, 1))
 	for n := range maxWaiting + 1000 {
@@ -191,8 +192,8 @@ func TestQueueDepth(t *testing.T) {
 	}
 }
 
-// TestCopiesWait has the copies of a group and a clone, cut, wait each in its port's queue, and a
-// packet that goes round twice in its own.
+// TestCopiesWait: the copies of a group and of a clone (truncated) each wait in their port's queue.
+// A packet that loops twice waits in its own queue.
 func TestCopiesWait(t *testing.T) {
 	q := newQueued(t, 1)
 	must(t, q.SetMulticastGroup(1, []target.Replica{{Port: 1}, {Port: 2}, {Port: 1}}))
@@ -215,7 +216,8 @@ func TestCopiesWait(t *testing.T) {
 	expectLeaves(t, "round once more", q.depart(at+time.Millisecond), "1:4 q0 1000us 0 0")
 }
 
-// TestQueuesOfAProgram has the queues' settings outlive a program, whose packets do not.
+// TestQueuesOfAProgram: the queues' settings stay when a program is replaced, but its packets do
+// not.
 func TestQueuesOfAProgram(t *testing.T) {
 	q := newQueued(t, 1)
 	must(t, q.queues.SetRate(nil, nil, 1000))

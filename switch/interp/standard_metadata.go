@@ -7,8 +7,8 @@ import (
 	"github.com/netcraq/netcraq/switch/interp/internal/wideint"
 )
 
-// stdFields are the fields of standard_metadata that the target reads and writes, by the names that
-// simple_switch knows them under.
+// stdFields are the fields of standard_metadata that the target reads and writes, found by their
+// names in simple_switch.
 type stdFields struct {
 	ingressPort, egressPort, instanceType, packetLength packet.Field
 	parserError, checksumError                          packet.Field

@@ -25,7 +25,7 @@ func (p *Pipeline) put(st *packet.State) {
 	p.free = append(p.free, st)
 }
 
-// leave sends a frame out.
+// leave sends a frame.
 func (p *Pipeline) leave(b *Buffer, st *packet.State, frame []byte) {
 	frame = frame[:min(len(frame), st.TruncateTo)]
 	if p.obs.HasTrace() {
@@ -35,7 +35,7 @@ func (p *Pipeline) leave(b *Buffer, st *packet.State, frame []byte) {
 	b.Outs = append(b.Outs, Out{Port: st.EgressPort, Frame: frame})
 }
 
-// newPacket is a packet of which only its bytes are known, and what st was received as.
+// newPacket makes a packet with the given bytes, and with st's data of arrival.
 func (p *Pipeline) newPacket(st *packet.State, frame []byte) *packet.State {
 	c := p.get(st.Now)
 	c.Clear()

@@ -8,15 +8,15 @@ import (
 	"github.com/netcraq/netcraq/switch/interp/internal/packet"
 )
 
-// waitingRoom is where a program's packets wait.
+// waitingRoom holds a program's waiting packets.
 type waitingRoom struct {
 	queues map[queueName]*waitingQueue
 	ready  []waiters // by priority
 	count  int
 	order  uint64
-	// when the first of all may continue, as [Pipeline.NextDeparture] says it
+	// the earliest time at which a packet may continue (see [Pipeline.NextDeparture])
 	next atomic.Int64
-	full bool // a full queue was reported
+	full bool // a full queue has been logged
 }
 
 type queueName struct {
@@ -26,19 +26,19 @@ type queueName struct {
 
 type waitingQueue struct {
 	size int
-	last time.Duration // when its newest packet may continue
+	last time.Duration // the time at which its newest packet may continue
 }
 
-// waiter is a packet that waits.
+// waiter is a waiting packet.
 type waiter struct {
 	st     *packet.State
 	of     *waitingQueue
-	at     time.Duration // when it may continue
+	at     time.Duration // the time at which it may continue
 	order  uint64
-	number uint64 // of the packet, in traces
+	number uint64 // the packet's number in traces
 }
 
-// waiters are packets of one priority, the first that may continue first.
+// waiters is a heap of packets of one priority, ordered by the time at which they may continue.
 type waiters []waiter
 
 func (w waiters) Len() int      { return len(w) }
@@ -57,7 +57,7 @@ func (w *waiters) Pop() any {
 
 const nobodyWaits = math.MaxInt64
 
-// empty makes the room one for so many priorities in which nobody waits.
+// empty removes all packets, and sets the number of priorities.
 func (r *waitingRoom) empty(priorities int) {
 	r.queues, r.ready = map[queueName]*waitingQueue{}, make([]waiters, priorities)
 	r.next.Store(nobodyWaits)

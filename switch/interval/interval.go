@@ -6,18 +6,17 @@ import (
 	"github.com/netcraq/netcraq/switch/bmv2json"
 )
 
-// MaxShift bounds the left shift, in bits, for which an interval is computed.
+// MaxShift is the largest left shift, in bits, for which an interval is computed.
 const MaxShift = 1 << 14
 
-// Interval is [Lo, Hi]; nil bounds, always both, mean that none are known. The numbers are never
-// modified.
+// Interval is [Lo, Hi]. If both bounds are nil, none are known. The numbers are never modified.
 type Interval struct{ Lo, Hi *big.Int }
 
 var (
 	zero = new(big.Int)
 	one  = big.NewInt(1)
 
-	// U64 and I64 are the values of a word of 64 bits.
+	// U64 and I64 are the values of a 64-bit word.
 	U64 = Unsigned(64)
 	I64 = Signed(64)
 )
@@ -45,16 +44,16 @@ func Integers(width int, signed bool) Interval {
 // Bounded reports whether bounds are known.
 func (r Interval) Bounded() bool { return r.Lo != nil && r.Hi != nil }
 
-// NonNegative reports whether it is known that no value is negative.
+// NonNegative reports whether all values are known to be non-negative.
 func (r Interval) NonNegative() bool { return r.Lo != nil && r.Lo.Sign() >= 0 }
 
-// Within reports whether every value of r is one of s, which is bounded.
+// Within reports whether every value of r is in s; s must be bounded.
 func (r Interval) Within(s Interval) bool {
 	return r.Bounded() && r.Lo.Cmp(s.Lo) >= 0 && r.Hi.Cmp(s.Hi) <= 0
 }
 
-// FitsWord reports whether a word of 64 bits holds every value, and whether it has to be read as a
-// signed number for that.
+// FitsWord reports whether a 64-bit word holds every value, and whether the word must be signed for
+// that.
 func (r Interval) FitsWord() (fits, signed bool) {
 	if r.Within(U64) {
 		return true, false
@@ -62,7 +61,7 @@ func (r Interval) FitsWord() (fits, signed bool) {
 	return r.Within(I64), true
 }
 
-// Hull is the least interval that has the values of both.
+// Hull returns the smallest interval that contains both.
 func (r Interval) Hull(s Interval) Interval {
 	if !r.Bounded() || !s.Bounded() {
 		return Interval{}
@@ -70,8 +69,8 @@ func (r Interval) Hull(s Interval) Interval {
 	return Interval{Min(r.Lo, s.Lo), Max(r.Hi, s.Hi)}
 }
 
-// Bits is the number of bits of two's complement that hold every value of r, which is bounded. If
-// no value is negative, one of them is the sign, always 0.
+// Bits returns the number of bits in which two's complement holds every value of r; r must be
+// bounded. If no value is negative, one of the bits is the sign, always 0.
 func (r Interval) Bits() int {
 	n := 0
 	for _, v := range []*big.Int{r.Lo, r.Hi} {
@@ -83,8 +82,8 @@ func (r Interval) Bits() int {
 	return n + 1
 }
 
-// Word is the i-th word of 64 bits, from the least significant on, of a number as two's complement
-// without bound.
+// Word returns the i-th 64-bit word, from the least significant on, of a number in unbounded two's
+// complement.
 func Word(v *big.Int, i int) uint64 {
 	x := new(big.Int).Rsh(v, uint(64*i)) // rounds towards minus infinity, as two's complement does
 	return x.And(x, U64.Hi).Uint64()
@@ -106,7 +105,7 @@ func Max(a, b *big.Int) *big.Int {
 	return b
 }
 
-// OfExpr is the interval of an expression of type data (bmv2json.Expr).
+// OfExpr returns the interval of an expression of type data (bmv2json.Expr).
 func OfExpr(e *bmv2json.Expr) Interval {
 	switch e.Op {
 	case bmv2json.OpConst:
@@ -141,7 +140,7 @@ func OfExpr(e *bmv2json.Expr) Interval {
 	return binary(e.Op, OfExpr(e.Left), OfExpr(e.Right))
 }
 
-// binary is the interval of what an operation gives for operands from two intervals.
+// binary returns the interval of an operation's results for operands from two intervals.
 func binary(op bmv2json.ExprOp, l, r Interval) Interval {
 	switch {
 	case op == bmv2json.OpBitAnd && l.NonNegative() && r.NonNegative():
@@ -184,7 +183,7 @@ func binary(op bmv2json.ExprOp, l, r Interval) Interval {
 		}
 		n := uint(r.Hi.Int64())
 		return Interval{new(big.Int).Lsh(l.Lo, n), new(big.Int).Lsh(l.Hi, n)}.Hull(l)
-	default: // the bitwise operations: no more bits than the wider operand has
+	default: // the bitwise operations: the result has no more bits than the wider operand
 		n := max(l.Bits(), r.Bits())
 		if l.NonNegative() && r.NonNegative() {
 			return Unsigned(n - 1)

@@ -7,14 +7,14 @@ import (
 	"github.com/netcraq/netcraq/switch/bmv2json"
 )
 
-// operations are what BMv2 does; nil if it has no answer.
+// operations compute BMv2's results; nil if it has none.
 var operations = map[bmv2json.ExprOp]func(a, b *big.Int) *big.Int{
 	bmv2json.OpAdd: func(a, b *big.Int) *big.Int { return new(big.Int).Add(a, b) },
 	bmv2json.OpSub: func(a, b *big.Int) *big.Int { return new(big.Int).Sub(a, b) },
 	bmv2json.OpMul: func(a, b *big.Int) *big.Int { return new(big.Int).Mul(a, b) },
 	bmv2json.OpDiv: func(a, b *big.Int) *big.Int {
 		if b.Sign() == 0 {
-			return zero // the engines' answer, where BMv2 stops
+			return zero // the engines' result; BMv2 stops
 		}
 		return new(big.Int).Quo(a, b)
 	},
@@ -41,8 +41,8 @@ var operations = map[bmv2json.ExprOp]func(a, b *big.Int) *big.Int{
 	bmv2json.OpBitXor: func(a, b *big.Int) *big.Int { return new(big.Int).Xor(a, b) },
 }
 
-// TestOperations: for all operands from all small intervals, what comes out is in the interval that
-// was told.
+// TestOperations: for all operands from all small intervals, the result is in the computed
+// interval.
 func TestOperations(t *testing.T) {
 	const most = 5
 	var all []Interval
@@ -73,7 +73,7 @@ func TestOperations(t *testing.T) {
 	}
 }
 
-// TestBits: as many bits of two's complement hold an interval, and no fewer.
+// TestBits: Bits returns the smallest number of bits whose two's complement holds an interval.
 func TestBits(t *testing.T) {
 	for lo := int64(-70); lo <= 70; lo++ {
 		for hi := lo; hi <= 70; hi++ {
@@ -86,7 +86,7 @@ func TestBits(t *testing.T) {
 	}
 }
 
-// TestFitsWord is at the bounds of a word.
+// TestFitsWord tests the bounds of a word.
 func TestFitsWord(t *testing.T) {
 	beyond := new(big.Int).Add(U64.Hi, one)
 	for _, c := range []struct {
@@ -106,7 +106,7 @@ func TestFitsWord(t *testing.T) {
 	}
 }
 
-// TestWord puts numbers together again from their words.
+// TestWord composes numbers from their words again.
 func TestWord(t *testing.T) {
 	for _, v := range []*big.Int{zero, one, big.NewInt(-1), U64.Hi, I64.Lo,
 		new(big.Int).Lsh(big.NewInt(-5), 100), new(big.Int).Lsh(big.NewInt(7), 130)} {
@@ -120,7 +120,7 @@ func TestWord(t *testing.T) {
 	}
 }
 
-// TestUnknown: of an unbounded operand only a mask tells something.
+// TestUnknown: for an unbounded operand, only a mask gives bounds.
 func TestUnknown(t *testing.T) {
 	mask := Unsigned(8)
 	for op := range operations {
@@ -131,7 +131,7 @@ func TestUnknown(t *testing.T) {
 			}
 		}
 	}
-	// Too large a shift to be computed.
+	// A shift that is too large to be computed.
 	if got := binary(bmv2json.OpShl, mask, Interval{zero,
 		big.NewInt(MaxShift + 1)}); got.Bounded() {
 		t.Errorf("<<: [%v, %v]", got.Lo, got.Hi)

@@ -1,9 +1,9 @@
 // Package nanomsg publishes messages like nanomsg's PUB sockets, for BMv2's listeners: the SP
 // protocol's mapping to TCP (RFC draft sp-tcp-mapping-01) and nanomsg's own to Unix sockets, which
-// puts a byte before each message. Subscribers filter for themselves, so all messages go to all of
-// them.
+// puts a byte before each message. Subscribers filter the messages themselves, so each gets all
+// messages.
 //
-// A subscriber that does not keep up loses messages, as it does with nanomsg; nobody waits for it.
+// A slow subscriber loses messages, as with nanomsg; nothing waits for it.
 package nanomsg
 
 import (
@@ -24,23 +24,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bounds of a publisher.
+// Limits of a publisher.
 const (
 	maxSubscribers = 32
-	maxWaiting     = 1024             // messages for one subscriber; more are dropped
-	handshakeTime  = 5 * time.Second  // for a subscriber to say what it is
-	writeTime      = 20 * time.Second // for a subscriber to take a message
+	maxWaiting     = 1024             // messages that wait for one subscriber; further ones are dropped
+	handshakeTime  = 5 * time.Second  // limits the subscriber's handshake
+	writeTime      = 20 * time.Second // limits the sending of a message
 	pauseOnError   = 100 * time.Millisecond
 )
 
-// The first message of a PUB socket, and the one it expects from a SUB socket: the numbers of the
-// protocols.
+// The first message of a PUB socket, and the one that it expects from a SUB socket: they contain
+// the protocols' numbers.
 var (
 	greeting = []byte{0, 'S', 'P', 0, 0, 0x20, 0, 0}
 	answer   = []byte{0, 'S', 'P', 0, 0, 0x21, 0, 0}
 )
 
-// Publisher is a PUB socket that others connect to.
+// Publisher is a PUB socket that accepts connections.
 type Publisher struct {
 	listener net.Listener
 	ipc      bool
@@ -49,7 +49,7 @@ type Publisher struct {
 	mu          sync.Mutex
 	subscribers map[*subscriber]struct{}
 	closed      bool
-	ready       atomic.Int32 // subscribers that are
+	ready       atomic.Int32 // number of ready subscribers
 	wg          sync.WaitGroup
 }
 
@@ -59,8 +59,8 @@ type subscriber struct {
 	waiting chan []byte
 }
 
-// Listen makes a publisher at an address of nanomsg: ipc://PATH or tcp://HOST:PORT. A Unix socket
-// without a listener is replaced; one of another user, or another file, is not.
+// Listen makes a publisher at a nanomsg address: ipc://PATH or tcp://HOST:PORT. It replaces a Unix
+// socket without a listener, but not one of another user, and no other kind of file.
 func Listen(address string, log *slog.Logger) (*Publisher, error) {
 	p := &Publisher{log: log, subscribers: map[*subscriber]struct{}{}}
 	kind, rest, _ := strings.Cut(address, "://")
@@ -73,7 +73,7 @@ func Listen(address string, log *slog.Logger) (*Publisher, error) {
 		}
 		p.listener, err = net.Listen("unix", rest)
 	case "tcp":
-		// nanomsg's * is every address
+		// nanomsg's * stands for all addresses
 		p.listener, err = net.Listen("tcp", strings.Replace(rest, "*", "", 1))
 	default:
 		return nil, fmt.Errorf("%q is no address of nanomsg: give ipc://PATH or tcp://HOST:PORT",
@@ -87,11 +87,11 @@ func Listen(address string, log *slog.Logger) (*Publisher, error) {
 	return p, nil
 }
 
-// removeStale removes the socket that a process left which is no more.
+// removeStale removes the socket of a process that has ended.
 func removeStale(path string) error {
 	var st unix.Stat_t
 	if err := unix.Lstat(path, &st); err != nil {
-		return nil // there is nothing, or Listen says what is wrong
+		return nil // there is no file, or Listen will report the error
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFSOCK || int(st.Uid) != os.Geteuid() {
 		return fmt.Errorf("%s is not a socket of this user; remove it, or give another address",
@@ -153,7 +153,7 @@ func (p *Publisher) serve(s *subscriber) {
 	p.ready.Add(1)
 	p.mu.Unlock()
 	gone := make(chan struct{})
-	go func() { // a subscriber sends nothing: what comes is its end
+	go func() { // a subscriber sends nothing, so Read returns at its end
 		_, _ = s.conn.Read(make([]byte, 1))
 		_ = s.conn.Close()
 		close(gone)
@@ -202,7 +202,7 @@ func (p *Publisher) Publish(message []byte) {
 		}
 		select {
 		case s.waiting <- framed:
-		default: // it does not keep up
+		default: // the subscriber is too slow
 		}
 	}
 }

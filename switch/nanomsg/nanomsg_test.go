@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// subscribe connects as a SUB socket does.
+// subscribe connects like a SUB socket.
 func subscribe(t *testing.T, p *Publisher) net.Conn {
 	t.Helper()
 	c, err := net.Dial(p.Addr().Network(), p.Addr().String())
@@ -28,7 +28,7 @@ func subscribe(t *testing.T, p *Publisher) net.Conn {
 	if _, err := io.ReadFull(c, heard); err != nil || string(heard) != "\x00SP\x00\x00\x20\x00\x00" {
 		t.Fatalf("the publisher says %q: %v", heard, err)
 	}
-	for range 2000 { // until the publisher has heard it too
+	for range 2000 { // until the publisher has finished the handshake, too
 		p.mu.Lock()
 		ready := 0
 		for s := range p.subscribers {
@@ -56,7 +56,7 @@ func publisher(t *testing.T, address string) *Publisher {
 	return p
 }
 
-// TestPublish sends messages to two subscribers of each kind.
+// TestPublish sends messages to two subscribers at each kind of address.
 func TestPublish(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	for address, before := range map[string]string{"tcp://127.0.0.1:0": "", "ipc://" + path: "\x01"} {
@@ -73,7 +73,7 @@ func TestPublish(t *testing.T) {
 	}
 }
 
-// TestAddresses replaces a socket that nobody listens at, and nothing else.
+// TestAddresses: Listen replaces a socket without a listener, and nothing else.
 func TestAddresses(t *testing.T) {
 	dir := t.TempDir()
 	stale := filepath.Join(dir, "stale")
@@ -103,8 +103,8 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// TestStrangers has subscribers that say nothing, say something else, come in crowds and read
-// nothing. Who listens hears everything, and publishing never waits.
+// TestStrangers: subscribers send nothing, send something wrong, connect in large numbers, or read
+// nothing. A listening subscriber still gets all messages, and publishing never waits.
 func TestStrangers(t *testing.T) {
 	p := publisher(t, "tcp://127.0.0.1:0")
 	good := subscribe(t, p)

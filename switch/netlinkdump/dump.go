@@ -7,12 +7,12 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// tries is how often a list is read that changes while it is read: interfaces come and go by the
-// dozen where pods do.
+// tries is how often a list is read if it changes meanwhile. On a host with pods, interfaces come
+// and go by the dozen.
 const tries = 20
 
-// Whole returns the result of list, which lists something by netlink. A list that changed while it
-// was read may lack elements that existed all the time (netlink.ErrDumpInterrupted), so it is read
+// Whole returns the result of list, which reads a list by netlink. A list that changed while it was
+// read may lack elements that existed all the time (netlink.ErrDumpInterrupted), so it is read
 // again. The error is that of the last attempt.
 func Whole[T any](list func() (T, error)) (all T, err error) {
 	for range tries {

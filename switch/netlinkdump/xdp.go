@@ -11,12 +11,11 @@ import (
 
 // XDP features of a device (linux/netdev.h, enum netdev_xdp_act).
 const (
-	RunsXDP  = 1 // it runs programs natively
-	TakesXDP = 4 // it takes frames from XDP programs, its own and those of others
+	RunsXDP  = 1 // the device runs programs natively
+	TakesXDP = 4 // the device accepts frames from XDP programs, its own and those of other devices
 )
 
-// XDPFeatures are the XDP features of an interface, as the kernel's netdev family tells them (Linux
-// 6.3).
+// XDPFeatures are the XDP features of an interface, from the kernel's netdev family (Linux 6.3).
 func XDPFeatures(ifindex int) (uint64, error) {
 	const (
 		devGet          = 1 // NETDEV_CMD_DEV_GET
@@ -52,9 +51,9 @@ var netdevFamily = sync.OnceValues(func() (int, error) {
 	return int(nl.NativeEndian().Uint16(value)), nil
 })
 
-// askGeneric sends a command with one attribute to a family of generic netlink, and gives an
-// attribute of the answer; nil if it has none. The header is written out here: nl.Genlmsg takes its
-// reserved bytes from whatever is after it in memory.
+// askGeneric sends a command with one attribute to a family of generic netlink, and returns an
+// attribute of the answer; nil if it has none. It encodes the header itself, because nl.Genlmsg
+// fills the reserved bytes from whatever follows it in memory.
 func askGeneric(family int, command byte, with *nl.RtAttr, want uint16) ([]byte, error) {
 	req := nl.NewNetlinkRequest(family, unix.NLM_F_ACK)
 	req.AddRawData(append([]byte{command, 1, 0, 0}, with.Serialize()...))

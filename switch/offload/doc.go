@@ -1,11 +1,12 @@
-// Package offload turns off settings of network interfaces that a switch cannot live with, and on
-// again when the switch is gone, however it went.
+// Package offload turns off settings of network interfaces that a switch cannot tolerate, and
+// restores them when the switch is gone, however it ended.
 //
-// Before a setting is changed, a file records that: /run/netcraq-switch/NETNS-IFINDEX-SETTING, with
-// the processes that need it off. The last one of them turns it on again. A process that is killed
-// cannot. The next one that uses this package finds the file with nobody alive in it, and does it
-// (or continues with the setting off, and the file still records that it was on). Two switches at
-// the two ends of a cable may need the same setting: neither turns it on under the other.
+// Before a setting is changed, a file records the change:
+// /run/netcraq-switch/NETNS-IFINDEX-SETTING, with the processes that need the setting off. The last
+// of these turns it on again. A killed process cannot do that. The next process that uses this
+// package then finds a file without a living process, and turns the setting on. (If it needs the
+// setting off itself, the file still records that it was on.) Two switches at the two ends of a
+// cable may need the same setting: neither turns it on while the other needs it off.
 //
-// It imports nothing of this project.
+// It imports only package netlinkdump of this project.
 package offload

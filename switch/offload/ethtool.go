@@ -7,26 +7,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Setting is one of ethtool's features of an interface that can be on or off, by ethtool's own
-// name.
+// Setting is a feature of an interface that can be on or off, by ethtool's name.
 type Setting string
 
 // The settings that switches turn off.
 const (
-	GenericReceive Setting = "generic-receive-offload"      // merges frames that were received
-	LargeReceive   Setting = "large-receive-offload"        // the same in the device
-	TCPSegments    Setting = "tcp-segmentation-offload"     // sends frames that are split later
+	GenericReceive Setting = "generic-receive-offload"      // merges received frames
+	LargeReceive   Setting = "large-receive-offload"        // the same, in the device
+	TCPSegments    Setting = "tcp-segmentation-offload"     // sends large frames, which are split later
 	GenericSegment Setting = "generic-segmentation-offload" // the same for other protocols
-	// sends frames whose checksum is finished later
+	// sends frames whose checksum is completed later
 	TxChecksums Setting = "tx-checksumming"
-	// sends frames whose 802.1Q tag is alongside them
+	// sends frames with their 802.1Q tag in the metadata
 	TxVLAN Setting = "tx-vlan-offload"
-	// takes 802.1Q tags off frames and puts them alongside
+	// moves 802.1Q tags of received frames to the metadata
 	RxVLAN Setting = "rx-vlan-offload"
 )
 
 // commands are a setting's ethtool commands (linux/ethtool.h) and, for settings that share a word
-// of flags, its bit in there.
+// of flags, its bit in that word.
 type commands struct {
 	get, set, bit uint32
 }
@@ -41,8 +40,8 @@ var settings = map[Setting]commands{
 	RxVLAN:         {unix.ETHTOOL_GFLAGS, unix.ETHTOOL_SFLAGS, 1 << 8}, // ETH_FLAG_RXVLAN
 }
 
-// IsOn says whether an interface of the calling thread's network namespace has a setting on. An
-// interface that does not have the setting has it off.
+// IsOn reports whether an interface of the calling thread's network namespace has a setting on. A
+// setting that the interface does not support counts as off.
 func IsOn(name string, s Setting) (bool, error) {
 	c := settings[s]
 	v, err := ethtool(name, c.get, 0)
@@ -70,8 +69,8 @@ func set(name string, s Setting, on bool) error {
 	return nil
 }
 
-// TurnOff turns settings of an interface of the calling thread's network namespace off for good:
-// nothing records it, and nothing turns them on again.
+// TurnOff turns off settings of an interface of the calling thread's network namespace permanently:
+// it records nothing, and nothing turns them on again.
 func TurnOff(name string, which ...Setting) error {
 	for _, s := range which {
 		if on, err := IsOn(name, s); err != nil || !on {

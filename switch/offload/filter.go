@@ -12,14 +12,14 @@ import (
 	"github.com/netcraq/netcraq/switch/netlinkdump"
 )
 
-// A program that a kernel before 6.6 runs at tc is a filter of the interface's clsact queueing
-// discipline. It stays when the process that made it dies. So its name says whose it is, and
-// whether the discipline came with it, and the next one to start takes both away.
+// On a kernel before 6.6, a program at tc is a filter of the interface's clsact queueing
+// discipline. The filter stays when its process dies. So its name identifies the process, and says
+// whether the process also added the discipline. The next process that starts removes both.
 
 const ownDiscipline = "-q"
 
-// FilterName is the name for this process's filters. added says that it has added the interface's
-// clsact discipline, too.
+// FilterName is the name of this process's filters. added says that the process has also added the
+// interface's clsact discipline.
 func FilterName(added bool) (string, error) {
 	start, err := startOf(os.Getpid())
 	if err != nil {
@@ -70,7 +70,7 @@ func Discipline(ifindex int) *netlink.GenericQdisc {
 			Parent: netlink.HANDLE_CLSACT}}
 }
 
-// RemoveDiscipline removes clsact from an interface if nobody has filters there.
+// RemoveDiscipline removes clsact from an interface that has no filters left.
 func RemoveDiscipline(l netlink.Link) error {
 	for _, parent := range []uint32{netlink.HANDLE_MIN_INGRESS, netlink.HANDLE_MIN_EGRESS} {
 		filters, err := netlinkdump.Whole(func() ([]netlink.Filter, error) { return netlink.FilterList(l, parent) })

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Help tells people what to do about an error, "" if that is not known.
+// Help returns advice about an error, "" if there is none.
 func Help(err error) string {
 	switch {
 	case errors.Is(err, unix.EMFILE):

@@ -17,17 +17,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Dir is where records are. Tests have their own.
+// Dir is the folder of the records. Tests use their own.
 var Dir = "/run/netcraq-switch"
 
-// record is a file's content.
+// record is the content of a file.
 type record struct {
 	Iface  string  `json:"iface"`
 	Owners []owner `json:"owners"`
 }
 
-// owner is somebody who needs a setting off: a process, known by its id and when it started (in
-// clock ticks since the machine did), and which of its changes.
+// owner is a process that needs a setting off, identified by its id and its start time (in clock
+// ticks since the machine started), and the number of its Change.
 type owner struct {
 	PID    int    `json:"pid"`
 	Start  uint64 `json:"start"`
@@ -39,13 +39,13 @@ func (o owner) alive() bool {
 	return err == nil && start == o.Start
 }
 
-// startOf is field 22 of /proc/PID/stat (proc_pid_stat(5)).
+// startOf returns field 22 of /proc/PID/stat (proc_pid_stat(5)), the start time.
 func startOf(pid int) (uint64, error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, err
 	}
-	// The second field, the command in parentheses, may have anything in it.
+	// The second field, the command in parentheses, may contain any characters.
 	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
 	if len(fields) < 20 {
 		return 0, fmt.Errorf("/proc/%d/stat has %d fields after the command", pid, len(fields))
@@ -64,7 +64,7 @@ func namespace() (uint64, error) {
 
 var changes atomic.Uint64
 
-// Change is the result of Off.
+// Change is the result of Off. Restore undoes it.
 type Change struct {
 	name    string
 	index   int
@@ -73,8 +73,8 @@ type Change struct {
 }
 
 // Off turns settings of an interface off, in the calling thread's network namespace. Settings that
-// the interface does not have count as off. The Change is never nil; the error says what could not
-// be done or recorded, and the rest is done.
+// the interface does not have count as off. The Change is never nil; the error names the settings
+// that could not be changed or recorded, and the others are changed.
 func Off(name string, index int, which ...Setting) (*Change, error) {
 	c := &Change{name: name, index: index, me: owner{PID: os.Getpid(), Change: changes.Add(1)}}
 	var err error
@@ -82,7 +82,7 @@ func Off(name string, index int, which ...Setting) (*Change, error) {
 		return c, fmt.Errorf("finding out when this process started: %w", err)
 	}
 	unlock, err := lock()
-	if err != nil { // without records: what is off stays off after a kill
+	if err != nil { // without records, settings stay off after a kill
 		for _, s := range which {
 			if on, e := IsOn(name, s); e == nil && on {
 				err = errors.Join(err, set(name, s, false))
@@ -111,7 +111,7 @@ func (c *Change) off(s Setting) error {
 		return fmt.Errorf("%s of %s: %w", s, c.name, err)
 	}
 	if !on && (!known || r.Iface != c.name) {
-		return nil // it was off before any of us
+		return nil // it was off before any switch started
 	}
 	r.Iface, r.Owners = c.name, append(aliveOwners(r.Owners), c.me)
 	if err := write(path, r); err != nil {
@@ -124,8 +124,8 @@ func (c *Change) off(s Setting) error {
 	return set(c.name, s, false)
 }
 
-// Restore turns on again what was on before, unless another process needs it off. Call it in the
-// network namespace of Off. For an interface that is gone it does nothing.
+// Restore turns on the settings that were on before, unless another process needs them off. Call it
+// in Off's network namespace. If the interface is gone, it does nothing.
 func (c *Change) Restore() error {
 	if c == nil || len(c.changed) == 0 {
 		return nil
@@ -136,7 +136,7 @@ func (c *Change) Restore() error {
 	}
 	defer unlock()
 	var errs []error
-	// what needs another setting was turned off first
+	// reverse order, because a setting that depends on another was turned off first
 	for _, s := range slices.Backward(c.changed) {
 		path, err := pathOf(c.index, s)
 		if err != nil {
@@ -160,8 +160,8 @@ func (c *Change) Restore() error {
 	return errors.Join(errs...)
 }
 
-// Recover cleans up after processes that are gone: settings that are off, on interfaces of all
-// network namespaces that can be found, and filters on those of the calling thread's.
+// Recover cleans up after processes that have ended: it restores settings of interfaces in all
+// network namespaces that it can find, and removes filters in the calling thread's.
 func Recover() error {
 	unlock, err := lock()
 	if err != nil {
@@ -205,13 +205,12 @@ func Recover() error {
 	return errors.Join(errs...)
 }
 
-// restoreUnused turns a setting on again if nobody needs it off any more, and keeps the record
-// right.
+// restoreUnused turns a setting on again if no process needs it off, and updates the record.
 func restoreUnused(path string, r record, index int, s Setting) error {
 	if len(r.Owners) > 0 {
 		return write(path, r)
 	}
-	// Another interface of the same name is not ours.
+	// Another interface of the same name is a different interface.
 	if l, err := net.InterfaceByName(r.Iface); err == nil && l.Index == index {
 		if err := set(r.Iface, s, true); err != nil && !errors.Is(err, unix.ENODEV) {
 			return err
@@ -223,8 +222,8 @@ func restoreUnused(path string, r record, index int, s Setting) error {
 	return nil
 }
 
-// find returns a file that stands for a network namespace, given by its inode number: that of some
-// process in it, or of its name.
+// find returns a file of the network namespace with this inode number: of some process in it, or of
+// its name.
 func find(ns string) (path string, found bool) {
 	for _, pattern := range []string{"/run/netns/*", "/proc/[0-9]*/ns/net"} {
 		paths, err := filepath.Glob(pattern)
@@ -250,7 +249,7 @@ func enter(path string, f func() error) error {
 	defer ns.Close()
 	done := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked, so the thread ends with the goroutine
 		if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
 			done <- fmt.Errorf("entering a network namespace: %w", err)
 			return
@@ -278,7 +277,7 @@ func pathOf(index int, s Setting) (string, error) {
 	return filepath.Join(Dir, fmt.Sprintf("%d-%d-%s", ns, index, s)), nil
 }
 
-// lock keeps other processes away from the records.
+// lock gives this process exclusive access to the records.
 func lock() (unlock func(), err error) {
 	if err := os.MkdirAll(Dir, 0o700); err != nil {
 		return nil,
@@ -302,7 +301,7 @@ func read(path string) (record, bool) {
 	return r, err == nil && json.Unmarshal(b, &r) == nil
 }
 
-// write puts a record in its place as a whole.
+// write replaces a record's file atomically.
 func write(path string, r record) error {
 	b, err := json.Marshal(r)
 	if err != nil {

@@ -82,7 +82,7 @@ func TestOffAndRestore(t *testing.T) {
 	for _, s := range []Setting{TxChecksums, TxVLAN, GenericSegment} {
 		is(t, "a", s, true)
 	}
-	check(t, set("a", GenericSegment, false)) // not ours to turn on again
+	check(t, set("a", GenericSegment, false)) // this was not turned off by Off, so it stays off
 	c, err := Off("a", index(t, "a"), TxChecksums, TxVLAN, GenericSegment, LargeReceive)
 	check(t, err)
 	for _, s := range []Setting{TxChecksums, TxVLAN, GenericSegment, LargeReceive} {
@@ -98,7 +98,7 @@ func TestOffAndRestore(t *testing.T) {
 	if n := records(t); n != 0 {
 		t.Errorf("%d records are left", n)
 	}
-	check(t, c.Restore()) // once is enough
+	check(t, c.Restore()) // a second Restore does nothing
 }
 
 func TestTheLastOneTurnsItOn(t *testing.T) {
@@ -129,8 +129,8 @@ func TestAnotherInterfaceOfThatName(t *testing.T) {
 	}
 }
 
-// TestTurnOff is not a test: TestKilled runs it as another process, which turns a setting off and
-// waits to be killed.
+// TestTurnOff is not a test by itself: TestKilled runs it as another process, which turns a setting
+// off and waits to be killed.
 func TestTurnOff(t *testing.T) {
 	dir := os.Getenv("NETCRAQ_TEST_RECORDS")
 	if dir == "" {
@@ -140,7 +140,7 @@ func TestTurnOff(t *testing.T) {
 	_, err := Off("a", index(t, "a"), TxChecksums)
 	check(t, err)
 	println("off")
-	_, _ = bufio.NewReader(os.Stdin).ReadString('\n') // until the test is gone, too
+	_, _ = bufio.NewReader(os.Stdin).ReadString('\n') // also ends if the test ends
 }
 
 func TestKilled(t *testing.T) {
@@ -163,7 +163,7 @@ func TestKilled(t *testing.T) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	}
-	// Nothing is undone while it lives.
+	// Nothing is undone while the process lives.
 	one := turnOff()
 	check(t, Recover())
 	is(t, "a", TxChecksums, false)
@@ -174,7 +174,7 @@ func TestKilled(t *testing.T) {
 	if n := records(t); n != 0 {
 		t.Errorf("%d records are left", n)
 	}
-	// Who continues where a dead process was knows what was on before.
+	// A process that takes over from a dead one knows which settings were on before.
 	kill(turnOff())
 	c, err := Off("a", index(t, "a"), TxChecksums)
 	check(t, err)
@@ -182,20 +182,20 @@ func TestKilled(t *testing.T) {
 	is(t, "a", TxChecksums, true)
 }
 
-// TestKilledElsewhere undoes from one namespace what a dead process has left in another, which a
-// process is in.
+// TestKilledElsewhere restores, from one namespace, the settings that a dead process has changed in
+// another, in which some process runs.
 func TestKilledElsewhere(t *testing.T) {
 	inNamespace(t)
 	there, err := netns.Get()
 	check(t, err)
 	defer there.Close()
-	inside := exec.Command("sleep", "60") // inherits this thread's namespace
+	inside := exec.Command("sleep", "60") // keeps this thread's namespace
 	check(t, inside.Start())
 	defer func() { _ = inside.Process.Kill(); _ = inside.Wait() }()
 	path, err := pathOf(index(t, "a"), TxChecksums)
 	check(t, err)
 	check(t, os.MkdirAll(Dir, 0o700))
-	// this process is not that old
+	// this start time is not this process's, so the owner counts as dead
 	check(t, write(path, record{Iface: "a", Owners: []owner{{PID: os.Getpid(), Start: 1}}}))
 	check(t, set("a", TxChecksums, false))
 	elsewhere, err := netns.New()
@@ -209,8 +209,8 @@ func TestKilledElsewhere(t *testing.T) {
 	}
 }
 
-// TestFilters leaves filters only of the living, and removes those of the dead, with the discipline
-// that they brought.
+// TestFilters: only filters of living processes stay. Filters of dead processes are removed, with
+// the discipline that they added.
 func TestFilters(t *testing.T) {
 	inNamespace(t)
 	l, err := netlink.LinkByName("a")
@@ -263,7 +263,7 @@ func TestWithoutRecords(t *testing.T) {
 	inNamespace(t)
 	file := filepath.Join(t.TempDir(), "file")
 	check(t, os.WriteFile(file, nil, 0o600))
-	Dir = filepath.Join(file, "records") // cannot be made
+	Dir = filepath.Join(file, "records") // cannot be created
 	c, err := Off("a", index(t, "a"), TxChecksums)
 	if err == nil || !errors.Is(err, os.ErrExist) &&
 		!strings.Contains(err.Error(), "undone after a crash") {

@@ -12,15 +12,15 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// actionProfileState is what the server keeps of an action profile or selector beside the engine.
+// actionProfileState is the server's data about an action profile or selector in addition to the
+// engine's.
 type actionProfileState struct {
 	members map[uint32]*p4v1.ActionProfileMember
 	groups  map[uint32]*p4v1.ActionProfileGroup
-	// How often a member or group is referred to, by entries and (members) by groups: while it is,
-	// it cannot be deleted.
+	// The numbers of references to members and groups: by entries and, for members, also by groups.
+	// Referenced ones cannot be deleted.
 	memberUses, groupUses map[uint32]int
-	// A selector is programmed with one shots or with members and groups, never with both (section
-	// 9.2.3).
+	// A selector is programmed either with one shots or with members and groups (section 9.2.3).
 	oneShots int
 	byID     int // entries that name a member or group
 	hidden   map[uint32]bool
@@ -34,7 +34,8 @@ func newActionProfileState() *actionProfileState {
 	}
 }
 
-// oneShot is a table entry's action set and the members and group that stand for it in the engine.
+// oneShot is a table entry's action set, with the members and the group that implement it in the
+// engine.
 type oneShot struct {
 	set     *p4v1.ActionProfileActionSet
 	group   uint32
@@ -206,7 +207,7 @@ func (st *actionProfileState) countGroup(g *p4v1.ActionProfileGroup, by int) {
 	}
 }
 
-// setIndirect fills in what an entry of an indirect table refers to.
+// setIndirect sets the member or group of an entry of an indirect table.
 func (c *config) setIndirect(t *translate.Table, a *p4v1.TableAction, e *target.TableEntry) (*oneShot,
 	error) {
 	p, st := t.ActionProfile, c.actionProfileStates[t.ActionProfile.ID]
@@ -259,7 +260,7 @@ func (c *config) setIndirect(t *translate.Table, a *p4v1.TableAction, e *target.
 	}
 }
 
-// makeOneShot creates the members and the group that an action set stands for.
+// makeOneShot creates the members and the group that implement an action set.
 func (c *config) makeOneShot(p *translate.ActionProfile, st *actionProfileState, set *p4v1.ActionProfileActionSet,
 	e *target.TableEntry) (*oneShot, error) {
 	sumOfMembers, err := p.SelectionOf(set)
@@ -335,7 +336,7 @@ func (c *config) makeOneShot(p *translate.ActionProfile, st *actionProfileState,
 	return shot, nil
 }
 
-// dropOneShot removes what makeOneShot created.
+// dropOneShot deletes what makeOneShot created.
 func (c *config) dropOneShot(t *translate.Table, shot *oneShot) {
 	if shot == nil {
 		return
@@ -402,7 +403,7 @@ func (c *config) readGroups(q *p4v1.ActionProfileGroup, emit func(*p4v1.Entity))
 	})
 }
 
-// eachActionProfile calls f with the profile of that id, or with all if it is 0.
+// eachActionProfile calls f with the profile that has this id, or with all if it is 0.
 func (c *config) eachActionProfile(id uint32, f func(*translate.ActionProfile, *actionProfileState) error) error {
 	if _, ok := c.LeftOut[id]; ok {
 		return nil

@@ -15,8 +15,8 @@ import (
 // maxStreams bounds the controllers of one role.
 const maxStreams = 64
 
-// roleKey names a role: by name, or by the id that came before names (deprecated since P4Runtime
-// 1.4). The zero roleKey is the default role.
+// roleKey names a role: by name, or by the older numeric id (deprecated since P4Runtime 1.4). The
+// zero roleKey is the default role.
 type roleKey struct {
 	name string
 	id   uint64
@@ -29,8 +29,8 @@ func keyOfRole(name string, id uint64) roleKey {
 	return roleKey{id: id}
 }
 
-// role is the controllers that share a role. Every role has full pipeline access: role.config
-// schemes are agreed out of band, and here there are none.
+// role is the controllers that share a role. Every role has full pipeline access: the meaning of
+// role.config is agreed out of band, and this server knows none.
 type role struct {
 	key     roleKey
 	streams map[*stream]bool
@@ -56,16 +56,17 @@ type arbiter struct {
 
 	mu    sync.Mutex // held through each change of primary, notifications included
 	roles map[roleKey]*role
-	list  atomic.Pointer[[]*role] // the same, for the packet paths
+	list  atomic.Pointer[[]*role] // the values of roles, for the packet paths
 }
 
 func (a *arbiter) init(device uint64) {
 	a.device = device
 	a.roles = map[roleKey]*role{}
-	a.role(roleKey{}) // the default role is always known
+	a.role(roleKey{}) // the default role always exists
 }
 
-// role returns the role of that key, making it if need be. The caller holds a.mu (or is init).
+// role returns the role with this key, creating it if necessary. The caller holds a.mu (or is the
+// initialization).
 func (a *arbiter) role(k roleKey) *role {
 	r := a.roles[k]
 	if r == nil {
@@ -84,8 +85,8 @@ func compareID(x, y *p4v1.Uint128) int {
 	return cmp.Or(cmp.Compare(x.GetHigh(), y.GetHigh()), cmp.Compare(x.GetLow(), y.GetLow()))
 }
 
-// update handles a MasterArbitrationUpdate (section 5.3). An error ends the stream. drain waits
-// until the writes that have begun are over.
+// update handles a MasterArbitrationUpdate (section 5.3). An error ends the stream. drain waits for
+// the writes that have begun.
 func (a *arbiter) update(st *stream, m *p4v1.MasterArbitrationUpdate, drain func()) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -137,7 +138,7 @@ func (a *arbiter) update(st *stream, m *p4v1.MasterArbitrationUpdate, drain func
 	switch {
 	case m.ElectionId != nil && (r.highest == nil || compareID(m.ElectionId, r.highest) >= 0):
 		if before == nil {
-			// Writes of a primary that has gone may still be under way; they finish first.
+			// Writes of a former primary may still be running; they finish first.
 			drain()
 			r.highest = st.election
 			r.primary.Store(&primary{st, st.election})
@@ -180,7 +181,7 @@ func (a *arbiter) leave(st *stream) {
 	}
 }
 
-// notify tells every controller of the role how things stand.
+// notify tells every controller of the role which one is primary.
 func (r *role) notify(device uint64) {
 	lead := r.primary.Load()
 	for st := range r.streams {
@@ -212,7 +213,8 @@ func (r *role) message(device uint64, code codes.Code) *p4v1.StreamMessageRespon
 		Arbitration: m}}
 }
 
-// known reports whether any controller has ever taken the role: the first check of writes.
+// known returns the role if a controller has ever taken it, otherwise nil. This is the first check
+// of a write.
 func (a *arbiter) known(k roleKey) *role {
 	for _, r := range *a.list.Load() {
 		if r.key == k {
@@ -228,7 +230,8 @@ func (r *role) isPrimary(id *p4v1.Uint128) bool {
 	return p != nil && id != nil && compareID(id, p.election) == 0
 }
 
-// Role ids are deprecated in favour of names, yet still the specification's to accept.
+// Role ids are deprecated in favour of names, but the specification still requires support for
+// them.
 
 //nolint:staticcheck // see above
 func roleID(r *p4v1.Role) uint64 { return r.GetId() }

@@ -7,16 +7,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// closedFirstFrom is the number from which on descriptors of connections are: above those of what
-// takes time to close.
+// closedFirstFrom is the lowest descriptor for connections. It is above the descriptors of objects
+// that take long to close.
 const closedFirstFrom = 4096
 
 // closedFirst gives a connection a high descriptor. When a process dies, the kernel closes its
-// files from the last number down, and removing a program from an interface takes it some ten
-// milliseconds each. Otherwise, peers would hear that the switch is gone only after all of its
-// ports: 40 to 60 ms later if it has four, and a controller relies on that.
+// files from the highest number down, and removing a program from an interface takes about ten
+// milliseconds for each. With low descriptors, peers would learn only after all ports that the
+// switch is gone: 40 to 60 ms later with four ports. A controller needs to know at once.
 //
-// Without enough descriptors the connection stays as it was.
+// If there are not enough descriptors, the connection stays unchanged.
 func closedFirst(conn net.Conn) net.Conn {
 	tcp, ok := conn.(*net.TCPConn)
 	if !ok {
@@ -32,7 +32,7 @@ func closedFirst(conn net.Conn) net.Conn {
 	}); e != nil || err != nil {
 		return conn
 	}
-	// net.FileConn would copy it to the lowest number again.
+	// net.FileConn would copy it to the lowest free number again.
 	f := os.NewFile(uintptr(high), conn.RemoteAddr().String())
 	_ = tcp.Close()
 	return &fileConn{f, tcp.LocalAddr(), tcp.RemoteAddr()}

@@ -20,7 +20,7 @@ import (
 )
 
 // config is a forwarding pipeline configuration: the P4Info bound to its program, the pipeline that
-// runs it, and what the server keeps alongside the pipeline.
+// runs it, and the server's own data.
 type config struct {
 	*translate.Schema
 	server *Server
@@ -35,12 +35,12 @@ type config struct {
 	digestStates        map[uint32]*digestState
 	followers           map[followerKey]follower
 	snapshots           snapshots
-	// unsettled: there are changes that do not count for every packet yet.
+	// unsettled: some changes do not apply to every packet yet.
 	unsettled atomic.Bool
 }
 
-// newConfig makes the configuration of a pipeline that has just been built: its tables hold what
-// the program says, nothing else.
+// newConfig makes the configuration of a newly built pipeline: its tables have only the entries
+// that are part of the program.
 func (s *Server) newConfig(sch *translate.Schema, pipe target.Pipeline,
 	pushed *p4v1.ForwardingPipelineConfig) (*config, error) {
 	c := &config{
@@ -75,9 +75,9 @@ func (s *Server) newConfig(sch *translate.Schema, pipe target.Pipeline,
 	return c, nil
 }
 
-// deviceConfig returns the BMv2 JSON in a p4_device_config: the bytes themselves, as
-// simple_switch_grpc and p4runtime-shell have it, or wrapped in the message p4.tmp.P4DeviceConfig
-// (field 3, device_data) of PI's p4config.proto, as older controllers send it.
+// deviceConfig returns the BMv2 JSON in a p4_device_config: either the bytes themselves, as for
+// simple_switch_grpc and p4runtime-shell, or wrapped in the message p4.tmp.P4DeviceConfig (field 3,
+// device_data) of PI's p4config.proto, as from older controllers.
 func deviceConfig(b []byte) ([]byte, error) {
 	if len(b) == 0 {
 		return nil,
@@ -115,7 +115,7 @@ func deviceConfig(b []byte) ([]byte, error) {
 var errNotJSON = errors.New(
 	"p4_device_config is neither BMv2 JSON nor a p4.tmp.P4DeviceConfig with BMv2 JSON in it; compile the program with p4c-bm2-ss")
 
-// check reads a configuration and finds out whether the device can run it. It changes nothing.
+// check parses a configuration and checks whether the device can run it. It changes nothing.
 func (s *Server) check(cfg *p4v1.ForwardingPipelineConfig) (*translate.Schema, error) {
 	if cfg == nil {
 		return nil, translate.Invalidf("the configuration is missing")
@@ -139,16 +139,16 @@ func (s *Server) check(cfg *p4v1.ForwardingPipelineConfig) (*translate.Schema, e
 		return nil, translate.Invalidf("the P4Info's restrictions: %v", err)
 	}
 	if err := s.dev.Verify(prog); err != nil {
-		// Section 14: a configuration that cannot be realised is INVALID_ARGUMENT, whatever the
+		// Section 14: a configuration that cannot be realized is INVALID_ARGUMENT, whatever the
 		// reason.
 		return nil, translate.Invalidf("this device cannot run the program: %v", err)
 	}
 	return sch, nil
 }
 
-// SetForwardingPipelineConfig implements the RPC of that name (specification section 14). Whether
-// the caller may, and is still connected, is checked before a program is read and verified, which
-// takes a while, and again before anything changes. A commit that has begun is finished.
+// SetForwardingPipelineConfig implements the RPC of that name (specification section 14). It checks
+// the caller's rights and connection before it parses and verifies the program, which takes a
+// while, and again before anything changes. A commit that has begun is finished.
 func (s *Server) SetForwardingPipelineConfig(ctx context.Context,
 	req *p4v1.SetForwardingPipelineConfigRequest) (*p4v1.SetForwardingPipelineConfigResponse,
 	error) {
@@ -169,7 +169,7 @@ func (s *Server) SetForwardingPipelineConfig(ctx context.Context,
 	return &p4v1.SetForwardingPipelineConfigResponse{}, nil
 }
 
-// configure does what a request says. may says why a change must no longer begin.
+// configure carries out a request. may returns the reason if a change must no longer begin.
 func (s *Server) configure(req *p4v1.SetForwardingPipelineConfigRequest, may func() error) (err error) {
 	defer s.catchPanic(&err)
 	switch req.Action {
@@ -190,8 +190,9 @@ func (s *Server) configure(req *p4v1.SetForwardingPipelineConfigRequest, may fun
 	return err
 }
 
-// catchPanic makes a panic of the engine an error, INTERNAL. A defect that some program brings to
-// light costs that program, not the switch, nor the agent that the engine runs in.
+// catchPanic turns a panic of the engine into an error, INTERNAL. So if a program triggers a
+// defect, only that program is refused; the switch, and the agent that contains the engine,
+// continue.
 func (s *Server) catchPanic(err *error) {
 	if fault := recover(); fault != nil {
 		s.log.Error("the engine failed on a program; please report this", "panic", fault, "stack",
@@ -210,10 +211,10 @@ func (s *Server) Load(cfg *p4v1.ForwardingPipelineConfig) (err error) {
 	return s.replace(cfg, always)
 }
 
-// always lets a change begin that no caller waits for.
+// always allows every change; it is for changes without a waiting caller.
 func always() error { return nil }
 
-// replace commits cfg with empty state. may says why the change must no longer begin.
+// replace commits cfg with empty state. may returns the reason if the change must no longer begin.
 func (s *Server) replace(cfg *p4v1.ForwardingPipelineConfig, may func() error) error {
 	sch, err := s.check(cfg)
 	if err != nil {
@@ -233,7 +234,7 @@ func (s *Server) replace(cfg *p4v1.ForwardingPipelineConfig, may func() error) e
 	return nil
 }
 
-// goLive makes c what P4Runtime's requests refer to; nil if the program has no P4Info.
+// goLive makes c the configuration for P4Runtime's requests; nil if the program has no P4Info.
 func (s *Server) goLive(c *config) {
 	if s.live != nil {
 		for _, d := range s.live.digestStates {
@@ -268,8 +269,8 @@ func (s *Server) prepare(cfg *p4v1.ForwardingPipelineConfig) (*config, target.Pr
 	return c, p, err
 }
 
-// save keeps cfg, ready to run. Until it is committed, reads and writes refer to it and packets to
-// the old one.
+// save stores cfg, ready to run. Until it is committed, reads and writes refer to it, while packets
+// use the old configuration.
 func (s *Server) save(cfg *p4v1.ForwardingPipelineConfig, may func() error) error {
 	c, _, err := s.prepare(cfg)
 	if err != nil {
@@ -297,8 +298,9 @@ func (s *Server) commitSaved(cfg *p4v1.ForwardingPipelineConfig) error {
 	return nil
 }
 
-// GetForwardingPipelineConfig implements the RPC of that name (specification section 15). A
-// configuration that is saved but not committed is not what the device runs, and is not returned.
+// GetForwardingPipelineConfig implements the RPC of that name (specification section 15). It does
+// not return a configuration that is saved but not committed, because the device does not run that
+// one.
 func (s *Server) GetForwardingPipelineConfig(_ context.Context,
 	req *p4v1.GetForwardingPipelineConfigRequest) (*p4v1.GetForwardingPipelineConfigResponse,
 	error) {
@@ -309,7 +311,7 @@ func (s *Server) GetForwardingPipelineConfig(_ context.Context,
 	}
 	switch {
 	case s.live == nil && s.dev.Pipeline() != nil:
-		// As BMv2 has it, by which p4-utils tells that it has to push a program's P4Info.
+		// Like BMv2: p4-utils detects by this error that it must push a program's P4Info.
 		return nil, status.Error(codes.FailedPrecondition,
 			"no forwarding pipeline config is set: the program that runs came without a P4Info")
 	case s.live == nil:

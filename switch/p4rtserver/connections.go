@@ -16,21 +16,21 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Bounds of one connection, and of those that get no more than a refusal.
+// Limits of one connection, and of connections that only get a refusal.
 const (
 	maxStreamsOfOne = 256 // calls at a time; more wait in the client
-	// connections at a time that get the reason why they are refused; the rest is closed
+	// connections at a time that get the reason for the refusal; further ones are closed at once
 	maxRefusals   = 16
-	refusalTime   = time.Second      // for how long
-	handshakeTime = 10 * time.Second // until a connection must have said who it is
-	deadAfter     = 30 * time.Second // without a sign of life a connection is asked for one
+	refusalTime   = time.Second      // how long a refused connection stays open
+	handshakeTime = 10 * time.Second // time limit of the handshake
+	deadAfter     = 30 * time.Second // the server probes a connection that was silent this long
 	logInterval   = 10 * time.Second // how often refusals are logged
 )
 
-// Connections bounds the connections to a server, so that they cannot use up what the switch needs
-// for its ports. When the limit is reached, a new one replaces a connection without a call under
-// way: the oldest of those from the address that has the most. If there is none it is refused, with
-// the reason. A controller always has a call under way, its stream.
+// Connections bounds the connections to a server, so that they cannot use up resources that the
+// switch needs for its ports. At the limit, a new connection replaces one without a running call:
+// the oldest from the address that has the most such connections. If there is none, the new
+// connection is refused, with the reason. A controller always has a running call, its stream.
 type Connections struct {
 	most int
 	log  *slog.Logger
@@ -38,18 +38,19 @@ type Connections struct {
 	mu      sync.Mutex
 	open    map[string]*connection // by the other end's address
 	logged  time.Time
-	refused int // since then, or ended for others
+	refused int // connections refused or replaced since the last log message
 
 	refuser  *grpc.Server
 	refusals *handedOver
 }
 
-// NewConnections makes a bound of most connections (at least 1).
+// NewConnections makes a limit of most connections (at least 1).
 func NewConnections(most int, log *slog.Logger) *Connections {
 	return &Connections{most: most, log: log, open: map[string]*connection{}}
 }
 
-// ServerOptions are opts, and what the bound needs of the server whose connections Listen gives.
+// ServerOptions returns opts plus the options that the limit needs at the gRPC server that serves
+// the listener of Listen.
 func (c *Connections) ServerOptions(opts ...grpc.ServerOption) []grpc.ServerOption {
 	opts = append(opts, grpc.MaxConcurrentStreams(maxStreamsOfOne),
 		grpc.ConnectionTimeout(handshakeTime),
@@ -62,14 +63,14 @@ func (c *Connections) ServerOptions(opts ...grpc.ServerOption) []grpc.ServerOpti
 	return append(opts, grpc.StatsHandler(c))
 }
 
-// Listen is a listener whose connections are bounded. ServerOptions comes first.
+// Listen returns a listener that limits the connections. Call ServerOptions first.
 func (c *Connections) Listen(l net.Listener) net.Listener {
 	c.refusals = &handedOver{Listener: l, conns: make(chan net.Conn), ended: make(chan struct{})}
 	go func() { _ = c.refuser.Serve(c.refusals) }()
 	return &bounded{l, c}
 }
 
-// bounded is the listener.
+// bounded is the listener that Listen returns.
 type bounded struct {
 	net.Listener
 	c *Connections
@@ -84,7 +85,7 @@ func (b *bounded) Accept() (net.Conn, error) {
 				b.c.tell("no file descriptor is left for P4Runtime's connections", "err", err, "do",
 					"start the switch with more (ulimit -n, LimitNOFILE= of systemd), or allow fewer connections (--max-connections)")
 			}
-			return nil, err // gRPC tries again
+			return nil, err // gRPC calls Accept again
 		}
 		if in := b.c.admit(closedFirst(conn)); in != nil {
 			return in, nil
@@ -99,14 +100,14 @@ func (b *bounded) Close() error {
 	return b.Listener.Close()
 }
 
-// connection is one that has been admitted.
+// connection is an admitted connection.
 type connection struct {
 	net.Conn
 	c     *Connections
-	name  string // the other end's address, with port
+	name  string // the other end's address, including the port
 	host  string
 	since time.Time
-	calls int // under way; guarded by c.mu
+	calls int // running calls; guarded by c.mu
 	once  sync.Once
 }
 
@@ -122,7 +123,7 @@ func (k *connection) Close() error {
 	return k.Conn.Close()
 }
 
-// admit gives a connection a place, or nil.
+// admit admits a connection, or returns nil.
 func (c *Connections) admit(conn net.Conn) net.Conn {
 	name := conn.RemoteAddr().String()
 	host, _, err := net.SplitHostPort(name)
@@ -159,7 +160,7 @@ func (c *Connections) admit(conn net.Conn) net.Conn {
 	return k
 }
 
-// idle is the connection whose place the next may have. The caller holds mu.
+// idle returns the connection that a new one may replace. The caller holds mu.
 func (c *Connections) idle() (out *connection) {
 	from := map[string]int{}
 	for _, k := range c.open {
@@ -176,7 +177,7 @@ func (c *Connections) idle() (out *connection) {
 	return out
 }
 
-// tell tells the log, now and then.
+// tell logs refusals, at most once in logInterval.
 func (c *Connections) tell(what string, args ...any) {
 	c.mu.Lock()
 	c.refused++
@@ -201,7 +202,7 @@ func (c *Connections) TagConn(ctx context.Context, info *stats.ConnTagInfo) cont
 
 type connectionKey struct{}
 
-// HandleRPC implements stats.Handler: it counts the calls under way.
+// HandleRPC implements stats.Handler: it counts the running calls.
 func (c *Connections) HandleRPC(ctx context.Context, s stats.RPCStats) {
 	change := 0
 	switch s.(type) {
@@ -228,9 +229,9 @@ func (c *Connections) TagRPC(ctx context.Context,
 // HandleConn implements stats.Handler.
 func (c *Connections) HandleConn(context.Context, stats.ConnStats) {}
 
-// handedOver is a listener for connections that another one has accepted.
+// handedOver is a listener for connections that another listener has accepted.
 type handedOver struct {
-	net.Listener // for its address
+	net.Listener // only for its address
 	conns        chan net.Conn
 	ended        chan struct{}
 	once         sync.Once
@@ -239,7 +240,7 @@ type handedOver struct {
 	n  int
 }
 
-// take hands a connection over for refusalTime, or closes it.
+// take passes a connection on for refusalTime, or closes it.
 func (h *handedOver) take(conn net.Conn) {
 	h.mu.Lock()
 	many := h.n >= maxRefusals

@@ -19,8 +19,8 @@ import (
 	"github.com/netcraq/netcraq/switch/userspace"
 )
 
-// boundedServer serves P4Runtime on the loopback interface to so many connections. Their log is in
-// the file.
+// boundedServer serves P4Runtime on the loopback interface with a limit of most connections. Its
+// log is in file.
 func boundedServer(t *testing.T, most int) (c *Connections, address, file string) {
 	t.Helper()
 	dev, err := userspace.New(userspace.Options{Log: slog.New(slog.DiscardHandler)})
@@ -52,7 +52,7 @@ func boundedServer(t *testing.T, most int) (c *Connections, address, file string
 	return c, l.Addr().String(), file
 }
 
-// control opens a stream as a controller does, and says what came of it.
+// control opens a stream as a controller does, and returns the error of the attempt.
 func control(t *testing.T, address string, election uint64) (p4v1.P4Runtime_StreamChannelClient,
 	func(), error) {
 	t.Helper()
@@ -83,8 +83,8 @@ func (c *Connections) count() int {
 	return len(c.open)
 }
 
-// TestIdleConnections: somebody opens connections, hundreds, and says nothing. The controller that
-// is there stays, the next is let in, and there are never more than there may be.
+// TestIdleConnections: somebody opens hundreds of connections and sends nothing. The connected
+// controller stays, the next one is admitted, and the limit is never exceeded.
 func TestIdleConnections(t *testing.T) {
 	const most = 5
 	c, address, file := boundedServer(t, most)
@@ -114,7 +114,8 @@ func TestIdleConnections(t *testing.T) {
 	}
 }
 
-// TestBusyConnections: where all connections are in use the next is told so, until one ends.
+// TestBusyConnections: if all connections have running calls, the next one is refused with the
+// reason, until a call ends.
 func TestBusyConnections(t *testing.T) {
 	const most = 3
 	c, address, _ := boundedServer(t, most)
@@ -126,7 +127,7 @@ func TestBusyConnections(t *testing.T) {
 		}
 		ends = append(ends, end)
 	}
-	for range 2 * maxRefusals { // most of them are closed without a word
+	for range 2 * maxRefusals { // most of them are closed without an answer
 		conn, err := net.Dial("tcp", address)
 		if err != nil {
 			t.Fatal(err)

@@ -21,7 +21,7 @@ func counterData(d target.CounterData) *p4v1.CounterData {
 		ByteCount: int64(min(d.Bytes, math.MaxInt64))}
 }
 
-// cells is the range of an array that an Index means: one cell, or all if it is unset.
+// cells returns the range of an array that an Index selects: one cell, or all if it is unset.
 func cells(what string, size int, i *p4v1.Index) (first, count int, err error) {
 	switch {
 	case i == nil:
@@ -35,7 +35,7 @@ func cells(what string, size int, i *p4v1.Index) (first, count int, err error) {
 	return int(i.Index), 1, nil
 }
 
-// onlyModify refuses other updates of entities that are always there.
+// onlyModify refuses updates other than MODIFY of entities that always exist.
 func onlyModify(what string, typ p4v1.Update_Type) error {
 	if typ != p4v1.Update_MODIFY {
 		return translate.Invalidf("a %s can only be modified, not %v", what, typ)
@@ -93,7 +93,8 @@ func (c *config) readCounters(q *p4v1.CounterEntry, emit func(*p4v1.Entity)) err
 	return nil
 }
 
-// pick returns the object of that id, or all if it is 0; none if it is left out of the program.
+// pick returns the object with this id, or all if it is 0; none if the id's object is left out of
+// the program.
 func pick[T any](s *translate.Schema, what string, id uint32, byID map[uint32]*T, all []*T) ([]*T, error) {
 	if id == 0 {
 		return all, nil
@@ -164,8 +165,8 @@ func (c *config) directEntry(te *p4v1.TableEntry, kind string) (*translate.Table
 	return t, e, nil
 }
 
-// eachDirect calls f for the entries whose direct resource a read asks for: all of all tables for
-// table id 0, all of a table without a match, otherwise one.
+// eachDirect calls f for the entries whose direct resource a read selects: with table id 0 the
+// entries of all tables, without a match all entries of the table, otherwise one entry.
 func (c *config) eachDirect(te *p4v1.TableEntry, kind string,
 	f func(*translate.Table, *target.TableEntry) error) error {
 	if te == nil {

@@ -13,11 +13,11 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// maxDigestList bounds a digest list whose configuration does not (max_list_size 0).
+// maxDigestList bounds a digest list whose configuration sets no bound (max_list_size 0).
 const maxDigestList = 1024
 
 // digestState collects the program's messages of one digest (section 9.8): a list is sent when it
-// is full or its oldest entry old enough, and sent entries are not sent again until they have been
+// is full or its oldest entry is old enough, and sent entries are not repeated until they have been
 // acknowledged or have timed out.
 type digestState struct {
 	typ  *translate.DigestType
@@ -26,7 +26,7 @@ type digestState struct {
 	mu      sync.Mutex
 	cfg     *p4v1.DigestEntry_Config // nil while the digest is off
 	buffer  []*p4v1.P4Data
-	keys    []string // of what is in the buffer
+	keys    []string // of the entries in the buffer
 	known   map[string]bool
 	unacked map[uint64]*sentList
 	lists   uint64
@@ -43,7 +43,7 @@ func newDigestState(t *translate.DigestType, send func(*p4v1.DigestList)) *diges
 		unacked: map[uint64]*sentList{}}
 }
 
-// add takes one digest message.
+// add handles one digest message.
 func (d *digestState) add(fields [][]byte) {
 	var k []byte
 	for _, f := range fields {
@@ -123,7 +123,7 @@ func (d *digestState) acknowledge(list uint64) {
 	}
 }
 
-// configure turns the digest on with cfg, or off with nil.
+// configure turns the digest on with cfg, or off if cfg is nil.
 func (d *digestState) configure(cfg *p4v1.DigestEntry_Config) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -143,7 +143,7 @@ func (d *digestState) config() *p4v1.DigestEntry_Config {
 	return d.cfg
 }
 
-// digest takes what the program sent.
+// digest handles a digest of the program.
 func (s *Server) digest(m target.Digest) {
 	if f, prog := s.onDigest.Load(), s.program.Load(); f != nil && prog != nil {
 		(*f)(prog, m)

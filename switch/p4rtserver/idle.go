@@ -15,14 +15,14 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// sweepEvery is how often the server looks for idle entries. A notification is late by that at
-// most. BMv2 looks once a second.
+// sweepEvery is how often the server looks for idle entries. It is the largest delay of a
+// notification. BMv2 checks once a second.
 const sweepEvery = 200 * time.Millisecond
 
 var errNoTimeouts = fmt.Errorf("idle timeouts on this engine: %w",
 	target.ErrUnsupported)
 
-// agerOf is the part of a pipeline that knows about idle timeouts; nil for none.
+// agerOf returns the part of a pipeline that supports idle timeouts; nil: none.
 func agerOf(p target.Pipeline) target.Ager {
 	for {
 		if a, ok := p.(target.Ager); ok {
@@ -36,8 +36,8 @@ func agerOf(p target.Pipeline) target.Ager {
 	}
 }
 
-// checkIdle refuses idle timeouts, and questions about them, that a table or its default entry
-// cannot have (section 9.1.8).
+// checkIdle refuses idle timeouts, and reads of them, at a table or default entry that cannot have
+// them (section 9.1.8).
 func (c *config) checkIdle(t *translate.Table, te *p4v1.TableEntry) error {
 	switch {
 	case te.IdleTimeoutNs == 0 && te.TimeSinceLastHit == nil:
@@ -48,7 +48,7 @@ func (c *config) checkIdle(t *translate.Table, te *p4v1.TableEntry) error {
 	case !t.Times() && te.TimeSinceLastHit != nil:
 		return translate.Invalidf("table %s does not support idle timeouts: leave time_since_last_hit unset",
 			t.Name)
-	case !t.Times(): // in BMv2's words, which tests compare
+	case !t.Times(): // BMv2's text, which tests compare
 		return translate.Invalidf(
 			"idle_timeout_ns must be set to 0 for tables which do not support idle timeout")
 	case te.IdleTimeoutNs < 0:
@@ -61,7 +61,7 @@ func (c *config) checkIdle(t *translate.Table, te *p4v1.TableEntry) error {
 	return nil
 }
 
-// setIdle sets the idle timeout that comes with an entry, after checkIdle.
+// setIdle sets the idle timeout in an update of an entry, after checkIdle.
 func (c *config) setIdle(t *translate.Table, te *p4v1.TableEntry, e *target.TableEntry) error {
 	a := agerOf(c.pipe)
 	if a == nil || !t.Times() {
@@ -72,12 +72,12 @@ func (c *config) setIdle(t *translate.Table, te *p4v1.TableEntry, e *target.Tabl
 	case te.IdleTimeoutNs > 0 && err == nil:
 		c.server.sweepSoon()
 	case te.IdleTimeoutNs == 0 && errors.Is(err, target.ErrUnsupported):
-		return nil // the P4Info promises timeouts, and the program has none
+		return nil // the P4Info says that the table has timeouts, but the program has none
 	}
 	return err
 }
 
-// startIdle makes the time since the last hit begin, for an entry that comes without a timeout.
+// startIdle starts counting the time since the last hit, for an entry without a timeout.
 func (c *config) startIdle(t *translate.Table, e *target.TableEntry) error {
 	return c.setIdle(t, &p4v1.TableEntry{}, e)
 }
@@ -100,7 +100,7 @@ func (c *config) readIdle(t *translate.Table, q *p4v1.TableEntry, e *target.Tabl
 	return nil
 }
 
-// sweepSoon makes the server look for idle entries in a while.
+// sweepSoon schedules a check for idle entries.
 func (s *Server) sweepSoon() {
 	if !s.sweeping.Swap(true) {
 		time.AfterFunc(sweepEvery, s.sweep)
@@ -108,8 +108,8 @@ func (s *Server) sweepSoon() {
 }
 
 // sweep reports the entries that have become idle, and makes groups follow the ports that are up.
-// It repeats itself while there are timeouts or ports to watch. A program that is only saved gets
-// its first look when packets pass it.
+// It repeats itself while there are timeouts or ports to watch. A program that is only saved is
+// checked once packets use it.
 func (s *Server) sweep() {
 	s.sweeping.Store(false)
 	s.state.Lock()
@@ -129,14 +129,15 @@ func (s *Server) sweep() {
 	if s.live != nil {
 		s.toPrimaries(s.live.idleNotices(idle)...)
 	}
-	// BMv2's listeners hear of an entry once, P4Runtime's controllers after each timeout.
+	// BMv2's listeners get one notification of an entry, P4Runtime's controllers one after each
+	// timeout.
 	idle = slices.DeleteFunc(idle, func(e target.IdleEntry) bool { return e.Again })
 	if len(idle) > 0 && s.onIdle != nil {
 		s.onIdle(pipe, idle)
 	}
 }
 
-// idleNotices makes the notifications of idle entries, each of about chunkBytes at most: a client
+// idleNotices makes the notifications of idle entries, each at most about chunkBytes long: a client
 // ends its stream when a message is longer than it accepts.
 func (c *config) idleNotices(idle []target.IdleEntry) (out []*p4v1.StreamMessageResponse) {
 	var n *p4v1.IdleTimeoutNotification
@@ -160,9 +161,9 @@ func (c *config) idleNotices(idle []target.IdleEntry) (out []*p4v1.StreamMessage
 	return out
 }
 
-// idleEntry is what a notification says about an entry (section 16.5): what identifies it, its
-// timeout and its metadata. It is nil if the control plane does not see the table or wants no
-// notification.
+// idleEntry returns an entry as a notification describes it (section 16.5): its key, its timeout
+// and its metadata. It is nil if the table is hidden from the control plane, or wants no
+// notifications.
 func (c *config) idleEntry(e *target.IdleEntry) *p4v1.TableEntry {
 	for _, t := range c.TableOrder {
 		if t.Name != e.Table || t.Info.IdleTimeoutBehavior != p4cfg.Table_NOTIFY_CONTROL {

@@ -17,9 +17,9 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// TestIdleTimeouts: the primary hears of an entry that no packet hits after each timeout, with the
-// timeout and metadata and without the action. So a new primary hears of it, too. The server never
-// reports an entry without a timeout.
+// TestIdleTimeouts: the primary gets a notification after each timeout in which no packet hits an
+// entry, with the timeout and metadata and without the action. So a new primary gets one, too. The
+// server never reports an entry without a timeout.
 func TestIdleTimeouts(t *testing.T) {
 	w := newWorld(t, "testdata/ageing")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -70,7 +70,7 @@ func TestIdleTimeouts(t *testing.T) {
 	for _, te := range []*p4v1.TableEntry{short, long, none} {
 		must(write(p4v1.Update_INSERT, te))
 	}
-	// hear is the next notification's entry with that address; there is none of entry 3.
+	// hear returns the next notification's entry for this address. Entry 3 must never be reported.
 	hear := func(stream p4v1.P4Runtime_StreamChannelClient, mac byte) *p4v1.TableEntry {
 		t.Helper()
 		for {
@@ -165,8 +165,8 @@ func TestIdleTimeouts(t *testing.T) {
 	}
 }
 
-// TestIdleNotices: many idle entries come in several messages, of a size that clients accept. A
-// slow controller does not make the server keep what it reports again anyway.
+// TestIdleNotices: many idle entries are reported in several messages, of a size that clients
+// accept. For a slow controller the server does not queue reports that it will repeat anyway.
 func TestIdleNotices(t *testing.T) {
 	tab := &translate.Table{Name: "t", Info: &p4cfg.Table{
 		IdleTimeoutBehavior: p4cfg.Table_NOTIFY_CONTROL}}

@@ -15,9 +15,8 @@ import (
 	"github.com/netcraq/netcraq/switch/bmv2test"
 )
 
-// TestLeftOutOfBMv2 asks BMv2, where it is installed, what scenarios/leftout.txt asks of this
-// server: a P4Info with more than the program has is taken, and an entry of a table that is not
-// there is not.
+// TestLeftOutOfBMv2 sends the requests of scenarios/leftout.txt to BMv2, if it is installed: it
+// accepts a P4Info with more objects than the program has, and refuses an entry of a missing table.
 func TestLeftOutOfBMv2(t *testing.T) {
 	binary, err := exec.LookPath("simple_switch_grpc")
 	if err != nil {

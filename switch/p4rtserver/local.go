@@ -14,8 +14,8 @@ import (
 )
 
 // Local gives servers of other protocols in this process the state that P4Runtime serves:
-// P4Runtime's controllers read, change and delete what they write as their own, and the other way
-// round. Unlike a controller they need no arbitration, and no P4Info.
+// P4Runtime's controllers can read, change and delete objects of these servers, and the other way
+// round. Unlike a controller, these servers need no arbitration, and no P4Info.
 type Local struct{ s *Server }
 
 // Local returns the server's state for other protocols.
@@ -39,8 +39,8 @@ func (s *Server) start(prog *bmv2json.Program, json []byte) error {
 	return nil
 }
 
-// Read calls f with the pipeline that requests refer to: of a program that is loaded and not yet
-// swapped in, otherwise of the running one. Nothing is written meanwhile, by whatever protocol.
+// Read calls f with the pipeline for requests: a loaded program that is not swapped in yet,
+// otherwise the running one. No protocol writes meanwhile.
 func (l *Local) Read(f func(target.Pipeline) error) error {
 	l.s.state.Lock()
 	defer l.s.state.Unlock()
@@ -51,15 +51,15 @@ func (l *Local) Read(f func(target.Pipeline) error) error {
 	return f(pipe)
 }
 
-// Write is Read for calls that change something. When it returns, the changes count for every
-// packet (see [target.Pipeline]).
+// Write is Read for changes. When it returns, the changes apply to every packet (see
+// [target.Pipeline]).
 func (l *Local) Write(f func(target.Pipeline) error) error {
 	return l.Read(func(p target.Pipeline) error {
 		return errors.Join(f(p), p.Barrier())
 	})
 }
 
-// pipeline is the pipeline to which calls refer; nil if there is none.
+// pipeline returns the pipeline for calls; nil if there is none.
 func (l *Local) pipeline() target.Pipeline {
 	s := l.s
 	switch {
@@ -73,8 +73,8 @@ func (l *Local) pipeline() target.Pipeline {
 	return s.dev.Pipeline()
 }
 
-// Load prepares a program alongside the running one, as if it had come with VERIFY_AND_SAVE, but
-// without a P4Info. Until Swap, calls refer to it and packets to the old one.
+// Load prepares a program alongside the running one, like VERIFY_AND_SAVE, but without a P4Info.
+// Until Swap, calls refer to it while packets use the old one.
 func (l *Local) Load(json []byte) error {
 	prog, err := bmv2json.Parse(json)
 	if err != nil {
@@ -125,7 +125,7 @@ func (l *Local) Reset() error {
 	if pipe == nil {
 		return target.ErrNoPipeline
 	}
-	// Parsed again, as callers tell pipelines by their program.
+	// Parsed again, because callers distinguish pipelines by their program.
 	prog, err := bmv2json.Parse(s.source)
 	if err != nil {
 		return err
@@ -133,7 +133,7 @@ func (l *Local) Reset() error {
 	return s.start(prog, s.source)
 }
 
-// Source is the BMv2 JSON of the program to which calls refer; nil if there is none.
+// Source is the BMv2 JSON of the program for calls; nil if there is none.
 func (l *Local) Source() []byte {
 	s := l.s
 	s.state.RLock()
@@ -150,7 +150,7 @@ func (l *Local) Source() []byte {
 }
 
 func (c *config) source() []byte {
-	json, _ := deviceConfig(c.pushed.P4DeviceConfig) // it has been read before
+	json, _ := deviceConfig(c.pushed.P4DeviceConfig) // cannot fail: it was parsed before
 	return json
 }
 
@@ -162,20 +162,20 @@ func (l *Local) OnReplication(f func(target.Pipeline)) {
 	l.s.onReplication = f
 }
 
-// OnDigest sets who gets the digests of the running program, besides P4Runtime's controllers. f
-// does not block.
+// OnDigest sets a function that gets the digests of the running program, in addition to P4Runtime's
+// controllers. f must not block.
 func (l *Local) OnDigest(f func(*bmv2json.Program, target.Digest)) { l.s.onDigest.Store(&f) }
 
-// OnIdle sets a function that, like P4Runtime's controllers, is told about entries of the running
-// pipeline that no packet has hit for their idle timeout. f may read the pipeline's entries.
+// OnIdle sets a function that gets the entries of the running pipeline that no packet has hit for
+// their idle timeout, like P4Runtime's controllers. f may read the pipeline's entries.
 func (l *Local) OnIdle(f func(target.Pipeline, []target.IdleEntry)) {
 	l.s.state.Lock()
 	defer l.s.state.Unlock()
 	l.s.onIdle = f
 }
 
-// SetIdleTimeout sets the idle timeout of an entry of p, a pipeline that Write has given. The error
-// wraps ErrUnsupported if the engine, or the table, has none.
+// SetIdleTimeout sets the idle timeout of an entry of p, a pipeline from Write. The error wraps
+// ErrUnsupported if the engine, or the table, has none.
 func (l *Local) SetIdleTimeout(p target.Pipeline, table string, e *target.TableEntry,
 	timeout time.Duration) error {
 	a := agerOf(p)
@@ -191,7 +191,7 @@ func (l *Local) SetIdleTimeout(p target.Pipeline, table string, e *target.TableE
 	return nil
 }
 
-// IdleTimeout returns an entry's timeout, and for how long no packet has hit it.
+// IdleTimeout returns an entry's timeout, and the time since the last packet hit it.
 func (l *Local) IdleTimeout(p target.Pipeline, table string,
 	e *target.TableEntry) (timeout, since time.Duration, err error) {
 	a := agerOf(p)
@@ -201,7 +201,7 @@ func (l *Local) IdleTimeout(p target.Pipeline, table string,
 	return a.IdleTimeout(table, e, l.s.dev.Now())
 }
 
-// toldOfReplication tells others of an update, if it was one of the packet replication engine.
+// toldOfReplication reports updates of the packet replication engine to other protocols.
 func (s *Server) toldOfReplication(c *config, updates []*p4v1.Update) {
 	if s.onReplication == nil || !slices.ContainsFunc(updates, func(u *p4v1.Update) bool {
 		return u.GetEntity().GetPacketReplicationEngineEntry() != nil
@@ -211,7 +211,7 @@ func (s *Server) toldOfReplication(c *config, updates []*p4v1.Update) {
 	s.onReplication(&local{c.pipe, c})
 }
 
-// local is a pipeline whose changes are noted where P4Runtime looks for them.
+// local is a pipeline that also records changes in the server's own data for P4Runtime.
 type local struct {
 	target.Pipeline
 	c *config
@@ -238,7 +238,7 @@ func (l *local) actionProfile(name string) (*translate.ActionProfile, *actionPro
 	return nil, nil
 }
 
-// noOneShots refuses what would mix members and groups with P4Runtime's action sets.
+// noOneShots refuses changes that would mix members and groups with P4Runtime's action sets.
 func noOneShots(p *translate.ActionProfile, st *actionProfileState) error {
 	if st != nil && st.oneShots > 0 {
 		return fmt.Errorf(
@@ -367,7 +367,7 @@ func (l *local) DeleteMember(name string, id uint32) error {
 	if err := noOneShots(p, st); err != nil {
 		return err
 	}
-	if p != nil && st.memberUses[id] > 0 { // by a group that leaves it out, too
+	if p != nil && st.memberUses[id] > 0 { // also by a group that leaves it out at present
 		return fmt.Errorf("member %d of action profile %q is in use: %w", id, name,
 			target.ErrInvalid)
 	}
@@ -420,7 +420,7 @@ func (l *local) DeleteGroup(name string, id uint32) error {
 	return nil
 }
 
-// replicasOf describes replicas as P4Runtime does.
+// replicasOf returns replicas in P4Runtime's form.
 func replicasOf(in []target.Replica) []*p4v1.Replica {
 	var out []*p4v1.Replica
 	for _, r := range in {

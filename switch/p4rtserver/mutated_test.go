@@ -35,12 +35,12 @@ import (
 
 var (
 	mutatedRequests = flag.Int("mutated-requests", 300, "how many requests TestMutatedRequests sends to each engine")
-	// A few requests of a seed made by chance may not be answered in all ways that the test wants.
+	// With a random seed, few requests may not produce all kinds of answers that the test requires.
 	mutatedSeed = flag.Uint64("mutated-seed", 1, "the seed of TestMutatedRequests; 0: another each time")
 )
 
 // conversations returns the requests of each scenario in testdata/scenarios that has a program, in
-// their order.
+// order.
 func conversations(t *testing.T) (all [][]proto.Message) {
 	t.Helper()
 	files, err := filepath.Glob("testdata/scenarios/*.txt")
@@ -57,7 +57,7 @@ func conversations(t *testing.T) (all [][]proto.Message) {
 		w.rpc = p4v1.NewP4RuntimeClient(recordingConn{w.conn, recorded})
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			w.run(t, d)
-			return d.Expected // which TestScenarios compares
+			return d.Expected // TestScenarios compares the answers
 		})
 		if slices.ContainsFunc(recorded.sent, commits) {
 			all = append(all, recorded.sent)
@@ -66,7 +66,7 @@ func conversations(t *testing.T) (all [][]proto.Message) {
 	return all
 }
 
-// recorder keeps what is sent.
+// recorder records the sent messages.
 type recorder struct {
 	mu   sync.Mutex
 	sent []proto.Message
@@ -104,7 +104,7 @@ func (s recordingStream) SendMsg(m any) error {
 	return s.ClientStream.SendMsg(m)
 }
 
-// mutant is a message like another one. A program in it is changed as a document of its own.
+// mutant returns a changed copy of a message. It changes a program as a document of its own.
 func mutant(t *testing.T, m proto.Message, r *rand.Rand) proto.Message {
 	t.Helper()
 	change := func(text []byte) []byte {
@@ -114,7 +114,7 @@ func mutant(t *testing.T, m proto.Message, r *rand.Rand) proto.Message {
 		}
 		mutation.Document(doc, r)
 		text, err := json.Marshal(doc)
-		if err != nil { // it was put into itself
+		if err != nil { // the document contains itself
 			return nil
 		}
 		return text
@@ -141,7 +141,7 @@ func mutant(t *testing.T, m proto.Message, r *rand.Rand) proto.Message {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for len(b) > 0 { // what JSON does not have
+	for len(b) > 0 { // changes that JSON cannot express
 		b[r.IntN(len(b))] = byte(r.Uint32())
 		out := m.ProtoReflect().New().Interface()
 		if proto.Unmarshal(b, out) == nil {
@@ -151,7 +151,7 @@ func mutant(t *testing.T, m proto.Message, r *rand.Rand) proto.Message {
 	return m
 }
 
-// hostileController is the primary, and another one alongside it whose stream gets whatever comes.
+// hostileController is the primary, with a second controller whose stream gets arbitrary messages.
 type hostileController struct {
 	t        *testing.T
 	rpc      p4v1.P4RuntimeClient
@@ -164,10 +164,10 @@ type hostileController struct {
 type hostileStream struct {
 	p4v1.P4Runtime_StreamChannelClient
 	ended       chan struct{}
-	arbitration chan struct{} // an answer to one
+	arbitration chan struct{} // gets the answers to arbitration messages
 }
 
-// opened is a stream, and a new one where the server has ended it.
+// opened returns a stream: s, or a new one if the server has ended s.
 func (c *hostileController) opened(s *hostileStream) *hostileStream {
 	if s != nil {
 		select {
@@ -199,7 +199,7 @@ func (c *hostileController) opened(s *hostileStream) *hostileStream {
 	return s
 }
 
-// become makes the controller the primary, with an id above those that scenarios and mutants have.
+// become makes the controller primary, with an id above those of scenarios and mutants.
 func (c *hostileController) become() {
 	c.t.Helper()
 	c.primary = c.opened(c.primary)
@@ -218,7 +218,7 @@ func (c *hostileController) become() {
 	}
 }
 
-// send sends a message and reports the outcome of those that have one.
+// send sends a message, and counts the outcome of messages that have one.
 func (c *hostileController) send(m proto.Message) {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), 30*time.Second)
@@ -266,7 +266,7 @@ func (c *hostileController) send(m proto.Message) {
 	}
 }
 
-// own makes a request one of the primary's, mostly.
+// own mostly makes a request one of the primary's.
 func (c *hostileController) own(m proto.Message, r *rand.Rand) proto.Message {
 	if r.IntN(20) == 0 {
 		return m
@@ -284,9 +284,9 @@ func (c *hostileController) own(m proto.Message, r *rand.Rand) proto.Message {
 	return m
 }
 
-// TestMutatedRequests sends to a switch of each engine what scenarios send, changed: programs,
-// writes, reads and messages of the stream. Each is answered, none with an error of the switch, and
-// the switch serves afterwards.
+// TestMutatedRequests sends changed messages of the scenarios to a switch of each engine: programs,
+// writes, reads and stream messages. Each gets an answer, none is an internal error, and the switch
+// still serves afterwards.
 func TestMutatedRequests(t *testing.T) {
 	all := conversations(t)
 	engines := map[string]func() (target.Device, error){

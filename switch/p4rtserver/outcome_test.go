@@ -17,9 +17,9 @@ import (
 	"github.com/netcraq/netcraq/switch/userspace"
 )
 
-// Calls whose caller has gone, or is no longer primary, by the time at which they are executed.
+// Calls whose caller has gone, or is no longer primary, when they are executed.
 
-// watchedDevice and watchedPipeline do something when something is asked of them.
+// watchedDevice and watchedPipeline call the test's functions during some operations.
 type watchedDevice struct {
 	target.Device
 	verifying, committing func()
@@ -56,7 +56,7 @@ func (p *watchedPipeline) Barrier() error {
 	return errors.Join(p.barrier, p.Pipeline.Barrier())
 }
 
-// watchedServer is a server with a controller that is primary under the election id 1.
+// watchedServer is a server with a controller that is primary with the election id 1.
 type watchedServer struct {
 	*world
 	*Server
@@ -105,7 +105,7 @@ func (w *watchedServer) load(ctx context.Context, election uint64) error {
 	return err
 }
 
-// set writes some cells of a register, one update each.
+// set writes cells of a register, with one update each.
 func (w *watchedServer) set(ctx context.Context, election uint64, cells ...int64) error {
 	req := &p4v1.WriteRequest{DeviceId: 1, ElectionId: &p4v1.Uint128{Low: election}}
 	for _, i := range cells {
@@ -125,8 +125,8 @@ func (w *watchedServer) wrote(cells ...int) {
 	}
 }
 
-// TestCallerGone: what waits for the lock until its caller has gone is not executed; a batch stops
-// between two updates.
+// TestCallerGone: a request that waits for the lock until its caller has gone is not executed. A
+// batch stops between two updates.
 func TestCallerGone(t *testing.T) {
 	w := newWatchedServer(t)
 	for code, end := range map[codes.Code]func() (context.Context, context.CancelFunc){
@@ -177,8 +177,8 @@ func TestCallerGone(t *testing.T) {
 	w.wrote(0, 1, 2)
 }
 
-// TestNotPrimaryWhenExecuted: what waits for the lock until another controller is primary is not
-// executed.
+// TestNotPrimaryWhenExecuted: a request that waits for the lock until another controller is primary
+// is not executed.
 func TestNotPrimaryWhenExecuted(t *testing.T) {
 	w := newWatchedServer(t)
 	w.state.Lock()
@@ -188,7 +188,7 @@ func TestNotPrimaryWhenExecuted(t *testing.T) {
 	done := make(chan struct{})
 	go func() { w.arbitrate(2); close(done) }()
 	for r := w.arb.known(roleKey{}); r.primary.Load() != nil; {
-		time.Sleep(time.Millisecond) // until the new one waits for what has begun
+		time.Sleep(time.Millisecond) // until the new primary waits for running writes
 	}
 	w.state.Unlock()
 	<-done
@@ -204,7 +204,7 @@ func TestNotPrimaryWhenExecuted(t *testing.T) {
 	if err := w.set(t.Context(), 2, 0); err != nil {
 		t.Error(err)
 	}
-	// Verifying a program takes a while. What has become of the caller is looked at after it, too.
+	// Verifying a program takes a while, so the caller is checked again afterwards.
 	w.dev.verifying = func() {
 		go w.arbitrate(3)
 		for r := w.arb.known(roleKey{}); r.primary.Load() != nil; {
@@ -216,8 +216,8 @@ func TestNotPrimaryWhenExecuted(t *testing.T) {
 	}
 }
 
-// TestCallerGoneWhileAProgramIsLoaded: before the commit nothing is done; a commit that has begun
-// is finished.
+// TestCallerGoneWhileAProgramIsLoaded: before the commit, a load whose caller has gone is
+// abandoned; a commit that has begun is finished.
 func TestCallerGoneWhileAProgramIsLoaded(t *testing.T) {
 	w := newWatchedServer(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -232,8 +232,8 @@ func TestCallerGoneWhileAProgramIsLoaded(t *testing.T) {
 	}
 }
 
-// TestReadOfWhatDoesNotCount: an update that was made, and does not count for every packet yet, is
-// not shown before it does.
+// TestReadOfWhatDoesNotCount: an update that does not apply to every packet yet is not visible to
+// reads before it does.
 func TestReadOfWhatDoesNotCount(t *testing.T) {
 	w := newWatchedServer(t)
 	read := func() error {
@@ -260,8 +260,8 @@ func TestReadOfWhatDoesNotCount(t *testing.T) {
 	}
 }
 
-// TestPanicOfTheEngine: a program that the engine panics on is refused with INTERNAL, and the next
-// one is taken.
+// TestPanicOfTheEngine: if the engine panics on a program, the program is refused with INTERNAL.
+// The next program is accepted.
 func TestPanicOfTheEngine(t *testing.T) {
 	w := newWatchedServer(t)
 	nothing, fails := func() {}, func() { panic("index out of range") }

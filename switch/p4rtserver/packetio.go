@@ -20,7 +20,7 @@ func (s *Server) packetOut(p *p4v1.PacketOut) error {
 	return s.dev.PacketOut(append(header, p.GetPayload()...))
 }
 
-// packetIn takes a frame that left by the CPU port.
+// packetIn handles a frame that the program sent to the CPU port.
 func (s *Server) packetIn(frame []byte) {
 	c := s.current.Load()
 	if c == nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// maxMulticastGroup is what v1model's 16-bit mcast_grp can say.
+// maxMulticastGroup is the largest value of v1model's 16-bit mcast_grp.
 const maxMulticastGroup = math.MaxUint16
 
 func (c *config) writeReplication(typ p4v1.Update_Type,
@@ -28,8 +28,8 @@ func (c *config) writeReplication(typ p4v1.Update_Type,
 	}
 }
 
-// replicas checks and translates replicas, each with its backups in order of preference. Those that
-// are returned second are canonical.
+// replicas checks and translates replicas, each with its backups in order of preference. The second
+// result has them in canonical form.
 func (c *config) replicas(in []*p4v1.Replica) ([][]target.Replica, []*p4v1.Replica, error) {
 	out := make([][]target.Replica, 0, len(in))
 	kept := make([]*p4v1.Replica, 0, len(in))
@@ -83,7 +83,7 @@ func (c *config) replicas(in []*p4v1.Replica) ([][]target.Replica, []*p4v1.Repli
 	return out, kept, nil
 }
 
-// present checks an update's type against whether the entity is there.
+// present checks whether an update's type fits the entity's existence.
 func present(typ p4v1.Update_Type, exists bool, what string, id uint32) error {
 	switch {
 	case typ == p4v1.Update_INSERT && exists:
@@ -203,7 +203,7 @@ func (c *config) readReplication(q *p4v1.PacketReplicationEngineEntry,
 		return groups(t.MulticastGroupEntry.GetMulticastGroupId())
 	case *p4v1.PacketReplicationEngineEntry_CloneSessionEntry:
 		return sessions(t.CloneSessionEntry.GetSessionId())
-	default: // everything the engine holds
+	default: // all groups or sessions
 		if err := groups(0); err != nil {
 			return err
 		}

@@ -9,7 +9,7 @@ import (
 )
 
 // TestPSA pushes a PSA program, whose counters and meters are extern objects in its JSON, and reads
-// and writes what it has.
+// and writes its entities.
 func TestPSA(t *testing.T) {
 	w := newWorld(t, "../stf/testdata/psa/psa")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

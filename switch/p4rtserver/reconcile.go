@@ -14,12 +14,12 @@ import (
 
 // reconcile commits cfg and preserves the forwarding state (section 14, RECONCILE_AND_COMMIT):
 // every entity that controllers have written, and the registers, counters and meters that packets
-// have changed. All of it must fit the new program, by id; otherwise the first that does not is
-// named, and nothing changes.
+// have changed. All of it must fit the new program, by id. Otherwise the error names the first
+// object that does not fit, and nothing changes.
 //
-// What controllers wrote is copied while packets still pass the old pipeline; what packets change
-// is copied in the pause in which the pipelines are exchanged. may says why the change must no
-// longer begin.
+// It copies what controllers wrote while packets still pass the old pipeline, and what packets
+// change in the pause in which the pipelines are exchanged. may returns the reason if the change
+// must no longer begin.
 func (s *Server) reconcile(cfg *p4v1.ForwardingPipelineConfig, may func() error) error {
 	if s.live == nil {
 		return s.replace(cfg, may)
@@ -85,13 +85,13 @@ func (old *config) copyWritten(c *config) error {
 	}
 	for _, u := range updates {
 		if te := u.Entity.GetTableEntry(); te != nil && te.IsConst {
-			continue // the program's own
+			continue // an entry of the program itself
 		}
 		if v := u.Entity.GetValueSetEntry(); v != nil && len(v.Members) == 0 {
 			continue
 		}
 		if te := u.Entity.GetTableEntry(); te != nil && !te.IsDefaultAction && c.holds(te) {
-			u.Type = p4v1.Update_MODIFY // an initial entry of the new program
+			u.Type = p4v1.Update_MODIFY // the new program has this initial entry
 		}
 		if err := c.write(u); err != nil {
 			return translate.Invalidf("%v: %s", u.Entity, translate.Canonical(err).Message())

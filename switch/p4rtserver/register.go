@@ -10,7 +10,7 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// writeRegister writes one cell or, where the index is unset, all (section 9.7).
+// writeRegister writes one cell or, if the index is unset, all (section 9.7).
 func (c *config) writeRegister(typ p4v1.Update_Type, e *p4v1.RegisterEntry) error {
 	if err := onlyModify("register", typ); err != nil {
 		return err
@@ -33,8 +33,8 @@ func (c *config) writeRegister(typ p4v1.Update_Type, e *p4v1.RegisterEntry) erro
 	return c.pipe.WriteRegister(r.Name, first, v)
 }
 
-// adjacent is how many of the entities, from the first on, ask for cells of one register that
-// follow one another and are there; at least 1.
+// adjacent returns how many entities, starting with the first, read consecutive existing cells of
+// one register; at least 1.
 func (c *config) adjacent(entities []*p4v1.Entity) int {
 	first := entities[0].GetRegisterEntry()
 	r := c.Registers[first.RegisterId]
@@ -52,8 +52,8 @@ func (c *config) adjacent(entities []*p4v1.Entity) int {
 	return n
 }
 
-// readRegisters reads the cells that a request asks for; where it asks for one, the n from that one
-// on.
+// readRegisters reads the cells that a request selects. If it selects one, readRegisters reads n
+// cells, starting there.
 func (c *config) readRegisters(q *p4v1.RegisterEntry, n int, out *response) error {
 	which, err := pick(c.Schema, "register", q.RegisterId, c.Registers, c.RegisterOrder)
 	if err != nil {
@@ -101,15 +101,14 @@ const (
 	fieldBitstring     = 1  // P4Data
 )
 
-// encodedBytes is about how much encode puts into one message: a client can take the first apart
-// while the next is on its way.
+// encodedBytes is about the size of one message of encodeCells: a client can decode one message
+// while the next is in transit.
 const encodedBytes = 128 << 10
 
-// encodeCells writes cells of bit<W> down as protobuf has them. A controller reads a register of
-// 65,536 cells while a chain takes no writes (the end of a recovery), and to make six objects for
-// each cell, for a library to measure and to write them, takes ten times as long as reading the
-// cells does. values has count of them, one after the other; nothing is written of those that are
-// the same, by their places (nil: none is).
+// encodeCells encodes cells of bit<W> in protobuf's format. A controller reads a register of 65,536
+// cells while a chain accepts no writes (at the end of a recovery). With a protobuf library this
+// would take six objects for each cell, and ten times as long as reading the cells. values has
+// count cells, one after the other. Cells for which same returns true are skipped (nil: none).
 func encodeCells(r *translate.Register, first, count int, values []byte, same func(int) bool, out *response) {
 	bytesField := func(number protowire.Number,
 		n int) int {

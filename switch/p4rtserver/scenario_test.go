@@ -31,10 +31,10 @@ import (
 	"github.com/netcraq/netcraq/switch/userspace"
 )
 
-// TestScenarios runs the conversations in testdata/scenarios: what controllers ask of a P4Runtime
-// server over gRPC, in the protocol's own text form, and what it answers, with the program of the
-// scenario's name or else with entities.p4. -rewrite writes the answers again, to be read before
-// they are committed.
+// TestScenarios runs the conversations in testdata/scenarios: requests of controllers to a
+// P4Runtime server over gRPC, in protobuf's text form, and its answers. The program has the
+// scenario's name; if there is none, it is entities.p4. -rewrite rewrites the answers; check them
+// before you commit them.
 //
 //	connect NAME [election=N] [role=R] [device=D]    a controller opens its stream, or sends on it
 //	disconnect NAME
@@ -45,8 +45,9 @@ import (
 //	say NAME                                         the body is a StreamMessageRequest
 //	config                                           GetForwardingPipelineConfig
 //
-// $NAME in a body is the id of what has that alias in the P4Info, and answers are printed so. The
-// transcript of a command is its answer, then what the controllers' streams have brought.
+// $NAME in a body is the id of the object with that alias in the P4Info; answers are printed in the
+// same way. The transcript of a command is its answer, followed by the messages on the controllers'
+// streams.
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata/scenarios", func(t *testing.T, path string) {
 		program := strings.TrimSuffix(filepath.Base(path), ".txt")
@@ -72,7 +73,7 @@ func (portedDevice) Ports() map[target.Port]target.PortCounters {
 	return out
 }
 
-// portedIface is the name of the interface of a port.
+// portedIface is the interface name of a port.
 func portedIface(port uint32) string { return fmt.Sprintf("no-such-%d", port) }
 
 // linksDown has the names of interfaces that are down.
@@ -155,7 +156,7 @@ func newWorld(t *testing.T, program string) *world {
 	return w
 }
 
-// nameIDs collects the aliases of everything that has a preamble.
+// nameIDs collects the aliases of all objects with a preamble.
 func (w *world) nameIDs() {
 	add := func(p *p4cfg.Preamble) { w.ids[p.Alias], w.names[p.Id] = p.Id, p.Alias }
 	for _, x := range w.info.Tables {
@@ -283,7 +284,7 @@ func (w *world) run(t *testing.T, d *datadriven.TestData) string {
 	return ""
 }
 
-// restrict writes a restriction into the P4Info, as p4c does, in the place of what was there.
+// restrict replaces a restriction in the P4Info, in p4c's form.
 func (w *world) restrict(t *testing.T, alias, text string) {
 	t.Helper()
 	quoted := `("` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(text) + `")`
@@ -332,7 +333,7 @@ func (w *world) connect(t *testing.T, name, election, role string, device uint64
 		Update: &p4v1.StreamMessageRequest_Arbitration{Arbitration: m}}))
 }
 
-// listen notes what comes by a controller's stream.
+// listen records the messages on a controller's stream.
 func (w *world) listen(name string, stream p4v1.P4Runtime_StreamChannelClient) {
 	for {
 		m, err := stream.Recv()
@@ -359,13 +360,13 @@ func (w *world) listen(name string, stream p4v1.P4Runtime_StreamChannelClient) {
 	}
 }
 
-// heard waits until the streams are quiet and returns what they have brought, by controller.
+// heard waits until the streams are quiet, and returns their messages by controller.
 func (w *world) heard() string {
 	for n := -1; ; {
 		time.Sleep(20 * time.Millisecond)
 		w.mu.Lock()
 		if len(w.messages) == n {
-			break // with the lock held
+			break // still holding the lock
 		}
 		n = len(w.messages)
 		w.mu.Unlock()
@@ -389,7 +390,7 @@ func (w *world) push(ctx context.Context, c *controller, action, p4info, config 
 	switch p4info {
 	case "none":
 		cfg.P4Info = nil
-	case "other": // of another program: a key is wider
+	case "other": // another program's P4Info, with a wider key
 		cfg.P4Info = proto.CloneOf(w.info)
 		cfg.P4Info.Tables[0].MatchFields[0].Bitwidth++
 	}
@@ -425,15 +426,15 @@ func (w *world) read(ctx context.Context, req *p4v1.ReadRequest) string {
 			lines = append(lines, w.text(e)+"\n")
 		}
 	}
-	slices.Sort(lines) // the order is the server's to choose
+	slices.Sort(lines) // the server may choose any order
 	if len(lines) == 0 {
 		return "nothing\n"
 	}
 	return strings.Join(lines, "")
 }
 
-// text is a message in one line, with names for ids. The library's own text differs from build to
-// build in its spaces, on purpose.
+// text returns a message as one line, with names for ids. Protobuf's text form deliberately varies
+// its spaces from build to build.
 func (w *world) text(m proto.Message) string {
 	s := prototext.MarshalOptions{}.Format(m)
 	s = idInAnswer.ReplaceAllStringFunc(s, func(f string) string {
@@ -449,14 +450,14 @@ func (w *world) text(m proto.Message) string {
 
 var doubled = regexp.MustCompile(` {2,}`)
 
-// outcome is an RPC's status, with the errors of a batch.
+// outcome returns an RPC's status, with the errors of a batch.
 func (w *world) outcome(err error) string {
 	if err == nil {
 		return "ok\n"
 	}
 	st := status.Convert(err)
 	named := func(s string) string {
-		// Who prints a message in protobuf's text form sets spaces as it likes.
+		// Protobuf's text form varies its spaces.
 		s = doubled.ReplaceAllString(s, " ")
 		return number.ReplaceAllStringFunc(s, func(n string) string {
 			id, _ := strconv.ParseUint(n, 10, 32)

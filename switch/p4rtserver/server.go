@@ -44,21 +44,21 @@ type Server struct {
 	// state is held for writing by Write and SetForwardingPipelineConfig, for reading by Read and
 	// GetForwardingPipelineConfig.
 	state sync.RWMutex
-	live  *config // what the device runs; nil before the first
+	live  *config // what the device runs; nil before the first program
 	saved *config // VERIFY_AND_SAVE without COMMIT yet: reads and writes refer to it
 
-	// What others than P4Runtime's controllers have set (see Local).
+	// The state that other protocols have set (see Local).
 	source        []byte          // the BMv2 JSON of a program that runs without a P4Info
 	loaded        target.Pipeline // prepared and not yet swapped in; nil for none
 	loadedSource  []byte
 	onReplication func(target.Pipeline)
 	onIdle        func(target.Pipeline, []target.IdleEntry)
-	sweeping      atomic.Bool // a look at idle timeouts is to come
+	sweeping      atomic.Bool // a check for idle entries is scheduled
 	onDigest      atomic.Pointer[func(*bmv2json.Program, target.Digest)]
-	program       atomic.Pointer[bmv2json.Program] // that runs
+	program       atomic.Pointer[bmv2json.Program] // the running program
 
 	current atomic.Pointer[config] // live, for the packet paths, which take no lock
-	dropped atomic.Uint64          // packet-ins and digests that nobody could take
+	dropped atomic.Uint64          // packet-ins and digests without a controller to receive them
 }
 
 // New makes a server for dev and takes over its packet-in and digest callbacks.
@@ -76,7 +76,7 @@ func New(dev target.Device, opts Options) *Server {
 // Register adds the P4Runtime service to a gRPC server.
 func (s *Server) Register(r grpc.ServiceRegistrar) { p4v1.RegisterP4RuntimeServer(r, s) }
 
-// ServerOptions are the gRPC options that the service needs.
+// ServerOptions returns the gRPC options that the service needs.
 func ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{grpc.MaxRecvMsgSize(MaxMessage)}
 }
@@ -95,7 +95,7 @@ func (s *Server) checkDevice(id uint64) error {
 	return nil
 }
 
-// effective returns the configuration that entity requests refer to. The caller holds s.state.
+// effective returns the configuration for entity requests. The caller holds s.state.
 func (s *Server) effective() (*config, error) {
 	if s.saved != nil {
 		return s.saved, nil

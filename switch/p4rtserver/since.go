@@ -12,40 +12,40 @@ import (
 	"github.com/netcraq/netcraq/switch/p4rtserver/translate"
 )
 
-// Reading only changes. P4Runtime reads a register whole or cell by cell; a controller that has
-// read one and wants the changes since must read all of it again. This server sends less to a
-// controller that asks for that in a way that the specification leaves free: by metadata of the
-// Read of one whole register of bit<W>.
+// Reading only changes. P4Runtime reads a register as a whole or cell by cell. A controller that
+// wants only the changes since its last read must read everything again. This server sends only the
+// changes on request. The request is metadata, which the specification leaves free, of a Read of
+// one whole register of bit<W>.
 //
 // A request with SinceHeader gets SnapshotHeader in the answer's header: a name for the returned
 // state. If the request's value is such a name, and the server still knows it, the answer's header
-// has it in SinceHeader again, and the answer has only the cells that have changed since. For a
-// client that does not ask, and with a server that does not support it, nothing changes.
+// has it in SinceHeader again, and the answer has only the cells that have changed since. Clients
+// and servers without this extension work as before.
 const (
 	SinceHeader    = "netcraq-since"
 	SnapshotHeader = "netcraq-snapshot"
 )
 
-// snapshotBytes bounds the snapshots of a configuration; the newest are kept: of NetCRAQ's program
-// every register but the values', several times over. A client that may read registers can push out
-// others' snapshots; they then read everything again.
+// snapshotBytes bounds the snapshots of a configuration; the newest are kept. It suffices for all
+// registers of NetCRAQ's program several times over, except those of the values. A client that may
+// read registers can push out others' snapshots; their owners then read everything again.
 const snapshotBytes = 8 << 20
 
-// snapshots are the states that readers of registers got.
+// snapshots are the register states that readers got.
 type snapshots struct {
 	mu   sync.Mutex
 	kept []snapshot // the oldest first
-	size int        // of their cells, in bytes
+	size int        // total size of their cells in bytes
 }
 
-// snapshot is what a register's cells were, one after the other.
+// snapshot is the content of a register: its cells, one after the other.
 type snapshot struct {
 	name     string
 	register uint32
 	cells    []byte
 }
 
-// take returns the snapshot of a name, and forgets it: its reader gets another.
+// take returns the snapshot with a name, and removes it: its reader gets a new one.
 func (s *snapshots) take(register uint32, name string) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -76,8 +76,8 @@ func (s *snapshots) keep(register uint32, cells []byte) string {
 	return name
 }
 
-// whole is the register that a request asks for, if it asks for all of one whose cells are plain
-// bit strings, and for nothing else; otherwise nil.
+// whole returns the register of a request, if the request reads exactly one whole register whose
+// cells are plain bit strings; otherwise nil.
 func (c *config) whole(req *p4v1.ReadRequest) *translate.Register {
 	if len(req.Entities) != 1 {
 		return nil
@@ -92,8 +92,8 @@ func (c *config) whole(req *p4v1.ReadRequest) *translate.Register {
 	return nil
 }
 
-// readSince reads a whole register, or its changes since the snapshot of that name, and the header
-// that goes with it.
+// readSince reads a whole register, or its changes since the named snapshot, and returns the
+// answer's header.
 func (c *config) readSince(r *translate.Register, since string, out *response) (metadata.MD, error) {
 	cells, err := c.pipe.AppendRegisters(nil, r.Name, 0, r.Size)
 	if err != nil {

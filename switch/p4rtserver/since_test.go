@@ -67,8 +67,8 @@ func (w *since) write(register string, index int64, value byte) {
 	w.must(err)
 }
 
-// read returns the cells that a request is told, whose registers nobody confuses, and the headers
-// that this is about: what is other since, and the snapshot's name.
+// read returns the cells in the answer, which must have distinct indices, and the values of the two
+// headers: the name of the base snapshot, and of the new one.
 func (w *since) read(md metadata.MD, what ...*p4v1.RegisterEntry) (cells map[int64]byte, base,
 	name string) {
 	w.t.Helper()
@@ -90,7 +90,7 @@ func (w *since) read(md metadata.MD, what ...*p4v1.RegisterEntry) (cells map[int
 			r := e.GetRegisterEntry()
 			b := r.Data.GetBitstring()
 			if b == nil {
-				b = []byte{0} // a signed one's
+				b = []byte{0} // a signed register has no bitstring
 			}
 			cells[r.Index.Index] = b[len(b)-1]
 		}
@@ -116,8 +116,9 @@ func (w *since) ask(register, name string) (cells map[int64]byte, base, next str
 	return w.read(metadata.Pairs(SinceHeader, name), w.cell(register, -1))
 }
 
-// TestSince: who names what he was told about a register is told what has changed, of that
-// register, once; who names anything else, or asks otherwise, is told what he asked for.
+// TestSince: a client that names the snapshot of its last answer gets only the changes of that
+// register, and only once. A client that sends another name, or makes another kind of request, gets
+// the requested cells.
 func TestSince(t *testing.T) {
 	const size = 65536
 	w := newSince(t)
@@ -129,7 +130,7 @@ func TestSince(t *testing.T) {
 	w.write("objects", 7, 77)
 	w.write("objects", 3, 0)
 	w.write("objects", 8, 88)
-	w.write("objects", 8, 0) // as it was
+	w.write("objects", 8, 0) // the earlier value again
 	w.write("last_len", 5, 5)
 	cells, base, second := w.ask("objects", first)
 	if want := map[int64]byte{7: 77, 3: 0}; !maps.Equal(cells, want) || base != first ||
@@ -140,13 +141,13 @@ func TestSince(t *testing.T) {
 	if cells, base, _ = w.ask("objects", second); len(cells) != 0 || base != second {
 		t.Errorf("nothing has changed, and the answer since %q is %v", base, cells)
 	}
-	for _, name := range []string{first, "", "no such", second} { // each is told once
+	for _, name := range []string{first, "", "no such", second} { // each name is valid once
 		if cells, base, _ = w.ask("objects", name); len(cells) != size || base != "" {
 			t.Errorf("since %q: %d cells, since %q", name, len(cells), base)
 		}
 	}
 
-	// Another register's name is of no use, and stays its register's.
+	// Another register's name has no effect, and stays valid for its own register.
 	_, _, objects := w.ask("objects", "")
 	if cells, base, _ = w.ask("last_len", objects); len(cells) != 512 || cells[5] != 5 || base != "" {
 		t.Errorf("another register: %d cells, since %q", len(cells), base)
@@ -155,7 +156,7 @@ func TestSince(t *testing.T) {
 		t.Errorf("after another register: %d cells, since %q", len(cells), base)
 	}
 
-	// What is not one whole register of plain bits is read as always.
+	// A request for anything but one whole register of plain bits is answered as usual.
 	md := metadata.Pairs(SinceHeader, objects)
 	for text, what := range map[string][]*p4v1.RegisterEntry{
 		"a cell":        {w.cell("objects", 7)},
@@ -175,7 +176,7 @@ func TestSince(t *testing.T) {
 		t.Errorf("nobody asked, and the answer has %d cells and is named %q", len(cells), name)
 	}
 
-	// Another program's registers are others, though they have the same names.
+	// The registers of another program are different, even if they have the same names.
 	_, _, objects = w.ask("objects", "")
 	w.commit()
 	if cells, base, _ = w.ask("objects", objects); len(cells) != size || base != "" || cells[7] != 0 {
@@ -183,7 +184,7 @@ func TestSince(t *testing.T) {
 	}
 }
 
-// TestSnapshotsAreBounded: who reads and reads gets no more memory than there is for all.
+// TestSnapshotsAreBounded: a client that reads again and again gets no more memory than the limit.
 func TestSnapshotsAreBounded(t *testing.T) {
 	var s snapshots
 	const one = snapshotBytes / 4

@@ -18,20 +18,20 @@ import (
 )
 
 // maxQueued is how many packet-ins, digests and stream errors wait for a slow controller before
-// further ones are dropped. Arbitration messages never are.
+// further ones are dropped. Arbitration messages are never dropped.
 const maxQueued = 4096
 
 // stream is one StreamChannel call.
 type stream struct {
-	// of the controller; nil before its first arbitration message. Set once, by the receiving
+	// role of the controller; nil before its first arbitration message. Set once, by the receiving
 	// goroutine under arbiter.mu
 	role *role
-	// the election id it gave last; nil if it gave none. Guarded by arbiter.mu
+	// the controller's last election id; nil if it gave none. Guarded by arbiter.mu
 	election *p4v1.Uint128
 
 	mu      sync.Mutex
-	first   []*p4v1.StreamMessageResponse // arbitration
-	queue   []*p4v1.StreamMessageResponse // the rest
+	first   []*p4v1.StreamMessageResponse // arbitration messages, sent first
+	queue   []*p4v1.StreamMessageResponse // other messages
 	pending chan struct{}                 // holds a token while there is something to send
 }
 
@@ -71,7 +71,7 @@ func (st *stream) signal() {
 	}
 }
 
-// send sends what is queued until ctx ends.
+// send sends the queued messages until ctx ends.
 func (st *stream) send(ctx context.Context, to p4v1.P4Runtime_StreamChannelServer) error {
 	for {
 		select {
@@ -93,7 +93,7 @@ func (st *stream) send(ctx context.Context, to p4v1.P4Runtime_StreamChannelServe
 
 // StreamChannel implements the RPC of that name (specification section 16).
 func (s *Server) StreamChannel(rpc p4v1.P4Runtime_StreamChannelServer) error {
-	// The first answer carries the header. Controllers that are not NetCRAQ's ignore it.
+	// The first answer carries the header. Other controllers than NetCRAQ's ignore it.
 	if err := rpc.SetHeader(metadata.Pairs(buildinfo.Metadata, buildinfo.Version())); err != nil {
 		return err
 	}
@@ -103,7 +103,7 @@ func (s *Server) StreamChannel(rpc p4v1.P4Runtime_StreamChannelServer) error {
 	sent := make(chan struct{})
 	go func() {
 		defer close(sent)
-		_ = st.send(ctx, rpc) // an error shows in Recv, too
+		_ = st.send(ctx, rpc) // Recv reports an error, too
 	}()
 	// gRPC forbids sending once the handler has returned.
 	defer func() { cancel(); <-sent }()
@@ -128,13 +128,13 @@ func (s *Server) StreamChannel(rpc p4v1.P4Runtime_StreamChannelServer) error {
 	}
 }
 
-// drain returns when the writes that have begun are over.
+// drain waits for the writes that have begun.
 func (s *Server) drain() {
 	s.state.Lock()
 	defer s.state.Unlock()
 }
 
-// handle processes a message other than arbitration and returns what went wrong (section 16.6).
+// handle processes a message other than arbitration, and returns its error (section 16.6).
 func (s *Server) handle(st *stream, m *p4v1.StreamMessageRequest) *p4v1.StreamError {
 	var err error
 	out := &p4v1.StreamError{}
@@ -167,7 +167,7 @@ func (s *Server) handle(st *stream, m *p4v1.StreamMessageRequest) *p4v1.StreamEr
 	return out
 }
 
-// mayAct refuses what only a primary may do.
+// mayAct refuses actions that only a primary may take.
 func (st *stream) mayAct(what string) error {
 	if st.role == nil {
 		return translate.Errorf(codes.PermissionDenied,
@@ -181,8 +181,8 @@ func (st *stream) mayAct(what string) error {
 	return nil
 }
 
-// toPrimaries offers messages, if there are any, to the primary of every role and reports whether
-// anyone took them.
+// toPrimaries offers messages to the primary of every role. It reports whether a controller
+// accepted them, or there were none.
 func (s *Server) toPrimaries(ms ...*p4v1.StreamMessageResponse) bool {
 	taken := len(ms) == 0
 	for _, r := range *s.arb.list.Load() {
@@ -214,11 +214,12 @@ func (s *Server) authorize(device uint64, k roleKey, election *p4v1.Uint128) err
 	return nil
 }
 
-// mayExecute makes the checks with which a change begins. It is called with s.state held, at the
-// moment when the change is executed and not when its message came: what has waited, for the lock
-// or on its way, may be of a controller that is no longer primary. A new primary waits for that
-// lock too (drain), so nothing of an earlier one is executed after it has been told that it is
-// primary. Nor is anything of a caller that has gone, who does not count on it.
+// mayExecute makes the checks at the beginning of a change. It is called with s.state held, when
+// the change is executed and not when its message arrived: a message that has waited, for the lock
+// or on its way, may be from a controller that is no longer primary. A new primary waits for that
+// lock too (drain), so nothing of an earlier primary is executed after the new one has learned that
+// it is primary. Changes of a caller that has gone are not executed either, because it does not
+// rely on them.
 func (s *Server) mayExecute(ctx context.Context, device uint64, k roleKey,
 	election *p4v1.Uint128) error {
 	if err := s.authorize(device, k, election); err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// entryState is what the server keeps of an entry alongside the engine.
+// entryState is the server's data about an entry in addition to the engine's.
 type entryState struct {
 	spec               *target.TableEntry
 	controllerMetadata uint64
@@ -19,7 +19,7 @@ type entryState struct {
 	oneShot            *oneShot // nil unless it was programmed with an ActionProfileActionSet
 }
 
-// defaultState is what the server keeps of a default entry.
+// defaultState is the server's data about a default entry.
 type defaultState struct {
 	controllerMetadata uint64
 	metadata           []byte
@@ -44,12 +44,12 @@ func (c *config) writeTableEntry(typ p4v1.Update_Type, te *p4v1.TableEntry) erro
 	if err != nil {
 		return err
 	}
-	if typ != p4v1.Update_DELETE { // of which only the fields that identify the entry count
+	if typ != p4v1.Update_DELETE { // a DELETE uses only the fields that identify the entry
 		if te.IsConst {
 			return translate.Invalidf("is_const is the server's to set")
 		}
 		if te.TimeSinceLastHit != nil {
-			// in BMv2's words, and before what is wrong otherwise, as tests compare
+			// BMv2's text, and checked first, because tests compare it
 			return translate.Invalidf("has_time_since_last_hit must not be set in WriteRequest")
 		}
 		if err := c.checkIdle(t, te); err != nil {
@@ -151,7 +151,7 @@ func (c *config) modifyEntry(t *translate.Table, te *p4v1.TableEntry, e *target.
 	if old.spec.IsConst && te.Action != nil {
 		return translate.Errorf(codes.PermissionDenied, "this entry of table %s is constant", t.Name)
 	}
-	if te.Action == nil { // the direct resources and metadata alone
+	if te.Action == nil { // only direct resources and metadata
 		if err := errors.Join(c.setDirect(t, te, e, true), c.setIdle(t, te, e)); err != nil {
 			return err
 		}
@@ -210,7 +210,7 @@ func (c *config) setDirect(t *translate.Table, te *p4v1.TableEntry, e *target.Ta
 	return nil
 }
 
-// setAction fills in what an entry runs, according to how the table is implemented.
+// setAction sets an entry's action, according to the table's implementation.
 func (c *config) setAction(t *translate.Table, a *p4v1.TableAction, e *target.TableEntry) (*oneShot, error) {
 	if a.GetType() == nil {
 		return nil, translate.Invalidf("the action of the entry of table %s is empty", t.Name)
@@ -356,7 +356,7 @@ func (c *config) readTable(t *translate.Table, q *p4v1.TableEntry, emit func(*p4
 	return nil
 }
 
-// entryOf describes an entry of the engine.
+// entryOf returns an entry of the engine in P4Runtime's form.
 func (c *config) entryOf(t *translate.Table, e *target.TableEntry) (*p4v1.TableEntry, error) {
 	out := &p4v1.TableEntry{TableId: t.ID, Match: translate.FieldsOf(t.Keys, e.Match), IsConst: e.IsConst}
 	if t.NeedPriority {
@@ -389,7 +389,7 @@ func (c *config) entryOf(t *translate.Table, e *target.TableEntry) (*p4v1.TableE
 	return out, nil
 }
 
-// readDirect adds the direct resources that the request asks for.
+// readDirect adds the direct resources that the request selects.
 func (c *config) readDirect(t *translate.Table, q *p4v1.TableEntry, e *target.TableEntry,
 	out *p4v1.TableEntry) error {
 	if q.CounterData != nil && t.Counter != nil {
@@ -417,13 +417,13 @@ func (c *config) readDefault(t *translate.Table, q *p4v1.TableEntry, emit func(*
 	if err != nil {
 		return err
 	}
-	call := &target.ActionCall{Action: "NoAction"} // what a table without a default action does
+	call := &target.ActionCall{Action: "NoAction"} // the effect of a table without a default action
 	if e != nil && e.Action != nil {
 		call = e.Action
 	}
 	a := c.ActionOf(call)
 	if a == nil {
-		return nil // nothing that the P4Info could name
+		return nil // the P4Info does not name it
 	}
 	out := &p4v1.TableEntry{
 		TableId: t.ID, IsDefaultAction: true, IsConst: t.Info.ConstDefaultActionId != 0 ||
@@ -443,8 +443,8 @@ func (c *config) readDefault(t *translate.Table, q *p4v1.TableEntry, emit func(*
 	return nil
 }
 
-// controller_metadata is deprecated in favour of metadata, yet still the specification's to keep
-// and return.
+// controller_metadata is deprecated in favour of metadata, but the specification still requires
+// support for it.
 
 //nolint:staticcheck // see above
 func metadataOf(te *p4v1.TableEntry) uint64 { return te.ControllerMetadata }

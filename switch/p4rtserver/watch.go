@@ -14,13 +14,14 @@ import (
 )
 
 // Watch ports and backup replicas (sections 9.2.2 and 9.5.1). They make groups and clone sessions
-// depend on which ports are up. The server gives the engine what the ports make of each. It looks
-// at the ports with every sweep, which is as often as BMv2 does.
+// depend on which ports are up. For each of them, the server gives the engine the members or
+// replicas that the present ports select. It checks the ports with every sweep, as often as BMv2
+// does.
 
 // livePorts are the device's ports, and whether each is up.
 type livePorts map[uint32]bool
 
-// linkUp is hasCarrier, except for tests.
+// linkUp is hasCarrier, except in tests.
 var linkUp = hasCarrier
 
 // hasCarrier reports whether an interface is up and has a carrier.
@@ -38,23 +39,24 @@ func (s *Server) livePorts() livePorts {
 	return out
 }
 
-// followerKey names what depends on ports.
+// followerKey names an object that depends on ports.
 type followerKey struct {
-	in string // an action selector's name, or replication
+	in string // an action selector's name, or one of the names below
 	id uint32
 }
 
-// The names that are not an action selector's.
+// The names of other objects than action selectors.
 const (
 	inMulticast = "multicast group"
 	inClones    = "clone session"
 )
 
-// follower gives the engine what the ports make of something, and reports whether that has changed.
+// follower updates an object in the engine for the present ports, and reports whether it has
+// changed.
 type follower func(livePorts) (changed bool, err error)
 
-// follow sets choose's result for the ports. If there is something to watch, the server repeats
-// that whenever it changes. An error leaves everything as it was.
+// follow sets the object to choose's result for the present ports. If watches is true, the server
+// repeats this whenever the result changes. An error leaves everything unchanged.
 func follow[T comparable](c *config, k followerKey, watches bool, choose func(livePorts) []T,
 	set func([]T) error) error {
 	var up livePorts
@@ -84,8 +86,8 @@ func follow[T comparable](c *config, k followerKey, watches bool, choose func(li
 	return nil
 }
 
-// followPorts makes groups and clone sessions follow the ports. The caller holds s.state. It
-// reports whether there is anything to watch.
+// followPorts updates groups and clone sessions for the present ports. The caller holds s.state. It
+// reports whether anything watches ports.
 func (s *Server) followPorts() bool {
 	var up livePorts
 	for _, c := range []*config{s.live, s.saved} {
@@ -118,8 +120,8 @@ type watchedMember struct {
 	watches bool
 }
 
-// watch reads the watch port of a group's member, and returns it as it is kept. An empty one means
-// that the member is always selected. have are the ports that there are.
+// watch reads the watch port of a group's member, and returns it in the stored form. An empty one
+// means that the member is always selected. have returns the existing ports.
 func (c *config) watch(m *watchedMember, port []byte, have func() livePorts) (kept []byte,
 	err error) {
 	if len(port) == 0 {
@@ -136,7 +138,7 @@ func (c *config) watch(m *watchedMember, port []byte, have func() livePorts) (ke
 	return translate.Shorten(port), nil
 }
 
-// oldWatch is a watch port in the form of the deprecated field. 0 is none.
+// oldWatch converts a watch port from the deprecated field. 0: none.
 func oldWatch(port int32) []byte {
 	if port == 0 {
 		return nil
@@ -144,7 +146,7 @@ func oldWatch(port int32) []byte {
 	return binary.BigEndian.AppendUint32(nil, uint32(port))
 }
 
-// portOf reads a port's number.
+// portOf decodes a port's number.
 func (c *config) portOf(b []byte) (n uint32, err error) {
 	wide, err := translate.Widen(b, c.Ports)
 	for _, b := range wide {
@@ -153,7 +155,7 @@ func (c *config) portOf(b []byte) (n uint32, err error) {
 	return n, err
 }
 
-// setGroup gives the engine a group, without members whose watch ports are down.
+// setGroup sets a group in the engine, without the members whose watch ports are down.
 func (c *config) setGroup(p *translate.ActionProfile, id uint32, members []watchedMember, insert bool) error {
 	choose := func(up livePorts) []target.WeightedMember {
 		live := []target.WeightedMember{}
@@ -173,7 +175,7 @@ func (c *config) setGroup(p *translate.ActionProfile, id uint32, members []watch
 		})
 }
 
-// deleteGroup takes a group from the engine.
+// deleteGroup deletes a group in the engine.
 func (c *config) deleteGroup(p *translate.ActionProfile, id uint32) error {
 	if err := c.pipe.DeleteGroup(p.Name, id); err != nil {
 		return err
@@ -182,8 +184,8 @@ func (c *config) deleteGroup(p *translate.ActionProfile, id uint32) error {
 	return nil
 }
 
-// setReplicas gives the engine, for each list of replicas, the first whose port is up, or the first
-// of all if none is.
+// setReplicas sets, for each list of replicas, the first one whose port is up, or the first of the
+// list if none is.
 func (c *config) setReplicas(k followerKey, lists [][]target.Replica,
 	set func([]target.Replica) error) error {
 	choose := func(up livePorts) []target.Replica {

@@ -15,8 +15,8 @@ import (
 	"github.com/netcraq/netcraq/switch/p4rtserver/translate"
 )
 
-// TestFollowPorts: groups, one shots, multicast groups and clone sessions follow the ports that are
-// up, until they are deleted.
+// TestFollowPorts: groups, one shots, multicast groups and clone sessions depend on the ports that
+// are up, until they are deleted.
 func TestFollowPorts(t *testing.T) {
 	w := newWorld(t, "testdata/entities")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -66,7 +66,8 @@ func TestFollowPorts(t *testing.T) {
 				CloneSessionEntry: &p4v1.CloneSessionEntry{SessionId: 1,
 					PacketLengthBytes: 64, Replicas: replica}}}}}
 
-	// state is the members of every group and the ports of the two replications.
+	// state describes the members of every group, and the ports of the multicast group and the
+	// session.
 	state := func() string {
 		p := w.dev.Pipeline()
 		groups, err := p.Groups("MyIngress.ecmp")
@@ -137,7 +138,7 @@ func TestFollowPorts(t *testing.T) {
 	expect("")
 }
 
-// TestHasCarrier: an interface that there is not is down.
+// TestHasCarrier: a missing interface is down.
 func TestHasCarrier(t *testing.T) {
 	if hasCarrier("no-such-1") {
 		t.Error("an interface that there is not is up")
@@ -147,7 +148,7 @@ func TestHasCarrier(t *testing.T) {
 	}
 }
 
-// TestGroupSizes: an action set may say how its size is counted, and a selector may disallow
+// TestGroupSizes: an action set may choose how its size is counted, and a selector may disallow
 // weights.
 func TestGroupSizes(t *testing.T) {
 	sum := &p4cfg.ActionProfile{MaxGroupSize: 4}

@@ -13,10 +13,10 @@ import (
 // Write implements the RPC of that name (specification section 12). Every update of the batch is
 // attempted, in order, unless the caller goes away meanwhile.
 //
-// Stopping between two updates is safe. With CONTINUE_ON_ERROR packets may see the tables between
-// any two updates of a batch, so a controller must be content with the result of the first ones. It
-// has no answer, so it cannot assume that the others were made: it gets CANCELLED or
-// DEADLINE_EXCEEDED without the updates' own errors, which is not an answer to a Write either.
+// Stopping between two updates is safe. With CONTINUE_ON_ERROR, packets may see the tables between
+// any two updates of a batch, so a controller must tolerate the result of the first ones alone. It
+// gets CANCELLED or DEADLINE_EXCEEDED without errors of single updates, which is not an answer to a
+// Write. So it cannot assume that the other updates were made.
 func (s *Server) Write(ctx context.Context, req *p4v1.WriteRequest) (*p4v1.WriteResponse, error) {
 	s.state.Lock()
 	defer s.state.Unlock()
@@ -40,9 +40,9 @@ func (s *Server) Write(ctx context.Context, req *p4v1.WriteRequest) (*p4v1.Write
 		outcome = append(outcome, c.write(u))
 	}
 	s.toldOfReplication(c, req.Updates[:len(outcome)])
-	// What has been acknowledged counts for every packet from then on: a controller takes a
-	// member's role away so that it commits nothing more. What can be read counts as well, so this
-	// is done for a batch that was not finished, too.
+	// Acknowledged updates must apply to every packet from now on: for example, a controller takes
+	// a member's role away so that the member commits nothing more. The same holds for updates that
+	// can be read, so this is also done for an unfinished batch.
 	if err := c.settle(); err != nil {
 		return nil, err
 	}
@@ -57,7 +57,7 @@ func (s *Server) Write(ctx context.Context, req *p4v1.WriteRequest) (*p4v1.Write
 	return &p4v1.WriteResponse{}, nil
 }
 
-// settle makes the changes so far count for every packet.
+// settle makes the changes so far apply to every packet.
 func (c *config) settle() error {
 	err := c.pipe.Barrier()
 	c.unsettled.Store(err != nil)
@@ -106,7 +106,8 @@ func (c *config) write(u *p4v1.Update) error {
 	}
 }
 
-// Role ids are deprecated in favour of names, yet still the specification's to accept.
+// Role ids are deprecated in favour of names, but the specification still requires support for
+// them.
 
 //nolint:staticcheck // see above
 func writeRoleID(r *p4v1.WriteRequest) uint64 { return r.RoleId }

@@ -10,9 +10,9 @@ import (
 // Offsets of the checksum in TCP (RFC 9293), UDP (RFC 768) and SCTP (RFC 9260), in bytes.
 var checksumAt = map[byte]int{unix.IPPROTO_TCP: 16, unix.IPPROTO_UDP: 6, unix.IPPROTO_SCTP: 8}
 
-// unfinished reports whether a frame has a checksum of TCP, UDP or SCTP over the bytes from start
-// on, at start + offset, so that a sending stack can have left it to be finished. The sender of a
-// frame chooses both numbers: without this check it could have any two bytes of the frame changed.
+// unfinished reports whether a sending stack can have left a checksum in a frame unfinished: one of
+// TCP, UDP or SCTP over the bytes from start on, at start + offset. The sender of a frame chooses
+// both numbers. Without this check it could have any two bytes of the frame changed.
 func unfinished(frame []byte, start, offset int) bool {
 	const ethernet, tags, extensions = 12, 4, 6
 	at := ethernet
@@ -33,7 +33,7 @@ func unfinished(frame []byte, start, offset int) bool {
 	case unix.ETH_P_IP:
 		at += 2
 		if len(frame) < at+20 || frame[at]>>4 != 4 || frame[at]&15 < 5 ||
-			binary.BigEndian.Uint16(frame[at+6:])&0x3fff != 0 { // a fragment has none
+			binary.BigEndian.Uint16(frame[at+6:])&0x3fff != 0 { // fragments have no unfinished checksum
 			return false
 		}
 		next = int(frame[at+9])
@@ -61,8 +61,9 @@ func unfinished(frame []byte, start, offset int) bool {
 }
 
 // completeChecksum finishes an Internet checksum (RFC 1071) that the sending stack left to its
-// device: the 16 bits at frame[start+offset:] hold the pseudo header's sum, and the checksum of
-// everything from start on replaces them. Offsets outside the frame leave it alone.
+// device. The 16 bits at frame[start+offset:] hold the pseudo header's sum. They are replaced by
+// the checksum of everything from start on. If the offsets are outside the frame, it is left
+// unchanged.
 func completeChecksum(frame []byte, start, offset int) {
 	if start < 0 || offset < 0 || start+offset+2 > len(frame) {
 		return

@@ -1,30 +1,29 @@
 // Package ports moves Ethernet frames between Linux network interfaces and a program that switches
 // them: the front panel of a software switch.
 //
-// A [Set] owns one thread, the packet thread. It looks at the receive ring of every port in turn,
-// passes each frame to one handler, and sends what the handler queued with [Set.Send] when the
-// batch is over. With one thread, frames enter the handler one after the other, so the handler is
-// atomic with respect to other frames, as ingress is in BMv2.
+// A [Set] owns one thread, the packet thread. The thread polls the receive ring of every port in
+// turn, and passes each frame to one handler. After each batch it sends the frames that the handler
+// queued with [Set.Send]. With one thread, frames enter the handler one after the other, so the
+// handler is atomic with respect to other frames, as ingress is in BMv2.
 //
-// How a frame gets in. Each port has a packet socket (AF_PACKET, see packet(7)) with a
-// memory-mapped ring in the TPACKET_V2 format. Version 2 publishes frame by frame; version 3
-// publishes blocks, and a block that is not full waits for a timer of a millisecond or more, which
-// a request-reply protocol cannot afford. So receiving from a busy port costs no system call. The
-// ring also has what the kernel removed from the wire frame: an 802.1Q tag that was stripped (put
-// back here), and a transport checksum that the sender left to hardware which a virtual link does
-// not have (computed here; without it, frames of a neighbour with checksum offload would leave by
-// another port with a wrong checksum).
+// Receiving. Each port has a packet socket (AF_PACKET, see packet(7)) with a memory-mapped ring in
+// the TPACKET_V2 format. Version 2 publishes frame by frame; version 3 publishes blocks, and a
+// block that is not full waits for a timer of a millisecond or more, which a request-reply protocol
+// cannot afford. So receiving from a busy port costs no system call. The ring also has data that is
+// missing in the frame. The kernel strips an 802.1Q tag, which this package puts back. A sender may
+// leave the transport checksum to hardware, which a virtual link does not have, so this package
+// computes it. Otherwise frames of a neighbour with checksum offload would leave by another port
+// with a wrong checksum.
 //
-// How a frame gets out. With sendmmsg(2), up to a batch in one call, through the interface's
-// queueing discipline, so that tc(8) settings of emulated links count. A PACKET_TX_RING is not
-// used: on veth the kernel gives its slots back while the receiver still reads the page that they
-// are in.
+// Sending. The thread calls sendmmsg(2) for up to a batch of frames. They pass the interface's
+// queueing discipline, so tc(8) settings of emulated links apply. A PACKET_TX_RING is not used: on
+// veth the kernel releases its slots while the receiver still reads their pages.
 //
-// When there is nothing to do the thread spins for a few tens of microseconds at most, and only
-// while spinning has lately been paying (see [spinner]), then sleeps in ppoll(2).
+// When there is nothing to do the thread spins for a few tens of microseconds at most, and only if
+// spinning has been useful lately (see [spinner]). Then it sleeps in ppoll(2).
 //
 // An interface that goes down or disappears marks its port down, and the others continue. A port
-// comes back when its interface does, found by name.
+// comes back when an interface with its name does.
 //
-// It imports offload alone.
+// It imports only package offload.
 package ports

@@ -13,12 +13,13 @@ import (
 // Fault is the set of faults of one port in one direction. Probabilities are in [0, 1] and
 // independent of each other.
 type Fault struct {
-	Loss      float64 // the frame vanishes
-	Duplicate float64 // it passes twice
-	// it waits until one to reorderDepth later frames have passed (or reorderWait is over)
+	Loss      float64 // the frame is lost
+	Duplicate float64 // the frame passes twice
+	// the frame waits until one to reorderDepth later frames have passed (or for at most
+	// reorderWait)
 	Reorder float64
 	Delay   time.Duration
-	Jitter  time.Duration // added to Delay, uniform in [0, Jitter]; jitter alone reorders, too
+	Jitter  time.Duration // added to Delay, uniform in [0, Jitter]; jitter alone also reorders
 }
 
 const (
@@ -29,7 +30,7 @@ const (
 // Faults is a plan of faults by port, for tests on machines whose kernel has no netem(8). Each port
 // and direction draws from a random sequence of its own, seeded with Seed, and each frame takes the
 // same number of draws from it. So the n-th frame of a port has the same fate in every run,
-// independent of other ports and of the other probabilities.
+// whatever the other ports' frames and the other probabilities are.
 type Faults struct {
 	Seed  uint64
 	rules []faultRule
@@ -42,8 +43,8 @@ type faultRule struct {
 	fault Fault
 }
 
-// LoadFaults reads a plan from the file named arg or, if there is none, from arg itself. The form
-// of [ParseFaults].
+// LoadFaults reads a plan from the file named arg or, if there is none, from arg itself.
+// ParseFaults describes the form.
 func LoadFaults(arg string) (*Faults, error) {
 	text, err := os.ReadFile(arg)
 	if err == nil {
@@ -160,7 +161,7 @@ func duration(s string) (time.Duration, error) {
 	return d, nil
 }
 
-// line returns what applies to a port and direction, or nil.
+// line returns the faults of a port and direction, or nil.
 func (f *Faults) line(port uint32, dir Direction) *faultLine {
 	if f == nil {
 		return nil
@@ -181,10 +182,10 @@ func (f *Faults) line(port uint32, dir Direction) *faultLine {
 type faultLine struct {
 	Fault
 	rng  *rand.Rand
-	held []*laterFrame // those that wait for others to pass
+	held []*laterFrame // frames that wait for others to pass
 }
 
-// pass lets frame through: now, later by q, more than once or never.
+// pass applies the faults to a frame: it is delivered now, later by q, more than once or never.
 func (l *faultLine) pass(frame []byte, now time.Time, q *delayQueue, deliver func([]byte)) {
 	lost := l.rng.Float64() < l.Loss
 	twice := l.rng.Float64() < l.Duplicate
@@ -224,14 +225,14 @@ func (l *faultLine) one(frame []byte, now time.Time, q *delayQueue, deliver func
 			keep = append(keep, h)
 			continue
 		}
-		h.at = now.Add(wait) // right after the frame that passed just now
+		h.at = now.Add(wait) // right after the present frame
 		heap.Fix(&q.frames, h.index)
 	}
 	clear(l.held[len(keep):])
 	l.held = keep
 }
 
-// laterFrame is a frame that waits for its time.
+// laterFrame is a delayed frame.
 type laterFrame struct {
 	at      time.Time
 	order   uint64 // of arrival, among frames with the same time
@@ -242,16 +243,16 @@ type laterFrame struct {
 	gone    bool
 }
 
-// delayQueue holds delayed frames, the next one first. The zero value is empty.
+// delayQueue holds delayed frames, the earliest first. The zero value is empty.
 type delayQueue struct {
 	frames laterHeap
 	count  uint64
 }
 
-// Len is how many frames wait.
+// Len returns the number of delayed frames.
 func (q *delayQueue) Len() int { return len(q.frames) }
 
-// next is when the first frame is due; there must be one.
+// next returns when the first frame is due; there must be one.
 func (q *delayQueue) next() time.Time { return q.frames[0].at }
 
 func (q *delayQueue) add(f *laterFrame) {
@@ -260,7 +261,7 @@ func (q *delayQueue) add(f *laterFrame) {
 	heap.Push(&q.frames, f)
 }
 
-// release delivers what is due and says how many frames that was.
+// release delivers the frames that are due, and returns their number.
 func (q *delayQueue) release(now time.Time) int {
 	n := 0
 	for len(q.frames) > 0 && !q.frames[0].at.After(now) {

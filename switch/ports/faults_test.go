@@ -54,8 +54,8 @@ func TestParseFaults(t *testing.T) {
 	}
 }
 
-// play sends frames 0..n-1 one microsecond apart through a line and returns them in the order in
-// which they come out.
+// play sends frames 0 to n-1, one microsecond apart, through a faultLine, and returns them in the
+// order in which they come out.
 func play(t *testing.T, spec string, n int) []int {
 	t.Helper()
 	f, err := ParseFaults(spec)
@@ -99,7 +99,8 @@ func TestFaultsRepeatWithTheirSeed(t *testing.T) {
 	}
 }
 
-// A held frame comes out one to four frames late, or, when nothing follows, after a while.
+// TestReorderIsBounded: a held frame comes out one to four frames late or, if no frame follows,
+// after a while.
 func TestReorderIsBounded(t *testing.T) {
 	out := play(t, "seed=1; 1: reorder=0.3", 1000)
 	if len(out) != 1000 {

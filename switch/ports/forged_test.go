@@ -12,8 +12,8 @@ import (
 	"github.com/netcraq/netcraq/switch/udpmatch/udptest"
 )
 
-// TestUnfinishedIsWhereTheHeadersSay: a checksum is to be finished where TCP, UDP or SCTP has one,
-// whatever is before it, and nowhere else.
+// TestUnfinishedIsWhereTheHeadersSay: a checksum can be unfinished only at the place of TCP's,
+// UDP's or SCTP's checksum, whatever headers come before.
 func TestUnfinishedIsWhereTheHeadersSay(t *testing.T) {
 	p := udptest.Packet{EthernetDst: make([]byte, 6), EthernetSrc: make([]byte, 6),
 		Src: netip.MustParseAddrPort("10.0.0.1:5"), Dst: netip.MustParseAddrPort("10.0.0.2:9"), Payload: make([]byte, 64)}
@@ -49,8 +49,8 @@ func TestUnfinishedIsWhereTheHeadersSay(t *testing.T) {
 	}
 }
 
-// TestForgedFrames: frames whose sender has the switch finish a checksum at a place of its own
-// choice are counted and dropped; what a stack leaves to be finished is finished.
+// TestForgedFrames: frames are counted and dropped if their sender requests a checksum at a place
+// of its own choice. Checksums that a stack leaves unfinished are finished.
 func TestForgedFrames(t *testing.T) {
 	veth(t, "pf", 1500)
 	type seen struct {
@@ -64,7 +64,7 @@ func TestForgedFrames(t *testing.T) {
 		}
 	}, Options{})
 	add(t, s, 1, "pf")
-	// A host that may change its interface's settings turns on what the switch has turned off.
+	// A host with control of its interface turns on the offload that the switch has turned off.
 	if out, err := exec.Command("ethtool", "-K", "pfp", "tx", "on").CombinedOutput(); err != nil {
 		t.Fatalf("ethtool: %v: %s", err, out)
 	}

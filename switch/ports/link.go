@@ -13,8 +13,8 @@ import (
 	"github.com/netcraq/netcraq/switch/offload"
 )
 
-// linkWatch calls changed with the name of each interface about which the kernel has news
-// (rtnetlink(7), RTMGRP_LINK), and with "" when news were lost.
+// linkWatch calls changed with the name of each interface that the kernel reports as changed
+// (rtnetlink(7), RTMGRP_LINK), and with "" after messages were lost.
 type linkWatch struct {
 	stop chan struct{}
 }
@@ -44,7 +44,7 @@ func watchLinks(changed func(name string), log *slog.Logger) (*linkWatch, error)
 				}
 			}
 			// The subscription ended (for example because its buffer overflowed): subscribe again,
-			// and check everything, because some news is lost.
+			// and check everything, because messages were lost.
 			for {
 				select {
 				case <-w.stop:
@@ -63,7 +63,7 @@ func watchLinks(changed func(name string), log *slog.Logger) (*linkWatch, error)
 
 func (w *linkWatch) close() { close(w.stop) }
 
-// linkChanged brings the ports on the named interface (all, if "") in line with the interface's
+// linkChanged updates the ports on the named interface (all ports, if "") to the interface's
 // present state.
 func (s *Set) linkChanged(name string) {
 	s.mu.Lock()
@@ -79,11 +79,11 @@ func (s *Set) linkChanged(name string) {
 	}
 }
 
-// lookAgain is when to retry a port whose check has failed.
+// lookAgain is the pause before a failed check of a port is repeated.
 const lookAgain = 500 * time.Millisecond
 
-// noSuchInterface says whether the kernel has said that there is no interface of that name, as
-// against not saying anything.
+// noSuchInterface reports whether the kernel has said that no interface has this name. It returns
+// false if the request itself failed.
 func noSuchInterface(name string) bool {
 	_, err := netlink.LinkByName(name)
 	return errors.As(err, &netlink.LinkNotFoundError{})
@@ -101,7 +101,7 @@ func (s *Set) reconcile(p *port) {
 	reopen := false
 	doErr := s.Do(func() {
 		switch {
-		case err != nil: // gone
+		case err != nil: // the interface is gone
 			if p.sock != nil {
 				s.drop(p)
 				p.settings = nil
@@ -112,18 +112,19 @@ func (s *Set) reconcile(p *port) {
 			s.mu.Lock()
 			reopen = s.known[p.number] == p && !s.closing
 			s.mu.Unlock()
-		case p.sock.index != link.Index: // another interface has the name now
+		case p.sock.index != link.Index: // another interface has the name
 			s.drop(p)
 			p.settings = nil
 			reopen = true
-		case p.sock.maxFrame != link.MTU+l2Overhead: // the ring's slots are made for the MTU
+		case p.sock.maxFrame != link.MTU+l2Overhead: // the ring's slots depend on the MTU
 			s.drop(p)
 			reopen = true
 		default:
 			up := link.Flags&net.FlagUp != 0
 			if was := p.up.Swap(up); was != up {
 				if up {
-					// A socket that was opened while the interface was down is not bound to it.
+					// A socket that was opened while the interface was down is not bound to the
+					// interface yet.
 					_ = unix.Bind(p.sock.fd,
 						&unix.SockaddrLinklayer{Protocol: htons(unix.ETH_P_ALL),
 							Ifindex: link.Index})
@@ -144,8 +145,8 @@ func (s *Set) reconcile(p *port) {
 	s.log.Info("port is back", "port", p.number, "iface", p.iface)
 }
 
-// tryAgain looks at a port again in a moment, since the kernel says nothing more if nothing
-// changes. It is logged once.
+// tryAgain schedules another check of a port, because the kernel sends no message if nothing
+// changes. It logs only the first failure.
 func (s *Set) tryAgain(p *port, what string, err error) {
 	if !p.logged {
 		p.logged = true

@@ -11,8 +11,8 @@ import (
 // inNamespace is set in the copy of the test program that runs in a network namespace of its own.
 const inNamespace = "NETCRAQ_PORTS_TEST_NETNS"
 
-// TestMain runs the tests in a fresh network namespace, which vanishes with the process however it
-// ends. Where that is not allowed, tests that need interfaces skip (see needLinks).
+// TestMain runs the tests in a fresh network namespace, which disappears with the process, however
+// it ends. If that is not allowed, tests that need interfaces are skipped (see needLinks).
 func TestMain(m *testing.M) {
 	if os.Getenv(inNamespace) != "" {
 		os.Exit(m.Run())
@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// needLinks skips a test that creates interfaces where that is not possible.
+// needLinks skips a test that creates interfaces if that is not possible.
 func needLinks(t testing.TB) {
 	t.Helper()
 	if os.Getenv(inNamespace) == "" {

@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// Capture records frames in the classic pcap format: IFACE_in.pcap for frames that enter by an
-// interface and IFACE_out.pcap for those that leave, as BMv2 names them. Its Frame is for
+// Capture records frames in the classic pcap format: IFACE_in.pcap has the frames that enter by an
+// interface, and IFACE_out.pcap those that leave. These are BMv2's names. Its Frame is for
 // Options.Tap and its Flush for Options.AfterBatch.
 type Capture struct {
 	dir   string
 	files map[captureKey]*captureFile
-	err   error // the first failure: nothing more is written
+	err   error // the first error, after which nothing is written
 }
 
 type captureKey struct {
@@ -92,8 +92,8 @@ func (c *Capture) Flush() {
 	}
 }
 
-// Close flushes and closes the files and returns the first failure since the capture began. Do not
-// record frames after it.
+// Close flushes and closes the files, and returns the first error of the capture. Record no frames
+// after it.
 func (c *Capture) Close() error {
 	c.Flush()
 	err := c.err

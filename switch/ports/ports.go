@@ -16,7 +16,7 @@ import (
 	"github.com/netcraq/netcraq/switch/offload"
 )
 
-// Direction says which way a frame passes a port.
+// Direction is the direction of a frame at a port.
 type Direction int
 
 // The two directions, seen from the switch.
@@ -34,43 +34,44 @@ func (d Direction) String() string {
 
 // Options configure a Set beyond its handler. The zero value is usable.
 type Options struct {
-	// Batch is how many frames are taken from one port before the other ports get their turn and
-	// queued frames are sent. 0 means 64.
+	// Batch is how many frames are taken from one port before queued frames are sent and the other
+	// ports have their turn. 0 means 64.
 	Batch int
-	// SpinMax bounds how long the packet thread looks for frames before it sleeps. 0 means 50 µs;
+	// SpinMax bounds how long the packet thread polls for frames before it sleeps. 0 means 50 µs;
 	// negative means never spin.
 	SpinMax time.Duration
-	// Mark, if not 0, is the mark of the frames that are sent (SO_MARK).
+	// Mark is the mark of the sent frames (SO_MARK); 0: none.
 	Mark uint32
-	// Log receives events of ports. nil means slog.Default().
+	// Log receives messages about ports. nil means slog.Default().
 	Log *slog.Logger
 	// Faults, if not nil, are applied to every frame that enters or leaves (tests only).
 	Faults *Faults
 	// Tap, if not nil, is called on the packet thread with each frame as it enters the handler and
 	// as it is sent, for captures. It must not keep the frame.
 	Tap func(at time.Time, iface string, dir Direction, frame []byte)
-	// AfterBatch, if not nil, is called on the packet thread after the handler has had a round of
-	// frames and before they are sent.
+	// AfterBatch, if not nil, is called on the packet thread after a round of frames has gone
+	// through the handler, and before the queued frames are sent.
 	AfterBatch func()
 }
 
 // Counters are a port's counters.
 type Counters struct {
-	RxPackets, RxBytes uint64 // given to the handler
+	RxPackets, RxBytes uint64 // passed to the handler
 	TxPackets, TxBytes uint64 // accepted by the kernel
-	// queued for the port but not sent: it is down, its queue is full, or the frame exceeds its MTU
+	// queued for the port but not sent, because the port is down, its queue is full, or the frame
+	// exceeds its MTU
 	TxDropped uint64
-	// larger than the interface's MTU allows (a sender's segmentation offload, or a jumbo frame):
-	// not given to the handler
+	// larger than the interface's MTU allows (a sender's segmentation offload, or a jumbo frame),
+	// so not passed to the handler
 	RxOversize uint64
 	RxOverrun  uint64 // lost because the ring was full
-	// RxForged frames request that a checksum be finished where they have none: not given to the
+	// RxForged frames request a checksum at a place that has none. They are not passed to the
 	// handler
 	RxForged uint64
 }
 
-// Handler gets each received frame on the packet thread. Until the call returns it may change the
-// frame, up to its length.
+// Handler gets each received frame on the packet thread. It may change the frame within its length,
+// until it returns.
 type Handler func(port uint32, frame []byte)
 
 // ErrClosed is returned by calls on a Set that has been closed.
@@ -88,33 +89,33 @@ type Set struct {
 	posted   atomic.Bool
 	done     chan struct{}
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the following fields
 	jobs    []func()
 	known   map[uint32]*port // every configured port, up or down
 	closing bool
 
-	// Owned by the packet thread.
-	active  []*port // those with an open socket
-	table   []*port // by number, for numbers that fit
+	// The following fields belong to the packet thread.
+	active  []*port // ports with an open socket
+	table   []*port // by number, below tableSize
 	sparse  map[uint32]*port
 	delayed delayQueue
 	pollFDs []unix.PollFd
-	dirty   []*port // those with frames queued
+	dirty   []*port // ports with queued frames
 	spin    spinner
 
-	opening sync.Mutex // held while a socket is opened, by Add or because an interface returned
+	opening sync.Mutex // held while a socket is opened, by Add or when an interface has returned
 	watch   *linkWatch
 }
 
-// tableSize is how many port numbers are looked up in a plain table: v1model's 9-bit port space.
+// tableSize is the number of port numbers with fast lookup: v1model's 9-bit port space.
 const tableSize = 512
 
-// port is one configured port. Fields below the line belong to the packet thread.
+// port is one configured port. Fields below the line of dashes belong to the packet thread.
 type port struct {
 	number   uint32
 	iface    string
-	settings *offload.Change // what was changed on the interface, to be undone
-	// the log says why it cannot be checked, or opened; guarded by Set.opening
+	settings *offload.Change // the changed settings of the interface, to be restored
+	// a failure to check or open the interface has been logged; guarded by Set.opening
 	logged bool
 	up     atomic.Bool
 
@@ -129,7 +130,7 @@ type port struct {
 	oversizeLogged bool // oversize frames have been logged
 }
 
-// New starts a packet thread that gives frames to handle.
+// New starts a packet thread that passes frames to handle.
 func New(handle Handler, opts Options) (*Set, error) {
 	if opts.Batch <= 0 {
 		opts.Batch = 64
@@ -169,9 +170,9 @@ func New(handle Handler, opts Options) (*Set, error) {
 	return s, nil
 }
 
-// Add attaches the interface named iface as port number. The interface must exist; it is put into
-// promiscuous mode, and offloads that would show frames to the program which never were on the wire
-// are turned off until [Set.Remove] or [Set.Close].
+// Add attaches the interface named iface as port number. The interface must exist; Add puts it into
+// promiscuous mode. Until [Set.Remove] or [Set.Close] it also turns off offloads that would show
+// the program frames which were never on the wire.
 func (s *Set) Add(number uint32, iface string) error {
 	s.opening.Lock()
 	defer s.opening.Unlock()
@@ -203,15 +204,14 @@ func (s *Set) Add(number uint32, iface string) error {
 	return nil
 }
 
-// open opens p's socket and hands it to the packet thread. The caller holds s.opening, and p has no
-// socket.
+// open opens p's socket and passes it to the packet thread. The caller holds s.opening, and p must
+// have no socket.
 func (s *Set) open(p *port) error {
 	link, err := net.InterfaceByName(p.iface)
 	if err != nil {
 		return fmt.Errorf("interface %s: %w", p.iface, errNoInterface(err))
 	}
-	// What shows or sends frames that never were on the wire: merged on receive, split or summed
-	// later on send.
+	// Offloads that merge received frames, or split sent frames or complete their checksums later.
 	settings, err := offload.Off(p.iface, link.Index, offload.GenericReceive, offload.LargeReceive,
 		offload.TCPSegments, offload.GenericSegment, offload.TxChecksums)
 	if err != nil {
@@ -226,7 +226,7 @@ func (s *Set) open(p *port) error {
 	up := link.Flags&net.FlagUp != 0
 	err = s.Do(func() {
 		p.sock = sock
-		// where the interface is opened again; what it was before all changes is recorded
+		// If the interface was open before, the settings before all changes are recorded
 		s.restore(p.settings)
 		p.settings = settings
 		p.up.Store(up)
@@ -258,7 +258,7 @@ func (s *Set) restore(c *offload.Change) {
 	}
 }
 
-// Remove detaches a port and puts its interface's settings back.
+// Remove detaches a port and restores its interface's settings.
 func (s *Set) Remove(number uint32) error {
 	s.mu.Lock()
 	p := s.known[number]
@@ -274,7 +274,7 @@ func (s *Set) Remove(number uint32) error {
 	})
 }
 
-// Status is a port's state, as Ports returns it.
+// Status is the state of a port.
 type Status struct {
 	Iface string
 	Up    bool
@@ -333,7 +333,7 @@ func (s *Set) wakeUp() {
 	}
 }
 
-// Close stops the packet thread, closes the sockets and puts the interfaces' settings back.
+// Close stops the packet thread, closes the sockets and restores the interfaces' settings.
 func (s *Set) Close() error {
 	s.mu.Lock()
 	if s.closing {
@@ -345,7 +345,7 @@ func (s *Set) Close() error {
 	s.mu.Unlock()
 	s.watch.close()
 	s.posted.Store(true)
-	for { // the thread may be about to sleep
+	for { // repeat, because the thread may be about to sleep
 		s.wakeUp()
 		select {
 		case <-s.done:
@@ -355,8 +355,8 @@ func (s *Set) Close() error {
 	}
 }
 
-// Send queues frame for a port and reports whether there is such a port and it is up. The frame is
-// copied. Only the handler, AfterBatch and functions given to Do and Post may call it.
+// Send queues frame for a port and reports whether the port exists and is up. It copies the frame.
+// Only the handler, AfterBatch and functions given to Do and Post may call it.
 func (s *Set) Send(number uint32, frame []byte) bool {
 	p := s.lookup(number)
 	if p == nil {
@@ -462,7 +462,7 @@ func (s *Set) shutDown() {
 	}
 }
 
-// receive gives up to a batch of p's frames to the handler.
+// receive passes up to a batch of p's frames to the handler.
 func (s *Set) receive(p *port) int {
 	ring := &p.sock.ring
 	n := 0
@@ -490,7 +490,7 @@ func (s *Set) receive(p *port) int {
 			}
 		case frameForged:
 			p.rxForged.Add(1)
-		case frameOwn: // sent by this machine out of this interface: not for us
+		case frameOwn: // sent by this machine through this interface, so not received
 		}
 		ring.release()
 	}
@@ -528,7 +528,7 @@ func (p *port) flush() {
 	}
 }
 
-// sleep waits for a frame, a posted job or a delayed frame's time.
+// sleep waits for a frame, a posted job, or the time of a delayed frame.
 func (s *Set) sleep() {
 	var timeout *unix.Timespec
 	if s.delayed.Len() > 0 {
@@ -553,8 +553,8 @@ func (s *Set) sleep() {
 	}
 	for i := 1; i < len(s.pollFDs); i++ {
 		if s.pollFDs[i].Revents&(unix.POLLERR|unix.POLLHUP|unix.POLLNVAL) != 0 {
-			// The interface went down. The kernel says so once; the error must be fetched or poll
-			// would return at once for ever.
+			// The interface went down. The kernel reports this once, but until the error is
+			// fetched, poll returns at once.
 			_, _ = unix.GetsockoptInt(int(s.pollFDs[i].Fd), unix.SOL_SOCKET, unix.SO_ERROR)
 		}
 	}
@@ -587,12 +587,12 @@ func (s *Set) drop(p *port) {
 	s.rebuildPoll()
 }
 
-// errNoInterface says what to do about a missing interface.
+// errNoInterface adds advice to the error about a missing interface.
 func errNoInterface(err error) error {
 	return fmt.Errorf(
 		"there is no such interface here; create it, or start the switch in its network namespace: %w", err)
 }
 
-// u16 and u32 read what the kernel writes in the machine's byte order.
+// u16 and u32 read numbers that the kernel wrote in the machine's byte order.
 func u16(p unsafe.Pointer, off uintptr) uint16 { return *(*uint16)(unsafe.Add(p, off)) }
 func u32(p unsafe.Pointer, off uintptr) uint32 { return *(*uint32)(unsafe.Add(p, off)) }

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// veth makes a pair NAME and NAMEp, both up, and removes it with the test.
+// veth makes a pair NAME and NAMEp, both up, and removes it at the end of the test.
 func veth(t testing.TB, name string, mtu int) {
 	t.Helper()
 	needLinks(t)
@@ -48,7 +48,7 @@ func setUp(t testing.TB, name string, up bool) {
 	}
 }
 
-// wire is the far end of a port: a plain packet socket.
+// wire is the other end of a port: a plain packet socket.
 type wire struct {
 	t  testing.TB
 	fd int
@@ -81,8 +81,8 @@ func (w *wire) send(frame []byte) {
 	}
 }
 
-// recv returns the next frame with our EtherType or tag, or nil after the wait. The kernel's own
-// chatter (IPv6 neighbour discovery) is skipped.
+// recv returns the next frame with our EtherType or tag, or nil after the wait. It skips the
+// kernel's own frames (IPv6 neighbour discovery).
 func (w *wire) recv(wait time.Duration) []byte {
 	w.t.Helper()
 	deadline := time.Now().Add(wait)
@@ -122,7 +122,7 @@ func ours(f []byte) bool { return len(f) >= 18 && binary.BigEndian.Uint16(f[12:]
 
 func number(f []byte) int { return int(binary.BigEndian.Uint32(f[14:])) }
 
-// newSet starts a set whose handler ignores the kernel's own chatter.
+// newSet starts a set whose handler ignores the kernel's own frames.
 func newSet(t testing.TB, handle func(s *Set, port uint32, frame []byte), opts Options) *Set {
 	t.Helper()
 	var s *Set
@@ -185,8 +185,8 @@ func TestForwardsFramesUnchanged(t *testing.T) {
 	}
 }
 
-// More frames than the rings' slots and several batches, both ways at once: none is lost or out of
-// order as long as the ring is not overrun.
+// TestBurst sends more frames than fit the rings' slots and several batches, in both directions at
+// once. None is lost or out of order as long as the ring does not overflow.
 func TestBurst(t *testing.T) {
 	veth(t, "pa", 1500)
 	veth(t, "pb", 1500)
@@ -236,8 +236,8 @@ func TestVlanTagIsRestored(t *testing.T) {
 		f = append(f, 0x81, 0x00, 0x60, 0x2a) // priority 3, VLAN 42
 		return append(f, inner[12:]...)
 	}
-	// Written with its tag on a raw socket, it arrives with the tag in the frame or alongside it,
-	// as the kernel likes.
+	// If the frame is written with its tag to a raw socket, it arrives with the tag in the frame or
+	// separately; the kernel decides.
 	want := tagged(frame(1, 100))
 	dial(t, "pap").send(want)
 	select {
@@ -248,8 +248,8 @@ func TestVlanTagIsRestored(t *testing.T) {
 	case <-time.After(time.Second):
 		t.Fatal("no tagged frame")
 	}
-	// Sent through a VLAN device, the tag travels alongside the frame (hardware acceleration, which
-	// veth claims to have).
+	// If the frame is sent through a VLAN device, the tag is passed separately (hardware
+	// acceleration, which veth claims to have).
 	peer, err := netlink.LinkByName("pap")
 	if err != nil {
 		t.Fatal(err)
@@ -268,7 +268,7 @@ func TestVlanTagIsRestored(t *testing.T) {
 		select {
 		case f := <-got:
 			if binary.BigEndian.Uint16(f[16:]) != testType {
-				continue // neighbour discovery on the VLAN
+				continue // skip neighbour discovery on the VLAN
 			}
 			want := tagged(frame(2, 100))
 			want[14] = 0 // no priority
@@ -282,8 +282,9 @@ func TestVlanTagIsRestored(t *testing.T) {
 	}
 }
 
-// A neighbour with checksum offload sends frames whose transport checksum is not there yet; the
-// program must see it, and the far host must accept it.
+// TestOffloadedChecksumIsCompleted: a neighbour with checksum offload sends frames without a
+// complete transport checksum. The program must see the complete checksum, and the receiving host
+// must accept it.
 func TestOffloadedChecksumIsCompleted(t *testing.T) {
 	veth(t, "pa", 1500)
 	frames := make(chan []byte, 64)
@@ -335,8 +336,8 @@ func TestOffloadedChecksumIsCompleted(t *testing.T) {
 	}
 }
 
-// What a sender's segmentation offload produces, up to 64 KiB, is dropped with a count, as is a
-// jumbo frame; the next good frame passes.
+// TestOversizeFramesAreCountedAndDropped: frames of up to 64 KiB from a sender's segmentation
+// offload are dropped and counted, and so are jumbo frames. The next good frame passes.
 func TestOversizeFramesAreCountedAndDropped(t *testing.T) {
 	veth(t, "pa", 1500)
 	veth(t, "pb", 9000)
@@ -348,7 +349,7 @@ func TestOversizeFramesAreCountedAndDropped(t *testing.T) {
 	}, Options{})
 	add(t, s, 1, "pa")
 	add(t, s, 2, "pb")
-	// The sender's MTU alone is raised: what arrives exceeds the port's.
+	// Only the sender's MTU is raised, so its frames exceed the port's.
 	peer, _ := netlink.LinkByName("pap")
 	if err := netlink.LinkSetMTU(peer, 65535); err != nil {
 		t.Fatal(err)
@@ -380,8 +381,8 @@ func TestOversizeFramesAreCountedAndDropped(t *testing.T) {
 	}
 }
 
-// segmentedFrame sends one large TCP frame with a virtio header that asks the kernel to leave it
-// whole until the device.
+// segmentedFrame sends one large TCP frame with a virtio header that makes the kernel pass it to
+// the device unsegmented.
 func segmentedFrame(iface string) (int, error) {
 	link, err := net.InterfaceByName(iface)
 	if err != nil {
@@ -441,8 +442,8 @@ func TestInterfaceDownDoesNotStopOthers(t *testing.T) {
 	passes(t, b, a)
 }
 
-// passes waits until frames pass from one end to the other: an interface that is up takes a moment
-// more to carry frames.
+// passes waits until frames pass from one end to the other: an interface that is up needs some time
+// before it carries frames.
 func passes(t *testing.T, from, to *wire) {
 	t.Helper()
 	const hello = 1 << 30
@@ -451,7 +452,7 @@ func passes(t *testing.T, from, to *wire) {
 		got := to.recv(50 * time.Millisecond)
 		return got != nil && number(got) == hello
 	})
-	for to.recv(100*time.Millisecond) != nil { // the hellos that were late
+	for to.recv(100*time.Millisecond) != nil { // discard late hellos
 	}
 }
 
@@ -468,18 +469,18 @@ func TestInterfaceDisappearsAndReturns(t *testing.T) {
 	eventually(t, "port 2 is down", func() bool { return !s.Ports()[2].Up })
 	a := dial(t, "pap")
 	a.send(frame(1, 100))
-	veth(t, "pb", 9000) // under the same name, with another MTU
+	veth(t, "pb", 9000) // the same name, with another MTU
 	eventually(t, "port 2 is back", func() bool { return s.Ports()[2].Up })
 	b := dial(t, "pbp")
 	b.send(frame(2, 1000))
 	if got := a.recv(2 * time.Second); got == nil || number(got) != 2 {
 		t.Error("nothing is received from the interface that returned")
 	}
-	passes(t, a, b) // the kernel drops what leaves by the interface until it has noticed the carrier
+	passes(t, a, b) // the kernel drops outgoing frames until it has noticed the carrier
 }
 
-// TestOutOfDescriptors: without a file descriptor left an interface cannot be looked at, which says
-// nothing about it. What has happened to it meanwhile is found later.
+// TestOutOfDescriptors: without a free file descriptor, an interface cannot be checked. The port
+// then keeps its state, and later changes are found when the check works again.
 func TestOutOfDescriptors(t *testing.T) {
 	veth(t, "pa", 1500)
 	veth(t, "pb", 1500)
@@ -516,7 +517,7 @@ func TestOutOfDescriptors(t *testing.T) {
 	if !s.Ports()[1].Up {
 		t.Error("port 1 is down")
 	}
-	if err := s.Close(); err != nil { // it says nothing more
+	if err := s.Close(); err != nil { // no more messages from here on
 		t.Error(err)
 	}
 	if n := strings.Count(said.String(), "too many open files"); n != 2 ||
@@ -568,7 +569,7 @@ func TestConfigurationMistakes(t *testing.T) {
 	if err := s.Remove(1); err != nil {
 		t.Error(err)
 	}
-	add(t, s, 1, "pb") // both are free again
+	add(t, s, 1, "pb") // port and interface are free again
 	add(t, s, 2, "pa")
 	if err := s.Close(); err != nil {
 		t.Error(err)
@@ -609,7 +610,7 @@ func TestOffloadsAreRestored(t *testing.T) {
 	}
 }
 
-// Posted work is done also while no frame comes, and its frames leave.
+// TestDoSends: posted work runs even if no frame comes, and its frames are sent.
 func TestDoSends(t *testing.T) {
 	veth(t, "pa", 1500)
 	s := newSet(t, func(*Set, uint32, []byte) {}, Options{})
@@ -644,9 +645,8 @@ func TestFaultsOnPorts(t *testing.T) {
 					late++
 				}
 			}
-			// How many are overtaken while they are held back depends on how fast the others
-			// follow, on a busy machine too; faults_test.go checks the rate itself, without a
-			// clock.
+			// The number of frames that overtake held ones depends on how fast they follow, also on
+			// a busy machine. faults_test.go checks the rate itself, without a clock.
 			if late < 10 || late > 250 {
 				return fmt.Errorf("%d frames are late", late)
 			}

@@ -33,31 +33,31 @@ const (
 	vnetNeedsCsum = 1  // VIRTIO_NET_HDR_F_NEEDS_CSUM
 )
 
-// slotOverhead bounds what a ring slot holds before the frame: both headers, the virtio header,
+// slotOverhead bounds the bytes in a ring slot before the frame: both headers, the virtio header,
 // alignment.
 const slotOverhead = 128
 
 // ringBytes is the memory of one port's ring: 1,024 slots at the usual MTU.
 const ringBytes = 2 << 20
 
-// l2Overhead is the link header above the MTU: Ethernet and two 802.1Q tags.
+// l2Overhead is the size of the link headers that the MTU excludes: Ethernet and two 802.1Q tags.
 const l2Overhead = 14 + 8
 
 // socket is a pair of packet sockets bound to one interface, one for each direction, with the
 // receive ring.
 type socket struct {
 	fd int // receives
-	// sends: without the virtio header that PACKET_VNET_HDR would ask for before each frame
+	// txFD sends; it has no PACKET_VNET_HDR, which would require a virtio header before each frame
 	txFD     int
 	index    int // of the interface
 	maxFrame int // the largest frame that the interface's MTU allows
 	ring     rxRing
 }
 
-// openSocket makes the socket, whose frames get a mark if it is not 0. Needs CAP_NET_RAW.
+// openSocket makes the socket. mark, if not 0, is the mark of its frames. Needs CAP_NET_RAW.
 func openSocket(link *net.Interface, mark uint32) (*socket, error) {
-	// Protocol 0 until bound: otherwise the ring would collect frames of every interface in
-	// between.
+	// Protocol 0 until it is bound: otherwise the ring would collect frames of every interface
+	// before the bind.
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		if errors.Is(err, unix.EPERM) {
@@ -88,7 +88,7 @@ func (s *socket) configure(link *net.Interface, mark uint32) error {
 	if err := set(unix.PACKET_VNET_HDR, 1, "PACKET_VNET_HDR"); err != nil {
 		return err
 	}
-	// since Linux 4.20; the ring tells outgoing frames apart too
+	// since Linux 4.20; the ring also recognizes outgoing frames
 	_ = set(unix.PACKET_IGNORE_OUTGOING, 1, "PACKET_IGNORE_OUTGOING")
 	if err := s.ring.open(s.fd, s.maxFrame); err != nil {
 		return err
@@ -104,7 +104,7 @@ func (s *socket) configure(link *net.Interface, mark uint32) error {
 		&mreq); err != nil {
 		return fmt.Errorf("promiscuous mode: %w", err)
 	}
-	// Protocol 0: this one receives nothing, ever.
+	// Protocol 0: this socket never receives anything.
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return fmt.Errorf("opening a packet socket: %w", err)
@@ -123,7 +123,8 @@ func (s *socket) configure(link *net.Interface, mark uint32) error {
 	return nil
 }
 
-// overruns is how many frames the kernel dropped since the last call because the ring was full.
+// overruns returns how many frames the kernel has dropped since the last call because the ring was
+// full.
 func (s *socket) overruns() uint64 {
 	st, err := unix.GetsockoptTpacketStats(s.fd, unix.SOL_PACKET, unix.PACKET_STATISTICS)
 	if err != nil {
@@ -190,7 +191,7 @@ func (r *rxRing) status() *uint32 {
 		&r.mem[r.next*r.size+offStatus]))
 }
 
-// peek returns the next filled slot; its base is nil when there is none.
+// peek returns the next filled slot; its base is nil if there is none.
 func (r *rxRing) peek() slot {
 	if atomic.LoadUint32(r.status())&unix.TP_STATUS_USER == 0 {
 		return slot{}
@@ -198,7 +199,7 @@ func (r *rxRing) peek() slot {
 	return slot{unsafe.Pointer(&r.mem[r.next*r.size])}
 }
 
-// release gives the slot that peek returned back to the kernel.
+// release returns the slot of peek to the kernel.
 func (r *rxRing) release() {
 	atomic.StoreUint32(r.status(), unix.TP_STATUS_KERNEL)
 	r.next++
@@ -212,14 +213,13 @@ type verdict int
 const (
 	frameGood verdict = iota
 	frameOversize
-	frameForged // its checksum was to be finished where it has none
+	frameForged // it requests a checksum at a place that has none
 	frameOwn
 )
 
 func (s slot) wireLen() int { return int(u32(s.base, offLen)) }
 
-// frame returns the frame as it was, or would have been, on the wire: with its 802.1Q tag and its
-// transport checksum.
+// frame returns the frame as it is on a wire: with its 802.1Q tag and its transport checksum.
 func (s slot) frame(maxFrame int) ([]byte, verdict) {
 	if t := *(*uint8)(unsafe.Add(s.base, offPktType)); t == packetOutgoing || t == packetLoopback {
 		return nil, frameOwn
@@ -245,7 +245,7 @@ func (s slot) frame(maxFrame int) ([]byte, verdict) {
 	if status&statusVlanTPIDValid != 0 {
 		tpid = u16(s.base, offVlanTPID)
 	}
-	// The addresses move four bytes forward, over the virtio header that has been read.
+	// The addresses move four bytes forward, over the virtio header, which is no longer needed.
 	f := unsafe.Slice((*byte)(unsafe.Add(s.base, mac-4)), length+4)
 	copy(f[:12], f[4:16])
 	binary.BigEndian.PutUint16(f[12:], tpid)

@@ -6,23 +6,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// spinner decides whether an idle packet thread looks again or sleeps.
+// spinner decides whether an idle packet thread polls again or sleeps.
 //
-// Waking a sleeping thread costs more than switching a frame does, so under a steady request-reply
-// load it pays to look a little longer. On a machine with few cores it also takes them from the
-// programs whose frames one is waiting for. So the time spent looking adapts: it doubles when a
-// frame came while looking or soon after falling asleep, and halves when looking was without
-// success; a quiet switch sleeps at once. Each look gives the processor away to whoever wants it.
+// Waking a sleeping thread costs more than switching a frame, so under a steady request-reply load
+// it pays to poll a little longer. On a machine with few cores, however, polling takes processor
+// time from the programs whose frames the thread waits for. So the polling time adapts. It doubles
+// when a frame came during polling or soon after falling asleep, and halves when polling was
+// unsuccessful; a quiet switch sleeps at once. Each poll yields the processor.
 type spinner struct {
-	max    time.Duration // upper bound of budget; negative: never
-	budget time.Duration // how long to look before sleeping
-	since  time.Time     // start of the present look; zero when there is none
+	max    time.Duration // upper bound of budget; negative: never poll
+	budget time.Duration // how long to poll before sleeping
+	since  time.Time     // when polling began; zero: not polling
 }
 
-// spinMin is the shortest look worth taking: about what waking up costs.
+// spinMin is the shortest useful polling time: about the cost of waking up.
 const spinMin = 4 * time.Microsecond
 
-// worked notes that there was something to do.
+// worked notes that there was work.
 func (s *spinner) worked() {
 	if !s.since.IsZero() {
 		s.grow()
@@ -30,7 +30,7 @@ func (s *spinner) worked() {
 	}
 }
 
-// again reports whether to look once more; it has yielded the processor if so.
+// again reports whether to poll once more; if so, it has yielded the processor.
 func (s *spinner) again() bool {
 	if s.budget < spinMin {
 		return false
@@ -47,8 +47,7 @@ func (s *spinner) again() bool {
 	return true
 }
 
-// slept notes how long the thread slept: had it been less than it may spin, spinning would have
-// been better.
+// slept notes how long the thread slept. If that was less than max, polling would have been better.
 func (s *spinner) slept(d time.Duration) {
 	if d < s.max {
 		s.grow()

@@ -10,7 +10,7 @@ import (
 // txBatch is the most frames that one sendmmsg call carries.
 const txBatch = 64
 
-// txSlot is the room kept for each frame; larger ones get a buffer of their own.
+// txSlot is the buffer size for each frame; larger frames get a buffer of their own.
 const txSlot = 2048
 
 // mmsghdr is the kernel's struct mmsghdr, which package unix does not have.
@@ -50,15 +50,15 @@ func (q *txQueue) add(frame []byte) {
 	q.n++
 }
 
-// reset forgets what is queued and says how many frames that was.
+// reset drops the queued frames and returns their number.
 func (q *txQueue) reset() int {
 	n := q.n
 	q.n = 0
 	return n
 }
 
-// send hands the queue to the kernel. A frame that the kernel refuses (too large for the MTU, no
-// room, interface down) is dropped and counted, as a switch does.
+// send passes the queue to the kernel. A frame that the kernel refuses (too large for the MTU, no
+// buffer space, interface down) is dropped and counted, as in a switch.
 func (q *txQueue) send(fd int) (packets, bytes, dropped uint64) {
 	for i := 0; i < q.n; {
 		sent, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(fd),

@@ -1,10 +1,10 @@
-// Package queues says how many packets wait to be sent by a switch's ports.
+// Package queues monitors how many packets wait to be sent by a switch's ports.
 //
-// The switch itself does not queue packets: packets that a port cannot send yet wait in the
+// The switch itself does not queue packets. Packets that a port cannot send yet wait in the
 // queueing discipline of its interface (tc-htb, tc-tbf, tc-netem and so on; an interface without
-// one has no queue). The kernel returns their number only on request, so it is requested every
-// [Interval]. That is often enough for links that take longer than that to drain their queue, which
-// are those on which a queue matters.
+// one has no queue). The kernel reports their number only on request, so this package requests it
+// every [Interval]. That suffices for links that take longer to drain their queue, and only on such
+// links does a queue matter.
 package queues
 
 import (
@@ -20,28 +20,28 @@ import (
 // Interval is the maximum age of a depth.
 const Interval = 10 * time.Millisecond
 
-// namesEvery is after how many intervals interfaces are looked for by their names again, where the
-// ports are the same: one may have been made again.
+// namesEvery is the number of intervals after which interfaces are looked up by name again even if
+// the ports are the same, because an interface may have been recreated.
 const namesEvery = 50
 
-// Watch asks for depths until it is stopped.
+// Watch reads depths until it is stopped.
 type Watch struct {
 	handle *netlink.Handle
 	ports  func() map[uint32]string
 	set    func(port, depth uint32)
 
-	names  map[uint32]string // the ports, when they were last looked for
-	known  map[uint32]int    // their interfaces, by index
-	depths map[uint32]uint32 // as reported to set
+	names  map[uint32]string // the ports' interfaces at the last lookup
+	known  map[uint32]int    // the indexes of these interfaces
+	depths map[uint32]uint32 // the depths last reported to set
 
 	once  sync.Once
 	end   chan struct{}
 	ended chan struct{}
 }
 
-// New begins to watch the ports that ports names, with their interfaces, in the network namespace
-// of the calling thread. It calls set for each depth, in packets, that has changed; a port that is
-// gone has 0.
+// New starts to watch the ports that ports returns, with their interfaces' names, in the network
+// namespace of the calling thread. It calls set for each depth, in packets, that has changed. A
+// removed port gets depth 0.
 func New(ports func() map[uint32]string, set func(port, depth uint32)) (*Watch, error) {
 	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -75,7 +75,7 @@ func (w *Watch) run() {
 	}
 }
 
-// look counts what waits, for the nth time. A port that is new is counted at once.
+// look reads the depths, for the n-th time. A new port is read at once.
 func (w *Watch) look(n int) {
 	if names := w.ports(); n%namesEvery == 0 || !maps.Equal(names, w.names) {
 		w.names, w.known = names, w.indexes(names)
@@ -83,7 +83,7 @@ func (w *Watch) look(n int) {
 	w.report(w.ask())
 }
 
-// indexes are the ports' interfaces as they are now.
+// indexes returns the present indexes of the ports' interfaces.
 func (w *Watch) indexes(names map[uint32]string) map[uint32]int {
 	links, err := w.handle.LinkList()
 	if err != nil {
@@ -102,14 +102,14 @@ func (w *Watch) indexes(names map[uint32]string) map[uint32]int {
 	return out
 }
 
-// ask is how many packets each port's root discipline holds, those of its classes included.
+// ask returns how many packets each port's root discipline holds, including those of its classes.
 func (w *Watch) ask() map[uint32]uint32 {
 	out := make(map[uint32]uint32, len(w.known))
 	if len(w.known) == 0 {
 		return out
 	}
 	all, err := w.handle.QdiscList(nil)
-	if err != nil { // the last ones stand
+	if err != nil { // keep the last depths
 		for port, depth := range w.depths {
 			out[port] = depth
 		}
@@ -128,7 +128,7 @@ func (w *Watch) ask() map[uint32]uint32 {
 	return out
 }
 
-// report tells about what has changed.
+// report calls set for the depths that have changed.
 func (w *Watch) report(now map[uint32]uint32) {
 	for port, depth := range w.depths {
 		if _, still := now[port]; !still && depth != 0 {

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestNewPort has a port that comes while others are watched be known when it is next looked, and
-// one that goes be forgotten.
+// TestNewPort: a port that is added during the watch is found when depths are read next, and a
+// removed port is forgotten.
 func TestNewPort(t *testing.T) {
 	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -39,7 +39,7 @@ func TestNewPort(t *testing.T) {
 			t.Errorf("of the ports %v these are watched: %v, not %v", c.names, w.known, c.known)
 		}
 	}
-	// What waited at a port that is gone waits no more.
+	// A removed port gets depth 0.
 	w.depths = map[uint32]uint32{5: 7}
 	if w.look(1); len(depths) != 1 || depths[5] != 0 {
 		t.Errorf("told were %v", depths)

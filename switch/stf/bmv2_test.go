@@ -27,9 +27,9 @@ import (
 	"github.com/netcraq/netcraq/switch/stf"
 )
 
-// TestAgainstBMv2 runs the project's own STF files on BMv2, where it is installed, and compares
-// every frame with what the interp engine says. BMv2 reads and writes its ports as pcap files, so
-// that no privilege and no network interface is needed.
+// TestAgainstBMv2 runs the project's own STF files on BMv2, if it is installed, and compares every
+// frame with those of the interp engine. BMv2 reads and writes its ports as pcap files, so it needs
+// no privileges and no network interface.
 func TestAgainstBMv2(t *testing.T) {
 	binary, err := exec.LookPath("simple_switch_grpc")
 	if err != nil {
@@ -50,17 +50,18 @@ func TestAgainstBMv2(t *testing.T) {
 	}
 }
 
-// bmv2Differs are the frames that BMv2 is known to send otherwise: by program, the number of the
-// packet, from 0, and what BMv2 sends for it.
+// bmv2Differs are the frames that BMv2 is known to send differently: for each program, the number
+// of the packet, from 0, and BMv2's frame.
 var bmv2Differs = map[string]map[int]string{
-	// assign_header takes the hidden field $valid$ along, and the member that it copies has just
-	// been made invalid: one member of a union is valid at a time. So isValid says no of the
-	// member that the deparser sends.
+	// assign_header also copies the hidden field $valid$, and the member that it copies has just
+	// become invalid, because only one member of a union is valid at a time. So isValid is false
+	// for the member that the deparser sends.
 	"unions": {0: "0100000000000000000000000000abcdeeee"},
 }
 
-// forBMv2 leaves out what BMv2 does not have over P4Runtime (registers, value sets) or what depends
-// on the clock (meters), with the packets that follow until the state is as before.
+// forBMv2 leaves out commands that BMv2 does not support over P4Runtime (registers, value sets) and
+// those that depend on the clock (meters), with the packets that follow until the state is equal
+// again.
 func forBMv2(f *stf.File) *stf.File {
 	part := &stf.File{Name: f.Name}
 	skip := false
@@ -98,8 +99,8 @@ func compareWithBMv2(t *testing.T, binary, program string, f *stf.File) {
 		t.Fatal(err)
 	}
 	ours := map[uint32][][]byte{}
-	var after []map[uint32]int // how many frames have left each port, after each packet
-	var steps []int            // and how many steps were told about
+	var after []map[uint32]int // frames sent by each port so far, after each packet
+	var steps []int            // steps reported so far, after each packet
 	sw := stf.Interp(p)
 	process := sw.Process
 	count := 0
@@ -140,8 +141,8 @@ func compareWithBMv2(t *testing.T, binary, program string, f *stf.File) {
 	}
 	for port := range b.outputs {
 		x, y := ours[port], theirs[port]
-		// BMv2 has several threads for egress, by the port that a packet leaves: of copies that
-		// egress makes of one packet's copies, and that meet at one port, any may be the first.
+		// BMv2 has several egress threads, by the port that a packet leaves. If egress makes copies
+		// of a packet's copies, and they leave by one port, their order is arbitrary.
 		from := 0
 		for _, sent := range after {
 			sortFrames(x[min(from, len(x)):min(sent[port], len(x))])
@@ -165,7 +166,7 @@ func compareWithBMv2(t *testing.T, binary, program string, f *stf.File) {
 
 func sortFrames(frames [][]byte) { slices.SortFunc(frames, bytes.Compare) }
 
-// process is a running simple_switch_grpc, with packets in and out by pcap files.
+// process is a running simple_switch_grpc, with pcap files for its packets.
 type process struct {
 	*bmv2test.Pipeline
 	dir     string
@@ -173,8 +174,8 @@ type process struct {
 	outputs map[uint32]string
 	command *exec.Cmd
 	events  *subscription
-	// expected is how many frames are to have left each port after each packet, of which some were
-	// sent; steps how many steps BMv2 is to have told about.
+	// expected is the number of frames that must have left each port after each packet. sent is the
+	// number of packets sent so far. steps is the number of steps that BMv2 must have reported.
 	expected []map[uint32]int
 	steps    []int
 	sent     int
@@ -222,7 +223,7 @@ func startBMv2(t *testing.T, binary, program string, prog *bmv2json.Program, f *
 			t.Logf("BMv2 said: %s", log.String())
 		}
 	})
-	for _, port := range ports { // the switch opens them in this order, and waits for each
+	for _, port := range ports { // the switch opens these files in this order, and waits for each
 		in, err := os.OpenFile(filepath.Join(b.dir, fmt.Sprint(port)+"_in.pcap"), os.O_WRONLY, 0)
 		if err != nil {
 			t.Fatal(err)
@@ -232,8 +233,8 @@ func startBMv2(t *testing.T, binary, program string, prog *bmv2json.Program, f *
 		if _, err := in.Write(header); err != nil {
 			t.Fatal(err)
 		}
-		// The switch takes the earliest packet of all its files, and so waits for one in each that
-		// has not ended.
+		// The switch processes the earliest packet in all its files, so it waits for one in each
+		// file that has not ended.
 		if port != from {
 			in.Close()
 		}
@@ -246,7 +247,7 @@ func startBMv2(t *testing.T, binary, program string, prog *bmv2json.Program, f *
 	t.Cleanup(func() { conn.Close() })
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
-	// BMv2 has the program already, and takes entries only after it was pushed again.
+	// BMv2 runs the program already, but accepts entries only after the program was pushed again.
 	if b.Pipeline, err = bmv2test.Connect(ctx, conn, 0, read(t, program+".json"), prog, info,
 		nil); err != nil {
 		t.Fatal(err)
@@ -262,15 +263,15 @@ func binary4(words ...uint32) []byte {
 	return out
 }
 
-// send puts a frame into the port's pcap file; what leaves is collected at the end.
+// send writes a frame into the port's pcap file; outgoing frames are collected at the end.
 func (b *process) send(_ time.Duration, port uint32, frame []byte) []stf.Packet {
 	record := append(binary4(0, 0, uint32(len(frame)), uint32(len(frame))), frame...)
 	if _, err := b.inputs[port].Write(record); err != nil {
 		panic(err)
 	}
-	// Let the switch take this frame, and do with it what it does, before the next thing changes:
-	// what is to leave has left, and all steps were told about, those of a packet that is dropped,
-	// too. A BMv2 that tells about none has a moment for that.
+	// Let the switch process this frame before anything else changes: the expected frames have
+	// left, and all steps were reported, including those of dropped packets. A BMv2 that reports no
+	// steps gets a short time.
 	time.Sleep(5 * time.Millisecond)
 	for deadline := time.Now().Add(10 * time.Second); !b.done() && time.Now().Before(deadline); {
 		time.Sleep(5 * time.Millisecond)
@@ -279,13 +280,14 @@ func (b *process) send(_ time.Duration, port uint32, frame []byte) []stf.Packet 
 	return nil
 }
 
-// done reports whether BMv2 has done with the packet what the interpreter has.
+// done reports whether BMv2 has finished with the packet: it has sent and reported as much as the
+// interpreter.
 func (b *process) done() bool {
 	steps := b.events.steps()
 	return b.left(b.expected[b.sent]) && (steps >= b.steps[b.sent] || steps == 0 && b.sent > 0)
 }
 
-// left reports whether as many frames have left each port.
+// left reports whether at least this many frames have left each port.
 func (b *process) left(want map[uint32]int) bool {
 	for port, n := range want {
 		if frames, err := readPcap(b.outputs[port]); err != nil || len(frames) < n {
@@ -295,7 +297,7 @@ func (b *process) left(want map[uint32]int) bool {
 	return true
 }
 
-// collect reads what left, when as many frames have as are expected, and a while after.
+// collect reads the outgoing frames, once the expected number has left and a while has passed.
 func (b *process) collect(t *testing.T, want int) map[uint32][][]byte {
 	t.Helper()
 	var out map[uint32][][]byte
@@ -319,7 +321,7 @@ func (b *process) collect(t *testing.T, want int) map[uint32][][]byte {
 	}
 }
 
-// readPcap reads the frames of a pcap file; one that is not yet written out to its end has fewer.
+// readPcap reads the frames of a pcap file. A file that is not completely written has fewer.
 func readPcap(file string) ([][]byte, error) {
 	f, err := os.Open(file)
 	if errors.Is(err, os.ErrNotExist) {

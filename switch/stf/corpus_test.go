@@ -15,7 +15,7 @@ import (
 	"github.com/netcraq/netcraq/switch/stf"
 )
 
-// corpusVariable names the environment variable that says where p4c's tests are: a checkout of p4c,
+// corpusVariable names the environment variable for the location of p4c's tests: a checkout of p4c,
 // or its testdata folder.
 const corpusVariable = "NETCRAQ_P4C_CORPUS"
 
@@ -26,8 +26,8 @@ const (
 )
 
 // TestP4CCorpus compiles every v1model and PSA program of p4c's own tests that has an STF file and
-// runs it. The tests should be those of the installed p4c's own version. What does not pass must be
-// listed in testdata/p4c-known-failures.txt, and what is listed must not pass.
+// runs it. The tests should be those of the installed p4c's own version. Programs that fail must be
+// listed in testdata/p4c-known-failures.txt, and listed programs must fail.
 func TestP4CCorpus(t *testing.T) {
 	root := os.Getenv(corpusVariable)
 	if root == "" {
@@ -40,7 +40,7 @@ func TestP4CCorpus(t *testing.T) {
 	failures := knownfailures.Read(t, filepath.Join("testdata", "p4c-known-failures.txt"))
 	for _, c := range []struct {
 		compiler, dir string
-		// what a program of the architecture includes; empty: all of them are of it
+		// the file that programs of the architecture include; "": all programs belong to it
 		include string
 		args    []string
 	}{
@@ -76,11 +76,11 @@ func TestP4CCorpus(t *testing.T) {
 	failures.Left(t)
 }
 
-// includes reports whether a program has an architecture's name in it.
+// includes reports whether a program mentions an architecture's name.
 func includes(t *testing.T, program, architecture string) bool {
 	t.Helper()
 	text, err := os.ReadFile(program)
-	if os.IsNotExist(err) { // a few STF files are for programs elsewhere
+	if os.IsNotExist(err) { // a few STF files are for programs in other folders
 		return false
 	}
 	if err != nil {

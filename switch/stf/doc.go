@@ -1,22 +1,22 @@
-// Package stf reads and runs STF files, the small packet-test language of p4c's own tests: table
-// entries go in, packets go in, packets are expected to come out.
+// Package stf reads and runs STF files, the small packet-test language of p4c's own tests: a file
+// adds table entries, sends packets, and states the expected packets.
 //
 // One command a line; "#" starts a comment. Names may be quoted; the last components of a qualified
 // name are enough if they are not ambiguous.
 //
 //	add TABLE [PRIORITY] KEY:VALUE ... ACTION(PARAM:VALUE, ...) [= ID]
-//	    larger priorities win; keys left out are "don't care", or 0 if exact
+//	    larger priorities win; a key that is left out matches any value, or 0 if it is exact
 //	setdefault TABLE ACTION(PARAM:VALUE, ...)
 //	remove all
-//	    every entry of every table that is not the program's own
+//	    removes every entry of every table, except for the program's own
 //	packet PORT HEX
 //	    a frame comes in
 //	expect PORT [HEX]
 //	    a frame leaves: * is any nibble, $ at the end fixes the length, no HEX is any frame
 //	no_packet
-//	    nothing left after the last packet
+//	    expects that no frame left because of the last packet
 //	wait
-//	    nothing: the runner is synchronous
+//	    has no effect, because the runner is synchronous
 //	check_counter NAME(INDEX) packets|bytes ==|!=|<|<=|>|>= NUMBER
 //	    INDEX is the ID of an entry for a direct counter
 //	counter_write NAME INDEX BYTES PACKETS
@@ -25,16 +25,16 @@
 //	    (not in p4c's STF)
 //	mirroring_add SESSION PORT, mirroring_add_mc SESSION GROUP, mirroring_delete SESSION
 //	mc_mgrp_create GROUP, mc_node_create RID PORT ..., mc_node_associate GROUP NODE
-//	    nodes are numbered from 0 as they are made
+//	    nodes are numbered from 0 in the order in which they are made
 //	meter_set_rates NAME INDEX RATE:BURST RATE:BURST
-//	    committed, then peak; tokens a microsecond, and tokens
+//	    the committed and the peak rate: RATE in tokens per microsecond, BURST in tokens
 //	meter_array_set_rates NAME RATE:BURST RATE:BURST
 //	value_set NAME FIELD,... ...
 //	    the members of a parser value set (not in p4c's STF)
 //	clock MICROSECONDS
-//	    moves the program's clock on (not in p4c's STF)
+//	    advances the program's clock (not in p4c's STF)
 //	counter_read, register_read, meter_get_rates, mirroring_get
-//	    only print in BMv2's runner, and are passed over
+//	    are ignored, because they only print something in BMv2's runner
 //
 // A value is decimal, 0x… or 0b…; in ternary and lpm keys a * stands for a digit that does not
 // matter, VALUE/BITS is a prefix, VALUE&&&MASK a mask; in range keys LOW->HIGH.

@@ -17,15 +17,15 @@ import (
 	"github.com/netcraq/netcraq/switch/stf"
 )
 
-// events are the steps of packets that the interpreter tells.
+// events records the steps that the interpreter reports.
 type events struct{ all []interp.Event }
 
 func (e *events) Wanted() bool         { return true }
 func (e *events) Event(x interp.Event) { e.all = append(e.all, x) }
 
-// compare compares the steps of each packet and its copies with what BMv2 publishes. Its threads
-// tell about several at a time, and number copies that they make at a time as they come to it.
-// Packets that are known to go another way are not compared.
+// compare compares the steps of each packet and its copies with BMv2's events. BMv2's threads
+// report several packets at a time, and number simultaneous copies in arbitrary order. Packets in
+// otherwise, which are known to differ, are not compared.
 func (e *events) compare(t *testing.T, s *subscription, otherwise map[uint64]bool) {
 	t.Helper()
 	ours := byPacket(e.all)
@@ -57,9 +57,9 @@ func (e *events) compare(t *testing.T, s *subscription, otherwise map[uint64]boo
 	t.Logf("%d steps of %d packets", len(e.all), len(ours))
 }
 
-// byPacket are the steps of each packet, then those of its copies in order of what they are. The
-// number of a copy is there where it is the only one: which of several gets which, and which are
-// those of copies that go no step, is by chance in BMv2.
+// byPacket returns the steps of each packet, followed by those of its copies, sorted by content. It
+// includes a copy's number only if there is a single copy: otherwise the numbers are arbitrary in
+// BMv2, and some belong to copies without steps.
 func byPacket(all []interp.Event) map[uint64]string {
 	by, order := steps(all)
 	copies, numbers := map[uint64][]string{}, map[uint64][]uint64{}
@@ -83,7 +83,7 @@ func byPacket(all []interp.Event) map[uint64]string {
 	return out
 }
 
-// steps are the steps of each packet, as text, and the packets in their order.
+// steps returns the steps of each packet, as text, and the packets in order.
 func steps(all []interp.Event) (by map[interp.PacketName]string, order []interp.PacketName) {
 	by = map[interp.PacketName]string{}
 	for _, e := range all {
@@ -98,13 +98,13 @@ func steps(all []interp.Event) (by map[interp.PacketName]string, order []interp.
 	return by, order
 }
 
-// subscription is what a socket of nanomsg publishes.
+// subscription collects the messages of a nanomsg socket.
 type subscription struct {
 	mu  sync.Mutex
 	got []interp.Event
 }
 
-// steps is how many steps of packets were told about so far.
+// steps returns how many steps of packets were reported so far.
 func (s *subscription) steps() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,7 +121,7 @@ func stepsOf(all []interp.Event) (n int) {
 	return n
 }
 
-// subscribe listens to a socket that is about to be there.
+// subscribe listens to a socket that will soon exist.
 func subscribe(t *testing.T, path string) *subscription {
 	t.Helper()
 	var c net.Conn
@@ -144,7 +144,7 @@ func subscribe(t *testing.T, path string) *subscription {
 	}
 	s := &subscription{}
 	go func() {
-		header := make([]byte, 9) // a byte of nanomsg's, and the length
+		header := make([]byte, 9) // nanomsg's type byte, and the length
 		for {
 			if _, err := io.ReadFull(c, header); err != nil {
 				return
@@ -172,7 +172,7 @@ func subscribe(t *testing.T, path string) *subscription {
 }
 
 // TestEvents compares the steps of some programs' packets with testdata/*.events, which -update
-// writes again; TestAgainstBMv2 says whether they are right.
+// rewrites. TestAgainstBMv2 checks that these are right.
 func TestEvents(t *testing.T) {
 	for _, name := range []string{"copies", "recirculate"} {
 		told := &events{}

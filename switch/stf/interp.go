@@ -6,7 +6,7 @@ import (
 	"github.com/netcraq/netcraq/switch/interp"
 )
 
-// Interp is a Switch over the interp engine.
+// Interp returns a Switch that runs the interp engine.
 func Interp(p *interp.Pipeline) Switch {
 	return Switch{Pipeline: p, Process: func(now time.Duration, port uint32,
 		frame []byte) []Packet {

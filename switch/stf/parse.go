@@ -54,7 +54,7 @@ type Pattern struct {
 	Text    string
 }
 
-// Match reports whether a frame matches the pattern, and if not why.
+// Match reports whether a frame matches the pattern, and otherwise the reason why not.
 func (p *Pattern) Match(frame []byte) (bool, string) {
 	if len(frame)*2 < len(p.Nibbles) {
 		return false, fmt.Sprintf("has %d bytes, fewer than the %d expected", len(frame),
@@ -297,7 +297,7 @@ func (c *Command) check(s *scanner) (err error) {
 	fields := strings.Fields(rest)
 	s.rest = ""
 	if c.Verb == "check_counter" {
-		if len(fields) == 0 { // as p4c's own grammar has it: a counter that is there
+		if len(fields) == 0 { // p4c's grammar allows this: it checks that the counter exists
 			return nil
 		}
 		c.Measure, fields = fields[0], fields[1:]
@@ -344,12 +344,12 @@ func (c *Command) rates(s *scanner) (err error) {
 	return nil
 }
 
-// scanner takes a line apart.
+// scanner splits a line into tokens.
 type scanner struct{ rest string }
 
 func (s *scanner) skip() { s.rest = strings.TrimLeft(s.rest, " \t") }
 
-// word takes everything up to one of the given characters.
+// word reads the text up to one of the given characters.
 func (s *scanner) word(until string) string {
 	i := strings.IndexAny(s.rest, until)
 	if i < 0 {
@@ -360,7 +360,7 @@ func (s *scanner) word(until string) string {
 	return w
 }
 
-// name takes a qualified name, which may be quoted and may contain [index].
+// name reads a qualified name, which may be quoted and may contain [index].
 func (s *scanner) name() (string, error) {
 	s.skip()
 	if strings.HasPrefix(s.rest, `"`) {
@@ -405,7 +405,7 @@ func (s *scanner) numbers(least, most int) ([]uint64, error) {
 	return out, nil
 }
 
-// number reads a value, and which of its bits count: those of a * do not.
+// number reads a value. mask has the bits that matter: those of a * do not.
 func number(text string) (value, mask *big.Int, digits int, err error) {
 	base, bits, t := 10, 0, text
 	switch {

@@ -13,7 +13,7 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// Packet is a frame that leaves by a port.
+// Packet is an outgoing frame.
 type Packet struct {
 	Port  uint32
 	Frame []byte
@@ -22,17 +22,16 @@ type Packet struct {
 // Switch is the target of an STF file: a pipeline, and a way to send a packet through it.
 type Switch struct {
 	Pipeline target.Pipeline
-	// Process sends a frame in at a port, at a time of the program's clock, and returns the frames
-	// that leave. Their memory is not used again.
+	// Process sends a frame in at a port, at a time of the program's clock, and returns the
+	// outgoing frames. It must not reuse their memory.
 	Process func(now time.Duration, port uint32, frame []byte) []Packet
 }
 
 // Run runs a file. It returns the differences from the file's expectations, one message each, in
 // the file's order; or an error if a command could not be executed.
 //
-// Expectations are compared as by p4c's own runner: the n-th expectation on a port with the n-th
-// frame that left by it, at any time. Frames that leave by a port that the file does not name are
-// ignored.
+// Like p4c's own runner, it compares the n-th expectation on a port with the n-th frame that left
+// by it, at any time. Frames that leave by a port that the file does not name are ignored.
 func Run(f *File, sw Switch) (differences []string, err error) {
 	r := &runner{file: f, sw: sw, prog: sw.Pipeline.Program(), got: map[uint32][]received{},
 		ids: map[string]entryID{}}
@@ -52,7 +51,7 @@ type runner struct {
 	prog  *bmv2json.Program
 	now   time.Duration
 	got   map[uint32][]received
-	last  []Packet // what left after the last packet
+	last  []Packet // the outgoing frames of the last packet
 	ids   map[string]entryID
 	node  [][]target.Replica // by number: one replica for each of its ports
 	diffs []string
@@ -60,7 +59,7 @@ type runner struct {
 
 type received struct {
 	frame []byte
-	line  int // of the packet after which it left
+	line  int // line of the packet that caused it
 }
 
 type entryID struct {
@@ -141,10 +140,10 @@ func (r *runner) do(c *Command) error {
 		}
 		return p.SetMulticastGroup(id, append(members, r.node[n]...))
 	}
-	return nil // expect is compared at the end; wait and what only prints have nothing to do
+	return nil // expect is compared at the end; wait and printing commands do nothing
 }
 
-// compare holds what was expected against what left.
+// compare compares the expected frames with the outgoing ones.
 func (r *runner) compare() {
 	named := map[uint32]bool{}
 	wants := map[uint32][]*Command{}
@@ -211,8 +210,8 @@ func (r *runner) removeAll() error {
 	return nil
 }
 
-// suffix finds the one name that is wanted; if there is none, the one whose last components are; if
-// there is none, the one that ends in it.
+// suffix finds the object with the name wanted. If there is none, it finds the one whose last name
+// components are wanted, and otherwise the one whose name ends with wanted. It must be unique.
 func suffix[T any](what, wanted string, all []T, name func(T) string) (T, error) {
 	for _, is := range []func(string) bool{
 		func(s string) bool { return s == wanted },
@@ -314,8 +313,8 @@ func (r *runner) add(c *Command) error {
 	return r.sw.Pipeline.InsertEntry(t.Name, e)
 }
 
-// keyIndex finds the key that a name means: the key's name, its last components, or what p4c calls
-// it with a $ instead of brackets or valid.
+// keyIndex finds the key for a name: the key's name, its last components, or p4c's form with a $
+// for brackets and $valid$ for valid.
 func keyIndex(t *bmv2json.Table, name string) (int, error) {
 	var alternatives []string
 	for _, n := range []string{name, unbracket(name)} {
@@ -341,7 +340,7 @@ func keyIndex(t *bmv2json.Table, name string) (int, error) {
 	return 0, fmt.Errorf("table %q has no key %q", t.Name, name)
 }
 
-// unbracket writes "extra$0.h" as "extra[0].h".
+// unbracket converts "extra$0.h" to "extra[0].h".
 func unbracket(name string) string {
 	before, after, ok := strings.Cut(name, "$")
 	if !ok {
@@ -357,7 +356,7 @@ func unbracket(name string) string {
 	return before + "[" + after[:i] + "]" + after[i:]
 }
 
-// wildcard is the match on a key that the command does not mention.
+// wildcard returns the match on a key that the command does not mention.
 func wildcard(k bmv2json.Key) target.FieldMatch {
 	zero := func() []byte { return make([]byte, (k.Width+7)/8) }
 	switch k.Kind {
@@ -411,7 +410,7 @@ func match(k bmv2json.Key, text string) (m target.FieldMatch, err error) {
 	case k.Kind == bmv2json.MatchTernary || k.Kind == bmv2json.MatchOptional:
 		m.Mask = ones(k.Width)
 		if mask != nil {
-			// Digits that the value does not have are 0 and count.
+			// Digits that are missing in front of the value are 0, and they matter.
 			all := new(big.Int).SetBytes(ones(k.Width))
 			written := new(big.Int).Lsh(big.NewInt(1), uint(digits+wildBits(text)))
 			written.Sub(written, big.NewInt(1))
@@ -429,7 +428,7 @@ func match(k bmv2json.Key, text string) (m target.FieldMatch, err error) {
 	return m, nil
 }
 
-// wildBits is how many bits the *s of a number stand for.
+// wildBits returns how many bits the *s of a number stand for.
 func wildBits(text string) int {
 	bits := 4
 	switch {

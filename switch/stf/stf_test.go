@@ -109,8 +109,7 @@ func run(t *testing.T, program, text string) ([]string, error) {
 	return stf.Run(f, stf.Interp(p))
 }
 
-// TestDifferences expects what does not happen, one thing at a time, and looks at what the runner
-// says.
+// TestDifferences states wrong expectations, one at a time, and checks the runner's message.
 func TestDifferences(t *testing.T) {
 	const chosen = "packet 0 08 0003 00000000 00 000000000000000000\n"
 	const left = "00d3 08 0003 00000000 00 000000000000000000"
@@ -119,7 +118,7 @@ func TestDifferences(t *testing.T) {
 		{chosen + "expect 1 " + left + "$", ""},
 		{chosen + "expect 1 **D3 0*", ""},
 		{chosen + "expect 1", ""},
-		{chosen, ""}, // port 1 is named nowhere
+		{chosen, ""}, // the file does not name port 1
 		{chosen + "expect 1 00d4",
 			"f.stf:2: frame 1 on port 1 (after line 1) differs at byte 1: 0xd3"},
 		{chosen + "expect 1 00d3$", "has 19 bytes instead of 2"},
@@ -146,7 +145,7 @@ func TestDifferences(t *testing.T) {
 	}
 }
 
-// TestCommand runs the command and looks at what it ends with.
+// TestCommand runs the command, and checks its exit code and output.
 func TestCommand(t *testing.T) {
 	bin := filepath.Join(t.TempDir(), "netcraq-stf")
 	if out, err := exec.Command("go", "build", "-o", bin,

@@ -36,8 +36,8 @@ func programs(t *testing.T) []string {
 	return files
 }
 
-// TestPrograms runs the project's own STF files. With -update it writes the expectations anew;
-// TestAgainstBMv2 says whether they are right.
+// TestPrograms runs the project's own STF files. -update rewrites the expectations; TestAgainstBMv2
+// checks that they are right.
 func TestPrograms(t *testing.T) {
 	for _, p := range append(programs(t), psaProgram) {
 		file := p + ".stf"
@@ -59,8 +59,8 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
-// writeExpectations puts after each packet of an STF file what leaves after it, instead of the
-// expectations that are there.
+// writeExpectations replaces the expectations in an STF file by the actual outgoing frames, after
+// each packet.
 func writeExpectations(t *testing.T, program, file string) {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -112,8 +112,8 @@ func writeExpectations(t *testing.T, program, file string) {
 	}
 }
 
-// TestCompiledPrograms compiles the programs again and compares what p4c writes with what is
-// committed, where p4c is installed.
+// TestCompiledPrograms compiles the programs again, if p4c is installed, and compares the output
+// with the committed files.
 func TestCompiledPrograms(t *testing.T) {
 	for _, p := range append(programs(t), psaProgram) {
 		t.Run(filepath.Base(p), func(t *testing.T) {
@@ -166,7 +166,7 @@ func copyFile(t *testing.T, from, to string) {
 	}
 }
 
-// normalised is a compiled program without what names the compiler's version.
+// normalised returns a compiled program without the parts that depend on the compiler's version.
 func normalised(t *testing.T, file string) string {
 	t.Helper()
 	var doc map[string]any

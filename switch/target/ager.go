@@ -3,11 +3,10 @@ package target
 import "time"
 
 // Ager is a [Pipeline] whose entries can have idle timeouts, in tables for which the program allows
-// them (Table.SupportTimeout). Times are of the device's clock ([Device.Now]).
+// them (Table.SupportTimeout). Times are by the device's clock ([Device.Now]).
 type Ager interface {
-	// SetIdleTimeout sets after how long without a packet the entry with e's match is idle; 0: it
-	// never is. The time begins again. The error wraps ErrUnsupported where the table has no
-	// timeouts.
+	// SetIdleTimeout sets the time without a packet after which the entry with e's match is idle;
+	// 0: never. The time starts again. The error wraps ErrUnsupported if the table has no timeouts.
 	SetIdleTimeout(table string, e *TableEntry, timeout, now time.Duration) error
 	// IdleTimeout returns an entry's timeout, and for how long no packet has hit it: also of an
 	// entry without a timeout, if its table has them.
@@ -24,18 +23,18 @@ type IdleEntry struct {
 	Table   string
 	Entry   TableEntry
 	Timeout time.Duration
-	// Again: Idle has returned the entry before, and no packet has hit it since.
+	// Again: Idle has returned the entry before, and no packet has hit it since then.
 	Again bool
 }
 
-// Ageing is an engine's state of an entry's idle timeout. Times are of the device's clock.
+// Ageing is an engine's data about an entry's idle timeout. Times are by the device's clock.
 type Ageing struct {
 	Timeout time.Duration // 0: none
 	Hit     time.Duration // when the last packet hit, or the timeout was set
 	told    time.Duration // when Due last reported it
 }
 
-// Due reports whether the entry's timeout is over since the last packet and since the last report.
+// Due reports whether the timeout has passed both since the last packet and since the last report.
 // again says that no packet has hit the entry since that report.
 func (a *Ageing) Due(now time.Duration) (due, again bool) {
 	if now-max(a.Hit, a.told) < a.Timeout {

@@ -7,12 +7,12 @@ import (
 	"github.com/netcraq/netcraq/switch/bmv2json"
 )
 
-// The kinds of failure that a driver can tell apart. Errors of engines wrap one of them
+// The kinds of failure that a driver can distinguish. Errors of engines wrap one of them
 // (errors.Is), and name the operation and the entity.
 var (
 	ErrNotFound = errors.New("not found")      // no such table, entry, register index, group
-	ErrExists   = errors.New("already exists") // an entry with this match is there
-	// the size that the program declares is reached
+	ErrExists   = errors.New("already exists") // an entry with this match exists
+	// the declared size is reached
 	ErrFull = errors.New("table is full")
 	// wrong width, unknown action for the table, missing field
 	ErrInvalid   = errors.New("invalid argument")
@@ -26,17 +26,17 @@ var (
 	ErrNothingLoaded = errors.New("no program has been loaded that could be swapped in")
 )
 
-// FieldMatch is the match on one key of a table, in the table's key order. Which fields count
-// depends on the key's kind: exact: Value; lpm: Value and PrefixLen (bits); ternary and optional:
-// Value and Mask (same width; an all-zero mask is "don't care"); range: Value is the low bound and
-// Mask the high bound, both inclusive; valid: Value is one byte, 0 or 1.
+// FieldMatch is the match on one key of a table, in the table's key order. The key's kind
+// determines the fields that matter: exact: Value; lpm: Value and PrefixLen (bits); ternary and
+// optional: Value and Mask (same width; an all-zero mask is "don't care"); range: Value is the low
+// bound and Mask the high bound, both inclusive; valid: Value is one byte, 0 or 1.
 type FieldMatch struct {
 	Value     []byte
 	Mask      []byte
 	PrefixLen int
 }
 
-// ActionCall is an action with its parameters, in the action's declared order, each of its declared
+// ActionCall is an action with its parameters, in the action's declared order, each in its declared
 // width.
 type ActionCall struct {
 	Action string
@@ -53,7 +53,7 @@ type TableEntry struct {
 	Action   *ActionCall
 	Member   *uint32
 	Group    *uint32
-	IsConst  bool // read only: the entry stands in the program
+	IsConst  bool // read only: the entry is part of the program
 }
 
 // CounterData is the value of one counter cell.
@@ -62,8 +62,8 @@ type CounterData struct {
 	Bytes   uint64
 }
 
-// MeterRate is one rate of a two-rate three-colour meter: tokens per second (bytes or packets, as
-// the meter is declared) and the burst.
+// MeterRate is one rate of a two-rate three-colour meter: tokens per second (bytes or packets, by
+// the meter's declaration), and the burst in tokens.
 type MeterRate struct {
 	PerSecond uint64
 	Burst     uint64
@@ -82,17 +82,17 @@ type Replica struct {
 	Instance uint16 // becomes egress_rid in the copy
 }
 
-// CloneSession is the meaning of a mirror session id: the copies, and the bytes to which each is
-// cut (0: whole).
+// CloneSession is the configuration of a mirror session: the copies, and the number of bytes to
+// which each is truncated (0: not truncated).
 type CloneSession struct {
 	Replicas     []Replica
 	TruncateTo   int
 	ClassOfQueue uint32
 }
 
-// Pipeline is one committed program and its state. All methods are safe for concurrent use, with
-// each other and with packets in flight; a packet sees each entity either before or after a write,
-// never half of it.
+// Pipeline is one committed program and its state. All methods are safe for concurrent use, also
+// with packets in flight; a packet sees each entity either before or after a write, never a
+// mixture.
 type Pipeline interface {
 	Program() *bmv2json.Program
 
@@ -105,17 +105,18 @@ type Pipeline interface {
 	SetDefault(table string, e *TableEntry) error
 	Default(table string) (*TableEntry, error) // nil if there is none
 
-	// DirectCounter reads (and SetDirectCounter sets) the counter of the entry with e's match; the
-	// default entry has none in BMv2.
+	// DirectCounter reads, and SetDirectCounter sets, the counter of the entry with e's match. As
+	// in BMv2, the default entry has none.
 	DirectCounter(table string, e *TableEntry) (CounterData, error)
 	SetDirectCounter(table string, e *TableEntry, d CounterData) error
 	DirectMeter(table string, e *TableEntry) (*MeterConfig, error)
 	SetDirectMeter(table string, e *TableEntry, c *MeterConfig) error
 
-	// Members and groups of an action profile ("act_prof" in the JSON). A group's weights are in
-	// members per bucket. SetMember and SetGroup with insert make a new one (ErrExists if there
-	// is), without it they change one (ErrNotFound). A group without members is a hit that runs no
-	// action. What an entry, a default entry or a group refers to cannot be deleted (ErrInvalid).
+	// Members and groups of an action profile ("act_prof" in the JSON). A member's weight is its
+	// number of buckets in the group. With insert, SetMember and SetGroup add a member or group
+	// (ErrExists if it exists); without, they change an existing one (ErrNotFound). A group without
+	// members is a hit that runs no action. A member or group cannot be deleted while an entry, a
+	// default entry or a group refers to it (ErrInvalid).
 	SetMember(profile string, id uint32, a *ActionCall, insert bool) error
 	DeleteMember(profile string, id uint32) error
 	Members(profile string) (map[uint32]ActionCall, error)
@@ -128,33 +129,33 @@ type Pipeline interface {
 	ReadMeter(name string, index int) (*MeterConfig, error)
 	WriteMeter(name string, index int, c *MeterConfig) error
 	ReadRegister(name string, index int) ([]byte, error)
-	// ReadRegisters reads count cells from first on, one after the other: a snapshot of each cell,
-	// not of the range.
+	// ReadRegisters reads count cells from first on. Each cell is read atomically, but not the
+	// whole range.
 	ReadRegisters(name string, first, count int) ([][]byte, error)
-	// AppendRegisters appends the same cells, (width+7)/8 bytes each, to a slice.
+	// AppendRegisters appends the cells to a slice, (width+7)/8 bytes each.
 	AppendRegisters(to []byte, name string, first, count int) ([]byte, error)
 	WriteRegister(name string, index int, value []byte) error
 	// FillRegister sets every cell to value.
 	FillRegister(name string, value []byte) error
 
-	// SetValueSet replaces the members of a parser value set: for each field of a member a Value
-	// and, where only some of its bits count, a Mask.
+	// SetValueSet replaces the members of a parser value set: each field of a member has a Value
+	// and, if only some of its bits matter, a Mask.
 	SetValueSet(name string, members [][]FieldMatch) error
 	ValueSet(name string) ([][]FieldMatch, error)
 
-	// SetMulticastGroup sets the replicas of a group, of which there may be none; nil removes it.
-	// Ids are 1 to 65535 (ErrOutOfRange).
+	// SetMulticastGroup sets the replicas of a group, which may be an empty list; nil removes the
+	// group. Ids are 1 to 65535 (ErrOutOfRange).
 	SetMulticastGroup(id uint32, replicas []Replica) error
 	MulticastGroups() map[uint32][]Replica
-	// SetCloneSession sets what a session means; nil removes it. Ids are 0 to 32767, as in BMv2
+	// SetCloneSession sets a session; nil removes it. Ids are 0 to 32767, as in BMv2
 	// (ErrOutOfRange).
 	SetCloneSession(id uint32, s *CloneSession) error
 	CloneSessions() map[uint32]CloneSession
 
-	// Barrier makes the changes so far final: when it has returned, no packet touches a register
-	// any more that found something in a table, group, session or value set as it was before. Call
-	// it once before acknowledging changes. Until then such a packet may be under way. Its earlier
-	// operations on registers stay, and it leaves by the port that it has been given.
+	// Barrier makes the changes so far final: after it returns, no packet that has read the earlier
+	// state of a table, group, session or value set accesses a register any more. Call it once
+	// before acknowledging changes. Before that, such packets may still be in flight. Their earlier
+	// operations on registers stay, and they leave by their assigned port.
 	Barrier() error
 }
 
@@ -186,11 +187,11 @@ type Device interface {
 	// Engine names the engine that runs the committed program and why it was chosen, for people
 	// ("interp: chosen with --engine").
 	Engine() string
-	// Verify reports why prog cannot be run here, wrapping ErrUnsupported with the construct and
-	// its place in the JSON; nil if it can.
+	// Verify returns why prog cannot run here, wrapping ErrUnsupported with the construct and its
+	// place in the JSON; nil if it can.
 	Verify(prog *bmv2json.Program) error
-	// Commit replaces the running program. State starts empty (const entries and defaults apart).
-	// No packet sees parts of both programs.
+	// Commit replaces the running program. State starts empty, except for const entries and
+	// defaults. No packet sees parts of both programs.
 	Commit(prog *bmv2json.Program) error
 	// Pipeline returns the committed pipeline, or nil.
 	Pipeline() Pipeline
@@ -200,15 +201,15 @@ type Device interface {
 	Ports() map[Port]PortCounters
 
 	// PacketOut injects a frame (packet-out header included, as the program's parser expects it) as
-	// if received on the CPU port.
+	// if it were received on the CPU port.
 	PacketOut(frame []byte) error
-	// OnPacketIn sets who gets the frames that leave by the CPU port (packet-in header included).
-	// The callee owns the frame.
+	// OnPacketIn sets the function that gets the frames for the CPU port (packet-in header
+	// included). The function owns the frame.
 	OnPacketIn(func(frame []byte))
-	// OnDigest sets who gets the digests.
+	// OnDigest sets the function that gets the digests.
 	OnDigest(func(Digest))
-	// Now is the clock that the program sees in its timestamps, since the device was made. It
-	// continues while the machine is suspended: read leases are counted by it.
+	// Now is the time since the device was made, by the clock of the program's timestamps. The
+	// clock continues while the machine is suspended, because read leases depend on it.
 	Now() time.Duration
 	Close() error
 }
@@ -216,24 +217,24 @@ type Device interface {
 // Preparer is a Device that can build a pipeline while another one runs. P4Runtime's
 // VERIFY_AND_SAVE and RECONCILE_AND_COMMIT need it.
 type Preparer interface {
-	// Prepare makes a pipeline for prog that no packet passes yet. It can be read and written.
+	// Prepare makes a pipeline for prog that packets do not pass yet. It can be read and written.
 	Prepare(prog *bmv2json.Program) (Pipeline, error)
-	// Activate makes a pipeline that came from Prepare the committed one. No packet passes between
-	// the call of handOver (if not nil), which can copy what packets change, and the first packet
-	// of the new pipeline. If handOver fails, nothing has happened.
+	// Activate commits a pipeline from Prepare. No packet is processed between the call of handOver
+	// (if not nil), which can copy state that packets change, and the first packet in the new
+	// pipeline. If handOver fails, nothing changes.
 	Activate(p Pipeline, handOver func() error) error
 }
 
 // QueueSetter is a [Device] with queues between ingress and egress: one for each port and priority;
 // the larger priority is served first. A nil port or priority means all.
 type QueueSetter interface {
-	// SetQueueDepth sets how many packets wait at most; what a full queue is given is dropped.
+	// SetQueueDepth sets the highest number of waiting packets; a full queue drops new packets.
 	SetQueueDepth(port *uint32, priority *int, packets int) error
-	// SetQueueRate sets how many packets a second leave at most; 0 is not a limit.
+	// SetQueueRate sets the highest number of packets per second that leave; 0: no limit.
 	SetQueueRate(port *uint32, priority *int, perSecond uint64) error
 }
 
-// CRC are the parameters of a CRC of 16 or 32 bits, as the catalogue of CRCs names them.
+// CRC are the parameters of a CRC of 16 or 32 bits, by their names in the catalogue of CRCs.
 type CRC struct {
 	Polynomial, Init, XorOut uint32
 	ReflectIn, ReflectOut    bool
@@ -241,12 +242,12 @@ type CRC struct {
 
 // CRCSetter is a [Pipeline] that can change the parameters of the program's custom CRCs.
 type CRCSetter interface {
-	// SetCRC sets those of the calculation of that name (ErrNotFound), whose algorithm is
+	// SetCRC sets the parameters of the named calculation (ErrNotFound), whose algorithm must be
 	// crc16_custom or crc32_custom (ErrInvalid).
 	SetCRC(calculation string, c CRC) error
 }
 
-// SplitCells takes apart count cells that AppendRegisters has appended to nothing.
+// SplitCells splits the result of AppendRegisters on nil into its count cells.
 func SplitCells(cells []byte, count int) [][]byte {
 	out := make([][]byte, count)
 	for i := range out {

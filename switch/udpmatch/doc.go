@@ -1,20 +1,20 @@
-// Package udpmatch is eBPF code, in C (udpmatch.h), that tells the IPv4 packets of some UDP ports
-// from everything else. No packet can be wrapped in a way that the code does not see through and
-// the kernel, or a P4 program, does.
+// Package udpmatch is eBPF code, in C (udpmatch.h), that recognizes the IPv4 packets of some UDP
+// ports. If the kernel or a P4 program can find such a packet inside an encapsulation, so can this
+// code.
 //
 //	                   of the ports, untagged, whole, without options ─────────▶ Plain
 //	frame ──▶ IPv4? ──┤ of the ports, but tagged, a first fragment, with options ──▶ Drop
 //	                  │ UDP that is too short to tell, more tags than MAX_TAGS ────▶ Drop
-//	                   all else ───────────────────────────────────────────────▶ Pass
+//	                   others ─────────────────────────────────────────────────▶ Pass
 //
 // Linux removes 802.1Q and 802.1ad tags one after the other as long as they are priority tags (VLAN
-// 0), whatever their number, and routes the packet inside. A program at tc sees the first tag in
-// the frame's metadata, and the others in the frame. So the code looks behind such tags.
+// 0), however many there are, and routes the inner packet. A program at tc sees the first tag in
+// the frame's metadata, and the others in the frame. So the code skips such tags.
 //
-// Fragments: without a first fragment there is no packet, and each first fragment shows the ports,
-// since a fragment with more after it has at least 8 bytes (RFC 791) and the ports are the first
-// 4. A second first fragment that overlaps shows its own. So the matcher ignores later fragments,
-// which have no ports.
+// Fragments: a packet needs a first fragment, and each first fragment contains the ports, because a
+// fragment that is followed by others has at least 8 bytes (RFC 791), and the ports are in the
+// first 4. A second, overlapping first fragment contains ports of its own. So the matcher ignores
+// later fragments, which have no ports.
 //
-// It imports nothing of this project.
+// It imports no other package of this project.
 package udpmatch

@@ -18,11 +18,11 @@ const (
 	Pass
 )
 
-// Rules say which packets to look for. Port 0 matches none.
+// Rules select packets. Port 0 matches none.
 type Rules struct {
 	Both     uint16 // UDP port: packets to or from it
-	To       uint16 // packets to it, which are never plain: they are dropped
-	Untagged bool   // all tagged frames are dropped, whatever is in them
+	To       uint16 // UDP port: packets to it are never Plain, but dropped
+	Untagged bool   // all tagged frames are dropped, whatever their contents
 }
 
 // Arguments loads the function's arguments, except for R1, which must be the context.
@@ -31,7 +31,7 @@ func (r Rules) Arguments() asm.Instructions {
 	if r.Untagged {
 		untagged = 1
 	}
-	// in network byte order; match.c is compiled for little endian
+	// in network byte order, because match.c is compiled for little endian
 	return asm.Instructions{asm.Mov.Imm(asm.R2, int32(bits.ReverseBytes16(r.Both))),
 		asm.Mov.Imm(asm.R3, int32(bits.ReverseBytes16(r.To))), asm.Mov.Imm(asm.R4, untagged)}
 }
@@ -44,13 +44,13 @@ var compiled = sync.OnceValue(func() *ebpf.CollectionSpec {
 	return spec
 })
 
-// Function is the function, for programs at XDP or otherwise at tc.
+// Function is the function for programs at XDP, or (xdp false) at tc.
 func Function(xdp bool) (out asm.Instructions) {
 	name := matchProgMatchTc
 	if xdp {
 		name = matchProgMatchXdp
 	}
-	// Without the lines that they are of: the program that calls it has none.
+	// Without source lines, because the calling program has none.
 	for _, in := range compiled().Programs[name].Instructions {
 		out = append(out, asm.Instruction{OpCode: in.OpCode, Dst: in.Dst, Src: in.Src,
 			Offset: in.Offset, Constant: in.Constant})

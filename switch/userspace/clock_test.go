@@ -7,8 +7,8 @@ import (
 	"github.com/netcraq/netcraq/api/clock"
 )
 
-// TestClockGoesOn: the program's clock is the one that continues while the machine is suspended, as
-// one in whose time an hour is missing sees it.
+// TestClockGoesOn: the program's clock continues while the machine is suspended. The test simulates
+// an hour of suspension.
 func TestClockGoesOn(t *testing.T) {
 	asleep := time.Duration(0)
 	now = func() clock.Time { return clock.Now().Add(asleep) }

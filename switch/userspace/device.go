@@ -17,9 +17,9 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// Options say how a Device is made. The zero value is a switch without a CPU port.
+// Options are the parameters of New. The zero value is a switch without a CPU port.
 type Options struct {
-	// Why says why this engine was chosen, for people.
+	// Why is the reason for choosing this engine, in messages.
 	Why string
 	// CPUPort is the port of packet-in and packet-out. 0: none.
 	CPUPort uint32
@@ -27,15 +27,14 @@ type Options struct {
 	DropPort uint32
 	// Seed seeds the program's random numbers.
 	Seed uint64
-	// OnlyUDP, if not 0, is the one UDP port whose packets the program gets: IPv4 packets to or
-	// from it, untagged, whole and without options. Other frames are for the host. The host's stack
-	// gets a copy of every frame, also of those: a switch that shares interfaces must keep them
-	// from it.
+	// OnlyUDP, if not 0, is the only UDP port whose packets the program gets: IPv4 packets to or
+	// from it, untagged, unfragmented and without options. Other frames are for the host. The
+	// host's stack also gets a copy of every frame for the program, so a switch that shares
+	// interfaces must filter these out.
 	OnlyUDP uint16
-	// Priorities is how many priorities each port's queue has, as [interp.NewQueues] has them; 0
-	// means 1.
+	// Priorities is how many priorities each port's queue has, as in [interp.NewQueues]; 0 means 1.
 	Priorities int
-	// Events gets the steps of packets' ways; nil: nobody does.
+	// Events gets the steps of each packet's processing; nil: no events.
 	Events interp.Events
 	// Log receives the switch's messages. nil means slog.Default().
 	Log *slog.Logger
@@ -43,7 +42,7 @@ type Options struct {
 	Ports ports.Options
 }
 
-// now is the clock; for tests.
+// now reads the clock; tests replace it.
 var now = clock.Now
 
 // maxPacketOuts is how many packet-outs may wait for the packet thread.
@@ -55,23 +54,23 @@ type Device struct {
 	log   *slog.Logger
 	start clock.Time
 	ports *ports.Set
-	outs  chan struct{} // a token for each packet-out under way
+	outs  chan struct{} // a token for each packet-out that is waiting
 
 	pipe     atomic.Pointer[interp.Pipeline]
 	onPacket atomic.Pointer[func([]byte)]
 	onDigest atomic.Pointer[func(target.Digest)]
 
-	noPort atomic.Uint64 // frames for ports that are not there
+	noPort atomic.Uint64 // frames for missing ports
 	depths queueDepths
 	queues *interp.Queues
-	leave  *time.Timer // wakes the packet thread when a packet's time in a queue is over
+	leave  *time.Timer // wakes the packet thread when a packet may leave its queue
 
-	peersMu sync.Mutex              // guards what follows
-	home    *attach.Namespace       // the switch's own, once a port needs it
+	peersMu sync.Mutex              // guards home and peers
+	home    *attach.Namespace       // the switch's own namespace, opened when a port needs it
 	peers   map[uint32]*attach.Peer // other ends of veths, by port
 
 	// Owned by the packet thread.
-	leaveAt   time.Duration // when the timer fires; 0: it does not
+	leaveAt   time.Duration // when the timer fires; 0: it is not set
 	buf       interp.Buffer
 	bugLogged bool
 	closing   sync.Once
@@ -132,7 +131,7 @@ func (d *Device) OnDigest(f func(target.Digest)) { d.onDigest.Store(&f) }
 // Now implements target.Device.
 func (d *Device) Now() time.Duration { return time.Duration(now() - d.start) }
 
-// Close implements target.Device: it detaches all ports and puts their interfaces' settings back.
+// Close implements target.Device: it detaches all ports and restores their interfaces' settings.
 func (d *Device) Close() error {
 	err := errors.New("closed before")
 	d.closing.Do(func() {
@@ -144,7 +143,7 @@ func (d *Device) Close() error {
 	return err
 }
 
-// frame takes one frame through the program. Packet thread only.
+// frame processes a frame in the program. Packet thread only.
 func (d *Device) frame(port uint32, frame []byte) {
 	p := d.pipe.Load()
 	if p == nil {
@@ -156,7 +155,7 @@ func (d *Device) frame(port uint32, frame []byte) {
 	d.planDeparture(p)
 }
 
-// depart takes the packets whose time in a queue is over on. Packet thread only.
+// depart processes the packets whose time in a queue is over. Packet thread only.
 func (d *Device) depart() {
 	d.leaveAt = 0
 	p := d.pipe.Load()
@@ -169,7 +168,7 @@ func (d *Device) depart() {
 	d.planDeparture(p)
 }
 
-// planDeparture makes sure that depart is called when the next packet may leave its queue.
+// planDeparture sets the timer so that depart is called when the next packet may leave its queue.
 func (d *Device) planDeparture(p *interp.Pipeline) {
 	at, waits := p.NextDeparture()
 	if !waits || d.leaveAt != 0 && d.leaveAt <= at {
@@ -179,7 +178,7 @@ func (d *Device) planDeparture(p *interp.Pipeline) {
 	d.leave.Reset(max(0, at-d.Now()))
 }
 
-// emit sends what the engine has made. Packet thread only.
+// emit sends the engine's outgoing frames. Packet thread only.
 func (d *Device) emit() {
 	for i := range d.buf.Outs {
 		out := &d.buf.Outs[i]
@@ -195,9 +194,9 @@ func (d *Device) emit() {
 	}
 }
 
-// process runs the engine, on a frame or on what waits, and reports whether it came back. A defect
-// of the engine that some frame brings to light costs that frame, not the switch; the frame goes to
-// the log, once.
+// process runs the engine, for a frame or for waiting packets, and reports whether it returned
+// normally. If a frame triggers a defect of the engine, only that frame is lost, and it is logged,
+// once.
 func (d *Device) process(port uint32, frame []byte, run func()) (ok bool) {
 	defer func() {
 		if r := recover(); r != nil {

@@ -18,8 +18,7 @@ func (d *Device) Engine() string {
 	return "interp: " + d.opts.Why
 }
 
-// LevelTrace is the level at which the log has each packet's way through the program. It is below
-// slog's lowest.
+// LevelTrace is the log level of each packet's steps in the program. It is below slog's lowest.
 const LevelTrace = slog.LevelDebug - 4
 
 func (d *Device) engineOptions() interp.Options {
@@ -73,7 +72,7 @@ func (d *Device) Activate(p target.Pipeline, handOver func() error) error {
 		return fmt.Errorf("activating a pipeline of another engine (%T): %w", p, target.ErrInvalid)
 	}
 	var err error
-	// On the packet thread no packet is under way.
+	// Functions on the packet thread run between two packets.
 	if doErr := d.ports.Do(func() {
 		if handOver != nil {
 			err = handOver()

@@ -8,8 +8,8 @@ import (
 	"github.com/netcraq/netcraq/switch/udpmatch/udptest"
 )
 
-// TestOfUDPPort: of a packet of the program's port in all ways, as package ports gives them (with
-// the tag that the kernel has taken off), the program gets the plain one.
+// TestOfUDPPort: a packet of the program's port comes in all encapsulations, in the form of package
+// ports (with its tags put back). The program gets only the plain one.
 func TestOfUDPPort(t *testing.T) {
 	const port, other = 20035, 9
 	for _, ports := range [][2]uint16{{other, port}, {port, other}, {other, other}} {

@@ -25,9 +25,9 @@ func (d *Device) AddPort(p target.Port) error {
 	return nil
 }
 
-// finishFrames makes the other end of a veth send frames as they would be on a wire. The ports'
-// rings have room for the MTU, and a sender's segmentation makes frames of 64 kB. With OnlyUDP all
-// TCP is the host's, which benefits from segmentation.
+// finishFrames makes the other end of a veth send frames as on a wire. The ports' rings only have
+// room for the MTU, but a sender with segmentation offload sends frames of 64 kB. With OnlyUDP all
+// TCP belongs to the host, which benefits from segmentation.
 func (d *Device) finishFrames(p target.Port) error {
 	link, err := netlink.LinkByName(p.Iface)
 	veth, is := link.(*netlink.Veth)
@@ -48,7 +48,7 @@ func (d *Device) finishFrames(p target.Port) error {
 	return err
 }
 
-// releasePeer sets the other end of a port back.
+// releasePeer restores the settings of a port's other end.
 func (d *Device) releasePeer(number uint32) {
 	d.peersMu.Lock()
 	defer d.peersMu.Unlock()
@@ -58,7 +58,7 @@ func (d *Device) releasePeer(number uint32) {
 	}
 }
 
-// releasePeers sets the other ends of all ports back.
+// releasePeers restores the settings of all ports' other ends.
 func (d *Device) releasePeers() {
 	d.peersMu.Lock()
 	defer d.peersMu.Unlock()
@@ -89,15 +89,15 @@ func (d *Device) Ports() map[target.Port]target.PortCounters {
 	return out
 }
 
-// received takes a frame from an interface.
+// received handles a frame from an interface.
 func (d *Device) received(port uint32, frame []byte) {
 	if d.opts.OnlyUDP == 0 || ofUDPPort(frame, d.opts.OnlyUDP) {
 		d.frame(port, frame)
 	}
 }
 
-// ofUDPPort reports whether a frame is an IPv4 packet to or from a UDP port, not a fragment and
-// without options.
+// ofUDPPort reports whether a frame is an unfragmented IPv4 packet without options, to or from a
+// UDP port.
 func ofUDPPort(frame []byte, port uint16) bool {
 	const ports = 14 + 20
 	return len(frame) >= ports+4 && binary.BigEndian.Uint16(frame[12:]) == 0x0800 &&

@@ -8,8 +8,8 @@ import (
 	"github.com/netcraq/netcraq/switch/queues"
 )
 
-// queueDepths are how many packets wait at ports. They are counted while the program that runs asks
-// for them.
+// queueDepths holds the number of packets that wait at each port. They are counted only while the
+// running program uses them.
 type queueDepths struct {
 	mu    sync.Mutex
 	watch *queues.Watch
@@ -31,7 +31,7 @@ func (q *queueDepths) set(port, depth uint32) {
 	v.(*atomic.Uint32).Store(depth)
 }
 
-// stop ends it for good.
+// stop ends the counting for good.
 func (q *queueDepths) stop() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -42,7 +42,7 @@ func (q *queueDepths) stop() {
 	}
 }
 
-// watchQueues follows what a program asks for.
+// watchQueues starts or stops counting, as a program requires.
 func (d *Device) watchQueues(p *interp.Pipeline) {
 	q := &d.depths
 	q.mu.Lock()
@@ -59,7 +59,7 @@ func (d *Device) watchQueues(p *interp.Pipeline) {
 	}
 }
 
-// portNames are the ports' interfaces.
+// portNames returns the ports' interfaces.
 func (d *Device) portNames() map[uint32]string {
 	out := map[uint32]string{}
 	for n, s := range d.ports.Ports() {

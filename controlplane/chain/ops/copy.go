@@ -189,8 +189,8 @@ func (c *Chain) catchUp(ctx context.Context, epoch uint16, donor, to *Switch, ke
 	return written, round, differed, nil
 }
 
-// missed returns what a donor holds and another switch has neither accepted nor recorded in the
-// same or a newer version.
+// missed returns the donor's content that another switch lacks, or has only in an older version,
+// accepted or not.
 func missed(donor, other look) *difference {
 	d := &difference{}
 	for i, k := range donor.keys {
@@ -287,7 +287,7 @@ func (c *Chain) look(ctx context.Context, at *Switch, epoch uint16, keys []Key, 
 	return l, err
 }
 
-// beyond returns what a donor holds and another switch has not committed or recorded.
+// beyond returns the donor's content that another switch has not committed or recorded.
 func beyond(donor, other look) *difference {
 	d := &difference{}
 	for i, k := range donor.keys {

@@ -10,8 +10,9 @@ import (
 	"github.com/netcraq/netcraq/controlplane/chain/ops"
 )
 
-// TestEqualise: two chains that share a switch have their first keys at once. The second asks whose
-// records are its own to set when the first one's are set, and finds that chain equal.
+// TestEqualise: two chains that share a switch get their first keys at the same time. Each is made
+// equal alone: the second one looks for its own records only after the first is equal, and sees
+// that.
 func TestEqualise(t *testing.T) { synctest.Test(t, equalsOneByOne) }
 
 func equalsOneByOne(t *testing.T) {
@@ -49,8 +50,8 @@ func equalsOneByOne(t *testing.T) {
 	}
 }
 
-// TestEmptiedMeanwhile: a chain that loses its last key while it is made equal, or that cannot be
-// made equal, is not.
+// TestEmptiedMeanwhile: a chain is not equal if it loses its last key while it is being made equal,
+// or if that fails.
 func TestEmptiedMeanwhile(t *testing.T) { synctest.Test(t, emptiedMeanwhile) }
 
 func emptiedMeanwhile(t *testing.T) {
@@ -87,7 +88,7 @@ func equalising(e *ops.Equality, id uint8) *ops.Chain {
 		Switch: func(string) (*ops.Switch, error) { return nil, errors.New("there is no such switch") }}
 }
 
-// running is a runtime that sleeps by the test's clock.
+// running is a runtime that sleeps in the test's time.
 type running struct{ slowly }
 
 func (running) Sleep(ctx context.Context, d time.Duration) error {

@@ -78,9 +78,9 @@ func reattach(ctx context.Context, in Keeper, k Key, why error) {
 	}
 }
 
-// leave starts to remove the remains of a key whose name belongs to another key now, or to none,
-// once that is recorded. Clients do not learn the new state of a name earlier, because a
-// controller that did not know about it would put the key back.
+// leave waits until the directory is on record, and then starts to remove the remains of a key. The
+// directory says that the key's name belongs to another key, or to none. Clients do not learn this
+// earlier, because a controller that did not know about it would put the key back.
 func leave(ctx context.Context, in Keeper, left Key) error {
 	for err := in.Save(ctx); err != nil; err = in.Save(ctx) {
 		if errors.Is(err, ErrNotLeading) {

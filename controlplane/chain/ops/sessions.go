@@ -13,8 +13,8 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// record is the last request of a session and the version that it was given, 0 if it was not
-// executed.
+// record is the last request of a session, and the version that the request's write was given; 0:
+// the request was not executed.
 type record struct {
 	request uint32
 	version wire.Version
@@ -117,8 +117,8 @@ func (s *Switch) ResetRecord(ctx context.Context, session uint16, last uint32) e
 }
 
 // BeginRecord restarts a switch's record of a session after a request, even if the record belongs
-// to an earlier lease and lies in this lease's window by chance, so that ResetRecord would mistake
-// it for this lease's. The switch must not have recorded a request of this lease.
+// to an earlier lease and by chance lies in this lease's window. ResetRecord would mistake such a
+// record for one of this lease. The switch must not have recorded a request of this lease.
 func (s *Switch) BeginRecord(ctx context.Context, session uint16, last uint32) error {
 	recorded, err := s.Recorded(ctx, session)
 	if err != nil {
@@ -308,7 +308,7 @@ func (p *Pool) announce(ctx context.Context, c *Chain, s *session, members []*Sw
 	}
 	set := (*Switch).BeginRecord
 	if s.next.Load() == 0 {
-		set = (*Switch).ResetRecord // no record of theirs is in its window
+		set = (*Switch).ResetRecord // begin's number has none of the members' records in its window
 		var recorded []uint32
 		for _, m := range members {
 			r, err := m.Recorded(ctx, s.id)

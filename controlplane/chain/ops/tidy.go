@@ -171,7 +171,7 @@ func adopt(dir *keyspace.Directory, in Indexes, busy map[wire.Key]bool) int {
 	for id, entry := range in.Entries[in.Members[0]] {
 		everywhere := !slices.ContainsFunc(in.Members, func(m string) bool {
 			e, ok := in.Entries[m][id]
-			return !ok || e.Slot != entry.Slot || e.Hidden // (a hidden one was not added to the end)
+			return !ok || e.Slot != entry.Slot || e.Hidden // (a hidden entry: its addition is unfinished)
 		})
 		if _, ok := dir.ByID(id); !ok && !busy[id] && everywhere && entry.Slot < in.Slots {
 			found[id] = entry.Slot

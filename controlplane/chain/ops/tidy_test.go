@@ -10,9 +10,9 @@ import (
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 )
 
-// TestTidy: what is made, dropped, taken in, forgotten and retired. Chain 1 has the members a, b
-// and c, and x alongside it; the directory has the keys 1 and 2, placed, and has given the KEY_IDs
-// below 5.
+// TestTidy checks which entries are made and dropped, and which keys are adopted, forgotten and
+// retired. Chain 1 has the members a, b and c; x is another switch. In the directory the keys 1 and
+// 2 are placed, and the KEY_IDs below 5 have been given.
 func TestTidy(t *testing.T) {
 	key := func(n uint32) wire.Key { return wire.MakeKey(1, n) }
 	entry := func(k keyspace.Key) ops.Entry { return ops.Entry{ID: k.ID, Slot: k.Slot, Realm: 7} }

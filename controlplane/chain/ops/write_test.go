@@ -18,8 +18,7 @@ const (
 	testSlot = 7
 )
 
-// slowly is an ops.Runtime in which things take no time but what they sleep, and happen one after
-// the other.
+// slowly is an ops.Runtime in which only sleeping takes time, and calls run one after the other.
 type slowly struct{ now *time.Duration }
 
 type timed struct {
@@ -55,7 +54,7 @@ func (s slowly) ForEach(ctx context.Context, n, _ int, do func(context.Context, 
 	return ctx.Err()
 }
 
-// member is a switch with one slot, as the P4 program has it.
+// member is a switch with one slot, which behaves like the P4 program.
 type member struct {
 	name              string
 	net               *testChain
@@ -65,18 +64,18 @@ type member struct {
 	mute              bool
 }
 
-// testChain is a chain of such switches, head first. What passes it takes no time.
+// testChain is a chain of members, head first. Packets pass it in no time.
 type testChain struct {
 	t       *testing.T
 	clock   slowly
 	epoch   uint16
 	members []*member
-	// held says about a packet to the head that it is kept for later.
+	// held reports whether a packet to the head is held back.
 	held func(*wire.Packet) bool
 	late []*wire.Packet
-	// acks says whether the tail's acknowledgement reaches a member; nil: it does.
+	// acks reports whether the tail's acknowledgement reaches a member; nil: always.
 	acks  func(*member) bool
-	wrote []string // what was executed
+	wrote []string // the executed writes
 }
 
 func newTestChain(t *testing.T, names ...string) *testChain {
@@ -107,7 +106,7 @@ func (n *testChain) names() (out []string) {
 	return out
 }
 
-// writes is what one key is to be given.
+// writes is the write of a value to one key; "": a tombstone.
 func writes(value string) *ops.Writes {
 	w := &ops.Writes{Keys: []ops.Key{{Name: "k", ID: slotKey, Slot: testSlot}}, Values: [][]byte{nil}}
 	if value != "" {
@@ -116,7 +115,8 @@ func writes(value string) *ops.Writes {
 	return w
 }
 
-// swap is a CAS at the head, whoever sends it; write one that expects whatever there is.
+// swap executes a CAS at the head; write is one that succeeds whatever
+// the version is.
 func (n *testChain) swap(expected wire.Version, value string) (wire.Status, wire.Version) {
 	head := n.members[0]
 	switch {
@@ -137,8 +137,8 @@ func (n *testChain) write(value string) wire.Version {
 	return v
 }
 
-// pass has a version go down the chain, and the acknowledgement back, unless the tail has committed
-// a newer one.
+// pass sends a version down the chain and the acknowledgement back, unless the tail has committed a
+// newer one.
 func (n *testChain) pass(v wire.Version, value string) {
 	for i, m := range n.members {
 		if v > m.latest {
@@ -158,7 +158,7 @@ func (n *testChain) pass(v wire.Version, value string) {
 	}
 }
 
-// take is what a member answers to a packet of the controller's; nil: nothing.
+// take returns a member's answer to a packet of the controller; nil: none.
 func (m *member) take(p *wire.Packet) *wire.Packet {
 	r := *p
 	r.Epoch, r.Version, r.Value, r.Tombstone = m.net.epoch, 0, nil, true
@@ -198,7 +198,7 @@ func (m *member) take(p *wire.Packet) *wire.Packet {
 	return &r
 }
 
-// comeLate has the head take what was held.
+// comeLate delivers the held packets to the head.
 func (n *testChain) comeLate() {
 	n.held = nil
 	for _, p := range n.late {
@@ -207,7 +207,7 @@ func (n *testChain) comeLate() {
 	n.late = nil
 }
 
-// equal fails unless all members have committed a value, and nothing else.
+// equal fails unless all members have committed this value and nothing is dirty.
 func (n *testChain) equal(value string) {
 	n.t.Helper()
 	for _, m := range n.members {
@@ -217,7 +217,7 @@ func (n *testChain) equal(value string) {
 	}
 }
 
-// The member as an ops.Target.
+// member implements ops.Target.
 
 func (m *member) Err() error              { return nil }
 func (m *member) Connection() int         { return 1 }
@@ -260,11 +260,11 @@ func (x *port) Receive(ctx context.Context, d time.Duration) (*wire.Packet, erro
 
 func (x *port) Close() {}
 
-// TestWriteIsWhatTheSlotExpects: the first write of a key is a CAS on what its slot has, which an
-// earlier key may have left there, at each member something else.
+// TestWriteIsWhatTheSlotExpects: the first write of a key is a CAS on the slot's version. An
+// earlier key may have left different content at each member.
 func TestWriteIsWhatTheSlotExpects(t *testing.T) {
 	n := newTestChain(t, "a", "b", "c")
-	for i, m := range n.members { // a was emptied once, and b and c have another's tombstone
+	for i, m := range n.members { // a was emptied, and b and c have another key's tombstone
 		m.committed = wire.MakeVersion(1, uint64(10*i))
 		if m.latest = m.committed; i == 0 {
 			m.committed, m.latest = 0, 0
@@ -280,8 +280,8 @@ func TestWriteIsWhatTheSlotExpects(t *testing.T) {
 	}
 }
 
-// TestLateWrites: what an earlier attempt has sent comes when a later one has succeeded, and when a
-// client has written since.
+// TestLateWrites: packets of an earlier attempt arrive after a later attempt has succeeded, and
+// after a client has written.
 func TestLateWrites(t *testing.T) {
 	for _, remove := range []bool{false, true} {
 		t.Run(map[bool]string{false: "first write", true: "tombstone"}[remove], func(t *testing.T) {
@@ -291,7 +291,7 @@ func TestLateWrites(t *testing.T) {
 			if remove {
 				w = writes("")
 			}
-			// All that the first attempt sends to the head waits there.
+			// All packets of the first attempt to the head are held back.
 			n.held = func(p *wire.Packet) bool { return p.Op == wire.CAS || p.Op == wire.Write }
 			c := n.chain()
 			if err := c.WriteAll(t.Context(), w, n.names(), remove); err == nil && w.Err(0) == nil {
@@ -301,7 +301,7 @@ func TestLateWrites(t *testing.T) {
 				t.Fatal("nothing was sent")
 			}
 			n.held = nil
-			// The head is given up, and b decides.
+			// The head is given up, and b becomes the head.
 			n.members, n.epoch = n.members[1:], 3
 			if err := c.WriteAll(t.Context(), w, n.names(), remove); err != nil || w.Err(0) != nil {
 				t.Fatal(err, w.Err(0))
@@ -317,7 +317,7 @@ func TestLateWrites(t *testing.T) {
 	}
 }
 
-// TestLateWriteIsInTime: what an earlier attempt has sent comes while a later one is under way.
+// TestLateWriteIsInTime: packets of an earlier attempt arrive during a later attempt.
 func TestLateWriteIsInTime(t *testing.T) {
 	n := newTestChain(t, "a", "b")
 	w := writes("first")
@@ -328,7 +328,7 @@ func TestLateWriteIsInTime(t *testing.T) {
 	}
 	late := n.late[0]
 	n.held = func(p *wire.Packet) bool {
-		if p.Op == wire.CAS && late != nil { // between the look and this
+		if p.Op == wire.CAS && late != nil { // between reading the slot and this CAS
 			n.members[0].take(late)
 			late = nil
 		}
@@ -343,7 +343,8 @@ func TestLateWriteIsInTime(t *testing.T) {
 	}
 }
 
-// TestWriteOfADirtySlot: what is dirty at the head when a key is to be written goes down first.
+// TestWriteOfADirtySlot: if the slot is dirty at the head before a write, the dirty version is
+// propagated first.
 func TestWriteOfADirtySlot(t *testing.T) {
 	n := newTestChain(t, "a", "b", "c")
 	n.acks = func(m *member) bool { return m.name != "a" }
@@ -359,8 +360,8 @@ func TestWriteOfADirtySlot(t *testing.T) {
 	}
 }
 
-// TestWriteOverLeftovers: an earlier chain has left something else at each member, and some of it
-// dirty, so that what the head has is never committed.
+// TestWriteOverLeftovers: an earlier chain has left different content at each member. Some of it is
+// dirty, so the head's version is never committed.
 func TestWriteOverLeftovers(t *testing.T) {
 	n := newTestChain(t, "a", "b", "c")
 	for i, v := range []uint64{3, 9, 7} {
@@ -377,7 +378,8 @@ func TestWriteOverLeftovers(t *testing.T) {
 	n.equal("first")
 }
 
-// TestWriteUntilAllAreClean: an acknowledgement is lost, and a member would say what was before.
+// TestWriteUntilAllAreClean: an acknowledgement is lost, so that a member would still answer with
+// the earlier value.
 func TestWriteUntilAllAreClean(t *testing.T) {
 	n := newTestChain(t, "a", "b", "c")
 	lost := 0
@@ -395,8 +397,8 @@ func TestWriteUntilAllAreClean(t *testing.T) {
 	n.equal("first")
 }
 
-// TestWrittenAndLost: what an earlier attempt has written is not written again, unless all members
-// have lost it since.
+// TestWrittenAndLost: a later attempt does not repeat an earlier attempt's write, unless all
+// members have lost it since.
 func TestWrittenAndLost(t *testing.T) {
 	n := newTestChain(t, "a", "b")
 	w, c := writes("first"), n.chain()
@@ -421,8 +423,8 @@ func TestWrittenAndLost(t *testing.T) {
 	}
 }
 
-// TestWriteWithoutAnEntry: a key that is to be removed, and has no entry at the head, is gone
-// there; one that is to be added is somebody else's doing.
+// TestWriteWithoutAnEntry: if the head has no entry of a key, the key's removal succeeds, and the
+// key's addition fails, because somebody else has changed the entry.
 func TestWriteWithoutAnEntry(t *testing.T) {
 	n := newTestChain(t, "a", "b")
 	n.members[0].entry = false
@@ -441,7 +443,7 @@ func TestWriteWithoutAnEntry(t *testing.T) {
 	}
 }
 
-// TestWriteToAMuteHead ends, and says why.
+// TestWriteToAMuteHead: a write to a head that does not answer ends with an error that says so.
 func TestWriteToAMuteHead(t *testing.T) {
 	n := newTestChain(t, "a", "b")
 	n.members[0].mute = true

@@ -92,7 +92,7 @@ func (t *Tracker) Away(c Candidate) {
 	delete(t.later, c)
 }
 
-// Forget removes a switch that has left the network, or whose chain has.
+// Forget removes a switch that has left the network, or whose chain was removed.
 func (t *Tracker) Forget(c Candidate) {
 	t.Away(c)
 	delete(t.trials, c)

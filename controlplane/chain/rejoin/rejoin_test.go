@@ -5,17 +5,18 @@ import (
 	"time"
 )
 
-// TestFlappingSwitch: a chain's epochs last for more than a year though one of its switches comes
-// and goes all the time, or cannot be filled. A switch that is lost seldom is brought in at once.
+// TestFlappingSwitch: a chain's epochs last for more than a year although one of its switches comes
+// and goes all the time, or cannot be filled. A switch that is seldom lost is brought in at once.
 func TestFlappingSwitch(t *testing.T) {
-	// shadow, frozen, tail, and the chain without it; shadow, and the chain without it
+	// A recovery has the configurations shadow, frozen, tail, and later the chain without the
+	// switch. A failed one has shadow, and the chain without it.
 	const epochs, perRecovery, perFailedRecovery = 65535, 4, 2
 	at := Candidate{"c", "node-1"}
 	for _, c := range []struct {
 		what  string
-		lasts time.Duration // from being brought in until it is lost
+		lasts time.Duration // from its return until it is lost again
 		costs int
-		days  int // that the epochs last at least
+		days  int // the least time that the epochs last
 	}{
 		{"lost at once", 0, perRecovery, 365}, {"lost after a minute", time.Minute, perRecovery, 365},
 		{"lost every hour", time.Hour, perRecovery, 365}, {"lost twice a day", 12 * time.Hour, perRecovery, 3650},
@@ -44,7 +45,8 @@ func TestFlappingSwitch(t *testing.T) {
 	}
 }
 
-// TestWait: what one switch of one chain did is nothing to others, and is forgiven in the end.
+// TestWait: the history of one switch in one chain does not affect others, and is forgiven after a
+// while.
 func TestWait(t *testing.T) {
 	d := Default()
 	p, at := New(d), Candidate{"c", "node-1"}
@@ -90,7 +92,7 @@ func TestWait(t *testing.T) {
 	}
 }
 
-// TestSteady: only time without an interruption counts.
+// TestSteady: only uninterrupted time counts.
 func TestSteady(t *testing.T) {
 	const s = time.Second
 	p, at := New(For(10*s)), Candidate{"c", "s1"}
@@ -102,7 +104,7 @@ func TestSteady(t *testing.T) {
 		}
 	}
 	due(0, 0)
-	p.Again(0, at) // it is not there
+	p.Again(0, at) // no effect: it is not connected
 	due(0, 0)
 	p.There(1*s, at)
 	p.There(2*s, at)
@@ -121,9 +123,9 @@ func TestSteady(t *testing.T) {
 	due(17*s, 9*s)
 }
 
-// TestWholeWithinTheTrouble: a switch that comes and goes for a minute is brought in again, at the
-// latest, when it has been there for four times Settle; one that does for longer, when it has been
-// there for as long as that was.
+// TestWholeWithinTheTrouble: if a switch comes and goes for up to a minute, it is brought in once
+// it has been steady for at most four times Settle. If it does so for longer, the required steady
+// time is at most as long as the trouble was.
 func TestWholeWithinTheTrouble(t *testing.T) {
 	at := Candidate{"c", "s1"}
 	for trouble := time.Second; trouble < 30*time.Minute; trouble += 7 * time.Second {

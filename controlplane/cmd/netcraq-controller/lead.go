@@ -20,18 +20,18 @@ import (
 	"github.com/netcraq/netcraq/controlplane/leadership"
 )
 
-// process is this controller's, whether it leads or stands by.
+// process is this controller process, whether it leads or stands by.
 type process struct {
 	network   *network
-	placement *leadership.Placement // nil: no keys of etcd's are placed
+	placement *leadership.Placement // nil: no keys of etcd are placed
 	replica   adminserver.Replica
-	address   string // of the admin API, for people
+	address   string // of the admin API, in messages
 	log       *slog.Logger
 	stdout    io.Writer
 }
 
-// serve serves the admin API and leads, where there is an etcd each time that this process is
-// elected, until ctx ends.
+// serve serves the admin API until ctx ends. It leads meanwhile: always if there is no etcd,
+// otherwise whenever this process is elected.
 func (p *process) serve(ctx context.Context, o options, store saved.Store) error {
 	door, err := adminserver.Listen(o.admin, p.log)
 	if err != nil {
@@ -78,9 +78,9 @@ func (p *process) serve(ctx context.Context, o options, store saved.Store) error
 	return nil
 }
 
-// lead runs a controller for a term, and says why that has ended.
+// lead runs a controller for a term, and returns the reason for the term's end.
 func (p *process) lead(ctx context.Context, term *leadership.Term) error {
-	p.replica.StandBy("") // whoever led before leads no more
+	p.replica.StandBy("") // the previous leader leads no more
 	s, err := leadership.New(term, leadership.Options{Topology: p.network.topology(), Replica: &p.replica,
 		Placement: p.placement, Log: p.log})
 	if err != nil {
@@ -95,14 +95,15 @@ func (p *process) lead(ctx context.Context, term *leadership.Term) error {
 	return s.Run(ctx)
 }
 
-// name is this process's among all controllers.
+// name identifies this process among all controllers.
 func name() string {
 	host, err := os.Hostname()
 	return fmt.Sprintf("%s-%d-%s", cmp.Or(host, "unnamed"), os.Getpid(), rand.Text()[:6]+map[bool]string{true: "?"}[err != nil])
 }
 
-// reachable is the admin address for other controllers: none if it is not served over TCP, or if it
-// is served on all of this machine's addresses, because which of those others reach is not known.
+// reachable returns the admin address for other controllers. It is empty if the API is not served
+// over TCP, or is served on all addresses of this machine, because it is unknown which of these
+// others can reach.
 func reachable(a net.Addr) string {
 	if t, ok := a.(*net.TCPAddr); !ok || t.IP.IsUnspecified() {
 		return ""

@@ -1,4 +1,4 @@
-// Command netcraq-controller brings a NetCRAQ network up from one file and keeps it so.
+// Command netcraq-controller brings a NetCRAQ network up from one file and keeps it running.
 package main
 
 import (
@@ -26,7 +26,7 @@ import (
 // Exit codes.
 const (
 	exitOK       = 0 // ended by SIGTERM or SIGINT
-	exitFailed   = 1 // something went wrong while it ran
+	exitFailed   = 1 // it failed at run time
 	exitBadInput = 2 // the command line, the topology, the program or the state file
 )
 
@@ -36,18 +36,18 @@ type options struct {
 	state    string
 	logLevel string
 	check    bool
-	etcd     leadership.Etcd // without endpoints this controller is alone
+	etcd     leadership.Etcd // without endpoints this is the only controller
 	place    placementOptions
 }
 
-// replicated says whether the state is in etcd, and shared with other controllers.
+// replicated reports whether the state is in etcd, shared with other controllers.
 func (o *options) replicated() bool { return o.etcd.Endpoints != nil }
 
 func main() {
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// badInput marks an error that is the caller's.
+// badInput marks an error in the caller's input.
 type badInput struct{ error }
 
 func (b badInput) Unwrap() error { return b.error }
@@ -152,7 +152,7 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) error {
 			return badInput{errors.New("--state and --etcd: give one place for the state")}
 		}
 	}
-	// It is to fail here, and not when it is elected, if it could not lead.
+	// A process that could not lead must fail at its start, and not only when it is elected.
 	if _, err := controller.New(controller.Options{Topology: top, Store: store, Log: log}); err != nil {
 		return badInput{err}
 	}
@@ -205,7 +205,7 @@ func announce(ctx context.Context, c *controller.Controller, address string, std
 	fmt.Fprintf(stdout, "ready: %s; admin API at %s\n", strings.Join(parts, "; "), address)
 }
 
-// afterStop describes what happens to reads.
+// afterStop describes what happens to reads after the controller has stopped.
 func afterStop(top *topology.Topology) string {
 	longest := time.Duration(0)
 	for _, c := range top.Chains {

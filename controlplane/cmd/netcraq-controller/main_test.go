@@ -68,7 +68,7 @@ func TestCommandLine(t *testing.T) {
 		{"--topology " + example + " --etcd 127.0.0.1:1 --prometheus http://x --gateway-prefix /netcraq/keys/", exitBadInput, "the controllers' own state is under /netcraq/"},
 		{"--topology " + example + " --etcd 127.0.0.1:1 --prometheus http://x --gateway-prefix /netcraq/", exitBadInput, "the controllers' own state is under /netcraq/"},
 		{"--topology " + example + " --etcd 127.0.0.1:1 --prometheus http://x --check", 0, "all is well"},
-		// by its former name
+		// the former name of a flag
 		{"--topology " + example + " --etcd 127.0.0.1:1 --prometheus http://x --placement-dwell -1s", exitBadInput, "a time below 0"},
 		{"--topology " + example + " --check", 0, "4 switches, 4 hosts, 1 chains: all is well"},
 		{"--topology " + example + tokens + " --admin " + taken.Addr().String(), exitFailed, "is another controller running?"},
@@ -82,8 +82,8 @@ func TestCommandLine(t *testing.T) {
 	}
 }
 
-// TestSignals: it serves the API while the switches are not there yet, says what it waits for,
-// reads its file again, and ends well.
+// TestSignals: the process serves the API before the switches are connected, says what it waits
+// for, reads its file again on SIGHUP, and ends with exit code 0.
 func TestSignals(t *testing.T) {
 	socket := "unix://" + filepath.Join(t.TempDir(), "c.sock")
 	text, err := os.ReadFile(example)
@@ -118,7 +118,8 @@ func TestSignals(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// SIGHUP: one more switch; then a mistake, and something that cannot be, which change nothing.
+	// SIGHUP with one more switch. Then with a mistake, and with an impossible change; neither has
+	// an effect.
 	switches := func() string {
 		all, err := client.Switches(t.Context())
 		if err != nil {
@@ -167,8 +168,8 @@ func TestSignals(t *testing.T) {
 	}
 }
 
-// TestMetricsTellNoKeys: /metrics is open to all, so nothing that it tells has a place for a key's
-// name.
+// TestMetricsTellNoKeys: everybody may read /metrics, so no metric has a label for the name of a
+// key.
 func TestMetricsTellNoKeys(t *testing.T) {
 	top, err := topology.Load(example)
 	if err != nil {

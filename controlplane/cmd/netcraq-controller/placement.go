@@ -15,7 +15,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/placement/policy"
 )
 
-// placementOptions say how etcd's hot keys are found and placed. Without prometheus none are.
+// placementOptions configure the placement of etcd's hot keys. Without prometheus no key is placed.
 type placementOptions struct {
 	prometheus string
 	prefix     string
@@ -36,7 +36,8 @@ func (o *placementOptions) flags(f *pflag.FlagSet) {
 	f.Float64Var(&o.perMinute, "placement-moves", l.MovesPerMinute, "number of keys to place or evict in a minute because of their heat")
 }
 
-// formerFlag is a flag by its name of today, so that command lines of earlier versions hold.
+// formerFlag maps a flag's former name to its present one, so that command lines for earlier
+// versions still work.
 func formerFlag(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 	switch name {
 	case "placement-dwell":
@@ -47,7 +48,7 @@ func formerFlag(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 	return pflag.NormalizedName(name)
 }
 
-// check says what is wrong with the options, before anything is begun.
+// check returns an error in the options, before anything starts.
 func (o *placementOptions) check(etcd *leadership.Etcd) error {
 	if o.prometheus == "" {
 		return nil
@@ -65,7 +66,7 @@ func (o *placementOptions) check(etcd *leadership.Etcd) error {
 	return nil
 }
 
-// config is what the options say; nil: no keys are placed.
+// config returns the configuration that the options describe; nil: no keys are placed.
 func (o *placementOptions) config() *leadership.Placement {
 	if o.prometheus == "" {
 		return nil

@@ -14,8 +14,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// network is the topology file, as it was last read without a mistake, and the controller that
-// works by it.
+// network is the last valid content of the topology file, and the controller that follows it.
 type network struct {
 	path   string
 	stdout io.Writer
@@ -26,14 +25,14 @@ type network struct {
 	c   *controller.Controller // nil: another process leads
 }
 
-// topology is what the network is to be.
+// topology returns the wanted topology.
 func (n *network) topology() *topology.Topology {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.top
 }
 
-// lead names the controller that works by the topology from now on, nil: none.
+// lead sets the controller that follows the topology from now on; nil: none.
 func (n *network) lead(c *controller.Controller) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -59,8 +58,8 @@ func (n *network) follow(ctx context.Context) {
 	}()
 }
 
-// reload reads the file again and has the controller follow it; a mistake leaves everything as it
-// is.
+// reload reads the file again and makes the controller follow it. If the file has a mistake,
+// nothing changes.
 func (n *network) reload(ctx context.Context) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -70,7 +69,7 @@ func (n *network) reload(ctx context.Context) error {
 	}
 	if n.c != nil {
 		err = n.c.Update(ctx, top)
-	} else { // it is to be found now, and not when this process leads
+	} else { // find mistakes now, and not when this process leads
 		_, err = controller.New(controller.Options{Topology: top, Store: saved.Memory{}})
 	}
 	if err != nil {

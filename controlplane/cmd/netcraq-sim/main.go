@@ -2,9 +2,9 @@
 // the controller's state machine and the client library in a simulated network with seeded faults.
 // Every history is checked for linearizability. See package sim.
 //
-//	netcraq-sim --seeds 2000 [--from 1] [--mutant ID]    many seeds; what happened how often; the first failing seeds, and how to replay them
+//	netcraq-sim --seeds 2000 [--from 1] [--mutant ID]    many seeds; prints how often everything happened, and how to replay the first failing seeds
 //	netcraq-sim --seed 17 [--key 0x01000001] [--leases]    one seed, with its timeline
-//	netcraq-sim --mutants [--mutant ID]                                every rule removed in turn: how many seeds until it is noticed
+//	netcraq-sim --mutants [--mutant ID]                                removes every rule in turn; prints how many seeds it took to notice
 package main
 
 import (
@@ -174,7 +174,7 @@ func runMany(ctx context.Context, out io.Writer, o options) error {
 	return nil
 }
 
-// runMutants removes every rule in turn and says when that is noticed.
+// runMutants removes every rule in turn and says how many seeds it took to notice.
 func runMutants(ctx context.Context, out io.Writer, o options) error {
 	if _, err := mutants.Find(o.mutant); err != nil {
 		return err

@@ -10,7 +10,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/chain"
 )
 
-// TestMetrics: what a failover and a recovery leave behind for Prometheus.
+// TestMetrics checks the metrics of a failover and a recovery.
 func TestMetrics(t *testing.T) {
 	m := NewMetrics()
 	start := time.Unix(1000, 0)
@@ -22,10 +22,10 @@ func TestMetrics(t *testing.T) {
 	m.ShowChain("main", chain.Status{Config: config, Members: members})
 	m.ShowSwitch("s2", false)
 	at(0, "chain.failover")
-	at(40*time.Millisecond, "chain.failover") // of another member meanwhile: one outage
+	at(40*time.Millisecond, "chain.failover") // another member fails during the first failover: one outage
 	at(150*time.Millisecond, "chain.installed")
 	at(time.Second, "chain.recovering")
-	at(2*time.Second, "chain.not-recovered") // and what began then is not a measure of the next
+	at(2*time.Second, "chain.not-recovered") // a failed recovery must not count towards the next one's duration
 	at(3*time.Second, "chain.recovering")
 	at(3*time.Second, "chain.recovering")
 	config.Epoch, config.Members, config.Freeze, config.Shadow = 8, []string{"s1"}, chain.FreezeAll, "s2"

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// TestSwitchEvents: scrapes show what switches count, and read them once in countersAge.
+// TestSwitchEvents: scrapes show the switches' counters, and read them at most once in countersAge.
 func TestSwitchEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, reads := NewMetrics(), 0

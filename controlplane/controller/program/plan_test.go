@@ -13,11 +13,12 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// TestPlan runs testdata/plan: a topology in, what the switches' tables should hold out. Commands:
+// TestPlan runs testdata/plan: the input is a topology, the output the planned contents of the
+// switches' tables. Commands:
 //
 //	topology                                the input is a topology file
-//	base SWITCH                             what follows from it at a switch
-//	chain NAME epoch=N [members=(...)]      what a configuration of a chain puts into each switch
+//	base SWITCH                             a switch's entries that follow from the topology
+//	chain NAME epoch=N [members=(...)]      each switch's entries for a configuration of a chain
 //	spaces [slots=N]                        which slots belong to which chain
 func TestPlan(t *testing.T) {
 	prog := loadProgram(t, "128")
@@ -26,7 +27,7 @@ func TestPlan(t *testing.T) {
 	var p *tableplan.Plan
 	datadriven.RunTest(t, "testdata/plan", func(t *testing.T, d *datadriven.TestData) string {
 		var b strings.Builder
-		// Everything is encoded and decoded, so that what is printed is what a switch would get.
+		// Entries are encoded and decoded, so that the output is what a switch would get.
 		show := func(e p4rt.Entry) {
 			te, err := info.Encode(e)
 			if err != nil {

@@ -24,8 +24,9 @@ type Program struct {
 	local    int          // entries of local_address
 }
 
-// pkg is the program's name in its sources (@pkginfo). Programs for reading and for measurements
-// have other names: they lack what a controller relies on, even if their tables are the same.
+// pkg is the program's name in its sources (@pkginfo). Programs that are only for reading or for
+// measurements have other names, because they lack guarantees that a controller relies on, even if
+// their tables are the same.
 const pkg = "netcraq"
 
 // Read checks that the P4Info is that of a NetCRAQ program, and extracts its sizes.
@@ -120,8 +121,8 @@ func (p *Program) LastSession(t *topology.Topology) uint16 {
 }
 
 // spaces divides the program's slots among the chains, in the order of the topology. Chains that
-// have slots keep them, unless they request another number now. Chains that request a number get
-// it, and the others share the rest.
+// have slots keep them, unless they request another number of slots. Chains that request a number
+// get it, and the others share the rest.
 func (p *Program) spaces(t *topology.Topology, keep []keyspace.Space) ([]keyspace.Space, error) {
 	out := make([]keyspace.Space, len(t.Chains))
 	left, sharing, asked := p.Slots, 0, 0

@@ -11,8 +11,8 @@ import (
 	"github.com/netcraq/netcraq/p4src/paper"
 )
 
-// TestProgramOfAnotherVersion: a controller does not begin with a program whose actions have other
-// names than those that it writes, and says which one it misses and what there is.
+// TestProgramOfAnotherVersion: a controller refuses to start with a program that lacks an action
+// which it writes. The error names the missing action and the existing ones.
 func TestProgramOfAnotherVersion(t *testing.T) {
 	json, text, err := p4src.Compiled(128)
 	if err != nil {
@@ -43,8 +43,8 @@ func TestProgramOfAnotherVersion(t *testing.T) {
 	}
 }
 
-// TestProgramsForMeasurements: a controller takes neither the paper's program nor a variant of the
-// shipped one that lacks a guarantee, although the variant has the same tables.
+// TestProgramsForMeasurements: a controller accepts neither the paper's program nor a variant of
+// the shipped one that lacks a guarantee, although the variant has the same tables.
 func TestProgramsForMeasurements(t *testing.T) {
 	json, text, err := p4src.Compiled(128)
 	if err != nil {

@@ -26,7 +26,7 @@ func loadProgram(t *testing.T, profile string) *Program {
 	return p
 }
 
-// TestProfiles: the sizes that are read from each compiled program.
+// TestProfiles checks the sizes that are read from each compiled program.
 func TestProfiles(t *testing.T) {
 	for profile, slots := range map[string]int{"128": 65536, "1024": 16384, "4096": 8192, "8192": 8192} {
 		p := loadProgram(t, profile)
@@ -36,14 +36,14 @@ func TestProfiles(t *testing.T) {
 	}
 }
 
-// TestSpaces: chains that have slots keep them, whoever comes and goes, and others get what is
-// free.
+// TestSpaces: chains that have slots keep them when other chains come and go. Other chains get free
+// slots.
 func TestSpaces(t *testing.T) {
 	p := &Program{Slots: 1000}
 	chains := func(slots ...int) *topology.Topology {
 		top := &topology.Topology{}
 		for i, n := range slots {
-			if n >= 0 { // else: there is no such chain
+			if n >= 0 { // negative: there is no such chain
 				top.Chains = append(top.Chains, &topology.Chain{ID: uint8(i), Name: fmt.Sprintf("c%d", i), Slots: n})
 			}
 		}
@@ -58,7 +58,8 @@ func TestSpaces(t *testing.T) {
 		{"1:100+200", []int{-1, 200}},
 		{"1:100+200 2:300+150", []int{-1, 200, 150}},
 		{"1:100+200 2:300+150 3:0+100", []int{-1, 200, 150, 100}},
-		{"1:100+200 2:300+150 3:0+100 4:450+550", []int{-1, 200, 0, 100, 0}}, // who shares has what was left
+		// chains without a requested number share the rest
+		{"1:100+200 2:300+150 3:0+100 4:450+550", []int{-1, 200, 0, 100, 0}},
 		{"4:450+550", []int{-1, -1, -1, -1, 0}},
 		{"0:0+225 1:225+225 4:450+550", []int{0, 0, -1, -1, 0}},
 		{"the chains ask for 1001 slots, but the program has 1000", []int{0, 0, 1, -1, 0}},

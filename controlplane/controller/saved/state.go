@@ -57,7 +57,7 @@ func (s *State) FloorAbove() wire.Version {
 	for _, r := range s.Chains {
 		epochs += uint64(r.Config.Epoch)
 	}
-	if epochs >= top { // then no key could be added any more: one chain's epochs would have made all versions
+	if epochs >= top { // the floor would leave no versions for new keys, so it is that of a single chain
 		epochs = highest
 	}
 	floor := wire.Version(min(epochs+1, top)) << 48

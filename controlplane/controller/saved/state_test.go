@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestStateOfALaterVersion: it is refused, and left as it is; fields that are not known are passed
-// over, since a version only gets more of them.
+// TestStateOfALaterVersion: a state with a later version number is refused, and stays unchanged.
+// Unknown fields in a state of this version are ignored.
 func TestStateOfALaterVersion(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.json")
 	write := func(path, text string) {

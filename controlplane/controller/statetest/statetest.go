@@ -17,14 +17,14 @@ import (
 // notKept lists the fields that are only used while a state is in memory. No store keeps them.
 // Every other field must come back as it was saved.
 var notKept = map[string]bool{
-	"State.Lost":             true, // Load says by it that only the directory was there
+	"State.Lost":             true, // Load sets it if only the directory was there
 	"State.Directory.Edit":   true, // counts the changes of one process' directory
-	"State.Sessions[].until": true, // times of one process' clock: a holder has a whole TTL after a takeover
+	"State.Sessions[].until": true, // in the time of one process's clock: after a takeover, a holder gets a full TTL
 	"State.Sessions[].freed": true,
 }
 
-// Full returns a state in which every field, at any depth, is set: numbers and texts that are all
-// different, true for booleans, and two elements in each list and map. It also fills fields that
+// Full returns a state in which every field, at any depth, is set: numbers and texts are all
+// different, booleans are true, and each list and map has two elements. It also fills fields that
 // are added to the state later. So a store that returns Full unchanged keeps everything. Two seeds
 // make states that differ in every number and text.
 func Full(t testing.TB, seed int) *saved.State {

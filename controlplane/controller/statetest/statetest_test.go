@@ -7,7 +7,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/controller/saved"
 )
 
-// TestFull: nothing is left empty, and two seeds have nothing in common.
+// TestFull: no field is empty, and two seeds share no number or text.
 func TestFull(t *testing.T) {
 	s := Full(t, 1)
 	if empty := Zeros(s); len(empty) > 0 {
@@ -21,8 +21,8 @@ func TestFull(t *testing.T) {
 	}
 }
 
-// TestFileKeepsEverything: a state with something in every field comes back whole from the files,
-// and so does another one that is saved over it.
+// TestFileKeepsEverything: a state with a value in every field is loaded unchanged from the files,
+// and so is another one that is saved over it.
 func TestFileKeepsEverything(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.json")
 	writer := saved.File(path)

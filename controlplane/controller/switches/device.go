@@ -54,7 +54,7 @@ type Device struct {
 	unsent       atomic.Uint64
 
 	// What the worker knows to be in the switch: entries by table and match, and groups.
-	loadedAt int // the connection (p4rt.State.Stream) in which it was read; 0: it must be read again
+	loadedAt int // the connection (p4rt.State.Stream) in which it was read; 0: it must be read anew
 	setUpAt  int // the connection in which it got everything that follows from the topology; 0: none yet
 	freshAt  int // the connection in which the program was last loaded
 	entries  map[string]map[string]*v1.TableEntry
@@ -64,7 +64,7 @@ type Device struct {
 	// peersOpen says that the switch accepts chain messages from ports without a chain_peer entry.
 	peersOpen bool
 	peered    map[uint8]bool         // chains whose chain_peer entries were written in this connection
-	swept     []uint8                // chains of whose predecessors with the same id nothing is left in it
+	swept     []uint8                // chains whose earlier namesakes by id have left no entries in it
 	parts     map[uint8]chain.Config // by chain: the configuration of the last install in this connection
 
 	// placed holds the known key_index entries, by chain. The controller's goroutine reads it,

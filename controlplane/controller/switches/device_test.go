@@ -15,14 +15,15 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// idleOwner does nothing with what a device tells it.
+// idleOwner ignores a device's reports.
 type idleOwner struct{ Owner }
 
 func (idleOwner) Post(func())     {}
 func (idleOwner) Now() chain.Time { return 0 }
 
 // TestUnsent: a device counts the packets that it drops because its queue is full, and those that
-// it cannot send because the stream has ended. It does not count what it refuses without a stream.
+// it cannot send because the stream has ended. It does not count packets that it refuses without a
+// stream.
 func TestUnsent(t *testing.T) {
 	const compiled = "../../../p4src/compiled/netcraq-128"
 	pipeline, err := p4rt.LoadPipeline(compiled+".p4info.txtpb", compiled+".json.gz")

@@ -148,14 +148,13 @@ func (d *Device) groupsOf(p *tableplan.Plan, ct *topology.Chain, sw *topology.Sw
 	return out
 }
 
-// install makes the switch hold its part of a chain's configuration. The order matters. Groups
-// come before the entry that refers to them, and peers before other switches send packets that
-// they admit. That entry, by which the switch changes over, comes before the addresses that follow
-// from it. A route comes before the switch stops accepting the address itself. install returns the
-// objects that nothing refers to any more, which the caller removes when no client is waiting. The
-// switch must have been read. With narrow, install also removes chain_peer entries for another
-// configuration.
-// configuration are removed, too.
+// install makes the switch hold its part of a chain's configuration. The order matters. Groups come
+// before the chain_config entry that refers to them, and peers before other switches send packets
+// that they admit. The chain_config entry, by which the switch changes over, comes before the
+// addresses that follow from it. A route comes before the switch stops accepting the address
+// itself. install returns the objects that nothing refers to any more; the caller removes them when
+// no client is waiting. The switch must have been read. With narrow, install also removes
+// chain_peer entries for another configuration.
 func (d *Device) install(ctx context.Context, ct *topology.Chain, conf chain.Config,
 	narrow bool) (rest []*v1.Update, err error) {
 	d.parts[ct.ID] = conf // before any write, so that refresh never goes back to an older configuration

@@ -6,10 +6,10 @@ import (
 	"testing"
 )
 
-// TestJobsNobodyWaitsFor: what a worker has not begun when its caller gives up is not done later,
-// among what others have asked for since.
+// TestJobsNobodyWaitsFor: a job whose caller gives up before the worker begins it is never
+// executed. It must not run among later jobs.
 func TestJobsNobodyWaitsFor(t *testing.T) {
-	d := &Device{wake: make(chan struct{}, 1)} // whose worker is busy with something else
+	d := &Device{wake: make(chan struct{}, 1)} // no worker runs, as if it were busy
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	done := 0

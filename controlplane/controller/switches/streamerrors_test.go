@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestStreamErrors: of a flood one error a second is shown, with the number of the others.
+// TestStreamErrors: of a flood of errors one per second is reported, with the number of the others.
 func TestStreamErrors(t *testing.T) {
 	var s streamErrors
 	flood := errors.New("s1: FailedPrecondition: no pipeline")

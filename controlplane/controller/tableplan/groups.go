@@ -140,8 +140,8 @@ func (g groupIDs) ownsWatch(ports []uint32, id uint32) bool {
 	return id == uint32(g.watchAck) || id > base && slices.Contains(ports, id-base)
 }
 
-// owns reports whether a group belongs to a chain at a switch with these ports for replies. Groups
-// of watches do not count.
+// owns reports whether a group belongs to a chain, but not to its watches, at a switch with these
+// ports for replies.
 func (g groupIDs) owns(ports []uint32, id uint32) bool {
 	for parity := range 2 {
 		if id == uint32(g.ack[parity]) {

@@ -8,8 +8,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// TestGroupsDoNotOverlap: no two uses of a multicast group id, however many chains and ports there
-// are.
+// TestGroupsDoNotOverlap: no multicast group id has two uses, however many chains and ports exist.
 func TestGroupsDoNotOverlap(t *testing.T) {
 	for _, c := range []struct {
 		chains, ports int

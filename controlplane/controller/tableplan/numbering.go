@@ -25,8 +25,8 @@ const (
 )
 
 // Numbering gives numbers to names, and keeps them: switches change from one topology to the next
-// one after the other, and a number that meant two names meanwhile would give the rights of one to
-// the other. It is saved with the controller's state.
+// one after the other, so a number with two meanings would meanwhile give one name's rights to the
+// other. It is saved with the controller's state.
 type Numbering struct {
 	numbers map[string]uint16
 	next    uint16

@@ -8,7 +8,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// named is a topology with hosts of some principals, and realms.
+// named is a topology with realms, and hosts of some principals.
 func named(realms []string, principals ...string) *topology.Topology {
 	t := &topology.Topology{}
 	for _, p := range principals {
@@ -20,8 +20,8 @@ func named(realms []string, principals ...string) *topology.Topology {
 	return t
 }
 
-// TestNumbering: a name keeps its number whatever else comes and goes, over a restart too, and a
-// principal and a realm of one name have one number.
+// TestNumbering: a name keeps its number when other names come and go, also across a restart. A
+// principal and a realm with the same name have the same number.
 func TestNumbering(t *testing.T) {
 	n := NewNumbering(nil)
 	of := func(top *topology.Topology) map[string]uint16 {
@@ -42,7 +42,7 @@ func TestNumbering(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 
-	// When all have been given, those of names that are gone are given again, and no other.
+	// When all numbers have been given, the numbers of unused names are given again, and no others.
 	some := make([]string, 1000)
 	for n.next <= lastNumber-uint16(len(some)) {
 		for i := range some {

@@ -16,9 +16,9 @@ import (
 type Plan struct {
 	Topology *topology.Topology
 	full     *topology.Graph                // with all switches
-	around   atomic.Pointer[topology.Graph] // without the switches that are given up
+	around   atomic.Pointer[topology.Graph] // without the switches to avoid
 	groups   groupTable
-	Chains   []uint8 // their ids
+	Chains   []uint8 // ids of the chains
 	// numbers holds the numbers of the principals and realms, by name.
 	numbers map[string]uint16
 
@@ -122,7 +122,7 @@ func (p *Plan) peers(s *topology.Switch, conf chain.Config) map[uint32]Peer {
 }
 
 // graph returns a network in which one switch can reach all of some others: the one without the
-// switches that are given up if possible, otherwise the full one.
+// switches to avoid if possible, otherwise the full one.
 func (p *Plan) graph(from string, to ...string) *topology.Graph {
 	g := p.around.Load()
 	for _, s := range to {

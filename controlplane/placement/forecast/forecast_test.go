@@ -17,7 +17,7 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/hotkeys"
 )
 
-// gateway has a gateway's metrics, as they are exposed.
+// gateway has the metrics of a gateway, in exposed form.
 type gateway struct {
 	t *testing.T
 	*hotkeys.Metrics
@@ -49,7 +49,7 @@ func (g *gateway) sample(at time.Time) *forecast.Sample {
 	return s
 }
 
-// read is reads of a key that etcd answers in a millisecond.
+// read counts reads of a key that etcd answers in a millisecond each.
 func (g *gateway) read(key string, n int) {
 	for range n {
 		g.Keys.Read([]byte(key))
@@ -58,10 +58,11 @@ func (g *gateway) read(key string, n int) {
 	}
 }
 
-// TestForecast: the slots go to the keys that save most, and what they save is told.
+// TestForecast: the keys that save the most get the slots, and the forecast says how much they
+// save.
 func TestForecast(t *testing.T) {
 	g := newGateway(t)
-	g.read("/old", 1000) // before the first sample: it does not count
+	g.read("/old", 1000) // before the first sample: so not counted
 	start := time.Now()
 	before := g.sample(start)
 	g.read("/hot", 600)
@@ -112,7 +113,7 @@ func TestForecast(t *testing.T) {
 	about("reads that etcd still answers", f.EtcdReads, 20)
 }
 
-// TestNetwork: where the network answers already, its own time is used.
+// TestNetwork: if the network already answers reads, the forecast uses its measured time.
 func TestNetwork(t *testing.T) {
 	g := newGateway(t)
 	start := time.Now()
@@ -130,7 +131,8 @@ func TestNetwork(t *testing.T) {
 	}
 }
 
-// TestNoGateway: other metrics, and what are none, are refused; so is a gateway that was restarted.
+// TestNoGateway: other metrics and invalid text are refused, and so is a gateway that was restarted
+// between the samples.
 func TestNoGateway(t *testing.T) {
 	for _, text := range []string{"", "up 1\n", "<html>", strings.Repeat("{", 100)} {
 		if _, err := forecast.Parse(strings.NewReader(text), time.Now()); !errors.Is(err, forecast.ErrNoGateway) {

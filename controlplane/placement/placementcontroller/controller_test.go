@@ -28,14 +28,14 @@ import (
 
 const prefix = placement.DefaultPrefix
 
-// quick are limits for tests that do not wait.
+// quick are limits for tests, with short times.
 func quick() policy.Limits {
 	l := policy.DefaultLimits()
 	l.AdmitAfter, l.MinResidency, l.Cooldown, l.Retry, l.MovesPerMinute = 0, 0, 0, time.Hour, 1e6
 	return l
 }
 
-// rig is a controller's surroundings, which outlive it.
+// rig is the environment of controllers, and outlives them.
 type rig struct {
 	t      *testing.T
 	etcd   *clientv3.Client
@@ -51,7 +51,7 @@ func newRig(t *testing.T, cell int, slots ...int) *rig {
 		source: &fakeSource{}, limits: quick()}
 }
 
-// run starts a controller, which ends with the test or with stop.
+// run starts a controller, and stops it at the end of the test or by stop.
 func (r *rig) run(step func(string) error) (stop func()) {
 	r.t.Helper()
 	p, err := New(Options{Network: r.nw, Source: r.source, Etcd: r.etcd, Prefix: prefix,
@@ -78,7 +78,7 @@ func (r *rig) put(key, value string, opts ...clientv3.OpOption) int64 {
 	return resp.Header.Revision
 }
 
-// entries are the placed keys, as etcd has them.
+// entries returns the placed keys according to etcd.
 func (r *rig) entries() map[string]wire.Key {
 	r.t.Helper()
 	all, broken, _, err := placement.Store{KV: r.etcd, Prefix: prefix}.List(r.t.Context())
@@ -92,7 +92,7 @@ func (r *rig) entries() map[string]wire.Key {
 	return out
 }
 
-// until waits for something to become so.
+// until waits until a condition is true.
 func (r *rig) until(what string, so func() bool) {
 	r.t.Helper()
 	poll.Until(r.t, 20*time.Second, what, so, func() string {
@@ -112,7 +112,7 @@ func (r *rig) placedNow(keys ...string) {
 	})
 }
 
-// settled waits until no move is on record.
+// settled waits until no move is recorded.
 func (r *rig) settled() {
 	r.t.Helper()
 	r.until("the plan is empty", func() bool {
@@ -121,7 +121,7 @@ func (r *rig) settled() {
 	})
 }
 
-// stays says that what is placed does not change for a while.
+// stays checks that the placed keys do not change for a while.
 func (r *rig) stays(what string) {
 	r.t.Helper()
 	before := r.entries()
@@ -139,7 +139,7 @@ func heat(pairs ...any) map[string]policy.Heat {
 	return out
 }
 
-// exist makes keys exist.
+// exist creates keys in etcd.
 func (r *rig) exist(keys ...string) {
 	for _, k := range keys {
 		r.put(k, "x")
@@ -157,8 +157,7 @@ func (r *rig) load(pairs ...any) {
 	}
 }
 
-// bare is a slot of a kind that has nothing more to say, sealed; slot is one of a value or an
-// absence.
+// bare is a sealed cell of a kind without content. slot is a cell with a value or an absence.
 func bare(kind slotcodec.Kind) []byte {
 	return append([]byte{byte(kind) | slotcodec.Sealed}, make([]byte, slotcodec.SealOverhead)...)
 }
@@ -168,8 +167,8 @@ func slot(kind slotcodec.Kind, revision int64) []byte {
 		make([]byte, slotcodec.SealOverhead)...)
 }
 
-// TestHotKeysComeAndGo: the hottest are placed, absent and binary ones too; when all slots are
-// taken the coldest goes for a hotter one.
+// TestHotKeysComeAndGo: the hottest keys are placed, including absent and binary ones. If all slots
+// are in use, the coldest key makes room for a hotter one.
 func TestHotKeysComeAndGo(t *testing.T) {
 	r := newRig(t, 1024, 3)
 	r.put("/a", "x")
@@ -178,7 +177,7 @@ func TestHotKeysComeAndGo(t *testing.T) {
 	r.nw.keys["/native"] = &fakeKey{Key: admin.Key{Name: "/native", KeyID: 1<<24 | 999, Chain: "c1"}, value: []byte("v")}
 	r.load("/a", 10, "bin\xff\x00", 20, "/late", 5)
 	r.run(nil)
-	r.placedNow("/a", "bin\xff\x00") // the third slot is another's, who stays
+	r.placedNow("/a", "bin\xff\x00") // the third slot belongs to another user's key, which stays
 	r.load("/a", 10, "bin\xff\x00", 20, "/late", 50)
 	r.placedNow("/late", "bin\xff\x00")
 	if r.nw.keys["/native"] == nil {
@@ -195,7 +194,7 @@ func TestHotKeysComeAndGo(t *testing.T) {
 	}
 }
 
-// TestIneligible: what etcd says about a key keeps it out, or takes it out at once.
+// TestIneligible: a key's state in etcd can prevent its placement, or remove it at once.
 func TestIneligible(t *testing.T) {
 	r := newRig(t, 128, 10)
 	lease, err := r.etcd.Grant(t.Context(), 60)
@@ -216,7 +215,7 @@ func TestIneligible(t *testing.T) {
 			return err == nil && strings.HasPrefix(why.Code+": "+why.Reason, want)
 		})
 	}
-	r.put("/ok", "x", clientv3.WithLease(lease.ID)) // by a gateway, which has guarded it
+	r.put("/ok", "x", clientv3.WithLease(lease.ID)) // as if by a gateway that has guarded the slot
 	r.placedNow()
 	if why, _ := r.p.Why(t.Context(), "/ok"); why.Code != "leased" {
 		r.until("why", func() bool {
@@ -226,8 +225,8 @@ func TestIneligible(t *testing.T) {
 	}
 }
 
-// TestSlots: what is found in the slots of placed keys takes them out: a value that does not fit, a
-// slot that is gone, and a writer that bypasses the gateways.
+// TestSlots: some contents of slots remove their keys: a value that does not fit, a lost slot, and
+// the trace of a writer that bypasses the gateways.
 func TestSlots(t *testing.T) {
 	r := newRig(t, 1024, 10)
 	for _, k := range []string{"/unfit", "/gone", "/bypassed", "/deleted", "/created", "/good", "/strange"} {
@@ -237,20 +236,21 @@ func TestSlots(t *testing.T) {
 	}
 	r.load("/unfit", 10, "/gone", 10, "/bypassed", 10, "/deleted", 10, "/created", 10, "/good", 10, "/strange", 10)
 	r.run(nil)
-	// it does not exist
+	// the key does not exist
 	if _, err := r.p.SetRule(t.Context(), admin.PlacementRule{Key: "/created", Choice: "pin"}); err != nil {
 		t.Fatal(err)
 	}
 	r.placedNow("/bypassed", "/created", "/deleted", "/gone", "/good", "/strange", "/unfit")
 
-	// Writers that keep the rules: guard, etcd, publish. For a while.
+	// For a while, writers keep the rules: they guard the slot, write to etcd, and publish the
+	// value.
 	for range 50 {
 		r.nw.set("/good", slot(slotcodec.Guard, 7))
 		rev := r.put("/good", "2")
 		time.Sleep(2 * time.Millisecond)
 		r.nw.set("/good", slot(slotcodec.Value, rev))
 	}
-	// What readers populate.
+	// A slot that readers populate.
 	now := r.put("/else", "")
 	r.nw.set("/created", slot(slotcodec.Absent, now))
 	for _, k := range []string{"/bypassed", "/deleted"} {
@@ -266,7 +266,7 @@ func TestSlots(t *testing.T) {
 	r.nw.set("/strange", []byte("hello"))
 	r.nw.set("/gone", nil)
 	began := time.Now()
-	r.put("/bypassed", "2") // straight to etcd
+	r.put("/bypassed", "2") // bypasses the gateways
 	r.put("/created", "1")
 	if _, err := r.etcd.Delete(t.Context(), "/deleted"); err != nil {
 		t.Fatal(err)
@@ -276,7 +276,7 @@ func TestSlots(t *testing.T) {
 		return e["/bypassed"] == 0 && e["/created"] == 0 && e["/deleted"] == 0 && e["/unfit"] == 0 && e["/strange"] == 0
 	})
 	t.Logf("out of the network %v after writes past the gateways", time.Since(began).Round(time.Millisecond))
-	r.placedNow("/gone", "/good") // the one is placed again: only its slot was lost
+	r.placedNow("/gone", "/good") // /gone is placed again: only its slot was lost
 	for key, code := range map[string]string{"/strange": "forged", "/unfit": "value-too-large", "/bypassed": "bypassed", "/created": "bypassed", "/deleted": "bypassed", "/good": "serves"} {
 		if why, err := r.p.Why(t.Context(), key); err != nil || why.Code != code {
 			t.Errorf("%s: %+v, %v; want %s", key, why, err, code)
@@ -285,13 +285,13 @@ func TestSlots(t *testing.T) {
 	// They stay away after a restart, too.
 	r.run(nil)
 	r.stays("after a restart")
-	// What did not fit may fit with another dictionary.
+	// A value that did not fit may fit with a new dictionary.
 	r.put(prefix+"dictionaries/1", "of which placement reads the name alone")
 	r.placedNow("/gone", "/good", "/unfit")
 }
 
-// TestForged: a key in whose slot a gateway has found what no gateway has written is removed and
-// stays away; who forges it again does not have it placed again and again.
+// TestForged: a gateway reports that a slot has content which no gateway has written. The key is
+// removed and stays away. Forging it again does not cause more placements.
 func TestForged(t *testing.T) {
 	r := newRig(t, 1024, 4)
 	r.exist("/a", "/b")
@@ -324,8 +324,8 @@ func TestForged(t *testing.T) {
 	}
 }
 
-// TestSlotsOfOldPlacements: an entry without the slot's version is one of a placement when cells
-// were not sealed: it is made again.
+// TestSlotsOfOldPlacements: an entry without the slot's version comes from a controller that did
+// not seal cells. The key is placed anew.
 func TestSlotsOfOldPlacements(t *testing.T) {
 	r := newRig(t, 1024, 4)
 	r.exist("/a")
@@ -342,8 +342,8 @@ func TestSlotsOfOldPlacements(t *testing.T) {
 	r.until("it is placed anew", func() bool { e := r.entries()["/a"]; return e != 0 && e != old })
 }
 
-// TestFirstWord: a slot that somebody has written before placement has looked at its version is not
-// a placement.
+// TestFirstWord: a placement fails if somebody writes to the new slot before placement has read its
+// version.
 func TestFirstWord(t *testing.T) {
 	r := newRig(t, 1024, 4)
 	r.exist("/a")
@@ -364,7 +364,7 @@ func TestFirstWord(t *testing.T) {
 	r.placedNow("/a")
 }
 
-// TestRules: an operator's choices hold at once and survive restarts.
+// TestRules: an operator's choices take effect at once, and survive restarts.
 func TestRules(t *testing.T) {
 	r := newRig(t, 1024, 2)
 	r.exist("/r/a", "/r/b", "/s")
@@ -391,7 +391,7 @@ func TestRules(t *testing.T) {
 	stop()
 	r.run(nil)
 	r.stays("after a restart")
-	set("/r/", true, "include") // the exclusion is taken back, and so is the exception from it with it
+	set("/r/", true, "include") // revokes the exclusion, but not the exception from it
 	r.placedNow("/r/a", "/r/b")
 	set(policy.HealthKey, false, "include")
 	show, _ := r.p.Show(t.Context())
@@ -408,8 +408,8 @@ func TestRules(t *testing.T) {
 	}
 	set("/r/", true, "exclude")
 	set("/r/a", false, "exclude")
-	r.placedNow("/r/b", "/s")   // the exception is there yet
-	set("/r/a", false, "clear") // the wider exclusion stays, and there is no exception from it
+	r.placedNow("/r/b", "/s")   // the exception still exists
+	set("/r/a", false, "clear") // the wider exclusion stays, without an exception
 	set("/r/", true, "clear")
 	r.placedNow("/r/a", "/r/b")
 	for _, choice := range []string{"unpin", "clear"} {
@@ -420,8 +420,8 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// TestRulesInARow: who chooses again finds what was chosen a moment ago, though rounds read the
-// rules meanwhile.
+// TestRulesInARow: each choice takes the previous one into account, although rounds read the rules
+// meanwhile.
 func TestRulesInARow(t *testing.T) {
 	r := newRig(t, 1024, 2)
 	r.run(nil)
@@ -434,8 +434,8 @@ func TestRulesInARow(t *testing.T) {
 	}
 }
 
-// TestPinnedPrefix: of a prefix that is pinned all keys are placed, those that are there and those
-// that come, without anybody having read them.
+// TestPinnedPrefix: all keys with a pinned prefix are placed, present and future ones, even if
+// nobody has read them.
 func TestPinnedPrefix(t *testing.T) {
 	r := newRig(t, 1024, 8)
 	r.put("/r/a", "a")
@@ -458,7 +458,7 @@ func TestPinnedPrefix(t *testing.T) {
 	if _, err := r.p.SetRule(t.Context(), admin.PlacementRule{Key: "/r/", Prefix: true, Choice: "unpin"}); err != nil {
 		t.Fatal(err)
 	}
-	r.until("a round has been without the rule", func() bool { // one that had read it before may place what comes
+	r.until("a round has been without the rule", func() bool { // an earlier round may still place new keys
 		why, err := r.p.Why(t.Context(), "/r/a")
 		return err == nil && why.Code != "pinned"
 	})
@@ -466,8 +466,8 @@ func TestPinnedPrefix(t *testing.T) {
 	r.stays("once it is not pinned any more")
 }
 
-// TestKilledAnywhere: the controller is killed before each of its steps in turn; the next one ends
-// with the same keys placed, and nothing is left over.
+// TestKilledAnywhere: the controller is killed before each of its steps in turn. The next
+// controller places the same keys, and leaves no leftovers.
 func TestKilledAnywhere(t *testing.T) {
 	r := newRig(t, 1024, 3)
 	story := func(step func(string) error) (killed bool) {
@@ -540,7 +540,8 @@ func TestKilledAnywhere(t *testing.T) {
 	}
 }
 
-// TestNotLeading: placement whose controller no longer leads changes nothing in etcd.
+// TestNotLeading: if placement's controller has lost the leadership, placement changes nothing in
+// etcd.
 func TestNotLeading(t *testing.T) {
 	r := newRig(t, 1024, 3)
 	r.put("/leader", "me")
@@ -564,8 +565,8 @@ func TestNotLeading(t *testing.T) {
 	}
 }
 
-// TestFailures: switches and chains that are not there; nothing is lost, and what fails is tried
-// again.
+// TestFailures: some switches and chains do not answer. Nothing is lost, and failed moves are
+// repeated.
 func TestFailures(t *testing.T) {
 	r := newRig(t, 1024, 2, 2)
 	r.nw.chains[1].Ready = false
@@ -576,14 +577,15 @@ func TestFailures(t *testing.T) {
 	if why, _ := r.p.Why(t.Context(), "/c"); why.Code != "full" {
 		t.Errorf("%+v", why)
 	}
-	// A switch does not answer: its part of the heat is not known, so its keys stay, however cold.
+	// If a switch does not answer, its part of the heat is unknown, so its keys stay, however cold
+	// they are.
 	r.nw.mu.Lock()
 	r.nw.down["s1"] = true
 	r.nw.mu.Unlock()
 	r.load("/a", 0, "/b", 0, "/c", 8)
 	r.until("the heat is not known", func() bool { why, _ := r.p.Why(t.Context(), "/a"); return why.Code == "no-rate" })
 	r.stays("a switch is down")
-	// The controller refuses.
+	// The controller refuses changes.
 	r.nw.mu.Lock()
 	r.nw.down["s1"] = false
 	r.nw.refuse = admin.Errorf(admin.CodeUnavailable, "not now")
@@ -596,8 +598,8 @@ func TestFailures(t *testing.T) {
 	r.until("/c is placed", func() bool { return r.entries()["/c"] != 0 })
 }
 
-// TestEvict: a key that gateways cannot write goes, if that stays so with the chain ready, and if
-// they mean the placement that there is.
+// TestEvict: a key that gateways cannot write is removed, if this lasts while the chain is ready,
+// and if the report is about the present placement.
 func TestEvict(t *testing.T) {
 	r := newRig(t, 1024, 4)
 	r.limits.Cooldown = time.Hour
@@ -618,8 +620,8 @@ func TestEvict(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// A failover: the chain is not ready for a while, and then somebody gets through to /b, and
-	// nobody to /a.
+	// A failover: the chain is not ready for a while. Afterwards some gateway writes /b, and none
+	// writes /a.
 	r.nw.mu.Lock()
 	r.nw.chains[0].Ready = false
 	r.nw.mu.Unlock()
@@ -649,7 +651,8 @@ func TestEvict(t *testing.T) {
 	}
 }
 
-// TestEtcdAway: without etcd nothing changes, and it says so; when it is back it continues.
+// TestEtcdAway: without etcd nothing changes, and the status says why. Afterwards placement
+// continues.
 func TestEtcdAway(t *testing.T) {
 	server := etcdtest.Start(t)
 	line := newLine(t, server)
@@ -676,7 +679,7 @@ func TestEtcdAway(t *testing.T) {
 	r.placedNow("/c", "/d")
 }
 
-// line is a way to a server that can be cut.
+// line is a connection to a server that the test can cut.
 type line struct {
 	listener net.Listener
 	mu       sync.Mutex
@@ -729,17 +732,17 @@ func (x *line) cut(is bool) {
 	x.open = nil
 }
 
-// TestStrangers: what others have done to entries and directory is put in order.
+// TestStrangers: placement repairs entries and directory after others have changed them.
 func TestStrangers(t *testing.T) {
 	r := newRig(t, 1024, 5)
 	r.exist("/a", "/b")
 	r.load("/a", 10)
 	stop := r.run(nil)
 	r.placedNow("/a")
-	r.settled() // or the next one makes the move that is on record
+	r.settled() // otherwise the next controller would make the recorded move
 	stop()
-	// A key under placement's name that nobody has placed; an entry of a key that is nowhere; a
-	// directory that was lost: the key is there under another name.
+	// Three cases: a key with a name of placement's form that nobody has placed; an entry whose key
+	// is not in the switches; and a lost directory, so that the key has another name.
 	if _, err := r.nw.AddKeys(t.Context(), "c1", []admin.KeySpec{{Name: DirectoryName("/stray"), Value: []byte{1}}}); err != nil {
 		t.Fatal(err)
 	}

@@ -43,8 +43,8 @@ func sample(key, value string) string {
 	return fmt.Sprintf(`{"metric":{"key":%q},"value":[1700000000,%q]}`, key, value)
 }
 
-// TestPrometheusIsWrong: every way in which a Prometheus can fail is an error that says which,
-// within the time given.
+// TestPrometheusIsWrong: each failure of a Prometheus is an error that names the failure, within
+// the time limit.
 func TestPrometheusIsWrong(t *testing.T) {
 	many := make([]string, Top+1)
 	for i := range many {
@@ -55,7 +55,7 @@ func TestPrometheusIsWrong(t *testing.T) {
 		want string
 	}{
 		"slow": {func(_ http.ResponseWriter, r *http.Request) {
-			io.Copy(io.Discard, r.Body) // it does not see that the client has gone before that
+			io.Copy(io.Discard, r.Body) // otherwise the server does not notice the client's end
 			<-r.Context().Done()
 		}, "did not answer within"},
 		"broken":     {answer(500, "oops"), "500"},
@@ -108,8 +108,8 @@ func TestPrometheusIsWrong(t *testing.T) {
 	}
 }
 
-// TestPrometheusIsGone: while it is, nothing that is placed moves for its heat, and nobody comes;
-// what has to go goes.
+// TestPrometheusIsGone: without Prometheus, no placed key moves because of heat, and no key is
+// added. Keys that must be removed for other reasons are removed.
 func TestPrometheusIsGone(t *testing.T) {
 	r := newRig(t, 1024, 2)
 	var mode atomic.Value
@@ -176,7 +176,7 @@ func TestPrometheusIsGone(t *testing.T) {
 	}
 }
 
-// TestRealPrometheus: a Prometheus server scrapes counters and is asked for their rates.
+// TestRealPrometheus: a Prometheus server scrapes counters and the source gets their rates.
 func TestRealPrometheus(t *testing.T) {
 	path, err := exec.LookPath("prometheus")
 	if err != nil {
@@ -264,17 +264,17 @@ func TestMeter(t *testing.T) {
 	take(0, "s2", 5000, 100)
 	known(0, false, 0, 0) // one reading is not a rate
 	take(2*time.Second, "s1", 1020, 108)
-	known(2*time.Second, false, 0, 0) // the other switch may have answered many
+	known(2*time.Second, false, 0, 0) // the other switch's counters are missing
 	take(2*time.Second, "s2", 5060, 108)
 	known(2*time.Second, true, 10+30-2, 2) // 8 versions in 2 s are 2 writes a second, each with a read
 	known(13*time.Second, false, 0, 0)     // too old
 	take(4*time.Second, "s1", 1040, 116)
 	take(4*time.Second, "s2", 5120, 116)
 	known(4*time.Second, true, 38, 2)
-	take(6*time.Second, "s1", 20, 8) // restarted: it has counted 20 since
+	take(6*time.Second, "s1", 20, 8) // after a restart it has counted 20
 	take(6*time.Second, "s2", 5180, 124)
 	known(6*time.Second, true, 38, 2)
-	take(8*time.Second, "s1", 20, 8) // nothing for a moment: it cools down slowly
+	take(8*time.Second, "s1", 20, 8) // no requests for a moment: the average falls slowly
 	take(8*time.Second, "s2", 5180, 124)
 	known(8*time.Second, true, 38*math.Exp(-.2), 2*math.Exp(-.2))
 	m.forget(now.Add(time.Hour), time.Minute)
@@ -283,7 +283,7 @@ func TestMeter(t *testing.T) {
 	}
 }
 
-// TestJudge: what a slot says alongside what etcd has.
+// TestJudge: the verdict on a slot, given the key's state in etcd.
 func TestJudge(t *testing.T) {
 	has := func(rev int64) seen { return seen{Value: policy.Value{Known: true, Bytes: 1}, revision: rev} }
 	gone := func(rev int64) seen { return seen{Value: policy.Value{Known: true, Absent: true}, revision: rev} }
@@ -295,11 +295,11 @@ func TestJudge(t *testing.T) {
 		want placement.Fault
 	}{
 		{ok(slot(slotcodec.Value, 5)), has(5), ""},
-		{ok(slot(slotcodec.Value, 6)), has(5), ""}, // the watch is late
+		{ok(slot(slotcodec.Value, 6)), has(5), ""}, // the watch lags behind
 		{ok(slot(slotcodec.Value, 4)), has(5), placement.Bypassed},
 		{ok(slot(slotcodec.Value, 4)), gone(5), placement.Bypassed},
 		{ok(slot(slotcodec.Value, 6)), gone(5), ""},
-		{ok(slot(slotcodec.Value, 4)), seen{}, ""}, // etcd has not been asked
+		{ok(slot(slotcodec.Value, 4)), seen{}, ""}, // etcd's state is unknown
 		{ok(slot(slotcodec.Absent, 4)), gone(5), ""},
 		{ok(slot(slotcodec.Absent, 4)), has(5), placement.Bypassed},
 		{ok(slot(slotcodec.Absent, 5)), has(5), ""},
@@ -307,7 +307,7 @@ func TestJudge(t *testing.T) {
 		{ok(bare(slotcodec.Guard)), has(5), ""},
 		{ok(bare(slotcodec.Clear)), has(5), ""},
 		{ok([]byte(slotcodec.Unsealed)), has(5), ""},
-		// placement made it in version 7
+		// placement filled the slot in version 7
 		{admin.KeyState{Status: "OK", Version: 8, Value: []byte(slotcodec.Unsealed)}, has(5),
 			placement.Forged},
 		{ok(bare(slotcodec.Unfit)), has(5), placement.ValueTooLarge},
@@ -315,9 +315,9 @@ func TestJudge(t *testing.T) {
 		{ok([]byte("strange")), has(5), placement.Forged},
 		{ok(nil), has(5), placement.Forged},
 		{ok(slot(slotcodec.Value, 5)[:30]), has(5), placement.Forged},             // too short for a seal
-		{ok([]byte("\x02\x05\x00\x01v")), has(5), placement.Forged},               // a value as gateways sealed none
+		{ok([]byte("\x02\x05\x00\x01v")), has(5), placement.Forged},               // a value without a seal
 		{ok([]byte{byte(slotcodec.Guard), 1, 1}), has(5), placement.Forged},       // a guard
-		{ok([]byte{byte(slotcodec.Clear), byte(0)}), has(5), placement.Forged},    // clear, and more
+		{ok([]byte{byte(slotcodec.Clear), byte(0)}), has(5), placement.Forged},    // clear, with extra bytes
 		{ok([]byte{byte(slotcodec.Unfit)}), has(5), placement.Forged},             // unfit
 		{ok([]byte{byte(slotcodec.Absent), byte(77)}), gone(5), placement.Forged}, // absent
 		{admin.KeyState{Status: "NOT_FOUND"}, has(5), placement.SlotLost},
@@ -330,8 +330,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// Looks at slots because their keys have changed take a tenth of the time at most, and none waits
-// for longer than a look may take.
+// Checks that changes cause use at most a tenth of the time, and no pause is longer than a check
+// may take.
 func TestPauseAfterLook(t *testing.T) {
 	for took, want := range map[time.Duration]time.Duration{
 		0: lookPause, 100 * time.Microsecond: lookPause, 5 * time.Millisecond: 45 * time.Millisecond,

@@ -23,13 +23,13 @@ type fakeNetwork struct {
 
 	mu     sync.Mutex
 	chains []admin.Chain
-	keys   map[string]*fakeKey // by name
+	keys   map[string]*fakeKey // by directory name
 	next   uint32
-	rates  map[string]policy.Heat // by name: what the switches count
+	rates  map[string]policy.Heat // the switches' counts, by name
 	events []string
-	down   map[string]bool // switches that do not answer
+	down   map[string]bool // switches that do not answer, by name
 	refuse error           // of AddKeys and RemoveKey
-	meddle []byte          // what somebody else writes into a slot as soon as it is made
+	meddle []byte          // another writer's content, put into each new slot
 }
 
 type fakeKey struct {
@@ -208,7 +208,7 @@ func (n *fakeNetwork) set(key string, slot []byte) {
 	k.version++
 }
 
-// inSwitches are etcd's keys that are in the switches.
+// inSwitches returns the placed etcd keys in the switches.
 func (n *fakeNetwork) inSwitches() map[string]wire.Key {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -19,8 +19,8 @@ import (
 //
 //	policy/keys/KEY          {"choice": "pin", ...}: the operator's choice about a key
 //	policy/prefixes/PREFIX   ... about all keys that begin with PREFIX
-//	plan                     the moves that were decided and are not yet carried out, and who
-//	                         stays away
+//	plan                     the moves that were decided and are not yet carried out, and the keys
+//	                         that stay away
 type store struct {
 	kv         clientv3.KV
 	prefix     string

@@ -10,8 +10,8 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 )
 
-// TestPlanOfEarlierVersion: a controller that is upgraded in place takes what its predecessor had
-// written for what it was, whatever it is called by now.
+// TestPlanOfEarlierVersion: an upgraded controller understands its predecessor's plan, although
+// names in it have changed.
 func TestPlanOfEarlierVersion(t *testing.T) {
 	etcd := etcdtest.Client(t, etcdtest.Start(t))
 	_, err := etcd.Put(t.Context(), prefix+"plan", `{"moves":[{"op":"remove","key":"L2E=","chain":"main","code":"broken","reason":"lost"}],

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// TestRandomHeat: whatever the load does, no key moves more often than stay and rest allow, all
-// moves stay within the budget, there are never more keys than slots, and when the heat has come to
-// rest the hottest keys are the ones that are placed, within the factor.
+// TestRandomHeat: under any load, no key moves more often than MinResidency and Cooldown allow, all
+// moves stay within the budget, and there are never more keys than slots. Once the heat is
+// constant, the hottest keys are placed, within ReplaceRatio.
 func TestRandomHeat(t *testing.T) {
 	for seed := range uint64(5) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -109,7 +109,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestAwayIsBounded: keys that come and go for ever do not fill the memory.
+// TestAwayIsBounded: keys that come and go for ever do not use up the memory.
 func TestAwayIsBounded(t *testing.T) {
 	p, err := NewPlanner(DefaultLimits())
 	if err != nil {

@@ -13,23 +13,28 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/placement"
 )
 
-// TestScenarios runs the files in testdata. Each is a story: what is so goes in, what the planner
-// does comes out. Commands:
+// TestScenarios runs the files in testdata. Each is a story: the input is commands, the output is
+// the planner's decisions. Commands:
 //
-//	network CHAIN=(CELL,SLOTS)...       a new world; cells in bytes
-//	limits NAME=X...                    a new planner with DefaultLimits but for these (admit-after=10s replace-ratio=2 burst=4 ...)
-//	value KEY [BYTES|absent|unknown] [lease]    what etcd has; keys that are not named have 100 bytes
-//	heat KEY=READS or KEY=(READS,WRITES) ...    from now on; KEY=? is not heard of any more, KEY=none is not among those that are asked about
-//	source-down on|off  no heat at all is known
-//	ready CHAIN on|off
-//	fault KEY value-too-large|bypassed|slot-lost|slot-unreachable|forged     what is found in its slot until it is removed
-//	others CHAIN N      other users of the network have N slots
-//	pin, unpin KEY; exclude, include, clear KEY [prefix]
-//	fail KEY on|off     moves of a key are not carried out
-//	run D [every=D]     time passes, with a decision each second; moves are printed with their times and carried out
-//	why KEY...          the last verdicts
-//	show                what is placed
-//	restart             another planner goes on, with what the last one's Away was
+//	network CHAIN=(CELL,SLOTS)...   a new world; cells in bytes
+//	limits NAME=X...      a new planner with DefaultLimits, except for these (admit-after=10s burst=4 ...)
+//	value KEY [BYTES|absent|unknown] [lease]    the key's value in etcd (default: 100 bytes)
+//	heat KEY=READS or KEY=(READS,WRITES) ...    the key's rates from now on. KEY=?: its heat is
+//	                      unknown; KEY=none: moreover, the input lacks it unless it is placed
+//	source-down on|off    the heat of all keys is unknown
+//	ready CHAIN on|off    whether the chain is ready
+//	leaving CHAIN on|off  whether the chain is about to be removed
+//	fault KEY value-too-large|bypassed|slot-lost|slot-unreachable|forged    the slot's fault, until the
+//	                      key is removed
+//	others CHAIN N        other users of the network have N slots
+//	dictionary N          Input.Dictionary from now on
+//	pin, unpin KEY; exclude, include, clear KEY [prefix]    the operator's rules
+//	fail KEY on|off       whether moves of the key fail
+//	run D [every=D]       time passes, with a decision each second. Prints moves with their times and
+//	                      carries them out
+//	why KEY...            prints the last verdicts
+//	show                  prints the placed keys
+//	restart               replaces the planner by a new one, which recalls the last one's Away
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		w := &world{}
@@ -190,7 +195,7 @@ func (w *world) command() {
 		if err := w.rules.Set(s, Choice(w.d.Cmd)); err != nil {
 			fmt.Fprintln(&w.out, err)
 		}
-		w.key(arg(0)) // as the shell does: who is named by a rule is asked about
+		w.key(arg(0)) // like the shell, which also reads the keys that rules name
 		if s.Prefix {
 			delete(w.keys, arg(0))
 		}

@@ -37,30 +37,30 @@ const (
 	Own             Code = "own"              // the gateways' own
 	Excluded        Code = "excluded"         // by a rule
 	Leased          Code = "leased"           // attached to a lease
-	TooLarge        Code = "too-large"        // for every chain's cell
-	ValueTooLarge   Code = "value-too-large"  // was tried
+	TooLarge        Code = "too-large"        // too large for every chain's cells
+	ValueTooLarge   Code = "value-too-large"  // placing it failed: the value does not fit
 	Bypassed        Code = "bypassed"         // a writer bypasses the gateways
 	SlotLost        Code = "slot-lost"        // its slot was lost
 	SlotUnreachable Code = "slot-unreachable" // its slot did not answer a gateway
 	Forged          Code = "forged"           // its slot had a cell that no gateway has written
 	Narrow          Code = "narrow"           // no chain's slots hold a sealed cell
-	KeyAbsent       Code = "key-absent"       // does not exist
+	KeyAbsent       Code = "key-absent"       // it does not exist
 	Unknown         Code = "unknown"          // etcd has not been asked yet, or its heat is not known
-	Cold            Code = "cold"             // not read enough
+	Cold            Code = "cold"             // it is not read enough
 	Written         Code = "written"          // its writes would cost more than its reads save
 	Warming         Code = "warming"          // hot enough, but not for long enough
-	Full            Code = "full"             // all slots are in use by keys that are not colder enough
+	Full            Code = "full"             // all slots are in use by keys that are hotter, or not much colder
 	Resting         Code = "resting"          // it was removed a short while ago
-	Limited         Code = "limited"          // waits until moves are allowed again
+	Limited         Code = "limited"          // it waits for the budget of moves
 	NoChain         Code = "no-chain"         // no chain is ready
-	NotSampled      Code = "not-sampled"      // it is not among the keys that whoever measures has named
+	NotSampled      Code = "not-sampled"      // the source of heat has not named it
 )
 
 // Verdicts with a move:
 const (
 	Hot      Code = "hot"      // placed for its heat
 	MakeRoom Code = "room"     // removed to make room
-	TooCold  Code = "too-cold" // removed because hardly anybody reads it
+	TooCold  Code = "too-cold" // removed because it is hardly read
 	Leaving  Code = "leaving"  // removed because its chain is to hold no keys
 )
 

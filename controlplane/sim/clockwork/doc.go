@@ -1,5 +1,5 @@
-// Package clockwork is time and chance in a simulated run. A Loop has what is to happen, in order.
-// A Dice is a stream of chance that follows from the seed: each part of a run has its own, so that
-// one that asks more often changes nothing for another, and the same seed does the same. groups.go
-// says which groups of faults can be left out of all runs.
+// Package clockwork provides time and chance for a simulated run. A Loop holds the pending events,
+// in order. A Dice is a stream of random numbers that follows from the seed. Each part of a run has
+// its own stream, so drawing more often in one part changes nothing in another, and the same seed
+// gives the same run. groups.go names the groups of faults that can be left out of all runs.
 package clockwork

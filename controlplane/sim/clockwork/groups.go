@@ -7,21 +7,21 @@ import (
 	"strings"
 )
 
-// Groups of faults that have dice of their own, and can be left out, to see which of them a
-// violation takes. The seeds of the others stay what they are.
+// Groups of faults that have streams of their own. A group can be left out, to find which of them a
+// violation needs; the streams of the others do not change.
 const (
 	GroupLate    = "late"    // messages between controllers and switches (world/channels.go)
-	GroupWiped   = "wiped"   // switches that lose what they hold while they are connected (trouble/wipe.go)
+	GroupWiped   = "wiped"   // switches that lose their state while they are connected (trouble/wipe.go)
 	GroupKeyless = "keyless" // chains that change while they have no keys (trouble/keyless.go)
-	GroupGarbage = "garbage" // registers that hold what an earlier chain has left (trouble/garbage.go)
-	GroupWorker  = "worker"  // a switch outside the chain that somebody has taken over (trouble/worker.go)
+	GroupGarbage = "garbage" // registers with an earlier chain's leftovers (trouble/garbage.go)
+	GroupWorker  = "worker"  // a switch outside the chain under an attacker's control (trouble/worker.go)
 )
 
-// Included says which groups of faults there are: all, unless SetGroups has left some out.
+// Included has the groups of faults that runs use: all, unless SetGroups has left some out.
 var Included = map[string]bool{GroupLate: true, GroupWiped: true, GroupKeyless: true, GroupGarbage: true,
 	GroupWorker: true}
 
-// Groups is which groups of faults are not left out.
+// Groups returns the groups of faults that runs use, sorted.
 func Groups() (out []string) {
 	for _, g := range slices.Sorted(maps.Keys(Included)) {
 		if Included[g] {
@@ -31,7 +31,7 @@ func Groups() (out []string) {
 	return out
 }
 
-// SetGroups leaves out all groups of faults but these. Call it before any simulator runs.
+// SetGroups leaves out all groups of faults except these. Call it before any simulator runs.
 func SetGroups(names []string) error {
 	for _, n := range names {
 		if _, ok := Included[n]; !ok {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Loop is the simulation's time: what is to happen, in order. Of two things at the same moment the
-// one that was arranged first is first.
+// Loop is the simulation's clock and its queue of events, in order. Two events at the same moment
+// run in the order in which they were scheduled.
 type Loop struct {
 	Now   time.Duration
 	seq   uint64
@@ -20,17 +20,17 @@ type event struct {
 	do  func()
 }
 
-// At arranges something for a moment; a moment that is over means now.
+// At schedules an event for a moment; a moment in the past means now.
 func (l *Loop) At(t time.Duration, do func()) {
 	l.seq++
 	heap.Push(&l.queue, event{max(t, l.Now), l.seq, do})
 }
 
-// After arranges something for later.
+// After schedules an event for after d.
 func (l *Loop) After(d time.Duration, do func()) { l.At(l.Now+d, do) }
 
-// Run lets everything happen up to a moment, which is then the present, or until stop (if not nil)
-// says so.
+// Run executes the events up to a moment, which is then the present, or until stop (if not nil)
+// returns true.
 func (l *Loop) Run(until time.Duration, stop func() bool) {
 	for len(l.queue) > 0 && l.queue[0].at <= until {
 		if stop != nil && stop() {
@@ -62,11 +62,11 @@ func (q *eventQueue) Pop() any {
 	return e
 }
 
-// Dice is a stream of chance. Each part of a run has its own, so that one that asks more often does
-// not change what another gets.
+// Dice is a stream of random numbers. Each part of a run has its own, so drawing more often in one
+// part does not change what another part draws.
 type Dice struct{ *rand.Rand }
 
-// The streams of a seed.
+// The streams of a seed, for NewDice.
 const (
 	DiceRun = iota
 	DiceNetwork
@@ -97,7 +97,7 @@ func NewDice(seed, stream uint64) Dice { return Dice{rand.New(rand.NewPCG(seed, 
 // Chance is true with probability p.
 func (d Dice) Chance(p float64) bool { return p > 0 && d.Float64() < p }
 
-// Between is a duration from low (included) to high, all equally likely.
+// Between returns a duration from low (included) to high, uniformly distributed.
 func (d Dice) Between(low, high time.Duration) time.Duration {
 	if high <= low {
 		return low
@@ -105,10 +105,11 @@ func (d Dice) Between(low, high time.Duration) time.Duration {
 	return low + time.Duration(d.Int64N(int64(high-low)))
 }
 
-// About is a duration whose mean is d, exponentially distributed and at most ten times as long.
+// About returns a duration whose mean is d, exponentially distributed and at most ten times as
+// long.
 func (d Dice) About(mean time.Duration) time.Duration {
 	return min(time.Duration(d.ExpFloat64()*float64(mean)), 10*mean)
 }
 
-// Pick is one of some things.
+// Pick returns one of its arguments.
 func Pick[T any](d Dice, of ...T) T { return of[d.IntN(len(of))] }

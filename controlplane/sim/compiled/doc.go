@@ -1,3 +1,3 @@
-// Package compiled has the compiled P4 program as the simulated switches run it, and turns the
-// controller's entries into the form that the interpreter takes.
+// Package compiled loads the compiled P4 program for the simulated switches, and turns the
+// controller's table entries into the interpreter's form.
 package compiled

@@ -14,14 +14,13 @@ import (
 // Profile is the program that is simulated: values of 128 bits.
 const Profile = wire.Profile128
 
-// Program is the compiled P4 program, as it is or with a rule removed.
+// Program is the compiled P4 program, unchanged or with a rule removed.
 type Program struct {
 	info *p4rt.Info
 	JSON *bmv2json.Program
 }
 
-// Load reads the compiled program. change edits the JSON that p4c made of it; nil: it is
-// taken as it is.
+// Load reads the compiled program. change edits the JSON that p4c made of it; nil: no edit.
 func Load(change func(text []byte) ([]byte, error)) (*Program, error) {
 	text, p4info, err := p4src.Compiled(int(Profile))
 	if err != nil {
@@ -39,18 +38,18 @@ func Load(change func(text []byte) ([]byte, error)) (*Program, error) {
 	return p, nil
 }
 
-// Entry is a table entry as the engine takes it.
+// Entry is a table entry in the interpreter's form.
 type Entry struct {
 	Table      string
 	TableEntry *target.TableEntry
 }
 
-// Encode turns an entry of the controller's into the engine's form, by way of the P4Runtime message
-// that would carry it.
+// Encode turns an entry of the controller into the interpreter's form, through the P4Runtime
+// message that would carry it.
 func (p *Program) Encode(e p4rt.Entry) Entry {
 	m, err := p.info.Encode(e)
 	if err != nil {
-		// controller.New would have said so
+		// controller.New would have returned this error
 		panic(fmt.Sprintf("the controller's entry does not fit the program: %v", err))
 	}
 	table, entry, err := tablefill.Entry(p.info, m)

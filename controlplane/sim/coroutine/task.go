@@ -10,26 +10,27 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sim/clockwork"
 )
 
-// Scheduler has the coroutines of a run. One runs at a time, and the loop while none does.
+// Scheduler holds the coroutines of a run. One of them runs at a time; while none runs, the loop
+// does.
 type Scheduler struct {
 	loop    *clockwork.Loop
-	tasks   []*Task // those that have not ended
+	tasks   []*Task // tasks that have not ended
 	running *Task   // nil: the loop
 }
 
-// NewScheduler makes one whose time is a loop's.
+// NewScheduler makes a scheduler that takes its time from a loop.
 func NewScheduler(loop *clockwork.Loop) *Scheduler { return &Scheduler{loop: loop} }
 
-// Running is the coroutine that runs now; nil: none does.
+// Running returns the coroutine that runs at present; nil: none.
 func (s *Scheduler) Running() *Task { return s.running }
 
-// Process is what coroutines belong to. They die with it.
+// Process is a simulated process that owns coroutines. They end when it dies.
 type Process struct {
 	*Scheduler
 	Alive func() bool
 }
 
-// later does something after a while, if the process is alive then.
+// later runs do after d, if the process is alive then.
 func (p *Process) later(d time.Duration, do func()) {
 	p.loop.After(d, func() {
 		if p.Alive() {
@@ -44,16 +45,17 @@ type Task struct {
 	next   func() (struct{}, bool)
 	stop   func()
 	yield  func(struct{}) bool
-	number int   // how often it has waited
-	waits  bool  // it does now
-	ctx    *Span // while it waits
+	number int   // number of waits so far
+	waits  bool  // it waits at present
+	ctx    *Span // the context of the present wait
 	over   bool  // the run has ended
 }
 
-// ErrOver ends what waits when the run is over.
+// ErrOver is what a waiting task gets when the run is over.
 var ErrOver = errors.New("the run is over")
 
-// Start runs do as a task of the process, and then reports. The context ends what it waits for.
+// Start runs do as a task of the process, and then calls then with its error. Cancelling the
+// returned context ends the task's waiting.
 func (p *Process) Start(do func(context.Context) error, then func(error)) *Span {
 	ctx := &Span{s: p.Scheduler}
 	p.spawn(func(t *Task) {
@@ -74,7 +76,7 @@ func (p *Process) spawn(do func(*Task)) {
 	p.later(0, t.resume)
 }
 
-// resume lets it continue until it waits again, or ends.
+// resume lets the task continue until it waits again, or ends.
 func (t *Task) resume() {
 	s := t.p.Scheduler
 	before := s.running
@@ -85,8 +87,8 @@ func (t *Task) resume() {
 	s.running = before
 }
 
-// Wait lets the others continue until somebody wakes the task, until a moment (0: none), or until
-// ctx ends (nil: it does not), and says why if that has ended.
+// Wait lets other tasks continue until somebody wakes this task, until a moment (0: none), or until
+// ctx ends (nil: it does not). If ctx has ended, it returns the reason.
 func (t *Task) Wait(ctx *Span, until time.Duration) error {
 	if t.over {
 		return ErrOver
@@ -113,7 +115,7 @@ func (t *Task) Wait(ctx *Span, until time.Duration) error {
 	return ctx.Err()
 }
 
-// Wake ends its waiting, soon.
+// Wake ends the task's waiting, in an event of the loop.
 func (t *Task) Wake() {
 	if t.waits {
 		number := t.number
@@ -127,7 +129,7 @@ func (t *Task) awake(number int) {
 	}
 }
 
-// End ends all that wait yet.
+// End ends all tasks that still wait.
 func (s *Scheduler) End() {
 	for len(s.tasks) > 0 {
 		t := s.tasks[0]
@@ -140,7 +142,7 @@ func (s *Scheduler) End() {
 	}
 }
 
-// Await starts something that says when it is done, and waits for that.
+// Await calls begin, and waits until begin's callback reports the end.
 func (p *Process) Await(ctx context.Context, begin func(done func(error))) error {
 	t := p.running
 	over := false
@@ -157,16 +159,16 @@ func (p *Process) Await(ctx context.Context, begin func(done func(error))) error
 	return result
 }
 
-// Span is a context.Context by the time of the simulation.
+// Span is a context.Context in simulated time.
 type Span struct {
 	s       *Scheduler
 	parent  *Span
-	end     time.Duration // 0: none of its own
+	end     time.Duration // 0: no deadline of its own
 	err     error
-	waiting int // tasks that wait in it or below
+	waiting int // tasks that wait under it or under a context derived from it
 }
 
-// Deadline implements context.Context: who wants to wait does so by Task.Wait.
+// Deadline implements context.Context. Tasks wait by Task.Wait instead.
 func (c *Span) Deadline() (time.Time, bool) { return time.Time{}, false }
 
 // Done implements context.Context.
@@ -188,7 +190,7 @@ func (c *Span) Err() error {
 	return nil
 }
 
-// until is when it ends by itself; 0: it does not.
+// until returns the earliest deadline of the context and its parents; 0: none.
 func (c *Span) until() (end time.Duration) {
 	for ; c != nil; c = c.parent {
 		if c.end != 0 && (end == 0 || c.end < end) {
@@ -204,7 +206,7 @@ func (c *Span) count(n int) {
 	}
 }
 
-// Cancel ends it.
+// Cancel ends the context with an error.
 func (c *Span) Cancel(err error) {
 	if c.err == nil {
 		c.err = err
@@ -224,7 +226,7 @@ func (c *Span) Cancel(err error) {
 // Runtime is an ops.Runtime.
 type Runtime struct {
 	*Process
-	// EndsEarly: ForEach does not wait for all that it has begun (a mutant).
+	// EndsEarly: ForEach does not wait for all calls that it has begun (a mutant).
 	EndsEarly bool
 }
 

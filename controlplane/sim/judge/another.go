@@ -7,11 +7,11 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// What is told about a key is the key's own: what was written under its KEY_ID, or what a move has
-// put there. A KEY_ID gets a slot that another had before, at switches that may have been away
-// meanwhile, so this is looked at apart.
+// An answer about a key must hold a value of that key: one written under its KEY_ID, or put there
+// by a move. A KEY_ID can get a slot that another key had before, at switches that may have been
+// away meanwhile, so this file checks the owner of each value.
 
-// place of a value: a name, and the number of one of its KEY_IDs.
+// place is the owner of a value: a name, and the number of one of its KEY_IDs.
 type place struct {
 	key   wire.Key
 	under int
@@ -19,16 +19,16 @@ type place struct {
 
 func (o *Call) place() place { return place{o.Key, o.Under} }
 
-// Guesses are the reads of KEY_IDs that nobody has been told yet (world/peek.go). They say nothing
-// about the order of calls, since the key may never be placed: but what is told about it must be
-// its own.
+// Guesses are the reads of KEY_IDs that no client knows yet (world/peek.go). They say nothing about
+// the order of calls, since the key may never be placed. But the values that they return must be
+// the key's own.
 type Guesses struct {
 	Ops   []Call
-	Moved map[wire.Key]string // the value that a KEY_ID is placed with by a move
+	Moved map[wire.Key]string // the value that a KEY_ID gets when a move places it
 }
 
-// another finds what calls of a key were told that is another's, or that an earlier key has left in
-// the slot.
+// another finds answers that hold another key's value, or a value that an earlier key left in the
+// slot.
 func another(ops []Call, guessed Guesses) (out []Violation) {
 	written := map[string]place{}
 	moved := map[place]string{}
@@ -37,7 +37,7 @@ func another(ops []Call, guessed Guesses) (out []Violation) {
 			moved[o.place()] = value
 		}
 	}
-	first := map[place]wire.Version{} // by which the controller has placed it
+	first := map[place]wire.Version{} // the version by which the controller has placed it
 	for _, o := range ops {
 		switch {
 		case o.Move:
@@ -77,7 +77,7 @@ func another(ops []Call, guessed Guesses) (out []Violation) {
 				continue
 			}
 		}
-		// (What the controller writes several times is told to watchers each time.)
+		// (Watchers get a NOTIFY each time that the controller repeats a write.)
 		if v := o.Version; !o.Notified && first[o.place()] != 0 && v&(1<<ComposedShift-1) != 0 && v < first[o.place()] {
 			tell(o, "the first version of its KEY_ID is %v", first[o.place()])
 		}

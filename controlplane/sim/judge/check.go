@@ -21,11 +21,11 @@ type Violation struct {
 	Kind string // "not linearizable", ...
 	Key  wire.Key
 	What string
-	// porcupine's view of a history that is not linearizable
+	// info is porcupine's view of a history that is not linearizable
 	info *porcupine.LinearizationInfo
 }
 
-// String says what must not have happened, and to which key.
+// String names the violation and its key.
 func (v Violation) String() string { return fmt.Sprintf("%s: key %v: %s", v.Kind, v.Key, v.What) }
 
 // The kinds of Violation.
@@ -80,7 +80,7 @@ func (h *History) Check(guessed Guesses) []Violation {
 	return out
 }
 
-// observation is what somebody was told about a version, and when he was told first.
+// observation is the answer about a version, and when somebody first got it.
 type observation struct {
 	value string
 	found bool
@@ -88,8 +88,8 @@ type observation struct {
 	who   Call
 }
 
-// observe collects what was said about each version. All must say the same: whoever reads, EVENTUAL
-// reads too.
+// observe collects the answers about each version. All must agree, whichever switch gave them,
+// EVENTUAL reads too.
 func observe(ops []Call) (map[wire.Version]*observation, *Violation) {
 	out := map[wire.Version]*observation{}
 	var violation *Violation
@@ -122,8 +122,8 @@ func observe(ops []Call) (map[wire.Version]*observation, *Violation) {
 	return out, violation
 }
 
-// belied finds the writes of which the client library has said that they are surely not executed,
-// and whose value somebody has seen. (Of a deletion nothing tells it from others.)
+// belied finds the writes that the client library reported as surely not executed although somebody
+// has seen their value. (Deletions have no value that could tell them apart.)
 func belied(key wire.Key, ops []Call, versions map[wire.Version]*observation) (out []Violation) {
 	seen := map[string]*observation{}
 	for _, o := range versions {
@@ -145,7 +145,8 @@ func belied(key wire.Key, ops []Call, versions map[wire.Version]*observation) (o
 }
 
 // late finds the writes of unknown outcome that were executed after a later write of the same
-// session to the same key had been: that ends what is unknown of them (docs/consistency.md).
+// session to the same key. The later write's execution must settle the earlier one
+// (docs/consistency.md).
 func late(key wire.Key, ops []Call, versions map[wire.Version]*observation) (out []Violation) {
 	lowest := map[string]wire.Version{}
 	for v, seen := range versions {
@@ -182,16 +183,18 @@ func late(key wire.Key, ops []Call, versions map[wire.Version]*observation) (out
 // linearize asks porcupine whether there is an order of one key's calls, each between its begin and
 // its end, that explains every answer.
 //
-// A write of unknown outcome is pending for ever: it may have happened at any time since, or never.
-// Every value is written once, so whether it did is known where anybody has seen its value (or, of
-// a deletion, nothing tells it from others: then it is one of the versions without a value that no
-// known write has). If somebody has, it has that version, and happened before he was answered. If
-// nobody ever has, it may as well never have happened: nothing else depends on it: a CAS on its
-// version would have been told about it by somebody, or has guessed.
+// A write of unknown outcome is pending for ever: it may have happened at any time since its begin,
+// or never. Every value is written only once, so a value that somebody has seen proves that its
+// write happened. (Nothing tells deletions apart: each counts as one of the versions without a
+// value that no known write has.) A write whose value was seen has that version, and happened
+// before the answer that showed it. A write whose value was never seen may be taken as never
+// executed, because nothing else depends on it: a CAS on its version either guessed the version or
+// was told about it.
 func linearize(key wire.Key, ops []Call, versions map[wire.Version]*observation) *Violation {
-	// What a move puts under another KEY_ID was written before: its version says nothing about that
-	// write's. Nor does a lower one of that KEY_ID: the controller may have had to write it several
-	// times before anybody else could. So it is with the deletion by which it places a key.
+	// A move writes an earlier value under another KEY_ID, so its version says nothing about that
+	// value's first write. A lower version of that KEY_ID says nothing either, because the
+	// controller may have had to repeat its write before anybody else could write. The same holds
+	// for the deletion by which it places a key.
 	moves, placings := map[wire.Version]wire.Version{}, map[wire.Version]wire.Version{} // by incarnation
 	for _, o := range ops {
 		switch i := o.Version >> ComposedShift; {
@@ -213,12 +216,11 @@ func linearize(key wire.Key, ops []Call, versions map[wire.Version]*observation)
 				byValue[seen.value] = v
 			}
 		} else if v > max(moves[v>>ComposedShift], placings[v>>ComposedShift]) {
-			// (below, it is what the slot's key of before has left, which an EVENTUAL read may
-			// tell)
+			// (A lower version belongs to the slot's earlier key; an EVENTUAL read may return it.)
 			unexplained[v] = true
 		}
 	}
-	guessed := false // somebody's CAS was executed on a version that nobody was told
+	guessed := false // somebody's CAS was executed on a version that was in no answer
 	for _, o := range ops {
 		if o.Outcome == Done && o.Op != wire.Read {
 			delete(unexplained, o.Version)
@@ -230,7 +232,7 @@ func linearize(key wire.Key, ops []Call, versions map[wire.Version]*observation)
 	var history []porcupine.Operation
 	add := func(o Call, client int, end time.Duration) {
 		if o.Op != wire.Read && o.Outcome == Done {
-			// it has happened when somebody sees it, by an EVENTUAL read too
+			// the write has happened when somebody sees its value, even by an EVENTUAL read
 			end = min(end, max(o.Begin, versions[o.Version].first))
 		}
 		history = append(history, porcupine.Operation{ClientId: client, Input: o, Call: int64(o.Begin),
@@ -238,10 +240,9 @@ func linearize(key wire.Key, ops []Call, versions map[wire.Version]*observation)
 	}
 	for i, o := range ops {
 		switch {
-		case o.Outcome == Nothing: // (belied)
+		case o.Outcome == Nothing: // belied checks these
 		case o.Eventual:
-			// apart: they may see any version that was ever committed, which makes them witnesses
-			// (observe), no more
+			// EVENTUAL reads may see any version that was ever committed. So only observe uses them
 		case o.Outcome == Unknown && o.Del:
 			if movedDeletion {
 				add(o, i, math.MaxInt64)
@@ -272,8 +273,8 @@ func linearize(key wire.Key, ops []Call, versions map[wire.Version]*observation)
 	return &Violation{Kind: NotLinearizable, Key: key, What: blame(ops, stuck(&info)), info: &info}
 }
 
-// stuck says how far the longest order goes that porcupine has found, and which of the calls that
-// have no place in it is over first.
+// stuck says how long the longest order is that porcupine has found, and which of the calls without
+// a place in it ended first.
 func stuck(info *porcupine.LinearizationInfo) string {
 	var longest []porcupine.Operation
 	for _, partition := range info.PartialLinearizationsOperations() {
@@ -291,10 +292,10 @@ func stuck(info *porcupine.LinearizationInfo) string {
 		last.Request(), last.Begin, last.Result(), last.Client)
 }
 
-// explain gives a deletion for each version without a value that somebody saw and no known write
-// has: one of those of unknown outcome, as long as there are enough that had begun. It does not
-// matter which: each may have happened at any time since the first of them began. (To have
-// porcupine choose among dozens would take it for ever.)
+// explain assigns a deletion to each version without a value that somebody saw and no known write
+// has. It takes a deletion of unknown outcome, if enough of them had begun by then. It does not
+// matter which one: each may have happened at any time since the first of them began. (Porcupine
+// would take for ever to choose among dozens.)
 func explain(ops []Call, versions map[wire.Version]*observation, unexplained map[wire.Version]bool) (
 	out []Call) {
 	var begun []Call
@@ -309,8 +310,8 @@ func explain(ops []Call, versions map[wire.Version]*observation, unexplained map
 	})
 	next := 0
 	for _, v := range bySight {
-		// (One that was seen before any began is not a client's: the controller has written it, and
-		// was not told so.)
+		// (A version that was seen before any deletion began is the controller's, which got no
+		// answer to its write.)
 		if next < len(begun) && begun[next].Begin <= versions[v].first {
 			o := begun[next]
 			next++
@@ -336,7 +337,7 @@ var register1 = porcupine.Model{
 	DescribeState: func(s any) string { return fmt.Sprintf("%+v", s) },
 }
 
-// asCall is the operation as the model of a key knows it.
+// asCall returns the operation in the form of a key's model.
 func (o Call) asCall() linearizable.Call {
 	x := linearizable.Call{Op: o.Op, Delete: o.Del, Value: o.Value, Expected: o.Expected,
 		Unknown: o.Outcome == Unknown, Failed: o.Outcome == Failed,
@@ -350,8 +351,8 @@ func (o Call) asCall() linearizable.Call {
 	return x
 }
 
-// blame looks for the plainest reason for which a history is not linearizable: a call that was told
-// about an older version than one that had ended before it began was told about.
+// blame finds the simplest reason why a history is not linearizable: a call that returned an older
+// version than another call, which had ended before it began.
 func blame(ops []Call, otherwise string) string {
 	byEnd := slices.Clone(ops)
 	slices.SortStableFunc(byEnd, func(a, b Call) int { return cmp.Compare(a.End, b.End) })
@@ -388,8 +389,8 @@ func blame(ops []Call, otherwise string) string {
 	return otherwise
 }
 
-// ahead finds what was told to a server that watches before it was committed: a call that began
-// after found less.
+// ahead finds versions that a watching server was notified of before they were committed: a call
+// that began after the NOTIFY found a lower version.
 func ahead(key wire.Key, ops []Call) (out []Violation) {
 	var told, calls []Call
 	for _, o := range ops {
@@ -403,7 +404,7 @@ func ahead(key wire.Key, ops []Call) (out []Violation) {
 	slices.SortStableFunc(calls, func(a, b Call) int { return int(a.Begin - b.Begin) })
 	var newest Call
 	for _, o := range calls {
-		for len(told) > 0 && told[0].End < o.Begin { // they are in the order of their ends
+		for len(told) > 0 && told[0].End < o.Begin { // both lists are in the order of their ends
 			if told[0].Version > newest.Version {
 				newest = told[0]
 			}

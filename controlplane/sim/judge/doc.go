@@ -1,8 +1,8 @@
-// Package judge checks whether the answers to clients are consistent. It knows calls and their
-// answers, and nothing of the run that produced them.
+// Package judge checks whether the answers to clients are consistent. It sees only calls and their
+// answers, not the run that produced them.
 //
 // history.go has the calls. check.go asks porcupine, key by key, for an order of the calls that
 // explains all answers, and looks for answers that contradict each other. another.go finds values
-// that are another key's, and names.go versions of a name that went back. Everything that must not
-// happen, whoever finds it, is a Violation of one of the kinds in check.go.
+// of another key, and names.go finds names whose versions decrease. Each finding is a Violation of
+// one of the kinds in check.go.
 package judge

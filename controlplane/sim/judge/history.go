@@ -7,42 +7,42 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// Call is one call of a client: what it asked, when, and what it was told.
+// Call is one call of a client: request, times and answer.
 type Call struct {
 	Client     string
 	Key        wire.Key
 	Op         wire.Op // Read, Write or CAS
 	Eventual   bool
-	Notified   bool         // an eventual read that nobody asked for: a NOTIFY
-	Move       bool         // a write that puts the value that the key has under another KEY_ID
+	Notified   bool         // an eventual read that no client sent: the server got a NOTIFY
+	Move       bool         // a write that puts the key's value under another KEY_ID
 	Places     bool         // a deletion by which the controller places the key
-	Del        bool         // of a write: it leaves no value
-	Value      string       // that was read, or written
+	Del        bool         // of a write: it is a deletion
+	Value      string       // that was read or written
 	Expected   wire.Version // of a CAS
 	Begin, End time.Duration
-	Session    uint16 // of a write, and its number: those that it was sent with at last
+	Session    uint16 // of a write, with its number: those of the last transmission
 	Number     uint32
 
 	Outcome outcome
-	Why     error        // of an unknown outcome, and of nothing
-	Version wire.Version // that was read, or given to the write; of a failed CAS, that was found
+	Why     error        // of the outcomes Unknown and Nothing
+	Version wire.Version // that was read, or given to the write; of a failed CAS: the version found
 	ID      wire.Key     // of a peek
-	Under   int          // the number of the KEY_ID that was asked for, among those of the name
+	Under   int          // which of the name's KEY_IDs the request named, by number
 	Found   bool         // of a read or a failed CAS: there was a value
-	Saw     string       // of a failed CAS
+	Saw     string       // of a failed CAS: the value found
 }
 
-// outcome is what came of a call.
+// outcome is how a call ended.
 type outcome uint8
 
 const (
 	Done    outcome = iota
-	Failed          // a CAS, because of the version
+	Failed          // a CAS that found another version
 	Unknown         // a write that may have been executed, or may yet be
-	Nothing         // it says nothing: a read without an answer, a write that is surely not executed
+	Nothing         // no information: a read without an answer, or a write that was surely not executed
 )
 
-// What is the kind of call and what came of it, for coverage.
+// What is the kind of call and its outcome, for coverage.
 func (o *Call) What() string {
 	s := map[wire.Op]string{wire.Read: "read", wire.Write: "write", wire.CAS: "cas"}[o.Op]
 	if o.Eventual {
@@ -51,7 +51,7 @@ func (o *Call) What() string {
 	return s + " " + [...]string{"done", "failed", "of unknown outcome", "without an answer"}[o.Outcome]
 }
 
-// Request is what was asked, for people.
+// Request describes the request, for people.
 func (o *Call) Request() string {
 	s := map[wire.Op]string{wire.Read: "read", wire.Write: "write", wire.CAS: "cas"}[o.Op]
 	if o.Eventual {
@@ -73,7 +73,7 @@ func (o *Call) Request() string {
 	return s
 }
 
-// Result is the result of the call, for people.
+// Result describes the answer, for people.
 func (o *Call) Result() string {
 	state := func(found bool, value string) string {
 		if !found {
@@ -95,17 +95,17 @@ func (o *Call) Result() string {
 	return fmt.Sprintf("done, version %v", o.Version)
 }
 
-// History is all calls of a run that say something, in the order of their ends.
+// History is the calls of a run that carry information, in the order of their ends.
 type History struct{ Ops []Call }
 
-// Add adds a call that has come to its end.
+// Add adds a call that has ended.
 func (h *History) Add(o Call) { h.Ops = append(h.Ops, o) }
 
-// ComposedShift is where a version that is composed of the number of a KEY_ID and a version has the
-// number. Epochs of a run have 10 bits, and a name no more than 64 KEY_IDs.
+// ComposedShift is the position of the KEY_ID's number in a version that is composed of that number
+// and a version. Epochs of a run have 10 bits, and a name has at most 64 KEY_IDs.
 const ComposedShift = 58
 
-// Incarnation says which of its name's KEY_IDs one is: 0 is the first.
+// Incarnation names a KEY_ID by its name and its number among that name's KEY_IDs: 0 is the first.
 type Incarnation struct {
 	Name   wire.Key
 	Number int

@@ -9,19 +9,19 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// Versions of a name (docs/protocol.md): those of its KEY_ID and the offset that the directory has
-// with the key. They only grow, over moves and removals, and controllers that come and go.
+// The version of a name (docs/protocol.md) is the version of its KEY_ID plus the key's offset in
+// the directory. Versions of a name only grow, also across moves, removals and changes of
+// controller.
 
-// seenAs is the versions of a name that were seen under one of its KEY_IDs, from the lowest to the
-// highest.
+// seenAs is the lowest and highest version of a name that was seen under one of its KEY_IDs.
 type seenAs struct {
 	id          wire.Key
-	number      int // of the KEY_ID, of those that the name has had
+	number      int // of the KEY_ID, among those of the name
 	first, last Call
-	lowest, top wire.Version // by name
+	lowest, top wire.Version // versions of the name
 }
 
-// VersionsOfNames looks for names whose versions went back when they were given another KEY_ID.
+// VersionsOfNames finds names whose versions went back when they got another KEY_ID.
 func VersionsOfNames(ops []Call, incarnations map[wire.Key]Incarnation, offsets map[wire.Key]uint64) (
 	out []Violation) {
 	ids := map[Incarnation]wire.Key{}
@@ -31,7 +31,7 @@ func VersionsOfNames(ops []Call, incarnations map[wire.Key]Incarnation, offsets 
 	seen := map[wire.Key]*seenAs{}
 	for _, o := range ops {
 		if o.Eventual || o.Move || o.Places || o.Version == 0 || o.Outcome != Done && o.Outcome != Failed {
-			continue // (an EVENTUAL read may tell what the slot's key of before has left)
+			continue // (an EVENTUAL read may return the slot's earlier key's version)
 		}
 		i := Incarnation{o.Key, int(o.Version >> ComposedShift)}
 		id := ids[i]
@@ -73,7 +73,7 @@ func VersionsOfNames(ops []Call, incarnations map[wire.Key]Incarnation, offsets 
 	return out
 }
 
-// sameValue says whether two calls tell about the same value, as they do of one version before and
+// sameValue reports whether two calls show the same value. They must for one version, before and
 // after a move.
 func sameValue(a, b Call) bool {
 	value := func(o Call) (string, bool) {

@@ -10,15 +10,15 @@ import (
 	"strings"
 )
 
-// edit changes the JSON that p4c made of the program: conditions and assignments, which it finds by
-// the piece of source that p4c quotes for them. So rules can be removed without p4c, and a rule
-// that is not where it was is an error and not a mutant that does nothing.
+// edit changes the JSON that p4c made of the program. It finds conditions and assignments by the
+// piece of source that p4c quotes for them, so removing a rule needs no p4c. If a rule is not found
+// in its place, that is an error, not a mutant without effect.
 type edit struct {
 	program map[string]any
 	errs    []error
 }
 
-// editProgram applies a change.
+// editProgram applies a change to the program's JSON.
 func editProgram(text []byte, change func(*edit)) ([]byte, error) {
 	e := &edit{}
 	if err := json.Unmarshal(text, &e.program); err != nil {
@@ -52,7 +52,7 @@ func truth(b bool) expr { return equal(number(0), number(map[bool]uint64{true: 0
 // field is a field of a header.
 func field(header, name string) expr { return expr{"type": "field", "value": []any{header, name}} }
 
-// Fields and what is in them.
+// Fields, and values of fields.
 var (
 	op      = field("netcraq", "KV_OP")
 	request = field("netcraq", "request")
@@ -70,7 +70,7 @@ const (
 	chainSession = 8
 )
 
-// Events of events.p4, by which a decision is known.
+// Events of events.p4, which identify the program's decisions.
 const (
 	eventWriteStored = 9
 	eventCASToTail   = 15
@@ -78,11 +78,11 @@ const (
 	eventDropFrozen  = 53
 )
 
-// does is whether the packet's operation is that one.
+// does is an expression that is true if the packet's operation is chainOp.
 func (e *edit) does(chainOp uint64) expr { return equal(e.scalar("chain_op"), number(chainOp)) }
 
-// scalar is a variable of the program, by the end of its name: p4c puts the names of controls and
-// structs before it, and a number after it.
+// scalar finds a variable of the program by the end of its name: p4c prefixes the names of controls
+// and structs, and appends a number.
 func (e *edit) scalar(name string) expr {
 	var found []string
 	for _, t := range e.program["header_types"].([]any) {
@@ -101,7 +101,7 @@ func (e *edit) scalar(name string) expr {
 	return field("scalars", found[0])
 }
 
-// named says whether that is what p4c made of a variable's name.
+// named reports whether got is the name that p4c gives to a variable.
 func named(got, name string) bool {
 	return strings.HasSuffix("_"+strings.TrimRight(got, "_0123456789"), "_"+name)
 }
@@ -109,12 +109,12 @@ func named(got, name string) bool {
 // flag is a boolean variable.
 func (e *edit) flag(name string) expr { return operation2("d2b", nil, e.scalar(name)) }
 
-// low is the low half of the register versions: latest; high is committed.
+// latest is the low half of the register versions; the high half is the committed version.
 func (e *edit) latest() expr {
 	return operation2("&", e.scalar("pair"), number(1<<64-1))
 }
 
-// quoted says whether something stands in a source file with a fragment.
+// quoted reports whether p4c quotes a place in a source file that begins with a fragment.
 func quoted(x map[string]any, file, fragment string) bool {
 	s, _ := x["source_info"].(map[string]any)
 	if s == nil || !strings.HasSuffix(s["filename"].(string), file) {
@@ -123,7 +123,7 @@ func quoted(x map[string]any, file, fragment string) bool {
 	return strings.HasPrefix(s["source_fragment"].(string), fragment)
 }
 
-// conditions are the conditions that stand in the source as fragment (or begin with it).
+// conditions returns the conditions whose source text is, or begins with, fragment.
 func (e *edit) conditions(file, fragment string) []map[string]any {
 	var out []map[string]any
 	for _, p := range e.program["pipelines"].([]any) {
@@ -136,7 +136,8 @@ func (e *edit) conditions(file, fragment string) []map[string]any {
 	return out
 }
 
-// when changes the conditions that stand in a file as fragment: all of them, which must be n.
+// when changes all conditions of a file whose source text begins with fragment. There must be n of
+// them.
 func (e *edit) when(file, fragment string, n int, change func(old any) any) {
 	cs := e.conditions(file, fragment)
 	if len(cs) != n {
@@ -147,8 +148,8 @@ func (e *edit) when(file, fragment string, n int, change func(old any) any) {
 	}
 }
 
-// assignments calls do for what is assigned to a target in an action: a field, or a variable as
-// scalar has it.
+// assignments calls do for each assignment in an action to a target: a field, or a variable by
+// scalar's kind of name.
 func assignments(action map[string]any, target string, do func(p map[string]any)) {
 	for _, p := range action["primitives"].([]any) {
 		p := p.(map[string]any)
@@ -162,8 +163,8 @@ func assignments(action map[string]any, target string, do func(p map[string]any)
 	}
 }
 
-// assign changes what is assigned to a target where a file has fragment: everywhere, n times. Where
-// the target is in the metadata, p4c quotes from the = on.
+// assign changes the value that is assigned to a target where the source text of the file begins
+// with fragment: all n places. If the target is in the metadata, p4c's quotation begins at the "=".
 func (e *edit) assign(file, target, fragment string, n int, change func(old any) any) {
 	found := 0
 	for _, a := range e.program["actions"].([]any) {
@@ -180,8 +181,8 @@ func (e *edit) assign(file, target, fragment string, n int, change func(old any)
 	}
 }
 
-// assignFlag changes what is assigned to a boolean, and also the conditions on that boolean for
-// which p4c has put in what was assigned. (p4c quotes those from where the metadata is declared.)
+// assignFlag changes the value that is assigned to a boolean, and the conditions in which p4c has
+// replaced the boolean by that value. (For those, p4c quotes the metadata's declaration.)
 func (e *edit) assignFlag(file, target, fragment string, n int, change func(old any) any) {
 	e.assign(file, target, fragment, n, func(old any) any {
 		inner := old.(map[string]any)["value"].(map[string]any)["value"].(map[string]any)
@@ -199,12 +200,12 @@ func (e *edit) assignFlag(file, target, fragment string, n int, change func(old 
 	})
 }
 
-// always and never are for when.
+// always and never are changes for when.
 func always(any) any { return truth(true) }
 func never(any) any  { return truth(false) }
 
-// node copies a condition, or a table without a key, of ingress under another name. next gives the
-// copy's successors, by the way that leads there.
+// copyNode copies a condition, or a table without a key, of ingress under another name. next gives
+// the copy's successors, each by the branch that leads to it.
 func (e *edit) copyNode(name, copied string, next map[string]string) {
 	pl := e.program["pipelines"].([]any)[0].(map[string]any)
 	for _, kind := range []string{"conditionals", "tables"} {
@@ -237,7 +238,7 @@ func (e *edit) copyNode(name, copied string, next map[string]string) {
 	e.fail("no node %s", name)
 }
 
-// decides says whether an action of a table decides that a packet counts as an event.
+// decides reports whether an action of a table sets the event that a packet counts as.
 func (e *edit) decides(table any, event uint64) (found bool) {
 	for _, t := range e.program["pipelines"].([]any)[0].(map[string]any)["tables"].([]any) {
 		t := t.(map[string]any)
@@ -254,15 +255,15 @@ func (e *edit) decides(table any, event uint64) (found bool) {
 	return found
 }
 
-// isNumber says whether an assignment's value is that number.
+// isNumber reports whether an assignment's value is the number n.
 func isNumber(assign map[string]any, n uint64) bool {
 	v, ok := assign["parameters"].([]any)[1].(map[string]any)["value"].(string)
 	got, err := strconv.ParseUint(strings.TrimPrefix(v, "0x"), 16, 64)
 	return ok && err == nil && got == n
 }
 
-// deciding is the one condition of a file that leads to an event where it holds, and to another,
-// unless that is 0, where it does not.
+// deciding finds the one condition of a file that leads to event if it is true, and to otherwise
+// (unless that is 0) if it is false.
 func (e *edit) deciding(file string, event, otherwise uint64) map[string]any {
 	var found []map[string]any
 	for _, c := range e.conditions(file, "") {
@@ -273,7 +274,7 @@ func (e *edit) deciding(file string, event, otherwise uint64) map[string]any {
 	return e.only(found, fmt.Sprintf("condition that leads to event %d in %s", event, file))
 }
 
-// theOne is the one condition that stands in a file as fragment.
+// theOne finds the only condition of a file whose source text begins with fragment.
 func (e *edit) theOne(file, fragment string) map[string]any {
 	return e.only(e.conditions(file, fragment), fmt.Sprintf("condition %q in %s", fragment, file))
 }
@@ -286,7 +287,7 @@ func (e *edit) only(cs []map[string]any, what string) map[string]any {
 	return cs[0]
 }
 
-// theNamed is the condition of ingress with a name.
+// theNamed finds the condition of ingress with a name.
 func (e *edit) theNamed(name string) map[string]any {
 	for _, c := range e.program["pipelines"].([]any)[0].(map[string]any)["conditionals"].([]any) {
 		if c := c.(map[string]any); c["name"] == name {
@@ -297,7 +298,7 @@ func (e *edit) theNamed(name string) map[string]any {
 	return map[string]any{}
 }
 
-// alsoDo adds an assignment that stands in a file, to a target, as fragment to the one action that
+// alsoDo copies an assignment to a target, found by file and fragment, into the only action that
 // decides on an event.
 func (e *edit) alsoDo(event uint64, file, target, fragment string) {
 	var add map[string]any

@@ -11,16 +11,16 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sim/judge"
 )
 
-// lacking are the model's rules that the simulator does not remove, each with the reason.
+// lacking are the rules of the model that the simulator does not remove, each with the reason.
 var lacking = map[string]string{
 	"BLIND_DELETES": "BLIND_WRITES removes it: the controller writes first values and tombstones by the same code",
 	"GROWS_UNEQUAL": "a chain without keys takes a switch in with the values that it has: " +
 		"hidden keys (ADDED_OPEN) keep them from clients",
 }
 
-// TestMutantsAreTheModels: for each rule of the model that is not redundant there is a mutant of
-// the simulator's, under the same id, or a reason why there is none; and what has another id is
-// said to be the simulator's own. The table is in the test's log.
+// TestMutantsAreTheModels: each rule of the model that is not redundant has a mutant in the
+// simulator under the same id, or a reason why it has none. A mutant with another id must be marked
+// as the simulator's own. The table is in the test's log.
 func TestMutantsAreTheModels(t *testing.T) {
 	text, err := os.ReadFile("../../model/mutants.json")
 	if err != nil {

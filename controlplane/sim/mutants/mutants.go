@@ -15,25 +15,26 @@ type Mutant struct {
 	Rule string
 	// program edits the JSON that p4c made of the P4 program.
 	program func(*edit)
-	// Remove takes away a rule of the controller, of its shell and store, or of clients.
+	// Remove disables a rule of the controller, of its shell and store, or of clients.
 	Remove func(*rules.Removed)
 	// own: the model has no mutant for it.
 	own bool
-	// shows is the kind of violation that counts, where what it breaks is that the chain comes to
-	// rest; "": clients are told what cannot be, or packets become more and more.
+	// shows is the kind of violation that counts as noticing the mutant. It is set for rules whose
+	// removal keeps the chain from settling. "": any other kind counts, such as a wrong answer to a
+	// client or packets that multiply.
 	shows string
-	// Scenario is the file in testdata that shows it, where chance seldom brings about what it
-	// takes.
+	// Scenario is the file in testdata that shows the violation, if random faults seldom cause it.
 	Scenario string
-	// tells is what somebody is told in the scenario, where that is not a violation by itself.
+	// tells is a client's answer in the scenario that shows the mutant, if the answer is not a
+	// violation by itself.
 	tells string
-	// Implied is why nothing may show it in the simulator, though the model shows it in a
-	// controller that is built otherwise: what else keeps it from happening.
+	// Implied is the reason why the simulator must find no violation, though the model, whose
+	// controller is built otherwise, finds one.
 	Implied string
 }
 
-// Change is how the rule is taken out of the JSON of the program; nil: it is not one of the
-// program.
+// Change returns the edit that removes the rule from the program's JSON; nil: it is not a rule of
+// the program.
 func (m *Mutant) Change() func([]byte) ([]byte, error) {
 	if m.program == nil {
 		return nil
@@ -41,7 +42,7 @@ func (m *Mutant) Change() func([]byte) ([]byte, error) {
 	return func(text []byte) ([]byte, error) { return editProgram(text, m.program) }
 }
 
-// Noticed is the first of some violations that counts.
+// Noticed returns the first of the violations that counts for this mutant.
 func (m *Mutant) Noticed(violations []judge.Violation) *judge.Violation {
 	for i, v := range violations {
 		if v.Kind == m.shows || m.shows == "" && v.Kind != judge.NotSettled && v.Kind != judge.NotWritable {
@@ -54,7 +55,7 @@ func (m *Mutant) Noticed(violations []judge.Violation) *judge.Violation {
 // All are the rules that can be removed.
 var All []*Mutant
 
-// Find finds one by its id; "" is none.
+// Find finds a mutant by its id; "" is none.
 func Find(id string) (*Mutant, error) {
 	if id == "" {
 		return nil, nil

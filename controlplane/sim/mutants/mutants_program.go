@@ -5,23 +5,23 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sim/rules"
 )
 
-// The places of the session's registers: where the record is looked at, where it is written, and
-// where the version is.
+// The places of the session's registers in the source: the lookup of the record, the write of the
+// record, and the version.
 const (
 	sessionLooks   = "hdr.netcraq.session != 0 && hdr.netcraq.session <"
 	sessionWrites  = "meta.session.write && (meta.session.newer || meta.session.anew)"
 	sessionRecords = "meta.session.used && (meta.session.newer || meta.session.equal || !meta.session.write ||"
 )
 
-// The rules of the P4 program. Each is taken out of what p4c compiled.
+// The rules of the P4 program. Each is removed from the compiled program.
 func init() {
 	ack := func() expr { return equal(op, opAck) }
 	program := func(id, rule string, change func(*edit)) {
 		All = append(All, &Mutant{ID: id, Rule: rule, program: change})
 	}
 	role := func(e *edit, n uint64) any { return equal(e.scalar("chain_role"), number(n)) }
-	// What the commit of a version hangs on: that it is newer than what is committed, and that it
-	// is newer than all.
+	// commits changes the two conditions for committing a version: it is newer than the committed
+	// version, and newer than the latest.
 	commits := func(e *edit, change func(old any) any) {
 		e.assignFlag("version.p4", "version_newer", "= hdr.netcraq.version > meta.version.committed", 1, change)
 		e.assignFlag("version.p4", "version_newest", "= hdr.netcraq.version > meta.version.latest", 1, change)
@@ -36,7 +36,8 @@ func init() {
 		commits(e, func(old any) any { return or(old, ack()) })
 	})
 	All = append(All, &Mutant{ID: "ACK_FROM_ANY", Rule: "ACKs come from the tail alone", program: func(e *edit) {
-		// A replica acknowledges what it stores, as the tail does what it commits.
+		// A replica acknowledges the writes that it stores, as the tail acknowledges those that it
+		// commits.
 		e.alsoDo(eventWriteStored, "outcome.p4", "acknowledge", "= meta.chain.ack_group != 0")
 		e.when("egress.p4", "instance == INSTANCE_ACK", 1, func(old any) any {
 			return or(old, and(equal(field("standard_metadata", "egress_rid"), number(1)), equal(op, opWrite)))
@@ -87,8 +88,8 @@ func init() {
 		})
 	})
 	program("SESSION_NOT_WHEN_OVERTAKEN", "a node records the session of an overtaken write too", func(e *edit) {
-		// The session's records come before the versions; for a replica that stores, they now come
-		// after them, where it is known whether the write is newer.
+		// The session's records come before the versions. For a replica that stores, the mutant
+		// moves them after the versions, where the program knows whether the write is newer.
 		store := e.does(chainStore)
 		looks, writes, records := e.theOne("session.p4", sessionLooks), e.theOne("session.p4", sessionWrites), e.theOne("session.p4", sessionRecords)
 		look, write := looks["true_next"].(string), writes["true_next"].(string)
@@ -102,7 +103,7 @@ func init() {
 		looks["expression"] = and(looks["expression"], not(store))
 		records["false_next"] = "late_looks"
 	})
-	// With one dirty cell, as the model has it. Re-propagating at intervals would fix it.
+	// One dirty cell, as in the model. Re-propagating at intervals would fix it.
 	All = append(All, &Mutant{ID: "DROP_WHEN_FULL", Rule: "when the dirty cells are full the oldest is overwritten, and the write not dropped", program: func(e *edit) {
 		e.assignFlag("version.p4", "version_assigned", "= may_assign", 1, func(old any) any { return and(old, not(e.flag("version_dirty"))) })
 	}, Remove: func(r *rules.Removed) { r.RedriveStuck = true }, shows: judge.NotWritable})
@@ -130,7 +131,7 @@ func init() {
 		Rule: "a head whose slot has a version of a later configuration gives none",
 		program: func(e *edit) {
 			e.assignFlag("version.p4", "version_outdated", "= meta.version.latest[63:48]", 1, never)
-			// p4c puts the condition of "outdated" in the place of the last term.
+			// p4c replaces the last operand by the condition of "outdated".
 			e.assignFlag("version.p4", "version_assigned", "= may_assign", 1, func(old any) any {
 				return old.(map[string]any)["value"].(map[string]any)["left"]
 			})
@@ -160,7 +161,7 @@ func init() {
 	All = append(All, &Mutant{ID: "NO_ACK_HOP", Rule: "an ACK does not go far among switches of another epoch than its own", own: true, program: func(e *edit) {
 		e.when("reply.p4", "meta.chain.epoch != hdr.netcraq.epoch", 1, never)
 	}})
-	// What servers that watch are told, and that it harms nobody else.
+	// The contents of a watching server's notifications, and that watches harm nobody else.
 	All = append(All, &Mutant{ID: "WATCH_ANY_EPOCH", Rule: "the groups of what is watched are used in the epoch that they were written for alone", own: true, shows: judge.NotSettled,
 		program: func(e *edit) {
 			e.assignFlag("watch.p4", "of_this_epoch", "of_this_epoch = epoch ==", 1, always)
@@ -169,7 +170,7 @@ func init() {
 		e.when("watch.p4", "meta.chain.known && !meta.hearsay && (commits", 1, func(old any) any { return or(old, equal(op, opWrite)) })
 		e.alsoDo(eventWriteStored, "outcome.p4", "acknowledge", "= meta.watched")
 	}})
-	// What keeps hostile hosts from others' keys and sessions.
+	// The rules that keep hostile hosts from others' keys and sessions.
 	authority := func(id, rule, shows, file, condition string) *Mutant {
 		m := &Mutant{ID: id, Rule: rule, shows: shows, program: func(e *edit) { e.when(file, condition, 1, never) }}
 		All = append(All, m)
@@ -185,8 +186,8 @@ func init() {
 	All = append(All, &Mutant{ID: "NO_WINDOW", Rule: "a request far above the recorded one is of another lease, and is not recorded",
 		program: func(e *edit) { e.when("session.p4", "meta.session.newer && recorded != 0", 1, never) },
 		Implied: "first leases begin at 1 here, so that a lease hardly ever begins below what is late of the one before; the model shows it, and p4src/testdata/scenarios/authority.txt what one switch does"})
-	// Nothing STAMPED has the epoch of a freeze unless a controller re-propagates in a frozen
-	// chain, so this one does.
+	// STAMPED packets carry the epoch of a freeze only if a controller re-propagates in a frozen
+	// chain, so this mutant's controller does.
 	All = append(All, &Mutant{ID: "FREEZE_AT_HEAD_ONLY", Rule: "in a frozen chain every node drops STAMPED packets",
 		Implied: "a chain is frozen for a recovery only where it has one member, which is its head; the model freezes longer ones", program: func(e *edit) {
 			e.deciding("dispatch.p4", eventDropFrozen, 0)["expression"] = truth(false)

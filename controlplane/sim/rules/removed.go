@@ -1,11 +1,11 @@
 package rules
 
-// Removed is the rules that are not kept, of those that are not the P4 program's.
+// Removed has a field for each rule outside the P4 program; true: the rule is disabled.
 type Removed struct {
 	Wait             bool
 	Freeze           bool
 	Lost             bool
-	AckFromTailAlone bool // (what the program needs to break it: groups by which a replica can acknowledge)
+	AckFromTailAlone bool // (installs the groups by which a replica can acknowledge)
 	StoreCompare     bool
 	Leads            bool
 	Before           bool

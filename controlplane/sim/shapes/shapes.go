@@ -12,7 +12,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// Shape is a network that seeds run on: a topology, and what follows from it.
+// Shape is a network that seeds run on: a topology, with data derived from it.
 type Shape struct {
 	Name     string
 	Topology *topology.Topology
@@ -21,12 +21,12 @@ type Shape struct {
 	mu       sync.Mutex
 }
 
-// All are the networks that there are. Every switch has a host at port 1, and a hostile one at
-// its last.
+// All returns all networks. Every switch has a host at its first port, and a hostile host at its
+// last port.
 //
 //	line    s1 ─ s2 ─ s3 ─ s4     replies pass members on their way (read repair); a dead switch cuts the network in two
-//	star    all at a hub, s0      the hub has no part in the chain, and passes everything on
-//	mesh    each at each          the loss of a switch is no other's
+//	star    all at a hub, s0      the hub has no part in the chain, and forwards everything
+//	mesh    each at each          losing a switch disconnects no other
 //	ring    s1 ─ s2 ─ s3 ─ s4 ─ s1
 var All = sync.OnceValue(func() []*Shape {
 	var out []*Shape
@@ -43,10 +43,10 @@ var All = sync.OnceValue(func() []*Shape {
 	return out
 })
 
-// ChainID is the one chain that is simulated.
+// ChainID is the id of the only chain in a simulation.
 const ChainID = 1
 
-// The addresses of a shape: a switch is 10.0.255.N and its host 10.0.0.N.
+// newShape makes a shape. A switch has the address 10.0.255.N and its host 10.0.0.N.
 func newShape(name string, n int, hub bool, linked func(a, b int) bool) *Shape {
 	var switches, links, hosts, hostile, members []string
 	first := 1
@@ -104,7 +104,7 @@ func Find(name string) (*Shape, error) {
 	return nil, fmt.Errorf("there is no network %q; there is: %s", name, strings.Join(names, ", "))
 }
 
-// BaseOf is what the switches of a shape hold whatever the chain is.
+// BaseOf returns the table entries of a shape's switches that do not depend on the chain.
 func (s *Shape) BaseOf(p *compiled.Program) [][]compiled.Entry {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,10 +120,11 @@ func (s *Shape) BaseOf(p *compiled.Program) [][]compiled.Entry {
 	return s.base[p]
 }
 
-// Friends is the hosts that clients are at.
+// Friends returns the hosts that run clients.
 func (s *Shape) Friends() []*topology.Host { return s.hosts("clients") }
 
-// Foes is the hostile hosts: some whose port is closed, and some that may use another realm's key.
+// Foes returns the hostile hosts: some with a closed port, and some that may use a key of another
+// realm.
 func (s *Shape) Foes() []*topology.Host { return append(s.hosts("mallory"), s.hosts("")...) }
 
 func (s *Shape) hosts(principal string) (out []*topology.Host) {
@@ -135,13 +136,13 @@ func (s *Shape) hosts(principal string) (out []*topology.Host) {
 	return out
 }
 
-// Members is all switches that can be members, which is all but a hub.
+// Members returns all switches that can be members: all but a hub.
 func (s *Shape) Members() []string { return s.Topology.Chains[0].Members }
 
-// DefaultLease is what a scenario runs with unless it says otherwise.
+// DefaultLease is a scenario's lease unless it sets one.
 const DefaultLease = 100 * time.Millisecond
 
-// NameOf is the name of a key in the directory, by its first KEY_ID.
+// NameOf returns a key's name in the directory, by its first KEY_ID.
 func NameOf(key wire.Key) string { return fmt.Sprintf("k%d", key&0xFFFFFF) }
 
 // SharedKey is the key that hostile hosts may write.

@@ -12,7 +12,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sim/world"
 )
 
-// Schedule is what chance has in store for one seed.
+// Schedule is a seed's random choices.
 type Schedule struct {
 	Shape    *shapes.Shape
 	Keys     int
@@ -22,17 +22,17 @@ type Schedule struct {
 	every    time.Duration // mean time between faults
 	Kinds    []fault       // that happen in this run
 	Clients  int
-	sessions int // of each
-	Calls    int // of all
+	sessions int // of each client
+	Calls    int // of all clients
 	Patience time.Duration
-	Auto     bool // controllers give members up by themselves
+	Auto     bool // controllers remove failed members by themselves
 	Drift    float64
 	SlowDisk float64
 	Control  time.Duration
-	resend   time.Duration // of clients
+	resend   time.Duration // of clients' retransmissions
 }
 
-// fault is a kind of fault, or of an operator's doing.
+// fault is a kind of fault, or an action of an operator.
 type fault string
 
 const (
@@ -57,8 +57,8 @@ const (
 var AllFaults = []fault{killSwitch, isolateSwitch, cutLinks, cutHost, burst, killController, twoControllers,
 	splitOff, killClient, freeze, reorder, changeLease, removeMember, RecoverMember, MoveKey}
 
-// NewSchedule draws a plan. Runs differ in kind: in one nothing fails but packets, in another
-// everything does.
+// NewSchedule draws a plan. Runs differ in kind: some only lose packets, others have every kind of
+// fault.
 func NewSchedule(seed uint64) *Schedule {
 	d := clockwork.NewDice(seed, clockwork.DiceRun)
 	p := &Schedule{
@@ -96,7 +96,7 @@ func NewSchedule(seed uint64) *Schedule {
 	return p
 }
 
-// Faults keeps causing faults until the plan's time is over.
+// Faults keeps causing faults until the schedule's time is over.
 func Faults(w *world.World, p *Schedule, end time.Duration) {
 	d := w.Dice.Faults
 	if len(p.Kinds) > 0 {
@@ -104,7 +104,7 @@ func Faults(w *world.World, p *Schedule, end time.Duration) {
 	}
 }
 
-// fromTimeToTime has something done over and over, about every so long, until the end.
+// fromTimeToTime calls do repeatedly until the end, with a mean interval of every.
 func fromTimeToTime(w *world.World, d clockwork.Dice, every, end time.Duration, do func()) {
 	var next func()
 	next = func() {
@@ -205,8 +205,8 @@ func causeFault(w *world.World, f fault, p *Schedule) {
 	w.Cover.Count("fault."+string(f), 1)
 }
 
-// atSaving does something to a controller: where the power is cut in this run, when a record is
-// being saved, if one is before long.
+// atSaving calls do for a controller. In runs with power cuts it waits for a moment when the
+// controller saves a record, if one comes soon.
 func atSaving(w *world.World, s *world.Shell, do func()) {
 	until := w.Loop.Now + 50*time.Millisecond
 	var look func()
@@ -222,11 +222,11 @@ func atSaving(w *world.World, s *world.Shell, do func()) {
 	look()
 }
 
-// cutController cuts a controller off from some switches, which others reach.
+// cutController cuts a controller off from some switches, which other controllers still reach.
 func cutController(w *world.World, s *world.Shell, length time.Duration) {
 	d := w.Dice.Faults
 	for _, dev := range s.Devices {
-		// Those who would be left must be enough for another.
+		// The remaining switches must suffice for another controller.
 		if dev.Cut || d.Chance(0.5) || !w.Spare(dev.Node) {
 			continue
 		}
@@ -269,7 +269,7 @@ func splitControllers(w *world.World, s *world.Shell) {
 	w.Cover.Count("fault.controllers split", 1)
 }
 
-// Rejoin ends that.
+// Rejoin ends a controller's separation from a switch.
 func Rejoin(w *world.World, dev *world.Device) {
 	if dev.Cut {
 		w.Trace("fault", "%s reaches %s again", dev.Shell.Name, dev.Node.Name)
@@ -278,7 +278,7 @@ func Rejoin(w *world.World, dev *world.Device) {
 	}
 }
 
-// operate does what an operator may do.
+// operate performs an operator's action.
 func operate(w *world.World, f fault, n *world.Node, length time.Duration) {
 	s := w.Controller()
 	if !w.Serving() {
@@ -343,7 +343,7 @@ func position(w *world.World, n *world.Node) string {
 	return "middle"
 }
 
-// NewWorker starts a client that makes calls of its own.
+// NewWorker starts a client that makes calls by itself.
 func NewWorker(w *world.World, p *Schedule, number int) *world.Client {
 	d := w.Dice.Clients
 	c := w.NewClient(fmt.Sprintf("client%d", len(w.Clients)+1), clockwork.Pick(d, w.Shape.Friends()...), p.sessions,

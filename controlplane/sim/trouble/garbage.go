@@ -6,14 +6,14 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sim/world"
 )
 
-// Registers are empty when the program was loaded just now, and at no other time. A switch that
-// runs it already, and has no part in any chain, may hold what an earlier chain's keys and sessions
-// have left. That chain's epochs are known (chain.Options.EpochFloor), its keys are not.
+// Registers are surely empty only right after the program was loaded. A switch that already runs
+// the program, and has no part in any chain, may hold leftovers of an earlier chain's keys and
+// sessions. The controller knows that chain's epochs (chain.Options.EpochFloor), but not its keys.
 
 // mostGarbage is the highest epoch of an earlier chain.
 const mostGarbage = 5
 
-// Litter has some switches hold what an earlier chain has left, in some runs.
+// Litter fills the registers of some switches with leftovers of an earlier chain, in some runs.
 func Litter(w *world.World, seed uint64) {
 	d := clockwork.NewDice(seed, clockwork.DiceGarbage)
 	if !clockwork.Included[clockwork.GroupGarbage] || !d.Chance(0.15) {
@@ -48,7 +48,7 @@ func Litter(w *world.World, seed uint64) {
 	}
 }
 
-// write sets a cell of a register to some bytes, one after the other.
+// write sets a cell of a register to the concatenation of parts.
 func write(n *world.Node, name string, cell int, parts ...[]byte) {
 	var value []byte
 	for _, p := range parts {
@@ -57,7 +57,7 @@ func write(n *world.Node, name string, cell int, parts ...[]byte) {
 	world.Must(n.Pipeline.WriteRegister(world.Register(name), cell, value))
 }
 
-// be is a number of n bytes.
+// be encodes a number as n bytes, big-endian.
 func be(n int, v uint64) []byte {
 	out := make([]byte, n)
 	for i := range out {

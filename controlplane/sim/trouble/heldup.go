@@ -10,19 +10,19 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sim/world"
 )
 
-// No chain waits long for a switch that is to become a member and whose machine is suspended: keys
-// and sessions wait meanwhile, and writes that pass it.
+// A chain must not wait long for a joining switch whose machine is suspended, because keys,
+// sessions and the writes that pass the switch wait meanwhile.
 
-// heldUpMost is how many leases a chain may wait: until the switch is taken to hang, and for what
-// is decided then to be on record.
+// heldUpMost is how many lease durations a chain may wait: until it considers the switch hung, and
+// has recorded the decision that follows.
 const heldUpMost = 3
 
-// mayWait looks at intervals whether a chain waits too long for a switch that has just been
+// mayWait checks at intervals whether a chain waits too long for a switch that has just been
 // suspended.
 func mayWait(w *world.World, n *world.Node) {
 	began, starts := w.Loop.Now, n.Starts
 	most := heldUpMost * max(w.Lease, shapes.DefaultLease)
-	if w.Disorder.Apart { // a call to another switch may be given up and made again meanwhile
+	if w.Disorder.Apart { // calls to other switches may also time out and be repeated
 		most += 2 * w.CallTimeout
 	}
 	var look func()
@@ -42,8 +42,8 @@ func mayWait(w *world.World, n *world.Node) {
 	w.Loop.After(most, look)
 }
 
-// suspendJoiner suspends the switch that is being brought in, if there is one, for so long that
-// somebody would notice who waits for it.
+// suspendJoiner suspends the switch that is being brought in, if there is one, for long enough to
+// reveal anything that waits for it.
 func suspendJoiner(w *world.World, d clockwork.Dice) {
 	if s := w.Controller(); s.Alive && s.Machine != nil && s.Status.Config.Shadow != "" {
 		longest := 2 * heldUpMost * max(w.Lease, shapes.DefaultLease)

@@ -13,16 +13,15 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// Hostile hosts. They know everything: KEY_IDs, sessions, the numbers of requests, what others are
-// about to send. What they put on the wire is whatever they like; what they cannot do is put it
-// anywhere but at their own ports. Half of them have closed ports, the others may write one key
-// that is of another realm than clients' keys. Clients must not notice them, and nobody at a closed
-// port gets an answer.
+// Hostile hosts. They know everything: KEY_IDs, sessions, the numbers of requests, and the next
+// request of each client. They may put any bytes on the wire, but only at their own ports. Half of
+// them have closed ports; the others may write one key, in another realm than the clients' keys.
+// Clients must not notice them, and a host at a closed port must get no answer.
 
-// Attack has hostile hosts send until the run is over.
+// Attack makes hostile hosts send until the run is over.
 func Attack(w *world.World, seed uint64) {
 	d := clockwork.NewDice(seed, clockwork.DiceHostile)
-	d.Chance(0) // a stream of its own: what was drawn to decide that there is an attack says nothing here
+	d.Chance(0) // skips the draw that decided on the attack, which would bias the next ones
 	var next func()
 	next = func() {
 		h := clockwork.Pick(d, w.Shape.Foes()...)
@@ -35,7 +34,7 @@ func Attack(w *world.World, seed uint64) {
 	next()
 }
 
-// forge makes a frame that would do harm if it were believed.
+// forge makes a frame that would do harm if a switch believed it.
 func forge(w *world.World, d clockwork.Dice, h *topology.Host) []byte {
 	victim := clockwork.Pick(d, w.Clients...)
 	p := &wire.Packet{
@@ -48,8 +47,8 @@ func forge(w *world.World, d clockwork.Dice, h *topology.Host) []byte {
 		p.Epoch = record.Config.Epoch + uint16(d.IntN(3)) - 1
 	}
 	p.Version = wire.MakeVersion(p.Epoch, d.Uint64N(64))
-	// A session of a client's, of the controller's, or none; its next request, or the last that
-	// there is.
+	// A client's session, the controller's, or none; its next request number, or the highest
+	// possible.
 	p.Session = clockwork.Pick(d, append(w.Sessions(), 0, 0, 0, w.LastSession, w.LastSession)...)
 	p.Request = clockwork.Pick(d, uint32(d.IntN(64)), uint32(d.IntN(64)), wire.RequestWindow, 0xFFFFFFFF)
 	switch {
@@ -66,7 +65,7 @@ func forge(w *world.World, d clockwork.Dice, h *topology.Host) []byte {
 	if p.Op == wire.Read {
 		p.Value = nil
 	}
-	// What somebody has just sent, said before it gets there.
+	// A copy of a client's latest request, which may arrive before it.
 	if seen := w.Overheard; seen != nil && d.Chance(0.4) {
 		p.Op, p.Key, p.Session, p.Request, p.Flags, p.Version = seen.Packet.Op, seen.Packet.Key,
 			seen.Packet.Session, seen.Packet.Request, 0, seen.Packet.Version
@@ -78,7 +77,7 @@ func forge(w *world.World, d clockwork.Dice, h *topology.Host) []byte {
 	}
 	payload, err := p.Marshal(compiled.Profile)
 	if err != nil {
-		return nil // not even a forger can write that
+		return nil // such a packet cannot be encoded
 	}
 	f := wire.Frame{Src: netip.AddrPortFrom(h.IP, 40000), Dst: world.Address(clockwork.Pick(d, w.Nodes...))}
 	if d.Chance(0.5) {
@@ -92,13 +91,13 @@ func forge(w *world.World, d clockwork.Dice, h *topology.Host) []byte {
 	}
 	copy(f.EthernetDst[:], h.Switch.MAC)
 	copy(f.EthernetSrc[:], h.MAC)
-	f.Principal = clockwork.Pick[uint16](d, 0, 1, 2, 3, 0xFFFF) // as a switch would have written it
+	f.Principal = clockwork.Pick[uint16](d, 0, 1, 2, 3, 0xFFFF) // as only a switch may set it
 	frame, err := f.AppendTo(nil, payload)
 	world.Must(err)
 	return frame
 }
 
-// keysNow is the KEY_IDs that there are.
+// keysNow returns the KEY_IDs at present.
 func keysNow(w *world.World) (out []wire.Key) {
 	for _, k := range w.Keys {
 		out = append(out, w.ID(k))

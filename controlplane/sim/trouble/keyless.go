@@ -9,19 +9,19 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sim/world"
 )
 
-// Chains that change while they have no keys: operators take all keys out, have members go and
-// come, in any order, and place keys again. A switch that has been away keeps what its registers
-// held, and the next key to get a slot is another. As with machines that are suspended, this has
-// dice of its own.
+// Chains that change while they have no keys: operators remove all keys, remove and add members in
+// any order, and place keys again. A switch that has been away keeps the contents of its registers,
+// and its slots go to other keys. As with machines that are suspended, this has a stream of random
+// numbers of its own.
 
-// Keyless has that happen from time to time, in some runs. (Where hostile hosts are, they have a
-// key of their own, which stays.)
+// Keyless removes all keys and changes the chain from time to time, in some runs. (If there are
+// hostile hosts, their key stays.)
 func Keyless(w *world.World, p *Schedule, seed uint64, end time.Duration) {
 	d := clockwork.NewDice(seed, clockwork.DiceKeyless)
 	if !clockwork.Included[clockwork.GroupKeyless] || !d.Chance(0.4) || w.Attacked {
 		return
 	}
-	w.Moving = true // clients look their keys up
+	w.Moving = true // clients look up their keys
 	fromTimeToTime(w, d, max(4*p.every, 40*time.Millisecond), end, func() {
 		if !w.Emptied {
 			takeAll(w, d, w.Loop.Now+100*time.Millisecond)
@@ -29,8 +29,8 @@ func Keyless(w *world.World, p *Schedule, seed uint64, end time.Duration) {
 	})
 }
 
-// takeAll takes all keys out, has the chain change, and places the keys again. Often somebody
-// leaves the chain first, so that its registers hold what the keys had.
+// takeAll removes all keys, changes the chain, and places the keys again. Often a member leaves the
+// chain first, so its registers keep the contents of the keys.
 func takeAll(w *world.World, d clockwork.Dice, until time.Duration) {
 	w.Emptied = true
 	if n := clockwork.Pick(d, w.Nodes...); w.Serving() && d.Chance(0.7) && w.Spare(n) {
@@ -78,7 +78,7 @@ func takeAll(w *world.World, d clockwork.Dice, until time.Duration) {
 	wait()
 }
 
-// reshape changes who is a member of a chain without keys.
+// reshape changes the members of a chain without keys.
 func reshape(w *world.World, d clockwork.Dice) {
 	s := w.Controller()
 	var there []string
@@ -104,8 +104,8 @@ func reshape(w *world.World, d clockwork.Dice) {
 	s.Propose(chain.Change{Members: there})
 }
 
-// placeAll places all keys that are not there, in any order, again and again: one may be on its way
-// out.
+// placeAll places all missing keys, in any order. It repeats this, because a key may still be in
+// removal.
 func placeAll(w *world.World, d clockwork.Dice) {
 	w.Order = d.Perm(len(w.Keys))
 	if w.PlacesAll {

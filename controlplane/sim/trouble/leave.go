@@ -7,11 +7,11 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sim/world"
 )
 
-// Switches that leave the network, and come back: in the machine's eyes alone, for they continue
-// running. The faults of a run and when they happen do not depend on whether there are any, since
-// they have dice of their own.
+// Switches that leave the network, and come back. Only the machine sees this; the switches continue
+// to run. This has a stream of random numbers of its own, so a run's other faults do not depend on
+// it.
 
-// Leaves has switches leave from time to time, in some runs.
+// Leaves makes switches leave from time to time, in some runs.
 func Leaves(w *world.World, p *Schedule, seed uint64, end time.Duration) {
 	d := clockwork.NewDice(seed, clockwork.DiceLeave)
 	if !d.Chance(0.3) {
@@ -22,7 +22,7 @@ func Leaves(w *world.World, p *Schedule, seed uint64, end time.Duration) {
 	})
 }
 
-// leave takes a switch out of the network for a while, if others have the data.
+// leave takes a switch out of the network for a while, if other members have the data.
 func leave(w *world.World, n *world.Node, length time.Duration) {
 	s := w.Controller()
 	if s.Machine == nil || !s.Alive || s.Deposed || s.Left[n.Name] || !w.Spare(n) {

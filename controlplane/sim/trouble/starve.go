@@ -8,11 +8,11 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sim/world"
 )
 
-// Controllers that are starved: their machine has too much to do, so they do late what is due, and
-// take in late what switches have answered. Nothing is wrong with the switches. As with machines
-// that are suspended, this has dice of its own.
+// Controllers on overloaded machines: they act late, and handle the switches' answers late. The
+// switches are well. As with machines that are suspended, this has a stream of random numbers of
+// its own.
 
-// Starvations has controllers starved from time to time, in some runs.
+// Starvations starves controllers from time to time, in some runs.
 func Starvations(w *world.World, p *Schedule, seed uint64, end time.Duration) {
 	d := clockwork.NewDice(seed, clockwork.DiceStarve)
 	if !d.Chance(0.3) {
@@ -24,10 +24,10 @@ func Starvations(w *world.World, p *Schedule, seed uint64, end time.Duration) {
 	})
 }
 
-// Starve has the newest controller starved for a while.
+// Starve starves the newest controller for a while.
 func Starve(w *world.World, length time.Duration, how world.Starvation) {
 	s := w.Controller()
-	// and not noticed, perhaps
+	// a switch that lost state, perhaps unnoticed
 	wiped := func(n *world.Node) bool { return n.Bare && w.Store.Record.Config.IsMember(n.Name) }
 	if s == nil || !s.Alive || slices.ContainsFunc(w.Nodes, wiped) {
 		return

@@ -7,12 +7,12 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sim/world"
 )
 
-// Machines that are suspended (to memory, or to disk) and continue later: the switch does nothing
-// meanwhile, keeps all that it has, and does not know about it. What came for it waits. Its clock
-// must have gone on, or it continues answering by a lease that is long over. As with switches that
-// leave, this has dice of its own.
+// Machines that are suspended (to memory, or to disk) and continue later: meanwhile the switch does
+// nothing, keeps all its state, and does not notice. Frames for it wait. Its clock must count the
+// suspended time; otherwise it would continue to answer under an expired lease. As with switches
+// that leave, this has a stream of random numbers of its own.
 
-// Suspensions has switches suspended from time to time, in some runs.
+// Suspensions suspends switches from time to time, in some runs.
 func Suspensions(w *world.World, p *Schedule, seed uint64, end time.Duration) {
 	d := clockwork.NewDice(seed, clockwork.DiceSuspend)
 	if !d.Chance(0.3) {
@@ -25,8 +25,8 @@ func Suspensions(w *world.World, p *Schedule, seed uint64, end time.Duration) {
 	fromTimeToTime(w, d, p.every, end, func() { suspendJoiner(w, d) })
 }
 
-// Suspend stops a switch's machine for a while, if others have the data. Controllers notice after
-// some time.
+// Suspend stops a switch's machine for length, if other switches have the data. Controllers notice
+// after notice.
 func Suspend(w *world.World, n *world.Node, notice, length time.Duration) {
 	if !n.Alive || n.Isolated || n.Suspended || !w.Spare(n) {
 		return
@@ -46,7 +46,7 @@ func Suspend(w *world.World, n *world.Node, notice, length time.Duration) {
 	})
 }
 
-// Resume lets it continue.
+// Resume lets a suspended switch continue.
 func Resume(w *world.World, n *world.Node) {
 	if !n.Suspended {
 		return

@@ -10,11 +10,11 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sim/world"
 )
 
-// What clients need and is taken from them while their requests are on their way, so that of two
-// copies of one request the first is executed and the second refused, or the other way round:
-// rights, sessions, keys. As with switches that leave, these faults have dice of their own.
+// Clients lose rights, sessions or keys while their requests are in flight. Of two copies of one
+// request, a switch may then execute the first and refuse the second, or the other way round. As
+// with switches that leave, these faults have a stream of random numbers of their own.
 
-// Takes has such things taken away from time to time, in some runs.
+// Takes takes rights, sessions or keys from clients from time to time, in some runs.
 func Takes(w *world.World, p *Schedule, seed uint64, end time.Duration) {
 	d := clockwork.NewDice(seed, clockwork.DiceTaken)
 	var kinds []func(*world.World, clockwork.Dice)
@@ -26,7 +26,7 @@ func Takes(w *world.World, p *Schedule, seed uint64, end time.Duration) {
 	if len(kinds) == 0 {
 		return
 	}
-	w.Moving = true // clients look their keys up
+	w.Moving = true // clients look up their keys
 	fromTimeToTime(w, d, 3*p.every, end, func() { clockwork.Pick(d, kinds...)(w, d) })
 	var ensure func()
 	ensure = func() {
@@ -40,8 +40,8 @@ func Takes(w *world.World, p *Schedule, seed uint64, end time.Duration) {
 	ensure()
 }
 
-// takeRights takes all or some of what clients may do with their keys, at one switch after the
-// other, and gives it back.
+// takeRights revokes all or some of the clients' rights to their keys, at one switch after the
+// other, and restores them later.
 func takeRights(w *world.World, d clockwork.Dice) {
 	w.Cover.Count("fault.rights taken", 1)
 	read, length := d.Chance(0.5), d.Between(time.Millisecond, 20*time.Millisecond)
@@ -57,7 +57,7 @@ func takeRights(w *world.World, d clockwork.Dice) {
 	}
 }
 
-// Grant says what clients may do with their keys, at all switches.
+// Grant sets the clients' rights to keys, at all switches.
 func Grant(w *world.World, read, write bool) {
 	for _, n := range w.Nodes {
 		grantAt(w, n, read, write)
@@ -70,8 +70,8 @@ func grantAt(w *world.World, n *world.Node, read, write bool) {
 	}
 }
 
-// takeSession takes a session from a client that does not know about it, as a controller without
-// memory does, and gives it another after a while.
+// takeSession takes a session from a client without telling it, as a controller without memory
+// does, and gives it another session after a while.
 func takeSession(w *world.World, d clockwork.Dice) {
 	c := clockwork.Pick(d, w.Clients...)
 	if !c.Alive || c.Left == 0 || len(c.Sessions) == 0 || w.LastSession+2 >= world.MaxSessions {
@@ -82,7 +82,7 @@ func takeSession(w *world.World, d clockwork.Dice) {
 	w.Loop.After(d.Between(100*time.Microsecond, 10*time.Millisecond), func() { GiveTo(w, c) })
 }
 
-// TakeFrom takes a client's session from it, which the client does not know.
+// TakeFrom takes a client's session without telling the client.
 func TakeFrom(w *world.World, c *world.Client) {
 	id := c.Sessions[0]
 	c.Sessions = c.Sessions[1:]
@@ -92,7 +92,7 @@ func TakeFrom(w *world.World, c *world.Client) {
 	c.Machine.AwaitSessions(w.Loop.Now, true)
 }
 
-// GiveTo gives a client another session for one that was taken.
+// GiveTo gives a client another session in place of the one that was taken.
 func GiveTo(w *world.World, c *world.Client) {
 	if !c.Alive || w.LastSession+2 >= world.MaxSessions {
 		return
@@ -104,9 +104,9 @@ func GiveTo(w *world.World, c *world.Client) {
 	c.Flush()
 }
 
-// takeKey takes a key out of the network. It is placed again, under another KEY_ID, when it is
-// gone. Or all keys are taken out, another controller comes, and it places them again, where others
-// of them may have been.
+// takeKey removes a key, and places it again under another KEY_ID when the removal is done.
+// Alternatively it removes all keys, replaces the controller, and places the keys again, often in
+// slots that other keys had.
 func takeKey(w *world.World, d clockwork.Dice) {
 	if !w.Serving() {
 		return
@@ -130,7 +130,7 @@ func takeKey(w *world.World, d clockwork.Dice) {
 	})
 }
 
-// addLost places those keys that are not in the network, under KEY_IDs that have not been used.
+// addLost places the keys that are missing, under KEY_IDs that have not been used.
 func addLost(w *world.World, names []wire.Key) {
 	if s := w.Controller(); !w.Emptied && w.Serving() && s.Machine != nil && s.Clock() >= 2*world.Leading {
 		for _, name := range names {

@@ -11,24 +11,26 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sim/world"
 )
 
-// Switches that lose what they hold while their controllers' connections live on: somebody loads a
-// program, or writes by another role or another port; or an agent outlives its data plane. Nobody
-// tells a controller. As with machines that are suspended, this has dice of its own.
+// Switches that lose their state while the controllers' connections stay up: somebody loads a
+// program, or writes under another role or port; or an agent outlives its data plane. Nobody tells
+// a controller. As with machines that are suspended, this has a stream of random numbers of its
+// own.
 
-// Loss is what a switch loses.
+// Loss says which state a switch loses.
 type Loss struct {
 	Tables    bool // all tables, and multicast groups
 	Part      bool // its part in the chain: its configuration, and the entries of keys
 	Registers bool
 }
 
-// String is the loss as timelines have it.
+// String is the loss in the form of timelines.
 func (l Loss) String() string {
 	return fmt.Sprintf("{tables:%v part:%v registers:%v}", l.Tables, l.Part, l.Registers)
 }
 
-// Wipes has switches lose something from time to time, in some runs. A controller that is starved
-// may give up all others before it notices that, so not then.
+// Wipes makes switches lose state from time to time, in some runs. It spares runs that starve
+// controllers, because a starved controller may give up all other switches before it notices the
+// loss.
 func Wipes(w *world.World, p *Schedule, seed uint64, end time.Duration) {
 	d := clockwork.NewDice(seed, clockwork.DiceWipe)
 	if !clockwork.Included[clockwork.GroupWiped] || !d.Chance(0.3) {
@@ -42,7 +44,7 @@ func Wipes(w *world.World, p *Schedule, seed uint64, end time.Duration) {
 		if !n.Alive || n.Suspended || !w.Spare(n) || w.Loop.Now < w.Controller().Starved.Until {
 			return
 		}
-		if !w.Store.Record.Config.IsMember(n.Name) { // nobody looks at what else it has
+		if !w.Store.Record.Config.IsMember(n.Name) { // the machine does not check the other state of non-members
 			l.Part, l.Tables = true, false
 		}
 		w.Cover.Count("fault.wiped at "+position(w, n), 1)
@@ -50,8 +52,8 @@ func Wipes(w *world.World, p *Schedule, seed uint64, end time.Duration) {
 	})
 }
 
-// WipeNode has a switch lose something. Connections, and who is primary, stay. (What its registers
-// alone have lost nothing tells, so no run has that.)
+// WipeNode makes a switch lose state. Connections stay, and so does the primary. (No run loses only
+// the registers, because nothing can reveal that.)
 func WipeNode(w *world.World, n *world.Node, l Loss) {
 	w.Trace("fault", "%s loses what it has: %v", n.Name, l)
 	n.Count()
@@ -73,9 +75,9 @@ func WipeNode(w *world.World, n *world.Node, l Loss) {
 	}
 }
 
-// SetUpAnew ends the connections of a switch that has lost something, and of which no controller
-// has noticed that. (Nobody looks at switches that are not members: but acknowledgements, and all
-// that goes to hosts, may pass them.)
+// SetUpAnew ends the connections of a switch that has lost state, if no controller has noticed it.
+// (Nobody checks switches that are not members. But acknowledgements, and all packets for hosts,
+// may pass them.)
 func SetUpAnew(w *world.World, n *world.Node) {
 	for _, s := range w.Controllers {
 		if d := s.Devices[n.Index]; n.Bare {

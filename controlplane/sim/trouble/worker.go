@@ -9,16 +9,17 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sim/world"
 )
 
-// A hostile worker is a switch outside the chain whose machine somebody has taken over. Its links
-// to other switches are fabric ports there, and it sends what it likes by them: writes stamped as
-// the head stamps them, acknowledgements, answers, requests in the controller's name. Nobody must
-// believe it. What it can do as its own hosts' switch is left out, because nobody can prevent that:
-// it sends no requests in a client's name, and nothing to its own hosts.
+// A hostile worker is a switch outside the chain under an attacker's control. Its links to other
+// switches are fabric ports there, and it may send any packet to them: writes stamped like the
+// head's, acknowledgements, answers, requests in the controller's name. No switch may believe it.
+// It does not abuse its position as its own hosts' switch, because nobody can prevent that: it
+// sends no requests in a client's name, and nothing to its own hosts.
 
-// workerShape is the network that some runs have a hostile worker in, and workerName the worker.
+// workerShape is the network in which some runs have a hostile worker, and workerName is the
+// worker.
 const workerShape, workerName = "mesh4", "s4"
 
-// DrawWorker makes the last switch of a mesh a hostile worker, in some runs. It must come before
+// DrawWorker turns the last switch of a mesh into a hostile worker, in some runs. Call it before
 // the chain is formed.
 func DrawWorker(w *world.World, seed uint64) {
 	if !clockwork.Included[clockwork.GroupWorker] || w.Shape.Name != workerShape ||
@@ -29,7 +30,7 @@ func DrawWorker(w *world.World, seed uint64) {
 	w.Members = w.Members[:len(w.Members)-1]
 }
 
-// Work has the worker send until the run is over.
+// Work makes the worker send until the run is over.
 func Work(w *world.World, seed uint64) {
 	if w.Worker == nil {
 		return

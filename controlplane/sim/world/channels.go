@@ -9,41 +9,41 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sim/clockwork"
 )
 
-// P4Runtime promises an order only within a stream, and that a switch carries out no change of
-// somebody who is not its primary at that moment. So packet-outs, packet-ins and each call are
+// P4Runtime promises an order only within a stream, and a switch carries out changes only from the
+// controller that is its primary at that moment. So packet-outs, packet-ins and each call are
 // channels of their own. A call whose deadline has passed may be carried out later, as long as its
-// election id is still the highest; a packet that the server of a switch has taken may wait before
-// the pipeline (its CPU port queue), whoever is primary when it gets there.
+// election id is still the highest. A packet that the server of a switch has accepted may wait
+// before the pipeline (in its CPU port queue), whichever controller is primary when it gets there.
 
-// channel is a way that messages between a controller and a switch go.
+// channel is a path of messages between a controller and a switch.
 type channel int
 
 const (
-	arbitration channel = iota // on the stream, and answered
+	arbitration channel = iota // on the stream, with an answer
 	PacketOuts                 // on the stream, to the switch
-	PacketIns                  // on the stream, from the switch: with what the server itself says
+	PacketIns                  // on the stream, from the switch, including the server's own messages
 	Writes                     // Write, each a call of its own
 	Loads                      // SetForwardingPipelineConfig
 	Reads                      // Read
-	answers                    // of calls
-	channels                   // that there are
+	answers                    // to calls
+	channels                   // number of channels
 )
 
-// disorder is how late messages come where each channel is for itself. What comes late on a stream
-// holds up all that follows on it; packets are late in the switch, where they wait apart.
+// disorder says how late messages come if each channel has its own order. A late message on a
+// stream holds up all messages that follow on it; late packets wait in the switch.
 type disorder struct {
 	clockwork.Dice
-	Apart bool // each channel is for itself; otherwise all of a way are in one order
+	Apart bool // each channel has its own order; otherwise each direction has one
 	late  [channels]lateness
 }
 
-// lateness is how often something is late, and by how much at most.
+// lateness is the probability that a message is late, and the longest delay.
 type lateness struct {
 	often float64
 	most  time.Duration
 }
 
-// Disorders has channels be for themselves, in most runs.
+// Disorders gives each channel its own order, in most runs.
 func (w *World) Disorders(seed uint64) {
 	d := clockwork.NewDice(seed, clockwork.DiceChannels)
 	w.Disorder = disorder{Dice: d}
@@ -68,10 +68,10 @@ func (w *World) Disorders(seed uint64) {
 	}
 }
 
-// lateBy is how late something is that goes to a switch or comes from it; 0: it is not. A
-// controller may give up a switch for something that is so late that a deadline passes, or that no
-// LEASE is answered. So that is a failure of the switch, until it has given answers for a while,
-// and happens where it can fail.
+// lateBy draws the delay of a message to or from a switch; 0: none. If the delay makes a call's
+// deadline pass, or a LEASE go without an answer, a controller may give up the switch. Such a delay
+// counts as a failure of the switch, until it has answered for a while. So it happens only where
+// the switch may fail.
 func (n *Node) lateBy(c channel) time.Duration {
 	w, d := n.w, &n.w.Disorder
 	if !d.Apart || w.Mended || !d.Chance(d.late[c].often) {
@@ -99,12 +99,12 @@ func (c channel) String() string {
 	return [...]string{"arbitration", "packet-out", "packet-in", "Write", "SetForwardingPipelineConfig", "Read", "answer"}[c]
 }
 
-// inOrder is when a message arrives that would at a moment: not before those that were sent before
-// it in its order. In scenarios there is one order for all messages of a way, so that what is to be
-// overtaken is held back by name.
+// inOrder returns the arrival time of a message that would otherwise arrive at a moment: it does
+// not overtake earlier messages of its order. Scenarios have one order for all messages of a
+// direction; they hold back by name the messages that others must overtake.
 func (d *Device) inOrder(c channel, at time.Duration) time.Duration {
 	if d.Shell.World.Disorder.Apart && c != PacketOuts && c != PacketIns {
-		if at += d.Node.lateBy(c); c != arbitration { // which is the first of its stream
+		if at += d.Node.lateBy(c); c != arbitration { // arbitration is the first message of its stream
 			return at
 		}
 	}
@@ -117,17 +117,18 @@ func (d *Device) inOrder(c channel, at time.Duration) time.Duration {
 	return at
 }
 
-// DefaultCallTimeout is how long a call may take in a scenario.
+// DefaultCallTimeout is how long a call of a controller may take in a scenario.
 const DefaultCallTimeout = time.Second
 
-// setUpAgain is after how long a controller sets a switch up again in the same connection.
+// setUpAgain is the pause before a controller repeats the set-up of a switch on the same
+// connection.
 const setUpAgain = 10 * time.Millisecond
 
 var errDeadline = errors.New("the deadline has passed")
 
-// deadline ends a call that takes too long. What becomes of it nobody knows: so after a call that
-// changes something the controller continues by another connection, with a higher election id, or
-// what it writes next could be overtaken by this one.
+// deadline ends a call that takes too long. Nobody knows whether the switch will carry it out.
+// After a call that changes something, the controller therefore continues on another connection,
+// with a higher election id. Otherwise this call could overtake its next write.
 func (d *Device) deadline(c *asked, number int, x channel) {
 	if x == arbitration {
 		return
@@ -149,7 +150,7 @@ func (d *Device) deadline(c *asked, number int, x channel) {
 	})
 }
 
-// ControlRule is what a scenario holds back between controllers and a switch.
+// ControlRule holds back messages between controllers and a switch, in a scenario.
 type ControlRule struct {
 	Node    *Node
 	Channel channel
@@ -158,14 +159,15 @@ type ControlRule struct {
 	Times   int     // how many more; -1: any number
 }
 
-// heldControl is what a rule holds back.
+// heldControl is a message that a rule holds back.
 type heldControl struct {
 	n    *Node
 	what string
 	goOn func()
 }
 
-// holdsBack says whether a rule holds something back, which continues then when it is let go.
+// holdsBack reports whether a rule holds a message back. If so, goOn runs when the message is
+// released.
 func (n *Node) holdsBack(what string, takes func(*ControlRule) bool, goOn func()) bool {
 	w, starts := n.w, n.Starts
 	for _, r := range w.ControlRules {
@@ -186,7 +188,8 @@ func (n *Node) holdsBack(what string, takes func(*ControlRule) bool, goOn func()
 	return false
 }
 
-// LetGo lets go the first some of what is held back at a switch (nil: at any); -1: all of it.
+// LetGo releases the first messages that are held back at a switch (nil: at any), at most this
+// many; -1: all.
 func (w *World) LetGo(n *Node, most int) {
 	var kept []heldControl
 	for _, h := range w.controlHeld {
@@ -201,7 +204,7 @@ func (w *World) LetGo(n *Node, most int) {
 	w.controlHeld = kept
 }
 
-// carryOut has a switch carry a call out, when it gets to it.
+// carryOut makes a switch carry out a call, when the call reaches it.
 func (n *Node) carryOut(x step, do func()) {
 	if len(n.w.ControlRules) > 0 && n.holdsBack(x.channel.String()+" of "+x.what, func(r *ControlRule) bool {
 		return r.Channel == x.channel && (r.What == x.what || r.What == "ANY")
@@ -211,8 +214,8 @@ func (n *Node) carryOut(x step, do func()) {
 	do()
 }
 
-// queueOut takes a packet-out that the server has taken to the pipeline. It was sent by a
-// connection, at a place in its order.
+// queueOut passes a packet-out from the server to the pipeline. number is the connection that it
+// came by, and sent its place in that connection's order.
 func (d *Device) queueOut(frame []byte, number, sent int, waits time.Duration) {
 	d.Node.queue(PacketOuts, frame, waits, func() {
 		d.arrives(PacketOuts, sent)
@@ -226,14 +229,14 @@ func (d *Device) queueOut(frame []byte, number, sent int, waits time.Duration) {
 	})
 }
 
-// sends is a message's place in the order in which a controller sends to a switch.
+// sends returns a new message's place in the order in which a controller sends to a switch.
 func (d *Device) sends() int {
 	d.sent++
 	return d.sent
 }
 
-// arrives notes that a message has come to where it has an effect, and whether one that was sent
-// later has come there before it.
+// arrives notes that a message has taken effect, and whether a later message has taken effect
+// before it.
 func (d *Device) arrives(c channel, sent int) {
 	if sent < d.arrived {
 		d.Shell.World.Cover.Count("channels.overtaken "+c.String(), 1)
@@ -241,7 +244,7 @@ func (d *Device) arrives(c channel, sent int) {
 	d.arrived = max(d.arrived, sent)
 }
 
-// queueIn takes a packet for the controller from the pipeline to the server.
+// queueIn passes a packet for the controller from the pipeline to the server.
 func (n *Node) queueIn(frame []byte) {
 	frame = bytes.Clone(frame)
 	n.queue(PacketIns, frame, 0, func() { n.w.toController(n, frame) })

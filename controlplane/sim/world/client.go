@@ -15,14 +15,14 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// host is a machine at a switch's port; its clients have a UDP port each.
+// host is a machine at a switch's port; each of its clients has a UDP port.
 type host struct {
 	w       *World
 	h       *topology.Host
 	clients []*Client
 }
 
-// receive takes a frame that the switch sent.
+// receive handles a frame from the switch.
 func (h *host) receive(frame []byte) {
 	f, payload, err := wire.ParseFrame(frame)
 	if err != nil || f.Dst.Addr() != h.h.IP {
@@ -44,7 +44,7 @@ func (h *host) receive(frame []byte) {
 	}
 }
 
-// Client is a client process: the client library's machine, and what calls it.
+// Client is a client process: the client library's machine, and its caller.
 type Client struct {
 	w        *World
 	Name     string
@@ -52,24 +52,24 @@ type Client struct {
 	Port     uint16
 	Alive    bool
 	Machine  *calls.Machine
-	timer    int // number of the newest
+	timer    int // number of the newest timer
 	Calls    map[calls.CallID]*call
 	Think    time.Duration
-	Seen     map[wire.Key]wire.Version // the version that it was told last
-	known    map[wire.Key]wire.Key     // the KEY_IDs that names had when it asked last
+	Seen     map[wire.Key]wire.Version // the version in its last answer
+	known    map[wire.Key]wire.Key     // a name's KEY_ID at its last lookup
 	Looking  int                       // calls that wait for the directory
-	Left     int                       // how many calls it still makes by itself
-	Sessions []uint16                  // that it has
+	Left     int                       // number of calls that it has yet to make by itself
+	Sessions []uint16                  // that are leased to it
 	Robbed   bool                      // a session was taken from it
 }
 
-// call is a call and who waits for it.
+// call is a call with its callback.
 type call struct {
 	op   judge.Call
-	req  calls.Request // with the KEY_ID for the key
+	req  calls.Request // its key is the KEY_ID
 	then func(calls.Result)
-	at   time.Duration // when it was begun, at last
-	// it reads a KEY_ID that nobody has been told yet (peek.go)
+	at   time.Duration // when it was last begun
+	// it reads a KEY_ID that no client knows yet (peek.go)
 	peeks bool
 }
 
@@ -105,7 +105,7 @@ func (w *World) NewClient(name string, h *topology.Host, sessions int, change fu
 	return c
 }
 
-// LeaseTo lets a host use a session.
+// LeaseTo allows a host to use a session.
 func (w *World) LeaseTo(session uint16, h *topology.Host) {
 	n := w.Node(h.Switch.Name)
 	e := w.Program.Encode(tableplan.LeaseEntry(session, h.Port))
@@ -115,7 +115,7 @@ func (w *World) LeaseTo(session uint16, h *topology.Host) {
 	}
 }
 
-// Sessions is those that a run has used so far, the controller's among them.
+// Sessions returns the sessions that a run has used so far, including the controller's.
 func (w *World) Sessions() (out []uint16) {
 	for id := uint16(1); id <= ControllerSessions; id++ {
 		out = append(out, id)
@@ -126,7 +126,7 @@ func (w *World) Sessions() (out []uint16) {
 	return out
 }
 
-// Kill ends the process: what was under way is never answered, and its sessions never used again.
+// Kill ends the process: pending calls get no answer, and its sessions are not used again.
 func (c *Client) Kill() {
 	c.w.Trace(c.Name, "is killed")
 	c.Machine.AbortAll(c.w.Loop.Now, calls.ErrClosed)
@@ -137,12 +137,12 @@ func (c *Client) Kill() {
 	}
 }
 
-// Start makes a call. then is told what came of it, and may be nil.
+// Start makes a call. then gets the result, and may be nil.
 func (c *Client) Start(req calls.Request, then func(calls.Result)) {
 	op := judge.Call{Client: c.Name, Key: req.Key, Op: req.Op, Value: string(req.Value), Del: req.Delete,
 		Expected: req.Expected, Eventual: req.Eventual, Begin: c.w.Loop.Now}
 	if _, ok := c.known[req.Key]; !ok {
-		if c.known[req.Key] = req.Key; c.w.Placed(req.Key) { // else he has it from a time when it was another
+		if c.known[req.Key] = req.Key; c.w.Placed(req.Key) { // otherwise the client still knows an old KEY_ID
 			c.known[req.Key] = c.w.ID(req.Key)
 		}
 	}
@@ -154,14 +154,14 @@ func (c *Client) Start(req calls.Request, then func(calls.Result)) {
 	c.begin(&call{op: op, req: req, then: then})
 }
 
-// begin makes a call, or makes it again.
+// begin makes a call, for the first time or again.
 func (c *Client) begin(k *call) {
 	k.at = c.w.Loop.Now
 	c.Calls[c.Machine.Start(c.w.Loop.Now, k.req)] = k
 	c.Flush()
 }
 
-// Flush sends what the machine wants sent, and takes what is done.
+// Flush sends the machine's packets, and handles its completed calls.
 func (c *Client) Flush() {
 	for {
 		sends, completions := c.Machine.Take()
@@ -193,7 +193,7 @@ func (c *Client) Flush() {
 	}
 }
 
-// complete notes what came of a call.
+// complete handles the result of a call, and makes the call again if the library would.
 func (c *Client) complete(x calls.Completion) {
 	k := c.Calls[x.ID]
 	delete(c.Calls, x.ID)
@@ -238,7 +238,7 @@ func (c *Client) complete(x calls.Completion) {
 	c.finish(k, x)
 }
 
-// finish notes what came of a call at last.
+// finish records the final result of a call.
 func (c *Client) finish(k *call, x calls.Completion) {
 	k.op.End = c.w.Loop.Now
 	take(&k.op, x.Result)
@@ -266,7 +266,7 @@ func (c *Client) finish(k *call, x calls.Completion) {
 	}
 }
 
-// take reads a result.
+// take copies a result into a call's record.
 func take(o *judge.Call, r calls.Result) {
 	var e *calls.OpError
 	switch {
@@ -287,7 +287,7 @@ func take(o *judge.Call, r calls.Result) {
 	}
 }
 
-// Work makes calls until it has made all that it was to make.
+// Work makes the next call, until none is left to make.
 func (c *Client) Work() {
 	if !c.Alive || c.Left == 0 {
 		return
@@ -298,7 +298,7 @@ func (c *Client) Work() {
 	})
 }
 
-// random is a call as clients make them.
+// random draws a call.
 func (c *Client) random() calls.Request {
 	w, d := c.w, c.w.Dice.Clients
 	w.lastValue++
@@ -322,15 +322,15 @@ func (c *Client) random() calls.Request {
 	default:
 		req.Op, req.Value, req.Expected, req.Delete = wire.CAS, nil, c.Seen[req.Key], true
 	}
-	// the one that somebody will be given next
+	// the version that the next write will get
 	if v := req.Expected; w.Without.ToldVersions && v != 0 && d.Chance(0.3) {
 		req.Expected = wire.MakeVersion(v.Epoch(), v.Sequence()+1)
 	}
-	if req.Op == wire.Read && d.Chance(0.3) { // of one switch, by its own address
+	if req.Op == wire.Read && d.Chance(0.3) { // sent to one switch's own address
 		req.To = []netip.AddrPort{Address(clockwork.Pick(d, w.Nodes...))}
 	}
 	return req
 }
 
-// Address is where a switch itself is asked.
+// Address is the address of a switch itself, as opposed to the service address.
 func Address(n *Node) netip.AddrPort { return netip.AddrPortFrom(n.Switch.Address, wire.Port) }

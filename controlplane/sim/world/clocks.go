@@ -6,17 +6,17 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sim/clockwork"
 )
 
-// Clocks run at different rates. Those of switches, and the one by which a controller counts for
-// how long it may act as the leader, may be slewed (package clock); the one by which a controller
-// waits for leases is not.
+// Clocks run at different rates. Slewing (package clock) may affect the clocks of switches, and the
+// clock by which a controller measures how long it may act as the leader. It does not affect the
+// clock by which a controller waits for leases.
 
-// How fast slewed clocks run.
+// The range of rates of slewed clocks.
 const (
 	slowest = 0.8995
 	fastest = 1.1005
 )
 
-// slewed is how fast a clock runs that may be slewed. Only in some runs one is.
+// slewed draws the rate of a clock that may be slewed. Clocks are slewed only in some runs.
 func (w *World) slewed(d clockwork.Dice) float64 {
 	if !w.slews {
 		return w.ClockRate()
@@ -24,7 +24,7 @@ func (w *World) slewed(d clockwork.Dice) float64 {
 	return clockwork.Pick(d, slowest, slowest, fastest, slowest+(fastest-slowest)*d.Float64())
 }
 
-// SlewClocks has clocks slewed, in some runs.
+// SlewClocks decides whether clocks are slewed in this run.
 func (w *World) SlewClocks(seed uint64) {
 	d := clockwork.NewDice(seed, clockwork.DiceClocks)
 	if w.slews = d.Chance(0.5); !w.slews {
@@ -37,7 +37,7 @@ func (w *World) SlewClocks(seed uint64) {
 	w.leaders = d
 }
 
-// Slew changes how fast a switch's clock runs. What it shows does not jump.
+// Slew changes the rate of a switch's clock. The time that it shows does not jump.
 func (n *Node) Slew(rate float64) {
 	shown := n.clock()
 	n.Rate = rate

@@ -18,52 +18,52 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// Device is a controller's P4Runtime connection to a switch: a stream, and calls besides, until it
-// breaks (channels.go). A switch that cannot be reached is noticed only after a while. What was
-// sent meanwhile waits in the kernel of the sender. It may arrive when the network is whole again,
-// even if the controller has given the connection up.
+// Device is a controller's P4Runtime connection to a switch: a stream, and separate calls, until it
+// breaks (channels.go). A controller notices only after a while that a switch cannot be reached.
+// Messages sent meanwhile wait in the sender's kernel. They may arrive when the network works
+// again, even if the controller has given up the connection.
 type Device struct {
 	Shell *Shell
 	Node  *Node
-	// What procedures know about it: all but copies, and copies.
+	// State of the procedures for this switch: of copies, and of all others.
 	other, copies *ops.Switch
 
 	connected bool // the controller has a connection
-	Ready     bool // ... and has said SwitchUp
+	Ready     bool // ... and has reported it to the machine by SwitchUp
 	Number    int  // of the connection
-	starts    int  // n.starts when it was made
+	starts    int  // n.Starts when the connection was made
 	Cut       bool // this controller cannot reach the switch
-	freshAt   int  // the connection in which the program was pushed
-	emptying  bool // it is being emptied
-	// keyIndex is what the switch has acknowledged to have, and part its part in the chain.
+	freshAt   int  // the connection in which the controller loaded the program
+	emptying  bool // the switch is being emptied
+	// keyIndex is the entries that the switch has acknowledged, and part is its part in the chain.
 	keyIndex map[wire.Key]ops.Entry
 	part     *chain.Assignment
 
-	last    [channels]time.Duration // arrival of the last message, where messages are in order
+	last    [channels]time.Duration // arrival of the last message, by order
 	sent    int                     // how many messages were sent to the switch
-	waits   time.Duration           // for how long the next packet-out waits in the switch, at least
-	arrived int                     // the latest of them that has arrived
-	stuck   []message               // sent while the switch cannot be reached
-	pending []*asked                // without an answer
+	waits   time.Duration           // the least time that the next packet-out waits in the switch
+	arrived int                     // the latest message that has arrived
+	stuck   []message               // messages sent while the switch cannot be reached
+	pending []*asked                // calls without an answer
 	jobs    []func(done func())
 	busy    bool
 
-	watchConf  *chain.Config // what watches are written for; nil: nothing was installed in this connection
-	watchWaits bool          // they are to be written
+	watchConf  *chain.Config // for which watches are written; nil: nothing was installed in this connection
+	watchWaits bool          // a write of the watches is scheduled
 }
 
 type message struct {
 	number  int // of the connection
-	starts  int // n.starts when it was sent: with the process, its connections end
+	starts  int // n.Starts when it was sent: a restart ends connections
 	arrive  func()
 	channel channel
-	asks    bool // whether a switch that is not a member answers: takes as long each time
+	asks    bool // a LEASE to a switch that is not a member
 }
 
-// reachable says whether messages get through.
+// reachable reports whether messages get through.
 func (d *Device) reachable() bool { return d.Shell.Alive && d.Node.Alive && !d.Cut && !d.Node.Isolated }
 
-// connect makes a connection, or tries again later.
+// connect makes a connection, or schedules another attempt.
 func (d *Device) connect() {
 	if !d.Shell.Alive || d.connected || d.Shell.Deposed {
 		return
@@ -79,7 +79,7 @@ func (d *Device) connect() {
 	d.submit(func(done func()) { d.setUp(number, done) })
 }
 
-// setUp makes a switch that has just been connected ready for chains, and reads what it has.
+// setUp prepares a newly connected switch for chains, and reads its state.
 func (d *Device) setUp(number int, done func()) {
 	loaded, fresh, backup := false, false, false
 	var r chain.Report
@@ -109,7 +109,7 @@ func (d *Device) setUp(number int, done func()) {
 			d.freshAt = number
 		}
 		if err != nil {
-			if d.connected && d.Number == number && err == errDeadline { // it is tried again
+			if d.connected && d.Number == number && err == errDeadline { // so it tries again
 				d.Shell.Later(setUpAgain, func() {
 					if d.connected && d.Number == number {
 						d.setUp(number, done)
@@ -145,7 +145,7 @@ func (d *Device) setUp(number int, done func()) {
 	})
 }
 
-// tellBackups tells controllers that they are no longer primary.
+// tellBackups tells controllers that another controller is primary.
 func (n *Node) tellBackups() {
 	if n.w.Without.Arbitration {
 		return
@@ -157,7 +157,7 @@ func (n *Node) tellBackups() {
 	}
 }
 
-// report is what a controller reads back from a switch.
+// report returns the state that a controller reads back from a switch.
 func (n *Node) report() chain.Report {
 	r := chain.Report{Keys: len(n.KeyIndex)}
 	if n.Assignment != nil {
@@ -167,7 +167,7 @@ func (n *Node) report() chain.Report {
 	return r
 }
 
-// Broken: the controller gives a connection up.
+// Broken makes the controller give up a connection.
 func (d *Device) Broken(number int) {
 	if !d.Shell.Alive || !d.connected || d.Number != number {
 		return
@@ -184,14 +184,14 @@ func (d *Device) Broken(number int) {
 	for _, c := range pending {
 		c.end(cmp.Or(c.late, errConnection))
 	}
-	for _, job := range jobs { // each finds that there is no connection
+	for _, job := range jobs { // they fail, because there is no connection
 		job(func() {})
 	}
 	d.Shell.World.Loop.After(d.Shell.World.Control.Between(time.Millisecond, 20*time.Millisecond), d.connect)
 }
 
-// Unreachable: messages do not get through from now on. It is noticed in a while, unless it is over
-// by then.
+// Unreachable makes messages wait from now on. The controller notices after a while, unless the
+// switch can be reached again before.
 func (d *Device) Unreachable(notice time.Duration) {
 	number := d.Number
 	d.Shell.World.Loop.After(notice, func() {
@@ -201,7 +201,7 @@ func (d *Device) Unreachable(notice time.Duration) {
 	})
 }
 
-// Healed: messages get through again.
+// Healed lets messages get through again.
 func (d *Device) Healed() {
 	stuck := d.stuck
 	d.stuck = nil
@@ -215,7 +215,7 @@ func (d *Device) Healed() {
 		case m.number == d.Number && d.connected:
 			d.deliver(m)
 		case m.channel.toNode() && (d.Shell.World.Late > 0 || d.Shell.World.Control.Chance(0.5)):
-			// TCP sends what was written before the end of a connection, with pauses of its own
+			// TCP sends the data written before the connection ended, after retransmission pauses
 			d.Shell.World.Loop.After(late, func() {
 				if d.Node.Alive && d.Node.Starts == m.starts && d.reachable() {
 					m.arrive()
@@ -225,15 +225,15 @@ func (d *Device) Healed() {
 	}
 }
 
-// primary says whether the switch takes what comes by a connection: it takes nothing of an earlier
-// one, nor from an earlier controller.
+// primary reports whether the switch accepts messages of a connection. It rejects those of earlier
+// connections, and of earlier controllers.
 func (d *Device) primary(number int) bool {
 	r := d.Shell.World.Without
 	return r.Arbitration || d.Node.election < d.Shell.election ||
 		d.Node.election == d.Shell.election && (number >= d.Node.connection || r.Connections)
 }
 
-// send sends a message by a connection, either way.
+// send sends a message on a connection, in the channel's direction.
 func (d *Device) send(number int, c channel, arrive func()) {
 	d.sendMessage(message{number: number, starts: d.Node.Starts, arrive: arrive, channel: c})
 }
@@ -262,7 +262,7 @@ func (d *Device) deliver(m message) {
 	at = d.inOrder(m.channel, at)
 	w.Loop.At(at, func() {
 		if d.Node.Starts != starts || !d.Node.Alive {
-			return // with the process, the connection is gone
+			return // the restart ended the connection
 		}
 		if !d.reachable() && d.Shell.Alive {
 			d.stuck = append(d.stuck, m)
@@ -275,21 +275,21 @@ func (d *Device) deliver(m message) {
 	})
 }
 
-// asked is something that a controller has asked a switch for.
+// asked is a request of a controller to a switch.
 type asked struct {
 	d    *Device
-	then func(error) // nil: it was told
-	late error       // its deadline has passed, and that is what ends the connection; nil: it has not
+	then func(error) // nil: it has been called
+	late error       // set if its deadline has passed, which ends the connection; nil: it has not
 }
 
-// expect notes that an answer is waited for.
+// expect registers a request whose answer is awaited.
 func (d *Device) expect(then func(error)) *asked {
 	c := &asked{d: d, then: then}
 	d.pending = append(d.pending, c)
 	return c
 }
 
-// end tells what came of it, once.
+// end reports the request's result, once.
 func (c *asked) end(err error) {
 	c.d.pending = slices.DeleteFunc(c.d.pending, func(x *asked) bool { return x == c })
 	if then := c.then; then != nil && c.d.Shell.Alive {
@@ -298,14 +298,15 @@ func (c *asked) end(err error) {
 	}
 }
 
-// step is something that is done at a switch by one call.
+// step is a change that one call makes at a switch.
 type step struct {
 	channel channel
-	what    string // for scenarios: which call it is
+	what    string // names the call in scenarios
 	do      func()
 }
 
-// call has something done at the switch, and says when it was, or that it may not have been.
+// call carries out a step at the switch. then learns that it was carried out, or that it may not
+// have been.
 func (d *Device) call(x step, then func(error)) {
 	if !d.connected {
 		then(errConnection)
@@ -335,8 +336,8 @@ func (d *Device) call(x step, then func(error)) {
 	d.deadline(c, number, x.channel)
 }
 
-// read has n things read at the switch, whoever is its primary: one after the other, and packets
-// pass in between.
+// read calls one n times at the switch, whether or not this controller is primary. Packets pass
+// between the calls.
 func (d *Device) read(n int, one func(i int), then func(error)) {
 	if !d.connected {
 		then(errConnection)
@@ -349,7 +350,7 @@ func (d *Device) read(n int, one func(i int), then func(error)) {
 	next = func() {
 		w := d.Shell.World
 		switch {
-		case d.Node.Starts != starts || !d.Node.Alive: // with the process, the connection is gone
+		case d.Node.Starts != starts || !d.Node.Alive: // the restart ended the connection
 		case d.Node.Suspended:
 			w.Loop.After(time.Millisecond, next)
 		case i == n:
@@ -364,7 +365,7 @@ func (d *Device) read(n int, one func(i int), then func(error)) {
 	d.deadline(c, number, Reads)
 }
 
-// each has some things done one after the other, up to the first that fails.
+// each carries out steps one after the other, up to the first that fails.
 func (d *Device) each(steps []step, then func(error)) {
 	if len(steps) == 0 {
 		then(nil)
@@ -379,7 +380,7 @@ func (d *Device) each(steps []step, then func(error)) {
 	})
 }
 
-// submit gives the device's worker something to do after all that it was given before.
+// submit queues a job for the device's worker.
 func (d *Device) submit(job func(done func())) {
 	d.jobs = append(d.jobs, job)
 	d.work()
@@ -401,7 +402,7 @@ func (d *Device) work() {
 	})
 }
 
-// packetOut sends a frame into the switch's pipeline. Nobody hears whether it arrived.
+// packetOut sends a frame into the switch's pipeline. Nothing reports whether it arrived.
 func (d *Device) packetOut(frame []byte) { d.sendPacket(frame, false) }
 
 // ask is packetOut for a LEASE to a switch that is not a member.
@@ -422,10 +423,10 @@ func (d *Device) sendPacket(frame []byte, asks bool) {
 
 const cpuPort = 510
 
-// packetInOp is where the op is in a packet that comes to the controller.
+// packetInOp is the offset of the operation in a packet-in.
 const packetInOp = 2 + wire.FrameOverhead
 
-// toController takes a packet that a switch sends to whoever is its primary.
+// toController sends a packet-in from a switch to its primary controller.
 func (w *World) toController(n *Node, frame []byte) {
 	for _, s := range w.Controllers {
 		if !s.Alive || s.election != n.election && !w.Without.Arbitration {
@@ -439,7 +440,8 @@ func (w *World) toController(n *Node, frame []byte) {
 	}
 }
 
-// depose: another controller is primary at a switch. This one releases all.
+// depose handles the message that another controller is primary at a switch. This controller
+// releases all switches.
 func (s *Shell) depose(d *Device) {
 	if s.Deposed {
 		return
@@ -456,9 +458,9 @@ func (s *Shell) depose(d *Device) {
 	}
 }
 
-// ---- What calls do at the switch ----
+// ---- Effects of calls at the switch ----
 
-// setBase is what follows from the topology, and from the leases of sessions, being written.
+// setBase writes the entries that follow from the topology, and from the leases of sessions.
 func (n *Node) setBase() {
 	for _, e := range slices.Concat(n.w.leases[n.Index], n.w.base[n.Index]) {
 		n.Set(e)
@@ -470,7 +472,7 @@ func (n *Node) setBase() {
 	n.Bare = false
 }
 
-// addPeers makes a switch believe what some chain_peer entries say, and what those say that it has.
+// addPeers adds chain_peer entries, for the neighbors whose messages the switch believes.
 func (n *Node) addPeers(peers []p4rt.Entry) {
 	if n.w.Without.Peers {
 		return
@@ -488,7 +490,7 @@ func (n *Node) addPeers(peers []p4rt.Entry) {
 	}
 }
 
-// dropOtherPeers leaves a switch no chain_peer entries but these.
+// dropOtherPeers deletes all chain_peer entries but these.
 func (n *Node) dropOtherPeers(peers []p4rt.Entry) {
 	if n.w.Without.Peers {
 		return
@@ -529,16 +531,16 @@ func (n *Node) dropOtherGroups(keep []p4rt.Group) {
 	}
 }
 
-// strange: a switch has not what it was known to have, so what was to be changed was not: it is
-// read again, in another connection.
+// strange reports that a switch lacks the state that the controller expected, so a change failed.
+// The controller reads the state again, in another connection.
 func (d *Device) strange() error {
 	d.Shell.World.Cover.Count("controller.found a switch changed", 1)
 	d.Broken(d.Number)
 	return errChanged
 }
 
-// writeEntries makes or deletes key_index entries by a Write, and remembers what the switch has. An
-// entry that is changed or deleted must be there, and one that is inserted must not.
+// writeEntries makes or deletes key_index entries by a Write, and records the switch's entries. An
+// entry to change or delete must exist, and an entry to insert must not.
 func (d *Device) writeEntries(insert bool, entries []ops.Entry, then func(error)) {
 	known, strange := d.keyIndex, false
 	d.call(step{Writes, "keys", func() {
@@ -546,7 +548,7 @@ func (d *Device) writeEntries(insert bool, entries []ops.Entry, then func(error)
 			had, was := known[e.ID]
 			if _, is := d.Node.KeyIndex[e.ID]; d.Shell.World.Without.Unseen {
 				d.Node.place(e, insert)
-			} else if was == insert && had == e || !was && !insert { // nothing is to be written
+			} else if was == insert && had == e || !was && !insert { // there is nothing to write
 			} else if is != was {
 				strange = true
 			} else {
@@ -569,7 +571,7 @@ func (d *Device) writeEntries(insert bool, entries []ops.Entry, then func(error)
 	})
 }
 
-// place makes or deletes a key_index entry.
+// place makes or deletes a key_index entry at the switch.
 func (n *Node) place(planned ops.Entry, insert bool) {
 	if planned.Slot >= MaxSlots {
 		panic(fmt.Sprintf("the key %v is beyond the %d slots of a run", planned.ID, MaxSlots))
@@ -588,7 +590,7 @@ func (n *Node) place(planned ops.Entry, insert bool) {
 	}
 }
 
-// checkAlias notes an entry that lets others than the controller at a slot by its alias.
+// checkAlias records an entry that opens a slot's alias to others than the controller.
 func (w *World) checkAlias(n *Node, planned ops.Entry) {
 	for _, k := range w.Store.Dir.Keys {
 		if want := tableplan.AliasEntry(k); k.Alias == planned.ID && want != planned && len(w.Contradicted) == 0 {
@@ -598,7 +600,7 @@ func (w *World) checkAlias(n *Node, planned ops.Entry) {
 	}
 }
 
-// forgetFormer drops the entries that a switch must not have as a member.
+// forgetFormer drops the entries that a member must not have.
 func (d *Device) forgetFormer(former func(wire.Key) bool) {
 	d.keyIndex = maps.Clone(d.keyIndex)
 	for id := range d.Node.KeyIndex {
@@ -609,7 +611,7 @@ func (d *Device) forgetFormer(former func(wire.Key) bool) {
 	}
 }
 
-// The entries of the service address at a switch, for their matches.
+// The entries of the service address at a switch, by their matches.
 func takeEntry(service netip.Addr) p4rt.Entry {
 	return p4rt.Entry{Table: "local_address", Match: p4rt.Match{"ipv4_dst": p4rt.Exact(service)}, Action: "set_local"}
 }
@@ -618,7 +620,7 @@ func routeEntry(service netip.Addr) p4rt.Entry {
 	return p4rt.Entry{Table: "ipv4_lpm", Match: p4rt.Match{"ipv4_dst": p4rt.LPM(service, 32)}, Action: "to_controller"}
 }
 
-// acknowledgeToo gives a replica the groups with which it can acknowledge as a tail does: the
+// acknowledgeToo gives a replica multicast groups for acknowledging like a tail: they have the
 // tree's ports, and the port by which the write continues.
 func acknowledgeToo(part *tableplan.Part) {
 	const base = 1000

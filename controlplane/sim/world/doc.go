@@ -1,7 +1,6 @@
 // Package world has the parts of a run: switches, the network between them, controllers, their
-// store and clients, in one thread. A World has them all. Its parts know each other, as those of a
-// real network do; nothing here decides that something goes wrong (package trouble does), and
-// nothing judges (package judge does).
+// store and clients, in one thread. A World holds them all. Its parts communicate like those of a
+// real network. Package trouble decides which faults happen, and package judge judges the results.
 //
 //	client.go ──frames──▶ network.go ──▶ node.go: a switch, which runs the program on switch/interp
 //	    ▲                                   ▲
@@ -12,7 +11,7 @@
 //	                                        │
 //	                                    store.go: etcd or a file, as the shipped stores write it
 //
-// shell.go carries out what the controller's machine asks for. It is the counterpart of package
-// controller, and the place to add to when the machine learns a new action. Its parts are in
-// keys.go, leases.go, recovery.go, rejoin.go, tidy.go, watch.go, pretend.go and late.go.
+// shell.go carries out the actions of the controller's machine. It is the counterpart of package
+// controller, and the place to implement a new action of the machine. Its parts are in keys.go,
+// leases.go, recovery.go, rejoin.go, tidy.go, watch.go, pretend.go and late.go.
 package world

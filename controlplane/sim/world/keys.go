@@ -19,19 +19,19 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sim/shapes"
 )
 
-// Keys, and what ops.Move is handed here: the counterpart of keys.go in package controller. The
-// directory is the real one; there is one chain, so a key moves within it, to another KEY_ID and
-// another slot, which is what a move to another chain is to all who have a part in it.
+// Keys, and the simulator's side of ops.Move: the counterpart of keys.go in package controller. The
+// directory is the real one. There is one chain, so a key moves within it, to another KEY_ID and
+// another slot; for all participants that is the same as a move to another chain.
 //
-// Clients know a key by its name. For the history that is the KEY_ID that it had first; a version
-// of its later KEY_IDs, which are numbered as they come, is put above all versions of those before
-// it (world.composed), because nothing may be seen of an earlier one when something was seen of a
-// later one.
+// Clients know a key by its name. The history uses the first KEY_ID as the name. A name's KEY_IDs
+// have numbers, in the order of their creation. The history's versions are composed (composed): a
+// version of a later KEY_ID is above all versions of earlier ones, because nobody may see an
+// earlier KEY_ID's version after a later one's.
 
-// mostIncarnations is how many KEY_IDs a name may have: a composed version has 6 bits for them.
+// mostIncarnations is the limit on KEY_IDs of a name: a composed version has 6 bits for the number.
 const mostIncarnations = 60
 
-// composed puts the versions of a name's KEY_IDs into one order.
+// composed returns a version in the order that spans all KEY_IDs of a name.
 func (w *World) composed(id wire.Key, v wire.Version) wire.Version {
 	if v.Epoch() >= 1<<(judge.ComposedShift-48) {
 		panic("a run has more epochs than a composed version can tell")
@@ -39,8 +39,8 @@ func (w *World) composed(id wire.Key, v wire.Version) wire.Version {
 	return v + wire.Version(w.Incarnations[id].Number)<<judge.ComposedShift
 }
 
-// expected is the version to name in a CAS under a KEY_ID: 0 if the last that was seen was
-// another's.
+// expected returns the version for a CAS under a KEY_ID: 0 if the last version that was seen
+// belongs to another KEY_ID.
 func (w *World) expected(id wire.Key, v wire.Version) (own, composed wire.Version) {
 	if int(v>>judge.ComposedShift) != w.Incarnations[id].Number {
 		return 0, 0
@@ -48,10 +48,10 @@ func (w *World) expected(id wire.Key, v wire.Version) (own, composed wire.Versio
 	return v & (1<<judge.ComposedShift - 1), v
 }
 
-// saveDirectory makes the directory as it is now durable, in a while. The moves that are in it are
-// told when it is, whether or not the controller lives to hear of it: whoever saves the directory
-// saves a move that has come to its end meanwhile, too. It is when the file has its name and
-// the folder is synced; a power cut in between may take the name away again.
+// saveDirectory makes the present directory durable, after a while. Then it reports the moves in it
+// as durable, whether or not the controller still lives: saving the directory also saves each move
+// that has ended meanwhile. The directory is durable when the file is renamed and the folder is
+// synced. A power cut in between may undo the renaming.
 func (s *Shell) saveDirectory(then func(error)) {
 	w := s.World
 	s.countKeys()
@@ -83,8 +83,8 @@ func (s *Shell) saveDirectory(then func(error)) {
 	})
 }
 
-// operate starts an operation on keys. What it gives waits for its end, in a task, and gives it up
-// when the context ends.
+// operate starts an operation on keys. The function that it returns waits for the operation's end,
+// in a task, and abandons the operation when the context ends.
 func (s *Shell) operate(o *operation,
 	begin func(*chain.Machine, chain.Time, chain.OpID)) (wait func(context.Context) error) {
 	s.lastOp++
@@ -117,7 +117,7 @@ func (s *Shell) operate(o *operation,
 	}
 }
 
-// countKeys tells the chain how many keys it has.
+// countKeys tells the chain the number of its keys.
 func (s *Shell) countKeys() {
 	n := s.dir.Count(shapes.ChainID)
 	if n == 0 {
@@ -152,7 +152,7 @@ func (s *Shell) AddKeys(names []wire.Key) {
 	s.operate(o, (*chain.Machine).AddKeys)
 }
 
-// undoUnfinished takes back what an earlier controller did not finish.
+// undoUnfinished reverts the operations that an earlier controller did not finish.
 func (s *Shell) undoUnfinished() {
 	back, out := ops.Unfinished(s.dir, shapes.ChainID)
 	for _, k := range back {
@@ -164,7 +164,7 @@ func (s *Shell) undoUnfinished() {
 	}
 }
 
-// keysDone has the end of an addition, or a removal, recorded.
+// keysDone makes the end of an addition, or a removal, go on record.
 func (s *Shell) keysDone(o *operation, add bool) {
 	s.begun[o] = true
 	o.done = func(err error) {
@@ -180,8 +180,8 @@ func (s *Shell) keysDone(o *operation, add bool) {
 func (s *Shell) removeKey(k keyspace.Key) {
 	o := newOperation(nil, k)
 	s.keysDone(o, false)
-	// What clients have been told about is deleted in their eyes. A tombstone may be written
-	// several times, and not each is answered.
+	// For clients, removing a key that they know is a deletion. The controller may write a
+	// tombstone several times, and may get no answer to some.
 	if told := (k.State == keyspace.Placed || k.State == keyspace.Removing) && !k.Leftover() &&
 		k.Name == k.FinalName(); told {
 		name := s.World.Incarnations[k.ID].Name
@@ -205,7 +205,7 @@ func (s *Shell) removeKey(k keyspace.Key) {
 	})
 }
 
-// Move moves a key, if it is where it belongs.
+// Move moves a key, if its state allows it.
 func (s *Shell) Move(name wire.Key) {
 	k, ok := s.dir.ByName(shapes.NameOf(name))
 	if !ok || k.State != keyspace.Placed || s.tidying[k.ID] || s.Clock() < 2*Leading ||
@@ -221,16 +221,16 @@ func (s *Shell) Move(name wire.Key) {
 	}, func(error) {})
 }
 
-// takePatience is how long a key that is moved may be out of sight.
+// takePatience is the longest time that a key may be unavailable during a move.
 const takePatience = 300 * time.Millisecond
 
-// mover is an ops.Keeper. Its chain is both that from which a key moves and that to which it does.
+// mover is an ops.Keeper. It moves a key within its only chain.
 type mover struct {
 	coroutine.Runtime
 	*Shell
 	name  wire.Key
-	moved *judge.Call // what Place has written; nobody has seen it before it is on record
-	to    wire.Key    // whose name it is by now; 0: not yet
+	moved *judge.Call // Place's write; nobody may see it before the move is on record
+	to    wire.Key    // the KEY_ID that has the name after the move; 0: not yet known
 }
 
 // Directory implements ops.Keeper.
@@ -265,7 +265,7 @@ func (m *mover) Place(ctx context.Context, name string, value []byte) (keyspace.
 				Del: value == nil, Begin: call, Outcome: judge.Done, Version: m.World.composed(to.ID, version),
 				Under: m.World.under(to.ID)}
 		}
-		// written again after a change of the chain
+		// repeated after a change of the chain
 		m.moved.Version = max(m.moved.Version, m.World.composed(to.ID, version))
 	}
 	m.keysDone(o, true)
@@ -286,11 +286,11 @@ func (m *mover) FinishMove(from, to wire.Key, last wire.Version) (now, left keys
 	return now, left, nil
 }
 
-// durable notes that the move is on record: from now on clients are told about it.
+// durable notes that the move is on record: from then on clients learn the new KEY_ID.
 func (m *mover) durable() {
 	i := slices.Index(m.finished, m)
 	if i < 0 {
-		return // it is in more than one directory
+		return // several saved directories can have the move
 	}
 	m.finished = slices.Delete(m.finished, i, i+1)
 	m.moved.End = m.World.Loop.Now
@@ -316,8 +316,8 @@ func (m *mover) Stays(k keyspace.Key, why error) {
 	m.World.Trace(m.Shell.Name, "%s stays: %v", k.Name, why)
 }
 
-// freeID and rememberIDs are for a mutant whose directory gives KEY_IDs again: it forgets for a
-// moment which have been used. freeID is the lowest that is not in use.
+// freeID and rememberIDs are for a mutant whose directory reuses KEY_IDs: for a moment it forgets
+// the KEY_IDs that were used. freeID returns the lowest that is not in use.
 func (s *Shell) freeID() *wire.Key {
 	if !s.World.Without.SameID {
 		return nil
@@ -345,10 +345,10 @@ func (s *Shell) newDirectory(saved keyspace.Snapshot) {
 	Must(err)
 }
 
-// drain keeps what an operation's keys hold when all members agree on it.
+// drain reads the values of an operation's keys once all members agree on them.
 func (s *Shell) drain(a chain.DrainKeys) {
 	s.work(a.Op, a.Attempt, func(ctx context.Context, o *operation) error {
-		if s.World.Without.Drainless { // what the tail has is good enough
+		if s.World.Without.Drainless { // the mutant reads the tail only
 			ctx, cancel := s.ops.WithTimeout(ctx, ops.FetchTimeout)
 			defer cancel()
 			r, err := s.Device(a.Members[len(a.Members)-1]).other.Fetch(ctx, o.Keys[0].Alias, 0, 0)
@@ -365,7 +365,7 @@ func (s *Shell) drain(a chain.DrainKeys) {
 	})
 }
 
-// Moves moves keys all the time.
+// Moves moves keys during the whole run.
 func (w *World) Moves() {
 	d := w.Dice.Faults
 	w.Loop.After(d.Between(3*time.Millisecond, 40*time.Millisecond), w.Moves)
@@ -391,7 +391,7 @@ func (c *Client) lookup(name wire.Key, then func(id wire.Key)) {
 	})
 }
 
-// under is the number of the KEY_ID that a call was made with, among those of its name.
+// under returns a KEY_ID's number among those of its name.
 func (w *World) under(id wire.Key) int { return w.Incarnations[id].Number }
 
 // TakeOut removes a key that clients use.
@@ -406,7 +406,7 @@ func (s *Shell) TakeOut(name wire.Key) {
 	s.removeKey(k)
 }
 
-// Place places a key that is not in the network, under a KEY_ID that has not been used.
+// Place places a key that is not in the network, under a KEY_ID that is new.
 func (s *Shell) Place(name wire.Key) {
 	w := s.World
 	if _, ok := s.dir.ByName(shapes.NameOf(name)); ok || w.lastIncarnation(name) >= mostIncarnations ||
@@ -414,7 +414,7 @@ func (s *Shell) Place(name wire.Key) {
 		return
 	}
 	k, err := s.dir.Add(shapes.ChainID, shapes.NameOf(name), nil)
-	if err != nil { // no run is long enough for that
+	if err != nil { // no run is long enough to use up the KEY_IDs
 		if len(w.Contradicted) == 0 {
 			w.Contradicted = append(w.Contradicted, judge.Violation{Kind: judge.UsedUp, Key: name, What: err.Error()})
 		}
@@ -436,7 +436,7 @@ func (s *Shell) Place(name wire.Key) {
 	})
 }
 
-// lastIncarnation is the highest number of a name's KEY_IDs.
+// lastIncarnation returns the highest number of a name's KEY_IDs.
 func (w *World) lastIncarnation(name wire.Key) (last int) {
 	for _, i := range w.Incarnations {
 		if i.Name == name {
@@ -446,7 +446,7 @@ func (w *World) lastIncarnation(name wire.Key) (last int) {
 	return last
 }
 
-// Placed says whether a name is in the store's directory, and where it belongs.
+// Placed reports whether a name is in the store's directory and its key is placed.
 func (w *World) Placed(name wire.Key) bool {
 	for _, k := range w.Store.Dir.Keys {
 		if k.Name == shapes.NameOf(name) && k.State == keyspace.Placed {

@@ -9,11 +9,11 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sim/judge"
 )
 
-// Starvation is what a controller suffers from.
+// Starvation says how late an overloaded controller acts.
 type Starvation struct {
 	Until time.Duration // on the world's clock
-	Tick  time.Duration // how late it does what is due
-	Hears time.Duration // how late it takes in what comes
+	Tick  time.Duration // delay of its timers
+	Hears time.Duration // delay of incoming messages
 }
 
 func (s *Shell) tickLate() time.Duration {
@@ -30,7 +30,7 @@ func (s *Shell) hearsLate() time.Duration {
 	return 0
 }
 
-// late tells the machine that its tick was due at a moment that is over.
+// late tells the machine how late its tick is.
 func (s *Shell) late(due chain.Time) {
 	now := s.Clock()
 	if by := now - due; by > 0 && !s.World.Without.Late && s.Machine.Late(now, by) {
@@ -38,9 +38,9 @@ func (s *Shell) late(due chain.Time) {
 	}
 }
 
-// givenUpInVain notes that a switch is given up for its silence, and has answered a LEASE a moment
-// ago. Only what holds up nothing but controllers may be at work then: packets that are lost, and
-// switches that are, are good reasons.
+// givenUpInVain records that the machine gives up a switch as silent, although the switch answers
+// every LEASE at once. It counts only in runs that starve controllers and have no other fault,
+// because lost packets and failed switches are good reasons to give up.
 func (s *Shell) givenUpInVain(a chain.Event) {
 	if a.Type != "chain.failover" || !strings.Contains(a.Message, "answers no lease") {
 		return

@@ -12,12 +12,11 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sim/shapes"
 )
 
-// Sessions that change hands: those of a client that is dead are leased to the next, at once, while
-// what the dead one has sent is still on its way. It is the counterpart of sessions.go in package
+// Sessions that change hands: a dead client's sessions go to the next client at once, while packets
+// of the dead client are still in flight. It is the counterpart of sessions.go in package
 // controller.
 
-// Inherit leases a dead client's sessions to another; it gets none if there is no controller that
-// could see to it.
+// Inherit leases a dead client's sessions to another; without a running controller it gets none.
 func (w *World) Inherit(c *Client, ids []uint16) {
 	s := w.Controller()
 	if !w.Serving() || !s.Status.Fenced {
@@ -39,7 +38,7 @@ func (w *World) Inherit(c *Client, ids []uint16) {
 	}
 }
 
-// LeaveSession takes a session from the host that it is leased to.
+// LeaveSession takes a session from the host that holds its lease.
 func (w *World) LeaveSession(id uint16) {
 	delete(w.begun, id)
 	for i, entries := range w.leases {
@@ -53,8 +52,8 @@ func (w *World) LeaveSession(id uint16) {
 	}
 }
 
-// beginAnew makes the record of a session begin again at all switches that some write comes to, and
-// at the one that is being brought in. A chain without keys has no writes.
+// beginAnew resets the record of a session at all switches that writes reach, and at the switch
+// that is being brought in. A chain without keys has no writes.
 func (s *Shell) beginAnew(id uint16, then func(last uint32, err error)) {
 	var last uint32
 	s.process.Start(func(ctx context.Context) error {
@@ -85,7 +84,7 @@ func (s *Shell) beginAnew(id uint16, then func(last uint32, err error)) {
 				s.tellJoiner(ctx, j, id, last)
 				told[j] = true
 			}
-			for !s.Status.Fenced { // a switch that is being left out may be head for a while
+			for !s.Status.Fenced { // a switch that leaves the chain may still act as head for a while
 				if err := s.ops.Sleep(ctx, time.Millisecond); err != nil {
 					return err
 				}
@@ -98,7 +97,7 @@ func (s *Shell) beginAnew(id uint16, then func(last uint32, err error)) {
 	}, func(err error) { then(last, err) })
 }
 
-// keepRecords is the switches that some write comes to.
+// keepRecords returns the switches that writes reach.
 func (s *Shell) keepRecords() []string {
 	if s.dir.Count(shapes.ChainID) == 0 {
 		return nil
@@ -106,10 +105,10 @@ func (s *Shell) keepRecords() []string {
 	return slices.Clone(s.Status.Config.Members)
 }
 
-// joinerTimeout is how long a switch has that is being brought in.
+// joinerTimeout limits the time for a reset at the switch that is being brought in.
 const joinerTimeout = 40 * time.Millisecond
 
-// tellJoiner tells a switch that is being brought in of a session.
+// tellJoiner resets a session at the switch that is being brought in.
 func (s *Shell) tellJoiner(ctx context.Context, sw string, id uint16, last uint32) {
 	quick, cancel := s.ops.WithTimeout(ctx, joinerTimeout)
 	defer cancel()

@@ -12,18 +12,18 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// Conditions are how bad the network between switches and hosts is.
+// Conditions describe the quality of the network between switches and hosts.
 type Conditions struct {
 	Delay     time.Duration // of every frame
-	Spread    time.Duration // mean of what chance adds to it
+	Spread    time.Duration // mean of a random addition
 	Loss, Dup float64       // probabilities, for each frame on each link
-	Reorder   float64       // ... of being overtaken: up to `overtaken` more delay
+	Reorder   float64       // ... of being overtaken: up to `overtaken` is added to the delay
 	Overtaken time.Duration
-	Late      float64 // ... of coming when it is long forgotten: up to lateBy more
+	Late      float64 // ... of coming very late: up to lateBy is added
 	LateBy    time.Duration
 }
 
-// network is the data plane's links.
+// network is the links of the data plane.
 type network struct {
 	Conditions
 	Cut   map[link]bool
@@ -31,24 +31,24 @@ type network struct {
 	Held  []heldFrame
 
 	flying int    // frames on their way
-	storm  string // when there were too many
+	storm  string // describes the moment when there were too many frames; "": never
 }
 
 // link is the link between two switches (by name, in order), or between a switch and its host.
 type link struct{ a, b string }
 
-// Between is the link between two of a network.
+// Between returns the link between two switches, or a switch and its host.
 func Between(a, b string) link { return link{min(a, b), max(a, b)} }
 
-// Rule is what a scenario does to certain packets.
+// Rule is a scenario's treatment of certain packets.
 type Rule struct {
 	From, To string // names, "" for any
 	Op       wire.Op
-	Flags    wire.Flags // that it must have
-	Times    int        // how many more; -1: any number
-	Share    float64    // of them, by chance; 0: all
-	Hold     bool       // else they are lost
-	Copies   int        // more of each; with hold, it is the second copy that is held back
+	Flags    wire.Flags // that the packet must have
+	Times    int        // remaining number; -1: any number
+	Share    float64    // probability that it applies; 0: always
+	Hold     bool       // hold back; otherwise: lose
+	Copies   int        // additional copies of each; with Hold, the second copy is held back
 }
 
 // heldFrame is a frame that a rule holds back.
@@ -57,7 +57,7 @@ type heldFrame struct {
 	arrive func()
 }
 
-// FromNode takes a frame that leaves a switch by a port.
+// FromNode sends a frame from a switch's port.
 func (w *World) FromNode(n *Node, port uint32, frame []byte) {
 	p, ok := n.Switch.Port(port)
 	if !ok {
@@ -74,13 +74,13 @@ func (w *World) FromNode(n *Node, port uint32, frame []byte) {
 	}
 }
 
-// FromHost takes a frame that a host sends.
+// FromHost sends a frame from a host.
 func (w *World) FromHost(h *topology.Host, frame []byte) {
 	to := w.Node(h.Switch.Name)
 	w.carry(h.Name, to.Name, frame, func() { to.Process(h.Port, frame) })
 }
 
-// carry takes a frame over a link, as the network is.
+// carry sends a frame over a link, under the network's conditions.
 func (w *World) carry(from, to string, frame []byte, arrive func()) {
 	net := &w.Network
 	copies := 1
@@ -117,8 +117,7 @@ func (w *World) carry(from, to string, frame []byte, arrive func()) {
 		w.lost(from, to, frame)
 		return
 	}
-	// A frame that goes round and round (routes of two configurations do not always fit) would
-	// become too many.
+	// Frames that loop (routes of two configurations do not always fit together) would multiply.
 	if ttl := frame[22]; ttl > 52 && d.Chance(net.Dup) {
 		w.Cover.Count("network.duplicated", 1)
 		copies++
@@ -148,11 +147,11 @@ func (w *World) carry(from, to string, frame []byte, arrive func()) {
 	}
 }
 
-// maxFlying is how many frames there may be on all links at once. Clients and controllers have some
-// dozens on their way; so many come only from switches that make several of one, again and again.
+// maxFlying is the highest allowed number of frames on all links at once. Clients and controllers
+// have some dozens in flight, so only a multiplication of frames at switches can exceed it.
 const maxFlying = 2000
 
-// Storms says when there were too many frames.
+// Storms returns a violation if there were too many frames.
 func (n *network) Storms() (out []judge.Violation) {
 	if n.storm != "" {
 		out = append(out, judge.Violation{Kind: judge.Storm, What: fmt.Sprintf("%d frames on their way %s", maxFlying, n.storm)})
@@ -166,7 +165,7 @@ func (w *World) lost(from, to string, frame []byte) {
 	}
 }
 
-// takes says whether a rule is about a frame.
+// takes reports whether a rule applies to a frame.
 func (r *Rule) takes(from, to string, frame []byte) bool {
 	if r.From != "" && r.From != from || r.To != "" && r.To != to {
 		return false
@@ -179,7 +178,7 @@ func (r *Rule) takes(from, to string, frame []byte) bool {
 	return (r.Op == 0 || p.Op == r.Op) && p.Flags&r.Flags == r.Flags
 }
 
-// Release lets go the first n frames that rules hold back.
+// Release sends the first n frames that rules hold back.
 func (w *World) Release(n int) {
 	held := w.Network.Held[:min(n, len(w.Network.Held))]
 	w.Network.Held = w.Network.Held[len(held):]
@@ -189,7 +188,7 @@ func (w *World) Release(n int) {
 	}
 }
 
-// describe is a frame for people.
+// describe returns a frame in a readable form.
 func describe(frame []byte) string {
 	_, payload, err := wire.ParseFrame(frame)
 	var p wire.Packet
@@ -202,7 +201,7 @@ func describe(frame []byte) string {
 	return p.String()
 }
 
-// keyOf is the key that a frame is about, 0 if it is about none.
+// keyOf returns the key of a frame; 0: it has none.
 func keyOf(frame []byte) wire.Key {
 	_, payload, err := wire.ParseFrame(frame)
 	var p wire.Packet

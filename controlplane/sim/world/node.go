@@ -18,8 +18,8 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// What a run uses of a switch. All of it is empty when a run begins and when a switch is started
-// again.
+// The parts of a switch's tables and registers that a run uses. They are all empty when a run
+// begins, and when a switch is restarted.
 const (
 	MaxSlots    = 8
 	MaxSessions = topology.ControllerSessions + 88
@@ -27,11 +27,11 @@ const (
 	events      = 64
 )
 
-// engine is an interpreter with the program, used by one run after the other: making one takes
-// longer than a run.
+// engine is an interpreter with the program. Runs use it one after the other, because creating one
+// takes longer than a run.
 type engine struct {
 	Pipeline *interp.Pipeline
-	Entries  []compiled.Entry // what a run has put into its tables
+	Entries  []compiled.Entry // that the run has inserted
 	buffer   interp.Buffer
 }
 
@@ -44,14 +44,15 @@ func newEngine(p *compiled.Program) (*engine, error) {
 	return e, nil
 }
 
-// Must ends the simulator where it has made a mistake itself.
+// Must panics on a mistake of the simulator itself.
 func Must(err error) {
 	if err != nil {
 		panic(err) // the simulator's own mistake
 	}
 }
 
-// The registers and counters of the program, and how many cells of each a run can touch, by what.
+// The registers and counters of the program, by the kind of index. The kind limits the cells that a
+// run can touch.
 var (
 	slotRegisters    = []string{"versions", "slot_writer"}
 	objectRegisters  = []string{"objects.objects_length", "objects.objects_store"}
@@ -63,7 +64,7 @@ func Register(name string) string { return "NetcraqIngress.pipeline.chain." + na
 
 const eventsCounter = "NetcraqIngress.pipeline.events"
 
-// clear makes it as it was when it was made.
+// clear restores the state of a new engine.
 func (e *engine) clear() {
 	e.ClearTables()
 	e.ClearRegisters()
@@ -103,7 +104,7 @@ func (e *engine) ClearRegisters() {
 	}
 }
 
-// Set inserts an entry, or changes the one with its match.
+// Set inserts an entry, or changes the existing entry with the same match.
 func (e *engine) Set(x compiled.Entry) {
 	for i, old := range e.Entries {
 		if same(old, x) {
@@ -135,7 +136,7 @@ func same(a, b compiled.Entry) bool {
 	return a.Table == b.Table && slices.EqualFunc(a.TableEntry.Match, b.TableEntry.Match, match)
 }
 
-// Node is a switch: the program, the tables and registers, a clock of its own.
+// Node is a switch: the program with its tables and registers, and a clock.
 type Node struct {
 	w      *World
 	Index  int
@@ -143,29 +144,29 @@ type Node struct {
 	Name   string
 	*engine
 
-	NoRegisters bool // it shows none, as BMv2
+	NoRegisters bool // controllers cannot read its registers, as at BMv2
 
 	Alive    bool
 	Isolated bool          // no controller can reach it
-	backAt   time.Duration // when one could again
-	doubtful time.Duration // until when a controller may give it up for what is late
-	Data     bool          // it has what a member must have, as far as anybody can tell
+	backAt   time.Duration // when a controller could reach it again
+	doubtful time.Duration // until then a controller may give it up for lateness
+	Data     bool          // it has a member's data, as far as anybody can tell
 	born     time.Duration // when its clock was 0; the clock starts again when the switch does
-	Rate     float64       // of its clock
-	Loaded   bool          // the program has been pushed since it was started
-	Bare     bool          // it has lost something, and has not been set up since
-	Starts   int           // how often it was started
+	Rate     float64       // of its clock, relative to real time
+	Loaded   bool          // a controller has loaded the program since the last start
+	Bare     bool          // it has lost state, and no controller has set it up since
+	Starts   int           // number of its starts
 
-	Suspended bool          // its machine is
-	Asleep    []asleepFrame // what came meanwhile
-	Stood     time.Duration // for how long its clock has stood still
+	Suspended bool          // its machine is suspended
+	Asleep    []asleepFrame // frames that arrived meanwhile
+	Stood     time.Duration // total time that its clock did not run
 
-	// What a controller reads back from it.
+	// State that a controller reads back from it.
 	Assignment *chain.Assignment
-	KeyIndex   map[wire.Key]ops.Entry // never changed, but replaced
-	election   uint64                 // the highest election id that a controller has come with
-	connection int                    // ... and the newest of its connections
-	watched    tableplan.WatchPart    // who watches what
+	KeyIndex   map[wire.Key]ops.Entry // replaced as a whole, never modified
+	election   uint64                 // the highest election id of a controller so far
+	connection int                    // ... and that controller's newest connection
+	watched    tableplan.WatchPart    // the watches that are installed
 }
 
 // asleepFrame is a frame that waits until the switch's machine continues.
@@ -174,12 +175,12 @@ type asleepFrame struct {
 	Frame []byte
 }
 
-// clock is what the program sees as the time.
+// clock returns the time that the program sees.
 func (n *Node) clock() time.Duration {
 	return time.Duration(float64(n.w.Loop.Now-n.born-n.Stood) * n.Rate)
 }
 
-// Start is the process being started, with nothing in it.
+// Start starts the switch's process, with empty state.
 func (n *Node) Start() {
 	n.wipe()
 	n.Alive, n.Loaded, n.election, n.connection = true, false, 0, 0
@@ -188,13 +189,13 @@ func (n *Node) Start() {
 	n.born = n.w.Loop.Now - n.w.Control.Between(0, time.Second)
 }
 
-// kill is kill -9: registers, tables and all are gone.
+// kill is kill -9: registers, tables and everything else are lost.
 func (n *Node) kill() {
 	n.Count()
 	n.Alive, n.Data = false, false
 }
 
-// Count adds what became of the switch's packets to the run's coverage.
+// Count adds the program's event counters to the run's coverage.
 func (n *Node) Count() {
 	for i := range events {
 		c, err := n.Pipeline.ReadCounter(eventsCounter, i)
@@ -205,7 +206,7 @@ func (n *Node) Count() {
 	}
 }
 
-// Process takes a frame that came in by a port, and sends on what comes out.
+// Process handles a frame that came in by a port, and sends the resulting frames.
 func (n *Node) Process(port uint32, frame []byte) {
 	if !n.Alive {
 		return
@@ -243,7 +244,7 @@ func (n *Node) events(out *[events]uint64) {
 	}
 }
 
-// ID is the KEY_ID that a name has now, as the store knows.
+// ID returns a name's KEY_ID according to the store.
 func (w *World) ID(name wire.Key) wire.Key {
 	for _, k := range w.Store.Dir.Keys {
 		if k.Name == shapes.NameOf(name) {
@@ -253,7 +254,7 @@ func (w *World) ID(name wire.Key) wire.Key {
 	return name
 }
 
-// Slot is what a switch holds for a key.
+// Slot is the versions that a switch has for a key.
 type Slot struct{ Committed, Latest wire.Version }
 
 func (n *Node) Slot(key wire.Key) (Slot, bool) {
@@ -273,5 +274,5 @@ func be64(b []byte) (v uint64) {
 	return v
 }
 
-// asleepFrames is how many frames wait for a switch that is suspended; the rest is lost.
+// asleepFrames is how many frames a suspended switch queues; it loses the rest.
 const asleepFrames = 64

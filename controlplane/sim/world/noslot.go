@@ -10,20 +10,19 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sim/judge"
 )
 
-// slotSaid is what clients were told about a KEY_ID's slot: when anybody was told first that there
-// is none, in answer to what.
+// slotSaid records the first answer to clients that a KEY_ID has no slot.
 type slotSaid struct {
-	none time.Duration // 0: nobody was
+	none time.Duration // when; 0: nobody got such an answer
 	what string
-	// at least it was tried: such a KEY_ID goes away at one switch after the other, and may come
-	// back. No slot is not an answer there (docs/protocol.md, "Moving keys")
+	// the controller has at least tried to move the key: the KEY_ID goes away at one switch after
+	// the other, and may come back. Then clients must not trust "no slot" (docs/protocol.md,
+	// "Moving keys")
 	moved bool
 }
 
-// hear notes what a client is told about a KEY_ID's slot. Once somebody has been told that there is
-// none (NOT_FOUND without a version, to a read or a write), nobody who asks after that may be told
-// of a value, or that he has written one, whichever switch he asks. EVENTUAL reads may go back in
-// time.
+// hear checks a client's answer about a KEY_ID's slot. Once somebody has got the answer that there
+// is none (NOT_FOUND without a version, to a read or a write), no later call at any switch may find
+// a value, or report a write as done. EVENTUAL reads may go back in time.
 func (w *World) hear(who string, k *call, r calls.Result) {
 	said := w.slotsSaid[k.req.Key]
 	if said == nil {
@@ -34,7 +33,7 @@ func (w *World) hear(who string, k *call, r calls.Result) {
 	none, there := false, r.Err == nil
 	version := r.Version
 	if errors.As(r.Err, &e) {
-		// (A key that is being added has no slot in anybody's eyes, until its entries are open.)
+		// (A key that is being added has no slot for clients, until its entries are open.)
 		none = errors.Is(e, calls.ErrNotFound) && e.Version == 0 && w.opened[k.req.Key]
 		there = errors.Is(e, calls.ErrCASFailed) && e.Found
 		version = e.Version
@@ -51,9 +50,9 @@ func (w *World) hear(who string, k *call, r calls.Result) {
 	}
 }
 
-// told notes that somebody was told about a version of a KEY_ID's slot. Before its entries are
-// opened the slot may have what another key has left there, and the controller may have to write it
-// once more.
+// told records an answer with a version of a KEY_ID whose entries are not open. Before they are
+// opened, the slot may hold leftovers of another key, and the controller may have to repeat its
+// write.
 func (w *World) told(who string, k *call, v wire.Version) {
 	if v == 0 || w.opened[k.req.Key] || len(w.Contradicted) > 0 {
 		return

@@ -10,13 +10,13 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// overheard is the last request that a client has sent.
+// overheard is a client's latest request.
 type overheard struct {
 	Client *Client
 	Packet *wire.Packet
 }
 
-// overhear notes what a client sends.
+// overhear notes a client's request, for hostile hosts.
 func (w *World) overhear(c *Client, payload []byte) {
 	p := new(wire.Packet)
 	if w.Attacked && p.Unmarshal(payload, compiled.Profile) == nil {
@@ -24,7 +24,7 @@ func (w *World) overhear(c *Client, payload []byte) {
 	}
 }
 
-// intrusion notes what must not have come to a hostile host.
+// intrusion checks a frame that a hostile host gets: certain answers must not reach it.
 func (w *World) intrusion(h *topology.Host, frame []byte) {
 	_, payload, err := wire.ParseFrame(frame)
 	var p wire.Packet
@@ -32,7 +32,7 @@ func (w *World) intrusion(h *topology.Host, frame []byte) {
 		return
 	}
 	w.Cover.Count("hostile.answered", 1)
-	// A refusal has what was sent in it.
+	// A refusal repeats the contents of the request.
 	told := p.Op.IsReply() && p.Key != shapes.SharedKey && (p.Status == wire.OK || p.Status == wire.CASFailed ||
 		p.Status == wire.Superseded)
 	if h.Principal == "" || told {

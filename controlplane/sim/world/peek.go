@@ -12,11 +12,11 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sim/judge"
 )
 
-// What happens while a key is being placed. Somebody who guesses its KEY_ID (they count up) reads
-// it, before the directory tells it to anybody; and the chain gets another head while the first
-// write is on its way.
+// Faults while a key is being placed. A client guesses its KEY_ID (they count up) and reads it
+// before the directory publishes it. And the chain gets another head while the first write is in
+// flight.
 
-// peeks are the guesses of a run, and how they are made.
+// peeks holds the guesses of a run, and their parameters.
 type peeks struct {
 	clockwork.Dice
 	judge.Guesses
@@ -24,7 +24,7 @@ type peeks struct {
 	reader *Client
 }
 
-// Curious has KEY_IDs guessed, in some runs.
+// Curious makes a client guess KEY_IDs, in some runs.
 func (w *World) Curious(seed uint64) {
 	d := clockwork.NewDice(seed, clockwork.DicePeek)
 	w.Peeks.Dice, w.Peeks.often = d, clockwork.Pick(d, 0, 0.5)
@@ -33,7 +33,7 @@ func (w *World) Curious(seed uint64) {
 	}
 }
 
-// placing notes that a key is being placed, from when its KEY_ID is given.
+// placing notes that a key is being placed. Call it when the KEY_ID is assigned.
 func (w *World) placing(id wire.Key, value []byte) {
 	p := &w.Peeks
 	if value != nil {
@@ -63,7 +63,7 @@ func (w *World) peek(id wire.Key) {
 	c.begin(&call{op: op, req: req, peeks: true})
 }
 
-// peeked notes what a peek was told.
+// peeked records the answer to a guess.
 func (w *World) peeked(k *call, r calls.Result) {
 	var e *calls.OpError
 	if errors.As(r.Err, &e) && !errors.Is(e, calls.ErrNotFound) {
@@ -83,11 +83,11 @@ func (w *World) peeked(k *call, r calls.Result) {
 	}
 }
 
-// headChange is how often the chain gets another head when a key is written first.
+// headChange is the probability that the chain gets another head during a key's first write.
 const headChange = 0.25
 
-// firstWrite has the chain get another head, or be without the one that it has, soon after a write
-// of the controller's is sent to it. It is how long that packet waits in the switch.
+// firstWrite replaces the head of the chain, or removes it, soon after the controller sends a key's
+// first write. It returns how long that packet waits in the switch.
 func (w *World) firstWrite(s *Shell) (wait time.Duration) {
 	d := w.Disorder.Dice
 	if !w.Disorder.Apart || w.Mended || !d.Chance(headChange) {

@@ -5,11 +5,11 @@ import (
 	"github.com/netcraq/netcraq/controlplane/chain"
 )
 
-// This file has what mutants tell the machine that is not so. The machine that ships has no switch
-// that removes a rule of its own.
+// Mutants report false facts to the machine; this file makes the reports. The machine that ships
+// has no switches that disable its rules.
 
-// pretendFenced says about a switch that a configuration leaves out that it has heard of that, when
-// the configuration has just been recorded. It says whether there was one.
+// pretendFenced reports that a switch which leaves the chain has acknowledged that, when the
+// configuration has only just been recorded. It returns whether there was such a switch.
 func (s *Shell) pretendFenced() bool {
 	if !s.Status.Decided || s.Status.Installed {
 		return false
@@ -31,7 +31,7 @@ func (s *Shell) pretendFenced() bool {
 	return false
 }
 
-// pretendHeld makes of what an empty switch reports that it still has its part in the chain.
+// pretendHeld changes an empty switch's report to say that it still has its part in the chain.
 func (s *Shell) pretendHeld(name string, r *chain.Report) {
 	st := s.Machine.Status(s.Clock())
 	if a := st.Config.Assignment(name); st.Decided && a.Role.Member() && (r.Fresh || r.Assignment == nil) {
@@ -39,8 +39,8 @@ func (s *Shell) pretendHeld(name string, r *chain.Report) {
 	}
 }
 
-// trustsAnyway has a member that says that it has no part in the chain get the one that it had,
-// again, and says whether it did.
+// trustsAnyway reinstalls the part of a member that reports to have no part in the chain, and
+// returns whether it did.
 func (s *Shell) trustsAnyway(d *Device, p *wire.Packet) bool {
 	st := s.Machine.Status(s.Clock())
 	a := st.Config.Assignment(d.Node.Name)

@@ -13,9 +13,9 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sim/shapes"
 )
 
-// This file is what a failover and a recovery ask for, as far as it is not package ops's.
+// The simulator's side of failover and recovery; the procedures are in package ops.
 
-// redrive re-propagates what is dirty.
+// redrive re-propagates the dirty keys.
 func (s *Shell) redrive(a chain.Redrive) {
 	r := &s.World.Without
 	skip := !a.Drain && (r.Redrive || r.RedriveStuck && a.Stuck || r.RedriveAlone && len(a.From) == 1)
@@ -36,13 +36,14 @@ func (s *Shell) redrive(a chain.Redrive) {
 	})
 }
 
-// Recover is an operator's asking for a switch to be brought in.
+// Recover is an operator's request to bring a switch in.
 func (s *Shell) Recover(sw string) chain.OpID {
 	delete(s.World.leftOut, sw)
 	return s.bringIn(sw, func(op chain.OpID) { s.lastSaid = op })
 }
 
-// bringIn asks the machine to bring a switch in, by an operation that is named before; 0: not now.
+// bringIn asks the machine to bring a switch in. named gets the operation's id first. It returns 0
+// if that is impossible at present.
 func (s *Shell) bringIn(sw string, named func(chain.OpID)) chain.OpID {
 	moving := func(k keyspace.Key) bool { return k.State == keyspace.Moving }
 	if len(s.tidying) > 0 || slices.ContainsFunc(s.dir.Chain(shapes.ChainID), moving) {
@@ -56,7 +57,7 @@ func (s *Shell) bringIn(sw string, named func(chain.OpID)) chain.OpID {
 	return op
 }
 
-// erase loads the program again, which empties everything.
+// erase loads the program again, which empties the switch.
 func (s *Shell) erase(a chain.Erase) {
 	d := s.Device(a.Switch)
 	n := d.Node
@@ -80,19 +81,19 @@ func (s *Shell) erase(a chain.Erase) {
 	})
 }
 
-// load is the program being loaded: nothing is in the switch then. The clock continues.
+// load is the effect of loading the program: it empties the switch. The clock continues.
 func (n *Node) load() {
 	n.Count()
 	n.wipe()
 	n.Loaded = true
 }
 
-// wipe empties a switch.
+// wipe empties the switch.
 func (n *Node) wipe() {
 	entries := slices.Clone(n.Entries)
 	n.clear()
 	n.Data = false
-	if n.w.Without.EmptyHasNoRole && n.Starts > 0 { // its registers alone
+	if n.w.Without.EmptyHasNoRole && n.Starts > 0 { // the mutant empties only registers
 		n.watched = tableplan.WatchPart{}
 		for _, e := range entries {
 			n.Set(e)
@@ -102,12 +103,12 @@ func (n *Node) wipe() {
 	n.ForgetTables()
 }
 
-// ForgetTables is that a controller reads nothing back.
+// ForgetTables removes the state that a controller reads back.
 func (n *Node) ForgetTables() {
 	n.Assignment, n.KeyIndex, n.watched = nil, map[wire.Key]ops.Entry{}, tableplan.WatchPart{}
 }
 
-// copy fills a switch, or compares it.
+// copy fills a switch, or compares it with another.
 func (s *Shell) copy(a chain.Copy) {
 	r := &s.World.Without
 	keys, records := ops.Reachable(s.dir.Chain(shapes.ChainID)), s.World.Sessions()
@@ -142,8 +143,8 @@ func (s *Shell) copy(a chain.Copy) {
 	})
 }
 
-// DriveFrozen re-propagates what is dirty at the members of a frozen chain, again and again: what a
-// controller must not do, and what the members of a frozen chain must not take.
+// DriveFrozen re-propagates dirty keys at the members of a frozen chain, again and again. A
+// controller must not do this, and members of a frozen chain must reject it.
 func (w *World) DriveFrozen() {
 	w.Loop.After(300*time.Microsecond, w.DriveFrozen)
 	s := w.Controller()

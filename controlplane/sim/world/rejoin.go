@@ -12,17 +12,16 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sim/judge"
 )
 
-// Members that come back by themselves, in some runs: the machine says who and when, and the shell
-// does what an operator would. The times are those of a chain in which all goes a hundred times as
-// fast.
+// Members that come back by themselves, in some runs: the machine decides when to bring in which
+// switch, and the shell does an operator's part. All times are a hundredth of the real ones.
 
-// Comebacks says whether members come back in a run, and how long they must have been steady.
+// Comebacks decides whether members come back in a run, and how long they must have been steady.
 func (w *World) Comebacks(seed uint64) {
 	d := clockwork.NewDice(seed, clockwork.DiceRejoin)
 	w.SettleFor = clockwork.Pick(d, 0, 2*time.Millisecond, 10*time.Millisecond, 40*time.Millisecond)
 }
 
-// rejoinPolicy is what a controller is made with.
+// rejoinPolicy returns the policy of a new controller's machine.
 func (w *World) rejoinPolicy() rejoin.Policy {
 	if w.Without.Rejoin {
 		return rejoin.Policy{}
@@ -32,7 +31,8 @@ func (w *World) rejoinPolicy() rejoin.Policy {
 
 var errBusy = errors.New("keys are being moved, or put in order")
 
-// rejoin does what the machine asks for. Whom an operator has left out it must not ask for.
+// rejoin carries out the machine's request. The machine must not request a switch that an operator
+// has left out.
 func (s *Shell) rejoin(a chain.Rejoin) {
 	if s.World.leftOut[a.Switch] && s.World.Store.leader == s.election {
 		s.World.Contradicted = append(s.World.Contradicted, judge.Violation{Kind: judge.BroughtBack,
@@ -45,12 +45,12 @@ func (s *Shell) rejoin(a chain.Rejoin) {
 	}
 }
 
-// leavesOut notes whom an operator's change has left out, when it is done.
+// leavesOut notes the switches that an operator's change has left out, when the change is done.
 func (s *Shell) leavesOut(op chain.OpID, err error) {
 	members := s.proposed[op]
 	delete(s.proposed, op)
 	if members == nil || err != nil || s.World.Store.leader != s.election || op != s.lastSaid {
-		return // an operator has said otherwise since
+		return // failed, or an operator has decided otherwise since
 	}
 	clear(s.World.leftOut)
 	for _, n := range s.World.Nodes {
@@ -60,7 +60,7 @@ func (s *Shell) leavesOut(op chain.OpID, err error) {
 	}
 }
 
-// Whole says whether all members are there that are to be.
+// Whole reports whether the chain has all its intended members.
 func (w *World) Whole() bool {
 	st := w.Controller().Status
 	return w.Serving() && (w.SettleFor == 0 || st.Length == len(st.Config.Members))
@@ -77,12 +77,12 @@ func (s *Shell) Joins(n *Node) {
 	delete(s.forgotten, n.Name)
 	s.SetSwitches()
 	s.Flush()
-	if d := s.Device(n.Name); forgotten && d.connected { // it is connected again
+	if d := s.Device(n.Name); forgotten && d.connected { // so it connects again
 		d.Broken(d.Number)
 	}
 }
 
-// SetSwitches tells the machine who is there.
+// SetSwitches tells the machine which switches are in the network.
 func (s *Shell) SetSwitches() {
 	var names []string
 	for _, n := range s.World.Nodes {
@@ -93,7 +93,7 @@ func (s *Shell) SetSwitches() {
 	s.Machine.SetSwitches(s.Clock(), names, s.Left)
 }
 
-// forget forgets who has left and is no longer needed.
+// forget drops switches that have left the network and that the machine no longer needs.
 func (s *Shell) forget() {
 	for _, n := range s.World.Nodes {
 		if s.Left[n.Name] && !s.forgotten[n.Name] && !s.Machine.Needs(n.Name) {

@@ -25,10 +25,10 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sim/shapes"
 )
 
-// This file is the simulator's counterpart of package controller: it carries out what chain.Machine
-// asks for, on simulated switches, and reports back. The machine is the real one, and so are the
-// procedures (package ops; package coroutine and target.go run them), the table entries
-// (tableplan.Plan) and the packets.
+// This file is the simulator's counterpart of package controller: it carries out the actions of
+// chain.Machine on simulated switches, and reports back. The machine, the procedures (package ops;
+// package coroutine and target.go run them), the table entries (tableplan.Plan) and the packets are
+// the real ones.
 
 // Shell is a controller process.
 type Shell struct {
@@ -37,68 +37,68 @@ type Shell struct {
 	election uint64
 	Alive    bool
 	origin   time.Duration // when its clock was 0
-	rate     float64       // of its clock
-	leads    float64       // of the one by which it counts for how long it may act as the leader
+	rate     float64       // of its clock, relative to real time
+	leads    float64       // rate of the clock for the time that it may act as the leader
 	Machine  *chain.Machine
-	Devices  []*Device // as the switches
+	Devices  []*Device // in the order of the switches
 	tick     int       // number of the newest timer
 	Deposed  bool
-	led      time.Duration // when it asked the store whether it leads, and it did
-	savedAt  time.Duration // when the last record is written
-	Saving   int           // records on their way to the store
-	Before   *chain.Record // what may come back if the power is cut now; nil: nothing
+	led      time.Duration // when it sent the last request that the store answered with "you lead"
+	savedAt  time.Duration // when the last record will be written
+	Saving   int           // records that are being saved
+	Before   *chain.Record // the record that a power cut at present could restore; nil: none
 
 	port       uint16
 	dir        *keyspace.Directory
-	next       map[uint8]uint32     // the directory's, while a mutant has it forget them
+	next       map[uint8]uint32     // the directory's counters, while a mutant makes it forget them
 	waiting    map[uint16]*exchange // by port
-	ops        *ops.Chain           // what is done to switches
-	copies     *ops.Chain           // ... of that, copying; apart for mutants' sake
-	process    *coroutine.Process   // what its procedures run in
-	copying    *coroutine.Span      // the copy that is under way, or was last
-	redriving  uint16               // the epoch of what was re-propagated last
+	ops        *ops.Chain           // procedures at switches
+	copies     *ops.Chain           // ... those that copy; separate for mutants' sake
+	process    *coroutine.Process   // in which its procedures run
+	copying    *coroutine.Span      // the copy that is under way, or the last one
+	redriving  uint16               // the epoch of the last re-propagation
 	lastOp     chain.OpID
-	lastSaid   chain.OpID // the last by which an operator has said who is a member
+	lastSaid   chain.OpID // the last operation by which an operator set the members
 	operations map[chain.OpID]*operation
-	// begun are the additions and removals that have begun: some wait for the directory to be on
-	// record before the machine hears of them.
+	// begun are the additions and removals that have begun. Some wait for the directory to be on
+	// record before the machine learns of them.
 	begun map[*operation]bool
-	// finished are the moves that have come to their end, and are on no record yet.
+	// finished are the moves that have ended and are not yet on record.
 	finished []*mover
-	// proposed is the members that operators' changes ask for, rejoins what the machine asked for,
-	// by operation.
+	// proposed is the members in operators' changes, and rejoins is the sequence number of the
+	// machine's requests, both by operation.
 	proposed map[chain.OpID][]string
 	rejoins  map[chain.OpID]uint64
-	Done     func(chain.OpID, error) // told about every operation's end
-	Status   chain.Status            // after the last input
-	untidy   map[string]bool         // switches that have come up since they were tidied
-	tidying  map[wire.Key]bool       // keys whose entries are being made or dropped for that
-	tidied   bool                    // switches and directory were compared
+	Done     func(chain.OpID, error) // called at every operation's end
+	Status   chain.Status            // after the machine's last input
+	untidy   map[string]bool         // switches that have come up since their last tidying
+	tidying  map[wire.Key]bool       // keys whose entries tidying makes or drops
+	tidied   bool                    // switches and directory have been compared
 
 	watching map[wire.Key]string // names, by KEY_ID
 	Starved  Starvation
-	ShadowAt time.Duration            // since when the same switch is being brought in
-	toldAt   map[uint16]time.Duration // when members were first told about the controller's sessions
+	ShadowAt time.Duration            // the time since which the same switch is being brought in
+	toldAt   map[uint16]time.Duration // when members first learned of the controller's sessions
 
-	pretended map[string]uint16 // the last epoch in which a switch was said to be fenced (a mutant's)
+	pretended map[string]uint16 // the last epoch in which a mutant reported a switch as fenced
 
-	// switches that have left the network, and those of them that the machine no longer knows
+	// switches that have left the network, and the part of them that the machine no longer knows
 	Left, forgotten map[string]bool
 }
 
 // operation is a change of keys.
 type operation struct {
 	ops.Writes
-	running *coroutine.Span       // the step that is being done; nil: none
-	writes  map[wire.Key]*writing // that were sent
-	// told of each write that is sent; nil: nobody is
+	running *coroutine.Span       // the step under way; nil: none
+	writes  map[wire.Key]*writing // that have been sent
+	// sent is called for each write that is sent; may be nil
 	sent func(call time.Duration)
-	// told of each write that was answered; nil: nobody is
+	// noted is called for each write that was answered; may be nil
 	noted func(key wire.Key, call time.Duration, version wire.Version)
-	done  func(error) // what follows its end; nil: nothing
+	done  func(error) // called at its end; may be nil
 }
 
-// newOperation makes an operation on some keys, all with the same value; nil is a tombstone.
+// newOperation makes an operation on keys, all with the same value; nil: a tombstone.
 func newOperation(value []byte, keys ...keyspace.Key) *operation {
 	o := &operation{Writes: ops.Writes{Keys: keys}, writes: map[wire.Key]*writing{}}
 	for range keys {
@@ -107,18 +107,18 @@ func newOperation(value []byte, keys ...keyspace.Key) *operation {
 	return o
 }
 
-// writing is a write of an operation's.
+// writing is a write of an operation.
 type writing struct {
 	request uint32
 	call    time.Duration
 	noted   bool
 }
 
-// The controller's own writer sessions are 1 to controllerSessions: a session has one write on its
-// way at most. Clients' begin above those that the program keeps for controllers.
+// The controller's own writer sessions are 1 to ControllerSessions. A session has at most one write
+// in flight. Clients' sessions begin above those that the program reserves for controllers.
 const ControllerSessions = 4
 
-// leasePort is where LEASEs come from, as in package controller.
+// leasePort is the UDP source port of LEASEs, as in package controller.
 const leasePort = 20036
 
 var (
@@ -128,20 +128,20 @@ var (
 	errChanged    = errors.New("somebody else changes it, or it was emptied")
 )
 
-// Leading is how long a controller may give leases after it has heard from the store that it leads.
-// One that takes over takes it that the one before did.
+// Leading is how long a controller may give leases after the store has confirmed that it leads. A
+// new leader assumes that its predecessor uses the same time.
 const Leading = 40 * time.Millisecond
 
-// runtime is what procedures run on; copies: of those that copy.
+// runtime returns the runtime of procedures; copies: of those that copy.
 func (s *Shell) runtime(copies bool) coroutine.Runtime {
 	return coroutine.Runtime{Process: s.process, EndsEarly: copies && s.World.Without.EndsEarly}
 }
 
-// storeReads is how long the store takes to answer a controller that has just been elected.
+// storeReads is the store's delay in answering a newly elected controller.
 const storeReads = 200 * time.Microsecond
 
-// newShell starts a controller, which takes over in the store, and continues from what an earlier
-// one stored.
+// newShell starts a controller, which takes over as leader in the store and continues from the
+// stored state.
 func newShell(w *World, name string, election uint64) *Shell {
 	s := &Shell{World: w, Name: name, election: election, Alive: true, rate: w.ClockRate(),
 		port:    30000 + uint16(w.Control.IntN(20000)),
@@ -155,7 +155,7 @@ func newShell(w *World, name string, election uint64) *Shell {
 		s.leads = w.slewed(w.leaders)
 	}
 	if w.Without.Margin {
-		s.rate *= 1.125 / 1.01 // the same, for it, as a margin of a hundredth
+		s.rate *= 1.125 / 1.01 // this mutant's effect equals a margin of only a hundredth
 	}
 	w.Trace(name, "starts")
 	for _, n := range w.Nodes {
@@ -179,7 +179,7 @@ func newShell(w *World, name string, election uint64) *Shell {
 	return s
 }
 
-// begin makes the machine.
+// begin creates the machine.
 func (s *Shell) begin() {
 	w := s.World
 	if w.Store.leader != s.election {
@@ -199,7 +199,7 @@ func (s *Shell) begin() {
 	o.Record = w.Store.Record
 	s.origin = w.Loop.Now
 	s.Machine = chain.New(o)
-	w.Store.settle() // where the machine has lived on
+	w.Store.settle() // if the power stayed on
 	s.newDirectory(w.Store.Dir)
 	s.countKeys()
 	if ops.InUse(s.dir, shapes.ChainID) {
@@ -214,7 +214,7 @@ func (s *Shell) begin() {
 	s.Flush()
 }
 
-// lead asks the store again and again whether this controller still leads.
+// lead repeatedly asks the store whether this controller still leads.
 func (s *Shell) lead() {
 	asked := s.World.Loop.Now
 	s.World.Loop.After(s.World.Control.Between(50*time.Microsecond, 500*time.Microsecond), func() {
@@ -230,9 +230,9 @@ func (s *Shell) lead() {
 	})
 }
 
-// Kill ends the process, or its machine. What it has sent is on its way; what it stored stays,
-// except for a record of which it has not heard that it is durable: after a power cut it may be the
-// one before.
+// Kill ends the process, or its machine. Its messages in flight stay in flight. Its stored state
+// stays, except that a power cut may restore the record before the last one, if the controller does
+// not know yet that the last one is durable.
 func (s *Shell) Kill() {
 	w := s.World
 	w.Trace(s.Name, "is killed")
@@ -249,15 +249,15 @@ func (s *Shell) Kill() {
 	}
 }
 
-// Clock is what its own clock shows.
+// Clock returns the time of the controller's own clock.
 func (s *Shell) Clock() chain.Time { return time.Duration(float64(s.World.Loop.Now-s.origin) * s.rate) }
 
-// Device finds its connection to a switch.
+// Device finds the controller's connection to a switch.
 func (s *Shell) Device(sw string) *Device {
 	return s.Devices[slices.IndexFunc(s.Devices, func(d *Device) bool { return d.Node.Name == sw })]
 }
 
-// Flush does what the machine asks for, until it asks for nothing more, and arranges its next tick.
+// Flush carries out the machine's actions until there are none, and schedules its next tick.
 func (s *Shell) Flush() {
 	for actions := s.Machine.Actions(); len(actions) > 0; actions = s.Machine.Actions() {
 		for _, a := range actions {
@@ -289,8 +289,8 @@ func (s *Shell) Flush() {
 	}
 }
 
-// checkWhole notes a step on keys that is asked for while an earlier controller's recovery, or a
-// configuration of this one's, is not at its end.
+// checkWhole records a step on keys that the machine requests before an earlier controller's
+// recovery, or a configuration of this one, is complete.
 func (s *Shell) checkWhole(a chain.Action) {
 	st := s.Machine.Status(s.Clock())
 	if (st.Config.Shadow != "" || !st.Installed || st.Config.Freeze != chain.Thawed) && len(s.World.Contradicted) == 0 {
@@ -380,7 +380,7 @@ var (
 	errDisk   = errors.New("forcing the directory to the disk failed")
 )
 
-// persist makes a record durable, in a while. Whether or not the controller lives to hear of it.
+// persist makes a record durable after a while, whether or not the controller lives to learn of it.
 func (s *Shell) persist(a chain.Persist) {
 	w := s.World
 	took := w.Control.Between(50*time.Microsecond, time.Millisecond)
@@ -392,7 +392,7 @@ func (s *Shell) persist(a chain.Persist) {
 		w.Loop.After(0, func() { s.Machine.Persisted(s.Clock(), a.Seq, nil); s.Flush() })
 	}
 	s.Saving++
-	// One after the other.
+	// Records are saved one after the other.
 	s.savedAt = max(s.savedAt, w.Loop.Now+took/2)
 	w.Loop.At(s.savedAt, func() {
 		var err error
@@ -428,7 +428,7 @@ func (s *Shell) persist(a chain.Persist) {
 	})
 }
 
-// leaseKey is the key of this controller's LEASEs, which is no other controller's.
+// leaseKey is the key in this controller's LEASEs. It differs for each controller.
 func (s *Shell) leaseKey() wire.Key { return wire.MakeKey(shapes.ChainID, uint32(s.election)) }
 
 // lease sends a LEASE.
@@ -458,8 +458,8 @@ func (s *Shell) lease(a chain.Lease) {
 		Key: s.leaseKey(), Request: uint32(a.Duration.Microseconds()), Version: wire.Version(a.Clock)}))
 }
 
-// install writes a switch's part of a configuration: groups, the chain_config entry, the service
-// address; then what nothing refers to any more. Packets pass in between.
+// install writes a switch's part of a configuration: groups, the chain_config entry, and the
+// service address. Then it removes what nothing refers to any more. Packets pass between the steps.
 func (s *Shell) install(a chain.Install) {
 	d := s.Device(a.Switch)
 	n := d.Node
@@ -496,7 +496,7 @@ func (s *Shell) install(a chain.Install) {
 			if assignment.Filling() && s.World.Without.FillingUnmarked {
 				assignment.Head = a.Config.Members[0]
 			}
-			// The entry that is changed must be there, and one that is inserted must not.
+			// An entry to change must exist, and an entry to insert must not.
 			if strange = (n.Assignment == nil) != (d.part == nil) && !s.World.Without.Unseen; strange {
 				return
 			}
@@ -554,7 +554,7 @@ func (s *Shell) entryOf(k keyspace.Key) ops.Entry {
 	return s.World.Shape.Layout.Entry(k)
 }
 
-// entriesBy makes the entries of keys, or of their aliases.
+// entriesBy returns the function that makes the entries of keys, or of their aliases.
 func (s *Shell) entriesBy(alias bool) func(keyspace.Key) ops.Entry {
 	if alias {
 		return tableplan.AliasEntry
@@ -562,7 +562,7 @@ func (s *Shell) entriesBy(alias bool) func(keyspace.Key) ops.Entry {
 	return s.entryOf
 }
 
-// entries makes or deletes an entry of the key_index for each of an operation's keys at a switch.
+// entries makes or deletes a key_index entry at a switch for each of an operation's keys.
 func (s *Shell) entries(op chain.OpID, attempt int, sw string, insert bool, of []keyspace.Key,
 	entry func(keyspace.Key) ops.Entry) {
 	d := s.Device(sw)
@@ -598,7 +598,7 @@ func (s *Shell) values(op chain.OpID, attempt int, remove bool) {
 	})
 }
 
-// work does a step of an operation, which takes a while.
+// work runs a step of an operation in a task.
 func (s *Shell) work(op chain.OpID, attempt int, do func(context.Context, *operation) error) {
 	o := s.operations[op]
 	o.running = s.process.Start(func(ctx context.Context) error { return do(ctx, o) }, func(err error) {
@@ -607,7 +607,7 @@ func (s *Shell) work(op chain.OpID, attempt int, do func(context.Context, *opera
 	})
 }
 
-// writes notes a write of the controller's that is sent.
+// writes notes that the controller sends a write.
 func (s *Shell) writes(p *wire.Packet) {
 	for _, id := range slices.Sorted(maps.Keys(s.operations)) {
 		o := s.operations[id]
@@ -623,7 +623,7 @@ func (s *Shell) writes(p *wire.Packet) {
 	}
 }
 
-// wrote notes the answer to one.
+// wrote notes the answer to a write.
 func (s *Shell) wrote(p, r *wire.Packet) {
 	for _, id := range slices.Sorted(maps.Keys(s.operations)) {
 		o := s.operations[id]
@@ -636,8 +636,8 @@ func (s *Shell) wrote(p, r *wire.Packet) {
 	}
 }
 
-// Propose asks the machine for a change of the configuration. A controller that has just been
-// started refuses (0).
+// Propose asks the machine to change the configuration. A controller that has just started refuses
+// (0).
 func (s *Shell) Propose(c chain.Change) chain.OpID {
 	if s.Machine == nil {
 		return 0
@@ -645,7 +645,7 @@ func (s *Shell) Propose(c chain.Change) chain.OpID {
 	s.lastOp++
 	if c.Members != nil {
 		s.proposed[s.lastOp], s.lastSaid = slices.Clone(c.Members), s.lastOp
-		for _, m := range c.Members { // from now on it may be on record, whatever the operator is told
+		for _, m := range c.Members { // the change may be recorded from now on, whatever answer the operator gets
 			delete(s.World.leftOut, m)
 		}
 	}
@@ -655,9 +655,9 @@ func (s *Shell) Propose(c chain.Change) chain.OpID {
 	return s.lastOp
 }
 
-// ---- Packets of the controller's ----
+// ---- Packets of the controller ----
 
-// Later does something if the controller still lives then.
+// Later runs do after d if the controller is alive then.
 func (s *Shell) Later(d time.Duration, do func()) {
 	s.World.Loop.After(d, func() {
 		if s.Alive {
@@ -678,7 +678,7 @@ func (s *Shell) frame(d *Device, srcPort uint16, p *wire.Packet) []byte {
 	return b
 }
 
-// packetIn takes a packet that a switch sent to the controller, packet-in header included.
+// packetIn handles a packet from a switch, packet-in header included.
 func (s *Shell) packetIn(d *Device, frame []byte) {
 	f, payload, err := wire.ParseFrame(frame[2:])
 	var p wire.Packet

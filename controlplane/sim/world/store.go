@@ -7,27 +7,28 @@ import (
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 )
 
-// store is what survives controllers: etcd or a file. It knows who leads, and takes records from
-// nobody else. What is in it was written as the shipped store of its kind writes it, and read as
-// that reads it: what such a store forgets is forgotten here.
+// store survives controllers: it stands for etcd or a file. It knows the leader, and accepts
+// records only from it. It writes and reads its contents as the shipped store of its kind does, so
+// whatever the shipped store forgets is forgotten here as well.
 type store struct {
 	w      *World
-	etcd   map[string]string // its keys; nil: it is a file
-	Record *chain.Record     // never changed, but replaced
-	leader uint64            // the election id of the controller that was started last
+	etcd   map[string]string // the keys in etcd; nil: the store is a file
+	Record *chain.Record     // replaced as a whole, never modified
+	leader uint64            // the election id of the controller that started last
 	Dir    keyspace.Snapshot
-	// Renamed has its name already, and the folder is not synced; nil: nothing.
+	// Renamed is a saved directory whose file is renamed and whose folder is not yet synced; nil:
+	// none.
 	Renamed *savedDirectory
 }
 
-// savedDirectory is a directory that is being saved, with the moves that have come to their end in
-// it: they are told when it is durable.
+// savedDirectory is a directory being saved, with the moves that have ended in it: each is reported
+// when the directory is durable.
 type savedDirectory struct {
 	keyspace.Snapshot
 	finished []*mover
 }
 
-// settle has the folder synced.
+// settle syncs the folder.
 func (s *store) settle() {
 	if r := s.Renamed; r != nil {
 		s.Renamed = nil
@@ -38,11 +39,11 @@ func (s *store) settle() {
 	}
 }
 
-// SetRecord makes a record the one that is on record.
+// SetRecord stores a record.
 func (s *store) SetRecord(r *chain.Record)          { s.keep(r, s.Dir) }
 func (s *store) setDirectory(dir keyspace.Snapshot) { s.keep(s.Record, dir) }
 
-// keep writes a state, and reads it.
+// keep writes a state to the store's format, and reads it back.
 func (s *store) keep(record *chain.Record, dir keyspace.Snapshot) {
 	state := &saved.State{Version: saved.Version, Directory: dir, Chains: map[string]chain.Record{}}
 	if record != nil {
@@ -68,7 +69,7 @@ func (s *store) keep(record *chain.Record, dir keyspace.Snapshot) {
 	s.w.noteOffsets(s.Dir)
 }
 
-// transactionSize makes etcd take a state in several transactions.
+// transactionSize makes etcd store a state in several transactions.
 const transactionSize = 5
 
 func (s *store) viaEtcd(state *saved.State) (*saved.State, error) {
@@ -93,8 +94,7 @@ func (s *store) viaEtcd(state *saved.State) (*saved.State, error) {
 	return m.State()
 }
 
-// noteOffsets keeps the offsets of keys as they are on record: whoever looks up a name is told
-// them.
+// noteOffsets notes the recorded offsets of keys: lookups of a name return them.
 func (w *World) noteOffsets(dir keyspace.Snapshot) {
 	for _, k := range dir.Keys {
 		if k.State == keyspace.Placed && k.Alias == 0 && k.Name == k.FinalName() {

@@ -13,11 +13,11 @@ import (
 	"github.com/netcraq/netcraq/controlplane/chain/ops"
 )
 
-// opsTarget is an ops.Target: a switch, as a controller reaches it. Here the rules are taken away
-// that are those of procedures.
+// opsTarget is an ops.Target: a controller's access to a switch. It also disables those rules of
+// the procedures that a mutant removes.
 type opsTarget struct {
 	*Device
-	copying bool // for what copies
+	copying bool // for procedures that copy
 	seen    map[int][]byte
 }
 
@@ -82,8 +82,8 @@ func (t *opsTarget) Cells(ctx context.Context, name string, cells []int) ([][]by
 	return out, nil
 }
 
-// mistake makes the mistakes that mutants make with versions that were read: the first half of each
-// is what is committed, the second the latest.
+// mistake applies the mutants' mistakes to versions that were read: the first half of each cell is
+// the committed version, the second half the latest.
 func (t *opsTarget) mistake(cells []int, out [][]byte) {
 	r := &t.Shell.World.Without
 	for i, b := range out {
@@ -112,7 +112,7 @@ func (t *opsTarget) WriteEntries(ctx context.Context, insert bool, entries []ops
 	return t.job(ctx, func(then func(error)) { t.writeEntries(insert, entries, then) })
 }
 
-// job has something done at the switch, after all that was asked for before, and waits for it.
+// job runs do at the switch after all earlier jobs, and waits for its end.
 func (t *opsTarget) job(ctx context.Context, do func(then func(error))) error {
 	return t.Shell.process.Await(ctx, func(then func(error)) {
 		t.submit(func(done func()) {
@@ -129,7 +129,7 @@ type exchange struct {
 	*opsTarget
 	port    uint16
 	sent    *wire.Packet
-	task    *coroutine.Task // waits for a reply
+	task    *coroutine.Task // that waits for a reply
 	replies []*wire.Packet
 }
 
@@ -157,8 +157,8 @@ func (x *exchange) Send(p *wire.Packet) error {
 	return x.Err()
 }
 
-// knows says whether a packet tells a switch of one of the controller's sessions that the chain was
-// told about before.
+// knows reports whether a packet tells a switch about one of the controller's sessions that the
+// chain already knows.
 func (s *Shell) knows(p *wire.Packet) bool {
 	if p.Op != wire.Sync || p.Flags&wire.Newest == 0 || p.Session > ControllerSessions {
 		return false
@@ -170,7 +170,7 @@ func (s *Shell) knows(p *wire.Packet) bool {
 	return ok && s.World.Loop.Now > at+ops.FetchTimeout
 }
 
-// deliver takes a reply.
+// deliver handles a reply.
 func (x *exchange) deliver(r *wire.Packet) {
 	if r.Op == wire.WriteReply && x.Shell.World.Without.BlindWrites {
 		r.Op = wire.CASReply

@@ -9,8 +9,8 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sim/shapes"
 )
 
-// tidy has switches that have come up agree with the directory, as the controller does: at the end
-// of each step of the machine.
+// tidy makes newly connected switches agree with the directory. Like the controller, it runs at the
+// end of each step of the machine.
 func (s *Shell) tidy() {
 	if len(s.tidying) > 0 || len(s.untidy) == 0 || !s.Status.MembersReady() {
 		return

@@ -12,14 +12,14 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// tracing says whether anybody wants the timeline. A run is repeated with it where it is wanted: it
-// costs more than the rest.
+// tracing reports whether the timeline is wanted. Because a timeline costs more than the rest of a
+// run, a run is repeated to get one.
 func (w *World) tracing() bool { return w.onLine != nil }
 
 // Trace writes a line of the timeline.
 func (w *World) Trace(who, format string, args ...any) { w.TraceKey(0, who, format, args...) }
 
-// TraceKey writes a line that is about a key.
+// TraceKey writes a line about a key.
 func (w *World) TraceKey(key wire.Key, who, format string, args ...any) {
 	if w.tracing() {
 		w.onLine(logbook.Line{At: w.Loop.Now, Who: who, What: fmt.Sprintf(format, args...), Key: key})
@@ -68,7 +68,7 @@ func (n *Node) trace(port uint32, frame []byte, before *[events]uint64) {
 	n.w.onLine(l)
 }
 
-// packetOf is the packet in a frame, of a kind that there is not if there is none.
+// packetOf decodes the packet in a frame. If there is none, the packet's operation is invalid.
 func packetOf(frame []byte) *wire.Packet {
 	p := new(wire.Packet)
 	if _, payload, err := wire.ParseFrame(frame); err == nil {

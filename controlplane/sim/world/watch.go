@@ -18,15 +18,15 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// Watches. In half of the runs a server at some host has itself told about what is committed of the
-// keys, now of all of them and now of none. The rules by which a server tells its programs are
-// nodeapi/watch/watchrules's, and proven there; they build on what is looked at here: what a NOTIFY
-// says was committed before it came, so no read that begins after finds less (ahead), and nobody
-// sees another value of that version; that there are watches harms no member; and when all faults
-// have ended, each commit is told.
+// Watches. In half of the runs a server at some host watches the committed writes of all keys at
+// times, and of none at other times. The server's own rules are in nodeapi/watch/watchrules, and
+// proven there. They rely on the following, which is checked here. A NOTIFY's version was committed
+// before the NOTIFY arrived, so no read that begins later finds a lower one (ahead). Nobody sees
+// another value of that version. Watches harm no member. When all faults have ended, every commit
+// is notified.
 
-// The server's UDP port, and for how long it is tried that a commit is told when nothing is wrong
-// any more.
+// The server's UDP port, and the time that a commit has to reach the server when all faults have
+// ended.
 const (
 	watchPort  = 30001
 	toldWithin = 2 * time.Second
@@ -38,7 +38,7 @@ type watcher struct {
 	heard map[wire.Key]wire.Version // by name, the newest
 }
 
-// Watches has a server watch, in half of the runs.
+// Watches starts a watching server, in half of the runs.
 func (w *World) Watches(seed uint64) {
 	d := clockwork.NewDice(seed, clockwork.DiceWatch)
 	if !d.Chance(0.5) {
@@ -55,7 +55,7 @@ func (w *World) Watches(seed uint64) {
 	renew()
 }
 
-// watch has a controller note what the server watches: all keys that there are, or none.
+// watch sets what the server watches: all present keys, or none.
 func (s *Shell) watch(all bool) {
 	keys := map[wire.Key]string{}
 	for _, k := range s.World.Keys {
@@ -75,8 +75,8 @@ func (s *Shell) watch(all bool) {
 	}
 }
 
-// watchSoon has a switch hold what is watched, after all else that it is given to do. It is the
-// counterpart of the controller's writeWatches, in the same steps.
+// watchSoon updates the watches at a switch, after all jobs that it already has. It is the
+// counterpart of the controller's writeWatches, with the same steps.
 func (s *Shell) watchSoon(d *Device) {
 	if d.watchConf == nil || d.watchWaits || s.World.watcher == nil {
 		return
@@ -100,11 +100,11 @@ func (s *Shell) watchSoon(d *Device) {
 		}
 		add(func() { n.setWatchKeys(want.Keys) })
 		add(func() { n.setWatchChain(want.Chain) })
-		d.each(steps, func(error) { done() }) // what is lost with the connection is written in the next
+		d.each(steps, func(error) { done() }) // if the connection ends, the next one writes the watches again
 	})
 }
 
-// watchFrom is the configuration that watches are written for from now on.
+// watchFrom sets the configuration for which watches are written from now on.
 func (d *Device) watchFrom(conf chain.Config) {
 	if d.watchConf == nil || !d.Shell.World.Without.WatchesStay {
 		d.watchConf = &conf
@@ -122,7 +122,7 @@ func (n *Node) setWatchKeys(entries []p4rt.Entry) {
 	n.watched.Keys = entries
 }
 
-// changeEntries makes the switch hold some entries for others.
+// changeEntries replaces some entries of the switch by others.
 func (n *Node) changeEntries(have, want []p4rt.Entry) {
 	for _, e := range have {
 		n.Unset(n.w.Program.Encode(e))
@@ -142,7 +142,7 @@ func (n *Node) setWatchGroups(groups []p4rt.Group) {
 	n.watched.Groups = groups
 }
 
-// notified takes what the switch has sent to the server.
+// notified handles a packet from the switch to the server.
 func (w *World) notified(payload []byte) {
 	var p wire.Packet
 	if err := p.Unmarshal(payload, compiled.Profile); err != nil {
@@ -162,7 +162,7 @@ func (w *World) notified(payload []byte) {
 		Begin: w.Loop.Now, End: w.Loop.Now})
 }
 
-// AllTold says which key's commits are not told to the server that watches, when nothing is wrong.
+// AllTold checks that each key's commits reach the watching server when there are no faults.
 func (w *World) AllTold(write func(key wire.Key) (version wire.Version, ok bool)) (out []judge.Violation) {
 	if w.watcher == nil {
 		return nil

@@ -24,7 +24,7 @@ type World struct {
 	Shape   *shapes.Shape
 	Loop    clockwork.Loop
 	Dice    struct{ run, network, Clients, Faults clockwork.Dice }
-	Control clockwork.Dice // delays of what controllers do, and clocks
+	Control clockwork.Dice // for delays of controllers, and for clocks
 	onLine  func(logbook.Line)
 	Cover   logbook.Coverage
 	Packets int
@@ -35,59 +35,59 @@ type World struct {
 	byName       map[string]*Node
 	hosts        map[*topology.Host]*host
 	base         [][]compiled.Entry
-	leases       [][]compiled.Entry // of sessions to hosts, by switch
+	leases       [][]compiled.Entry // entries that lease sessions to hosts, by switch
 	serviceTake  compiled.Entry
 	serviceRoute compiled.Entry
 
 	Controllers []*Shell
-	tasks       *coroutine.Scheduler // of controllers
+	tasks       *coroutine.Scheduler // the controllers' procedures
 	Store       store
-	Members     []string // as the topology file would want them
+	Members     []string // that a topology file would name
 	Lease       time.Duration
 	EpochFloor  uint16 // the last epoch of the chain that had the slots before
 	ShortAfter  time.Duration
-	ShortLease  time.Duration   // while everything is prompt; 0: there are none
-	Patience    time.Duration   // of controllers with members that are out of reach; 0: an operator gives them up
+	ShortLease  time.Duration   // while nothing is late; 0: there are no leases
+	Patience    time.Duration   // of controllers with unreachable members; 0: an operator removes them
 	OnlyStarved bool            // controllers are starved, and nothing else is wrong
-	SettleFor   time.Duration   // for how long members that were lost must be steady to come back; 0: they do not
+	SettleFor   time.Duration   // how long lost members must be steady before they return; 0: they do not return
 	leftOut     map[string]bool // by operators
-	// what was sent by connections that were given up comes so long after the network is whole; 0:
-	// chance decides when, and whether
+	// Late is the delay, after the network works again, of messages on connections that were given
+	// up; 0: the delay, and whether they arrive, is random
 	Late         time.Duration
 	Disorder     disorder
 	Peeks        peeks
 	ControlRules []*ControlRule
 	controlHeld  []heldControl
 	CallTimeout  time.Duration  // of controllers' calls
-	ControlDelay time.Duration  // mean of what chance adds to the delay of a controller's messages
-	SlowDisk     float64        // how often the store takes long
-	Drift        float64        // of clocks, either way
+	ControlDelay time.Duration  // mean of the random delay of a controller's messages
+	SlowDisk     float64        // probability that the store is slow
+	Drift        float64        // largest deviation of clocks' rates, either way
 	slews        bool           // clocks are slewed
-	leaders      clockwork.Dice // of leaders' clocks, where they are
-	Disk         clockwork.Dice // of what becomes of records
-	BadDisk      float64        // how often the store fails, and has the new record or the one before
-	PowerCuts    float64        // how often the record before comes back when a controller is killed while it saves
+	leaders      clockwork.Dice // for leaders' clocks, if slewed
+	Disk         clockwork.Dice // for the fate of records
+	BadDisk      float64        // probability that the store fails; it then has the new record or the one before
+	PowerCuts    float64        // probability that a kill during a save brings the earlier record back
 
-	Keys         []wire.Key                     // the first KEY_ID of each: for clients, its name
-	Incarnations map[wire.Key]judge.Incarnation // of all KEY_IDs that a name has had
-	Offsets      map[wire.Key]uint64            // of KEY_IDs: what makes their versions those of the name
-	Emptied      bool                           // all keys are taken out, and stay out for a while
+	Keys         []wire.Key                     // the first KEY_ID of each; it serves as the name
+	Incarnations map[wire.Key]judge.Incarnation // of all KEY_IDs so far
+	Offsets      map[wire.Key]uint64            // of KEY_IDs: added to a version they give the name's version
+	Emptied      bool                           // all keys are removed, and stay removed for a while
 	Order        []int                          // in which keys are placed again
-	PlacesAll    bool                           // and they are
+	PlacesAll    bool                           // all keys are being placed again
 	Moving       bool                           // keys are moved, or removed and placed again
-	GoneUntil    time.Duration                  // keys that were removed are not placed again before
-	slotsSaid    map[wire.Key]*slotSaid         // what clients were told about KEY_IDs' slots
+	GoneUntil    time.Duration                  // removed keys are not placed again before
+	slotsSaid    map[wire.Key]*slotSaid         // clients' answers about slots, by KEY_ID
 	opened       map[wire.Key]bool              // KEY_IDs whose entries are open to clients, or being opened
 	Clients      []*Client
 	History      judge.History
 	lastPort     uint16
 	LastSession  uint16
-	begun        map[uint16]uint32 // what the records of sessions were set to that were leased again
+	begun        map[uint16]uint32 // by session: the number to which the records of a re-leased session were set
 	lastValue    int
-	Attacked     bool  // a hostile host is there
+	Attacked     bool  // a hostile host exists
 	Worker       *Node // a hostile worker; nil: there is none
 	Intrusions   []judge.Violation
-	Contradicted []judge.Violation // what somebody was told, and what he was told before
+	Contradicted []judge.Violation // found during the run, as opposed to in the history
 	Overheard    *overheard
 	watcher      *watcher // nil: nobody watches
 }
@@ -95,7 +95,7 @@ type World struct {
 // Node finds a switch by its name; nil: there is none.
 func (w *World) Node(name string) *Node { return w.byName[name] }
 
-// ClockRate is how fast a clock runs: nearly right.
+// ClockRate draws a clock's rate, close to 1.
 func (w *World) ClockRate() float64 {
 	if w.Drift == 0 {
 		return 1
@@ -103,7 +103,7 @@ func (w *World) ClockRate() float64 {
 	return 1 + w.Drift*(2*w.Control.Float64()-1)
 }
 
-// Controller is the controller that was started last.
+// Controller returns the controller that was started last.
 func (w *World) Controller() *Shell { return w.Controllers[len(w.Controllers)-1] }
 
 // StartController starts a controller, which takes over from those before it.
@@ -114,7 +114,7 @@ func (w *World) StartController() *Shell {
 	return s
 }
 
-// Serving says whether a controller is there and the chain as it should be.
+// Serving reports whether a controller is running and the chain is complete.
 func (w *World) Serving() bool {
 	s := w.Controller()
 	return s.Alive && !s.Deposed && s.Status.Ready
@@ -122,7 +122,7 @@ func (w *World) Serving() bool {
 
 // ---- Faults ----
 
-// Reconnect ends that.
+// Reconnect ends a switch's isolation.
 func (w *World) Reconnect(n *Node) {
 	if !n.Isolated {
 		return
@@ -134,7 +134,7 @@ func (w *World) Reconnect(n *Node) {
 	}
 }
 
-// CutLink cuts a link of the data plane, or fixes it.
+// CutLink cuts a link of the data plane, or restores it.
 func (w *World) CutLink(l link, cut bool) {
 	w.Trace("fault", "the link %s - %s is %s", l.a, l.b, map[bool]string{true: "cut", false: "mended"}[cut])
 	if cut {
@@ -170,7 +170,7 @@ func (w *World) HostLinks(n *Node) []link {
 	return out
 }
 
-// KillNode is kill -9 of a switch: what was in it is gone. Its connections break at once.
+// KillNode is kill -9 of a switch: its state is lost. Its connections break at once.
 func (w *World) KillNode(n *Node) {
 	w.Trace("fault", "%s is killed", n.Name)
 	n.kill()
@@ -180,7 +180,7 @@ func (w *World) KillNode(n *Node) {
 	}
 }
 
-// StartNode starts a killed switch, with nothing in it.
+// StartNode starts a killed switch, with empty state.
 func (w *World) StartNode(n *Node) {
 	if n.Alive {
 		return
@@ -189,10 +189,10 @@ func (w *World) StartNode(n *Node) {
 	n.Start()
 }
 
-// Good says whether a switch can keep the chain's data: it is a member, it has the data, and the
-// controller reaches it. One that the controller has lost from sight may be given up at any moment,
-// so it counts as failed; so it does for a lease after it is back, since it is given up for the
-// answers that it owed meanwhile until it has given one.
+// Good reports whether a switch can keep the chain's data: it is a member, it has the data, and the
+// controller reaches it. The controller may give up an unreachable member at any moment, so such a
+// member counts as failed. It still does for one lease after it can be reached again, because until
+// its first answer the controller may give it up for the answers that it missed.
 func (w *World) Good(n *Node) bool {
 	d := w.Controller().Devices[n.Index]
 	if n.backAt > 0 && w.Loop.Now < n.backAt+w.Store.Record.Config.Lease || w.Loop.Now < n.doubtful {
@@ -203,18 +203,19 @@ func (w *World) Good(n *Node) bool {
 		!w.Controller().Left[n.Name]
 }
 
-// Spare says whether there is a good switch besides n, so that n can fail: the protocol stands for
-// as many failures as leave one.
+// Spare reports whether there is a good switch besides n, so that n may fail: the protocol survives
+// failures as long as one good switch remains.
 func (w *World) Spare(n *Node) bool {
 	for _, s := range w.Controllers {
 		if s.Alive && s.Saving > 0 {
-			return false // who will be a member is being decided
+			return false // the next members are being decided
 		}
 	}
 	return slices.ContainsFunc(w.Nodes, func(x *Node) bool { return x != n && w.Good(x) })
 }
 
-// Isolate cuts a switch off from all controllers, but from nobody else; they notice after a while.
+// Isolate cuts a switch off from all controllers, but not from clients; the controllers notice
+// after a while.
 func (w *World) Isolate(n *Node, notice time.Duration) {
 	w.Trace("fault", "%s is cut off from the controller", n.Name)
 	n.Isolated = true
@@ -223,11 +224,10 @@ func (w *World) Isolate(n *Node, notice time.Duration) {
 	}
 }
 
-// Engines are used by one run after the other.
+// Engines are the interpreters. Runs use them one after the other.
 type Engines []*engine
 
-// New makes a network in which nothing has been started. All rules but those in without are
-// kept.
+// New makes a network in which nothing has been started. The rules in without are disabled.
 func New(p *compiled.Program, without rules.Removed, engines *Engines, sh *shapes.Shape, seed uint64,
 	onLine func(logbook.Line)) (*World, error) {
 	w := &World{Program: p,
@@ -273,5 +273,5 @@ func New(p *compiled.Program, without rules.Removed, engines *Engines, sh *shape
 	return w, nil
 }
 
-// EndTasks ends what controllers have not come to the end of.
+// EndTasks ends the controllers' procedures that are still running.
 func (w *World) EndTasks() { w.tasks.End() }

@@ -30,7 +30,7 @@ func main() {
 	os.Exit(code)
 }
 
-// mainWith is main with everything that it touches as arguments.
+// mainWith is main, with all its inputs and outputs as arguments.
 func mainWith(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	o, err := parseOptions(args)
 	if err != nil {

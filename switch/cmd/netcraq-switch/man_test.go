@@ -16,7 +16,7 @@ var update = flag.Bool("update", false, "write the man page anew")
 
 const manPage = "netcraq-switch.8"
 
-// TestManPage compares the man page with the options that there are, of which -update makes it.
+// TestManPage compares the man page with the present options; -update writes it from them.
 func TestManPage(t *testing.T) {
 	want := man()
 	if *update {
@@ -42,7 +42,7 @@ func TestManPage(t *testing.T) {
 	}
 }
 
-// roff writes text so that troff prints it as it stands.
+// roff quotes text so that troff prints it unchanged.
 func roff(s string) string {
 	s = strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(s)
 	var lines []string

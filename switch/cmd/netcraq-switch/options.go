@@ -18,7 +18,7 @@ import (
 	"github.com/netcraq/netcraq/switch/userspace"
 )
 
-// options is the command line, checked.
+// options is the checked command line.
 type options struct {
 	ports          []portSpec
 	deviceID       uint64
@@ -50,7 +50,7 @@ type options struct {
 
 	// options of BMv2 that were given but have no effect here, each with the reason
 	ignored []string
-	unused  string // the program that was given alongside --no-p4
+	unused  string // the program in addition to --no-p4
 	help    bool
 	version bool
 	jsonVer bool
@@ -58,7 +58,7 @@ type options struct {
 
 type grpcOptions struct {
 	addr              string
-	given             bool // the address was
+	given             bool // the address was given
 	tls               bool
 	ca, cert, key     string
 	requireClientCert bool
@@ -104,8 +104,8 @@ var levels = map[string]slog.Level{
 	"error": slog.LevelError,
 }
 
-// foreign are the options of BMv2's simple_switch_grpc that have no meaning here, each with the
-// warning for it. Scripts written for BMv2 pass them.
+// foreign are the options of BMv2's simple_switch_grpc that have no effect here, each with its
+// warning. Scripts for BMv2 pass them.
 var foreign = []struct {
 	name     string
 	hasValue bool
@@ -134,7 +134,7 @@ var foreignTarget = []struct {
 	{"max-l2-entries", true, "the number of multicast replicas is not limited"},
 }
 
-// errUsage marks mistakes on the command line.
+// errUsage marks errors in the command line.
 var errUsage = errors.New("usage")
 
 func usageError(format string, args ...any) error {
@@ -166,7 +166,7 @@ Once it is ready, the switch prints one line on stderr that begins with
 cannot start or run; 2 for a mistake on the command line.
 `
 
-// flagSets are the two halves of the command line.
+// flagSets are the two parts of the command line.
 type flagSets struct {
 	main, target *pflag.FlagSet
 	interfaces   []string
@@ -203,14 +203,14 @@ func parseOptions(args []string) (*options, error) {
 	return o, f.check(o)
 }
 
-// adjoined joins options whose value is optional with their values, as pflag requires: BMv2 reads
-// "--pcap DIR" as "--pcap=DIR" unless the next word is an option.
+// adjoined joins an option that has an optional value with its value, because pflag requires that:
+// BMv2 treats "--pcap DIR" like "--pcap=DIR", unless the next word is an option.
 func adjoined(s *pflag.FlagSet, args []string) (out []string) {
 	for i := 0; i < len(args); i++ {
 		a := args[i]
 		if name, long := strings.CutPrefix(a, "--"); long && i+1 < len(args) &&
 			!strings.HasPrefix(args[i+1], "-") {
-			// (except for boolean options, which take none)
+			// (except for boolean options, which have no value)
 			if flag := s.Lookup(name); flag != nil && flag.NoOptDefVal != "" &&
 				flag.Value.Type() != "bool" {
 				i++
@@ -222,7 +222,7 @@ func adjoined(s *pflag.FlagSet, args []string) (out []string) {
 	return out
 }
 
-// abbreviable lets the names of options be shortened to an unambiguous beginning, as in BMv2.
+// abbreviable allows unambiguous abbreviations of options' names, as BMv2 does.
 func abbreviable(s *pflag.FlagSet) {
 	var names []string
 	s.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
@@ -235,7 +235,7 @@ func abbreviable(s *pflag.FlagSet) {
 			switch {
 			case !strings.HasPrefix(name, given) || given == "":
 			case meant != "":
-				return pflag.NormalizedName(given) // two: neither
+				return pflag.NormalizedName(given) // ambiguous: no option
 			default:
 				meant = name
 			}
@@ -248,7 +248,7 @@ func abbreviable(s *pflag.FlagSet) {
 type decimal[T uint16 | uint32 | uint64 | int] struct{ to *T }
 
 func (d decimal[T]) String() string {
-	if d.to == nil { // pflag calls this on the zero value
+	if d.to == nil { // pflag calls String on the zero value
 		return "0"
 	}
 	return fmt.Sprint(*d.to)
@@ -364,12 +364,12 @@ func addForeign(s *pflag.FlagSet, name string, hasValue bool) {
 	_ = s.MarkHidden(name)
 }
 
-// check validates the given options and converts them.
+// check validates the options and converts them.
 func (f *flagSets) check(o *options) error {
 	o.grpc.given = f.target.Changed("grpc-server-addr")
 	o.thrift.notificationsGiven = f.main.Changed("notifications-addr")
 	switch {
-	case o.thrift.port == 0: // only Thrift clients use published digests
+	case o.thrift.port == 0: // only Thrift clients read published digests
 		o.thrift.notifications = ""
 	case !o.thrift.notificationsGiven:
 		o.thrift.notifications = fmt.Sprintf("ipc:///tmp/bmv2-%d-notifications.ipc", o.deviceID)

@@ -35,7 +35,7 @@ import (
 	"github.com/netcraq/netcraq/switch/userspace"
 )
 
-// jsonVersion is the newest version of the BMv2 JSON format that this switch knows; it reads any
+// jsonVersion is the newest version of the BMv2 JSON format that this switch knows; it accepts any
 // 2.x.
 const jsonVersion = "2.23"
 
@@ -99,7 +99,7 @@ func startInterp(o *options, why string, log *slog.Logger, p ports.Options) (eng
 }
 
 // startEngine makes the device of the command line. With "auto" the switch chooses twice: here, by
-// what the kernel and the options allow, and again for each program, by what the engine can run.
+// the kernel and the options, and again for each program, by the engine's abilities.
 func startEngine(o *options, log *slog.Logger, p ports.Options) (target.Device, error) {
 	if o.engine == "auto" {
 		fast, err := startEBPF(o, "the first choice of --engine auto", log, p)
@@ -146,7 +146,7 @@ func run(ctx context.Context, o *options, stdout, stderr io.Writer) error {
 	}
 	defer closePorts()
 
-	// First do the steps that may fail on their own, before interfaces are touched.
+	// The steps that may fail by themselves come first, before interfaces are changed.
 	program, err := readProgram(o)
 	if err != nil {
 		return err
@@ -160,7 +160,7 @@ func run(ctx context.Context, o *options, stdout, stderr io.Writer) error {
 	case err == nil:
 		defer listener.Close()
 	case o.thrift.port != 0 && !o.grpc.given && errors.Is(err, syscall.EADDRINUSE):
-		// Scripts for BMv2's simple_switch start several, and do not configure P4Runtime.
+		// Scripts for BMv2's simple_switch start several switches, and do not configure P4Runtime.
 		log.Warn(
 			"P4Runtime is not served: another has its port. Give --grpc-server-addr after --",
 			"err", err)
@@ -200,7 +200,7 @@ func run(ctx context.Context, o *options, stdout, stderr io.Writer) error {
 			return err
 		}
 	}
-	// Programs that wait for the port (p4-utils does) send packets as soon as it is open.
+	// Programs that wait for the port, such as p4-utils, send packets as soon as it is open.
 	var forThrift net.Listener
 	if o.thrift.port != 0 {
 		if forThrift, err = o.thrift.listen(); err != nil {
@@ -265,8 +265,8 @@ func (o *thriftOptions) publish(log *slog.Logger) (*nanomsg.Publisher, error) {
 	return nil, nil
 }
 
-// publishEvents begins to publish the event log, if one is requested. Scripts for BMv2 request one
-// whether or not anybody listens, so if it is impossible, the switch runs without it.
+// publishEvents starts to publish the event log, if it is requested. Scripts for BMv2 request it
+// whether or not anybody listens. So if that is impossible, the switch runs without it.
 func (o *options) publishEvents(log *slog.Logger) (done func()) {
 	if o.nanolog == "" {
 		return func() {}
@@ -280,8 +280,8 @@ func (o *options) publishEvents(log *slog.Logger) (done func()) {
 	return p.Close
 }
 
-// openLog makes the log that the command line asks for. Without --log-console and --log-file only
-// warnings and errors are logged, on stderr.
+// openLog opens the log of the command line. Without --log-console and --log-file only warnings and
+// errors are logged, on stderr.
 func openLog(o *options, stdout, stderr io.Writer) (*slog.Logger, func(), error) {
 	if o.logOff {
 		return slog.New(slog.DiscardHandler), func() {}, nil
@@ -351,7 +351,7 @@ func portOptions(o *options, log *slog.Logger) (ports.Options, func(), error) {
 	return p, done, nil
 }
 
-// startProgram loads the program that the switch starts with; the results are nil if there is none.
+// startProgram is the program that the switch starts with; all fields are nil if there is none.
 type startProgram struct {
 	prog   *bmv2json.Program
 	json   []byte                         // of prog

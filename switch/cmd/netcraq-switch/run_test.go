@@ -10,12 +10,13 @@ import (
 	"time"
 )
 
-// TestPortOfP4RuntimeTaken starts a switch where P4Runtime's default port is taken: one for Thrift
-// runs without it, as scripts for simple_switch start several; any other says what is wrong.
+// TestPortOfP4RuntimeTaken starts a switch when P4Runtime's default port is in use. A switch with
+// Thrift runs without P4Runtime, because scripts for simple_switch start several switches. Any
+// other switch reports the error.
 func TestPortOfP4RuntimeTaken(t *testing.T) {
 	if l, err := net.Listen("tcp", defaultAddr); err == nil {
 		defer l.Close()
-	} // else somebody else has it
+	} // otherwise another process has it
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

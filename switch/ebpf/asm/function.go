@@ -9,27 +9,26 @@ import (
 	"github.com/cilium/ebpf/btf"
 )
 
-// Registers that have the same meaning throughout a function. R0 to R5 are clobbered by calls and
-// hold values within one node of the control flow only, so that at every place where paths meet the
-// verifier finds the same state in every register that is still read, and need not follow each path
-// to its end.
+// Registers with the same meaning throughout a function. Calls clobber R0 to R5, which therefore
+// hold values only within one node of the control flow. So wherever paths meet, the verifier finds
+// the same state in every register that is still read, and need not follow each path to its end.
 const (
 	PHV   = asm.R6 // the packet's fields: a value of the per-CPU map "phv"
 	Ctx   = asm.R7 // struct __sk_buff or struct xdp_md
 	Entry = asm.R8 // a table entry's word or slot; in the parser, the cursor
-	Temp  = asm.R9 // in the parser, how many bytes may be parsed
+	Temp  = asm.R9 // in the parser, number of bytes that may be parsed
 )
 
 // Function is one BPF function as it is being written.
 type Function struct {
 	Name   string
 	ins    []asm.Instruction
-	labels map[string]int // where they stand in ins
+	labels map[string]int // their positions in ins
 	fresh  int
 	Where  string // the place in the JSON that is being translated; used in refusals
 }
 
-// New begins a function. The name is its label for others of the program.
+// New begins a function. Other functions of the program call it by its name, which is a label.
 func New(name string) *Function {
 	return &Function{Name: name, labels: map[string]int{}}
 }
@@ -66,8 +65,7 @@ func (c *Function) LoadConstant(dst asm.Register, v uint64) {
 	}
 }
 
-// Call calls a helper of the kernel with R1 to R5; the result is in R0, and R1 to R5 do not
-// survive.
+// Call calls a helper of the kernel with R1 to R5; the result is in R0, and R1 to R5 are clobbered.
 func (c *Function) Call(fn asm.BuiltinFunc) { c.Emit(fn.Call()) }
 
 // CallFunction calls another function of the program, with the arguments that R1 and R2 hold.
@@ -93,7 +91,7 @@ func isJump(in asm.Instruction) bool {
 // isAlways reports whether an instruction is a jump without a condition.
 func isAlways(in asm.Instruction) bool { return isJump(in) && in.OpCode.JumpOp() == asm.Ja }
 
-// target is the instruction that the jump i goes to, skipping over jumps to jumps.
+// target returns the instruction that jump i leads to, following jumps to jumps.
 func (c *Function) target(i int) (int, error) {
 	ref := c.ins[i].Reference()
 	at, ok := c.labels[ref]
@@ -110,8 +108,8 @@ func (c *Function) target(i int) (int, error) {
 	return at, nil
 }
 
-// reach finds the instructions that can be reached from the function's beginning, and where jumps
-// go to.
+// reach finds the instructions that can be reached from the function's beginning, and the targets
+// of jumps.
 func (c *Function) reach() (reached []bool, to []int, err error) {
 	n := len(c.ins)
 	reached, to = make([]bool, n+1), make([]int, n)
@@ -140,7 +138,7 @@ func (c *Function) reach() (reached []bool, to []int, err error) {
 }
 
 // Assemble drops unreachable code (which the verifier refuses) and jumps to the next instruction,
-// and gives the labels to the instructions. main is true for the program's entry, whose type the
+// and attaches the labels to the instructions. main is true for the program's entry, whose type the
 // kernel knows; the others are static functions.
 func (c *Function) Assemble(main bool) (asm.Instructions, error) {
 	keep, to, err := c.reach()
@@ -183,7 +181,7 @@ func (c *Function) Assemble(main bool) (asm.Instructions, error) {
 	return out, nil
 }
 
-// btf is the function's type.
+// btf returns the function's type.
 func (c *Function) btf(main bool) *btf.Func {
 	void := &btf.Pointer{Target: &btf.Void{}}
 	linkage, params := btf.GlobalFunc, []btf.FuncParam{{Name: "ctx", Type: void}}
@@ -215,7 +213,7 @@ func Link(functions []*Function) (asm.Instructions, error) {
 			return nil, err
 		}
 		for _, in := range parts[i] {
-			// A jump's target is a place in its own function, which has no name.
+			// A jump's target is in its own function and has no name.
 			if f, ok := at[in.Reference()]; ok && !called[f] {
 				called[f], work = true, append(work, f)
 			}
@@ -224,9 +222,9 @@ func Link(functions []*Function) (asm.Instructions, error) {
 	return slices.Concat(parts...), nil
 }
 
-// Inline puts a function that clang has compiled in here. It takes the context from R1, its other
-// arguments from R2 to R5, and its result is in R0. Of the other registers only Ctx survives. The
-// stack that it uses is below base, where Ctx is kept.
+// Inline inserts a function that clang has compiled. It takes the context from R1, its other
+// arguments from R2 to R5, and leaves its result in R0. Of the other registers only Ctx survives.
+// It uses the stack below base, where it saves Ctx.
 func (c *Function) Inline(ins asm.Instructions, base int16) {
 	done, targets := c.NewLabel("inlined"), map[int]string{}
 	for i, in := range ins {
@@ -278,9 +276,10 @@ func (c *Function) Store(base asm.Register, off int, src asm.Register, size int)
 	c.Emit(asm.StoreMem(base, int16(off), src, SizeOf(size)))
 }
 
-// StoreConstant stores a constant, extended by its sign where size is 8 bytes.
+// StoreConstant stores a constant, sign-extended if size is 8 bytes.
 func (c *Function) StoreConstant(base asm.Register, off int, v int32, size int) {
-	// asm.StoreImm takes no double words; the instruction does, with its constant's sign extended.
+	// asm.StoreImm does not support double words. The instruction does, and sign-extends its
+	// constant.
 	c.Emit(asm.Instruction{OpCode: asm.StoreImmOp(SizeOf(size)), Dst: base, Offset: int16(off),
 		Constant: int64(v)})
 }
@@ -311,7 +310,7 @@ func (c *Function) CopyWords(dst asm.Register, to int, src asm.Register, from, b
 	}
 }
 
-// Zero clears bytes of memory from base+off on; both ends are aligned as the stores need.
+// Zero clears bytes of memory, starting at base+off; both ends must be aligned for the stores.
 func (c *Function) Zero(base asm.Register, off, bytes int) {
 	for bytes > 0 {
 		size := 8
@@ -323,9 +322,10 @@ func (c *Function) Zero(base asm.Register, off, bytes int) {
 	}
 }
 
-// Atomic is an atomic operation on the 64-bit word at base+off. The operation's code is also put in
-// as the instruction's constant: cilium/ebpf v0.22.0 encodes the constant, so that its own Xchg and
-// CmpXchg become plain additions; a version that does not will produce the same.
+// Atomic is an atomic operation on the 64-bit word at base+off. It also sets the instruction's
+// constant to the operation's code. The reason is that cilium/ebpf v0.22.0 encodes the constant,
+// which turns its own Xchg and CmpXchg into plain additions. With other versions the result is the
+// same.
 func Atomic(op asm.AtomicOp, base, src asm.Register, off int) asm.Instruction {
 	in := op.Mem(base, src, asm.DWord, int16(off))
 	in.Constant = int64(op >> 8)

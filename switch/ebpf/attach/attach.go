@@ -14,8 +14,8 @@ import (
 	"github.com/netcraq/netcraq/switch/offload"
 )
 
-// Attachment is the programs of one port: always at tc, and also at XDP if the port uses XDP. All
-// its functions are called on the thread of the namespace.
+// Attachment is the programs of one port: always at tc, and also at XDP if the port uses XDP. Call
+// all its methods on the namespace's thread.
 type Attachment struct {
 	name    string
 	Ifindex int
@@ -32,13 +32,13 @@ type Attachment struct {
 	XDP        link.Link
 }
 
-// New is an interface, by its name and index, with nothing attached yet. It uses tc (with a clsact
+// New makes the Attachment of an interface, with nothing attached yet. It uses tc (with a clsact
 // filter if requested) until At is changed.
 func New(name string, index int, clsact bool) Attachment {
 	return Attachment{name: name, Ifindex: index, At: HookTC, clsact: clsact}
 }
 
-// Attached reports whether a program runs.
+// Attached reports whether a program is attached.
 func (a *Attachment) Attached() bool { return a.tc != nil || a.filter }
 
 // Change replaces the old pipeline's programs at the port by another pipeline's; xdp is used if the
@@ -84,8 +84,7 @@ func (a *Attachment) Change(tc, xdp *ebpf.Program) (finish func(), err error) {
 	return finish, nil
 }
 
-// attachTCX attaches a program before all others, as at XDP, except for the one that is named
-// After.
+// attachTCX attaches a program before all others, as at XDP, except for the program named After.
 func (a *Attachment) attachTCX(prog *ebpf.Program) (link.Link, error) {
 	anchor, err := a.first()
 	if err != nil {
@@ -116,7 +115,7 @@ func (a *Attachment) first() (link.Anchor, error) {
 func attachXDP(ifindex int, prog *ebpf.Program) (link.Link, error) {
 	options := link.XDPOptions{Program: prog, Interface: ifindex, Flags: link.XDPDriverMode}
 	l, err := link.AttachXDP(options)
-	for range 3 { // the switch at the other end may be putting it back
+	for range 3 { // the switch at the other end may be attaching its own again
 		if !errors.Is(err, unix.EBUSY) || !removePass(ifindex) {
 			break
 		}
@@ -156,7 +155,7 @@ func (a *Attachment) Lost(filters bool) (lost bool, err error) {
 	return lost || !a.filter, nil
 }
 
-// Close takes the programs off the port.
+// Close detaches the programs from the port.
 func (a *Attachment) Close() {
 	for _, l := range []link.Link{a.XDP, a.tc} {
 		if l != nil {
@@ -200,7 +199,7 @@ func (a *Attachment) bpfFilter(priority uint16, prog *ebpf.Program) (*netlink.Bp
 	return f, nil
 }
 
-// setFilter puts the program into the interface's clsact queueing discipline, and creates that if
+// setFilter adds the program to the interface's clsact queueing discipline, which it creates if
 // necessary. finish moves it to the place of the previous program.
 func (a *Attachment) setFilter(prog *ebpf.Program) (finish func(), err error) {
 	finish = func() {}
@@ -235,7 +234,7 @@ func (a *Attachment) setFilter(prog *ebpf.Program) (finish func(), err error) {
 	}, nil
 }
 
-// findFilter reports whether the interface has a filter of this process's.
+// findFilter reports whether the interface has a filter of this process.
 func (a *Attachment) findFilter() (bool, error) {
 	name, err := offload.FilterName(a.discipline)
 	if err != nil {
@@ -262,7 +261,7 @@ func (a *Attachment) removeFilter(priority uint16) error {
 	return netlink.FilterDel(f)
 }
 
-// removeFilters takes the program away, and clsact if it came with it.
+// removeFilters removes the filter, and clsact if it was created with the filter.
 func (a *Attachment) removeFilters() {
 	for _, priority := range []uint16{filterNew, filterSteady} {
 		// the interface may be gone; only a failed push leaves both filters

@@ -8,8 +8,8 @@ import (
 	"github.com/netcraq/netcraq/switch/netlinkdump"
 )
 
-// plainDisciplines are the queueing disciplines that interfaces have by default, and those that
-// hold programs.
+// plainDisciplines are the default queueing disciplines of interfaces, and those that hold
+// programs.
 var plainDisciplines = []string{"noqueue", "mq", "pfifo_fast", "fq_codel", "fq", "clsact",
 	"ingress"}
 

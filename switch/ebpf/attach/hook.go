@@ -15,8 +15,7 @@ const (
 	HookTC        // at tc on all ports
 	// at XDP on all ports whose driver runs it natively, veth included; otherwise at tc
 	HookXDP
-	// at tc on all ports, with clsact filters even if the kernel has tcx, as on kernels before
-	// 6.6 get
+	// at tc on all ports, with clsact filters even if the kernel has tcx, as on kernels before 6.6
 	HookClsact
 )
 

@@ -32,7 +32,7 @@ func NamedAt(at ebpf.AttachType, ifindex int, names ...string) (out []ebpf.Progr
 	}
 	for _, a := range q.Programs {
 		p, err := ebpf.NewProgramFromID(a.ID)
-		if errors.Is(err, unix.ENOENT) { // it has gone
+		if errors.Is(err, unix.ENOENT) { // the program has gone
 			continue
 		}
 		if err != nil {
@@ -52,7 +52,7 @@ func Detach(ifindex int, programs ...ebpf.ProgramID) error {
 	return DetachAt(ebpf.AttachTCXIngress, ifindex, programs...)
 }
 
-// DetachAt takes programs at tcx off an interface if no link holds them.
+// DetachAt detaches programs at tcx from an interface if no link holds them.
 func DetachAt(at ebpf.AttachType, ifindex int, programs ...ebpf.ProgramID) error {
 	for _, id := range programs {
 		p, err := ebpf.NewProgramFromID(id)

@@ -18,20 +18,20 @@ import (
 // Peer is the other end of a veth pair of which this switch has one end at XDP. It is prepared as
 // follows:
 //
-//   - Its sender must finish what XDP does not see: it writes checksums and 802.1Q tags into the
-//     frame (tx-checksumming and tx-vlan-offload off).
-//   - It must take frames from XDP: a veth does while it polls (NAPI), which it does with a program
-//     at XDP of its own. One that passes everything is enough.
+//   - Its sender must complete the data that XDP does not see: it writes checksums and 802.1Q tags
+//     into the frame (tx-checksumming and tx-vlan-offload off).
+//   - It must accept frames from XDP: a veth does so while it polls (NAPI), and it polls if it has
+//     an XDP program itself. A program that passes everything is enough.
 //
-// Both are undone by release. If this switch is killed, the kernel and the next switch (package
-// offload) undo them.
+// Release undoes both. If this switch is killed, the kernel and the next switch (package offload)
+// undo them.
 type Peer struct {
 	Namespace *Namespace // the peer's namespace, served by its own thread or the switch's
 	own       bool       // Release must close Namespace
 	iface     string
 	ifindex   int
 	settings  *offload.Change
-	program   link.Link // nil if it has a program already
+	program   link.Link // nil if the peer has another program
 }
 
 // actionPass is XDP_PASS of linux/bpf.h.
@@ -45,7 +45,7 @@ func PreparePeer(home *Namespace, port *netlink.Veth) (*Peer, error) {
 	return preparePeer(home, port, (*Peer).EnsureProgram, offload.TxChecksums, offload.TxVLAN)
 }
 
-// FinishFrames makes the sender at the other end of a veth finish checksums, and therefore split
+// FinishFrames makes the sender at the other end of a veth complete checksums, and therefore split
 // large segments to the interface's MTU, until the peer is released. It is called outside the
 // thread of home.
 func FinishFrames(home *Namespace, port *netlink.Veth) (*Peer, error) {
@@ -88,8 +88,8 @@ func preparePeer(home *Namespace, port *netlink.Veth, also func(*Peer) error,
 	return p, nil
 }
 
-// EnsureProgram gives the peer a program at XDP if it has none. Call it on the peer's thread, again
-// and again: another switch's program that was there may have gone.
+// EnsureProgram attaches a program at XDP to the peer if it has none. Call it repeatedly, on the
+// peer's thread, because the program of another switch may disappear.
 func (p *Peer) EnsureProgram() error {
 	l, err := netlink.LinkByIndex(p.ifindex)
 	if err != nil {
@@ -111,14 +111,14 @@ func (p *Peer) EnsureProgram() error {
 	defer prog.Close()
 	p.program, err = link.AttachXDP(link.XDPOptions{Program: prog, Interface: p.ifindex,
 		Flags: link.XDPDriverMode})
-	// EBUSY: another process has just attached one, which serves as well
+	// EBUSY: another process has just attached one, which suffices
 	if err != nil && !errors.Is(err, unix.EBUSY) {
 		return fmt.Errorf("attaching a program to the veth's peer %s: %w", p.iface, err)
 	}
 	return nil
 }
 
-// Release undoes it all.
+// Release restores the peer.
 func (p *Peer) Release() {
 	if p.program != nil {
 		_ = p.program.Close()
@@ -129,7 +129,7 @@ func (p *Peer) Release() {
 	}
 }
 
-// removePass detaches the program that a switch has put on an interface for the other end, and
+// removePass detaches the program that a switch has attached to an interface for the other end, and
 // reports whether there was one.
 func removePass(ifindex int) bool {
 	l, err := netlink.LinkByIndex(ifindex)
@@ -137,7 +137,7 @@ func removePass(ifindex int) bool {
 		return false
 	}
 	// Links identify interfaces only by index, and indices repeat across namespaces. Each of these
-	// programs is loaded for one interface, so its id tells which link is meant.
+	// programs is loaded for one interface, so its id identifies the link.
 	id := ebpf.ProgramID(l.Attrs().Xdp.ProgId)
 	prog, err := ebpf.NewProgramFromID(id)
 	if err != nil {

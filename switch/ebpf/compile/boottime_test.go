@@ -10,8 +10,8 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 )
 
-// TestProgramsReadBoottime: nothing that a program counts stands still while the machine is
-// suspended, neither leases (its time stamps) nor meters.
+// TestProgramsReadBoottime: times in programs, that is leases (their timestamps) and meters, also
+// advance while the machine is suspended.
 func TestProgramsReadBoottime(t *testing.T) {
 	prog, err := bmv2json.ReadFile("../../../p4src/compiled/netcraq-128.json.gz")
 	if err != nil {

@@ -1,17 +1,17 @@
 // Package compile translates a checked program of package bmv2json into BPF instructions. It builds
 // on packages with one subject each. Each of them imports only packages above it in this list:
 //
-//	analysis   what the program does, read from it
-//	affine     what the index of a register is in terms of a slot, a session, ...
-//	known      what its tables hold at present
-//	memory     where everything is that it keeps: the plan
-//	paths      which steps packets come by in ingress, and what is known of them there
+//	analysis   facts that can be read from the program
+//	affine     indices of registers as multiples of a slot, a session, ... plus an offset
+//	known      the present contents of small tables
+//	memory     the plan: the place of each piece of data in memory
+//	paths      the steps of packets in ingress, with what is known about a packet at each
 //
-//	emit       the program that is being written, and phrases that all parts use
-//	locking    packets get registers to themselves
+//	emit       the program that is being written, and code that all parts use
+//	locking    exclusive use of registers by a packet
 //	hashing    hashes and checksums
-//	delivery   frames leave, come back, or go to the controller
-//	headers    the parser, the deparser, and what actions do with headers
+//	delivery   sending frames, back into the program or to the controller as well
+//	headers    the parser, the deparser, and operations on headers in actions
 //	externs    registers, counters, meters, random
 //	tables     lookups
 //	control    ingress and egress: nodes, steps, actions

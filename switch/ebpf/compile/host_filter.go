@@ -25,8 +25,8 @@ import (
 // hostFilterStack is the stack offset below which the filter keeps its bytes.
 const hostFilterStack = delivery.SlotOnStack
 
-// hostFilter lets frames continue that do not belong to the program. The program begins with it,
-// except for frames that the program itself has sent here. It uses all registers but Ctx.
+// hostFilter passes on frames that do not belong to the program. It precedes the program, and skips
+// frames that the program itself has sent here. It uses all registers but Ctx.
 func (t *translator) hostFilter() {
 	if t.OnlyUDP == 0 {
 		return

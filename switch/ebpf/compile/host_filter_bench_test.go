@@ -16,8 +16,8 @@ import (
 	"github.com/netcraq/netcraq/switch/udpmatch/udptest"
 )
 
-// BenchmarkHostFilter measures what sharing an interface costs a packet, in nanoseconds, by
-// BPF_PROG_TEST_RUN: the filter alone, as it stands before a program, and a program that does
+// BenchmarkHostFilter measures the cost of sharing an interface for a packet, in nanoseconds, by
+// BPF_PROG_TEST_RUN: the filter by itself, as it precedes a program, with a program that does
 // nothing.
 func BenchmarkHostFilter(b *testing.B) {
 	for _, h := range []emit.Hook{emit.TC, emit.XDP} {
@@ -25,7 +25,8 @@ func BenchmarkHostFilter(b *testing.B) {
 			name string
 			port uint16
 		}{{"nothing", 0}, {"filter", 20035}} {
-			// no CPU port: the kernel runs it on the loopback interface, which stands for that
+			// no CPU port, because the kernel runs the program on the loopback interface, which
+			// stands for it
 			t := newTranslator(&memory.Plan{}, h, emit.Maps{}, emit.Settings{OnlyUDP: p.port})
 			filter := t.WriteFunction("filter", func() {
 				t.Emit(asm.Mov.Reg(code.Ctx, asm.R1))
@@ -62,7 +63,7 @@ func BenchmarkHostFilter(b *testing.B) {
 	}
 }
 
-// benchFrame is a frame with a datagram of 16 bytes of an IP protocol.
+// benchFrame is a frame with an IP packet of a protocol, with 16 bytes of payload.
 func benchFrame(protocol uint8, to uint16) []byte {
 	return udptest.Packet{EthernetDst: net.HardwareAddr{2, 0, 0, 0, 0, 0},
 		EthernetSrc: net.HardwareAddr{2, 0, 0, 0, 0, 9},

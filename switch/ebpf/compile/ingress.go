@@ -14,7 +14,7 @@ import (
 func (t *translator) entry() {
 	drop := "ingress.drop"
 	if t.Refused && t.Maps.Paths {
-		t.Emit(asm.Mov.Reg(asm.R0, code.Temp)) // into which no packet-out was put
+		t.Emit(asm.Mov.Reg(asm.R0, code.Temp)) // without a packet-out
 	}
 	t.Emit(asm.Mov.Reg(code.Ctx, asm.R1))
 	t.restoreFrame()

@@ -7,7 +7,7 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile/analysis"
 )
 
-// zeroMetadata sets metadata to 0 that may be read before it is set; without paths this is unknown,
+// zeroMetadata sets metadata to 0 that may be read before it is set. Without paths that is unknown,
 // so it clears all metadata.
 func (t *translator) zeroMetadata() {
 	from := t.Layout.Next &^ 7

@@ -10,7 +10,7 @@ import (
 )
 
 // EmptyProgram is a program that drops every frame; if Maps.Replay is set it first restores the
-// frame, like a program that is run again and again on one frame.
+// frame, like a program that runs repeatedly on one frame.
 func EmptyProgram(p *memory.Plan, h emit.Hook, f emit.Maps) (insns asm.Instructions, err error) {
 	defer ir.Catch(&err)
 	t := newTranslator(p, h, f, emit.Settings{})
@@ -23,7 +23,7 @@ func EmptyProgram(p *memory.Plan, h emit.Hook, f emit.Maps) (insns asm.Instructi
 }
 
 // restoreFrame sets the frame to its state at the start of each run. Each CPU has a program of its
-// own, so nobody else counts.
+// own, so no other CPU increments the numbers.
 func (t *translator) restoreFrame() {
 	if t.Maps.Replay == 0 {
 		return

@@ -25,7 +25,7 @@ var allPrimitives = []string{
 	"count", "register_read", "register_write",
 }
 
-// Supported lists what the engine runs and what it refuses. The primitives come from the
+// Supported lists the constructs that the engine supports and refuses. The primitives come from the
 // translator's own table; the rest is from its refusals.
 func Supported() []Support {
 	var run, refused []string

@@ -10,7 +10,8 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 )
 
-// replicateClone sends a clone to the ports of its session, as multicast does for a group's.
+// replicateClone sends a clone to the ports of its session, as multicast does with the replicas of
+// a group.
 func (t *translator) replicateClone() {
 	t.Load(asm.R1, code.PHV, t.Requests.Session, 4)
 	t.Emit(asm.JGE.Imm(asm.R1, memory.MaxSessions, "ingress.drop"), asm.Mov.Reg(code.Entry, asm.R1))
@@ -32,7 +33,7 @@ func (t *translator) replicateClone() {
 	t.Jump("ingress.drop") // the copies have been sent; this is the original
 }
 
-// afterIngress is BMv2's traffic manager: copies, one copy or none, each through egress.
+// afterIngress is BMv2's traffic manager: it sends several copies, one copy or none through egress.
 func (t *translator) afterIngress() {
 	t.delivery.AfterRequests()
 	last := t.NewLabel("last")
@@ -201,8 +202,8 @@ func (t *translator) egress() {
 	t.finishEgress("egress.drop")
 }
 
-// finishEgress ends a function that has run the egress pipeline: the requested clone, its verdict,
-// checksums and headers.
+// finishEgress emits the end of a function that has run the egress pipeline: the requested clone,
+// the drop verdict, checksums and headers.
 func (t *translator) finishEgress(drop string) {
 	t.delivery.AfterEgressPipeline()
 	spec := t.Layout.Field(t.Std.EgressSpec)

@@ -9,7 +9,7 @@ import (
 	code "github.com/netcraq/netcraq/switch/ebpf/asm"
 )
 
-// StoreValue stores a number into a field of up to 64 bits, cut to its width.
+// StoreValue stores a number into a field of up to 64 bits, truncated to its width.
 func (w *Writer) StoreValue(p Place, v *Value) {
 	v = And(v, Const(Ones(p.Width)))
 	if v.op == vConst {
@@ -37,7 +37,7 @@ func (w *Writer) StoreValue(p Place, v *Value) {
 	w.Store(code.PHV, p.Off, w.Compute(v, 0), p.Size)
 }
 
-// AssignTo emits dst = src, cut to dst's width.
+// AssignTo emits dst = src, truncated to dst's width.
 func (t *Writer) AssignTo(dst Place, src *bmv2json.Expr) {
 	if dst.LastElement {
 		Refuse(src.Path, "assigning to the last element of a stack")

@@ -27,8 +27,8 @@ func (w *Writer) Index(e *bmv2json.Expr) *Value {
 	return w.number(e)
 }
 
-// Word is the i-th 64-bit word, from the least significant on, of an expression's value as two's
-// complement without bound.
+// Word is the i-th 64-bit word, from the least significant on, of an expression's value in
+// unbounded two's complement.
 func (w *Writer) Word(e *bmv2json.Expr, i int) *Value {
 	if i > 0 && !WideExpr(e) {
 		if interval.OfExpr(e).Within(interval.U64) {
@@ -266,8 +266,8 @@ func (w *Writer) WordOfPlace(p Place, i int) *Value {
 	return v
 }
 
-// Condition translates an expression of type bool. Both sides of "and" and "or" have no effects, so
-// the right one is evaluated only if the left has not decided.
+// Condition translates an expression of type bool. The right side of "and" and "or" is evaluated
+// only if the left one does not decide, because neither has side effects.
 func (w *Writer) Condition(e *bmv2json.Expr) *Condition {
 	switch e.Op {
 	case bmv2json.OpBool:
@@ -332,7 +332,7 @@ func (w *Writer) Condition(e *bmv2json.Expr) *Condition {
 	return nil
 }
 
-// Truth is an argument that BMv2 accepts as data and compares with 0.
+// Truth is an argument that BMv2 treats as a number and compares with 0.
 func (w *Writer) Truth(e *bmv2json.Expr) *Condition {
 	if e.Type == bmv2json.TypeBool {
 		return w.Condition(e)
@@ -376,7 +376,7 @@ func (w *Writer) comparison(e *bmv2json.Expr) *Condition {
 }
 
 // headersEqual compares as BMv2 does: two headers are equal if both are valid and all their fields
-// are; two invalid ones are not.
+// are equal; two invalid headers are not equal.
 func (w *Writer) headersEqual(a, b *bmv2json.Header, path string) *Condition {
 	if a.Type != b.Type {
 		return never

@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// TestFacts draws facts about two fields and looks at every packet: what is known where one or the
-// other is, holds for both; what one implies holds where it does; and a condition that is assumed
-// takes away no packet for which it holds.
+// TestFacts makes random facts about two fields, and checks them with every packet. A join of facts
+// must hold for packets of both. If facts imply others, the others must hold where the facts do.
+// Assuming a condition must not exclude a packet for which the condition is true.
 func TestFacts(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	const values = 4

@@ -4,10 +4,10 @@ import (
 	"github.com/netcraq/netcraq/switch/bmv2json"
 )
 
-// Which header an expression stands for is mostly known when the program is loaded. An element of a
-// stack may be indexed by a number that is known only at run time. Since stacks have few elements,
-// a read chooses among all of them, and a write goes to the selected one. Beyond the stack a read
-// gives 0 and a write does nothing, as in the interpreter.
+// The header of an expression is mostly known when the program is loaded. An exception is an
+// element of a stack whose index is known only at run time. Stacks have few elements, so the code
+// of a read selects among all of them, and the code of a write branches to the selected one. As in
+// the interpreter, a read beyond the stack returns 0, and a write does nothing.
 
 // HeadersOf lists the headers that an expression may stand for, and the index among them; without
 // an index it is the only one.
@@ -38,7 +38,7 @@ func (w *Writer) HeadersOf(e *bmv2json.Expr) (list []*bmv2json.Header, index *Va
 	return list, w.Index(at)
 }
 
-// chosen does the same for one side of a choice, with an index that always names one of the
+// chosen is HeadersOf for one side of a choice, with an index that always selects one of the
 // headers.
 func (w *Writer) chosen(e *bmv2json.Expr) ([]*bmv2json.Header, *Value) {
 	list, index := w.HeadersOf(e)
@@ -51,7 +51,7 @@ func (w *Writer) chosen(e *bmv2json.Expr) ([]*bmv2json.Header, *Value) {
 	return list, index
 }
 
-// unionsOf does the same for header unions.
+// unionsOf is HeadersOf for header unions.
 func (w *Writer) unionsOf(e *bmv2json.Expr) (list []*bmv2json.HeaderUnion, index *Value) {
 	switch {
 	case e.Op == bmv2json.OpUnion:
@@ -76,7 +76,7 @@ func (w *Writer) headerOf(e *bmv2json.Expr) *bmv2json.Header {
 	return list[0]
 }
 
-// UnionOf does the same for header unions.
+// UnionOf is headerOf for header unions.
 func (w *Writer) UnionOf(e *bmv2json.Expr) *bmv2json.HeaderUnion {
 	list, index := w.unionsOf(e)
 	if index != nil {
@@ -159,7 +159,7 @@ func (w *Writer) ToPlace(e *bmv2json.Expr, do func(Place)) {
 	w.Each(len(list), index, func(i int) { do(list[i]) }, nil)
 }
 
-// ToHeader does the same for headers.
+// ToHeader is ToPlace for headers.
 func (w *Writer) ToHeader(e *bmv2json.Expr, do func(*bmv2json.Header)) {
 	list, index := w.HeadersOf(e)
 	w.Each(len(list), index, func(i int) { do(list[i]) }, nil)

@@ -13,7 +13,7 @@ import (
 // with the help of those after it.
 var Registers = [...]asm.Register{asm.R1, asm.R2, asm.R3, asm.R4, asm.R5, asm.R0}
 
-// Compute emits the code that puts v into Registers[d].
+// Compute emits the code that computes v into Registers[d].
 func (w *Writer) Compute(v *Value, d int) asm.Register {
 	dst := Registers[d]
 	switch v.op {

@@ -6,7 +6,7 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// refusal is how the translator gives up; Verify and Commit turn it into an error.
+// refusal is the panic by which the translator gives up; Verify and Commit turn it into an error.
 type refusal struct{ err error }
 
 // Refuse gives up on a construct that this engine cannot run.

@@ -14,7 +14,7 @@ type valueOp int
 
 const (
 	vConst valueOp = iota
-	vLoad          // size bytes at off from the PHV; swapped: a word of a wide field
+	vLoad          // size bytes at off from the PHV; for a word of a wide field, byte-swapped
 	// like vLoad, from the last valid element of a stack: stack counts, stride apart; 0 if there is
 	// none
 	vLast
@@ -49,7 +49,7 @@ type Value struct {
 	a, b    *Value
 	cond    *Condition
 	Max     uint64   // no larger value is possible
-	not     []uint64 // nor these
+	not     []uint64 // these values are impossible, too
 }
 
 // Const is a constant of 64 bits.
@@ -362,7 +362,7 @@ func compareConst(op compareOp, a, b uint64, signed bool) bool {
 	return !less
 }
 
-// AndCondition holds if both do; the second is evaluated only if the first holds.
+// AndCondition is true if both are; the second is evaluated only if the first is true.
 func AndCondition(a, b *Condition) *Condition {
 	switch {
 	case a.op == cFalse || b.op == cFalse:
@@ -402,7 +402,7 @@ func notCondition(a *Condition) *Condition {
 	return &Condition{op: cNot, left: a}
 }
 
-// RegistersNeeded is how many registers computing v takes.
+// RegistersNeeded returns the number of registers for computing v.
 func (v *Value) RegistersNeeded() int {
 	n := 1
 	if v.a != nil {
@@ -428,7 +428,7 @@ func (v *Value) Immediate() (int32, bool) {
 }
 
 // FrameBits is a number of up to 64 bits, at a bit offset from the cursor in the frame's buffer,
-// which is at frame in the PHV; its bytes must have been found available.
+// which is at frame in the PHV; the parser must have checked that its bytes are available.
 func FrameBits(frame, bit, width int) *Value {
 	in, at := bit%8, frame+bit/8
 	v := &Value{op: vFrame, off: at, size: 8, swapped: true, Max: ^uint64(0)}

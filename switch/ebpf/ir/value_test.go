@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestValuesFold: what is known when the program is loaded needs no instruction, and a mask that
-// takes nothing away is none.
+// TestValuesFold: values that are known when the program is loaded need no instructions, and masks
+// without effect are dropped.
 func TestValuesFold(t *testing.T) {
 	field := LoadPHV(0, 2, 12) // no more than 4095
 	for name, c := range map[string]struct {
@@ -34,7 +34,7 @@ func TestValuesFold(t *testing.T) {
 	}
 }
 
-// TestValuesBounds: the largest number that a value can be is no less than it is.
+// TestValuesBounds: no value exceeds its computed maximum.
 func TestValuesBounds(t *testing.T) {
 	a, b := LoadPHV(0, 1, 8), LoadPHV(8, 2, 16)
 	for name, c := range map[string]struct {

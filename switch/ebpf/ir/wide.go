@@ -16,15 +16,15 @@ import (
 // statement that contains them, they are computed into words of scratch memory, the innermost
 // first. The trees above them load these words.
 //
-// BMv2's integers have no bound, and a stored value is cut to a width. So each step computes as
-// many low words, in two's complement, as the expression around it needs. Only comparisons,
+// BMv2's integers are unbounded, and a stored value is truncated to a width. So each step computes
+// as many low words, in two's complement, as the expression around it needs. Only comparisons,
 // saturation and right shifts need all of a value, which must then have a bound.
 
 // maxProduct bounds the instructions of a product: how many pairs of 32-bit digits are multiplied.
 // It lets 1,024 bits be multiplied by 1,024 bits.
 const maxProduct = 528
 
-// Operand is an expression, and how many of its low words are needed.
+// Operand is an expression with the number of its low words that are needed.
 type Operand struct {
 	expr  *bmv2json.Expr
 	Words int
@@ -278,8 +278,9 @@ func (w *Writer) wideSum(e *bmv2json.Expr, at, n int) {
 		if i == n-1 {
 			break
 		}
-		// a + b carries where both have the bit, or one has it and the sum has not; a - b borrows
-		// where b has the bit and a does not, or ...
+		// a + b carries where both have the bit, or where one has it and the sum does not. a - b
+		// borrows where b has the bit and a does not, or where the two are equal and the difference
+		// has the bit.
 		if add {
 			w.Emit(asm.Xor.Imm(sum, -1))
 		} else {
@@ -354,7 +355,7 @@ func (w *Writer) wideProduct(e *bmv2json.Expr, at, n int) {
 }
 
 // shiftAmount leaves in R3 a pointer into the PHV, in R4 the bits within a word by which to shift,
-// and in R5 63 minus these. Amounts of limit words and more shift by these.
+// and in R5 63 minus these. Larger amounts than limit words are treated as limit words.
 func (w *Writer) shiftAmount(amount *bmv2json.Expr, at, limit int, backwards bool) {
 	fits := w.NewLabel("fits")
 	w.Compute(w.Index(amount), 0)
@@ -386,7 +387,7 @@ func (w *Writer) wideShiftLeft(e *bmv2json.Expr, at, n int) {
 	}
 }
 
-// wideShiftRight does the same to the right: copies of the sign follow the words.
+// wideShiftRight is wideShiftLeft to the right: copies of the sign follow the words.
 func (w *Writer) wideShiftRight(e *bmv2json.Expr, at, n int) {
 	m := ExactWords(e.Left)
 	from := w.words(m + n + 1)

@@ -32,7 +32,7 @@ func newActionProfile(src *bmv2json.ActionProfile) *actionProfile {
 type extent struct{ at, count int }
 
 // buckets are the members of a group, each repeated according to its weight, in the order of their
-// ids: the hash picks the n-th, as in BMv2.
+// ids: as in BMv2, the hash selects the n-th.
 func buckets(members []target.WeightedMember) (out []uint32) {
 	sorted := slices.Clone(members)
 	slices.SortStableFunc(sorted, func(a, b target.WeightedMember) int {
@@ -85,7 +85,7 @@ func (t *table) bindIndirect(e *target.TableEntry) (uint64, error) {
 	return 0, fmt.Errorf("neither one member nor one group: %w", target.ErrInvalid)
 }
 
-// setGroupOf makes the slot of an entry's word that of a group.
+// setGroupOf stores a group in the slot of an entry's word.
 func (t *table) setGroupOf(word uint64, g extent) {
 	t.p.State.Store(t.TablePlan.Slots+int(word>>16)*t.SlotSize+t.GroupAt,
 		memory.GroupWord(g.at, g.count))

@@ -10,7 +10,7 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// session is a clone session as the control plane gave it, and where its replicas are.
+// session is a clone session from the control plane, with the place of its replicas.
 type session struct {
 	target.CloneSession
 	at int

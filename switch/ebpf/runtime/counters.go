@@ -6,7 +6,7 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// counter is where the copies of a counter's cell are, the control plane's own last.
+// counter returns the places of a counter cell's copies, the control plane's own copy last.
 func (p *Pipeline) counter(name string, index int) ([]int, error) {
 	c := p.Prog.Counter(name)
 	if c == nil || c.Direct {

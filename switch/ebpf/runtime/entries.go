@@ -33,7 +33,7 @@ type table struct {
 	shared  *extents          // allocates space for members' words; nil: the table has no groups
 }
 
-// entry is an entry as the control plane gave it, and the word under which packets find it.
+// entry is an entry from the control plane, with the word under which packets find it.
 type entry struct {
 	target.TableEntry
 	word uint64
@@ -73,7 +73,7 @@ func (t *table) start() error {
 			e.Match = append(e.Match, target.FieldMatch{Value: m.Value, Mask: m.Mask,
 				PrefixLen: m.PrefixLen})
 		}
-		// of two entries with the same match, the first counts
+		// of two entries with the same match, the first one wins
 		if err := t.insert(e); err != nil && !errors.Is(err, target.ErrExists) {
 			return fmt.Errorf("const entry %d of table %q: %w", i, t.Source.Name, err)
 		}

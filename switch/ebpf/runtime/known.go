@@ -14,19 +14,20 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile/known"
 )
 
-// When a program is recompiled for its tables' content (compile/known). A changed table stays a map
-// until it has not changed for a while, each time twice as long, so one that changes often is
-// nearly always a map; and programs are made one after the other, with a pause.
+// The times at which a program is recompiled for its tables' content (compile/known). A changed
+// table stays a map until it has not changed for a while. That time doubles with each change, so a
+// table that changes often is nearly always a map. Programs are compiled one after the other, with
+// a pause.
 const (
 	knownQuiet   = time.Second
 	knownLongest = 2 * time.Minute
 	knownPause   = 2 * time.Second
 )
 
-// knowing is what a table's side of the control plane keeps for recompilation.
+// knowing is the control plane's data about a table for recompilation.
 type knowing struct {
 	version uint32        // the version in the state
-	changed time.Time     // when it last was
+	changed time.Time     // when the table last changed
 	quiet   time.Duration // how long the table must be unchanged before it is compiled in
 	used    bool          // the running program has comparisons for this version
 	unfit   bool          // the content needs too many comparisons
@@ -52,7 +53,7 @@ func (t *table) touch() {
 // settled reports whether the table has been unchanged for long enough; with now, it always has.
 func (t *table) settled(now bool) bool { return now || time.Since(t.know.changed) >= t.know.quiet }
 
-// held is what the table holds; false if that is too much for comparisons.
+// held returns the table's content; false if that needs too many comparisons.
 func (t *table) held() (known.Table, bool) {
 	width := t.Source.Keys[0].Width
 	if len(t.byMatch) > known.MostRanges {

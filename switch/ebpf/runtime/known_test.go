@@ -12,10 +12,10 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 )
 
-// TestNothingNew looks for tables that a program can be made for if there is nothing to find: what
-// their entries hold is not worked out, and so not looked at at all.
+// TestNothingNew: if no table can be newly compiled in, the contents of tables are not computed, so
+// the entries are not read at all.
 func TestNothingNew(t *testing.T) {
-	// Entries without a match: who works out what they hold, does not get far.
+	// Entries without a match: computing their contents would fail.
 	entries := func(n int) map[string]*entry {
 		m := map[string]*entry{}
 		for i := range n {
@@ -56,8 +56,8 @@ func TestNothingNew(t *testing.T) {
 	p.knowable(false)
 }
 
-// TestClosedMeanwhile closes a pipeline, as a commit does, while the switch's clock is at work on
-// it. The kernel refuses programs whose maps are closed, which is not worth a warning.
+// TestClosedMeanwhile closes a pipeline, as a commit does, while its program is being recompiled.
+// The kernel then refuses programs because their maps are closed, which must not cause a warning.
 func TestClosedMeanwhile(t *testing.T) {
 	if err := attach.Probe(); err != nil {
 		t.Skipf("eBPF is not available: %v", err)
@@ -77,7 +77,7 @@ func TestClosedMeanwhile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.Messages = []*bmv2json.Primitive{{}} // as of a program with log_msg
+	p.Messages = []*bmv2json.Primitive{{}} // as in a program with log_msg
 	p.Close()
 	for _, paths := range []bool{true, false} {
 		made, err := p.makeAnew(map[int]known.Table{}, paths)

@@ -8,7 +8,7 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// group is a multicast group as the control plane gave it, and where its replicas are.
+// group is a multicast group from the control plane, with the place of its replicas.
 type group struct {
 	replicas []target.Replica
 	at       int

@@ -28,7 +28,7 @@ type Pipeline struct {
 	State   *State
 	PHV     *ebpf.Map
 	lookups map[int]*ebpf.Map
-	Number  uint64        // unique among all of this switch's pipelines
+	Number  uint64        // unique among this switch's pipelines
 	TC      *ebpf.Program // at tc
 	XDP     *ebpf.Program // at XDP; nil if no port may be there
 	slots   *ebpf.Map     // between the two
@@ -40,13 +40,13 @@ type Pipeline struct {
 	control        []*table // by Table.Index
 	groups         map[uint32]*group
 	sessions       map[uint32]*session
-	sets           map[string][][]target.FieldMatch // value sets by name, as they were given
+	sets           map[string][][]target.FieldMatch // value sets by name, in the control plane's form
 	replicas       *extents
 	actionProfiles []*actionProfile  // by ActionProfile.Index
 	ages           map[*entry]*table // entries with idle timeouts
 
-	specialised time.Time // when the programs were last made for their tables' content
-	refused     bool      // the kernel has refused such a program
+	specialised time.Time // when the programs were last compiled for their tables' content
+	refused     bool      // the kernel has refused a program compiled for its tables' content
 	pathless    bool      // the kernel has refused a program that was compiled by its paths
 	striped     bool      // the programs support stripes (SetStripes)
 	waits       uint64    // how often packets had found the one lock taken (StripeIfMeeting)
@@ -152,7 +152,7 @@ func (p *Pipeline) loadWith(h emit.Hook, maps emit.Maps) (prog *ebpf.Program, st
 	if err != nil {
 		return nil, false, err
 	}
-	prog, err = LoadProgram("netcraq", h, insns) // as attach.SwitchProgram says
+	prog, err = LoadProgram("netcraq", h, insns) // the name must equal attach.SwitchProgram
 	return prog, striped, err
 }
 

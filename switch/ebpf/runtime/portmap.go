@@ -54,6 +54,7 @@ func (m *PortMap) SetDepth(number, depth uint32) {
 // SetPrevious names the pipeline whose programs are being replaced; 0: none.
 func (m *PortMap) SetPrevious(pipeline uint64) { m.Store(memory.PortsPrevious, pipeline) }
 
-// Passed is how many frames XDP has passed to tc, lost how many of those tc could not continue.
+// Passed returns how many frames XDP has passed to tc, and Lost how many of these tc could not
+// continue.
 func (m *PortMap) Passed() uint64 { return m.Load(memory.PortsPassed) }
 func (m *PortMap) Lost() uint64   { return m.Load(memory.PortsLost) }

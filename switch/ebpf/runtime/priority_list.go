@@ -16,7 +16,8 @@ type scanList struct {
 	clean   int      // copies after the current one that no packet can be reading
 }
 
-// before says which of two entries that both match wins: the larger priority, then the older entry.
+// before reports which of two matching entries wins: the one with the larger priority, otherwise
+// the older one.
 func (e *entry) before(o *entry) bool {
 	return e.Priority > o.Priority || e.Priority == o.Priority && e.seq < o.seq
 }

@@ -42,13 +42,13 @@ func (p *Pipeline) move(off int, data []byte, write bool) error {
 	return nil
 }
 
-// errLocked: a packet has kept the registers for longer than any takes, so the CPU that it is on
-// stands still.
+// errLocked: a packet has held the registers for longer than any packet needs, so its CPU is not
+// running.
 var errLocked = errors.New("the registers stayed locked")
 
-// Barrier gives packets barrierGrace, longer than any takes that is not kept waiting, looks whether
-// the registers are free for barrierLooks, and then takes the lock itself, until barrierPatience is
-// over.
+// Barrier first waits for barrierGrace, which is longer than any packet takes that does not wait
+// for a lock. Then it checks for barrierLooks whether the registers are free, and finally takes the
+// lock itself, until barrierPatience is over.
 const (
 	barrierGrace    = 50 * time.Microsecond
 	barrierLooks    = time.Millisecond
@@ -75,8 +75,8 @@ func (p *Pipeline) Barrier() error {
 			break
 		}
 	}
-	// That a lock is free is as good as having had it: whoever takes it later sees which epoch is
-	// the oldest.
+	// Seeing a lock free is as good as having held it, because a packet that takes it later sees
+	// the oldest permitted epoch.
 	began := time.Now()
 	locks := p.Locks()
 	for time.Since(began) < barrierLooks {
@@ -110,7 +110,7 @@ func (p *Pipeline) register(name string, first, count int) (*bmv2json.Register, 
 	return r, p.Registers[r.Index], nil
 }
 
-// StatePart is where a register's cell is, which has at most 64 bits.
+// StatePart returns the place of a register's cell, which must have at most 64 bits.
 func (p *Pipeline) StatePart(name string, index int) (emit.StatePart, error) {
 	_, a, err := p.register(name, index, 1)
 	if err == nil && a.Cell > 8 {
@@ -119,7 +119,7 @@ func (p *Pipeline) StatePart(name string, index int) (emit.StatePart, error) {
 	return emit.StatePart{Off: a.At(index), Size: a.Cell}, err
 }
 
-// encodeCell writes a value as a cell keeps it: a number in host order, or a padded big-endian
+// encodeCell writes a value in a cell's form: a number in host order, or a padded big-endian
 // string.
 func encodeCell(cell, value []byte) {
 	if len(cell) > 8 || len(cell) == 8 && len(value) > 8 {
@@ -142,7 +142,7 @@ func encodeCell(cell, value []byte) {
 	}
 }
 
-// appendCell is its inverse: it appends what a cell holds.
+// appendCell is the inverse of encodeCell: it appends the value in a cell.
 func appendCell(to, cell []byte, width int) []byte {
 	n := (width + 7) / 8
 	if ir.Wide(width) {
@@ -175,7 +175,7 @@ func (p *Pipeline) ReadRegister(name string, index int) ([]byte, error) {
 
 // ReadRegisters implements [target.Pipeline].
 func (p *Pipeline) ReadRegisters(name string, first, count int) ([][]byte, error) {
-	// in one slice: one for each would take longer than reading them
+	// in one slice, because allocating one for each cell would take longer than reading them
 	cells, err := p.AppendRegisters(nil, name, first, count)
 	if err != nil {
 		return nil, err

@@ -63,7 +63,7 @@ func (s *State) Store(off int, v uint64) { atomic.StoreUint64(s.word(off), v) }
 const membarrierGlobal = 1 // MEMBARRIER_CMD_GLOBAL of linux/membarrier.h
 
 // WaitForPackets returns when every program that was running when it was called has ended: an RCU
-// grace period of the kernel, which membarrier(2) waits for.
+// grace period of the kernel, for which membarrier(2) waits.
 func WaitForPackets() {
 	if _, _, errno := unix.Syscall(unix.SYS_MEMBARRIER, membarrierGlobal, 0, 0); errno != 0 {
 		// the kernel does not support this (or has nohz_full CPUs); sleep longer than any packet

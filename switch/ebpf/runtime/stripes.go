@@ -44,7 +44,7 @@ func (p *Pipeline) SetStripes(on bool) error {
 var waitForPackets = WaitForPackets // replaced in tests
 
 // StayWithOneLock keeps SetStripes from using stripes until programs are recompiled: some port
-// still runs one without them.
+// still runs a program without stripes.
 func (p *Pipeline) StayWithOneLock() {
 	leave, err := p.enter()
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// TestSetStripes: between the one lock and stripes, both ways, is a time with both, and each change
-// waits for the packets that have not found it, before the next one.
+// TestSetStripes: between the one lock and stripes, in both directions, there is a time with both.
+// Each change of mode waits for packets that may not have seen it, before the next one.
 func TestSetStripes(t *testing.T) {
 	state, err := NewState(4096)
 	if err != nil {

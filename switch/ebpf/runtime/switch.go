@@ -19,7 +19,7 @@ const (
 	tapRing      = 16 << 20
 )
 
-// Switch is what all pipelines of one switch share, and what outlives them.
+// Switch is the data that all pipelines of one switch share, and that outlives them.
 type Switch struct {
 	emit.Settings
 	atXDP     bool          // programs are loaded for XDP, too
@@ -73,7 +73,7 @@ func NewSwitch(s emit.Settings, atXDP bool, log *slog.Logger, onPacketIn, onDige
 	return sh, nil
 }
 
-// CloseRings ends the reading of the rings, and returns when no record is being handled any more.
+// CloseRings ends the reading of the rings, and returns once no record is being handled.
 func (s *Switch) CloseRings() {
 	for _, r := range []*Ring{s.PacketIn, s.digests, s.messages, s.tap} {
 		if r != nil {

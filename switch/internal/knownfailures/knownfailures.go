@@ -1,5 +1,5 @@
 // Package knownfailures lists tests of other projects that are known to fail. The list is wrong if
-// a test fails that is not on it, and also if a test on it passes or does not exist.
+// a test that is not on it fails, or if a test on it passes or does not exist.
 package knownfailures
 
 import (
@@ -8,10 +8,11 @@ import (
 	"testing"
 )
 
-// List has the reasons of the listed tests, by name. Verdict removes those that it is called for.
+// List has the reasons of the listed tests, by name. Verdict removes the tests for which it is
+// called.
 type List map[string]string
 
-// Read reads a list: NAME: REASON in a line, empty lines and comments (#).
+// Read reads a list: one NAME: REASON per line, with empty lines and comments (#).
 func Read(t *testing.T, file string) List {
 	t.Helper()
 	text, err := os.ReadFile(file)

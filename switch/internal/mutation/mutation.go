@@ -8,10 +8,10 @@ import (
 )
 
 // Document changes a few places of a document that encoding/json has read. It removes members and
-// elements, and changes numbers. Mostly it replaces a value by one that has the same name elsewhere
-// in the document, so that readers accept most of the result.
+// elements, and changes numbers. Mostly it replaces a value by one with the same name elsewhere in
+// the document, so that readers accept many of the results.
 func Document(doc any, r *rand.Rand) {
-	var all []func() // each changes a place
+	var all []func() // each changes one place
 	values := map[string][]any{}
 	put := func(name string, old any, set func(any), drop func()) {
 		values[name] = append(values[name], old)

@@ -9,8 +9,8 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// Call turns an Action of a request into an engine's, by section 9.1.2 ("Action Specification"):
-// each parameter once, in range.
+// Call converts an Action of a request to the engine's form, by section 9.1.2 ("Action
+// Specification"): each parameter exactly once, and in range.
 func (s *Schema) Call(a *p4v1.Action) (*target.ActionCall, error) {
 	act := s.actions[a.GetActionId()]
 	if act == nil {
@@ -46,7 +46,7 @@ func (s *Schema) Call(a *p4v1.Action) (*target.ActionCall, error) {
 	return out, nil
 }
 
-// ActionOf is the inverse of call.
+// ActionOf is the inverse of Call.
 func (s *Schema) ActionOf(c *target.ActionCall) *p4v1.Action {
 	act := s.actionByName[c.Action]
 	if act == nil {

@@ -11,8 +11,8 @@ import (
 )
 
 // Bind checks that info describes prog and joins the two. The error names everything that differs.
-// Most often the two come from different compilations, and the list shows at a glance of which
-// programs.
+// The usual reason is that the two come from different compilations; the list shows which programs
+// these are.
 func Bind(info *p4cfg.P4Info, prog *bmv2json.Program) (*Schema, error) {
 	b := &binder{
 		Schema: &Schema{
@@ -55,7 +55,7 @@ func Bind(info *p4cfg.P4Info, prog *bmv2json.Program) (*Schema, error) {
 
 type binder struct {
 	*Schema
-	names       map[uint32]string // every id that has been given
+	names       map[uint32]string // names by id, for all ids
 	differences []error
 	counterOf   map[uint32]*p4cfg.DirectCounter
 	meterOf     map[uint32]*p4cfg.DirectMeter
@@ -86,8 +86,8 @@ func (b *binder) preamble(what string, p *p4cfg.Preamble) string {
 	return p.Name
 }
 
-// untranslated refuses @p4runtime_translation: its values are the controller's, and only a mapping
-// that we do not have leads to the program's.
+// untranslated refuses @p4runtime_translation: its values are the controller's, and this server has
+// no mapping from them to the program's values.
 func (b *binder) untranslated(where string, t *p4cfg.P4NamedType) {
 	if t == nil {
 		return
@@ -145,7 +145,7 @@ func (b *binder) bindProfiles() {
 			return slices.Contains(info.TableIds, t.GetPreamble().GetId()) &&
 				b.Program.Table(t.Preamble.Name) != nil
 		}) {
-			// as no table that is left uses it
+			// because no remaining table uses it
 			b.LeftOut[info.Preamble.Id] = "action profile " + name
 			continue
 		}
@@ -181,7 +181,7 @@ func (b *binder) bindDirectResources() {
 	}
 }
 
-// matchTypes is what each kind of key of the JSON is in P4Info.
+// matchTypes maps each kind of key in the JSON to the P4Info's.
 var matchTypes = map[bmv2json.MatchKind]p4cfg.MatchField_MatchType{
 	bmv2json.MatchExact:    p4cfg.MatchField_EXACT,
 	bmv2json.MatchValid:    p4cfg.MatchField_EXACT,
@@ -207,8 +207,8 @@ func (b *binder) bindTables() {
 			byField: map[uint32]int{}, refs: map[uint32]*p4cfg.ActionRef{},
 			Counter: b.counterOf[info.Preamble.Id], Meter: b.meterOf[info.Preamble.Id],
 		}
-		// The sizes are not compared: p4c itself writes different ones for tables whose entries are
-		// constant.
+		// The sizes are not compared, because p4c itself writes different ones for tables whose
+		// entries are constant.
 		b.bindKeys(t)
 		b.bindTableActions(t)
 		b.bindImplementation(t)
@@ -249,7 +249,7 @@ func (b *binder) bindKeys(t *Table) {
 			b.differ("field %d of the key of table %s is %s in the P4Info and %s in the program",
 				i+1, t.Name, f.Name, prog.Name)
 		}
-		// p4c gives enums that have no representation, and errors, no width in the P4Info.
+		// In the P4Info, p4c writes no width for errors and for enums without a representation.
 		if int(f.Bitwidth) != prog.Width && f.Bitwidth != 0 {
 			b.differ("key %s of table %s has %d bits in the P4Info and %d in the program", f.Name,
 				t.Name, f.Bitwidth, prog.Width)
@@ -453,7 +453,7 @@ func (b *binder) bindDigests() {
 		alike := func(l *bmv2json.LearnList) bool {
 			return slices.EqualFunc(w, l.Widths, func(w, p int) bool { return w == p || w == 0 })
 		}
-		if prog == nil { // some are left out: this one, unless what has no name here looks like it
+		if prog == nil { // some lists are left out: this one, unless an unnamed list has the same widths
 			if i := slices.IndexFunc(b.Program.LearnLists,
 				func(l *bmv2json.LearnList) bool { return !taken[l] && alike(l) }); i >= 0 {
 				prog = b.Program.LearnLists[i]
@@ -508,8 +508,8 @@ func (b *binder) bindPacketHeaders() {
 	}
 }
 
-// findUnnamed reports what the program has and the P4Info does not. Tables without keys are the
-// compiler's own, and one that is hidden from the control plane can only have const entries.
+// findUnnamed reports the program's objects that the P4Info lacks. Tables without keys are made by
+// the compiler, and a table that is hidden from the control plane can only have const entries.
 func (b *binder) findUnnamed() {
 	named := map[string]bool{}
 	for _, name := range b.names {

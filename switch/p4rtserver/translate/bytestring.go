@@ -8,12 +8,11 @@ import (
 )
 
 // Byte strings (specification section 8.4): on the wire an integer is the shortest big-endian
-// string that holds it, and any longer one is accepted. Engines take and give exactly (width+7)/8
-// bytes.
+// string that holds it, and any longer one is accepted. Engines use exactly (width+7)/8 bytes.
 
 // Widen checks that b holds an unsigned number of at most width bits and returns it in full width.
-// The error has code OUT_OF_RANGE, as section 8.4 asks; where another section asks for another code
-// the caller changes it.
+// The error has code OUT_OF_RANGE, as section 8.4 requires; callers change it if another section
+// requires another code.
 func Widen(b []byte, width int) ([]byte, error) {
 	if len(b) == 0 {
 		return nil, Errorf(codes.OutOfRange, "the value is empty; zero is written as one zero byte")
@@ -37,8 +36,8 @@ func Shorten(b []byte) []byte {
 	return bytes.Clone(v)
 }
 
-// widenSigned is widen for int<width>: b is a two's complement number of any length. The result has
-// the bits above width zero, as engines want them.
+// widenSigned is Widen for int<width>: b is a two's complement number of any length. In the result,
+// the bits above width are zero, as engines require.
 func widenSigned(b []byte, width int) ([]byte, error) {
 	if len(b) == 0 {
 		return nil, Errorf(codes.OutOfRange, "the value is empty; zero is written as one zero byte")
@@ -51,13 +50,13 @@ func widenSigned(b []byte, width int) ([]byte, error) {
 	for len(v) > 1 && v[0] == sign && (v[1]^sign)&0x80 == 0 {
 		v = v[1:]
 	}
-	// The shortest number of bits: the magnitude's and one for the sign.
+	// The minimum width: the bits of the magnitude, and one for the sign.
 	if need := (len(v)-1)*8 + bits.Len8(v[0]^sign) + 1; need > width {
 		return nil, Errorf(codes.OutOfRange,
 			"the value 0x%x needs %d bits as a signed number, of which %d fit", b, need, width)
 	}
 	out := bytes.Repeat([]byte{sign}, (width+7)/8)
-	if len(v) > len(out) { // a leading byte of nothing but sign bits
+	if len(v) > len(out) { // a leading byte has only sign bits
 		v = v[len(v)-len(out):]
 	}
 	copy(out[len(out)-len(v):], v)
@@ -67,7 +66,7 @@ func widenSigned(b []byte, width int) ([]byte, error) {
 	return out, nil
 }
 
-// shortenSigned returns the canonical form of an int<width> as an engine gives it.
+// shortenSigned returns the canonical form of an int<width> from an engine.
 func shortenSigned(b []byte, width int) []byte {
 	v := bytes.Clone(b)
 	if len(v) == 0 {
@@ -96,7 +95,7 @@ func allOnes(width int) []byte {
 
 func IsZero(b []byte) bool { return len(bytes.TrimLeft(b, "\x00")) == 0 }
 
-// prefixMask is width bits of which the first n are ones.
+// prefixMask returns width bits of which the first n are ones.
 func prefixMask(n, width int) []byte {
 	out := make([]byte, (width+7)/8)
 	pad := len(out)*8 - width

@@ -13,8 +13,8 @@ import (
 )
 
 // TestBindCorpus binds every pair NAME.json, NAME.p4info.txtpb in the directory named by
-// NETCRAQ_P4C_OUTPUTS, as p4c writes them from its own samples: what came out of one compilation
-// must never be found to differ, except for translated types.
+// NETCRAQ_P4C_OUTPUTS, which p4c writes for its own samples. The outputs of one compilation must
+// always agree, except for translated types.
 func TestBindCorpus(t *testing.T) {
 	dir := os.Getenv("NETCRAQ_P4C_OUTPUTS")
 	if dir == "" {

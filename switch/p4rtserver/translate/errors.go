@@ -14,7 +14,7 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// kinds maps what an engine reports to canonical codes.
+// kinds maps engines' errors to canonical codes.
 var kinds = []struct {
 	err  error
 	code codes.Code
@@ -29,7 +29,7 @@ var kinds = []struct {
 	{target.ErrOutOfRange, codes.OutOfRange},
 }
 
-// Canonical gives err, from an engine or from here, its canonical code.
+// Canonical returns the canonical code of err, which comes from an engine or from this package.
 func Canonical(err error) *status.Status {
 	if err == nil {
 		return status.New(codes.OK, "")
@@ -46,8 +46,8 @@ func Canonical(err error) *status.Status {
 	return status.New(codes.Internal, err.Error())
 }
 
-// BatchError reports the outcome of a batch as the specification's "Error Reporting" (section 12.3,
-// and 13.3 for reads) has it: nil if every element succeeded, otherwise UNKNOWN with one
+// BatchError returns the outcome of a batch in the form of the specification's "Error Reporting"
+// (section 12.3, and 13.3 for reads): nil if every element succeeded, otherwise UNKNOWN with one
 // p4.v1.Error per element, in order.
 func BatchError(outcome []error, what string) error {
 	failed := 0
@@ -72,8 +72,8 @@ func BatchError(outcome []error, what string) error {
 	return status.ErrorProto(st)
 }
 
-// OneofName is the name, in the protocol's text form, of the field that is set in a message with
-// one oneof: for error messages.
+// OneofName returns the name, in protobuf's text form, of the field that is set in a message with
+// one oneof. It is for error messages.
 func OneofName(m proto.Message) string {
 	r := m.ProtoReflect()
 	if f := r.WhichOneof(r.Descriptor().Oneofs().Get(0)); f != nil {
@@ -82,7 +82,7 @@ func OneofName(m proto.Message) string {
 	return "missing"
 }
 
-// Errorf makes the error of one update or request, to be reported with a canonical code.
+// Errorf makes the error of one update or request, with a canonical code.
 func Errorf(code codes.Code, format string, args ...any) error {
 	return status.Error(code, fmt.Sprintf(format, args...))
 }

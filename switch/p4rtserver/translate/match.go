@@ -11,8 +11,8 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// MatchOf turns the fields of a request into an engine's match on keys, by section 9.1.1 ("Match
-// Format"): fields that do not matter are left out, and bits that they ignore are zero. Every
+// MatchOf converts the fields of a request to the engine's match on keys, by section 9.1.1 ("Match
+// Format"): fields that match everything must be left out, and ignored bits must be zero. Every
 // violation is INVALID_ARGUMENT.
 func MatchOf(where string, keys []key, fields []*p4v1.FieldMatch) ([]target.FieldMatch, error) {
 	out := make([]target.FieldMatch, len(keys))
@@ -50,7 +50,7 @@ func MatchOf(where string, keys []key, fields []*p4v1.FieldMatch) ([]target.Fiel
 	return out, nil
 }
 
-// dontCare is the match that every value passes.
+// dontCare returns the match that every value passes.
 func (k *key) dontCare() target.FieldMatch {
 	zero := make([]byte, (k.width+7)/8)
 	if k.kind == p4cfg.MatchField_RANGE {
@@ -149,7 +149,7 @@ func (k *key) wrongKind(f *p4v1.FieldMatch) error {
 	return Invalidf("the match is %s; the field is matched %v", OneofName(f), k.kind)
 }
 
-// FieldsOf is the inverse of matchOf.
+// FieldsOf is the inverse of MatchOf.
 func FieldsOf(keys []key, match []target.FieldMatch) []*p4v1.FieldMatch {
 	var out []*p4v1.FieldMatch
 	for i := range keys {

@@ -8,12 +8,12 @@ import (
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 )
 
-// dataType is a P4DataTypeSpec (specification section 8.5) whose names have been looked up.
+// dataType is a P4DataTypeSpec (specification section 8.5) with resolved names.
 type dataType struct {
 	Kind    dataKind
 	Width   int
 	members []*dataType // of a struct, tuple or header
-	// of an enum without representation, or of the errors: the constants, numbered from 0
+	// for an enum without representation, and for errors: the constants, numbered from 0
 	names []string
 }
 
@@ -23,9 +23,9 @@ const (
 	KindBits   dataKind = iota // bit<W>
 	kindSigned                 // int<W>
 	kindBool
-	kindEnum // a serializable enum: its value
-	// an enum without representation: the name of a constant. Its width is the target's affair, so
-	// 0
+	kindEnum // a serializable enum: the value of a constant
+	// an enum without representation: the name of a constant. The target chooses its width, so that
+	// is 0 here
 	kindName
 	kindError // the same for errors
 	kindStruct
@@ -33,8 +33,8 @@ const (
 	kindHeader
 )
 
-// maxTypeParts bounds the members of a type and those of its members together. A P4Info can name a
-// type within itself, or types that contain one another twice, many levels deep.
+// maxTypeParts bounds the total number of a type's members at all levels. A P4Info can contain a
+// type that includes itself, or types that each contain the next one twice, many levels deep.
 const maxTypeParts = 10_000
 
 // resolveType follows names until only widths are left.
@@ -45,7 +45,7 @@ func resolveType(names *p4cfg.P4TypeInfo, spec *p4cfg.P4DataTypeSpec) (*dataType
 // typeResolver resolves one type.
 type typeResolver struct {
 	*p4cfg.P4TypeInfo
-	left int // how many parts it may still have
+	left int // the number of parts that it may still have
 }
 
 func (names *typeResolver) resolve(spec *p4cfg.P4DataTypeSpec) (*dataType, error) {
@@ -162,7 +162,7 @@ func (d *dataType) widths(to []int) []int {
 	}
 }
 
-// Encode makes P4Data of scalars as an engine gives them and returns those that are left.
+// Encode makes P4Data of an engine's scalars, and returns the remaining scalars.
 func (d *dataType) Encode(scalars [][]byte) (*p4v1.P4Data, [][]byte) {
 	if d.Kind == kindStruct || d.Kind == kindTuple || d.Kind == kindHeader {
 		var members []*p4v1.P4Data
@@ -206,7 +206,7 @@ func (d *dataType) Encode(scalars [][]byte) (*p4v1.P4Data, [][]byte) {
 	}
 }
 
-// constant is the name of the constant with that number.
+// constant returns the name of the constant with this number.
 func (d *dataType) constant(v []byte) string {
 	if n := new(big.Int).SetBytes(v); n.IsInt64() && n.Int64() < int64(len(d.names)) {
 		return d.names[n.Int64()]

@@ -5,7 +5,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Pack builds the header of a packet-out. A nil header is one without fields.
+// Pack builds the header of a packet-out. A nil header has no fields.
 func (h *packetHeader) Pack(meta []*p4v1.PacketMetadata) ([]byte, error) {
 	if h == nil {
 		if len(meta) > 0 {
@@ -46,8 +46,8 @@ func (h *packetHeader) Pack(meta []*p4v1.PacketMetadata) ([]byte, error) {
 	return out, nil
 }
 
-// Unpack splits a frame into the fields of its packet-in header and the rest. The caller gives up
-// the frame.
+// Unpack splits a frame into the fields of its packet-in header and the rest. The caller must not
+// use the frame afterwards.
 func (h *packetHeader) Unpack(frame []byte) ([]*p4v1.PacketMetadata, []byte, bool) {
 	if h == nil {
 		return nil, frame, true
@@ -67,7 +67,7 @@ func (h *packetHeader) Unpack(frame []byte) ([]*p4v1.PacketMetadata, []byte, boo
 	return meta, frame[h.Bytes:], true
 }
 
-// getBits reads width bits of b from bit at on, right-aligned.
+// getBits reads width bits of b, starting at bit at, right-aligned.
 func getBits(b []byte, at, width int) []byte {
 	out := make([]byte, (width+7)/8)
 	for i := range width {
@@ -79,7 +79,7 @@ func getBits(b []byte, at, width int) []byte {
 	return out
 }
 
-// putBits writes the low width bits of v (big-endian) into b from bit at on.
+// putBits writes the low width bits of v (big-endian) into b, starting at bit at.
 func putBits(b []byte, at, width int, v []byte) {
 	for i := range width {
 		from := len(v)*8 - width + i

@@ -20,10 +20,11 @@ import (
 //	@entry_restriction("session != 0; ipv4_dst::prefix_length == 32 || ::priority > 7")
 //	@action_restriction("slot < 65536 && realm != 0")
 //
-// As there, one that cannot be read, or that compares what cannot be compared, is an error when the
-// pipeline is loaded: a rule that nobody enforces is worse than a program that is refused.
+// As in p4-constraints, an invalid restriction, or one that compares incomparable operands, is an
+// error when the pipeline is loaded: a rule that is not enforced would be worse than a refused
+// program.
 
-// restriction is one of them, read. It is met by every entry that the server takes.
+// restriction is one parsed restriction. Every entry that the server accepts satisfies it.
 type restriction struct {
 	text string
 	met  func(*Subject) bool
@@ -47,7 +48,7 @@ func CheckRestrictions(where string, rs []restriction, s *Subject) error {
 	return nil
 }
 
-// ReadRestrictions reads those of all tables and actions.
+// ReadRestrictions parses the restrictions of all tables and actions.
 func (s *Schema) ReadRestrictions() error {
 	var errs []error
 	for _, t := range s.TableOrder {
@@ -74,7 +75,8 @@ var quotedString = regexp.MustCompile(`^\s*"((?:[^"\\]|\\.)*)"`)
 
 var unescape = strings.NewReplacer(`\n`, "\n", `\t`, "\t", `\"`, `"`, `\\`, `\`)
 
-// restrictionsOf are those of a table or an action, which defines the names that they may use.
+// restrictionsOf returns the restrictions of a table or an action. names are the names that they
+// may use.
 func restrictionsOf(kind string, p *p4cfg.Preamble, names map[string]operand) (out []restriction, err error) {
 	for _, a := range p.Annotations {
 		body, ok := strings.CutPrefix(a, kind+"(")
@@ -97,14 +99,14 @@ func restrictionsOf(kind string, p *p4cfg.Preamble, names map[string]operand) (o
 	return out, nil
 }
 
-// operand is an expression with its type, as far as it has been read.
+// operand is a partly parsed expression, with its type.
 type operand struct {
 	kind  operandKind
-	width int // of a number: bits, or 0 for an integer of any size
+	width int // of a number, in bits; 0: an integer of any size
 
 	number func(*Subject) *big.Int
 	truth  func(*Subject) bool
-	parts  map[string]operand // of a key: what :: leads to
+	parts  map[string]operand // of a key: its parts after ::
 }
 
 type operandKind string
@@ -115,7 +117,7 @@ const (
 	isMatch  operandKind = "a match"
 )
 
-// partsOf are the parts of a key's match, by name.
+// partsOf returns the parts of a key's match, by name.
 func partsOf(i int, k *key) map[string]operand {
 	bits := func(part func(*target.FieldMatch) []byte) operand {
 		return operand{kind: isNumber, width: k.width, number: func(s *Subject) *big.Int {
@@ -139,7 +141,7 @@ func partsOf(i int, k *key) map[string]operand {
 	}
 }
 
-// equals says about a key that it matches one value and nothing else.
+// equals returns the condition that a key matches exactly one value.
 func (o operand) equals(n operand) func(*Subject) bool {
 	fits := func(part string, want func(*Subject) *big.Int) func(*Subject) bool {
 		return func(s *Subject) bool { return o.parts[part].number(s).Cmp(want(s)) == 0 }
@@ -162,16 +164,16 @@ func onesOf(width int) *big.Int {
 	return new(big.Int).Sub(new(big.Int).Lsh(one, uint(width)), one)
 }
 
-// restrictionParser reads a restriction from left to right.
+// restrictionParser parses a restriction from left to right.
 type restrictionParser struct {
 	rest  string
-	token string // the one that is next; "" at the end
+	token string // the next token; "" at the end
 	names map[string]operand
 	entry bool
 	depth int
 }
 
-// Programs come from a controller, so reading them must stay cheap whatever they contain.
+// Programs come from a controller, so parsing restrictions must stay cheap whatever they contain.
 const (
 	longestRestriction = 1 << 16
 	deepestRestriction = 100
@@ -184,7 +186,7 @@ var restrictionSpace = regexp.MustCompile(`^(?:\s|//[^\n]*|/\*(?s:.*?)\*/)+`)
 
 func parseRestriction(text string, names map[string]operand, entry bool) (met func(*Subject) bool, err error) {
 	p := &restrictionParser{rest: text, names: names, entry: entry}
-	defer func() { // the parser gives up by panicking with a complaint of its own
+	defer func() { // the parser reports errors by panicking with a restrictionError
 		if r := recover(); r != nil {
 			e, ok := r.(restrictionError)
 			if !ok {
@@ -219,7 +221,7 @@ func (p *restrictionParser) next() {
 	p.rest = p.rest[len(p.token):]
 }
 
-// accept continues if the next token is this one.
+// accept skips the next token if it is the given one.
 func (p *restrictionParser) accept(token string) bool {
 	if p.token != token {
 		return false
@@ -243,7 +245,7 @@ func (p *restrictionParser) truthOf(o operand) func(*Subject) bool {
 
 func (p *restrictionParser) numberOf(o operand) operand {
 	if o.kind == isMatch && len(o.parts) == 1 {
-		return o.parts["value"] // an exact key is its value
+		return o.parts["value"] // an exact key stands for its value
 	}
 	if o.kind != isNumber {
 		p.fail("%s stands where a number should", o.kind)
@@ -263,7 +265,8 @@ func notSo(a func(*Subject) bool) func(*Subject) bool { return func(s *Subject) 
 
 func truth(f func(*Subject) bool) operand { return operand{kind: isBool, truth: f} }
 
-// sequence: conditions with; between them, and perhaps after the last, all of which hold.
+// sequence parses conditions that are separated by ";" (and may end with it), all of which must be
+// true.
 func (p *restrictionParser) sequence() operand {
 	left := p.implication()
 	for p.accept(";") {
@@ -300,7 +303,7 @@ func (p *restrictionParser) conjunction() operand {
 	return left
 }
 
-// orders has the result of each comparison for each order of the two sides.
+// orders gives the result of each comparison operator, from the order of the two sides.
 var orders = map[string]func(int) bool{
 	"==": func(c int) bool { return c == 0 }, "!=": func(c int) bool { return c != 0 },
 	"<": func(c int) bool { return c < 0 }, "<=": func(c int) bool { return c <= 0 },
@@ -333,8 +336,7 @@ func (p *restrictionParser) comparison() operand {
 	return truth(func(s *Subject) bool { return order(a.number(s).Cmp(b.number(s))) })
 }
 
-// equality compares a whole match, which has more than a value, with the value that is to be its
-// only one.
+// equality compares a whole match with a value: it is true if the match accepts only that value.
 func (p *restrictionParser) equality(match, with operand, op string) operand {
 	same := match.equals(p.numberOf(with).as(match.width))
 	if op == "!=" {
@@ -343,7 +345,8 @@ func (p *restrictionParser) equality(match, with operand, op string) operand {
 	return truth(same)
 }
 
-// as converts an integer to a number of that many bits: its lowest ones, so that -1 is all ones.
+// as converts an integer to a number of width bits. It keeps the lowest bits, so that -1 is all
+// ones.
 func (o operand) as(width int) operand {
 	if o.width != 0 || width == 0 {
 		return o
@@ -393,7 +396,7 @@ func (p *restrictionParser) atom() operand {
 	case token[0] >= '0' && token[0] <= '9':
 		digits, base := strings.TrimPrefix(strings.ToLower(token), "0d"), 0
 		if strings.Trim(digits, "0123456789") == "" {
-			base = 10 // 010, too
+			base = 10 // also for 010
 		}
 		n, ok := new(big.Int).SetString(digits, base)
 		if !ok || strings.Contains(digits, "_") {

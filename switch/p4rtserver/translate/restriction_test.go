@@ -9,8 +9,8 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// restrictedKeys are a key of each kind, of 16 bits, and restrictedNames what a restriction may
-// call them.
+// restrictedKeys are keys of each kind, of 16 bits; restrictedNames are the names for them in
+// restrictions.
 var restrictedKeys = []key{
 	{name: "exact", width: 16, kind: p4cfg.MatchField_EXACT},
 	{name: "hdr.lpm", width: 16, kind: p4cfg.MatchField_LPM},
@@ -27,8 +27,8 @@ func restrictedNames() map[string]operand {
 	return names
 }
 
-// TestRestrictions asks one entry: exact 7, lpm 0x0a00/8, ternary 0x0001 &&& 0x00ff, range 3 to 9,
-// narrow 255, priority 12.
+// TestRestrictions evaluates restrictions for one entry: exact 7, lpm 0x0a00/8, ternary 0x0001 &&&
+// 0x00ff, range 3 to 9, narrow 255, priority 12.
 func TestRestrictions(t *testing.T) {
 	s := &Subject{Priority: 12, Match: []target.FieldMatch{
 		{Value: []byte{0, 7}}, {Value: []byte{10, 0}, PrefixLen: 8},
@@ -46,7 +46,7 @@ func TestRestrictions(t *testing.T) {
 		"hdr.lpm::prefix_length == 8":       true,
 		"hdr.lpm::prefix_length > -1":       true,
 		"hdr.lpm::value == 0x0a00":          true,
-		"hdr.lpm == 0x0a00":                 false, // that is of 16 bits
+		"hdr.lpm == 0x0a00":                 false, // that would be a prefix of 16 bits
 		"hdr.lpm != 0x0a00":                 true,
 		"ternary::mask == 255":              true,
 		"ternary == 1":                      false,
@@ -54,7 +54,7 @@ func TestRestrictions(t *testing.T) {
 		"range::high - 9 == 0":              false, // no arithmetic: see below
 		"range == 3":                        false,
 		"::priority == 12":                  true,
-		"true || false && false":            true, // && binds stronger
+		"true || false && false":            true, // && binds more tightly
 		"(true || false) && false":          false,
 		"false -> false":                    true,
 		"true -> exact == 8":                false,
@@ -84,8 +84,8 @@ func TestRestrictions(t *testing.T) {
 	}
 }
 
-// TestRestrictionsRefused: what is not of the language, or means nothing, is not read, and what is
-// said about it tells why.
+// TestRestrictionsRefused: invalid and meaningless restrictions are refused, and the error says
+// why.
 func TestRestrictionsRefused(t *testing.T) {
 	for text, why := range map[string]string{
 		"":                                  "it ends too early",
@@ -140,7 +140,7 @@ func TestRestrictionsRefused(t *testing.T) {
 	}
 }
 
-// TestRestrictionAnnotations: how p4c writes them, and that what it never writes is refused.
+// TestRestrictionAnnotations: p4c's forms of annotations are accepted, and others are refused.
 func TestRestrictionAnnotations(t *testing.T) {
 	for annotation, want := range map[string]string{
 		`@entry_restriction("narrow == 1")`:               "narrow == 1",
@@ -167,7 +167,7 @@ func TestRestrictionAnnotations(t *testing.T) {
 	}
 }
 
-// FuzzRestriction: whatever the text, reading it ends, and what was read can be asked.
+// FuzzRestriction: parsing ends for any text, and a parsed restriction can be evaluated.
 func FuzzRestriction(f *testing.F) {
 	for _, seed := range []string{"exact == 7 && !(ternary::mask != -1) -> ::priority > 0x10; true", "mac('00:11:22:33:44:55') < 1"} {
 		f.Add(seed)

@@ -13,8 +13,9 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// Schema is a P4Info bound to the program that it describes: every id with the program's object of
-// the same name, found equal in all that P4Runtime relies on.
+// Schema is a P4Info bound to the program that it describes: it maps every id to the program's
+// object of the same name. Bind has checked that the two agree in everything that P4Runtime relies
+// on.
 type Schema struct {
 	info    *p4cfg.P4Info
 	Program *bmv2json.Program
@@ -41,14 +42,14 @@ type Schema struct {
 	PacketIn       *packetHeader // nil if the program has none
 	PacketOut      *packetHeader
 
-	// LeftOut are the P4Info's objects that are not in the program, by id: p4c writes the P4Info
-	// before it removes what no packet reaches.
+	// LeftOut are the P4Info's objects that are missing in the program, by id: p4c writes the
+	// P4Info before it removes objects that no packet reaches.
 	LeftOut map[uint32]string
 
 	Ports int // bits of a port number
 }
 
-// Unknown is the error for an id that stands for no object of the program.
+// Unknown is the error for an id without an object in the program.
 func (s *Schema) Unknown(what string, id uint32) error {
 	if name, ok := s.LeftOut[id]; ok {
 		return Errorf(codes.Unimplemented,
@@ -57,15 +58,15 @@ func (s *Schema) Unknown(what string, id uint32) error {
 	return Invalidf("there is no %s %d", what, id)
 }
 
-// Table is a table as both sides see it.
+// Table is a table in both its forms.
 type Table struct {
 	ID      uint32
 	Name    string
 	Info    *p4cfg.Table
 	prog    *bmv2json.Table
-	Keys    []key          // in the order of the program's key, which is the P4Info's
+	Keys    []key          // in the order of the program's key, and of the P4Info
 	byField map[uint32]int // field id → index in keys
-	// refs are the actions that the table may run.
+	// refs are the actions that the table may run, by id.
 	refs          map[uint32]*p4cfg.ActionRef
 	ActionProfile *ActionProfile // nil for a direct table
 	Counter       *p4cfg.DirectCounter
@@ -113,8 +114,8 @@ type ActionProfile struct {
 	tables []*Table
 }
 
-// Allows reports whether a member may run the action: it is in the action list of the tables that
-// use the profile, and not for default entries only.
+// Allows reports whether a member may run the action: the tables that use the profile list it, and
+// not only for default entries.
 func (p *ActionProfile) Allows(id uint32) bool {
 	for _, t := range p.tables {
 		if ref := t.refs[id]; ref == nil || ref.Scope == p4cfg.ActionRef_DEFAULT_ONLY {
@@ -174,7 +175,7 @@ func (h *packetHeader) String() string {
 	return strings.Join(names, ", ")
 }
 
-// EntryKey reads the fields that identify an entry.
+// EntryKey decodes the fields that identify an entry.
 func (t *Table) EntryKey(te *p4v1.TableEntry) (*target.TableEntry, error) {
 	match, err := MatchOf("table "+t.Name, t.Keys, te.Match)
 	if err != nil {
@@ -210,5 +211,5 @@ func (t *Table) KeyOf(e *target.TableEntry) *p4v1.TableEntry {
 	return out
 }
 
-// Times reports whether the program gives the table idle timeouts.
+// Times reports whether the program supports idle timeouts at the table.
 func (t *Table) Times() bool { return t.Info.IdleTimeoutBehavior != p4cfg.Table_NO_TIMEOUT }

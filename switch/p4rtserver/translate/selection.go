@@ -33,7 +33,7 @@ func (p *ActionProfile) CheckWeights(weights []int32, limit int64, sumOfMembers 
 		case p.Info.WeightsDisallowed && w != 0:
 			return Invalidf("action selector %s disallows weights: leave the weight of %d unset",
 				p.Name, w)
-		case p.Info.WeightsDisallowed: // a member counts as one
+		case p.Info.WeightsDisallowed: // each member counts as one
 		case w <= 0:
 			return Invalidf("a weight is at least 1, not %d", w)
 		case sumOfMembers && most > 0 && w > most:
@@ -54,8 +54,8 @@ func (p *ActionProfile) CheckWeights(weights []int32, limit int64, sumOfMembers 
 	return nil
 }
 
-// SelectionOf checks how an action set wants its actions to be selected and counted. It reports
-// whether the set's size is the number of its actions.
+// SelectionOf checks an action set's kind of selection and of counting. It reports whether the
+// set's size is the number of its actions.
 func (p *ActionProfile) SelectionOf(set *p4v1.ActionProfileActionSet) (sumOfMembers bool, err error) {
 	if len(set.ProtoReflect().GetUnknown()) > 0 {
 		return false, Errorf(codes.Unimplemented,
@@ -63,7 +63,7 @@ func (p *ActionProfile) SelectionOf(set *p4v1.ActionProfileActionSet) (sumOfMemb
 	}
 	switch m := set.ActionSelectionMode; m {
 	case p4v1.ActionProfileActionSet_DEFAULT_MODE_DETERMINED_BY_ACTION_SELECTOR,
-		p4v1.ActionProfileActionSet_HASH: // which is what an action selector does
+		p4v1.ActionProfileActionSet_HASH: // the kind that an action selector uses
 	case p4v1.ActionProfileActionSet_RANDOM:
 		return false, Errorf(codes.Unimplemented,
 			"action selector %s selects by a hash: action_selection_mode RANDOM is not implemented",
@@ -83,14 +83,15 @@ func (p *ActionProfile) SelectionOf(set *p4v1.ActionProfileActionSet) (sumOfMemb
 	}
 }
 
-// SumOfMembers reports whether a group's size is the number of its members, and not the sum of
-// their weights.
+// SumOfMembers reports whether a group's size is the number of its members, as opposed to the sum
+// of their weights.
 func (p *ActionProfile) SumOfMembers() bool {
 	_, is := p.Info.SelectorSizeSemantics.(*p4cfg.ActionProfile_SumOfMembers_)
 	return is
 }
 
-// Weighted is a member as the engine has it. Where weights are disallowed, all count the same.
+// Weighted returns a member in the engine's form. If weights are disallowed, all members have the
+// same weight.
 func (p *ActionProfile) Weighted(member uint32, weight int32) target.WeightedMember {
 	if p.Info.WeightsDisallowed {
 		weight = 1

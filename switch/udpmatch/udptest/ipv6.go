@@ -16,7 +16,7 @@ const (
 	authentic   = 51
 )
 
-// datagram6 is UDP's header, with a checksum (which IPv6 asks for), and the payload.
+// datagram6 is UDP's header, with the checksum that IPv6 requires, and the payload.
 func (p Packet) datagram6() []byte {
 	d := p.datagram()
 	sum := uint32(len(d)) + unix.IPPROTO_UDP
@@ -31,14 +31,15 @@ func (p Packet) datagram6() []byte {
 	for sum > 0xffff {
 		sum = sum>>16 + sum&0xffff
 	}
-	if sum == 0xffff { // 0 would say that there is none
+	if sum == 0xffff { // 0 would mean no checksum
 		sum = 0
 	}
 	binary.BigEndian.PutUint16(d[6:], ^uint16(sum))
 	return d
 }
 
-// frame6 wraps what follows the IPv6 header, which begins with a header of the type next.
+// frame6 builds a frame whose IPv6 header is followed by rest, which begins with a header of type
+// next.
 func (p Packet) frame6(next byte, rest []byte) []byte {
 	f := p.headers()
 	binary.BigEndian.PutUint16(f[len(f)-2:], 0x86dd)
@@ -50,13 +51,13 @@ func (p Packet) frame6(next byte, rest []byte) []byte {
 	return append(f, rest...)
 }
 
-// options6 is an extension header of 8 bytes that says nothing (PadN), and what follows it.
+// options6 returns an extension header of 8 bytes of padding (PadN), followed by rest.
 func options6(next byte, rest []byte) []byte {
 	return append([]byte{next, 0, 1, 4, 0, 0, 0, 0}, rest...)
 }
 
-// fragments6 splits what follows a header of the given type into pieces that end after so many
-// bytes, multiples of 8.
+// fragments6 splits what follows a header of the given type into fragments that end at these
+// offsets, which are multiples of 8.
 func (p Packet) fragments6(next byte, whole []byte, ends ...int) (out [][]byte) {
 	at := 0
 	for i, end := range append(ends, len(whole)) {
@@ -72,7 +73,7 @@ func (p Packet) fragments6(next byte, whole []byte, ends ...int) (out [][]byte) 
 	return out
 }
 
-// Wrap6 is an IPv6 packet in all ways, as Wrap does it.
+// Wrap6 returns an IPv6 packet in all encapsulations, like Wrap.
 func Wrap6(p Packet) (out []Wrapped) {
 	add := func(name string, make func(Packet) [][]byte) {
 		for _, outer := range [][]Tag{nil, {{Type: 0x8100}}, {{Type: 0x8100}, {Type: 0x8100}},
@@ -125,8 +126,8 @@ func Wrap6(p Packet) (out []Wrapped) {
 // Frame6 is a complete IPv6 packet.
 func (p Packet) Frame6() []byte { return p.frame6(unix.IPPROTO_UDP, p.datagram6()) }
 
-// UDP6 records all UDP packets that the namespace's own IPv6 stack takes for itself, put together
-// and unwrapped, from UDP's header on.
+// UDP6 records all UDP packets that the namespace's own IPv6 stack accepts, reassembled and
+// unwrapped, from UDP's header on.
 func (s *Space) UDP6() *Recorder {
 	s.t.Helper()
 	return s.record(s.socket(unix.AF_INET6, unix.SOCK_RAW, unix.IPPROTO_UDP))

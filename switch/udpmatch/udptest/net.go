@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Space is a network namespace that goes with the test.
+// Space is a network namespace that is removed with the test.
 type Space struct {
 	t      testing.TB
 	handle netns.NsHandle
@@ -60,7 +60,8 @@ func NewSpace(t testing.TB) *Space {
 	return s
 }
 
-// Do runs f on a thread in the namespace: sockets that it opens are there. An error ends the test.
+// Do runs f on a thread in the namespace: sockets that it opens belong to the namespace. An error
+// ends the test.
 func (s *Space) Do(f func() error) {
 	s.t.Helper()
 	done := make(chan error, 1)
@@ -112,7 +113,7 @@ func Cable(t testing.TB, a *Space, aName string, aAddrs []string, b *Space, bNam
 	}
 }
 
-// MAC is an interface's Ethernet address.
+// MAC returns an interface's Ethernet address.
 func (s *Space) MAC(iface string) net.HardwareAddr {
 	s.t.Helper()
 	l, err := s.Link.LinkByName(iface)
@@ -120,7 +121,7 @@ func (s *Space) MAC(iface string) net.HardwareAddr {
 	return l.Attrs().HardwareAddr
 }
 
-// Index is an interface's number.
+// Index returns an interface's number.
 func (s *Space) Index(iface string) int {
 	s.t.Helper()
 	l, err := s.Link.LinkByName(iface)
@@ -128,8 +129,8 @@ func (s *Space) Index(iface string) int {
 	return l.Attrs().Index
 }
 
-// Sender opens a packet socket at an interface and gives a function that sends frames by it as they
-// are.
+// Sender opens a packet socket at an interface, and returns a function that sends frames unchanged
+// by it.
 func (s *Space) Sender(iface string) func(frames ...[]byte) {
 	s.t.Helper()
 	fd := s.socket(unix.AF_PACKET, unix.SOCK_RAW, 0)
@@ -137,7 +138,7 @@ func (s *Space) Sender(iface string) func(frames ...[]byte) {
 	return func(frames ...[]byte) {
 		s.t.Helper()
 		for _, f := range frames {
-			// too short for a frame
+			// the frame is too short
 			if _, err := unix.Write(fd, f); err != nil && err != unix.EINVAL {
 				s.t.Fatal(err)
 			}
@@ -162,8 +163,8 @@ type Recorder struct {
 	got [][]byte
 }
 
-// UDP records all UDP packets that the namespace's own IPv4 stack takes for itself, put together
-// and unwrapped, with their IPv4 headers.
+// UDP records all UDP packets that the namespace's own IPv4 stack accepts, reassembled and
+// unwrapped, with their IPv4 headers.
 func (s *Space) UDP() *Recorder {
 	s.t.Helper()
 	return s.record(s.socket(unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_UDP))
@@ -207,7 +208,7 @@ func (s *Space) record(fd int) *Recorder {
 	return r
 }
 
-// Take returns what has been recorded since the last call.
+// Take returns the packets recorded since the last call.
 func (r *Recorder) Take() [][]byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -216,9 +217,9 @@ func (r *Recorder) Take() [][]byte {
 	return got
 }
 
-// Settle waits until everything that was sent before has arrived or never will: until probe's
-// packet, which probe sends again and again, has been recorded, as found says, and some time more.
-// It returns the other recorded packets.
+// Settle waits until everything that was sent before has arrived or never will. It calls probe
+// repeatedly until found recognizes probe's packet, and waits some time more. It returns the other
+// recorded packets.
 func (r *Recorder) Settle(t testing.TB, probe func(), found func([]byte) bool) (got [][]byte) {
 	t.Helper()
 	for end := time.Now().Add(10 * time.Second); ; {
@@ -237,7 +238,7 @@ func (r *Recorder) Settle(t testing.TB, probe func(), found func([]byte) bool) (
 	}
 }
 
-// Here is the calling thread's network namespace, which has to stay there for the test.
+// Here returns the calling thread's network namespace. The thread must stay in it during the test.
 func Here(t testing.TB) *Space {
 	t.Helper()
 	s := &Space{t: t}
@@ -250,11 +251,11 @@ func Here(t testing.TB) *Space {
 	return s
 }
 
-// RingSender is Sender with a ring of the kernel's (PACKET_TX_RING): only the frames' Ethernet
-// header is in their linear part, and the rest in pages. Frames have 4,000 bytes at most.
+// RingSender is Sender with a kernel ring (PACKET_TX_RING): only the frames' Ethernet header is in
+// their linear part, and the rest is in pages. Frames have at most 4,000 bytes.
 func (s *Space) RingSender(iface string) func(frames ...[]byte) {
 	s.t.Helper()
-	const slot, slots, header = 4096, 16, 32 // struct tpacket2_hdr, after which the frame is
+	const slot, slots, header = 4096, 16, 32 // struct tpacket2_hdr, followed by the frame
 	fd := s.socket(unix.AF_PACKET, unix.SOCK_RAW, 0)
 	Check(s.t, unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_VERSION, unix.TPACKET_V2))
 	Check(s.t, unix.SetsockoptTpacketReq(fd, unix.SOL_PACKET, unix.PACKET_TX_RING,
@@ -287,24 +288,26 @@ func (s *Space) RingSender(iface string) func(frames ...[]byte) {
 }
 
 // Offload is the work that a frame leaves to the kernel or the network card: struct virtio_net_hdr
-// (VIRTIO 1.3, 5.1.6), which PACKET_VNET_HDR puts before a frame. Lengths and offsets are in bytes.
+// (VIRTIO 1.3, 5.1.6), which precedes a frame with PACKET_VNET_HDR. Lengths and offsets are in
+// bytes.
 type Offload struct {
 	Flags                          uint8 // NeedsChecksum
-	Split                          uint8 // SplitTCP4, ...; 0: it is one packet
+	Split                          uint8 // SplitTCP4, ...; 0: the frame is one packet
 	Headers, Segment, Start, Place uint16
 }
 
-// What Offload requests.
+// The kinds of work in an Offload.
 const (
-	NeedsChecksum = 1 // from Start on, written at Start + Place
+	NeedsChecksum = 1 // the checksum of the bytes from Start on, at Start + Place
 	SplitTCP4     = 1
 	SplitUDP      = 3 // into fragments
 	SplitTCP6     = 4
 	SplitUDPL4    = 5 // into datagrams
 )
 
-// Becoming makes a frame whose checksum, from start on, is a value at a place when it is finished.
-// It chooses the two bytes at free, an even number of bytes after start.
+// Becoming prepares a frame whose completed checksum, over the bytes from start on, has the given
+// value at start + place. It chooses the two bytes at free, which must be an even number of bytes
+// after start.
 func Becoming(frame []byte, start, place, free int, value uint16) ([]byte, Offload) {
 	frame[free], frame[free+1] = 0, 0
 	sum := uint32(^value)
@@ -313,7 +316,7 @@ func Becoming(frame []byte, start, place, free int, value uint16) ([]byte, Offlo
 		rest = append(slices.Clone(rest), 0)
 	}
 	for i := 0; i < len(rest); i += 2 {
-		sum += uint32(^binary.BigEndian.Uint16(rest[i:])) // less each of the others
+		sum += uint32(^binary.BigEndian.Uint16(rest[i:])) // minus each other word
 	}
 	for sum>>16 != 0 {
 		sum = sum>>16 + sum&0xffff
@@ -322,8 +325,8 @@ func Becoming(frame []byte, start, place, free int, value uint16) ([]byte, Offlo
 	return frame, Offload{Flags: NeedsChecksum, Start: uint16(start), Place: uint16(place - start)}
 }
 
-// OffloadSender opens a packet socket at an interface and returns a function that sends a frame by
-// it with work left to do. The function returns the kernel's error.
+// OffloadSender opens a packet socket at an interface and returns a function that sends a frame
+// with unfinished work. The function returns the kernel's error.
 func (s *Space) OffloadSender(iface string) func(o Offload, frame []byte) error {
 	s.t.Helper()
 	fd := s.socket(unix.AF_PACKET, unix.SOCK_RAW, 0)
@@ -339,8 +342,8 @@ func (s *Space) OffloadSender(iface string) func(o Offload, frame []byte) error 
 	}
 }
 
-// FinishesFrames has an interface send each frame finished, as a driver does that leaves nothing to
-// a card: checksums are written and frames are split before they leave.
+// FinishesFrames makes an interface complete each frame before sending it, like a driver without
+// offloads: it writes checksums and splits frames.
 func (s *Space) FinishesFrames(iface string) {
 	s.t.Helper()
 	s.Do(func() error {

@@ -1,5 +1,5 @@
-// Package udptest makes frames for tests of filters: a UDP packet wrapped in all the ways that a
-// kernel unwraps, and random changes of such frames.
+// Package udptest makes frames for tests of filters: a UDP packet wrapped in all encapsulations
+// that a kernel unwraps, and random changes of such frames.
 package udptest
 
 import (
@@ -15,13 +15,13 @@ import (
 // Packet is a UDP packet in an Ethernet frame.
 type Packet struct {
 	EthernetDst, EthernetSrc net.HardwareAddr
-	Tags                     []Tag // the outermost first
+	Tags                     []Tag // outermost first
 	Src, Dst                 netip.AddrPort
-	Protocol                 uint8  // of IPv4; 0 is UDP. What follows is the same for any
-	Options                  []byte // of IPv4, a multiple of 4 bytes, 40 at most
+	Protocol                 uint8  // of IPv4; 0 is UDP. The payload is the same for all
+	Options                  []byte // of IPv4, a multiple of 4 bytes, at most 40
 	ID                       uint16 // IPv4's identification
 	Payload                  []byte
-	Mark                     int // where Wrap puts its number into the payload
+	Mark                     int // the offset in the payload at which Wrap writes its number
 }
 
 // Tag is an 802.1Q or 802.1ad tag.
@@ -30,10 +30,10 @@ type Tag struct {
 	VLAN uint16 // 0: a priority tag
 }
 
-// Types are the Ethernet types of tags that there are.
+// Types are the Ethernet types of tags.
 var Types = []uint16{0x8100, 0x88a8, 0x9100}
 
-// headers are Ethernet's and tags, up to IPv4.
+// headers returns the Ethernet header and the tags, up to IPv4.
 func (p Packet) headers() []byte {
 	f := append(append([]byte{}, p.EthernetDst...), p.EthernetSrc...)
 	for _, t := range p.Tags {
@@ -42,7 +42,7 @@ func (p Packet) headers() []byte {
 	return append(f, 8, 0)
 }
 
-// datagram is UDP's header, without a checksum, and the payload.
+// datagram returns the UDP header, without a checksum, and the payload.
 func (p Packet) datagram() []byte {
 	d := binary.BigEndian.AppendUint16(nil, p.Src.Port())
 	d = binary.BigEndian.AppendUint16(d, p.Dst.Port())
@@ -50,7 +50,7 @@ func (p Packet) datagram() []byte {
 	return append(append(d, 0, 0), p.Payload...)
 }
 
-// frame wraps a piece of the datagram; fragment is IPv4's word of flags and offset.
+// frame wraps a part of the datagram; fragment is IPv4's word of flags and offset.
 func (p Packet) frame(piece []byte, fragment uint16) []byte {
 	f := p.headers()
 	at := len(f)
@@ -67,7 +67,7 @@ func (p Packet) frame(piece []byte, fragment uint16) []byte {
 	return append(f, piece...)
 }
 
-// Checksum puts IPv4's into a packet, if its header is all there.
+// Checksum writes the IPv4 checksum into a packet whose header is complete.
 func Checksum(ip []byte) {
 	if len(ip) < 20 || int(ip[0]&15)*4 > len(ip) {
 		return
@@ -83,10 +83,11 @@ func Checksum(ip []byte) {
 	binary.BigEndian.PutUint16(ip[10:], ^uint16(sum))
 }
 
-// Frame is the complete packet.
+// Frame returns the complete packet.
 func (p Packet) Frame() []byte { return p.frame(p.datagram(), 0) }
 
-// Fragments is the packet in pieces that end after so many bytes of the datagram, multiples of 8.
+// Fragments returns the packet in fragments that end at these offsets of the datagram, which are
+// multiples of 8.
 func (p Packet) Fragments(ends ...int) (out [][]byte) {
 	d, at := p.datagram(), 0
 	for _, end := range ends {
@@ -96,17 +97,16 @@ func (p Packet) Fragments(ends ...int) (out [][]byte) {
 	return append(out, p.frame(d[at:], uint16(at/8)))
 }
 
-// Wrapped is a packet sent in some way.
+// Wrapped is a packet in an encapsulation.
 type Wrapped struct {
 	Name   string
 	Frames [][]byte
 }
 
-// noop is IPv4's option that does nothing.
+// noop is IPv4's no-operation option.
 const noop = 1
 
-// Wrap is a packet in all encapsulations. The payload gets the encapsulation's number, two bytes at
-// Mark, so that the receiver can tell which one has arrived. It must have at least 32 bytes.
+// Wrap returns a packet in all encapsulations.
 func Wrap(p Packet) (out []Wrapped) {
 	add := func(name string, make func(Packet) [][]byte) {
 		q := p
@@ -182,9 +182,9 @@ func Wrap(p Packet) (out []Wrapped) {
 	return out
 }
 
-// Mutate is a packet, wrapped at random and then changed at random: 1 to 4 bytes of its headers, or
-// cut off. Mostly the IPv4 checksum is right afterwards, so that a kernel does not refuse it only
-// for that.
+// Mutate returns a packet in a random encapsulation, with random changes: 1 to 4 bytes of its
+// headers, or truncation. Mostly it corrects the IPv4 checksum afterwards, so that a kernel does
+// not refuse the packet only for that.
 func Mutate(r *rand.Rand, p Packet) []byte {
 	for range r.IntN(5) {
 		t := Tag{Type: Types[r.IntN(len(Types))]}
@@ -196,7 +196,7 @@ func Mutate(r *rand.Rand, p Packet) []byte {
 	if r.IntN(3) == 0 {
 		p.Options = slices.Repeat([]byte{noop}, 4*(1+r.IntN(10)))
 	}
-	p.ID = uint16(r.IntN(64)) // so that pieces of several fit together now and then
+	p.ID = uint16(r.IntN(64)) // so that fragments of different packets sometimes fit together
 	var f []byte
 	if pieces := p.Fragments(8 * (1 + r.IntN(3))); r.IntN(3) == 0 {
 		f = pieces[r.IntN(len(pieces))]
@@ -211,7 +211,7 @@ func Mutate(r *rand.Rand, p Packet) []byte {
 			f[at] = byte(r.Uint32())
 		case 1:
 			f[at] ^= 1 << r.IntN(8)
-		case 2: // a kind of frame or packet
+		case 2: // change a type field
 			binary.BigEndian.PutUint16(f[12:], []uint16{0x0800, 0x8100, 0x88a8, 0x9100, 0x86dd,
 				0x8847}[r.IntN(6)])
 		}

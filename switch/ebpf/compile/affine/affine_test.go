@@ -8,8 +8,8 @@ import (
 	"github.com/netcraq/netcraq/switch/bmv2json"
 )
 
-// TestNumbers computes what is known about expressions of fields, and compares it with what they
-// are: for each value that the fields may have the number's bounds must hold.
+// TestNumbers computes the forms of expressions of fields, and compares them with the actual
+// values: the bounds must hold for all values of the fields.
 func TestNumbers(t *testing.T) {
 	h := &bmv2json.Header{Type: &bmv2json.HeaderType{}}
 	field := func(width int) *bmv2json.Expr {

@@ -88,7 +88,8 @@ func WritesRegister(n bmv2json.Node) bool {
 
 // LockedNodes finds the nodes inside of the locked section.
 func LockedNodes(order []bmv2json.Node) map[bmv2json.Node]bool {
-	// a register may have been touched before the node (or may be after it), the node included
+	// before: the node, or one before it, may touch a register; after: the node, or one after it,
+	// may
 	before, after := map[bmv2json.Node]bool{}, map[bmv2json.Node]bool{}
 	for _, n := range order {
 		before[n] = before[n] || TouchesRegister(n)

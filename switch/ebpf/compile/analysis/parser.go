@@ -7,9 +7,9 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// EarlyHeaders finds the headers that the parser may look at, or write to, before it has extracted
-// them, or extract and make invalid again. Their fields are set to 0 when the parser begins. The
-// fields of other headers are set to 0 only if the parser ends without extracting them.
+// EarlyHeaders finds the headers that the parser may read or write before it has extracted them, or
+// may extract and invalidate again. Their fields are set to 0 when the parser begins. The fields of
+// other headers are set to 0 only if the parser ends without extracting them.
 func EarlyHeaders(prog *bmv2json.Program) map[*bmv2json.Header]bool {
 	early := map[*bmv2json.Header]bool{}
 	if len(prog.Parsers) == 0 || prog.Parsers[0].Init == nil {

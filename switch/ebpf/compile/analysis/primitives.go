@@ -120,7 +120,7 @@ func RegisterOf(q *bmv2json.Primitive) (r *bmv2json.Register, index *bmv2json.Ex
 }
 
 // ComputedInSteps reports whether an expression is computed in steps of wide arithmetic, whose
-// values are not known before the statement begins.
+// values only exist once the statement has begun.
 func ComputedInSteps(e *bmv2json.Expr) (found bool) {
 	ir.WideSteps(ir.NewOperand(e, 1), func(ir.Operand) { found = true })
 	return found

@@ -114,7 +114,7 @@ func (t *Control) primitive(p *bmv2json.Primitive, exit string) {
 	}
 }
 
-// assert drops a packet for which a condition does not hold.
+// assert drops a packet if a condition is false.
 func (t *Control) assert(cond *bmv2json.Expr, exit string) {
 	ok, bad := t.NewLabel("ok"), t.NewLabel("bad")
 	t.Branch(t.Truth(cond), ok, bad, bad, 0)

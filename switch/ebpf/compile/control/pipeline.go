@@ -18,8 +18,8 @@ import (
 // path: a node is inside if a register may have been touched before it (or is in it) and may be
 // touched after it (or in it). Every edge into the inside takes the lock, and every edge out
 // releases it. Since no path comes back in, a packet takes it once at most. Packets that touch no
-// register never take it. A program that is made by its paths may have many locks in place of that
-// one (package locking).
+// register never take it. A program that is compiled by its paths may have many locks instead
+// (package locking).
 //
 // Egress has a section of its own: a packet's ingress and egress are not one step in BMv2 either.
 // Meters have a lock of their own, as in BMv2, held only while one is used (externs/meter.go).
@@ -100,7 +100,7 @@ func (t *Control) RunPipeline(name string) {
 		}
 		t.Jump(label(e.to))
 	}
-	// exit leaves from anywhere: whether the lock is held is known only as the packet passes.
+	// exit may be called anywhere, so only at run time is it known whether the lock is held.
 	t.Bind(t.pipeline.end)
 	if anyLock {
 		free := t.NewLabel("free")

@@ -78,7 +78,7 @@ func (w *stepWriter) toward(inside bool, to *paths.Step) string {
 	return w.edges[e]
 }
 
-// cross takes the lock for a step that is inside, or gives it back.
+// cross takes the lock for a step that is inside, or releases it.
 func (w *stepWriter) cross(to *paths.Step) {
 	if to.Inside {
 		w.locks.LockInside(to)
@@ -134,7 +134,7 @@ func (w *stepWriter) emit(name string, s, following *paths.Step) (goesOn bool) {
 	return true
 }
 
-// emitWayOn continues after a step with a single outgoing edge.
+// emitWayOn emits the edge to the next step, after a step with a single outgoing edge.
 func (w *stepWriter) emitWayOn(s, following *paths.Step) {
 	to := s.Next[0]
 	if following == to && to.Inside != s.Inside {

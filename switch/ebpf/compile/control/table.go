@@ -126,7 +126,7 @@ func (w *tableWriter) afterAction(i int) {
 	w.next(w.src.Miss)
 }
 
-// ifHit continues with the node for a hit if there was one.
+// ifHit continues with the table's node for a hit, if the table was hit.
 func (w *tableWriter) ifHit() {
 	missed := w.NewLabel("missed")
 	w.Load(asm.R1, code.PHV, memory.PHVHit, 1)

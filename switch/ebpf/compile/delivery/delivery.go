@@ -2,7 +2,7 @@ package delivery
 
 import "github.com/netcraq/netcraq/switch/ebpf/compile/emit"
 
-// Delivery writes where frames go.
+// Delivery writes the code that delivers frames.
 type Delivery struct{ *emit.Emitter }
 
 // New makes the writer of a program's delivery.

@@ -9,7 +9,7 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// GenerateDigest emits the primitive: the last list that was named is sent.
+// GenerateDigest emits the primitive. The last named list is the one that is sent.
 func (t *Delivery) GenerateDigest(p *bmv2json.Primitive) {
 	id := p.Args[1]
 	if id.Op == bmv2json.OpConst && (!id.Const.IsInt64() ||

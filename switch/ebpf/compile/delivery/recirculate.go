@@ -16,10 +16,10 @@ import (
 // ring that XDP and tc share (xdp_to_tc.go), and the slot's number in the frame's mark:
 //
 //	ingress ──▶ clone I2E: parse anew, keep a field list ──▶ egress, each replica
-//	        ──▶ what was cloned, behind its clone: the PHV ──▶ egress
+//	        ──▶ the cloned packet itself, after its clone: the PHV ──▶ egress
 //	        ──▶ resubmit:  keep a field list, parse anew ────▶ ingress
 //	egress  ──▶ clone E2E: the PHV as egress left it, a field list ──▶ egress, each replica
-//	deparse ──▶ recirculate: keep a field list, parse what was written ─▶ ingress
+//	deparse ──▶ recirculate: keep a field list, parse the deparsed frame ─▶ ingress
 //
 // A packet's requests are kept in its PHV (memory.Requests) until its pipeline has ended; the last
 // request of a kind counts. At XDP a packet with requests continues at tc. A program without such
@@ -101,8 +101,8 @@ func (t *Delivery) checkFieldList(e *bmv2json.Expr) {
 	}
 }
 
-// AfterRequests follows ingress: the packet's clone is made, its digest sent, and if it is to be
-// resubmitted it ends here.
+// AfterRequests follows ingress: it makes the packet's clone, and sends its digest. A packet to be
+// resubmitted ends here.
 func (t *Delivery) AfterRequests() {
 	q := &t.Requests
 	reinjects := q.Reinjects() && !t.Captured
@@ -120,8 +120,8 @@ func (t *Delivery) AfterRequests() {
 		t.Emit(asm.JEq.Imm(asm.R1, 0, none))
 		t.StoreConstant(code.PHV, q.Cloning, 0, 1)
 		t.reinject(reinjectCloneIngress)
-		// The clone leaves first, as in BMv2: the packet itself continues after it, or here if it
-		// cannot.
+		// The clone leaves first, as in BMv2. The packet itself is reinjected after it or, if that
+		// fails, continues here.
 		here := t.NewLabel("here")
 		t.tryReinject(reinjectOriginal, here)
 		t.Jump("ingress.drop")
@@ -150,7 +150,7 @@ func (t *Delivery) reinject(kind int32) {
 	t.Bind(done)
 }
 
-// tryReinject is reinject that goes to failed if it cannot.
+// tryReinject is reinject, except that it goes to failed if reinjection is impossible.
 func (t *Delivery) tryReinject(kind int32, failed string) {
 	t.Load(asm.R1, code.PHV, t.Requests.Passes, 4)
 	t.Emit(asm.JGE.Imm(asm.R1, maxPasses, failed), asm.Add.Imm(asm.R1, 1))
@@ -186,10 +186,10 @@ func (t *Delivery) maskSlot(r asm.Register) {
 }
 
 // ResumeReinjected is the beginning of tc if packets come back. A frame with the mark of a slot
-// continues at one of three labels, with the sender's PHV in the slot at Temp: at copies or ended,
-// with its own PHV restored, or at parse with the port, kind (Entry) and standard fields of a new
-// packet, to be parsed. Others continue here. If the program clones nothing, nothing goes to copies
-// and ended, and label copies need not exist.
+// continues at one of three labels. At copies and ended its PHV is restored. At parse the sender's
+// PHV is in the slot at Temp, with the port, kind (Entry) and standard fields of a new packet, to
+// be parsed. Others continue here. If the program clones nothing, nothing goes to copies and ended,
+// and label copies need not exist.
 func (t *Delivery) ResumeReinjected(copies, parse, ended string) {
 	plain, egressClone, rest := t.NewLabel("unmarked"), t.NewLabel("egressClone"),
 		t.NewLabel("rest")
@@ -228,14 +228,14 @@ func (t *Delivery) ResumeReinjected(copies, parse, ended string) {
 	t.Jump(parse)
 
 	if t.Requests.Clones {
-		// A clone of what egress has left: its PHV with only the metadata of the field list.
+		// A clone of the packet after egress: its PHV has only the metadata of the field list.
 		t.Bind(egressClone)
 		t.readSlot()
 		t.restoreFieldList(instanceEgressClone, t.Requests.List)
 		t.RestoreTags("ingress.drop")
 		t.Jump(copies)
 
-		// The packet that was cloned, as ingress left it.
+		// The original of a clone, after ingress.
 		t.Bind(rest)
 		t.readSlot()
 		t.freeSlot()

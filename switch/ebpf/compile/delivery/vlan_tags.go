@@ -7,8 +7,8 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile/emit"
 )
 
-// RestoreTags puts the 802.1Q tags back into the frame that the kernel has taken out on its way to
-// tc: the program sees the frame as it was on the wire.
+// RestoreTags puts the 802.1Q tags back that the kernel has taken out of the frame on its way to
+// tc. So the program sees the frame as it was on the wire.
 func (t *Delivery) RestoreTags(drop string) {
 	none, done := t.NewLabel("untagged"), t.NewLabel("tagged")
 	const tags, addresses = -24, -40 // on the stack

@@ -8,8 +8,9 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 )
 
-// A program at XDP hands over what it cannot finish to the program at tc of the same port, which
-// sees the frame next: that one can clone, and can send by devices that accept no frames from XDP.
+// A program at XDP passes frames that it cannot finish to the program at tc of the same port, which
+// sees the frame next. The program at tc can clone, and can send by devices that accept no frames
+// from XDP.
 //
 //	XDP:  parse, ingress ──▶ copies are to be made ──────▶ slot {PHV, "copies"}
 //	      ... egress ──▶ no room for longer headers ─────▶ slot {PHV, "deparse"}
@@ -42,7 +43,7 @@ const (
 // again after 512 further frames; the earlier frame is then lost.
 const slotBusy = -1
 
-// fillSlot copies the PHV into the next slot: Temp points to it then, and Entry is its number.
+// fillSlot copies the PHV into the next slot, and sets Temp to its address and Entry to its number.
 // Without a free slot it goes to lost.
 func (t *Delivery) fillSlot(kind int32, lost string) {
 	free, filled := t.NewLabel("free"), t.NewLabel("filled")

@@ -6,8 +6,8 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// TestEmittedLater: what is known about fields where code is kept for a function's end is not known
-// behind that end, where all packets come.
+// TestEmittedLater: knowledge about fields in code that is postponed to a function's end is not
+// used after that code, where all packets come.
 func TestEmittedLater(t *testing.T) {
 	tr := &Emitter{}
 	known := ir.Facts{8: {Known: true, Value: 3}}

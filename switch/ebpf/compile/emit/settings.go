@@ -24,7 +24,7 @@ type Maps struct {
 	Lookups map[int]int // by Table.Index: hash tables and tries
 	// by Table.Index: content of tables, for which comparisons replace a map
 	Known map[int]known.Table
-	// Paths makes ingress be written by what is known where packets come along (package paths).
+	// Paths makes ingress be written by the knowledge on each of its paths (package paths).
 	Paths   bool
 	Digests int // the ring for digests, if the program sends any
 	// Messages is the ring for the program's messages, if it has any.
@@ -38,7 +38,7 @@ type Maps struct {
 	Magic, Number uint64
 
 	// Replay, if not 0, is a map with ReplayBytes bytes to which the frame is set first: for a
-	// program that is run again and again on one frame. The four-byte numbers at ReplayCounts are
+	// program that runs repeatedly on one frame. The four-byte numbers at ReplayCounts are
 	// incremented each time, and the parts of the state in ReplayZeros are set to 0.
 	Replay, ReplayBytes int
 	ReplayCounts        []int
@@ -63,6 +63,6 @@ type Settings struct {
 	// For tests: packets that read registers without the lock always find that they have been
 	// written, and have read a wrong value.
 	Overtaken bool
-	// For tests: programs made by their paths are such as the kernel's verifier refuses.
+	// For tests: programs compiled by their paths are such that the kernel's verifier refuses them.
 	Refused bool
 }

@@ -15,7 +15,7 @@ func (t *Emitter) StateAddress(dst asm.Register, off int) {
 	t.Emit(asm.LoadMapValue(dst, t.Maps.State, uint32(off)))
 }
 
-// LookupPHV makes PHV this CPU's PHV.
+// LookupPHV sets PHV to the address of this CPU's PHV.
 func (t *Emitter) LookupPHV(drop string) {
 	t.StoreConstant(asm.R10, -4, 0, 4)
 	t.Emit(asm.LoadMapPtr(asm.R1, t.Maps.PHV), asm.Mov.Reg(asm.R2, asm.R10),

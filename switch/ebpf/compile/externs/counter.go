@@ -8,7 +8,7 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 )
 
-// Count adds the packet to a counter's cell; one beyond the array counts nothing.
+// Count adds the packet to a counter's cell; an index beyond the array counts nothing.
 func (t *Externs) Count(k *bmv2json.Counter, index *bmv2json.Expr) {
 	end, a := t.NewLabel("counted"), t.Counters[k.Index]
 	if k.Size == 0 {

@@ -58,13 +58,13 @@ func (t *Externs) meterFunction() string {
 		t.Bind(green)
 		t.locks.Release(t.MeterLock)
 		t.Emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
-		// nothing holds the lock for that long; a meter that cannot be locked lets nothing through
+		// no packet holds the lock that long; a meter that cannot be locked returns red
 		t.Bind(busy)
 		t.Emit(asm.Mov.Imm(asm.R0, 2), asm.Return())
 	})
 }
 
-// askMeter leaves the colour that the meter whose cell is at R2 gives the packet in R0.
+// askMeter leaves in R0 the colour that the meter at R2 gives the packet.
 func (t *Externs) askMeter(m *bmv2json.Meter) {
 	asked := t.NewLabel("asked")
 	t.Load(asm.R0, asm.R2, memory.MeterSet, 8)
@@ -78,8 +78,8 @@ func (t *Externs) askMeter(m *bmv2json.Meter) {
 	t.Bind(asked)
 }
 
-// ExecuteMeter emits execute_meter(meter, index, dst). An index beyond the array leaves dst as it
-// is.
+// ExecuteMeter emits execute_meter(meter, index, dst). An index beyond the array leaves dst
+// unchanged.
 func (t *Externs) ExecuteMeter(p *bmv2json.Primitive) {
 	m := p.Args[0].Meter
 	end := t.NewLabel("metered")
@@ -93,7 +93,7 @@ func (t *Externs) ExecuteMeter(p *bmv2json.Primitive) {
 	t.Bind(end)
 }
 
-// DirectMeter asks the meter of the entry whose slot Entry points to, and stores the colour.
+// DirectMeter executes the meter of the entry whose slot Entry points to, and stores the colour.
 func (t *Externs) DirectMeter(tp *memory.TablePlan) {
 	t.Emit(asm.Mov.Reg(asm.R2, code.Entry), asm.Add.Imm(asm.R2, int32(tp.Meter)))
 	t.askMeter(tp.Source.DirectMeter)

@@ -7,7 +7,7 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile/emit"
 )
 
-// EmitRandom emits random(dst, lo, hi). An empty range leaves dst as it is.
+// EmitRandom emits random(dst, lo, hi). An empty range leaves dst unchanged.
 func (t *Externs) EmitRandom(p *bmv2json.Primitive) {
 	empty, all := t.NewLabel("empty"), t.NewLabel("all")
 	lo, hi := t.Index(p.Args[1]), t.Index(p.Args[2])

@@ -8,7 +8,7 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// ReadRegister reads a cell; one beyond the array leaves dst as it is.
+// ReadRegister reads a cell; an index beyond the array leaves dst unchanged.
 func (t *Externs) ReadRegister(dst ir.Place, r *bmv2json.Register, index *bmv2json.Expr) {
 	end, a := t.NewLabel("read"), t.Registers[r.Index]
 	if r.Size == 0 {
@@ -36,7 +36,8 @@ func (t *Externs) ReadRegister(dst ir.Place, r *bmv2json.Register, index *bmv2js
 	t.Bind(end)
 }
 
-// WriteRegister writes a cell, cut to its width; one beyond the array writes nothing.
+// WriteRegister writes a value, truncated to the cell's width; an index beyond the array writes
+// nothing.
 func (t *Externs) WriteRegister(r *bmv2json.Register, index, src *bmv2json.Expr) {
 	end, a := t.NewLabel("written"), t.Registers[r.Index]
 	if r.Size == 0 {

@@ -30,7 +30,8 @@ func (t *Hashes) VerifyChecksums() {
 	}
 }
 
-// UpdateChecksums computes the checksums that the program updates, before the headers are written.
+// UpdateChecksums computes the checksums that the program updates, before the deparser writes the
+// headers.
 func (t *Hashes) UpdateChecksums() {
 	for _, k := range t.Prog.Checksums {
 		if !k.Update {

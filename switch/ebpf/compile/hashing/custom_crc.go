@@ -11,8 +11,8 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// callCustomCRC leaves the custom CRC of the bytes that hashInput has put together in R0, if the
-// calculation has a custom CRC.
+// callCustomCRC leaves the custom CRC of the bytes that hashInput has assembled in R0, and returns
+// true, if the calculation has a custom CRC.
 func (t *Hashes) callCustomCRC(k *bmv2json.Calculation) bool {
 	at, width := t.CustomCRC(k)
 	if at < 0 {
@@ -53,7 +53,7 @@ func (t *Hashes) customCRC(name string, at, width int) {
 	t.Bind(done)
 	t.Load(asm.R1, params, memory.CustomTurn, 8)
 	t.Emit(asm.JEq.Imm(asm.R1, 0, straight))
-	// Each step exchanges halves of the rest.
+	// Each step exchanges neighbouring groups of bits of twice the size.
 	for n, half := range []int32{0x55555555, 0x33333333, 0x0f0f0f0f, 0x00ff00ff, 0x0000ffff} {
 		shift := int32(1) << n
 		if int(shift) == width {

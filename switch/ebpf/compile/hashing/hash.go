@@ -55,7 +55,7 @@ func (t *Hashes) EmitHash(p *bmv2json.Primitive) {
 	t.StoreNumber(p.Args[0])
 }
 
-// callHash leaves the hash of the bytes that hashInput has put together in R0.
+// callHash leaves the hash of the bytes that hashInput has assembled in R0.
 func (t *Hashes) callHash(name string) {
 	t.Emit(asm.Mov.Reg(asm.R1, code.Temp), asm.Mov.Reg(asm.R2, code.PHV),
 		asm.Add.Imm(asm.R2, int32(t.HashIn)))
@@ -98,7 +98,7 @@ func (t *Hashes) hashFunction(name string) string {
 			if !check.Reflected {
 				t.Mask(v, ir.Ones(check.Width), 3)
 			}
-		case name == "identity": // the first eight bytes, or all where there are fewer
+		case name == "identity": // the first eight bytes, or all if there are fewer
 			t.Emit(asm.JGE.Imm(i, 8, done), asm.LSh.Imm(v, 8), asm.Or.Reg(v, asm.R2))
 		default: // word by word: shift the byte to its place in the word
 			size := map[string]int32{"csum16": 2, "xor16": 2, "xor32": 4}[name]

@@ -9,7 +9,7 @@ import (
 )
 
 // Direct access to the frame. A helper that copies bytes from or to a frame (bpf_skb_load_bytes,
-// bpf_skb_store_bytes) finds out where they are and whether they are shared, and copies a number of
+// bpf_skb_store_bytes) must find the bytes, check whether they are shared, and copy a number of
 // bytes that is known only at run time. If they are in the frame's linear part, as headers nearly
 // always are, a program may read and write them itself, after comparing its pointer with the part's
 // end; the verifier checks that. At tc the program first makes the frame's head its own (unshared):

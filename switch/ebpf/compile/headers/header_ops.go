@@ -21,7 +21,7 @@ func (t *Headers) SetValid(h *bmv2json.Header) {
 	}
 }
 
-// AddHeader is setValid() of P4: a header that was not valid starts out with all fields 0.
+// AddHeader is setValid() of P4: all fields of a header that was invalid become 0.
 func (t *Headers) AddHeader(h *bmv2json.Header) {
 	done := t.NewLabel("was")
 	t.Load(asm.R1, code.PHV, t.Layout.Validity(h), 1)

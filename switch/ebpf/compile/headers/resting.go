@@ -63,7 +63,7 @@ func (t *Headers) loadField(r *memory.Resting, index, size int) {
 	t.LoadBytes()
 }
 
-// settle takes what rests of a block into the PHV.
+// settle copies the resting fields of a block into the PHV.
 func (t *Headers) settle(r *memory.Resting) {
 	some, loaded, settled := t.NewLabel("some"), t.NewLabel("loaded"), t.NewLabel("settled")
 	base := t.Layout.Base[r.Header.Index]

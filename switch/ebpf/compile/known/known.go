@@ -36,8 +36,8 @@ type Prefix struct {
 }
 
 // RangesOf splits the keys of a width in bits into ranges according to prefixes; the longest
-// matching prefix counts. It returns nil if there are more than MostRanges ranges. An exact entry
-// is a prefix as long as the key.
+// matching prefix wins. It returns nil if there are more than MostRanges ranges. An exact entry is
+// a prefix as long as the key.
 func RangesOf(prefixes []Prefix, width int) []Range {
 	if len(prefixes) > MostRanges {
 		return nil

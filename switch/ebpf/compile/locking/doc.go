@@ -3,11 +3,12 @@
 // atomic for all others. Here packets run on several CPUs, so one of three methods provides this
 // atomicity:
 //
+//   - one lock for all registers (lock.go);
 //   - locks for the numbers that the packet uses, so that other packets can run in parallel
 //     (stripes.go);
 //   - no lock, for packets that only read, and check afterwards whether a register was written
 //     (unlocked.go).
 //
-// Packages memory and paths find which registers a packet takes by which number. lock.go explains
+// Packages memory and paths find out by which numbers a packet selects registers. lock.go explains
 // Barrier, by which the control plane waits for packets.
 package locking

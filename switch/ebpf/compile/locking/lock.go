@@ -106,7 +106,7 @@ func (t *Locks) waitFunction(lock int) string {
 	})
 }
 
-// UnlockRegisters lets the next packet have the registers.
+// UnlockRegisters releases the registers for the next packet.
 func (t *Locks) UnlockRegisters() {
 	t.StoreConstant(code.PHV, memory.PHVLocked, 0, 1)
 	if t.Versioned() {

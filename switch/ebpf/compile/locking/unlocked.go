@@ -41,7 +41,7 @@ func (t *Locks) TurnVersion(base asm.Register) {
 	t.Store(base, versionOffset, asm.R2, 8)
 }
 
-// EmitUnlocked begins to read registers without the lock, or goes to locked if another packet holds
+// EmitUnlocked begins reading registers without the lock, or goes to locked if another packet holds
 // it. inside describes what is read.
 func (t *Locks) EmitUnlocked(u *paths.Unlocked, inside *paths.Step, locked string) {
 	begun := t.NewLabel("begun")

@@ -10,8 +10,9 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// TestTablesAreBounded: a hash table takes the kernel's memory when it is made, so one of a billion
-// entries is refused before, as a program that another engine may run.
+// TestTablesAreBounded: the kernel allocates a hash table's memory when the table is made. So a
+// table of a billion entries is refused before, with the error for a program that another engine
+// may run.
 func TestTablesAreBounded(t *testing.T) {
 	text, err := os.ReadFile("../../testdata/tally.json")
 	if err != nil {

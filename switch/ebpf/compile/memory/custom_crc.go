@@ -8,9 +8,9 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// Custom CRCs. The parameters of crc16_custom and crc32_custom may be changed while packets pass,
-// for each calculation that has one. They are in the state, twice: a change writes the copy that no
-// packet reads and then makes it the current one. The CRC is computed from the top bit on;
+// Custom CRCs. The control plane may change the parameters of each calculation with crc16_custom or
+// crc32_custom while packets pass. The state has two copies of them: a change writes the copy that
+// no packet reads, and then makes it the current one. The CRC is computed from the top bit on;
 // reflected input and output are bit-reversed.
 
 // Layout of a copy.

@@ -1,8 +1,8 @@
 package memory
 
-// Digests: the values of a learn list go through a ring to the process, at most one list a packet,
-// taken when ingress has ended. If the process does not keep up, digests are lost,
-// as digests may be.
+// Digests: the values of a learn list go through a ring to the process, at most one list per
+// packet, with the values at the end of ingress. If the process is too slow, digests are lost,
+// which P4 allows.
 //
 // A record: the pipeline's number (8 bytes), the list's id (8 bytes), and each value in words of 8
 // bytes in host order, the most significant one first.

@@ -74,7 +74,8 @@ const (
 	tableBytes   = 256 * 8
 )
 
-// planHashes finds what the program hashes, makes room for the longest input, and for the tables.
+// planHashes finds the calculations that the program uses, and reserves space for the longest input
+// and for the CRC tables.
 func (p *Plan) planHashes(take func(bytes int) int) {
 	p.CRCTables, p.customCRCs = map[string]int{}, map[*bmv2json.Calculation]int{}
 	longest := 0

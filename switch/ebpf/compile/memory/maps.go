@@ -24,13 +24,13 @@ const (
 	PortsIfindex = 4 * MaxIfindex
 	// 4 bytes each: the port's interface if it accepts frames from XDP, otherwise 0
 	PortsXDP    = PortsIfindex + 4*MaxPorts
-	PortsPassed = PortsXDP + 4*MaxPorts // 8 bytes: frames that XDP has handed over to tc
-	PortsLost   = PortsPassed + 8       // 8 bytes: those of them that tc could not continue
+	PortsPassed = PortsXDP + 4*MaxPorts // 8 bytes: frames that XDP has passed to tc
+	PortsLost   = PortsPassed + 8       // 8 bytes: frames passed by XDP that tc could not continue
 	// 8 bytes: the number of the pipeline whose programs are being replaced, 0 if none is
 	PortsPrevious = PortsLost + 8
 	// 4 bytes: the interface of some port, 0 if there is none
 	PortsAny = PortsPrevious + 8
-	// 4 bytes each: how many packets waited to be sent by the port when they were last counted
+	// 4 bytes each: the number of packets that wait to be sent by the port, at the last count
 	PortsDepth = PortsAny + 8
 	PortsSize  = PortsDepth + 4*MaxPorts
 )

@@ -8,10 +8,10 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// A program's log_msg goes through a ring of its own to the process, which puts the text together.
-// The ring is bounded. If it is full, messages are lost and counted.
+// A program's log_msg goes through a ring of its own to the process, which composes the text. The
+// ring is bounded. If it is full, messages are lost and counted.
 //
-// A record: the pipeline's number (8 bytes), which message it is (8 bytes), and each value but
+// A record: the pipeline's number (8 bytes), the message's number (8 bytes), and each value except
 // constants in words of 8 bytes in host order, the most significant one first.
 const MessageHeader = 16
 
@@ -38,8 +38,8 @@ func (p *Plan) planMessages() {
 	}
 }
 
-// sayable reports whether a value is a field, a parameter, a constant, or computed from these in a
-// register.
+// sayable reports whether a value is a field, a parameter, a constant, or computed from these in
+// registers.
 func sayable(e *bmv2json.Expr) bool {
 	switch e.Op {
 	case bmv2json.OpConst, bmv2json.OpLocal:
@@ -54,7 +54,7 @@ func sayable(e *bmv2json.Expr) bool {
 	return false
 }
 
-// MessageWords is how many words a value takes: none for a constant, which the process knows.
+// MessageWords returns the number of words of a value: 0 for a constant, which the process knows.
 func MessageWords(e *bmv2json.Expr) int {
 	if e.Op == bmv2json.OpConst {
 		return 0
@@ -62,7 +62,7 @@ func MessageWords(e *bmv2json.Expr) int {
 	return ir.WordsOf(MessageWidth(e))
 }
 
-// MessageWidth is how many bits of a value are sent.
+// MessageWidth returns the number of bits of a value that are sent.
 func MessageWidth(e *bmv2json.Expr) int {
 	if e.Width <= 0 {
 		return 64

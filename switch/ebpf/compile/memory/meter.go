@@ -1,9 +1,9 @@
 package memory
 
-// Meters: two token buckets each, as BMv2 works them. The peak bucket is checked first. A packet
-// that finds too few tokens in a bucket gets that bucket's colour (red, then yellow) and leaves the
-// other bucket alone. A meter without configuration returns green.
-// Meters have a lock of their own, so no two packets get the same tokens.
+// Meters: two token buckets each, as in BMv2. The peak bucket is checked first. A packet that finds
+// too few tokens there is red, and takes none from the committed bucket. A packet that finds too
+// few tokens in the committed bucket is yellow. A meter without configuration returns green. Meters
+// have a lock of their own, so no two packets get the same tokens.
 //
 // A cell:
 //

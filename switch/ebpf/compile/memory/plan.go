@@ -6,8 +6,8 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// Plan is the layout of a program's data: the fields of one packet (the PHV), and what outlives a
-// packet (the state).
+// Plan is the layout of a program's data: the fields of one packet (the PHV), and the data that
+// outlives a packet (the state).
 //
 // All state but hash tables and tries is one value of one BPF map, whose address the program knows
 // and which the control plane has mapped. So a register is read with a bounds check and a load,
@@ -22,7 +22,7 @@ type Plan struct {
 	// in the state: 0, or 1 while a packet has exclusive use of the registers; after it the version
 	// (locking/unlocked.go)
 	Lock      int
-	MeterLock int // the same for meters
+	MeterLock int // the lock for meters
 	// in the state: number of the control plane's calls of Barrier; after it EpochDropped and
 	// OldestEpoch
 	Epoch int
@@ -110,7 +110,7 @@ func (p *Plan) allocate(bytes int) int {
 }
 
 // NewPlan lays a program out: the PHV, the state, the tables. The error is [target.ErrUnsupported]
-// for what this engine cannot run.
+// for a program that this engine cannot run.
 func NewPlan(prog *bmv2json.Program) (p *Plan, err error) {
 	defer ir.Catch(&err)
 	p = &Plan{Prog: prog, Std: analysis.FindStandardFields(prog), Layout: ir.NewLayout(prog, phvFields),
@@ -287,5 +287,6 @@ func slackOfParsers(prog *bmv2json.Program) int {
 // ZerosAtEnd is how many zeros delivery.CutTail writes at most.
 const ZerosAtEnd = 64
 
-// MostUndone bounds a packet's saved values, in bytes.
+// MostUndone is how many bytes of fields a packet may save, to restore them if it must repeat its
+// reads (locking/unlocked.go).
 const MostUndone = 96

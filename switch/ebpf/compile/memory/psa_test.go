@@ -9,8 +9,8 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// TestPSA: a program for PSA is refused for what it is, so that whoever chose the kernel knows what
-// to do, and --engine auto takes the interpreter.
+// TestPSA: a PSA program is refused with a clear error, so that a user who chose the kernel engine
+// knows what to do. With --engine auto the interpreter runs it.
 func TestPSA(t *testing.T) {
 	prog, err := bmv2json.ReadFile("../../../stf/testdata/psa/psa.json")
 	if err != nil {

@@ -168,7 +168,7 @@ func (p *Plan) findSingle(q *bmv2json.Pipeline) {
 	}
 }
 
-// mostWrites is how many cells of a family a packet writes at most.
+// mostWrites is the largest number of cells of a family that a packet writes.
 func (p *Plan) mostWrites(q *bmv2json.Pipeline, family int) (most int) {
 	behind := map[bmv2json.Node]int{}
 	for _, n := range slices.Backward(analysis.Nodes(q)) {

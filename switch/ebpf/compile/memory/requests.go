@@ -6,20 +6,20 @@ type Requests struct {
 	// the requests that the program can make; returns: resubmit and recirculate
 	Clones, truncates, Returns bool
 
-	// In the PHV.
+	// Places in the PHV.
 	Session int // 4 bytes: the clone's session
 	Cut     int // 4 bytes: the longest frame that may leave, or NoCut
-	CopyCut int // 4 bytes: the same for the copies that are being made
-	Passes  int // 4 bytes: how often the packet came back
+	CopyCut int // 4 bytes: like Cut, for the copies that are being made
+	Passes  int // 4 bytes: number of times that the packet came back
 	List    int // 2 bytes: the clone's field list
-	// 2 bytes: the field list; 0: not asked for (as in BMv2, whose empty list therefore asks for
-	// nothing)
+	// 2 bytes: the field list; 0: no resubmission was requested (as in BMv2, where a request with
+	// the empty list therefore has no effect)
 	Resubmit int
-	Recirc   int // 2 bytes: the same for recirculation
+	Recirc   int // 2 bytes: like Resubmit, for recirculation
 	Cloning  int // 1 byte
 	end      int
 
-	// In the state.
+	// Places in the state.
 	Sessions int // 8 bytes for each clone session, in the format for a multicast group
 	Cuts     int // 4 bytes for each session: the maximum length; 0: not truncated
 }

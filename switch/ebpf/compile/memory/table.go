@@ -15,8 +15,8 @@ import (
 //	bits 16 to 63   the action's parameters, if they fit (and nothing is counted)
 //	                or the number of the entry's slot, in which the parameters and the counter are
 //
-// A slot is written before its word and not reused before every packet that may have seen the word
-// is gone (see slots).
+// A slot is written before its word and is not reused before every packet that may have seen the
+// word has ended (see runtime's slots).
 
 // lookupKind is how a table finds the word of a key.
 type lookupKind int
@@ -76,7 +76,7 @@ func (p *Plan) planTable(src *bmv2json.Table) *TablePlan {
 	t := &TablePlan{Source: src, Counter: -1, Meter: -1, Hit: -1}
 	t.planKeys()
 	t.Default = p.allocate(16)
-	t.Version = t.Default + 8 // changes as seldom
+	t.Version = t.Default + 8 // in one cache line, because both seldom change
 	// Parameters: in the word if those of every action fit alongside the action's number.
 	t.Inline = !src.WithCounters && !src.SupportTimeout && src.DirectMeter == nil && src.Kind == bmv2json.TableSimple
 	for _, a := range src.Actions {
@@ -118,8 +118,8 @@ func (p *Plan) planTable(src *bmv2json.Table) *TablePlan {
 		t.Params = append(t.Params, q)
 	}
 	if !t.Inline {
-		// Twice as many as there can be entries, up to a point: those that have just been replaced
-		// cannot be used yet.
+		// Twice the number of possible entries, up to a limit, because replaced entries cannot be
+		// reused at once.
 		n := max(src.MaxSize, len(src.ConstEntries)) + 1
 		if src.Kind == bmv2json.TableIndirectWS {
 			t.GroupAt = from

@@ -5,14 +5,15 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// Parser value sets. A set is a list of members, each the words of a select's key and their masks,
-// in the state twice: packets read the copy that a word names, the control plane writes the other
-// one and then the word. So a packet sees a set as a whole, before a change or after it.
+// Parser value sets. A set is a list of members, each with the words of a select's key and their
+// masks. The state has two copies: packets read the copy that a word names, and the control plane
+// writes the other copy and then the word. So a packet sees the whole set either before or after a
+// change.
 
 // SetPlan is the place of a value set.
 type SetPlan struct {
 	Source *bmv2json.ValueSet
-	Size   int    // members at most
+	Size   int    // highest number of members
 	Words  int    // of a member
 	At     int    // the word: the number of members, and 1 << 32 if they are in the second copy
 	Lists  [2]int // the copies: for each member its words and then their masks

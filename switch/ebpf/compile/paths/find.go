@@ -15,7 +15,7 @@ import (
 
 // Paths. A program repeats decisions: p4c stores a packet's kind in metadata, and each control
 // tests it again. So when the ingress pipeline of a running program is recompiled, it is written by
-// what is known about a packet at each place, instead of node by node. A node that is reached with
+// the knowledge about a packet at each place, instead of node by node. A node that is reached with
 // different knowledge becomes several steps. In each of them, known decisions cost nothing, and
 // values that are never read again are not stored. Compilers call this jump threading and partial
 // evaluation.
@@ -28,12 +28,12 @@ import (
 // The knowledge (ir.Facts) is values of fields, from assignments, conditions and the parameters of
 // tables with few entries (package known), and that metadata begins as 0. The number of steps is
 // bounded: a node that is reached with many kinds of knowledge is written with only the knowledge
-// that several later conditions use, and then with the common part of several such states. Knowing
-// less is never wrong.
+// that several later conditions use, and then with the common part of several such states. Ignoring
+// knowledge is always correct.
 
 // Bounds on the number of steps for one place in a program, and for all places.
 const (
-	mostExact = 2 // steps with everything that is known
+	mostExact = 2 // steps with all knowledge
 	// steps with only the knowledge that at least oftenAsked later conditions use
 	MostVariants = 12
 	mostSteps    = 12_000 // steps in total, some three instructions each
@@ -49,8 +49,8 @@ type maker struct {
 	memo     map[string]*Step
 	variants map[string][]ir.Facts
 	asked    map[bmv2json.Node]map[int]bool // fields that a node and the nodes after it may test
-	every    map[bmv2json.Node]bool         // ... any
-	often    map[bmv2json.Node]map[int]bool // ... in several conditions
+	every    map[bmv2json.Node]bool         // nodes from which on any field may be tested
+	often    map[bmv2json.Node]map[int]bool // of these, the fields that many later conditions test
 	reads    map[int]bool                   // fields that the code under translation reads
 	steps    int
 }
@@ -127,8 +127,8 @@ func (t *finder) findPaths(name string) (order []*Step, live *FieldSet) {
 	return order, lives[0]
 }
 
-// factsAtStart is what is known where ingress begins: the program's own metadata is 0, except for
-// what the parser sets and what returning packets bring.
+// factsAtStart returns the knowledge at the beginning of ingress: the program's own metadata is 0,
+// except for fields that the parser sets or that returning packets bring.
 func (t *finder) factsAtStart() ir.Facts {
 	f := ir.Facts{}
 	if t.Requests.Reinjects() {

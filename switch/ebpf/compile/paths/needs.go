@@ -15,7 +15,7 @@ import (
 // expressed by values at that step.
 type Needs struct {
 	Families []Need // by family
-	// some index is not known to depend only on values at that step
+	// some index may depend on other values than those at that step
 	unknown bool
 	// how many cells of the single family it reads at most, and whether it writes any
 	singleReads  int
@@ -49,8 +49,8 @@ type fieldsHeld struct {
 	lost bool
 }
 
-// enter returns what is known where a packet locks the registers: fields that were computed from
-// other fields which have not changed since.
+// enter returns the knowledge at the place where a packet locks the registers: fields that were
+// computed from other fields which have not changed since.
 func (t *finder) enter(h *fieldsHeld) *fieldsHeld {
 	in := &fieldsHeld{of: map[int]affine.Form{}}
 	for off, n := range h.of {
@@ -68,7 +68,8 @@ func (t *finder) enter(h *fieldsHeld) *fieldsHeld {
 	return in
 }
 
-// findNeeds finds what packets need of each family at each step in the locked section.
+// findNeeds finds, for each step in the locked section, the numbers by which packets select
+// registers of each family.
 func (t *finder) findNeeds(order []*Step) {
 	if len(t.Families) == 0 {
 		return

@@ -34,8 +34,9 @@ func pathsOf(t *testing.T, file string) (*memory.Plan, []*Step) {
 	return p, steps
 }
 
-// TestNeeds: in each profile of NetCRAQ a packet takes registers by its chain, its session and its
-// slot, and all that is known where it gets them; and most packets take no stripe of their chain.
+// TestNeeds: in each profile of NetCRAQ, a packet selects registers by its chain, its session and
+// its slot, and all of these numbers are known when it locks them. Most packets take no stripe for
+// their chain.
 func TestNeeds(t *testing.T) {
 	needStripes(t)
 	for _, profile := range []string{"128", "8192"} {
@@ -88,8 +89,8 @@ func TestNeeds(t *testing.T) {
 	}
 }
 
-// TestNeedsUnknown: where an index is read from a register, nobody knows it before; and where a
-// packet takes a register by two numbers, it would need two stripes of one family.
+// TestNeedsUnknown: if an index is read from a register, it is not known beforehand. If a packet
+// selects a register by two numbers, it would need two stripes of one family.
 func TestNeedsUnknown(t *testing.T) {
 	needStripes(t)
 	for _, program := range []string{"indirect", "transfer"} {

@@ -7,8 +7,8 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 )
 
-// TestPaths finds the paths of NetCRAQ's program: they are few enough to be written, each
-// continues, the registers are taken once on each, and something is known and left out.
+// TestPaths finds the paths of NetCRAQ's program. Their number is small enough for compilation,
+// each continues, each takes the registers only once, and some decisions and stores are left out.
 func TestPaths(t *testing.T) {
 	prog, err := bmv2json.ReadFile("../../../../p4src/compiled/netcraq-128.json.gz")
 	if err != nil {
@@ -23,7 +23,7 @@ func TestPaths(t *testing.T) {
 		t.Fatal("none were found")
 	}
 	dead, known, reading := 0, 0, 0
-	taken := make([]bool, len(order)) // the registers have been taken and given back
+	taken := make([]bool, len(order)) // the registers have been locked and released
 	for i, s := range order {
 		if s.Dead {
 			dead++

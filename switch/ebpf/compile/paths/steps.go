@@ -16,9 +16,9 @@ const (
 	StepSet       // a field gets a constant
 	StepPrimitive // Next is one
 	StepTable
-	// Next is the step that reads registers without the lock, and the one that reads them with it
+	// Next has the step that reads registers without the lock, and the one that reads them with it
 	StepUnlocked
-	StepValidate // Next is the step if registers were not written meanwhile, and the one if they were
+	StepValidate // Next has the steps for unchanged registers, and for registers that were written meanwhile
 	StepUndo
 )
 
@@ -34,7 +34,7 @@ type Step struct {
 	Primitive *bmv2json.Primitive
 	Path      string
 	Params    *ir.Params // of the action
-	Constants [][]byte   // instead
+	Constants [][]byte   // instead of Params, if the parameters are known
 	Table     *Outcomes
 	Undo      *Unlocked // StepUnlocked, StepUndo
 	Spoilt    bool      // the step reads a wrong value on purpose, for tests

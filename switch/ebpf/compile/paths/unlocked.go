@@ -8,7 +8,7 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// Unlocked is what a part that runs without the lock needs in order to roll back.
+// Unlocked is the data that a part which runs without the lock needs for a rollback.
 type Unlocked struct {
 	Keep   []memory.Span      // fields whose old values are saved
 	Reload []*bmv2json.Header // blocks that are restored from the frame

@@ -118,8 +118,8 @@ func (t *Tables) trieKey(k *bmv2json.Key, p memory.KeyPart) {
 	t.storeBigEndian(code.PHV, t.Keys+p.At, p.Size)
 }
 
-// storeBigEndian stores the low bytes of R1, byte by byte where their number is not a power of two.
-// It clobbers R1.
+// storeBigEndian stores the low bytes of R1, byte by byte if their number is not a power of two. It
+// clobbers R1.
 func (t *Tables) storeBigEndian(base asm.Register, off, size int) {
 	switch size {
 	case 2, 4, 8:

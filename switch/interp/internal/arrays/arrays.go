@@ -9,7 +9,7 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// Register is a register: its cells one after the other, each in as many lanes as it needs.
+// Register is a register: its cells one after the other, each in Lanes lanes.
 type Register struct {
 	Size, Width, Lanes int
 	Signed             bool
@@ -19,7 +19,7 @@ type Register struct {
 // Counter is a counter array.
 type Counter struct{ cells []target.CounterData }
 
-// Count counts a packet of so many bytes in the cell at i, if there is one.
+// Count counts a packet of this many bytes in the cell at i, if there is one.
 func (a *Counter) Count(i uint64, bytes int) {
 	if i < uint64(len(a.cells)) {
 		a.cells[i].Packets++
@@ -54,8 +54,8 @@ const batch = 1024
 // Set sets a cell.
 func (r *Register) Set(index int, value []uint64) { copy(r.Cells[index*r.Lanes:], value) }
 
-// AppendCells appends some cells to a slice, each big endian in as many bytes as it needs. packets
-// is held while a packet is in the program.
+// AppendCells appends some cells to a slice, each big endian in (Width+7)/8 bytes. packets is held
+// while a packet is in the program.
 func (r *Register) AppendCells(to []byte, first, count int, packets *sync.Mutex) []byte {
 	to = slices.Grow(to, count*((r.Width+7)/8))
 	lanes := make([]uint64, 0, min(count, batch)*r.Lanes)

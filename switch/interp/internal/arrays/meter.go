@@ -11,9 +11,10 @@ import (
 // Meters is a meter array.
 type Meters struct{ cells []Meter }
 
-// Meter is one two-rate three-colour meter, as BMv2 works it: two token buckets, the peak one asked
-// first; a packet that finds too few tokens in one gets its colour (red, then yellow) and leaves
-// the other alone. A meter without configuration says green.
+// Meter is one two-rate three-colour meter that works like BMv2's. It has two token buckets, and
+// tries the peak bucket first. A packet that finds too few tokens there is red, and takes none from
+// the committed bucket. A packet that finds too few tokens in the committed bucket is yellow. A
+// meter without configuration returns green.
 type Meter struct {
 	bytes  bool
 	config *target.MeterConfig
@@ -24,10 +25,10 @@ type Meter struct {
 type bucket struct {
 	rate, burst uint64 // tokens per second; tokens
 	tokens      uint64
-	made        uint64 // tokens made since the clock's zero, of which tokens has its share
+	made        uint64 // all tokens made since the clock's zero; tokens includes those made up to now
 }
 
-// Configure sets the rates, with both buckets full. Nil makes the meter say green.
+// Configure sets the rates, with both buckets full. With nil the meter returns green.
 func (m *Meter) Configure(c *target.MeterConfig) {
 	m.config = nil
 	if c == nil {
@@ -41,7 +42,8 @@ func (m *Meter) Configure(c *target.MeterConfig) {
 	}
 }
 
-// Color is the colour of a packet of so many bytes at the time now: 0 green, 1 yellow, 2 red.
+// Color returns the colour of a packet of this many bytes at the time now: 0 green, 1 yellow, 2
+// red.
 func (m *Meter) Color(bytes int, now time.Duration) uint64 {
 	if m.config == nil {
 		return 0
@@ -75,8 +77,8 @@ func (b *bucket) take(need uint64, now time.Duration) bool {
 	return true
 }
 
-// CheckConfig refuses a configuration that BMv2 refuses: the peak rate is not below the committed
-// one (RFC 2698, section 2).
+// CheckConfig refuses configurations that BMv2 refuses: the peak rate must not be below the
+// committed one (RFC 2698, section 2).
 func CheckConfig(c *target.MeterConfig) error {
 	if c != nil && c.Peak.PerSecond < c.Committed.PerSecond {
 		return fmt.Errorf("the peak rate %d is below the committed rate %d: %w", c.Peak.PerSecond,
@@ -105,7 +107,7 @@ func (a *Meters) Allocate(size int, bytes bool) {
 // Meter is the meter at i.
 func (a *Meters) Meter(i int) *Meter { return &a.cells[i] }
 
-// ColorAt is the color of a packet by the meter at i, if there is one.
+// ColorAt returns the colour of a packet by the meter at i, if it exists.
 func (a *Meters) ColorAt(i uint64, bytes int, now time.Duration) (color uint64, ok bool) {
 	if i >= uint64(len(a.cells)) {
 		return 0, false

@@ -10,32 +10,34 @@ import (
 	"github.com/netcraq/netcraq/switch/interp/internal/wideint"
 )
 
-// Calculation is a compiled hash or checksum: its inputs put together bit by bit, then the
+// Calculation is a compiled hash or checksum: it joins its inputs bit by bit, and applies the
 // algorithm.
 type Calculation struct {
 	inputs []calcInput
 	algo   Hash
-	// algo is the Internet checksum
+	// internet: algo is the Internet checksum
 	internet bool
-	// Where all inputs are fields and constants their bits are known beforehand, for when all of
-	// their headers are valid: the fields as one list, the constants in a template.
+	// If all inputs are fields and constants, their bit positions are known at compile time for the
+	// case that all their headers are valid: fixed lists the fields, and template has the
+	// constants.
 	fixed    []packet.WireField
 	template []byte
 	headers  []int
-	// the same fields, for the Internet checksum, and what the constants add to it
+	// words are the same fields for the Internet checksum, and konst is the constants' part of the
+	// sum
 	words []sumWord
 	konst uint64
 }
 
-// sumWord is a field as the Internet checksum (RFC 1071) sees it: a number that is added to a sum
-// modulo 65,535, in which 2^16 is 1, so that only its place within a word of 16 bits counts.
+// sumWord is a field as a summand of the Internet checksum (RFC 1071). The sum is modulo 65,535, in
+// which 2^16 is 1, so only the field's position within a word of 16 bits matters.
 type sumWord struct {
 	lane  int
 	shift uint
 }
 
 type calcInput struct {
-	header  int // whose validity decides whether the input is there; -1: always
+	header  int // the input counts only if this header is valid; -1: always
 	lane    int
 	width   int
 	konst   []uint64
@@ -44,7 +46,7 @@ type calcInput struct {
 	payload bool
 }
 
-// New compiles a calculation; an algorithm of random numbers gets them from random.
+// New compiles a calculation; random is the source for algorithms that return random numbers.
 func New(lay *packet.Layout, algo string, inputs []bmv2json.CalcInput, path string,
 	random *rand.PCG) *Calculation {
 	fn := Algorithm(algo, random)
@@ -75,7 +77,7 @@ func New(lay *packet.Layout, algo string, inputs []bmv2json.CalcInput, path stri
 	return out
 }
 
-// precompute finds the places of the inputs, where they have any.
+// precompute finds the inputs' positions, if they are fixed.
 func (k *Calculation) precompute() {
 	bits := 0
 	for i := range k.inputs {
@@ -102,7 +104,7 @@ func (k *Calculation) precompute() {
 	k.sumWords()
 }
 
-// sumWords finds the words of a checksum, where its fields have places.
+// sumWords finds the summands of a checksum, if its fields have fixed positions.
 func (k *Calculation) sumWords() {
 	for _, f := range k.fixed {
 		shift := uint(-(f.Offset + f.Width)) % 16
@@ -113,7 +115,7 @@ func (k *Calculation) sumWords() {
 	k.konst = uint64(^uint16(InternetChecksum(k.template)))
 }
 
-// sum is the Internet checksum of the inputs, of which all headers are valid.
+// sum returns the Internet checksum of the inputs if all their headers are valid.
 func (k *Calculation) sum(st *packet.State) uint64 {
 	sum := k.konst
 	for _, x := range k.words {
@@ -126,8 +128,8 @@ func (k *Calculation) sum(st *packet.State) uint64 {
 	return uint64(^uint16(sum))
 }
 
-// input puts the inputs together. Bits that fill the last byte are 0; the payload follows on the
-// next byte.
+// input joins the inputs. The last byte is padded with zero bits; the payload starts on the next
+// byte.
 func (k *Calculation) input(st *packet.State) []byte {
 	if k.template != nil && k.allValid(st) {
 		b := append(st.Input[:0], k.template...)

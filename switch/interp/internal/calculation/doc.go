@@ -1,7 +1,6 @@
 // Package calculation computes P4's hashes and checksums over the fields of a packet.
 //
 // hash.go has the algorithms that p4c can name, as functions of bytes. A [Calculation] is one of
-// them with its list of inputs. It puts the inputs together bit by bit. If all of them are fields
-// with fixed places it does this with a prepared template, and the Internet checksum needs no
-// bytes at all.
+// them with its list of inputs, which it joins bit by bit. If all inputs are fields with fixed
+// positions, it uses a prepared template; for the Internet checksum it then needs no bytes at all.
 package calculation

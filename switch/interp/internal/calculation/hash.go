@@ -9,7 +9,7 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// Hash is a hash of bytes; its user takes as many of its low bits as it needs.
+// Hash is a hash of bytes. The caller uses as many of its low bits as it needs.
 type Hash func([]byte) uint64
 
 var (
@@ -19,8 +19,8 @@ var (
 	crc8Table  = straightTable[uint8](0x07)
 )
 
-// Algorithm returns the algorithm that p4c calls by name, or nil. The "custom" CRCs have the
-// parameters that BMv2 starts them with; CustomCRC has others. Random numbers come from random.
+// Algorithm returns the algorithm that p4c names so, or nil. The "custom" CRCs have BMv2's initial
+// parameters; CustomCRC makes others. Random numbers come from random.
 func Algorithm(name string, random *rand.PCG) Hash {
 	switch name {
 	case "crc32", "crc32_custom":
@@ -47,7 +47,8 @@ func Algorithm(name string, random *rand.PCG) Hash {
 	return nil
 }
 
-// reflectedTable is the table of a CRC that begins with the low bit; its polynomial is reversed.
+// reflectedTable is the table of a CRC that processes the low bit first. reversed is its
+// bit-reversed polynomial.
 func reflectedTable[T uint16 | uint64](reversed T) (t [256]T) {
 	for i := range t {
 		v := T(i)
@@ -63,7 +64,7 @@ func reflectedTable[T uint16 | uint64](reversed T) (t [256]T) {
 	return t
 }
 
-// straightTable is the table of a CRC that begins with the high bit.
+// straightTable is the table of a CRC that processes the high bit first.
 func straightTable[T uint8 | uint16](poly T) (t [256]T) {
 	high := ^(^T(0) >> 1)
 	for i := range t {
@@ -154,7 +155,7 @@ func xor32(b []byte) uint64 {
 	return uint64(v)
 }
 
-// identity is the first eight bytes as a number, or all of them where there are fewer.
+// identity returns the first eight bytes as a number, or all if there are fewer.
 func identity(b []byte) uint64 {
 	var v uint64
 	for _, x := range b[:min(8, len(b))] {
@@ -163,8 +164,8 @@ func identity(b []byte) uint64 {
 	return v
 }
 
-// crcWith is a CRC of width bits. It is computed with the high bit first; reflection turns round
-// the bytes that go in, and the number that comes out.
+// crcWith is a CRC of width bits. It processes the high bit first; reflection reverses the bits of
+// each input byte, and of the result.
 func crcWith(width int, c target.CRC) Hash {
 	mask := uint32(1<<width - 1)
 	var table [256]uint32
@@ -194,7 +195,7 @@ func crcWith(width int, c target.CRC) Hash {
 	}
 }
 
-// CustomCRC is a CRC with parameters of its own, or nil if the algorithm has none.
+// CustomCRC returns a CRC with other parameters, or nil if the algorithm has none.
 func CustomCRC(algo string, c target.CRC) Hash {
 	switch algo {
 	case "crc16_custom":

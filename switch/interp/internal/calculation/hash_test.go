@@ -11,8 +11,8 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// TestHashes holds the algorithms against the check values that are published for them (the CRC
-// catalogue's "123456789") and RFC 1071's example.
+// TestHashes compares the algorithms with published check values (the CRC catalogue's "123456789")
+// and with RFC 1071's example.
 func TestHashes(t *testing.T) {
 	random := rand.NewPCG(1, 1)
 	check := []byte("123456789")
@@ -61,7 +61,7 @@ func slowCRC64(b []byte) uint64 {
 	return bits.Reverse64(v)
 }
 
-// TestCustomCRC holds CRCs with parameters against the catalogue's check values.
+// TestCustomCRC compares CRCs with parameters with the catalogue's check values.
 func TestCustomCRC(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -85,8 +85,8 @@ func TestCustomCRC(t *testing.T) {
 	}
 }
 
-// TestSum: the Internet checksum of fields is that of the bytes that they are put together to,
-// wherever they lie in them.
+// TestSum: the Internet checksum of fields equals the checksum of the bytes that they form,
+// wherever they lie in the bytes.
 func TestSum(t *testing.T) {
 	r, seen := rand.New(rand.NewPCG(1, 1)), 0
 	for _, name := range []string{"checksums", "stateful", "parsing"} {

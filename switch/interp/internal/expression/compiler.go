@@ -8,12 +8,12 @@ import (
 
 // What expressions and statements are compiled into.
 type (
-	// Number returns a number in one lane. The meaning of its upper bits depends on what compiled
-	// it.
+	// Number returns a number in one lane. The meaning of its upper bits depends on the function
+	// that compiled it.
 	Number func(*packet.State) uint64
-	// WideNumber sets as many lanes as it is given, to a number as two's complement.
+	// WideNumber sets all lanes that it gets to a number, as two's complement.
 	WideNumber func(*packet.State, []uint64)
-	// Condition says whether a condition holds.
+	// Condition reports whether a condition is true.
 	Condition func(*packet.State) bool
 	// HeaderIndex gives a header's index, or -1 for an element outside of its stack.
 	HeaderIndex func(*packet.State) int
@@ -25,7 +25,7 @@ type (
 type Compiler struct {
 	Source *bmv2json.Program
 	Layout *packet.Layout
-	// Params are the parameters of the action that is compiled.
+	// Params are the parameters of the action being compiled.
 	Params []packet.Parameter
 
 	registers []*arrays.Register // by Register.Index

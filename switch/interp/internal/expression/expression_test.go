@@ -14,8 +14,8 @@ import (
 	"github.com/netcraq/netcraq/switch/interval"
 )
 
-// The test below makes random expressions over fields of many widths, compiles them and holds the
-// result against the same expression worked out with math/big, which is what BMv2 does.
+// The test below makes random expressions over fields of many widths, compiles them, and compares
+// the results with those of math/big, which BMv2 works like.
 
 var (
 	zero = new(big.Int)
@@ -44,7 +44,7 @@ func (m *exprMaker) number() *big.Int {
 	switch m.r.IntN(4) {
 	case 0:
 		return big.NewInt(int64(m.r.IntN(5)))
-	case 1: // a mask, as p4c writes them
+	case 1: // a mask in p4c's form
 		return new(big.Int).Sub(pow2(1+m.r.IntN(140)), one)
 	case 2:
 		return pow2(m.r.IntN(140))
@@ -124,7 +124,7 @@ func (m *exprMaker) boolean(depth int) *bmv2json.Expr {
 	return e
 }
 
-// reference evaluates expressions with integers of any size.
+// reference evaluates expressions with integers of any size, like BMv2.
 type reference struct{ fields map[*bmv2json.Field]*big.Int }
 
 func (r *reference) data(e *bmv2json.Expr) *big.Int {
@@ -213,7 +213,7 @@ func (r *reference) boolean(e *bmv2json.Expr) bool {
 	}
 }
 
-// fromBits is the number that width bits stand for.
+// fromBits is the number that the lowest width bits represent.
 func fromBits(v *big.Int, width int, signed bool) *big.Int {
 	if signed && v.Bit(width-1) == 1 {
 		return new(big.Int).Sub(v, pow2(width))

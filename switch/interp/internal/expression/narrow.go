@@ -10,8 +10,8 @@ import (
 	"github.com/netcraq/netcraq/switch/interval"
 )
 
-// Union compiles an expression for a union: the indices of its members' headers, at an index if it
-// is one of a stack.
+// Union compiles an expression for a union: it returns the indices of its members' headers, for an
+// element of a stack at an index.
 func (c *Compiler) Union(e *bmv2json.Expr) func(*packet.State) []int {
 	members := func(u *bmv2json.HeaderUnion) (out []int) {
 		for _, h := range u.Headers {
@@ -40,11 +40,11 @@ func (c *Compiler) Union(e *bmv2json.Expr) func(*packet.State) []int {
 	return nil
 }
 
-// Index compiles a non-negative number that indexes something: a value of 64 bits, the largest one
-// standing for all that do not fit (nothing has as many elements).
+// Index compiles a non-negative number that serves as an index: a value of 64 bits. The largest
+// value stands for all that do not fit (no array has that many elements).
 func (c *Compiler) Index(e *bmv2json.Expr) Number {
 	r := interval.OfExpr(e)
-	if fits, _ := r.FitsWord(); fits { // negative numbers become large ones
+	if fits, _ := r.FitsWord(); fits { // negative numbers become large numbers
 		return c.Number(e, 64)
 	}
 	if !r.Bounded() {
@@ -75,8 +75,7 @@ func IsMask(v *big.Int) (int, bool) {
 }
 
 // Number compiles a data expression for the low n bits of its value, n at most 64. If the value's
-// interval fits 64 bits then low(e, 64) is the value itself (of a signed one: its two's
-// complement).
+// interval fits 64 bits, then Number(e, 64) is the value itself (two's complement if it is signed).
 func (c *Compiler) Number(e *bmv2json.Expr, n int) Number {
 	switch e.Op {
 	case bmv2json.OpConst:
@@ -133,8 +132,8 @@ func (c *Compiler) Number(e *bmv2json.Expr, n int) Number {
 			return f
 		}
 	}
-	// The operation needs more of its operands than their low bits: do it in as many lanes as it
-	// takes.
+	// The operation needs more than the low bits of its operands, so it is computed in as many
+	// lanes as necessary.
 	lanes := 1
 	w := c.WideNumber(e, lanes)
 	from, to := c.Scratch(lanes)
@@ -145,8 +144,7 @@ func (c *Compiler) Number(e *bmv2json.Expr, n int) Number {
 	}
 }
 
-// numberShifted compiles shifts and divisions; nil if they need more of their operands than 64
-// bits.
+// numberShifted compiles shifts and divisions; nil if they need more than 64 bits of an operand.
 func (c *Compiler) numberShifted(e *bmv2json.Expr, n int) Number {
 	switch e.Op {
 	case bmv2json.OpShl:
@@ -181,7 +179,7 @@ func (c *Compiler) numberShifted(e *bmv2json.Expr, n int) Number {
 			return func(st *packet.State) uint64 {
 				x, y := l(st), r(st)
 				switch {
-				case y == 0: // BMv2 has no answer to this one: it stops with an assertion
+				case y == 0: // BMv2 has no result: it stops with an assertion
 					return 0
 				case div:
 					return x / y
@@ -238,9 +236,9 @@ func (c *Compiler) Load(e *bmv2json.Expr, n int) Number {
 	}
 }
 
-// lowBinary compiles the operations whose low bits depend on the operands' low bits alone. A
-// constant on the right and a fixed field on the left are what p4c writes most; they get closures
-// of their own.
+// lowBinary compiles operations whose low bits depend only on the operands' low bits. A constant on
+// the right and a fixed field on the left are p4c's most frequent form, so they get closures of
+// their own.
 func (c *Compiler) lowBinary(e *bmv2json.Expr, n int) Number {
 	left, right := e.Left, e.Right
 	if left.Op == bmv2json.OpConst && e.Op != bmv2json.OpSub {
@@ -248,7 +246,7 @@ func (c *Compiler) lowBinary(e *bmv2json.Expr, n int) Number {
 	}
 	if e.Op == bmv2json.OpBitAnd && right.Op == bmv2json.OpConst {
 		if m, ok := IsMask(right.Const); ok {
-			// the mask takes nothing away
+			// the mask clears nothing
 			if m >= n || interval.OfExpr(left).Within(interval.Unsigned(m)) {
 				return c.Number(left, n)
 			}

@@ -58,7 +58,7 @@ func (c *Compiler) PlaceOf(e *bmv2json.Expr) Place {
 		}
 		return pl
 	}
-	// OpAccessField
+	// the remaining case is OpAccessField
 	if bmv2json.HeaderTypeOf(e.Left).Fields[e.Index].VL {
 		refusal.Panic(e.Path, "a value of variable length in an expression")
 	}
@@ -89,7 +89,7 @@ func (c *Compiler) stackBases(hs []*bmv2json.Header) []int {
 // StackCounter is the index in [packet.State].StackCounters of a stack's number of elements.
 func (c *Compiler) StackCounter(s *bmv2json.HeaderStack) int { return s.Index }
 
-// UnionStackCounter is the same for a stack of unions.
+// UnionStackCounter is StackCounter for a stack of unions.
 func (c *Compiler) UnionStackCounter(s *bmv2json.HeaderUnionStack) int {
 	return len(c.Source.Stacks) + s.Index
 }
@@ -126,7 +126,7 @@ func (c *Compiler) Header(e *bmv2json.Expr) (index int, dyn HeaderIndex) {
 		}
 		return c.element(e.Right, ids)
 	}
-	// OpUnionHeader
+	// the remaining case is OpUnionHeader
 	switch u := e.Left; u.Op {
 	case bmv2json.OpUnion:
 		return u.Union.Headers[e.Index].Index, nil
@@ -141,7 +141,7 @@ func (c *Compiler) Header(e *bmv2json.Expr) (index int, dyn HeaderIndex) {
 	return 0, nil
 }
 
-// FixedLane returns the lane of an unsigned field with a fixed place, the commonest operand of all.
+// FixedLane returns the lane of an unsigned field with a fixed place, the most frequent operand.
 func (c *Compiler) FixedLane(e *bmv2json.Expr) (int, bool) {
 	if e.Op != bmv2json.OpField || e.Field.IsValidity() || e.Signed || e.Width > 64 {
 		return 0, false
@@ -149,7 +149,7 @@ func (c *Compiler) FixedLane(e *bmv2json.Expr) (int, bool) {
 	return c.PlaceOf(e).Lane, true
 }
 
-// HeaderIndex is Header as a function in any case.
+// HeaderIndex is Header, but always returns a function.
 func (c *Compiler) HeaderIndex(e *bmv2json.Expr) HeaderIndex {
 	h, dyn := c.Header(e)
 	if dyn != nil {
@@ -166,7 +166,7 @@ func (c *Compiler) stackOf(e *bmv2json.Expr) int {
 	return c.UnionStackCounter(e.UnionStack)
 }
 
-// element picks one of ids by the value of e.
+// element selects one of ids by the value of e.
 func (c *Compiler) element(e *bmv2json.Expr, ids []int) (int, HeaderIndex) {
 	if e.Op == bmv2json.OpConst && e.Const.Sign() >= 0 &&
 		e.Const.Cmp(big.NewInt(int64(len(ids)))) < 0 {

@@ -19,11 +19,11 @@ func (c *Compiler) ExactLanes(e *bmv2json.Expr) int {
 }
 
 // WideNumber compiles a data expression for a destination of n lanes: the function sets all n to
-// the value as two's complement, cut to n lanes.
+// the value as two's complement, truncated to n lanes.
 func (c *Compiler) WideNumber(e *bmv2json.Expr, n int) WideNumber {
 	if fits, signed := interval.OfExpr(e).FitsWord(); fits && e.Op != bmv2json.OpConst {
 		if n == 1 && needsWide(e.Op) {
-			// low would come back here for values that it cannot compute in one lane
+			// Number would call WideNumber again for values that it cannot compute in one lane
 			if f := c.wideOnly(e, n); f != nil {
 				return f
 			}
@@ -48,7 +48,7 @@ func (c *Compiler) WideNumber(e *bmv2json.Expr, n int) WideNumber {
 	return nil
 }
 
-// needsWide says for which operations low may fall back on wide.
+// needsWide reports for which operations Number may fall back on WideNumber.
 func needsWide(op bmv2json.ExprOp) bool {
 	switch op {
 	case bmv2json.OpShr, bmv2json.OpDiv, bmv2json.OpMod, bmv2json.OpSatCast, bmv2json.OpUsatCast:
@@ -134,7 +134,7 @@ func (c *Compiler) wideOnly(e *bmv2json.Expr, n int) WideNumber {
 	return nil
 }
 
-// wideSaturated compiles a cast to the nearest number that a type has.
+// wideSaturated compiles a saturating cast: to the nearest number of a type.
 func (c *Compiler) wideSaturated(e *bmv2json.Expr, n int) WideNumber {
 	bound := interval.OfExpr(e)
 	m := max(c.ExactLanes(e.Left), wideint.Lanes(bound.Bits()), n)
@@ -204,8 +204,8 @@ func (c *Compiler) wideBinary(e *bmv2json.Expr, n int) WideNumber {
 	}
 }
 
-// wideDivide goes through math/big, and so allocates: no program that p4c lets through divides wide
-// fields by wide fields.
+// wideDivide uses math/big, and so allocates: no program that p4c accepts divides wide fields by
+// wide fields.
 func (c *Compiler) wideDivide(e *bmv2json.Expr, n int) WideNumber {
 	if !interval.OfExpr(e.Left).NonNegative() || !interval.OfExpr(e.Right).NonNegative() {
 		refusal.Panic(e.Path, "the operation %q on signed numbers", e.Op)

@@ -47,7 +47,7 @@ func (t *Table) IdleTimeout(e *target.TableEntry,
 	return have.age.Timeout, max(now-have.age.Hit, 0), nil
 }
 
-// IdleEntries are the entries whose timeout is over, in the order in which they were inserted, and
+// IdleEntries returns the entries whose timeout has run out, in the order of their insertion, and
 // whether any entry has a timeout.
 func (t *Table) IdleEntries(now time.Duration) (out []target.IdleEntry, any bool) {
 	type idleEntry struct {

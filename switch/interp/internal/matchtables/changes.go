@@ -10,7 +10,7 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// newEntry checks the match of e and puts it into lanes.
+// newEntry checks the match of e and converts it to lanes.
 func (t *Table) newEntry(e *target.TableEntry) (*Entry, error) {
 	if len(e.Match) != len(t.keys) {
 		return nil, fmt.Errorf("%d keys instead of %d: %w", len(e.Match), len(t.keys),
@@ -54,7 +54,7 @@ func (t *Table) LookupEntry(e *target.TableEntry) (*Entry, error) {
 	return have, nil
 }
 
-// bind sets what an entry does.
+// bind sets an entry's action, member or group.
 func (t *Table) bind(out *Entry, e *target.TableEntry) error {
 	if t.actionProfile == nil {
 		if e.Action == nil || e.Member != nil || e.Group != nil {
@@ -126,7 +126,7 @@ func (t *Table) Insert(e *target.TableEntry) error {
 	return nil
 }
 
-// changeable is the entry with e's match, where the control plane may change it.
+// changeable returns the entry with e's match, if the control plane may change it.
 func (t *Table) changeable(e *target.TableEntry) (*Entry, error) {
 	if t.Source.Const {
 		return nil, fmt.Errorf("its entries stand in the program: %w", target.ErrImmutable)
@@ -201,7 +201,7 @@ func (t *Table) SetDefault(e *target.TableEntry) error {
 	return nil
 }
 
-// Reset puts the program's own entries in place.
+// Reset restores the program's own entries.
 func (t *Table) Reset() error {
 	if d := t.Source.Default; d != nil {
 		do, err := newCall(d.Action, d.Params)
@@ -211,7 +211,7 @@ func (t *Table) Reset() error {
 		t.first = &Entry{Own: do}
 		t.Default = t.first
 	}
-	// BMv2's smallest priority wins, the contract's largest.
+	// BMv2 prefers the smallest priority, target.TableEntry the largest.
 	largest := 0
 	for _, e := range t.Source.ConstEntries {
 		largest = max(largest, e.Priority)

@@ -5,7 +5,7 @@
 // structure that fits its kind of match (finders.go, wordmap.go). An [Entry] says which action
 // runs, with which parameters. The package knows an action by its number; it does not run it.
 //
-// changes.go, members.go and ageing.go are for the control plane. The caller keeps calls of these
-// apart from each other. A change that packets could notice is made under the mutex that is held
-// while a packet is in the program.
+// changes.go, members.go and ageing.go are for the control plane. The caller must serialize these
+// calls. Changes that packets could notice are made under the mutex that is held while a packet is
+// in the program.
 package matchtables

@@ -20,9 +20,9 @@ type Call struct {
 	Source     *bmv2json.Action
 }
 
-// Entry is an entry of a table. The part that packets see changes only under Table.packets.
+// Entry is an entry of a table. The part that packets read changes only under Table.packets.
 type Entry struct {
-	Own    *Call // nil in indirect tables, where one of these is set
+	Own    *Call // nil in indirect tables, which set one of the next two
 	member *member
 	group  *group
 
@@ -33,7 +33,7 @@ type Entry struct {
 	match    []target.FieldMatch
 	priority int
 	seq      uint64
-	Handle   int // in events
+	Handle   int // identifies the entry in events
 	isConst  bool
 
 	value, mask []uint64 // by lane of the key; value is under mask
@@ -41,7 +41,7 @@ type Entry struct {
 	same        *Entry // the next best entry with this value and mask
 }
 
-// Call is the action of an entry; nil if it refers to an empty group.
+// Call returns the action of an entry; nil if the entry refers to an empty group.
 func (e *Entry) Call(st *packet.State) *Call {
 	if e.Own != nil {
 		return e.Own
@@ -83,7 +83,7 @@ func newCall(src *bmv2json.Action, params [][]byte) (*Call, error) {
 	return c, nil
 }
 
-// Export is the call as the control plane writes it.
+// Export returns the call in the control plane's form.
 func (c *Call) Export() target.ActionCall {
 	out := target.ActionCall{Action: c.Source.Name, Params: [][]byte{}}
 	params, _ := packet.ParametersOf(c.Source)
@@ -94,7 +94,7 @@ func (c *Call) Export() target.ActionCall {
 	return out
 }
 
-// export is the entry as the control plane writes it.
+// export returns the entry in the control plane's form.
 func (e *Entry) export() target.TableEntry {
 	out := target.TableEntry{Priority: e.priority, IsConst: e.isConst}
 	for _, m := range e.match {
@@ -125,8 +125,7 @@ func (e *Entry) retain(by int) {
 	}
 }
 
-// id is what tells an entry from the others of its table: the match, and the priority if there is
-// one.
+// id identifies an entry within its table: it contains the match, and the priority if there is one.
 func (e *Entry) id() string {
 	b := make([]byte, 0, 16*len(e.value)+16)
 	for i := range e.value {
@@ -139,12 +138,12 @@ func (e *Entry) id() string {
 type member struct {
 	id   uint32
 	do   *Call
-	refs int // entries and groups that use it
+	refs int // entries and groups that refer to it
 }
 
-// group is a group of members. Its buckets are in the order of the members' ids, a member as often
-// as its weight says: the hash picks the n-th, as in BMv2, so the choice does not depend on the
-// order in which the control plane wrote.
+// group is a group of members. Its buckets are in the order of the members' ids, and each member
+// has as many buckets as its weight. As in BMv2 the hash selects the n-th bucket, so the choice
+// does not depend on the order of the control plane's writes.
 type group struct {
 	id      uint32
 	calc    *calculation.Calculation

@@ -5,15 +5,15 @@ import (
 	"unsafe"
 )
 
-// lookupMap finds an entry by the lanes of a key, all of them, without allocating.
+// lookupMap finds an entry by all lanes of a key, without allocating.
 type lookupMap interface {
 	get(key []uint64) *Entry
 	put(key []uint64, e *Entry) // nil removes the key
 	len() int
 }
 
-// newLookupMap picks the map for keys of that many lanes. Keys of one and two lanes, which is
-// nearly all, are hashed as what they are.
+// newLookupMap selects the map for keys of this many lanes. Keys of one or two lanes, which nearly
+// all keys have, are hashed directly.
 func newLookupMap(lanes int) lookupMap {
 	switch {
 	case lanes <= 1:
@@ -45,7 +45,7 @@ func key4(key []uint64) (k [4]uint64) {
 	return k
 }
 
-// keyString views the lanes as a string, for a look-up that does not keep it.
+// keyString views the lanes as a string, for a look-up that does not store the string.
 func keyString(key []uint64) string {
 	return unsafe.String((*byte)(unsafe.Pointer(unsafe.SliceData(key))), len(key)*8)
 }
@@ -60,7 +60,7 @@ func (m mapN) get(key []uint64) *Entry    { return m[keyString(key)] }
 func (m mapN) put(key []uint64, e *Entry) { set(m, string([]byte(keyString(key))), e) }
 func (m mapN) len() int                   { return len(m) }
 
-// finder is the structure after a table: it finds the entry that a key hits.
+// finder is a table's lookup structure: it finds the entry that a key hits.
 type finder interface {
 	find(key []uint64) *Entry
 	insert(e *Entry)
@@ -74,11 +74,11 @@ func (f *exactFinder) find(key []uint64) *Entry { return f.m.get(key) }
 func (f *exactFinder) insert(e *Entry)          { f.m.put(e.value, e) }
 func (f *exactFinder) remove(e *Entry)          { f.m.put(e.value, nil) }
 
-// maskFinder holds the entries of one mask in one map, and asks the maps in order. For an LPM table
-// there is a map for each prefix length in use and the longest comes first. For a ternary one (the
-// "tuple space" of Srinivasan and others, SIGCOMM 1999) there is a map for each mask in use,
-// entries that differ only in priority hang together, and the maps are asked in the order of the
-// best priority they hold until none can do better.
+// maskFinder has one map for the entries of each mask, and searches the maps in order. An LPM table
+// has a map for each prefix length in use, the longest first. A ternary table has a map for each
+// mask in use (the "tuple space" of Srinivasan and others, SIGCOMM 1999). Entries that differ only
+// in priority are chained. The maps are searched in the order of their best priority, until no
+// further map can have a better entry.
 type maskFinder struct {
 	lpm    bool
 	lanes  int
@@ -112,8 +112,8 @@ type maskGroup struct {
 	plen  int
 	best  int // the largest priority in the group
 	m     lookupMap
-	words *WordMap    // m, where keys have one lane
-	prio  map[int]int // how many entries have each priority
+	words *WordMap    // m, if keys have one lane
+	prio  map[int]int // the number of entries of each priority
 }
 
 func (f *maskFinder) find(key []uint64) *Entry {
@@ -139,7 +139,8 @@ func (f *maskFinder) find(key []uint64) *Entry {
 	return found
 }
 
-// before says which of two entries that both match wins: the larger priority, then the older entry.
+// before reports which of two matching entries wins: the one with the larger priority, otherwise
+// the older one.
 func (e *Entry) before(o *Entry) bool {
 	return e.priority > o.priority || e.priority == o.priority && e.seq < o.seq
 }
@@ -191,7 +192,7 @@ func (f *maskFinder) remove(e *Entry) {
 	f.order(g)
 }
 
-// order puts the groups in order after g has changed.
+// order sorts the groups after g has changed.
 func (f *maskFinder) order(g *maskGroup) {
 	if f.lpm {
 		slices.SortStableFunc(f.groups, func(a, b *maskGroup) int { return b.plen - a.plen })

@@ -2,8 +2,8 @@ package matchtables
 
 import "container/heap"
 
-// handles are the handles of a table's entries, as BMv2 gives them: the lowest number that is free,
-// with how often it was free before in the bits from 24 on.
+// handles allocates the handles of a table's entries as BMv2 does: the lowest free number, and in
+// the bits from 24 on the number of times that it was freed before.
 type handles struct {
 	free     freeHandles
 	versions []uint8

@@ -11,8 +11,8 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// packKeys lays the keys out in as few lanes as they fit: narrow ones share a lane, a range has its
-// own (it is compared as a number).
+// packKeys lays out the keys in as few lanes as possible: narrow keys share a lane, and a range has
+// a lane of its own (it is compared as a number).
 func (t *Table) packKeys(lay *packet.Layout) {
 	to, used := 0, 0 // the lane being filled and the bits of it that are taken
 	fresh := func() {
@@ -54,7 +54,7 @@ func (t *Table) packKeys(lay *packet.Layout) {
 	t.key = make([]uint64, to)
 }
 
-// lanesOfMatch is the match's value under its mask, and the mask; of a range, the two bounds.
+// lanesOfMatch returns a match's value under its mask, and the mask; for a range, the two bounds.
 func (k *keySource) lanesOfMatch(m target.FieldMatch) (value, mask []uint64, err error) {
 	if k.kind == bmv2json.MatchValid {
 		if len(m.Value) != 1 || m.Value[0] > 1 {
@@ -101,7 +101,7 @@ func (k *keySource) lanesOfMatch(m target.FieldMatch) (value, mask []uint64, err
 	return value, mask, nil
 }
 
-// canonical is the match as it is given back: what the mask hides is 0.
+// canonical returns the match in the form for reading back: masked bits are 0.
 func (k *keySource) canonical(m target.FieldMatch, value, mask []uint64) target.FieldMatch {
 	switch k.kind {
 	case bmv2json.MatchValid:
@@ -115,7 +115,7 @@ func (k *keySource) canonical(m target.FieldMatch, value, mask []uint64) target.
 		Mask: wideint.Bytes(mask, k.width)}
 }
 
-// word is the key, if it has one lane.
+// word returns the key of a table whose keys have one lane.
 func (t *Table) word(st *packet.State) (key uint64) {
 	for i := range t.keys {
 		k := &t.keys[i]
@@ -134,8 +134,7 @@ func (t *Table) word(st *packet.State) (key uint64) {
 	return key
 }
 
-// buildKey puts the key together. A field of a header that is not valid counts as 0, as BMv2 has
-// it.
+// buildKey builds the key. As in BMv2, a field of an invalid header counts as 0.
 func (t *Table) buildKey(st *packet.State) []uint64 {
 	key := t.key
 	clear(key)

@@ -13,20 +13,20 @@ import (
 // ActionProfile is an action profile or selector.
 type ActionProfile struct {
 	src     *bmv2json.ActionProfile
-	calc    *calculation.Calculation // of a selector
+	calc    *calculation.Calculation // the selector's hash
 	packets *sync.Mutex              // held while a packet is in the program
 	members map[uint32]*member
 	groups  map[uint32]*group
 }
 
-// NewActionProfile makes an empty action profile; selector is nil if it has none.
+// NewActionProfile makes an empty action profile; selector is nil if it is not a selector.
 func NewActionProfile(src *bmv2json.ActionProfile, selector *calculation.Calculation,
 	packets *sync.Mutex) *ActionProfile {
 	return &ActionProfile{src: src, calc: selector, packets: packets, members: map[uint32]*member{},
 		groups: map[uint32]*group{}}
 }
 
-// maxBuckets bounds a group, whose weights come from outside.
+// maxBuckets bounds a group. The control plane chooses the weights, so they could be huge.
 const maxBuckets = 1 << 16
 
 // SetMember adds a member, or changes its action.
@@ -143,7 +143,7 @@ func (pr *ActionProfile) DeleteGroup(id uint32) error {
 	return nil
 }
 
-// ListGroups is who is in each group.
+// ListGroups returns the members of each group.
 func (pr *ActionProfile) ListGroups() map[uint32][]target.WeightedMember {
 	out := map[uint32][]target.WeightedMember{}
 	for id, g := range pr.groups {

@@ -7,8 +7,8 @@ import (
 	"github.com/netcraq/netcraq/switch/interp/internal/packet"
 )
 
-// OnlyAction is the action of a table that can run no other: it has no keys, and a default entry
-// that stands in the program. It is nil for other tables.
+// OnlyAction returns the action of a table that can run no other: it has no keys, and its default
+// entry is part of the program. It is nil for other tables.
 func (t *Table) OnlyAction() *bmv2json.Action {
 	d := t.Source.Default
 	if len(t.keys) > 0 || d == nil || !d.ConstEntry || len(d.Params) > 0 || t.actionProfile != nil {
@@ -22,15 +22,15 @@ type Table struct {
 	Source  *bmv2json.Table
 	packets *sync.Mutex // held while a packet is in the program
 	keys    []keySource
-	// lanes is the length of a packed key; key is where one is put together.
+	// lanes is the length of a packed key; key is the buffer in which it is built.
 	lanes int
 	key   []uint64
 	find  finder // nil for a table without keys
-	// find, where keys have one lane: there is no interface between the table and what finds
+	// find's value if keys have one lane: calling it directly avoids the interface
 	words  *WordMap
 	masked *maskFinder
 
-	byMatch map[string]*Entry // what the control plane sees
+	byMatch map[string]*Entry // the control plane's index
 	Default *Entry            // the default entry, or nil
 	first   *Entry            // the program's own default entry
 	seq     uint64
@@ -39,7 +39,7 @@ type Table struct {
 
 	counters  bool
 	ages      bool // entries may have idle timeouts
-	Records   bool // one of these, or a meter: RecordHit has something to do
+	Records   bool // it has direct counters, ages or has a meter: RecordHit has something to do
 	meter     *bmv2json.Meter
 	meterLane int
 	meterMask uint64
@@ -61,8 +61,8 @@ func (t *Table) RecordHit(st *packet.State, e *Entry) {
 	}
 }
 
-// AfterHit is where control goes after the table's i-th action, if an entry was found; after an
-// entry without an action if i is negative.
+// AfterHit returns the next node after the table's i-th action if an entry was found. Negative i:
+// the entry had no action.
 func (t *Table) AfterHit(i int) bmv2json.Node {
 	switch {
 	case t.Source.HitMiss:
@@ -73,8 +73,8 @@ func (t *Table) AfterHit(i int) bmv2json.Node {
 	return t.Source.Next[i]
 }
 
-// AfterMiss is where control goes after the table's i-th action, if no entry was found; after a
-// table without a default entry if i is negative.
+// AfterMiss returns the next node after the table's i-th action if no entry was found. Negative i:
+// the table has no default entry.
 func (t *Table) AfterMiss(i int) bmv2json.Node {
 	switch {
 	case t.Source.HitMiss:
@@ -85,16 +85,16 @@ func (t *Table) AfterMiss(i int) bmv2json.Node {
 	return t.Source.Next[i]
 }
 
-// ColorLane is the lane that a direct meter's result is written to, if the table has one.
+// ColorLane is the lane for the result of a direct meter, if the table has one.
 func (t *Table) ColorLane() (lane int, ok bool) { return t.meterLane, t.meter != nil }
 
-// keySource is one key: which lanes it comes from, and where in the packed key it goes.
+// keySource is one key: the lanes of its field, and its position in the packed key.
 type keySource struct {
 	kind   bmv2json.MatchKind
 	lane   int
 	lanes  int
-	header int // must be valid, or the key is 0; -1 for metadata
-	valid  int // a validity key: the header; -1 otherwise
+	header int // if it is invalid the key is 0; -1 for metadata
+	valid  int // for a validity key, the header; otherwise -1
 	width  int
 	to     int
 	shift  int

@@ -10,8 +10,8 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// ValueSet is a parser value set: members are compared under their own mask and that of the
-// transition.
+// ValueSet is a parser value set. Its members are compared under their own mask and under that of
+// the transition.
 type ValueSet struct {
 	Source  *bmv2json.ValueSet
 	given   [][]target.FieldMatch
@@ -99,7 +99,7 @@ func (s *ValueSet) Set(members [][]target.FieldMatch, packets *sync.Mutex) error
 	return nil
 }
 
-// List returns the members as they were set.
+// List returns the members in the form in which they were set.
 func (s *ValueSet) List() [][]target.FieldMatch {
 	out := make([][]target.FieldMatch, len(s.given))
 	for i, m := range s.given {

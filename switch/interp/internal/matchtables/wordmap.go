@@ -3,11 +3,11 @@ package matchtables
 import "math/rand/v2"
 
 // WordMap finds entries by keys of one lane: open addressing with linear probing, at most half
-// full. A look-up mostly touches one cache line. Keys are hashed with a random number, so that
-// nobody can choose keys that collide.
+// full. A look-up mostly touches one cache line. Keys are hashed with a random number, so nobody
+// can choose colliding keys.
 type WordMap struct {
 	slots  []wordSlot // a power of two
-	shift  uint       // 64 less the bits of an index
+	shift  uint       // 64 minus the number of bits of an index
 	factor uint64
 	used   int
 }
@@ -51,7 +51,7 @@ func (m *WordMap) resize(n int) {
 	}
 }
 
-// set gives a key an entry; nil removes the key.
+// set sets a key's entry; nil removes the key.
 func (m *WordMap) set(key uint64, e *Entry) {
 	if e == nil {
 		m.remove(key)
@@ -72,8 +72,7 @@ func (m *WordMap) set(key uint64, e *Entry) {
 	m.used++
 }
 
-// remove takes a key out. Those after it that had to give way to it come nearer to where they
-// belong.
+// remove removes a key. Later keys that collided with it move closer to their own slots.
 func (m *WordMap) remove(key uint64) {
 	mask := len(m.slots) - 1
 	i := m.at(key) & mask
@@ -83,7 +82,7 @@ func (m *WordMap) remove(key uint64) {
 		}
 	}
 	for j := (i + 1) & mask; m.slots[j].e != nil; j = (j + 1) & mask {
-		// how far it is from where it belongs, and from the gap
+		// the distance from its own slot is at least that from the gap, so it may move there
 		if (j-m.at(m.slots[j].key))&mask >= (j-i)&mask {
 			m.slots[i], i = m.slots[j], j
 		}

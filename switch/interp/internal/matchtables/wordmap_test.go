@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestWordMap: a map of keys of one lane has what was put into it, through growing and shrinking,
-// and where keys collide.
+// TestWordMap: a map of keys of one lane has the right contents while it grows and shrinks, and
+// when keys collide.
 func TestWordMap(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	for _, spread := range []uint64{8, 1 << 10, 1 << 63} {
@@ -18,7 +18,7 @@ func TestWordMap(t *testing.T) {
 				m.set(key, e)
 				want[key] = e
 			} else {
-				for k := range want { // one that is there
+				for k := range want { // some existing key
 					if spread > 1<<20 {
 						key = k
 					}

@@ -1,13 +1,13 @@
 package packet
 
 // Field is a metadata field of at most 64 bits that the target reads or sets. A program may lack
-// those that are not required.
+// fields that the target does not require.
 type Field struct {
 	Lane int
 	Mask uint64 // 0: the program has no such field
 }
 
-// Set sets the field, cut to its width, if the program has it.
+// Set sets the field, truncated to its width, if the program has the field.
 func (f Field) Set(st *State, v uint64) {
 	if f.Mask != 0 {
 		st.Lanes[f.Lane] = v & f.Mask

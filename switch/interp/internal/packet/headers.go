@@ -7,7 +7,7 @@ func (st *State) HeaderSize(h int) int {
 	return (st.Layout.Headers[h].Type.FixedBits)/8 + len(st.Varbits[h])
 }
 
-// SetValid makes a header valid, and with it the other members of its union invalid.
+// SetValid makes a header valid, and the other members of its union invalid.
 func (st *State) SetValid(h int) {
 	st.Valid[h] = true
 	for _, s := range st.Layout.Headers[h].Siblings {
@@ -58,8 +58,7 @@ func (st *State) copyFields(dst, src int) {
 	}
 }
 
-// MoveHeader is AssignHeader for the shifting of a stack: dst takes all that src is, whether it is
-// valid or not.
+// MoveHeader is AssignHeader for shifting a stack: it copies src even if src is not valid.
 func (st *State) MoveHeader(dst, src int) {
 	st.Valid[dst] = st.Valid[src]
 	st.copyFields(dst, src)
@@ -83,7 +82,7 @@ func (st *State) EqualHeaders(x, y int) bool {
 		string(st.Varbits[x]) == string(st.Varbits[y])
 }
 
-// WriteHeader writes a header as it is on the wire; b must have room for it.
+// WriteHeader writes a header in its wire format; b must have room for it.
 func (st *State) WriteHeader(b []byte, h int) int {
 	hl := &st.Layout.Headers[h]
 	lanes := st.Lanes[hl.Base : hl.Base+hl.Type.Lanes]

@@ -11,20 +11,20 @@ import (
 //
 // Every field has its own run of 64-bit lanes in State.Lanes, least significant lane first. They
 // hold the field's bits as an unsigned number (a signed field is sign-extended when it is read).
-// Fields of up to 64 bits, nearly all, have one lane and cost one load. The fields of a header are
-// laid out alike in all headers of a type, so that copying a header is copying a run of lanes. A
+// Fields of up to 64 bits, nearly all, have one lane and cost one load. The fields of a header have
+// the same layout in all headers of a type, so copying a header means copying a run of lanes. A
 // varbit field has no lanes: its bytes are in State.Varbits.
 type Layout struct {
-	// Lanes is how many lanes all fields have together.
+	// Lanes is the total number of lanes of all fields.
 	Lanes int
-	// Headers are by Header.Index.
+	// Headers has the layout of each header, by Header.Index.
 	Headers []HeaderLayout
-	// ScratchLanes is how many lanes a packet's wide expressions are computed in. The compilers add
-	// to it.
+	// ScratchLanes is the number of lanes for computing a packet's wide expressions. The compilers
+	// increase it.
 	ScratchLanes int
-	// Zeroed are the lanes of scratch that are 0 when a packet comes in.
+	// Zeroed lists the scratch lanes that must be 0 when a packet comes in.
 	Zeroed []int
-	// Used are the fields that something in the program mentions.
+	// Used has the fields that the program mentions.
 	Used map[bmv2json.FieldRef]bool
 
 	metadata  []bool // by header
@@ -41,22 +41,24 @@ type HeaderLayout struct {
 	Siblings []int
 }
 
-// Run is the lanes of the header.
+// Run returns the lanes of the header.
 func (h *HeaderLayout) Run() Run { return Run{From: h.Base, To: h.Base + h.Type.Lanes} }
 
 // TypeLayout is the part of the layout that headers of one type share.
 type TypeLayout struct {
 	Lanes int
-	// FieldLanes are the first lanes of the fields, from the header's base.
+	// FieldLanes has the first lane of each field, relative to the header's base.
 	FieldLanes []int
-	// Wire are the fixed fields before the varbit field, or all, in the order of the wire.
+	// Wire has the fixed fields before the varbit field, or all fields if there is none, in wire
+	// order.
 	Wire []WireField
-	// AfterVarbit are those after the varbit field, with offsets from the first byte after it.
+	// AfterVarbit has the fixed fields after the varbit field, with offsets from the first byte
+	// after it.
 	AfterVarbit []WireField
-	// FixedBits is how many bits all fixed fields have together, and HeadBits those before the
-	// varbit field.
+	// FixedBits is the total size of all fixed fields in bits, and HeadBits the size of those
+	// before the varbit field.
 	FixedBits, HeadBits int
-	// MaxBytes is the largest size in bytes, with a varbit field.
+	// MaxBytes is the largest size in bytes, including the varbit field.
 	MaxBytes int
 
 	hasVarbit bool
@@ -118,14 +120,14 @@ func (l *Layout) LaneOf(r bmv2json.FieldRef) int {
 	return l.LaneForTarget(r)
 }
 
-// LaneForTarget is the first lane of a field that the target itself sets, whether the program uses
-// it or not.
+// LaneForTarget is the first lane of a field that the target sets, whether or not the program uses
+// the field.
 func (l *Layout) LaneForTarget(r bmv2json.FieldRef) int {
 	hl := &l.Headers[r.Header.Index]
 	return hl.Base + hl.Type.FieldLanes[r.Field.Index]
 }
 
-// Widths are how many bits of each lane may be set.
+// Widths returns how many bits of each lane may be set.
 func (l *Layout) Widths() []int {
 	out := make([]int, l.Lanes)
 	for i := range out {
@@ -141,7 +143,7 @@ func (l *Layout) Widths() []int {
 	return out
 }
 
-// Run is a run of lanes, for example those of a field: from From to before To.
+// Run is a run of lanes, for example those of a field: from From up to, but not including, To.
 type Run struct{ From, To int }
 
 // Parameter is the place of an action's parameter in the lanes of a call.

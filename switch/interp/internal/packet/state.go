@@ -4,7 +4,7 @@ import (
 	"time"
 )
 
-// State is one packet on its way through the program: BMv2's PHV and packet in one.
+// State is one packet while the program processes it: BMv2's PHV and packet in one.
 type State struct {
 	Layout *Layout
 
@@ -13,7 +13,7 @@ type State struct {
 	StackCounters []int    // by stack, then by union stack: number of elements in use
 	Varbits       [][]byte // by header: content of its varbit field
 
-	Parameters []uint64 // the parameters of the action that runs
+	Parameters []uint64 // the parameters of the running action
 	Scratch    []uint64 // for the wide expressions
 	Input      []byte   // for the inputs of a calculation
 
@@ -24,22 +24,24 @@ type State struct {
 	IngressPort uint32
 	EgressPort  uint32
 	QueueDepth  uint64 // number of packets that wait at EgressPort
-	// the queue that the packet is in there, and since when
+	// Priority is the packet's queue at EgressPort, and EnqueuedAt the time when it entered the
+	// queue
 	Priority   int
 	EnqueuedAt time.Duration
-	kept       []byte // the bytes of a packet that waits
+	kept       []byte // memory for the bytes of a waiting packet
 	// in events: its name, and the number of copies so far
 	Name           Name
 	Copies         *uint64
 	ReceivedLength int // bytes
 
-	// BMv2's idea of the packet's length: as received, plus headers added, minus headers removed
+	// Length is the packet's length by BMv2's count: as received, plus headers added, minus headers
+	// removed
 	Length     int
 	TruncateTo int // bytes to which the packet is cut on its way out
 
 	Exited          bool
 	Dropped         bool // an assertion failed
-	JumpTarget      int  // where the action continues, if a primitive has said so; -1 otherwise
+	JumpTarget      int  // the next statement of the action, if a primitive has set it; otherwise -1
 	Cloning         bool
 	CloneSession    uint32
 	CloneList       int // field lists: of a clone, a resubmit, a recirculation; 0: none
@@ -51,7 +53,7 @@ type State struct {
 // NoTruncation is the TruncateTo of a packet that is not cut.
 const NoTruncation = int(^uint(0) >> 1)
 
-// NewState makes room for a packet. Clear has to come before its first use.
+// NewState allocates a packet. Call Clear before its first use.
 func NewState(lay *Layout) *State {
 	return &State{
 		Layout: lay,
@@ -61,7 +63,7 @@ func NewState(lay *Layout) *State {
 	}
 }
 
-// Clear resets the state to that of a packet of which nothing is known.
+// Clear resets the state for a new packet.
 func (st *State) Clear() {
 	clear(st.Lanes)
 	copy(st.Valid, st.Layout.metadata)
@@ -77,7 +79,7 @@ func (st *State) Clear() {
 	st.RecirculateList = 0
 }
 
-// ClearRequests forgets the program's requests for the packet after the pipeline.
+// ClearRequests clears the program's requests for after the pipeline.
 func (st *State) ClearRequests() {
 	st.Cloning, st.CloneSession, st.CloneList, st.ResubmitList, st.DigestList = false, 0, 0, 0, 0
 }
@@ -99,21 +101,21 @@ func (st *State) CopyHeaders(src *State) {
 	}
 }
 
-// CutPayload is the rest of the packet's bytes, truncated where the program said so.
+// CutPayload returns the rest of the packet's bytes, truncated as the program requested.
 func (st *State) CutPayload() []byte {
 	return st.Payload[:min(len(st.Payload), st.TruncateTo)]
 }
 
-// OwnFrame makes the packet's bytes its own: those that it came in are the caller's.
+// OwnFrame copies the packet's bytes, because the caller owns those that it came in.
 func (st *State) OwnFrame() {
 	n := len(st.Frame)
 	st.kept = append(append(st.kept[:0], st.Frame...), st.Payload...)
 	st.Frame, st.Payload = st.kept[:n:n], st.kept[n:]
 }
 
-// Name tells packets and their copies apart.
+// Name distinguishes packets and their copies.
 type Name struct {
-	Signature uint64 // XXH64 of the bytes that the packet had when it, or the copy, was made
-	ID        uint64 // packets count from 0, as they come in
-	Copy      uint64 // 0, and copies from 1 on
+	Signature uint64 // XXH64 of the bytes of the packet, or of the copy, when it was made
+	ID        uint64 // the number of the received packet, from 0
+	Copy      uint64 // 0 for the packet itself; copies count from 1
 }

@@ -61,7 +61,8 @@ func WriteFields(b []byte, lanes []uint64, fields []WireField) {
 	}
 }
 
-// NewWireField is the field of a lane, width bits wide, that begins at bit off of the wire.
+// NewWireField makes the field in a lane, width bits wide, that begins at bit off of the header on
+// the wire.
 func NewWireField(lane, off, width int) WireField {
 	return WireField{kind: kindOf(off, width), Lane: lane, Offset: off, firstByte: off / 8,
 		Width: width}

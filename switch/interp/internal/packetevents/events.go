@@ -4,10 +4,10 @@ import (
 	"github.com/netcraq/netcraq/switch/interp/internal/packet"
 )
 
-// Kind is a kind of step of a packet's way, with the number that BMv2's event logger gives it.
+// Kind is a kind of step in a packet's processing, with the number of BMv2's event logger.
 type Kind int32
 
-// The kinds of step. Event.ID is an id of the program's JSON, unless something else is said.
+// The kinds of step. Event.ID is an id of the program's JSON, unless the line says otherwise.
 const (
 	PacketIn       Kind = iota // ID: the port
 	PacketOut                  // ID: the port
@@ -26,10 +26,10 @@ const (
 	ActionExecute              // ID: of the action
 )
 
-// ConfigChange says that another program runs; it is not a packet's.
+// ConfigChange says that another program was loaded. It is not a step of a packet.
 const ConfigChange Kind = 999
 
-// Event is a step of a packet's way.
+// Event is a step in the processing of a packet.
 type Event struct {
 	Kind   Kind
 	Packet packet.Name
@@ -37,9 +37,9 @@ type Event struct {
 	Value  int
 }
 
-// Listener gets the steps of packets' ways. It must not call the Pipeline.
+// Listener gets the steps of each packet's processing. It must not call the Pipeline.
 type Listener interface {
-	// Wanted reports whether anybody listens. It is asked once for each packet that comes in.
+	// Wanted reports whether anybody listens. It is called once for each received packet.
 	Wanted() bool
 	Event(Event)
 }

@@ -11,20 +11,20 @@ import (
 // Observer reports packets' processing to a listener and a trace. Either may be missing.
 type Observer struct {
 	events   Listener
-	arrived  uint64 // packets received, which names them
-	eventful bool   // the listener wants the events of the packet under way
+	arrived  uint64 // packets received so far, for names
+	eventful bool   // the listener wants the events of the present packet
 
 	onTrace func(string)
-	traced  uint64 // packets received since there is a trace, which numbers them
-	tracing uint64 // the number of the packet under way
+	traced  uint64 // packets received since tracing began, for numbers
+	tracing uint64 // the number of the present packet
 }
 
-// New makes an observer. Nil stands for no listener, and for no trace.
+// New makes an observer. nil: no listener, or no trace.
 func New(events Listener, trace func(string)) *Observer {
 	return &Observer{events: events, onTrace: trace}
 }
 
-// Watches reports whether anybody may want to know about each statement.
+// Watches reports whether anybody may observe statements.
 func (o *Observer) Watches() bool { return o.onTrace != nil || o.events != nil }
 
 // HasTrace reports whether steps are traced.
@@ -33,7 +33,7 @@ func (o *Observer) HasTrace() bool { return o.onTrace != nil }
 // HasListener reports whether there is a listener, which may not want the events of this packet.
 func (o *Observer) HasListener() bool { return o.events != nil }
 
-// Event tells the listener of a step of a packet, if it wants to know.
+// Event reports a step of a packet to the listener, if it wants this packet's events.
 func (o *Observer) Event(st *packet.State, kind Kind, id, value int) {
 	if o.eventful {
 		o.events.Event(Event{Kind: kind, Packet: st.Name, ID: id, Value: value})
@@ -43,7 +43,7 @@ func (o *Observer) Event(st *packet.State, kind Kind, id, value int) {
 // Listen asks whether the listener wants the events of the next packet.
 func (o *Observer) Listen() { o.eventful = o.events != nil && o.events.Wanted() }
 
-// NamePacket names a packet that has come in.
+// NamePacket names a received packet.
 func (o *Observer) NamePacket(st *packet.State, port uint32, frame []byte) {
 	id := o.arrived
 	o.arrived++
@@ -54,7 +54,7 @@ func (o *Observer) NamePacket(st *packet.State, port uint32, frame []byte) {
 	}
 }
 
-// NameCopy names a copy of a packet that is made with some bytes.
+// NameCopy names a copy of a packet; bytes is the copy's content.
 func (o *Observer) NameCopy(c, of *packet.State, bytes []byte) {
 	c.Name, c.Copies = of.Name, of.Copies
 	if o.eventful && of.Copies != nil {
@@ -63,14 +63,14 @@ func (o *Observer) NameCopy(c, of *packet.State, bytes []byte) {
 	}
 }
 
-// TraceNext begins the trace of another packet.
+// TraceNext begins the trace of the next packet.
 func (o *Observer) TraceNext() {
 	o.traced++
 	o.tracing = o.traced
 }
 
-// Tracef traces a step of the packet under way. The caller has tested HasTrace, so that arguments
-// are only made if somebody reads them.
+// Tracef traces a step of the present packet. The caller must check HasTrace first, so that
+// arguments are only computed if somebody reads them.
 func (o *Observer) Tracef(format string, args ...any) {
 	o.onTrace(fmt.Sprintf("[%d] ", o.tracing) + fmt.Sprintf(format, args...))
 }
@@ -85,5 +85,5 @@ func (o *Observer) TraceStep(what string) {
 // LastNumber is the number of the newest packet.
 func (o *Observer) LastNumber() uint64 { return o.traced }
 
-// ResumeTrace continues with the trace of a packet by its number.
+// ResumeTrace continues the trace of the packet with this number.
 func (o *Observer) ResumeTrace(number uint64) { o.tracing = number }

@@ -11,7 +11,7 @@ type Action struct {
 	Source     *bmv2json.Action
 	Statements []expression.Statement // one for each primitive
 	Parameters []packet.Parameter
-	Stops      bool // the pipeline may end within it
+	Stops      bool // an exit within it may end the pipeline
 
 	jumps bool
 }
@@ -24,8 +24,8 @@ func (a *Action) Run(st *packet.State) {
 		}
 		return
 	}
-	// Jumps only go forward in what p4c writes; going back is allowed by the format, so what one
-	// call may execute is bounded.
+	// p4c only writes forward jumps. The format allows backward jumps, so the number of executed
+	// statements is bounded.
 	for pc, n := 0, 0; pc < len(a.Statements) && n < maxStates; n++ {
 		st.JumpTarget = -1
 		a.Statements[pc](st)
@@ -36,7 +36,7 @@ func (a *Action) Run(st *packet.State) {
 	}
 }
 
-// maxStates bounds the states that one packet may pass. A parser that goes round takes something of
-// the packet each time, or P4 says it may be stopped with the error ParserTimeout; BMv2 would
-// continue for ever.
+// maxStates bounds the states that one packet may pass. A looping parser either consumes some of
+// the packet each time, or, by the P4 specification, may be stopped with the error ParserTimeout.
+// BMv2 would loop for ever.
 const maxStates = 1 << 14

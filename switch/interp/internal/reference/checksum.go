@@ -32,8 +32,8 @@ func (c *Compiler) Checksum(s *bmv2json.Checksum) *Checksum {
 	return out
 }
 
-// right verifies the checksum. One whose field is in a header that is not valid, or whose condition
-// does not hold, is taken as right.
+// right verifies the checksum. A checksum counts as right if its field is in an invalid header, or
+// if its condition is false.
 func (k *Checksum) right(st *packet.State) bool {
 	if !st.Valid[k.header] || k.cond != nil && !k.cond(st) {
 		return true

@@ -12,7 +12,7 @@ import (
 	"github.com/netcraq/netcraq/switch/interp/internal/packetevents"
 )
 
-// Config is the target's part of how a program's statements are run.
+// Config is the target's part in executing a program's statements.
 type Config struct {
 	// PSA says that the program is written for the Portable Switch Architecture.
 	PSA bool
@@ -21,7 +21,7 @@ type Config struct {
 	DropPort                   uint32
 	// Log gets the program's log_msg messages; nil discards them.
 	Log func(string)
-	// Observer hears of each statement.
+	// Observer is told about each statement.
 	Observer *packetevents.Observer
 	// Random is the source of the program's random numbers.
 	Random *rand.PCG
@@ -35,8 +35,8 @@ func (c *Config) say(what string) {
 	}
 }
 
-// Program is a compiled program and its data between packets. Everything is indexed as in the
-// program's JSON; the lists of fields are by their ids.
+// Program is a compiled program and its data between packets. Slices are indexed as in the
+// program's JSON, and lists of fields by their ids.
 type Program struct {
 	Actions        []*Action
 	Calculations   []*calculation.Calculation
@@ -59,6 +59,6 @@ type Compiler struct {
 	KeyLanes int
 
 	errs map[string]uint64 // value of each error
-	// by ExternInstance.Index: the lane of scratch of an InternetChecksum
+	// checksums has the scratch lane of each InternetChecksum, by ExternInstance.Index
 	checksums []int
 }

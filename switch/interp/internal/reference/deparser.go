@@ -29,8 +29,8 @@ func (c *Compiler) Deparser(d *bmv2json.Deparser) (out Deparser) {
 	return out
 }
 
-// Prepare updates the checksums, runs the statements of the deparser, and reports how long the
-// packet is with its headers.
+// Prepare updates the checksums, runs the statements of the deparser, and returns the packet's
+// length including its headers.
 func (d *Deparser) Prepare(st *packet.State) (size int) {
 	d.obs.Event(st, packetevents.DeparserStart, d.id, 0)
 	for _, k := range d.update {
@@ -49,7 +49,7 @@ func (d *Deparser) Prepare(st *packet.State) (size int) {
 	return size
 }
 
-// Write writes the packet to out, which is as long as Prepare has said.
+// Write writes the packet to out, whose length is Prepare's result.
 func (d *Deparser) Write(out []byte, st *packet.State) {
 	at := 0
 	for i, h := range d.order {
@@ -62,5 +62,5 @@ func (d *Deparser) Write(out []byte, st *packet.State) {
 	copy(out[at:], st.Payload)
 }
 
-// AddChecksum adds a checksum that is updated.
+// AddChecksum adds a checksum for Prepare to update.
 func (d *Deparser) AddChecksum(k *Checksum) { d.update = append(d.update, k) }

@@ -9,11 +9,11 @@ import (
 	"github.com/netcraq/netcraq/switch/interp/internal/wideint"
 )
 
-// PSA's extern objects, as BMv2's psa_switch has them. Counters and meters are arrays like
-// v1model's ones. An InternetChecksum belongs to one packet in one of PSA's blocks: its sum is a
-// lane of scratch that is 0 when the packet comes in (BMv2 keeps what an earlier packet left).
+// PSA's extern objects, with the behavior of BMv2's psa_switch. Counters and meters are arrays like
+// v1model's. An InternetChecksum belongs to one packet in one of PSA's blocks: its sum is a scratch
+// lane that is 0 when the packet comes in (BMv2 keeps an earlier packet's sum).
 
-// externs checks the objects and makes room for the state of those that have one.
+// externs checks the objects, and reserves room for those with state.
 func (c *Compiler) externs() {
 	for _, e := range c.Source.Externs {
 		switch e.Type {
@@ -62,8 +62,8 @@ func (c *Compiler) externCall(p *bmv2json.Primitive) expression.Statement {
 	return c.checksumCall(p)
 }
 
-// checksumCall compiles the methods of InternetChecksum. The sum is kept as RFC 1071 has it before
-// it is complemented.
+// checksumCall compiles the methods of InternetChecksum. The stored sum is RFC 1071's before the
+// complement.
 func (c *Compiler) checksumCall(p *bmv2json.Primitive) expression.Statement {
 	arg, at := p.Args, c.checksums[p.Args[0].Extern.Index]
 	switch p.Op {
@@ -77,8 +77,8 @@ func (c *Compiler) checksumCall(p *bmv2json.Primitive) expression.Statement {
 		}
 		return func(st *packet.State) {
 			sum, b := st.Scratch[at], in(st)
-			// BMv2 leaves out the words before the first that is not 0, which makes a difference
-			// where 0 is subtracted: +0 or -0.
+			// BMv2 skips the words before the first one that is not 0. When 0 is subtracted, that
+			// decides between +0 and -0.
 			for len(b) > 0 && b[0]|b[1] == 0 {
 				b = b[2:]
 			}
@@ -115,8 +115,8 @@ func (c *Compiler) checksumCall(p *bmv2json.Primitive) expression.Statement {
 	return nil
 }
 
-// listBits is how many bits the values of a list have together. What has no width of its own is
-// refused.
+// listBits returns the total width of the values in a list. It refuses values without a width of
+// their own.
 func listBits(list *bmv2json.Expr) (bits int) {
 	for _, a := range list.Args {
 		if a.Width == 0 || a.Op == bmv2json.OpField && !a.Field.IsValidity() && a.Field.Field.VL {
@@ -127,8 +127,8 @@ func listBits(list *bmv2json.Expr) (bits int) {
 	return bits
 }
 
-// bitString compiles putting the values of a list one after the other, big endian. Bits that fill
-// the first byte are 0. The result is good until the next one.
+// bitString compiles joining the values of a list, big endian. The first byte is padded with zero
+// bits. The result is valid until the next call.
 func (c *Compiler) bitString(list *bmv2json.Expr) func(*packet.State) []byte {
 	type part struct {
 		v        expression.WideNumber

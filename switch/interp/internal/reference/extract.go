@@ -6,8 +6,8 @@ import (
 	"github.com/netcraq/netcraq/switch/interp/internal/wideint"
 )
 
-// extract compiles extract and extract_VL, into a header, the next of a stack, or a member of the
-// next of a union stack.
+// extract compiles extract and extract_VL into a header, the next header of a stack, or a member of
+// the next element of a union stack.
 func (c *Compiler) extract(o *bmv2json.ParserOp) parseOp {
 	var take func(*packet.State, int) uint64
 	if o.Kind == bmv2json.ParserExtract {
@@ -37,8 +37,8 @@ func (c *Compiler) extract(o *bmv2json.ParserOp) parseOp {
 	}
 }
 
-// nextHeaders are the headers of the stack that an extraction continues with, by the stack's name,
-// and the index in State.StackCounters of their number so far.
+// nextHeaders returns the headers of the stack that is extracted into, as name gives them, and the
+// index in State.StackCounters of the number of elements in use.
 func (c *Compiler) nextHeaders(o *bmv2json.ParserOp, name func(*bmv2json.Header) int) (at int, names []int) {
 	if o.Stack != nil {
 		for _, h := range o.Stack.Headers {
@@ -52,8 +52,7 @@ func (c *Compiler) nextHeaders(o *bmv2json.ParserOp, name func(*bmv2json.Header)
 	return c.UnionStackCounter(o.UnionStack), names
 }
 
-// extractHeader is the common case, with everything that is known about the header bound
-// beforehand.
+// extractHeader is the common case, with all knowledge about the header bound at compile time.
 func (c *Compiler) extractHeader(h int) parseOp {
 	hl, short := c.Layout.Headers[h], c.errs["PacketTooShort"]
 	size, fields, alone := hl.Type.FixedBits/8, hl.Type.Wire, hl.Siblings == nil
@@ -108,7 +107,8 @@ func (c *Compiler) takeVarbit(length *bmv2json.Expr) func(*packet.State, int) ui
 		if hl.Type.FixedBits/8+size > hl.Type.MaxBytes {
 			return tooLong
 		}
-		// A varbit field starts on a byte in every header that p4c lets through (New checks it).
+		// A varbit field starts on a byte boundary in every header that p4c accepts (New checks
+		// it).
 		lanes, head := st.Lanes[hl.Base:hl.Base+hl.Type.Lanes], hl.Type.HeadBits/8
 		packet.ReadFields(lanes, hl.Type.Wire, b)
 		st.Varbits[h] = append(st.Varbits[h][:0], b[head:head+size]...)
@@ -140,7 +140,7 @@ func (c *Compiler) parserSet(o *bmv2json.ParserOp) parseOp {
 	}
 }
 
-// storeLanes cuts src to a field of width bits.
+// storeLanes copies src, truncated to a field of width bits.
 func storeLanes(dst, src []uint64, width int) {
 	copy(dst, src)
 	dst[len(dst)-1] &= wideint.TopMask(width)
@@ -162,7 +162,7 @@ func (c *Compiler) lookahead(e *bmv2json.Expr) func(*packet.State, []uint64) uin
 }
 
 // keyField compiles reading a field into the key. The last element of an empty stack is an error,
-// as P4 says; BMv2 reads whatever is there.
+// as P4 requires; BMv2 reads arbitrary data.
 func (c *Compiler) keyField(e *bmv2json.Expr, n int) func(*packet.State, []uint64) uint64 {
 	if e.Op == bmv2json.OpField && e.Field.IsValidity() {
 		v := c.Load(e, 64)
@@ -187,7 +187,7 @@ func (c *Compiler) keyField(e *bmv2json.Expr, n int) func(*packet.State, []uint6
 	}
 }
 
-// splitKey takes apart a concatenation of byte-padded parts.
+// splitKey splits a concatenation of byte-padded parts.
 func splitKey(b []byte, widths []int, lanes int) []uint64 {
 	out := make([]uint64, lanes)
 	at := 0
@@ -203,5 +203,5 @@ func splitKey(b []byte, widths []int, lanes int) []uint64 {
 // parseOp is an operation of a parser. It returns the error that stops the parser, or noError.
 type parseOp func(*packet.State) uint64
 
-// noError is what an operation returns that does not stop the parser.
+// noError is the result of an operation that does not stop the parser.
 const noError = ^uint64(0)

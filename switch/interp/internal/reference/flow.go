@@ -11,36 +11,35 @@ import (
 	"github.com/netcraq/netcraq/switch/interp/internal/packetevents"
 )
 
-// Flow is the control flow of a pipeline as it stands in the program: conditions, tables and
-// actions that lead to each other.
+// Flow is the control flow of a pipeline exactly as written: conditions, tables and actions that
+// lead to each other.
 type Flow struct{ first *node }
 
-// node is a condition, a table, or an action that nothing chooses. A nil node is the pipeline's
-// end.
+// node is a condition, a table, or an action that runs unconditionally. A nil node is the
+// pipeline's end.
 type node struct {
-	// a condition leads to yes if it holds, and otherwise to next
+	// a condition leads to yes if it is true, and otherwise to next
 	cond expression.Condition
 	yes  *node
-	// a table leads to where its choice says
+	// a table's choice gives its next node
 	table   *choice
 	actions []*Action // by Action.Index
 	obs     *packetevents.Observer
-	// an action leads to next, or, if it stops, to the end once the program has said exit
+	// an action leads to next or, if it stops and the program has executed exit, to the end
 	do    expression.Statement
 	stops bool
 	next  *node
 }
 
-// choice says where a packet goes after a table. If an action ran, hit or miss say it by
-// Action.Index. Otherwise the packet goes to none (its entry has an empty group) or to missed
-// (there is no default entry).
+// choice gives the node after a table. If an action ran, it is in hit or miss, by Action.Index.
+// Otherwise it is none (the entry has an empty group) or missed (the table has no default entry).
 type choice struct {
 	t            *matchtables.Table
 	hit, miss    []*node
 	none, missed *node
 }
 
-// Run takes a packet through.
+// Run processes a packet.
 func (f *Flow) Run(st *packet.State) {
 	for n := f.first; n != nil; {
 		switch {
@@ -64,7 +63,7 @@ func (f *Flow) Run(st *packet.State) {
 	st.Exited = false
 }
 
-// apply looks a packet up in a table, runs the action that it finds, and returns the next node.
+// apply looks up a packet in a table, runs the action that it finds, and returns the next node.
 func (n *node) apply(st *packet.State) *node {
 	c := n.table
 	e := c.t.Lookup(st)
@@ -95,7 +94,7 @@ func (n *node) apply(st *packet.State) *node {
 	return next[do.Index]
 }
 
-// tellLookup tells the observer what was looked up in a table, and what was found.
+// tellLookup reports a table lookup and its result to the observer.
 func (n *node) tellLookup(st *packet.State, e *matchtables.Entry) {
 	t := n.table.t
 	if n.obs.HasTrace() && len(t.Source.Keys) > 0 {
@@ -133,7 +132,7 @@ func (c *Compiler) Flow(pl *bmv2json.Pipeline) *Flow {
 	return &Flow{f.node(pl.Init)}
 }
 
-// node compiles a node and those that it leads to, once each.
+// node compiles a node and its successors, once each.
 func (f *flowCompiler) node(n bmv2json.Node) *node {
 	if n == nil {
 		return nil
@@ -155,7 +154,8 @@ func (f *flowCompiler) node(n bmv2json.Node) *node {
 	return out
 }
 
-// action is an action that nothing chooses. If a table stands for it, the table is reported first.
+// action makes the node of an action that runs unconditionally. If it stands for a table, the table
+// is reported first.
 func (f *flowCompiler) action(a *Action, of *bmv2json.Table, next *node) *node {
 	out := &node{do: a.Run, stops: a.Stops, next: next}
 	if of != nil {
@@ -169,9 +169,9 @@ func (f *flowCompiler) action(a *Action, of *bmv2json.Table, next *node) *node {
 	return out
 }
 
-// table is a table with where its actions lead to. A member of an action profile that several
-// tables share may name an action object that p4c made for another of them; it is the same action
-// by name.
+// table makes the node of a table and its successors. If several tables share an action profile, a
+// member may name an action object that p4c made for another table; by its name it is the same
+// action.
 func (f *flowCompiler) table(t *matchtables.Table) *node {
 	if a := t.OnlyAction(); a != nil && !f.c.Observer.HasTrace() {
 		return f.action(f.c.Actions[a.Index], t.Source, f.node(t.AfterMiss(0)))

@@ -27,15 +27,15 @@ type Parser struct {
 type parseState struct {
 	ops   []parseOp
 	key   []keyPart
-	one   expression.Number // the key, if it has one part of one lane
+	one   expression.Number // set if the key has one part of one lane
 	cases []parseCase
-	// the cases, if the key is one and none is a value set
+	// the cases, if one is set and no case is a value set
 	plain []plainCase
 	then  *parseState // if no case matches; nil accepts
 }
 
 type keyPart struct {
-	get       func(*packet.State, []uint64) uint64 // fills the part's lanes; returns an error
+	get       func(*packet.State, []uint64) uint64 // sets the part's lanes; returns an error
 	from, to  int                                  // of the key's lanes
 	lookahead bool
 }
@@ -46,7 +46,7 @@ type plainCase struct {
 }
 
 type parseCase struct {
-	value, mask []uint64 // by lane of the key; a value is under its mask
+	value, mask []uint64 // by lane of the key; the value is masked
 	set         *matchtables.ValueSet
 	next        *parseState
 }
@@ -161,8 +161,8 @@ func (c *Compiler) parserOp(o *bmv2json.ParserOp) parseOp {
 	return func(st *packet.State) uint64 { do(st); return noError }
 }
 
-// Run parses st.Frame and returns the error that stopped it, by the program's number. What was
-// extracted before the error stays extracted, as in BMv2.
+// Run parses st.Frame and returns the error that stopped it, by the program's number. As in BMv2,
+// headers that were extracted before the error stay extracted.
 func (ps *Parser) Run(st *packet.State) uint64 {
 	ps.obs.Event(st, packetevents.ParserStart, ps.id, 0)
 	st.Offset = 0
@@ -261,5 +261,5 @@ cases:
 	return s.then, noError
 }
 
-// AddChecksum adds a checksum that is verified.
+// AddChecksum adds a checksum for ChecksumsRight to verify.
 func (ps *Parser) AddChecksum(k *Checksum) { ps.verify = append(ps.verify, k) }

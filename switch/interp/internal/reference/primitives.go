@@ -15,7 +15,7 @@ func (c *Compiler) action(src *bmv2json.Action) *Action {
 	for _, p := range src.Primitives {
 		do := c.primitive(p)
 		switch p.Op {
-		case "_jump", "_jump_if_zero": // p4c's, not the program's: they are not traced
+		case "_jump", "_jump_if_zero": // made by p4c, so not traced
 			a.jumps = true
 		case "exit", "assert", "assume":
 			a.Stops = true
@@ -28,7 +28,7 @@ func (c *Compiler) action(src *bmv2json.Action) *Action {
 	return a
 }
 
-// primitive compiles one call.
+// primitive compiles one primitive.
 func (c *Compiler) primitive(p *bmv2json.Primitive) expression.Statement {
 	c.checkArgs(p)
 	arg := p.Args
@@ -94,7 +94,7 @@ func (c *Compiler) primitive(p *bmv2json.Primitive) expression.Statement {
 	return c.request(p)
 }
 
-// headerPrimitive compiles a call that changes whole headers, unions or stacks.
+// headerPrimitive compiles a primitive that changes whole headers, unions or stacks.
 func (c *Compiler) headerPrimitive(p *bmv2json.Primitive) expression.Statement {
 	arg := p.Args
 	switch p.Op {
@@ -129,7 +129,7 @@ func (c *Compiler) headerPrimitive(p *bmv2json.Primitive) expression.Statement {
 	return nil
 }
 
-// oldArithmetic compiles the primitives of P4_14 as the expressions that they are.
+// oldArithmetic compiles the arithmetic primitives of P4_14 to the equivalent expressions.
 func (c *Compiler) oldArithmetic(p *bmv2json.Primitive) expression.Statement {
 	op := map[string]bmv2json.ExprOp{
 		"add_to_field": bmv2json.OpAdd, "subtract_from_field": bmv2json.OpSub,

@@ -15,7 +15,7 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// Compile compiles the actions, tables and arrays of a program, in the order of their references.
+// Compile compiles the actions, tables and arrays of a program, in the order of their dependencies.
 // The arrays have no memory before Allocate.
 func Compile(prog *bmv2json.Program, lay *packet.Layout, conf Config) *Compiler {
 	p := &Program{FieldLists: map[int][]packet.Run{}, LearnLists: map[int][]expression.WideNumber{}}
@@ -107,8 +107,8 @@ func checkState(prog *bmv2json.Program) {
 	}
 }
 
-// errors finds the value of each error; those of the core library that the program does not number
-// get values of their own, as in BMv2.
+// errors finds the value of each error. Errors of the core library that the program does not number
+// get further values, as in BMv2.
 func (c *Compiler) errors() {
 	c.errs = map[string]uint64{}
 	next := uint64(0)
@@ -140,8 +140,7 @@ func (p *Program) Allocate(prog *bmv2json.Program) {
 	}
 }
 
-// maxState bounds what a program's registers, counters and meters take in all, in bytes. Go
-// ends a process that gets no more memory, so a program that asks for too much is refused
-// before; one that asks for more than this is more likely wrong than meant. While a program is
-// replaced there are two.
+// maxState bounds the total size of a program's registers, counters and meters, in bytes. The Go
+// runtime ends a process that gets no more memory, so larger programs are refused first; such a
+// size is probably a mistake. While a program is replaced, there are two.
 const maxState = 1 << 30

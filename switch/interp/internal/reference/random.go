@@ -10,8 +10,8 @@ import (
 	"github.com/netcraq/netcraq/switch/interp/internal/refusal"
 )
 
-// random compiles random(dst, lo, hi): a number of [lo, hi], both 64 bits at most; nothing is
-// stored where lo > hi.
+// random compiles random(dst, lo, hi): a number in [lo, hi], both at most 64 bits wide. It stores
+// nothing if lo > hi.
 func (c *Compiler) random(p *bmv2json.Primitive) expression.Statement {
 	lo, hi := c.Index(p.Args[1]), c.Index(p.Args[2])
 	store, random := c.Store(p.Args[0]), c.Random
@@ -22,7 +22,7 @@ func (c *Compiler) random(p *bmv2json.Primitive) expression.Statement {
 	}
 }
 
-// randomIn is a number of [lo, hi].
+// randomIn returns a number in [lo, hi].
 func randomIn(random *rand.PCG, lo, hi uint64) uint64 {
 	v := random.Uint64()
 	if span := hi - lo + 1; span != 0 {

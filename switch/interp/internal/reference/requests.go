@@ -7,8 +7,8 @@ import (
 	"github.com/netcraq/netcraq/switch/interp/internal/refusal"
 )
 
-// request compiles what is done with the packet only after the pipeline: clone, resubmit,
-// recirculate, digest. The last request of a kind counts.
+// request compiles requests for after the pipeline: clone, resubmit, recirculate, digest. The last
+// request of a kind wins.
 func (c *Compiler) request(p *bmv2json.Primitive) expression.Statement {
 	c.onlyV1model(p)
 	arg := p.Args
@@ -38,7 +38,7 @@ func (c *Compiler) request(p *bmv2json.Primitive) expression.Statement {
 	}
 }
 
-// checkFieldList refuses a list that there is not; 0 stands for the empty one.
+// checkFieldList refuses a field list that does not exist; 0 stands for the empty list.
 func (c *Compiler) checkFieldList(e *bmv2json.Expr) {
 	if e.Op == bmv2json.OpConst && e.Const.Sign() != 0 &&
 		(!e.Const.IsInt64() || c.Source.FieldList(int(e.Const.Int64())) == nil) {
@@ -46,7 +46,7 @@ func (c *Compiler) checkFieldList(e *bmv2json.Expr) {
 	}
 }
 
-// onlyV1model refuses a primitive that asks v1model's engine for something.
+// onlyV1model refuses a primitive that only v1model's engine supports.
 func (c *Compiler) onlyV1model(p *bmv2json.Primitive) {
 	if c.PSA {
 		refusal.Panic(p.Path, "%s, which is v1model's, in a PSA program", p.Op)

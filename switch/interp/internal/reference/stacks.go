@@ -6,7 +6,8 @@ import (
 	"github.com/netcraq/netcraq/switch/interp/internal/packet"
 )
 
-// stackElems are the headers of each element of a stack: one, or the members of a union.
+// stackElems returns the headers of each element of a stack: one header, or the members of a union.
+// next is the index in StackCounters.
 func (c *Compiler) stackElems(e *bmv2json.Expr) (elems [][]int, next int) {
 	if e.Op == bmv2json.OpStack {
 		for _, h := range e.Stack.Headers {
@@ -42,7 +43,7 @@ func (c *Compiler) assignStack(p *bmv2json.Primitive) expression.Statement {
 	}
 }
 
-// shiftStack compiles push_front and pop_front: elements move by the count, those that come free
+// shiftStack compiles push_front and pop_front: elements move by the count, and vacated elements
 // become invalid.
 func (c *Compiler) shiftStack(p *bmv2json.Primitive) expression.Statement {
 	elems, next := c.stackElems(p.Args[0])

@@ -7,10 +7,10 @@ import (
 	"github.com/netcraq/netcraq/switch/interp/internal/packetevents"
 )
 
-// Statements that tell the observer that they run.
+// Statements that report to the observer.
 
-// toldOp tells the listener of an extraction. As in BMv2 that is before it is known whether the
-// packet has as many bytes.
+// toldOp reports an extraction to the listener. As in BMv2, it reports before it is known whether
+// the packet is long enough.
 func (c *Compiler) toldOp(o *bmv2json.ParserOp, op parseOp) parseOp {
 	if !c.Observer.HasListener() ||
 		o.Kind != bmv2json.ParserExtract && o.Kind != bmv2json.ParserExtractVL {
@@ -32,7 +32,7 @@ func (c *Compiler) toldOp(o *bmv2json.ParserOp, op parseOp) parseOp {
 	}
 }
 
-// toldCondition tells the listener what a condition is.
+// toldCondition reports a condition's value to the listener.
 func (c *Compiler) toldCondition(cd *bmv2json.Conditional, cond expression.Condition) expression.Condition {
 	if !c.Observer.HasListener() {
 		return cond
@@ -49,7 +49,7 @@ func (c *Compiler) toldCondition(cd *bmv2json.Conditional, cond expression.Condi
 	}
 }
 
-// tracedCondition traces what a condition is.
+// tracedCondition traces a condition's value.
 func (c *Compiler) tracedCondition(cd *bmv2json.Conditional, cond expression.Condition) expression.Condition {
 	obs := c.Observer
 	if !obs.HasTrace() {
@@ -78,7 +78,7 @@ func (c *Compiler) tracedPrimitive(p *bmv2json.Primitive, do expression.Statemen
 	}
 }
 
-// tracedOp traces an operation of a parser, and the error that it stops the parser with.
+// tracedOp traces an operation of a parser, and the error by which it stops the parser.
 func (c *Compiler) tracedOp(o *bmv2json.ParserOp, op parseOp) parseOp {
 	obs := c.Observer
 	if !obs.HasTrace() {

@@ -6,7 +6,7 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// refusal is what Panic panics with, so that Recover tells it from other panics.
+// refusal is the panic value of Panic, so that Recover recognizes it.
 type refusal struct{ err error }
 
 // Panic gives up on a construct that the interpreter cannot run. path is its place in the JSON.
@@ -15,7 +15,7 @@ func Panic(path, format string, args ...any) {
 		target.ErrUnsupported)})
 }
 
-// Recover, deferred by a function, turns the refusal that the function panics with into its error.
+// Recover must be deferred. It turns a refusal, by which the function panics, into an error.
 func Recover(err *error) {
 	if r := recover(); r != nil {
 		ref, ok := r.(refusal)

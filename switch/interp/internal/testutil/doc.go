@@ -1,2 +1,2 @@
-// Package testutil has helpers for tests of several of the interpreter's packages.
+// Package testutil has test helpers that several of the interpreter's packages share.
 package testutil

@@ -15,34 +15,34 @@ const (
 	opEnd opcode = iota
 	opJump
 
-	// Instructions that set lane a. If there are two operands the first is lane to.
-	opSet     // to k
-	opCopy    // to lane to
-	opMask    // to lane to, except for the bits that k has not
-	opParam   // to the action's parameter at lane to of its parameters, masked with k
-	opAdd     // lane to plus k
-	opOr      // or k
-	opXor     // exclusive or k
-	opShl     // shifted left by k, at most 63
-	opShr     // shifted right by k, at most 63
-	opAddLane // lane to plus lane k; and so on
+	// Instructions that set lane a. If there are two operands, lane to is the first.
+	opSet     // a = k
+	opCopy    // a = lane to
+	opMask    // a = lane to & k
+	opParam   // a = lane to of the action's parameters & k
+	opAdd     // a = lane to + k
+	opOr      // a = lane to | k
+	opXor     // a = lane to ^ k
+	opShl     // a = lane to << k; k is at most 63
+	opShr     // a = lane to >> k; k is at most 63
+	opAddLane // a = lane to + lane k; the following are alike
 	opSubLane
 	opAndLane
 	opOrLane
 	opXorLane
-	opValue // to the result of function k of values
-	opRead  // to the cell of register k at index lane to, if there is one
+	opValue // a = the result of function k of values
+	opRead  // a = the cell of register k at index lane to, if it exists
 
-	// Conditional jumps: execution continues at to if the condition holds.
-	opIfEqual     // lane a is k
-	opIfEqualLane // lane a is lane k
-	opIfLess      // lane a is less than k
-	opIfLessLane  // lane a is less than lane k
-	opIfIn        // lane a is less than 64, and that bit of k is set
+	// Conditional jumps: execution continues at instruction to if the condition is true.
+	opIfEqual     // lane a == k
+	opIfEqualLane // lane a == lane k
+	opIfLess      // lane a < k
+	opIfLessLane  // lane a < lane k
+	opIfIn        // lane a < 64, and this bit of k is set
 	opIfValid     // header a is valid
 	opIf          // condition k
-	opIfExit      // the program has said exit
-	// The same if the condition does not hold.
+	opIfExit      // the program has executed exit
+	// The same jumps if the condition is false.
 	opUnlessEqual
 	opUnlessEqualLane
 	opUnlessLess
@@ -51,21 +51,21 @@ const (
 	opUnlessValid
 	opUnless
 
-	opWrite // the cell of register k at index lane to, if there is one, is set to lane a
-	opCount // a packet is counted in the cell of counter k at index lane a, if there is one
-	opDo    // primitive k
-	opTable // table k is applied; it says where to continue
+	opWrite // the cell of register k at index lane to, if it exists, is set to lane a
+	opCount // counts a packet in the cell of counter k at index lane a, if it exists
+	opDo    // executes primitive k
+	opTable // applies table k, which gives the next instruction
 
-	// The next a instructions are of one kind: they are done without looking at each.
+	// The next a instructions are of one kind, and run in a loop without a switch.
 	opSets
 	opCopies
 	opParams
 )
 
-// negated is the jump that is taken where the other is not.
+// negated returns the opposite jump.
 func (op opcode) negated() opcode { return op + opUnlessEqual - opIfEqual }
 
-// branches reports whether a packet continues in one of two ways.
+// branches reports whether an instruction has two successors.
 func (op opcode) branches() bool { return op >= opIfEqual && op <= opIf }
 
 // instr is an instruction.
@@ -88,24 +88,24 @@ type Code struct {
 	counters  []*arrays.Counter
 }
 
-// site is a table at its place in the control flow. What every look-up needs comes first: alongside
-// other work, look-ups wait for memory most of all.
+// site is a table at one place in the control flow. The fields of every lookup come first, because
+// lookups mostly wait for memory.
 type site struct {
-	// where the key has one field of up to 64 bits, and is exact: its lane, and the header that has
-	// to be valid, or -1
+	// if the key is one exact field of up to 64 bits: the map, the field's lane, and the header
+	// that must be valid, or -1
 	words        *matchtables.WordMap
 	lane, header int32
-	quiet        bool // entries only have actions
-	records      bool // what is hit is recorded
+	quiet        bool // all entries have actions, not members or groups
+	records      bool // hits are recorded in entries
 	t            *matchtables.Table
-	// where control continues with the action of an entry, and with that of the default entry: by
+	// the next instruction after an entry's action, and after the default entry's action, by
 	// Action.Index
 	hit, miss []uint32
-	// where there is none
+	// the next instruction if the entry has no action, and if the table has no default entry
 	none, missed uint32
 }
 
-// Run takes a packet through.
+// Run processes a packet.
 func (c *Code) Run(st *packet.State) {
 	c.from(st)
 	st.Exited = false
@@ -247,7 +247,7 @@ func (c *Code) from(st *packet.State) {
 	}
 }
 
-// apply looks a packet up, and says where the action that it finds begins.
+// apply looks up a packet, and returns the first instruction of the action that it finds.
 func (s *site) apply(st *packet.State) uint32 {
 	var e *matchtables.Entry
 	if s.words != nil {

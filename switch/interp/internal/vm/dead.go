@@ -1,12 +1,12 @@
 package vm
 
-// dead leaves out what sets a lane that nobody asks for any more.
+// dead removes steps that set lanes which nothing reads afterwards.
 type dead struct {
-	private laneSet // the lanes that nobody asks for after the last step
+	private laneSet // the lanes that nothing reads after the last step
 	done    map[*step]alive
 }
 
-// alive is what a step became, and the lanes that are asked for from there on.
+// alive is the result for a step: its replacement, and the lanes that are read from there on.
 type alive struct {
 	step  *step
 	lanes laneSet

@@ -10,7 +10,7 @@ import (
 	"github.com/netcraq/netcraq/switch/interp/internal/wideint"
 )
 
-// effectsOf are those of a primitive. What is not known for sure is anything.
+// effectsOf returns the effects of a primitive; anything if they are not known exactly.
 func (l *lowering) effectsOf(p *bmv2json.Primitive) *effects {
 	types, out := reference.ArgumentTypes[p.Op], &effects{}
 	if strings.ContainsAny(types, "suv") || len(types) != len(p.Args) {
@@ -47,7 +47,7 @@ func (l *lowering) effectsOf(p *bmv2json.Primitive) *effects {
 	return out
 }
 
-// effectsOfExpr are those of an expression.
+// effectsOfExpr returns the effects of an expression.
 func (l *lowering) effectsOfExpr(e *bmv2json.Expr) *effects {
 	out := &effects{}
 	if !l.readsOf(e, &out.reads) {
@@ -98,14 +98,14 @@ func (l *lowering) readsOf(e *bmv2json.Expr, to *[]packet.Run) bool {
 	return ok
 }
 
-// targetHeaders are those in which the target has fields of its own.
+// targetHeader reports whether a header has fields that the target itself uses.
 func targetHeader(name string) bool {
 	return slices.Contains([]string{"standard_metadata", "intrinsic_metadata", "queueing_metadata"},
 		name) || strings.HasPrefix(name, "psa_")
 }
 
-// private are the lanes of metadata that nothing but a pipeline's own control flow knows about:
-// they are 0 where it begins, and nobody asks for them after it.
+// private returns the metadata lanes that only this pipeline's control flow uses: they are 0 at its
+// beginning, and nothing reads them after it.
 func (l *lowering) private(pl *bmv2json.Pipeline) laneSet {
 	known := newLaneSet(l.c.Layout.Lanes)
 	var runs []packet.Run
@@ -148,7 +148,7 @@ func (l *lowering) private(pl *bmv2json.Pipeline) laneSet {
 	return out
 }
 
-// readByPrimitives adds what the arguments of primitives read.
+// readByPrimitives adds the fields that arguments of primitives read.
 func (l *lowering) readByPrimitives(list []*bmv2json.Primitive, to *[]packet.Run) {
 	for _, p := range list {
 		for _, a := range p.Args {
@@ -157,7 +157,7 @@ func (l *lowering) readByPrimitives(list []*bmv2json.Primitive, to *[]packet.Run
 	}
 }
 
-// readByParsers adds what parsers and deparsers read and set.
+// readByParsers adds the fields that parsers and deparsers read and set.
 func (l *lowering) readByParsers(to *[]packet.Run) {
 	for _, q := range l.c.Source.Parsers {
 		for _, s := range q.States {
@@ -182,7 +182,7 @@ func (l *lowering) readByParsers(to *[]packet.Run) {
 	}
 }
 
-// readByOtherPipeline adds what the pipeline other than pl reads.
+// readByOtherPipeline adds the fields that the other pipeline reads.
 func (l *lowering) readByOtherPipeline(pl *bmv2json.Pipeline, to *[]packet.Run) {
 	for _, name := range []string{"ingress", "egress"} {
 		other := l.c.Source.Pipeline(name)

@@ -6,14 +6,13 @@ import (
 	"github.com/netcraq/netcraq/switch/interp/internal/reference"
 )
 
-// largestBody is the number of primitives up to which an action is written out at each place that
-// it is run from.
+// largestBody is the largest action, in primitives, that is inlined at each of its uses.
 const largestBody = 256
 
-// mostWritten bounds the primitives of actions that are written out in all.
+// mostWritten bounds the total number of inlined primitives.
 const mostWritten = 1 << 17
 
-// node makes the steps from a node of the control flow on.
+// node makes the steps for a node of the control flow and all its successors.
 func (l *lowering) node(n bmv2json.Node) *step {
 	if n == nil {
 		return l.end
@@ -39,9 +38,9 @@ func (l *lowering) conditional(n *bmv2json.Conditional) *step {
 	return l.cond(n.Expr, yes, no)
 }
 
-// table makes the steps of a table, of the actions that it may run, and of what comes after them. A
-// member of an action profile that several tables share may name an action object that p4c made for
-// another of them; it is the same action by name.
+// table makes the steps of a table, of its actions, and of their successors. If several tables
+// share an action profile, a member may name an action object that p4c made for another table; by
+// its name it is the same action.
 func (l *lowering) table(t *matchtables.Table) *step {
 	actions := l.c.Actions
 	if a := t.OnlyAction(); a != nil {
@@ -103,8 +102,8 @@ func (l *lowering) action(a *reference.Action, next *step) *step {
 	return at[0]
 }
 
-// forwardJumps says where the jumps of an action go; false where one goes back, or nobody knows
-// where.
+// forwardJumps returns the targets of an action's jumps; false if a jump goes back, or its target
+// is unknown.
 func forwardJumps(a *reference.Action) (targets map[int]int, ok bool) {
 	targets = map[int]int{}
 	for i, p := range a.Source.Primitives {

@@ -6,12 +6,12 @@ import (
 	"github.com/netcraq/netcraq/switch/interval"
 )
 
-// operand is the value of an expression: a constant, or what is in a lane after the steps before.
+// operand is the value of an expression: a constant, or a lane's content after the steps of before.
 type operand struct {
 	konst  bool
 	k      uint64
 	lane   int
-	before func(*step) *step // nil: there are none
+	before func(*step) *step // nil: no steps
 }
 
 func (o operand) then(s *step) *step {
@@ -21,8 +21,8 @@ func (o operand) then(s *step) *step {
 	return o.before(s)
 }
 
-// operand finds a place for the low n bits of e, as expression.Compiler.Number has them; false
-// where all are taken.
+// operand makes the low n bits of e available (see expression.Compiler.Number); false if all
+// temporaries are in use.
 func (l *lowering) operand(e *bmv2json.Expr, n int) (operand, bool) {
 	if e.Op == bmv2json.OpConst {
 		return operand{konst: true, k: interval.Word(e.Const, 0)}, true
@@ -38,7 +38,8 @@ func (l *lowering) operand(e *bmv2json.Expr, n int) (operand, bool) {
 	return operand{lane: lane, before: func(s *step) *step { return l.store(lane, e, n, s) }}, true
 }
 
-// withLane is for an operand that has to be in a lane. It gives nil if there are too many.
+// withLane makes an operand available in a lane. It returns nil if there are not enough
+// temporaries.
 func (l *lowering) withLane(e *bmv2json.Expr, n int, use func(lane int) *step) *step {
 	if fits, _ := interval.OfExpr(e).FitsWord(); n == 64 && !fits {
 		return nil
@@ -60,8 +61,8 @@ func (l *lowering) withLane(e *bmv2json.Expr, n int, use func(lane int) *step) *
 	return o.then(use(o.lane))
 }
 
-// store makes the steps that set a lane to the low n bits of e, as expression.Compiler.Number has
-// them. Until the last of them the lane is what it was.
+// store makes the steps that set a lane to the low n bits of e (see expression.Compiler.Number).
+// Only the last of them changes the lane.
 func (l *lowering) store(lane int, e *bmv2json.Expr, n int, next *step) *step {
 	if next == nil {
 		return nil
@@ -105,7 +106,7 @@ func (l *lowering) store(lane int, e *bmv2json.Expr, n int, next *step) *step {
 	return &step{op: opValue, a: a, value: l.c.Number(e, n), effects: l.effectsOfExpr(e), next: next}
 }
 
-// truthValue makes the steps that set a lane to 1 where a condition holds, and to 0 where not.
+// truthValue makes the steps that set a lane to 1 if a condition is true, and otherwise to 0.
 func (l *lowering) truthValue(a uint16, next *step, cond func(yes, no *step) *step) *step {
 	return cond(&step{op: opSet, a: a, k: 1, next: next}, &step{op: opSet, a: a, next: next})
 }
@@ -118,7 +119,7 @@ func (l *lowering) binary(a uint16, e *bmv2json.Expr, n int, next *step) *step {
 	}
 	if e.Op == bmv2json.OpBitAnd && right.Op == bmv2json.OpConst {
 		if m, ok := expression.IsMask(right.Const); ok {
-			if m >= n || interval.OfExpr(left).Within(interval.Unsigned(m)) { // it takes nothing away
+			if m >= n || interval.OfExpr(left).Within(interval.Unsigned(m)) { // the mask clears nothing
 				return l.store(int(a), left, n, next)
 			}
 			n = min(n, m)
@@ -159,7 +160,7 @@ func (l *lowering) shift(a uint16, e *bmv2json.Expr, n int, next *step) *step {
 	}
 	op := opShl
 	if e.Op == bmv2json.OpShr {
-		// all of it is needed
+		// all bits of the value are needed
 		if fits, signed := interval.OfExpr(e.Left).FitsWord(); !fits || signed {
 			return nil
 		}

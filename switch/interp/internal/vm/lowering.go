@@ -6,19 +6,19 @@ import (
 	"github.com/netcraq/netcraq/switch/interp/internal/reference"
 )
 
-// Temporaries are the lanes for intermediate results of an expression; one that needs more is left
-// to a closure.
+// Temporaries is the number of lanes for the intermediate results of an expression. An expression
+// that needs more becomes a closure.
 const Temporaries = 8
 
-// lowering makes steps of the control flow of a pipeline. They are made from the end: each is made
-// knowing what comes after it.
+// lowering makes the steps of a pipeline's control flow, from the end to the beginning, so that
+// each step refers to its successors.
 type lowering struct {
 	c     *reference.Compiler
 	end   *step
 	nodes map[bmv2json.Node]*step
 	conds map[*bmv2json.Expr]expression.Condition
 	first int // lane of the temporaries
-	used  int // of the temporaries
-	// primitives of actions that have been written out
+	used  int // number of temporaries in use
+	// written counts the inlined primitives
 	written int
 }

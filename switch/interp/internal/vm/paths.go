@@ -9,27 +9,29 @@ import (
 )
 
 // Paths. A program repeats decisions: p4c stores a packet's kind in metadata, and each control
-// tests it again. So steps are written again by what is known where a packet comes along (jump
+// tests it again. This pass copies steps by what is known about a packet on each path (jump
 // threading): a step that is reached with different knowledge becomes several steps, and a decision
-// with a known result becomes none. Knowing less is never wrong, so their number can be bounded.
+// with a known result is removed. Ignoring knowledge is always correct, so the number of copies can
+// be bounded.
 
-// Bounds of how many steps one becomes, and of all.
+// Bounds of the number of copies of a step, and of all steps.
 const (
-	mostExact    = 4      // for all that is known and asked after the step
-	mostVariants = 12     // with variants for what is asked at least oftenAsked times
-	mostOften    = 24     // with variants for what is asked twice as often
-	mostSteps    = 12_000 // of all: then nothing is known any more
+	mostExact    = 4      // copies that use all knowledge that is tested after the step
+	mostVariants = 12     // copies, if only lanes that are tested at least oftenAsked times count
+	mostOften    = 24     // copies, if only lanes that are tested twice as often count
+	mostSteps    = 12_000 // steps in all; beyond them, knowledge is ignored
 	oftenAsked   = 4
 )
 
-// fact is what is known about a lane: what it is, or which of the numbers below 64 it is not.
+// fact is knowledge about a lane: its value k (konst), or the numbers below 64 that it does not
+// have (the bits of k).
 type fact struct {
-	lane  int // that of a header's validity is after all lanes
+	lane  int // headers' validity follows after all lanes
 	konst bool
 	k     uint64
 }
 
-// facts are in the order of their lanes.
+// facts is sorted by lane.
 type facts []fact
 
 func (f facts) of(lane int) fact {
@@ -43,7 +45,7 @@ func (f facts) find(lane int) (int, bool) {
 	return slices.BinarySearchFunc(f, lane, func(x fact, lane int) int { return x.lane - lane })
 }
 
-// with is f, and x in the place of what was known about its lane.
+// with returns f with x in place of the fact about its lane.
 func (f facts) with(x fact) facts {
 	i, ok := f.find(x.lane)
 	nothing := !x.konst && x.k == 0
@@ -60,7 +62,7 @@ func (f facts) with(x fact) facts {
 	return slices.Insert(slices.Clone(f), i, x)
 }
 
-// within reports whether all of f is in o.
+// within reports whether o contains all facts of f.
 func (f facts) within(o facts) bool {
 	for _, x := range f {
 		if o.of(x.lane) != x {
@@ -82,10 +84,10 @@ func (f facts) key(b []byte) []byte {
 	return b
 }
 
-// paths writes steps again.
+// paths copies steps.
 type paths struct {
 	lanes int
-	width []int // of each lane: how many bits of it may be set
+	width []int // of each lane: its width in bits
 	asked map[*step]asked
 	memo  map[string]*step
 	kinds map[*step][]facts // the variants of a step
@@ -93,11 +95,11 @@ type paths struct {
 	of    map[*step]int // their numbers
 }
 
-// asked is how many conditions on one way after a step use a lane's value, if nothing sets it
-// before.
+// asked is, for each lane, the largest number of conditions on one path after a step that use the
+// lane's value before anything sets it.
 type asked []uint8
 
-// thread writes the steps from first on with what is known.
+// thread copies the steps from first on, using what is known.
 func thread(first *step, width []int, headers int, zero laneSet) *step {
 	lanes := len(width)
 	p := &paths{lanes: lanes, width: width, asked: map[*step]asked{},
@@ -112,7 +114,7 @@ func thread(first *step, width []int, headers int, zero laneSet) *step {
 	return p.at(first, f)
 }
 
-// find finds the conditions after a step, itself included.
+// find counts, for a step, the uses of lanes by conditions from there on.
 func (p *paths) find(s *step, size int) asked {
 	if a := p.asked[s]; a != nil {
 		return a
@@ -146,14 +148,14 @@ func (p *paths) find(s *step, size int) asked {
 	return out
 }
 
-// ask notes that a lane is asked for once more.
+// ask adds one use of a lane.
 func (a asked) ask(lane int) {
 	if a[lane] < 255 {
 		a[lane]++
 	}
 }
 
-// at is the step that s becomes where f is known.
+// at returns the copy of s for the knowledge f.
 func (p *paths) at(s *step, f facts) *step {
 	if s == nil || s.op == opEnd {
 		return s
@@ -183,7 +185,7 @@ func (p *paths) at(s *step, f facts) *step {
 	return out
 }
 
-// variant is what of f is to be known at s.
+// variant returns the part of f that the copy of s uses.
 func (p *paths) variant(s *step, f facts) facts {
 	a := p.asked[s]
 	pick := func(often int) (out facts) {
@@ -228,7 +230,7 @@ func (p *paths) variant(s *step, f facts) facts {
 	return f
 }
 
-// branch is a condition, or where it leads if that is known.
+// branch copies a condition, or returns its successor if its result is known.
 func (p *paths) branch(s *step, f facts) *step {
 	yes, no := f, f
 	switch x := f.of(int(s.a)); s.op {
@@ -290,7 +292,7 @@ func (p *paths) known(s *step, f facts, yes bool) *step {
 	return p.at(s.next, f)
 }
 
-// without is x where the lane is none of the numbers in mask either.
+// without returns x with the knowledge that the lane has none of the numbers in mask either.
 func (p *paths) without(x fact, mask uint64) fact {
 	x.k |= mask
 	if w := p.width[x.lane]; w <= 6 {
@@ -319,7 +321,7 @@ func (p *paths) behindTable(s *step, f facts) *step {
 	return &n
 }
 
-// does is what is known after a step, which is simplified with what is known before.
+// does returns the knowledge after a step, and simplifies the step by the knowledge before it.
 func (p *paths) does(s *step, f facts) facts {
 	lane, ok := s.sets()
 	if !ok {
@@ -361,7 +363,7 @@ func (p *paths) does(s *step, f facts) facts {
 	return f.with(out)
 }
 
-// behindClosure is what is known after a step that sets what its effects say.
+// behindClosure returns the knowledge after a step that sets the fields in its effects.
 func (p *paths) behindClosure(s *step, f facts) facts {
 	if s.effects == nil {
 		return f

@@ -1,21 +1,21 @@
 package vm
 
-// placement puts steps in a row.
+// placement turns steps into a list of instructions.
 type placement struct {
 	code *Code
 	list []instr
-	todo []*step // begin elsewhere
+	todo []*step // steps that begin another row
 	late []late
 }
 
-// late is an instruction whose target has no place yet.
+// late is a jump whose target is not placed yet.
 type late struct {
 	to  *uint32
-	at  int // in list, where to is nil
+	at  int // the instruction, if to is nil
 	end *step
 }
 
-// placed makes the code of what begins with a step.
+// placed returns the code of the steps from first on.
 func placed(first *step) *Code {
 	p := &placement{code: &Code{}}
 	p.todo = append(p.todo, first)
@@ -37,7 +37,7 @@ func placed(first *step) *Code {
 	return p.code
 }
 
-// row places a step and those after it, as far as they have no place.
+// row places a step and its successors, up to one that is already placed.
 func (p *placement) row(s *step) {
 	for ; s != nil; s = s.next {
 		if s.placed {
@@ -60,7 +60,7 @@ func (p *placement) row(s *step) {
 	}
 }
 
-// runOf is how many steps of one kind begin with s, which has no place.
+// runOf returns how many unplaced steps of one kind begin with s.
 func runOf(s *step) (n int) {
 	op := s.op
 	if op != opSet && op != opCopy && op != opParam {
@@ -72,7 +72,7 @@ func runOf(s *step) (n int) {
 	return n
 }
 
-// jump adds an instruction that goes to a step.
+// jump adds an instruction that jumps to a step.
 func (p *placement) jump(in instr, to *step) {
 	p.late = append(p.late, late{at: len(p.list), end: to})
 	p.list = append(p.list, in)
@@ -107,8 +107,8 @@ func (p *placement) step(s *step) {
 	p.list = append(p.list, in)
 }
 
-// branch adds a condition. After it comes the step where it does not hold or, if that has its place
-// already, the one where it does.
+// branch adds a condition. The false branch follows it or, if that is already placed, the true
+// branch does.
 func (p *placement) branch(s *step, in instr) {
 	if s.next.placed && !s.yes.placed {
 		in.op = in.op.negated()
@@ -117,7 +117,7 @@ func (p *placement) branch(s *step, in instr) {
 	p.jump(in, s.yes)
 }
 
-// site makes a table's place; where to continue is filled in later.
+// site makes a table's site; the next instructions are filled in later.
 func (p *placement) site(o *outcomes) *site {
 	s := &site{t: o.t, records: o.t.Records, hit: make([]uint32, len(o.hit)), miss: make([]uint32, len(o.miss))}
 	if words, lane, header, ok := o.t.SoleKey(); ok {

@@ -8,31 +8,31 @@ import (
 	"github.com/netcraq/netcraq/switch/interp/internal/packet"
 )
 
-// step is an instruction before it has its place.
+// step is an instruction before it is placed.
 type step struct {
 	op      opcode
-	a       uint16 // as instr has it
-	b       uint32 // as instr.to, where that is a lane
+	a       uint16 // instr.a
+	b       uint32 // instr.to, if that is a lane
 	k       uint64
 	value   expression.Number
 	cond    expression.Condition
 	do      expression.Statement
-	effects *effects // of value, cond and do; nil: none
+	effects *effects // of value, cond or do; nil: none
 	table   *outcomes
-	next    *step // for what branches: where the condition does not hold
-	yes     *step // where it does
+	next    *step // for conditions: the false branch
+	yes     *step // the true branch
 	at      uint32
 	placed  bool
 }
 
-// outcomes are where a packet continues after a table.
+// outcomes are the successors of a table.
 type outcomes struct {
 	t            *matchtables.Table
 	hit, miss    []*step // by Action.Index; nil for actions that are not the table's
 	none, missed *step
 }
 
-// count is how many steps there are from one on.
+// count returns the number of steps from one on.
 func (s *step) count(seen map[*step]bool) int {
 	if s == nil || seen[s] {
 		return 0
@@ -45,7 +45,7 @@ func (s *step) count(seen map[*step]bool) int {
 	return n
 }
 
-// all are the steps that may come after one.
+// all returns the successors of a step.
 func (s *step) all() []*step {
 	switch {
 	case s.op == opTable:
@@ -58,7 +58,7 @@ func (s *step) all() []*step {
 	return nil
 }
 
-// sets is the one lane that a step sets and nothing else.
+// sets returns the lane that a step sets, if it only sets one lane.
 func (s *step) sets() (lane int, ok bool) {
 	if s.op >= opSet && s.op <= opRead {
 		return int(s.a), true
@@ -94,12 +94,12 @@ func (s *step) asks(lanes laneSet) {
 	}
 }
 
-// effects are what a closure among the steps may read and set of a packet, so far as others ask for
-// it: fields as runs of lanes, and the validity of headers.
+// effects are the fields (as runs of lanes) and validity bits that a closure may read or set, as
+// far as other steps use them.
 type effects struct {
 	reads, sets []packet.Run
-	valid       []int // headers of which it may set the validity
-	// nobody knows: it may read and set everything
+	valid       []int // headers whose validity it may set
+	// unknown: it may read and set everything
 	unknown bool
 }
 

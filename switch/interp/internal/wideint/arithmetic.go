@@ -33,19 +33,19 @@ func CopyExtended(dst, src []uint64, width int, signed bool) {
 	}
 }
 
-// SetBig sets dst to v as two's complement, cut to len(dst) lanes.
+// SetBig sets dst to v as two's complement, truncated to len(dst) lanes.
 func SetBig(dst []uint64, v *big.Int) {
 	for i := range dst {
 		dst[i] = interval.Word(v, i)
 	}
 }
 
-// Big is the unsigned number in lanes.
+// Big returns the unsigned number in lanes.
 func Big(src []uint64) *big.Int {
 	return new(big.Int).SetBytes(Bytes(src, len(src)*64))
 }
 
-// Add adds t to dst, which has as many lanes.
+// Add adds t to dst; both have the same number of lanes.
 func Add(dst, t []uint64) {
 	var carry uint64
 	for i := range dst {

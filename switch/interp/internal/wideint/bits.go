@@ -99,15 +99,15 @@ func WriteWide(b []byte, off, width int, lanes []uint64) {
 	}
 }
 
-// SetBytes sets lanes to a big-endian number, whose bytes beyond the lanes are dropped.
+// SetBytes sets lanes to a big-endian number, dropping bytes that do not fit.
 func SetBytes(lanes []uint64, b []byte) {
 	ReadWide(lanes, b, max(0, len(b)*8-len(lanes)*64), min(len(b)*8, len(lanes)*64))
 }
 
-// Bytes is the number in lanes as (width+7)/8 big-endian bytes.
+// Bytes returns the number in lanes as (width+7)/8 big-endian bytes.
 func Bytes(lanes []uint64, width int) []byte { return AppendBytes(nil, lanes, width) }
 
-// AppendBytes appends the same to a slice.
+// AppendBytes appends the bytes of the number to a slice.
 func AppendBytes(to []byte, lanes []uint64, width int) []byte {
 	n := (width + 7) / 8
 	to = append(to, make([]byte, n)...)
@@ -115,7 +115,7 @@ func AppendBytes(to []byte, lanes []uint64, width int) []byte {
 	return to
 }
 
-// TopMask is the mask of the bits in use in the most significant lane of a number of width bits.
+// TopMask is the mask of the used bits in the most significant lane of a number of width bits.
 func TopMask(width int) uint64 {
 	if r := width & 63; r != 0 {
 		return 1<<r - 1
@@ -123,7 +123,7 @@ func TopMask(width int) uint64 {
 	return ^uint64(0)
 }
 
-// CheckBytes checks that b is a value of width bits.
+// CheckBytes returns an error unless b is a value of width bits.
 func CheckBytes(b []byte, width int) error {
 	if len(b) != (width+7)/8 {
 		return fmt.Errorf("%d bytes instead of %d: %w", len(b), (width+7)/8, target.ErrInvalid)
