@@ -42,7 +42,7 @@ type Options struct {
 	// Services are the chains' service addresses: IPv4 prefixes, at most ingressfilter.MaxSources.
 	// Only a switch may send from them.
 	Services []netip.Prefix
-	// MTU of the containers' interfaces that request none, in bytes.
+	// MTU is the MTU, in bytes, of interfaces of containers that request none.
 	MTU int
 	// Reserved are prefixes that lead to the switch. No container may have an address in them.
 	Reserved []netip.Prefix

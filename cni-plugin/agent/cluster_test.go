@@ -418,7 +418,7 @@ func (n *node) left(t testing.TB) []string {
 		}
 		routes, err := netlink.RouteList(nil, netlink.FAMILY_ALL)
 		for _, r := range routes {
-			if r.Dst == nil || r.Type == unix.RTN_UNREACHABLE { // the route that discards packets to addresses that no pod has
+			if r.Dst == nil || r.Type == unix.RTN_UNREACHABLE { // discards packets to addresses without a pod
 				continue
 			}
 			ip, ok := netip.AddrFromSlice(r.Dst.IP)

@@ -112,7 +112,7 @@ func TestFastPath(t *testing.T) {
 					sent := number(t, said, `sent (\d+)`)
 					least := uint64(sent)
 					if engine == "interp" {
-						least = min(least, 100) // the interpreter's socket gets copies, and drops those that it has no room for
+						least = min(least, 100) // a full socket of the interpreter drops copies
 					}
 					if c.p != stranger && sent > 0 && plain[name] && after.Events["drop_closed_port"]-before.Events["drop_closed_port"] < least {
 						t.Errorf("%s: of %d packets the switch has dropped %v", name, sent, dropped)
@@ -125,7 +125,7 @@ func TestFastPath(t *testing.T) {
 					}
 				}
 			}
-			k.sessions(control, service, mine, stranger, quiet, key) // the sessions still exist, and no attack has used up their numbers
+			k.sessions(control, service, mine, stranger, quiet, key) // no attack has used up the sessions
 			if said := attack(mine, "nobody", "reads", "writes"); strings.Count(said, " OK ") != 2 {
 				t.Errorf("not even a pod with a right to the key is answered: the test means nothing: %s", said)
 			}

@@ -18,8 +18,8 @@ type namedPorts struct {
 
 func (s *namedPorts) NamedPorts() (map[uint32]bool, error) { return s.named, s.err }
 
-// TestFreePort checks which port an attachment gets: none that the switch's tables name, and each
-// port as late as possible after its last pod, whether or not the agent has started again.
+// TestFreePort checks which port an attachment gets: one that the switch's tables do not name, and
+// each port as late as possible after its last pod. A restart of the agent changes neither.
 func TestFreePort(t *testing.T) {
 	sw, dir := &namedPorts{}, t.TempDir()+"/attachments"
 	var a *Agent

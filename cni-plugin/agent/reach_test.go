@@ -87,7 +87,7 @@ func TestAcrossNodes(t *testing.T) {
 			for _, pair := range [][2]*pod{{p, q}, {q, p}, {p, r}} {
 				check(t, talk(t, pair[0].space, pair[1].space, netip.AddrPortFrom(pair[1].ip, 80)))
 			}
-			check(t, talk(t, a.space, q.space, netip.AddrPortFrom(q.ip, 80))) // from the node itself, as kubelet's probes
+			check(t, talk(t, a.space, q.space, netip.AddrPortFrom(q.ip, 80))) // from the node itself, as probes
 			if out, err := exec.Command("ip", "netns", "exec", p.space, "ping", "-c1", "-W3", q.ip.String()).CombinedOutput(); err != nil {
 				t.Errorf("ping: %v\n%s", err, out)
 			}

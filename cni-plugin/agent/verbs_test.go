@@ -526,7 +526,7 @@ func TestGC(t *testing.T) {
 		}
 	}
 	n.start()
-	check(t, talk(t, keep.space, lost.space, netip.AddrPortFrom(lost.ip, 80))) // GC leaves an interface without a record alone
+	check(t, talk(t, keep.space, lost.space, netip.AddrPortFrom(lost.ip, 80))) // GC keeps an unrecorded interface
 	// Leases of unknown containers: of two interfaces, and one of an older host-local, which wrote
 	// no interface.
 	leases := filepath.Join(n.dir, "addresses", "pods")

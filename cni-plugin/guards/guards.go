@@ -37,8 +37,8 @@ type Report func(what, where string, err error)
 // program from tcx nor most changes of settings.
 const Every = 5 * time.Second
 
-// rest is the least time between two looks for news. Others change filters, too, and some set what
-// was put back again and again.
+// rest is the minimum time between two checks after reported changes. Other programs change
+// filters, too, and some undo a restoration again and again.
 const rest = time.Second
 
 // Watch calls look at once, soon after the kernel reports a change of a setting, a filter or a

@@ -263,7 +263,7 @@ func TestReplaced(t *testing.T) {
 			check(t, Attach(ifindex, Rules{Port: 99}))
 			passing("after its upgrade", 98, true)
 			passing("after its upgrade", 99, false)
-			attachFormer(t, ifindex, Rules{Port: 98}) // back to the previous filter, which does not replace the current one
+			attachFormer(t, ifindex, Rules{Port: 98}) // the previous filter does not replace the current one
 			check(t, Attach(ifindex, Rules{Port: 97}))
 			passing("forward again", 98, true)
 			passing("forward again", 99, true)

@@ -122,7 +122,7 @@ func look(inside, path string) (program cdx.Component, modules []cdx.Component, 
 		modules = append(modules, module(&info.Main))
 	}
 	for _, m := range info.Deps {
-		if m.Replace != nil && m.Replace.Version != "" { // a replacement by a folder of the checkout keeps the module's name
+		if m.Replace != nil && m.Replace.Version != "" { // a module replaced by a folder keeps its name
 			m = m.Replace
 		}
 		modules = append(modules, module(m))
