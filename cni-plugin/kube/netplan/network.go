@@ -43,7 +43,7 @@ func ChainSpecs(a nodeview.Addressing, chains []Chain) (out []topology.ChainSpec
 		if err != nil {
 			return nil, err
 		}
-		id, lease, byHand := int(c.Spec.ID), int(c.Spec.LeaseMillis), 0 // no automatic recovery: the operator chooses the members
+		id, lease, byHand := int(c.Spec.ID), int(c.Spec.LeaseMillis), 0 // no rejoining by the controller
 		out = append(out, topology.ChainSpec{ID: &id, Name: c.Name, Address: address.String(),
 			Members: c.Members, LeaseMillis: &lease, Slots: int(c.Spec.Slots),
 			Rejoin: &byHand, Length: int(c.Spec.Length)})
