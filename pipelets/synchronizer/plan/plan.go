@@ -58,7 +58,7 @@ func Readers(all []pipeletapi.Pipelet) (readers []*Reader) {
 			continue
 		}
 		for s := range p.Spec.Src {
-			key := Key(p, s) + p.Status.Assigned // while a pipelet moves it needs a reader at both replicas
+			key := Key(p, s) + p.Status.Assigned // replicas share no reader
 			r := known[key]
 			if r == nil {
 				r = &Reader{Source: describe(p.Spec.Src[s]), Replica: p.Status.Assigned, Interval: p.Spec.Interval}
